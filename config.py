@@ -1,0 +1,576 @@
+"""Every setting of a run: its name, type, default, limits and meaning, in one place.
+
+Use:
+    config = parse()                                             # the command line of train.py
+    config = load(run / "config.yaml")                           # what a run saved with dump()
+    config = override(config, ["--decoding.beam_size", "5"])
+    config.model.d_model                                         # frozen, typed, checked
+
+A setting comes from the command line, else from the YAML file, else from the defaults below, in whatever order the
+arguments stand. A mistake ends in one line that names the setting, its value, the rule and, where it helps, the remedy.
+The values in a file are read as text and turned into the types declared here, so that a file and the command line mean
+the same, `5e-4` is a number in both, and no file can build an object.
+
+Limits: a file has two levels, section and setting, and no lists. Only what can be judged without looking at data or
+devices is checked. This module imports neither torch nor the rest of the project, so that `--help` and a typing mistake
+are answered at once.
+"""
+
+import difflib
+import math
+import operator
+import re
+import shutil
+import sys
+import textwrap
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import Field, asdict, dataclass, field, fields, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, get_args, get_origin
+
+import yaml
+
+# The first ids of every vocabulary. They live here because the tokenizer gives them out, the model and the loss treat
+# them specially, and none of these imports another.
+PAD, UNK, SOS, EOS = 0, 1, 2, 3
+SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[SOS]", "[EOS]")
+
+Resume = Literal["free", "warned", "refused"]
+
+
+class ConfigError(ValueError):
+    """A mistake in the settings, told in one line to the person who made it."""
+
+
+# --- What a setting is --------------------------------------------------------------------------------------------
+
+_LIMITS = {"at least": operator.ge, "greater than": operator.gt, "at most": operator.le, "less than": operator.lt}
+
+
+def setting(
+    default: Any,
+    meaning: str,
+    *,
+    resume: Resume,
+    at_least: float | None = None,
+    above: float | None = None,
+    at_most: float | None = None,
+    below: float | None = None,
+) -> Any:
+    """A field of a section, with its meaning, its limits and whether a resumed run may change it beside it."""
+    bounds = zip(_LIMITS, (at_least, above, at_most, below), strict=True)
+    limits = {words: bound for words, bound in bounds if bound is not None}
+    return field(default=default, metadata={"meaning": meaning, "resume": resume, "limits": limits})
+
+
+# May a run that goes on from a checkpoint change the setting?
+_free = partial(setting, resume="free")  # yes: it decides only how long, how closely watched and where
+_warned = partial(setting, resume="warned")  # yes, but the curves bend or the numbers cannot be compared
+_refused = partial(setting, resume="refused")  # no: the weights would not fit, or the data would not be the same
+
+
+class _Kind(NamedTuple):
+    """A declared type taken apart: `int | None` is (int, optional), a Literal is (str, its choices)."""
+
+    base: type
+    choices: tuple[str, ...]
+    optional: bool
+
+
+def _kind(declared: Field) -> _Kind:
+    parts = get_args(declared.type)
+    if get_origin(declared.type) is Literal:
+        return _Kind(str, parts, False)
+    base = parts[0] if parts else declared.type
+    assert isinstance(base, type)
+    return _Kind(base, (), type(None) in parts)
+
+
+def _show(value: Any) -> str:
+    """A value for a message: as it was written where that is clear, quoted or shortened where it is not."""
+    text = str(value)
+    text = text if len(text) <= 60 else text[:57] + "..."
+    if not text:
+        return "empty"
+    return text if text.isprintable() and " " not in text else repr(text)
+
+
+def _check(key: str, declared: Field, value: Any) -> None:
+    """Hold a value against the choices and limits of its setting."""
+    choices, limits = _kind(declared).choices, declared.metadata["limits"]
+    if choices and value not in choices:
+        near = difflib.get_close_matches(value.lower(), choices, n=1)
+        hint = f" (did you mean {near[0]}?)" if near else ""
+        raise ConfigError(f"{key} is {_show(value)}, but it must be one of {', '.join(choices)}{hint}.")
+    if value == "":
+        raise ConfigError(f"{key} is empty, but it must be some text.")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ConfigError(f"{key} is {value}, but it must be a finite number.")
+    if value is not None and not all(_LIMITS[words](value, bound) for words, bound in limits.items()):
+        rule = " and ".join(f"{words} {bound}" for words, bound in limits.items())
+        raise ConfigError(f"{key} is {_show(value)}, but it must be {rule}.")
+
+
+# --- The sections -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Section:
+    """Settings that belong together, checked whenever a section is made, by a file or in code."""
+
+    def __post_init__(self) -> None:
+        section = type(self).__name__.removesuffix("Config").lower()
+        for declared in fields(self):
+            _check(f"{section}.{declared.name}", declared, getattr(self, declared.name))
+
+
+@dataclass(frozen=True)
+class RunConfig(Section):
+    """Where the results go, and the seed."""
+
+    name: str = _free("phrasebook", "name of the run; its results go to the folder <run.dir>/<run.name>")
+    dir: str = _free("runs", "folder of all runs")
+    seed: int = _refused(1, "the same seed gives the same run on the same machine", at_least=0, at_most=2**32 - 1)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        plain = self.name.isprintable() and self.name == self.name.strip() and not set(self.name) & set("/\\")
+        if not plain or self.name in (".", ".."):
+            raise ConfigError(
+                f"run.name is {_show(self.name)}, but it must be a plain folder name: the path to it is run.dir."
+            )
+
+
+@dataclass(frozen=True)
+class DataConfig(Section):
+    """The sentence pairs."""
+
+    source_lang: str = _refused("en", "language to translate from")
+    target_lang: str = _refused("it", "language to translate into")
+    train: str = _refused("data/phrasebook", "training pairs: a folder, a file, or a data set on the hub")
+    validation: str | None = _refused(None, "validation pairs; null: those of the data set, or a share of train")
+    test: str | None = _refused(None, "test pairs; null: those of the data set, or a share of train")
+    config: str | None = _refused(None, "configuration of a data set on the hub, such as en-it")
+    revision: str | None = _refused(None, "commit or tag of a data set on the hub; null: the newest")
+    validation_fraction: float = _refused(0.02, "share of train kept for validation if need be", above=0, at_most=0.5)
+    test_fraction: float = _refused(0.02, "share of train kept for the test if need be", at_least=0, at_most=0.5)
+    max_length: int = _refused(128, "tokens a side: longer training pairs are dropped, longer input split", at_least=1)
+    bleu_tokenize: Literal["13a", "intl", "char", "zh", "none"] = _warned(
+        "13a", "how sacreBLEU tokenises; none: the text is already tokenised"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.source_lang == self.target_lang:
+            raise ConfigError(
+                f"data.target_lang is {_show(self.target_lang)}, but it must differ from data.source_lang."
+            )
+
+
+@dataclass(frozen=True)
+class TokenizerConfig(Section):
+    """How text is cut into tokens."""
+
+    kind: Literal["word", "bpe", "unigram"] = _refused("word", "whole words, or one of two ways to cut words in pieces")
+    vocab_size: int = _refused(16000, "tokens in a vocabulary at most", at_least=8)
+    min_frequency: int = _refused(2, "times a token must be seen to be kept", at_least=1)
+    shared: bool = _refused(False, "one vocabulary for both languages")
+
+
+@dataclass(frozen=True)
+class ModelConfig(Section):
+    """The shape of the Transformer."""
+
+    d_model: int = _refused(256, "width of the vectors between the layers; even", at_least=2)
+    n_heads: int = _refused(4, "attention heads; must divide d_model", at_least=1)
+    encoder_layers: int = _refused(3, "layers that read the source", at_least=1)
+    decoder_layers: int = _refused(3, "layers that write the target", at_least=1)
+    d_ff: int = _refused(1024, "width inside the feed-forward blocks", at_least=1)
+    dropout: float = _warned(0.1, "share of values that are zeroed in training", at_least=0, below=1)
+    norm: Literal["pre", "post"] = _refused("pre", "normalise before each block, or after it")
+    positions: Literal["sinusoidal", "none"] = _refused("sinusoidal", "how the model sees the order of words")
+    tie: Literal["none", "output", "all"] = _refused(
+        "output", "output: target embedding and projection share one matrix; all: the source embedding, too"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.d_model % 2:
+            raise ConfigError(f"model.d_model is {self.d_model}, but it must be even: sine and cosine come in pairs.")
+        if self.d_model % self.n_heads:
+            choices = [heads for heads in range(1, min(self.d_model, 32) + 1) if self.d_model % heads == 0]
+            raise ConfigError(
+                f"model.n_heads is {self.n_heads}, but it must divide model.d_model ({self.d_model}): "
+                f"choose one of {', '.join(map(str, choices))}."
+            )
+
+
+@dataclass(frozen=True)
+class TrainingConfig(Section):
+    """How the weights are learnt, how long, and how closely it is watched. A step is one update of the weights."""
+
+    max_steps: int | None = _free(None, "stop after so many steps", at_least=1)
+    max_epochs: int | None = _free(20, "stop after so many passes over the data", at_least=1)
+    max_minutes: float | None = _free(None, "stop after so many minutes", above=0)
+    batch_tokens: int = _refused(4096, "padded positions of the longer side in a batch, at most", at_least=1)
+    accumulate: int = _refused(1, "batches whose gradients are summed for one step", at_least=1)
+    lr: float = _warned(0.001, "learning rate at its peak", above=0)
+    warmup_steps: int = _warned(200, "steps in which the learning rate rises to its peak", at_least=0)
+    schedule: Literal["inverse_sqrt", "linear", "cosine", "constant"] = _warned(
+        "linear", "how the learning rate goes on from its peak"
+    )
+    label_smoothing: float = _warned(0.1, "share of probability that other tokens should get", at_least=0, below=1)
+    clip_norm: float = _warned(1.0, "a longer gradient is scaled down to this length", above=0)
+    weight_decay: float = _warned(0.0, "pull of the weights towards zero", at_least=0)
+    precision: Literal["auto", "float32", "bfloat16", "float16"] = _warned("auto", "number format of the arithmetic")
+    compile: bool = _warned(False, "compile the model: a slow start, then faster steps")
+    device: str = _warned("auto", "auto, cpu, cuda, cuda:1 (the second GPU) or mps")
+    log_every: int = _free(10, "steps between two points of the training curves", at_least=1)
+    validate_every: int = _free(200, "steps between two validations", at_least=1)
+    save_every: int = _free(200, "steps between two checkpoints", at_least=1)
+    keep_last: int = _free(3, "newest checkpoints that are kept, beside the best one", at_least=1)
+    patience: int | None = _free(None, "stop after so many validations without a better BLEU", at_least=1)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        no_last_step = self.max_steps is None and self.max_epochs is None
+        if no_last_step and self.max_minutes is None:
+            raise ConfigError(
+                "training.max_steps, training.max_epochs and training.max_minutes are all null, "
+                "but training must end: set at least one."
+            )
+        if no_last_step and self.schedule in ("linear", "cosine"):
+            raise ConfigError(
+                f"training.schedule is {self.schedule}, but it falls towards a last step that must be known: "
+                "set training.max_steps or training.max_epochs, or choose inverse_sqrt or constant."
+            )
+        if self.schedule == "inverse_sqrt" and self.warmup_steps < 1:
+            raise ConfigError("training.warmup_steps is 0, but it must be at least 1 for the schedule inverse_sqrt.")
+        if not re.fullmatch(r"auto|cpu|mps|cuda(:[0-9]+)?", self.device):
+            raise ConfigError(
+                f"training.device is {_show(self.device)}, but it must be one of auto, cpu, cuda, cuda:1, mps."
+            )
+
+
+@dataclass(frozen=True)
+class DecodingConfig(Section):
+    """How a translation is searched for."""
+
+    beam_size: int = _free(1, "translations followed at a time; 1: greedy search", at_least=1)
+    length_penalty: float = _free(1.0, "alpha: scores are log-probability / length**alpha; more favours longer")
+    max_length: int = _free(256, "tokens in a translation at most", at_least=1)
+    max_ratio: float = _free(2.0, "a translation has at most max_ratio x source tokens + 10 tokens", above=0)
+
+
+@dataclass(frozen=True)
+class Config:
+    """All settings of a run. `Config()` is the default run, which config.yaml writes out."""
+
+    run: RunConfig = RunConfig()
+    data: DataConfig = DataConfig()
+    tokenizer: TokenizerConfig = TokenizerConfig()
+    model: ModelConfig = ModelConfig()
+    training: TrainingConfig = TrainingConfig()
+    decoding: DecodingConfig = DecodingConfig()
+
+    def __post_init__(self) -> None:
+        if self.model.tie == "all" and not self.tokenizer.shared:
+            raise ConfigError(
+                "model.tie is all, but one matrix for both languages needs one vocabulary: "
+                "set tokenizer.shared to true, or model.tie to output."
+            )
+
+
+_SECTIONS: dict[str, type[Section]] = {
+    section.name: type(getattr(Config(), section.name)) for section in fields(Config)
+}
+_SETTINGS = {f"{name}.{declared.name}": declared for name, section in _SECTIONS.items() for declared in fields(section)}
+
+
+# --- What other modules call --------------------------------------------------------------------------------------
+
+
+class Change(NamedTuple):
+    """A setting that differs between two configs, and whether a resumed run may change it."""
+
+    key: str
+    old: Any
+    new: Any
+    resume: Resume
+
+
+def keys() -> list[str]:
+    """The dotted names of all settings, in the order of the sections."""
+    return list(_SETTINGS)
+
+
+def values(config: Config) -> dict[str, Any]:
+    """Every setting by its dotted name."""
+    return {key: operator.attrgetter(key)(config) for key in _SETTINGS}
+
+
+def changes(old: Config, new: Config) -> list[Change]:
+    """What differs between two configs, in the order of the sections."""
+    before, after = values(old), values(new)
+    return [
+        Change(key, before[key], after[key], declared.metadata["resume"])
+        for key, declared in _SETTINGS.items()
+        if before[key] != after[key]
+    ]
+
+
+def parse(arguments: Sequence[str] | None = None, prog: str = "train.py", default_file: Path | None = None) -> Config:
+    """Read the command line (None: sys.argv) and the file it names, else `default_file` where that exists.
+
+    --help and --print_config print and exit with 0; a mistake prints one line to standard error and exits with 2.
+    """
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if {"-h", "--help"} & set(arguments):
+        print(_help(prog))
+        raise SystemExit(0)
+    try:
+        given = list(_pairs(arguments, ["config", "print_config", *_SETTINGS]))
+        files = [Path(text) for key, text in given if key == "config"]
+        if len(files) > 1:
+            raise ConfigError("--config is given twice, but a run has one file.")
+        if not files and default_file is not None and default_file.exists():
+            files = [default_file]
+        values = _settings(_read(files[0]), files[0]) if files else {}
+        config = _with(Config(), values | {key: _value(key, text) for key, text in given if key in _SETTINGS})
+    except ConfigError as error:
+        # Names of files may hold anything, a line break too.
+        print(f"{prog}: error: {' '.join(str(error).splitlines())}", file=sys.stderr)
+        raise SystemExit(2) from None
+    if any(key == "print_config" for key, _ in given):
+        print(dump(config), end="")
+        raise SystemExit(0)
+    return config
+
+
+def load(path: Path) -> Config:
+    """Read a config file; what it leaves out has its default. Raises ConfigError, which names the file."""
+    return loads(_read(path), path)
+
+
+def loads(data: bytes, name: Path) -> Config:
+    """The config in the bytes of a file that was called name. Raises ConfigError, which repeats the name."""
+    values = _settings(data, name)
+    try:
+        return _with(Config(), values)
+    except ConfigError as error:
+        raise ConfigError(f"{name}: {error}") from None
+
+
+def override(config: Config, arguments: Sequence[str]) -> Config:
+    """Change what arguments such as `--section.key value` name. Raises ConfigError."""
+    return _with(config, {key: _value(key, text) for key, text in _pairs(arguments, keys())})
+
+
+def dump(config: Config) -> str:
+    """All settings as YAML, which `load` reads back to an equal config.
+
+    Other letters than ASCII are escaped, so that no terminal or locale can spoil the file that it is redirected to.
+    """
+    return yaml.dump(asdict(config), Dumper=_Dumper, sort_keys=False)
+
+
+# --- From text to a config ----------------------------------------------------------------------------------------
+
+_NULLS = ("", "~", "null", "none")
+_NOUNS = {bool: "true or false", int: "a whole number", float: "a number"}
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes a text such as "none", which would otherwise be read back as no value at all."""
+
+
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="'" if text.lower() in _NULLS else None)
+
+
+_Dumper.add_representer(str, _represent_text)
+
+
+def _value(key: str, text: str, quoted: bool = False) -> Any:
+    """Turn text into the type that its setting declares, and check it. Text in quotes is never null."""
+    kind = _kind(_SETTINGS[key])
+    if kind.optional and not quoted and text.lower() in _NULLS:
+        return None
+    try:
+        # bool("false") is True, so the two words are looked up.
+        value = {"true": True, "false": False}[text.lower()] if kind.base is bool else kind.base(text)
+    except (KeyError, ValueError):
+        number = kind.base is int and re.fullmatch(r"[+-]?[0-9]+(\.[0-9]*)?(e\+?[0-9]+)?", text.lower())
+        whole = float(text) if number else math.nan
+        remedy = f": write {whole:.0f}" if whole.is_integer() and abs(whole) < 1e15 else ""
+        noun = _NOUNS[kind.base] + (" or null" if kind.optional else "")
+        raise ConfigError(f"{key} is {_show(text)}, but it must be {noun}{remedy}.") from None
+    _check(key, _SETTINGS[key], value)
+    return value
+
+
+def _with(config: Config, values: Mapping[str, Any]) -> Config:
+    """The config with the settings that `values` holds by their dotted names."""
+    sections = {}
+    for name in _SECTIONS:
+        changed = {key.removeprefix(f"{name}."): value for key, value in values.items() if key.startswith(f"{name}.")}
+        sections[name] = replace(getattr(config, name), **changed)
+    return Config(**sections)
+
+
+def _did_you_mean(wrong: str, valid: Collection[str], dashes: str = "") -> str:
+    """The end of a message: the valid key that is most like a wrong one, in its last part and in the whole."""
+
+    def alike(a: str, b: str) -> float:
+        return difflib.SequenceMatcher(None, a, b).ratio()
+
+    wrong = wrong.lower()
+    last = wrong.rpartition(".")[2]
+    scores = {key: (alike(key.rpartition(".")[2], last), alike(key, wrong)) for key in valid}
+    near = [key for key, (in_last, _) in scores.items() if in_last >= 0.6]
+    if not near:
+        return "; --help lists them all."
+    return f": did you mean {dashes}{max(near, key=lambda key: sum(scores[key]))}?"
+
+
+# --- The command line ---------------------------------------------------------------------------------------------
+
+
+def _pairs(arguments: Sequence[str], options: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Take `--key value` and `--key=value` apart.
+
+    argparse would take the value `-1e-3` for an option. Here the word after a key is its value, unless it begins with
+    two dashes.
+    """
+    rest = list(reversed(arguments))
+    while rest:
+        argument = rest.pop()
+        key, equals, text = argument.removeprefix("--").partition("=")
+        if not argument.startswith("--"):
+            raise ConfigError(f"{_show(argument)} stands alone, but settings are given as --section.key value.")
+        if key not in options:
+            raise ConfigError(f"{_show('--' + key)} is not an option{_did_you_mean(key, options, '--')}")
+        if key == "print_config":
+            if equals:
+                raise ConfigError("--print_config takes no value.")
+        elif not equals:
+            if not rest or rest[-1].startswith("--"):
+                raise ConfigError(f"--{key} needs a value after it.")
+            text = rest.pop()
+        yield key, text
+
+
+def _help(prog: str) -> str:
+    """Every setting with its type, meaning, choices and default."""
+    rows = [
+        ("--config FILE", "YAML file with settings; the command line wins over it"),
+        ("--print_config", "print all settings as YAML and stop"),
+        ("--help", "print this and stop; a default stands in brackets"),
+    ]
+    for name, section in _SECTIONS.items():
+        rows += [("", ""), (f"{name}: {section.__doc__}", "")]
+        for declared in fields(section):
+            base, choices, _ = _kind(declared)
+            noun = "WORD" if choices else {bool: "BOOL", int: "INT", float: "NUMBER", str: "TEXT"}[base]
+            default = "null" if declared.default is None else declared.default
+            default = str(default).lower() if base is bool else default
+            meaning = declared.metadata["meaning"] + (f" ({', '.join(choices)})" if choices else "")
+            rows.append((f"  --{name}.{declared.name} {noun}", f"{meaning} [{default}]"))
+    width = min(shutil.get_terminal_size((100, 24)).columns, 110) - 38
+    lines = [f"usage: {prog} [--config FILE] [--section.key VALUE ...] [--print_config] [--help]", ""]
+    for left, right in rows:
+        first, *more = textwrap.wrap(right, max(width, 30)) or [""]
+        lines += [f"{left:<38}{first}".rstrip(), *(" " * 38 + line for line in more)]
+    return "\n".join(lines)
+
+
+# --- The file -----------------------------------------------------------------------------------------------------
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot read this config file: {error.strerror}.") from None
+
+
+def _settings(data: bytes, path: Path) -> dict[str, Any]:
+    """The settings in a file by their dotted names, converted and checked. Errors name the file and the line."""
+    root = _compose(data, path)
+    if root is None:
+        raise ConfigError(
+            f"{path}: the file is empty, but it must hold sections such as model: with settings under it."
+        )
+    values = {}
+    for section, line, content in _items(path, root, "the file"):
+        if section in _SETTINGS:
+            raise ConfigError(
+                f"{path}:{line}: write {section} in two levels: {section.replace('.', ': and under it ')}."
+            )
+        if section not in _SECTIONS:
+            hint = _did_you_mean(section, [*_SECTIONS, *_SETTINGS])
+            raise ConfigError(f"{path}:{line}: {_show(section)} is not a section{hint}")
+        for name, line, node in _items(path, content, section):
+            key = f"{section}.{name}"
+            if key not in _SETTINGS:
+                raise ConfigError(f"{path}:{line}: {_show(key)} is not a setting{_did_you_mean(key, _SETTINGS)}")
+            try:
+                values[key] = _scalar(key, node)
+            except ConfigError as error:
+                raise ConfigError(f"{path}:{line}: {error}") from None
+    return values
+
+
+def _compose(data: bytes, path: Path) -> yaml.Node | None:
+    """The syntax tree of a YAML file, None if there is nothing in it."""
+    try:
+        text = data.decode("utf-8")
+        for event in yaml.parse(text, Loader=yaml.SafeLoader):
+            if getattr(event, "tag", None) is not None:
+                line = event.start_mark.line + 1
+                tag = _show(event.tag.replace("tag:yaml.org,2002:", "!!"))
+                raise ConfigError(f"{path}:{line}: the tag {tag} is refused: settings are plain values.")
+        return yaml.compose(text, Loader=yaml.SafeLoader)
+    except UnicodeDecodeError as error:
+        line, byte = error.object.count(b"\n", 0, error.start) + 1, error.object[error.start]
+        raise ConfigError(f"{path}:{line}: byte 0x{byte:02x} is not valid UTF-8: save the file as UTF-8.") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)  # a character that YAML forbids has a reason but no mark
+        line = f":{mark.line + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or getattr(error, "reason", "unreadable")
+        raise ConfigError(f"{path}{line}: not valid YAML: {problem}.") from None
+    except RecursionError:
+        raise ConfigError(f"{path}: nested too deeply, but a file has two levels.") from None
+
+
+def _items(path: Path, node: yaml.Node, name: str) -> Iterator[tuple[str, int, yaml.Node]]:
+    """The keys of a mapping, each with its line and its value. YAML itself would let the last of two equal keys win."""
+    if not isinstance(node, yaml.MappingNode):
+        found = "a list" if isinstance(node, yaml.SequenceNode) else _show(node.value)
+        things = "sections such as model:" if name == "the file" else "settings, each on an indented line of its own"
+        raise ConfigError(f"{path}:{node.start_mark.line + 1}: {name} is {found}, but it must hold {things}.")
+    lines: dict[Any, int] = {}
+    for key, value in node.value:
+        line = key.start_mark.line + 1
+        if not isinstance(key, yaml.ScalarNode):
+            raise ConfigError(f"{path}:{line}: a name in {name} must be a plain word.")
+        if key.value in lines:
+            full = key.value if name == "the file" else f"{name}.{key.value}"
+            raise ConfigError(f"{path}:{line}: {_show(full)} stands twice, the first time on line {lines[key.value]}.")
+        lines[key.value] = line
+        yield key.value, line, value
+
+
+def _scalar(key: str, node: yaml.Node) -> Any:
+    """The checked value of one setting in a file."""
+    if not isinstance(node, yaml.ScalarNode):
+        found = "a list" if isinstance(node, yaml.SequenceNode) else "a mapping"
+        raise ConfigError(f"{key} is {found}, but it must be a single value.")
+    value = _value(key, node.value, quoted=node.style is not None)
+    # We could take `no` for Norwegian here, but every other reader of the file would take it for False.
+    if isinstance(value, str) and not _kind(_SETTINGS[key]).choices and node.tag != "tag:yaml.org,2002:str":
+        raise ConfigError(
+            f'{key} is {_show(node.value)}, which YAML does not read as text: quote it, as "{node.value}".'
+        )
+    return value
