@@ -1,0 +1,83 @@
+"""What a run shows in TensorBoard: curves, sample translations as text, attention as pictures, the settings.
+
+Curves are plain `writer.add_scalar` calls where the numbers arise; here is what takes more than a line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch.utils.tensorboard import SummaryWriter
+from torch.utils.tensorboard.summary import hparams
+
+import config as configuration
+from config import Config
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def open_board(directory: Path, step: int, config: Config) -> SummaryWriter:
+    """Write on after the given step of a run (0: from the beginning).
+
+    A run that was killed may have written points beyond its last checkpoint. They are purged, and made again: no gap,
+    and no point twice.
+    """
+    writer = SummaryWriter(str(directory), purge_step=step + 1 if step else 0)
+    if step == 0:
+        values = {key: str(value) for key, value in configuration.values(config).items()}
+        # add_hparams would open a second run beside this one; these three records put the table into this one.
+        for record in hparams(values, {"valid/bleu": None}):
+            writer.file_writer.add_summary(record)  # type: ignore[union-attr]
+        writer.add_text("settings", _indented(configuration.dump(config)), 0)
+        writer.add_custom_scalars(
+            {
+                "overview": {
+                    "loss": ["Multiline", ["train/loss", "valid/loss"]],
+                    "perplexity": ["Multiline", ["train/perplexity", "valid/perplexity"]],
+                    "scores": ["Multiline", ["valid/bleu", "valid/chrf"]],
+                }
+            }
+        )
+    return writer
+
+
+def _indented(text: str) -> str:
+    """Text as it stands, for a viewer that takes it for Markdown."""
+    return "".join(f"    {line}\n" for line in text.splitlines())
+
+
+def sample_table(samples: Sequence[tuple[str, str, str]]) -> str:
+    """Source, reference and translation of some sentences, as a Markdown table."""
+    rows = ["| source | reference | translation |", "| --- | --- | --- |"]
+    for sample in samples:
+        # The texts come from anywhere: nothing in them may end a cell or be taken for markup.
+        rows.append("| " + " | ".join(_plain(text) for text in sample) + " |")
+    return "\n".join(rows)
+
+
+def _plain(text: str) -> str:
+    return "".join(f"&#{ord(letter)};" if letter in "|<>&*_`[]\\~#" else letter for letter in text)
+
+
+def attention_figure(weights: torch.Tensor, source: Sequence[str], target: Sequence[str]) -> Figure:
+    """Draw where each target token looks in the source: a map for each layer of weights (layers, T, S)."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")  # no window, on whatever machine
+    from matplotlib import pyplot as plt
+
+    layers = len(weights)
+    size = (1.5 + layers * (0.6 + 0.26 * len(source)), 1.5 + 0.26 * len(target))
+    figure, axes = plt.subplots(1, layers, figsize=size, squeeze=False, layout="constrained", sharey=True)
+    for i, axis in enumerate(axes[0]):
+        axis.imshow(weights[i].float().cpu(), vmin=0, vmax=1, cmap="Blues", aspect="equal")
+        axis.set_title(f"layer {i + 1}", fontsize=9)
+        axis.set_xticks(range(len(source)), source, rotation=90, fontsize=8)
+        axis.set_yticks(range(len(target)), target, fontsize=8)
+    axes[0][0].set_ylabel("next token")
+    figure.supxlabel("source token looked at", fontsize=9)
+    return figure

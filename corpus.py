@@ -1,0 +1,437 @@
+"""Sentence pairs from wherever they lie: found, read strictly, and cleaned.
+
+Use:
+    source = find_source("train", config.data)                   # is it there, and what is it?
+    splits = read_splits(source, config.data)                    # {"train": pairs, perhaps "validation": pairs, ...}
+    for english, italian in splits["train"]: clean(english), clean(italian)
+
+What data.train, data.validation and data.test may name (a path is sought in the current folder, then beside this file):
+    path/train                  parallel text: the lines of path/train.en and path/train.it belong together
+    pairs.tsv  pairs.csv        two columns, or a first row with names of columns; .tsv knows no quotes, .csv does
+    pairs.jsonl  pairs.parquet  rows with the two languages
+    a folder                    of such files, called train, validation and test
+    a folder, or owner/name     a data set of the Hugging Face hub: a copy of it, or the thing itself
+The languages of a row are `translation: {"en": ..., "it": ...}`, or columns `en` and `it`, or `source` and `target`.
+
+Limits: nothing is guessed. What is not UTF-8, or has no partner, ends in a DataError that says where, because a file
+that slips by one line teaches the wrong translation of everything below. Rows that lack text on a side are handed on.
+"""
+
+import csv
+import difflib
+import hashlib
+import json
+import os
+import re
+import unicodedata
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+from config import DataConfig
+
+Pair = tuple[str, str]
+SPLITS = ("train", "validation", "test")
+# What folders and data sets call them, too.
+ALIASES = {"valid": "validation", "val": "validation", "dev": "validation"}
+
+
+class DataError(ValueError):
+    """Something is wrong with the data: one line that says what, where, and what to do."""
+
+
+# --- Text ---------------------------------------------------------------------------------------------------------
+
+
+def clean(text: str) -> str:
+    """Compose letters and their accents (NFC), make each run of white space one blank, and strip the ends.
+
+    Whatever becomes ids goes through here, in training and in translating. The result has neither tab nor line break.
+    """
+    return " ".join(unicodedata.normalize("NFC", text).split())
+
+
+def decode_line(raw: bytes, name: str, number: int) -> str:
+    """The text of a line, without its end (LF or CRLF) and without the mark (BOM) that may begin the first line.
+
+    Raises DataError, which tells the name of the file or stream and the number of the line, if that is not UTF-8.
+    """
+    raw = raw.removesuffix(b"\n").removesuffix(b"\r")
+    if number == 1:
+        if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
+            raise DataError(f"{name} is UTF-16, but text must be UTF-8: convert it (iconv -f UTF-16 -t UTF-8).")
+        raw = raw.removeprefix(b"\xef\xbb\xbf")
+    if b"\0" in raw:
+        raise DataError(f"{name}:{number}, byte {raw.index(0) + 1}: a NUL, which no text has: is this UTF-8?")
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{name}:{number}, byte {error.start + 1}: 0x{raw[error.start]:02x} is not UTF-8 here: "
+            "mend the line, or convert the file (iconv -f ISO-8859-1 -t UTF-8, if that is what it is)."
+        ) from error
+
+
+# --- Finding ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Source:
+    """Sentence pairs that were found but not yet read.
+
+    Attributes:
+        split: the setting that names it, and what it is for
+        name: the value of that setting
+        path: what to call it for `datasets`: a folder, or a name on the hub
+        parts: the files of each split, one table or two of parallel text; nothing if `datasets` must read it
+        files: everything it consists of, as far as that is on this machine
+    """
+
+    split: str
+    name: str
+    path: str
+    parts: Mapping[str, tuple[Path, ...]]
+    files: tuple[Path, ...]
+
+    def __str__(self) -> str:
+        return f"data.{self.split} ({self.name})"
+
+
+def find_sources(data: DataConfig) -> list[Source]:
+    """Find what data.train, data.validation and data.test name, as far as they name anything."""
+    return [find_source(split, data) for split in SPLITS if getattr(data, split)]
+
+
+def find_source(split: str, data: DataConfig) -> Source:
+    """Find what data.train, data.validation or data.test names; DataError if there is nothing."""
+    name = getattr(data, split)
+    path = Path(name).expanduser()
+    places = [path] if path.is_absolute() else [Path.cwd() / path, Path(__file__).resolve().parent / path]
+    for place in dict.fromkeys(places):
+        parts = _parts(place, split, data)
+        if parts:
+            return Source(split, name, str(place), parts, tuple(file for part in parts.values() for file in part))
+        if place.is_dir():
+            return Source(split, name, str(place), {}, _files(place))
+    if re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", name) and not any(place.parent.is_dir() for place in places):
+        return Source(split, name, name, {}, ())
+    tried = " or ".join(map(str, places))
+    raise DataError(f"data.{split} is {name}, but there is no such thing at {tried}{_near(places)}")
+
+
+def _parts(place: Path, split: str, data: DataConfig) -> dict[str, tuple[Path, ...]]:
+    """The files of each split at a place, which is a file, what files begin with, or a folder of such."""
+    if not place.is_dir() or data.config:
+        part = _part(place, data)
+        return {split: part} if part else {}
+    return {name: part for name in (*SPLITS, *ALIASES) if (part := _part(place / name, data))}
+
+
+def _part(place: Path, data: DataConfig) -> tuple[Path, ...] | None:
+    """The one table or the two sides of parallel text that are at a place, or begin with it."""
+    sides = [Path(f"{place}.{language}") for language in (data.source_lang, data.target_lang)]
+    missing = [side for side in sides if not side.is_file()]
+    if not missing:
+        return tuple(sides)
+    if place.is_file():
+        if place.suffix in _READERS:
+            return (place,)
+        parallel = place.suffix[1:] in (data.source_lang, data.target_lang)
+        hint = f": for parallel text leave out the language, as in {place.with_suffix('')}" if parallel else ""
+        raise DataError(f"{place} is a file, but a file of pairs must end in {', '.join(_READERS)}{hint}.")
+    tables = [file for suffix in _READERS if (file := Path(f"{place}{suffix}")).is_file()]
+    if not tables and len(missing) == 1:
+        raise DataError(f"{place} is the beginning of parallel text, but {missing[0]} is missing.")
+    if len(tables) > 1:
+        raise DataError(f"there are {' and '.join(map(str, tables))}: name the one that is meant, or move the other.")
+    return tuple(tables) or None
+
+
+def _files(folder: Path) -> tuple[Path, ...]:
+    """The files of a folder, but for hidden ones such as .git, which are no part of a data set."""
+    found = (file for file in folder.rglob("*") if not any(part[0] == "." for part in file.relative_to(folder).parts))
+    return tuple(sorted(file for file in found if file.is_file()))
+
+
+def _unreadable(path: Path, error: OSError) -> DataError:
+    return DataError(f"{path} cannot be read: {error.strerror}.")
+
+
+def _near(places: Collection[Path]) -> str:
+    """How an error goes on that could not find a path: with what is like it, else with what there is."""
+    for place in places:
+        if place.parent.is_dir():
+            there = sorted(entry.name for entry in place.parent.iterdir() if not entry.name.startswith("."))
+            close = difflib.get_close_matches(place.name, there, n=1)
+            if close:
+                return f": did you mean {Path(place.parent.name) / close[0]}?"
+            if there:
+                return f"; {place.parent} has {', '.join(there[:8])}{', ...' if len(there) > 8 else '.'}"
+    return "; its folder does not exist either."
+
+
+def hashes(sources: Sequence[Source]) -> dict[str, str]:
+    """The sha256 of every file, by its name as seen from where the source lies; a hub's data.revision pins its own."""
+    found = {}
+    for source in sources:
+        for path in source.files:
+            name = os.path.relpath(path, Path(source.path).parent)
+            try:
+                with path.open("rb") as file:
+                    found[f"{source.split}: {name}"] = hashlib.file_digest(file, "sha256").hexdigest()
+            except OSError as error:
+                raise _unreadable(path, error) from error
+    return found
+
+
+# --- Reading ------------------------------------------------------------------------------------------------------
+
+
+def read_splits(source: Source, data: DataConfig) -> dict[str, Iterator[Pair]]:
+    """The raw pairs of a source by split, read as they are asked for, once.
+
+    A file has one split, the one that it was named for. A folder or a data set must have that one, and brings the
+    others that it has. DataError, now or on the way, for what cannot be read.
+    """
+    if source.parts:
+        splits = {split: _read_part(part, data) for split, part in source.parts.items()}
+    else:
+        splits = _read_dataset(source, data)
+    for alias in [alias for alias in ALIASES if alias in splits]:
+        splits.setdefault(ALIASES[alias], splits.pop(alias))
+    if source.split not in splits:
+        raise DataError(f"{source} has no split {source.split}, only {', '.join(splits)}: name another, or files.")
+    return {split: _not_empty(pairs, source) for split, pairs in splits.items()}
+
+
+def _read_part(part: tuple[Path, ...], data: DataConfig) -> Iterator[Pair]:
+    if len(part) == 2:
+        return _read_text(*part)
+    return _READERS[part[0].suffix](part[0], data)
+
+
+def _not_empty(pairs: Iterator[Pair], source: Source) -> Iterator[Pair]:
+    empty = True
+    for pair in pairs:
+        empty = False
+        yield pair
+    if empty:
+        raise DataError(f"{source} is empty: there is nothing to learn from.")
+
+
+def _lines(path: Path) -> Iterator[str]:
+    """The lines of a file, ended by LF alone.
+
+    Python's text files, its `splitlines` and the text reader of `datasets` also break lines at some of CR, FF, NEL and
+    U+2028, and one such character in one of two parallel files shifts the rest by a line.
+    """
+    try:
+        with path.open("rb") as file:
+            for number, raw in enumerate(file, 1):
+                yield decode_line(raw, str(path), number)
+    except OSError as error:
+        raise _unreadable(path, error) from error
+
+
+def _read_text(source: Path, target: Path) -> Iterator[Pair]:
+    counts = [0, 0]
+    for pair in zip_longest(_lines(source), _lines(target)):
+        counts = [count + (text is not None) for count, text in zip(counts, pair, strict=True)]
+        if None not in pair:
+            yield pair
+    if counts[0] != counts[1]:
+        raise DataError(
+            f"{source} has {counts[0]:,} lines and {target} has {counts[1]:,}, but line n of one must be the "
+            "translation of line n of the other: find where they part."
+        )
+
+
+def _read_tsv(path: Path, data: DataConfig) -> Iterator[Pair]:
+    rows = ((f"{path}:{number}", line.split("\t")) for number, line in enumerate(_lines(path), 1))
+    return _pairs_of_cells(rows, data)
+
+
+def _read_csv(path: Path, data: DataConfig) -> Iterator[Pair]:
+    reader = csv.reader((line + "\n" for line in _lines(path)), strict=True)
+
+    def rows() -> Iterator[tuple[str, list[str]]]:
+        try:
+            for cells in reader:
+                yield f"{path}:{reader.line_num}", cells
+        except csv.Error as error:
+            raise DataError(f"{path}:{reader.line_num}: {error}; quote a cell with commas or quotes in it.") from error
+
+    return _pairs_of_cells(rows(), data)
+
+
+def _pairs_of_cells(rows: Iterable[tuple[str, list[str]]], data: DataConfig) -> Iterator[Pair]:
+    """The pairs of (where, cells), by the names in the first row if that has names; an empty row is an empty pair."""
+    header: list[str] = []
+    left, right = 0, 1
+    for number, (where, cells) in enumerate(rows):
+        columns = _columns(cells, data) if number == 0 else None
+        if columns:
+            header = cells
+            left, right = map(cells.index, columns)
+        elif cells in ([], [""]):
+            yield "", ""
+        elif len(cells) != (len(header) or 2):
+            rule = f"the first row names {len(header)}" if header else "without a row of names there must be 2"
+            raise DataError(f"{where}: {len(cells)} column{'s' * (len(cells) != 1)}, but {rule}.")
+        else:
+            yield cells[left], cells[right]
+
+
+def _read_jsonl(path: Path, data: DataConfig) -> Iterator[Pair]:
+    for number, line in enumerate(_lines(path), 1):
+        where = f"{path}:{number}"
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise DataError(f"{where}: this is no JSON: {error.msg} at column {error.colno}.") from error
+        if not isinstance(row, dict):
+            raise DataError(f"{where}: a row must be an object such as {_example(data)}.")
+        yield _pair_of_row(row, data, where)
+
+
+def _read_parquet(path: Path, data: DataConfig) -> Iterator[Pair]:
+    import pyarrow  # comes with datasets; it takes a while to import, and only this format needs it
+    import pyarrow.parquet
+
+    try:
+        number = 0
+        for batch in pyarrow.parquet.ParquetFile(path).iter_batches():
+            for row in batch.to_pylist():
+                number += 1
+                yield _pair_of_row(row, data, f"{path}, row {number}")
+    except (OSError, pyarrow.ArrowException) as error:
+        raise DataError(f"{path} cannot be read as parquet: {_reason(error)}") from error
+
+
+_READERS = {".tsv": _read_tsv, ".csv": _read_csv, ".jsonl": _read_jsonl, ".parquet": _read_parquet}
+
+
+def _read_dataset(source: Source, data: DataConfig) -> dict[str, Iterator[Pair]]:
+    import datasets  # takes seconds to import, and files need it not
+
+    try:
+        found = datasets.load_dataset(source.path, data.config, revision=data.revision)
+    except ConnectionError as error:
+        raise DataError(
+            f"{source} is not on this machine, and the Hugging Face hub cannot be reached: try again later, or set "
+            "data.train, data.validation and data.test to files of your own, such as pairs.tsv."
+        ) from error
+    except Exception as error:  # whatever the library, its builders and the hub's client may raise
+        raise DataError(f"{source} cannot be loaded: {_reason(error)}{_about_configs(error, data)}") from error
+    assert isinstance(found, datasets.DatasetDict)
+    return {str(name): _rows(table, data, f"{source}, split {name}") for name, table in found.items()}
+
+
+def _rows(table: Any, data: DataConfig, where: str) -> Iterator[Pair]:
+    number = 0
+    for batch in table.iter(batch_size=1000):
+        for values in zip(*batch.values(), strict=True):
+            number += 1
+            yield _pair_of_row(dict(zip(batch, values, strict=True)), data, f"{where}, row {number}")
+
+
+def _about_configs(error: Exception, data: DataConfig) -> str:
+    if "config" not in str(error).lower():
+        return ""
+    return f" Set data.config (now {data.config}) to one of these; each serves both directions."
+
+
+def _reason(error: BaseException) -> str:
+    """What a library's error says, in a line; `datasets` hides the reason behind "an error occurred"."""
+    if type(error).__name__ == "DatasetGenerationError" and error.__cause__:
+        error = error.__cause__
+    return " ".join(str(error).split())[:300] or type(error).__name__
+
+
+# --- Rows ---------------------------------------------------------------------------------------------------------
+
+
+def _columns(names: Collection[str], data: DataConfig) -> Pair | None:
+    """The names of the columns of source and target; None if `names` has neither of the two known forms."""
+    known = ((data.source_lang, data.target_lang), ("source", "target"))
+    return next((pair for pair in known if set(pair) <= set(names)), None)
+
+
+def _pair_of_row(row: Mapping[str, Any], data: DataConfig, where: str) -> Pair:
+    inner = row.get("translation")
+    row = inner if isinstance(inner, Mapping) else row
+    columns = _columns(row, data)
+    if columns is None:
+        raise DataError(f"{where}: there is {', '.join(row) or 'nothing'}, but a row must be like {_example(data)}.")
+    left, right = (_text(row[column], f"{where}, {column}") for column in columns)
+    return left, right
+
+
+def _text(value: Any, where: str) -> str:
+    """A cell as text: none is empty text, and anything but text is a mistake."""
+    if value is None:
+        return ""
+    try:
+        value.encode()  # no text, or half of a surrogate pair, which JSON lets through and no tokenizer takes
+    except (AttributeError, UnicodeEncodeError) as error:
+        raise DataError(f"{where}: {value!r} is not text.") from error
+    return value
+
+
+def _example(data: DataConfig) -> str:
+    return json.dumps({data.source_lang: "...", data.target_lang: "..."})
+
+
+# --- Splitting ----------------------------------------------------------------------------------------------------
+
+
+def assign(source: str, validation_fraction: float, test_fraction: float) -> str:
+    """The split of a pair, by a hash of its cleaned source: equal sources fall together, in any order, in any corpus.
+
+    The test set is what hashes lowest, so that it stays the same whatever becomes of the validation set.
+    """
+    point = int.from_bytes(hashlib.blake2b(source.encode(), digest_size=8).digest()) / 2**64
+    if point < test_fraction:
+        return "test"
+    return "validation" if point < test_fraction + validation_fraction else "train"
+
+
+@dataclass
+class Count:
+    """What became of the pairs of a split."""
+
+    read: int = 0
+    empty: int = 0  # dropped: no text on a side
+    too_long: int = 0  # dropped: more than data.max_length tokens on a side; in training alone
+
+    @property
+    def dropped(self) -> int:
+        return self.empty + self.too_long
+
+
+def read_corpus(sources: Sequence[Source], data: DataConfig) -> tuple[dict[str, list[Pair]], dict[str, Count]]:
+    """The cleaned pairs of each split: named by the settings, else the data set's own, else a share of train."""
+    raw = {source.split: read_splits(source, data) for source in sources}
+    given = raw.pop("train") | {split: splits[split] for split, splits in raw.items()}
+    validation_fraction = 0.0 if "validation" in given else data.validation_fraction
+    test_fraction = 0.0 if "test" in given else data.test_fraction
+    pairs: dict[str, list[Pair]] = {split: [] for split in SPLITS}
+    counts = {split: Count() for split in SPLITS}
+    for read_from in [split for split in SPLITS if split in given]:
+        for raw_source, raw_target in given[read_from]:
+            source, target = clean(raw_source), clean(raw_target)
+            split = assign(source, validation_fraction, test_fraction) if read_from == "train" else read_from
+            counts[split].read += 1
+            if source and target:
+                pairs[split].append((source, target))
+            else:
+                counts[split].empty += 1
+    for split in ("train", "validation"):
+        if not pairs[split]:
+            raise DataError(
+                f"there is no pair for {split} among {counts['train'].read + counts[split].read:,} that were read: "
+                "more pairs are needed, a larger data.validation_fraction, or pairs that data.validation names."
+            )
+    return pairs, counts

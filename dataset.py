@@ -1,0 +1,465 @@
+"""From sentence pairs to batches: cleaned, split, tokenised once, and put together by length.
+
+Use:
+    data = prepare(config, run / "data", print)                  # once a run; later calls load what the first one wrote
+    for number, batch in iterate(data.train, config.training.batch_tokens, seed, epoch):
+        batch.source, batch.target_in, batch.target_out, batch.tokens
+
+What a run trains on is decided once, written into its folder, and never again: the tokenizers, which pair belongs to
+which split, and the ids. The batches and their order are a pure function of (lengths, seed, epoch), so that a resumed
+run needs to remember nothing but the number of its next batch.
+
+Shapes are written in these letters:
+    N pairs   B rows of a batch   S source positions   T target positions
+A row is one sentence: its ids, the end token, and then padding.
+
+Limits: preparing holds the text of all pairs in memory, about 400 bytes a pair; training holds the ids alone, and maps
+them from disk where they are large. Nothing here locks the folder: one process prepares, the others load afterwards.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from config import EOS, PAD, SOS, UNK, Config, DataConfig
+from corpus import Count, DataError, Pair, find_sources, hashes, read_corpus
+from tokenizer import Tokenizer, train_pair
+
+FORMAT = 1  # of the prepared folder
+LARGE = 64 * 2**20  # bytes; arrays above are mapped from disk
+CHUNK = 10_000  # sentences that are tokenised at a time
+SIDES = ("source", "target")
+
+
+class DataChangedError(DataError):
+    """The corpus or a setting is not the one that the data of this run were prepared from."""
+
+
+# --- Ids ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class EncodedSide:
+    """The ids of N sentences of one language, in one flat array: sentence i is ids[offsets[i] : offsets[i + 1]]."""
+
+    ids: np.ndarray  # uint16, or int32 for a large vocabulary
+    offsets: np.ndarray  # (N + 1), int64
+
+    @classmethod
+    def of(cls, lengths: np.ndarray, ids: np.ndarray) -> "EncodedSide":
+        return cls(ids, np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]))
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """(N), the end token included."""
+        return np.diff(self.offsets) + 1
+
+    def where(self, keep: np.ndarray) -> "EncodedSide":
+        """The sentences that `keep` (N, boolean) selects."""
+        lengths = np.diff(self.offsets)
+        return EncodedSide.of(lengths[keep], self.ids[np.repeat(keep, lengths)])
+
+    def padded(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The given sentences (B) as a block (B, longest) of ids, end token and padding, and their lengths (B)."""
+        starts = self.offsets[rows]
+        lengths = self.offsets[rows + 1] - starts
+        columns = np.arange(lengths.max(initial=0) + 1)
+        block = np.where(columns == lengths[:, None], EOS, PAD)
+        # Every token at once: where its row starts in `ids`, plus how many tokens of the row came before it.
+        shift = starts - (np.cumsum(lengths) - lengths)
+        block[columns < lengths[:, None]] = self.ids[np.repeat(shift, lengths) + np.arange(lengths.sum())]
+        return block, lengths + 1
+
+
+def columns(pairs: Sequence[Pair]) -> tuple[list[str], list[str]]:
+    """The sources and the targets of pairs."""
+    return [source for source, _ in pairs], [target for _, target in pairs]
+
+
+@dataclass(frozen=True)
+class EncodedPairs:
+    """N sentence pairs as ids."""
+
+    source: EncodedSide
+    target: EncodedSide
+
+    def __len__(self) -> int:
+        return len(self.source.offsets) - 1
+
+    @property
+    def lengths(self) -> tuple[np.ndarray, np.ndarray]:
+        """Those of the sources (N) and those of the targets (N), the end tokens included."""
+        return self.source.lengths, self.target.lengths
+
+
+def encode_side(texts: Sequence[str], tokenizer: Tokenizer) -> EncodedSide:
+    """Tokenise sentences, in chunks, since a list of Python's numbers takes 20 times the room of an array."""
+    dtype = np.uint16 if len(tokenizer) <= 2**16 else np.int32
+    lengths, ids = [np.zeros(0, np.int64)], [np.zeros(0, dtype)]
+    for start in range(0, len(texts), CHUNK):
+        rows = tokenizer.encode_batch(texts[start : start + CHUNK])
+        lengths.append(np.fromiter(map(len, rows), np.int64))
+        ids.append(np.fromiter(chain.from_iterable(rows), dtype))
+    return EncodedSide.of(np.concatenate(lengths), np.concatenate(ids))
+
+
+def encode_pairs(pairs: Sequence[Pair], source: Tokenizer, target: Tokenizer) -> EncodedPairs:
+    """Tokenise both sides of cleaned pairs."""
+    sources, targets = columns(pairs)
+    return EncodedPairs(encode_side(sources, source), encode_side(targets, target))
+
+
+# --- The report ---------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class SideReport:
+    """One language: lengths of the training sentences in tokens, the vocabulary, and how well it covers."""
+
+    language: str
+    mean: float
+    median: float
+    percentile_99: float
+    longest: int
+    vocabulary: int
+    left_out: int  # kinds of word that occur in training but have no id
+    unknown: float  # share of the validation tokens
+
+
+@dataclass
+class Report:
+    """What the corpus holds, and what was done to it."""
+
+    counts: dict[str, Count]
+    sides: list[SideReport]
+    repeated: dict[str, int]  # by split: sentences whose source stands in training, too
+
+    @classmethod
+    def of(cls, values: dict[str, Any]) -> "Report":
+        """The report of which `asdict` made the values."""
+        counts = {split: Count(**count) for split, count in values["counts"].items()}
+        return cls(counts, [SideReport(**side) for side in values["sides"]], values["repeated"])
+
+    def lines(self) -> list[str]:
+        """The report, to be printed."""
+        lines = []
+        for split, count in self.counts.items():
+            why = f" ({count.empty:,} lack a side, {count.too_long:,} are too long)" if count.dropped else ""
+            lines.append(f"{split}: {count.read:,} pairs, {count.dropped:,} dropped{why}")
+        for side in self.sides:
+            lines.append(
+                f"{side.language}: {side.mean:.1f} tokens a sentence (half up to {side.median:.0f}, 99 % up to "
+                f"{side.percentile_99:.0f}, longest {side.longest}); vocabulary {side.vocabulary:,}, without "
+                f"{side.left_out:,} rare words; {side.unknown:.2%} of the validation tokens are unknown"
+            )
+        return lines + [f"warning: {warning}" for warning in self.warnings()]
+
+    def warnings(self) -> list[str]:
+        """What somebody should look at before believing in the run."""
+        found = [
+            f"{count.dropped / count.read:.0%} of the {split} pairs are dropped: is the corpus what it should be, and "
+            "data.max_length large enough?"
+            for split, count in self.counts.items()
+            if count.dropped > 0.2 * count.read
+        ]
+        return found + [
+            f"{number:,} source sentences of {split} stand in train, too: scores will flatter."
+            for split, number in self.repeated.items()
+            if number
+        ]
+
+
+def _report(
+    pairs: dict[str, list[Pair]],
+    counts: dict[str, Count],
+    train: EncodedPairs,
+    tokenizers: tuple[Tokenizer, Tokenizer],
+    data: DataConfig,
+) -> Report:
+    sides = []
+    validation = encode_pairs(pairs["validation"], *tokenizers)
+    for side, language, tokenizer in zip(SIDES, (data.source_lang, data.target_lang), tokenizers, strict=True):
+        lengths = np.diff(getattr(train, side).offsets)
+        sides.append(
+            SideReport(
+                language,
+                mean=float(lengths.mean()),
+                median=float(np.median(lengths)),
+                percentile_99=float(np.percentile(lengths, 99)),
+                longest=int(lengths.max()),
+                vocabulary=len(tokenizer),
+                left_out=tokenizer.left_out,
+                unknown=float((getattr(validation, side).ids == UNK).mean()),
+            )
+        )
+    known = {source for source, _ in pairs["train"]}
+    repeated = {split: sum(source in known for source, _ in pairs[split]) for split in ("validation", "test")}
+    return Report(counts, sides, repeated)
+
+
+# --- Preparing ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """All that a run knows of its corpus. The fingerprint tells it from every other, tokenizers included."""
+
+    train: EncodedPairs
+    validation: list[Pair]  # cleaned text
+    test: list[Pair]  # cleaned text; may be empty
+    source: Tokenizer
+    target: Tokenizer  # the same object, if the vocabulary is shared
+    report: Report
+    fingerprint: str
+
+
+def prepare(
+    config: Config,
+    directory: Path,
+    say: Callable[[str], None],
+    tokenizers: tuple[Tokenizer, Tokenizer] | None = None,
+) -> Prepared:
+    """Bring the corpus into `directory`, or load what an earlier call brought there from the same corpus and settings.
+
+    Args:
+        say: is told what goes on, a line at a time
+        tokenizers: of source and target; None trains them on the training pairs
+
+    Raises DataError if the corpus cannot be used, DataChangedError if it is not the one that was prepared. The folder
+    appears by one rename: a preparation that is killed leaves nothing that a later one could mistake for data.
+    """
+    if directory.exists():
+        _check_unchanged(config, directory, say, tokenizers)
+        return load(directory)
+    data = config.data
+    sources = find_sources(data)
+    origin = {"settings": _settings(config, tokenizers), "files": hashes(sources)}
+    say(f"reading {', '.join(map(str, sources))}")
+    pairs, counts = read_corpus(sources, data)
+    if tokenizers is None:
+        say(f"training the tokenizers on {len(pairs['train']):,} pairs")
+        tokenizers = train_pair(*columns(pairs["train"]), config.tokenizer)
+    say("turning text into ids")
+    train = encode_pairs(pairs["train"], *tokenizers)
+    short = np.maximum(*train.lengths) <= data.max_length + 1  # the end token does not count
+    if not short.any():
+        raise DataError(f"every training pair is longer than data.max_length ({data.max_length}): set it higher.")
+    counts["train"].too_long = int((~short).sum())
+    train = EncodedPairs(train.source.where(short), train.target.where(short))
+    report = _report(pairs, counts, train, tokenizers, data)
+    with _published(directory) as folder:
+        for side, tokenizer in zip(SIDES, tokenizers, strict=True):
+            np.save(folder / f"train.{side}.npy", getattr(train, side).ids)
+            np.save(folder / f"train.{side}.offsets.npy", getattr(train, side).offsets)
+            (folder / f"{side}.tokenizer.json").write_text(tokenizer.to_json(), encoding="utf-8")
+        for split in ("validation", "test"):
+            lines = "".join(f"{source}\t{target}\n" for source, target in pairs[split])
+            (folder / f"{split}.tsv").write_text(lines, encoding="utf-8")
+        summary = {"origin": origin, "report": asdict(report)}
+        (folder / "report.json").write_text(json.dumps(summary, indent=2, ensure_ascii=False), encoding="utf-8")
+    return load(directory)
+
+
+def load(directory: Path) -> Prepared:
+    """What `prepare` wrote; DataError if it is not all there."""
+    try:
+        texts = [(directory / f"{side}.tokenizer.json").read_text(encoding="utf-8") for side in SIDES]
+        source = Tokenizer.from_json(texts[0])
+        target = source if texts[0] == texts[1] else Tokenizer.from_json(texts[1])
+        arrays = [[directory / f"train.{side}{part}.npy" for part in ("", ".offsets")] for side in SIDES]
+        validation, test = (_load_pairs(directory / f"{split}.tsv") for split in ("validation", "test"))
+        summary = _load_summary(directory)
+        identity = [summary["origin"], source.fingerprint, target.fingerprint]
+        return Prepared(
+            train=EncodedPairs(*(EncodedSide(*map(_load_array, paths)) for paths in arrays)),
+            validation=validation,
+            test=test,
+            source=source,
+            target=target,
+            report=Report.of(summary["report"]),
+            fingerprint=hashlib.sha256(json.dumps(identity).encode()).hexdigest(),
+        )
+    except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{directory} is damaged ({error}): restore it, or delete it to have it made anew.") from error
+
+
+def _load_summary(directory: Path) -> dict[str, Any]:
+    return json.loads((directory / "report.json").read_text(encoding="utf-8"))
+
+
+def _load_array(path: Path) -> np.ndarray:
+    # As a plain array in either case: a memmap that is sliced makes a memmap each time, which is five times slower.
+    return np.asarray(np.load(path, mmap_mode="r" if path.stat().st_size > LARGE else None))
+
+
+def _load_pairs(path: Path) -> list[Pair]:
+    rows = (line.split("\t") for line in path.read_text(encoding="utf-8").split("\n")[:-1])
+    return [(source, target) for source, target in rows]
+
+
+@contextmanager
+def _published(directory: Path) -> Iterator[Path]:
+    """A folder to write in, which takes its name, in one rename, once everything in it is on disk."""
+    temporary = directory.with_name(f".{directory.name}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)  # of a preparation that was killed
+    temporary.mkdir(parents=True)
+    try:
+        yield temporary
+        for path in (*temporary.iterdir(), temporary):
+            _sync(path)
+        temporary.rename(directory)
+        _sync(directory.parent)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+# --- Where prepared data come from --------------------------------------------------------------------------------
+
+
+def _settings(config: Config, tokenizers: tuple[Tokenizer, Tokenizer] | None) -> dict[str, Any]:
+    """Every setting that has a say in the prepared data, by name."""
+    found: dict[str, Any] = {"format": FORMAT}
+    found |= {f"data.{key}": value for key, value in asdict(config.data).items() if key != "bleu_tokenize"}
+    if tokenizers is None:
+        return found | {f"tokenizer.{key}": value for key, value in asdict(config.tokenizer).items()}
+    return found | {f"{side} tokenizer": each.fingerprint for side, each in zip(SIDES, tokenizers, strict=True)}
+
+
+def _differences(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
+    return [key for key in one | other if one.get(key) != other.get(key)]
+
+
+def _check_unchanged(
+    config: Config, directory: Path, say: Callable[[str], None], tokenizers: tuple[Tokenizer, Tokenizer] | None
+) -> None:
+    """DataChangedError if the folder was prepared from something else. A corpus that is gone has not changed."""
+    then = _load_summary(directory)["origin"]
+    now = {"settings": _settings(config, tokenizers), "files": then["files"]}
+    try:
+        now["files"] = hashes(find_sources(config.data))
+    except DataError as error:
+        say(f"{error} Going on with what was prepared from it.")
+    settings, files = (_differences(then[part], now[part]) for part in ("settings", "files"))
+    changes = [f"{key} was {then['settings'].get(key)} and is {now['settings'].get(key)}" for key in settings]
+    changes += [f"{name} is not the file it was" for name in files]
+    if changes:
+        raise DataChangedError(
+            f"this run was prepared from other data ({'; '.join(changes)}): change that back, or train "
+            "under a new run.name."
+        )
+
+
+# --- Batches ------------------------------------------------------------------------------------------------------
+
+# How far a pair may stray among pairs of its length, in tokens by which its sides differ: at 0 an epoch would be much
+# like the one before it, at 8 there is twice as much padding (6 % rather than 3 % of Multi30k).
+STRAY = 2.0
+
+
+def batch_plan(
+    source_lengths: np.ndarray, target_lengths: np.ndarray, batch_tokens: int, seed: int, epoch: int
+) -> list[np.ndarray]:
+    """Which pairs make which batch, in the order in which they are trained on; each pair is in one batch.
+
+    Args:
+        source_lengths, target_lengths: (N), the end tokens included
+        batch_tokens: limit of rows x longest sentence of either side; a longer pair is a batch of its own
+        seed, epoch: the same numbers give the same plan, on any machine
+    """
+    random = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, epoch])))
+    longest = np.maximum(source_lengths, target_lengths)
+    # Pairs of a length are sorted by which side is the longer one, to and fro, so that where one length ends and the
+    # next begins both sides go on as they are.
+    lean = source_lengths - target_lengths + STRAY * random.random(len(longest))
+    order = np.lexsort([np.where(longest % 2, lean, -lean), longest])
+    longest = longest[order]
+    batches = []
+    start = 0
+    while start < len(order):
+        most = max(1, batch_tokens // longest[start])
+        size = np.maximum.accumulate(longest[start : start + most])
+        size *= np.arange(1, len(size) + 1)
+        rows = max(1, int(np.searchsorted(size, batch_tokens, side="right")))
+        batches.append(order[start : start + rows])
+        start += rows
+    return [batches[i] for i in random.permutation(len(batches))]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Pairs as padded ids, all int64. Position t of target_out is the token that follows position t of target_in."""
+
+    source: Tensor  # (B, S): ids, end, padding
+    target_in: Tensor  # (B, T): start, ids, padding
+    target_out: Tensor  # (B, T): ids, end, padding
+    indices: np.ndarray  # (B): which pairs these are
+    tokens: int  # of the target, the end tokens included, padding not
+    source_tokens: int  # likewise
+
+    @property
+    def padding(self) -> float:
+        """Share of the positions of both sides that hold no token."""
+        return 1 - (self.source_tokens + self.tokens) / (self.source.numel() + self.target_out.numel())
+
+    def to(self, device: torch.device | str) -> "Batch":
+        """The batch on a device."""
+        tensors = {name: getattr(self, name).to(device) for name in ("source", "target_in", "target_out")}
+        return replace(self, **tensors)
+
+    def rows(self, start: int, stop: int) -> "Batch":
+        """Some of its rows, as wide as they are."""
+        part = slice(start, stop)
+        source, target_out = self.source[part], self.target_out[part]
+        tokens, source_tokens = (int((side != PAD).sum()) for side in (target_out, source))
+        return Batch(source, self.target_in[part], target_out, self.indices[part], tokens, source_tokens)
+
+
+def make_batch(pairs: EncodedPairs, indices: np.ndarray) -> Batch:
+    """The batch of the given pairs (B)."""
+    source, source_lengths = pairs.source.padded(indices)
+    target, target_lengths = pairs.target.padded(indices)
+    started = np.where(target == EOS, PAD, target)[:, :-1]
+    started = np.concatenate([np.full((len(indices), 1), SOS), started], axis=1)
+    return Batch(
+        torch.from_numpy(source),
+        torch.from_numpy(started),
+        torch.from_numpy(target),
+        indices,
+        int(target_lengths.sum()),
+        int(source_lengths.sum()),
+    )
+
+
+def source_batch(sources: Sequence[Sequence[int]]) -> Tensor:
+    """Sentences to translate, as ids without an end token, made (B, S)."""
+    lengths = np.fromiter(map(len, sources), np.int64)
+    side = EncodedSide.of(lengths, np.fromiter(chain.from_iterable(sources), np.int64))
+    return torch.from_numpy(side.padded(np.arange(len(sources)))[0])
+
+
+def iterate(
+    pairs: EncodedPairs, batch_tokens: int, seed: int, epoch: int, start: int = 0
+) -> Iterator[tuple[int, Batch]]:
+    """The batches of an epoch with their numbers, from number `start` on."""
+    plan = batch_plan(pairs.source.lengths, pairs.target.lengths, batch_tokens, seed, epoch)
+    for number in range(start, len(plan)):
+        yield number, make_batch(pairs, plan[number])

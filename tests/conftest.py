@@ -1,0 +1,96 @@
+"""What all tests share: one thread a process, no network, and a corpus and a config small enough to train in a second."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+# Before torch is imported: a thread pool would neither survive a fork nor share two cores well.
+os.environ["OMP_NUM_THREADS"] = "1"
+os.environ["TOKENIZERS_PARALLELISM"] = "false"
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["MPLBACKEND"] = "Agg"
+
+import random
+import traceback
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from config import Config, ConfigError, loads
+
+torch.set_num_threads(1)
+
+ROOT = Path(__file__).parent.parent
+SHARED = ROOT.parent / "shared" / "data"  # real text for those who have it; tests that need it skip without
+
+WORDS = {
+    "the": "il", "cat": "gatto", "dog": "cane", "sees": "vede", "wants": "vuole", "bread": "pane", "wine": "vino",
+    "red": "rosso", "black": "nero", "and": "e", "today": "oggi", "here": "qui", "not": "non", "this": "questo",
+}  # fmt: skip
+
+
+def tiny_pairs(count: int, seed: int = 0) -> list[tuple[str, str]]:
+    """Sentences of two to nine words and their translations, word for word, with a full stop."""
+    draw = random.Random(seed)
+    sentences = [draw.choices(list(WORDS), k=draw.randint(2, 9)) for _ in range(count)]
+    return [(" ".join(words) + ".", " ".join(WORDS[word] for word in words) + ".") for words in sentences]
+
+
+def write_tsv(path: Path, pairs: list[tuple[str, str]]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{a}\t{b}\n" for a, b in pairs), encoding="utf-8", newline="\n")
+    return path
+
+
+@pytest.fixture()
+def tiny(tmp_path: Path) -> Callable[..., Config]:
+    """A function that makes the config of a run on 300 tiny pairs, with any settings changed by dotted name.
+
+    Intervals are out of step with one another and with the epochs on purpose, and dropout is on.
+    """
+    corpus = write_tsv(tmp_path / "corpus" / "pairs.tsv", tiny_pairs(300))
+
+    def make(**changes: object) -> Config:
+        settings = {
+            "run.name": "tiny", "run.dir": tmp_path / "runs", "data.train": corpus, "data.validation_fraction": 0.05,
+            "data.test_fraction": 0.05, "tokenizer.min_frequency": 1, "model.d_model": 32, "model.n_heads": 2,
+            "model.encoder_layers": 1, "model.decoder_layers": 1, "model.d_ff": 64, "model.dropout": 0.1,
+            "training.max_epochs": 4, "training.batch_tokens": 150, "training.lr": 0.01, "training.warmup_steps": 5,
+            "training.accumulate": 2, "training.log_every": 3, "training.validate_every": 10, "training.save_every": 7,
+            "training.device": "cpu",
+        }  # fmt: skip
+        settings |= {key.replace("__", "."): value for key, value in changes.items()}
+        sections: dict[str, str] = {}
+        for key, value in settings.items():
+            section, _, name = key.partition(".")
+            text = "null" if value is None else str(value).lower() if isinstance(value, bool) else f"{value}"
+            sections[section] = sections.get(section, f"{section}:\n") + f"  {name}: {text}\n"
+        try:
+            return loads("".join(sections.values()).encode(), Path("tiny.yaml"))
+        except ConfigError as error:
+            raise AssertionError(str(error)) from error
+
+    return make
+
+
+def in_child(work: Callable[[], int | None]) -> int:
+    """Do work in a forked process and return how it ended: its exit code, or minus the signal that killed it."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    child = os.fork()
+    if child == 0:
+        code = 99
+        try:
+            code = work() or 0
+        except SystemExit as stop:
+            code = stop.code if isinstance(stop.code, int) else 98
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])

@@ -1,0 +1,889 @@
+"""A checkpoint survives the death of the process at any instruction, a full disk, damage, and hostile files.
+
+Deaths are real: a forked child kills itself with SIGKILL at the k-th file system call. What SIGKILL cannot show,
+for the page cache outlives the process, is the order of the fsyncs: that is read from a log of the calls.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import json
+import os
+import resource
+import shutil
+import signal
+import stat
+import struct
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import checkpoint
+from checkpoint import CheckpointError, NewerFormatError, RunInUseError, StorageError
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked here")
+
+FILES = (
+    "model.safetensors",
+    "config.yaml",
+    "source.tokenizer.json",
+    "target.tokenizer.json",
+    "training.pt",
+    "state.json",
+)
+CHANGING_CALLS = ("open", "write", "fsync", "rename", "replace", "mkdir", "unlink", "rmdir")
+
+
+def contents(mark: int) -> dict[str, bytes]:
+    """The six files of a checkpoint, different for each mark."""
+    return {name: f"{name} {mark} ".encode() * 50 for name in FILES}
+
+
+def silent(message: str) -> None:
+    raise AssertionError(f"an unexpected warning: {message}")
+
+
+def newest_files(root: Path, quarantine: bool = False, warn: Callable[[str], None] = silent) -> dict[str, bytes]:
+    found = checkpoint.newest(root, quarantine, warn)
+    assert found is not None
+    return found.files
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def snapshot(root: Path) -> dict[str, Any]:
+    """Everything there is below a folder: names, kinds, contents."""
+    return {
+        str(path.relative_to(root)): path.read_bytes()
+        if path.is_file() and path.stat().st_size < 2**20
+        else (path.lstat().st_mode, path.lstat().st_size)
+        for path in sorted(root.rglob("*"))
+    }
+
+
+def in_child(action: Callable[[], Any]) -> int:
+    """Run an action in a forked process; return its exit status, -9 if it was killed by SIGKILL."""
+    child = os.fork()
+    if child == 0:
+        try:
+            action()
+            os._exit(0)
+        except BaseException as error:
+            print(f"{type(error).__name__}: {error}", file=sys.__stderr__, flush=True)
+            os._exit(1)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "runs" / "toy" / "checkpoints"
+
+
+# ------------------------------------------------------------------------------------------------ values to bytes
+
+
+class Tied(nn.Module):
+    """A bf16 and an fp32 matrix, an integer buffer, a transposed view, and one matrix under two names."""
+
+    def __init__(self, seed: int = 0, vocabulary: int = 7) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(seed)
+        self.embedding = nn.Embedding(vocabulary, 4)
+        self.coarse = nn.Linear(4, 3, dtype=torch.bfloat16)
+        self.generator = nn.Linear(4, vocabulary, bias=False)
+        self.transposed = nn.Parameter(torch.empty(5, 4).t())
+        self.register_buffer("counts", torch.arange(3) + seed)
+        self.generator.weight = self.embedding.weight
+        with torch.no_grad():
+            for parameter in self.parameters():
+                parameter.copy_(torch.randn(parameter.shape, generator=generator))
+
+
+def bits(state: dict[str, Tensor]) -> dict[str, tuple[torch.dtype, bytes]]:
+    return {name: (t.dtype, t.contiguous().flatten().view(torch.uint8).numpy().tobytes()) for name, t in state.items()}
+
+
+def test_weights_return_bit_for_bit() -> None:
+    """Guards against rounding through another type, and against a tied weight that comes back untied or stale."""
+    saved, loaded = Tied(seed=1), Tied(seed=2)
+    assert bits(saved.state_dict()) != bits(loaded.state_dict())
+    checkpoint.load_weights(loaded, checkpoint.weights_bytes(saved))
+    assert bits(saved.state_dict()) == bits(loaded.state_dict())
+    assert loaded.generator.weight is loaded.embedding.weight
+
+
+def test_tied_weights_are_stored_once_under_the_first_name() -> None:
+    """Guards against a file that holds the largest matrix twice, or under a name that depends on chance."""
+    data = checkpoint.weights_bytes(Tied())
+    header = json.loads(data[8 : 8 + struct.unpack("<Q", data[:8])[0]])
+    assert header.keys() == Tied().state_dict().keys() - {"generator.weight"}
+    assert data == checkpoint.weights_bytes(Tied())
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("name", ["embedding.weight", "coarse.bias"])
+def test_weights_that_are_not_finite_are_refused(name: str, value: float) -> None:
+    """Guards against a diverged model that overwrites the last good checkpoint, and then its predecessors."""
+    model = Tied()
+    model.get_parameter(name).data.view(-1)[-1] = value
+    with pytest.raises(CheckpointError, match=name):
+        checkpoint.weights_bytes(model)
+
+
+def test_weights_of_another_shape_are_refused_and_change_nothing() -> None:
+    """Guards against an error that lists every tensor, and against a model that is left half loaded."""
+    model = Tied(vocabulary=9)
+    before = bits(model.state_dict())
+    with pytest.raises(CheckpointError, match=r"embedding.weight .*\(7, 4\).*\(9, 4\)"):
+        checkpoint.load_weights(model, checkpoint.weights_bytes(Tied(vocabulary=7)))
+    assert bits(model.state_dict()) == before
+
+
+def test_weights_of_other_names_are_refused() -> None:
+    """Guards against a strict=False that leaves a missing tensor at its random initial value."""
+    more = Tied()
+    more.extra = nn.Linear(2, 2)
+    with pytest.raises(CheckpointError, match=r"extra.weight has shape none in the checkpoint and \(2, 2\)"):
+        checkpoint.load_weights(more, checkpoint.weights_bytes(Tied()))
+    with pytest.raises(CheckpointError, match=r"extra.bias has shape \(2,\) in the checkpoint and none"):
+        checkpoint.load_weights(Tied(), checkpoint.weights_bytes(more))
+    untied = Tied()
+    untied.generator.weight = nn.Parameter(untied.embedding.weight.detach().clone())
+    with pytest.raises(CheckpointError, match=r"generator.weight"):
+        checkpoint.load_weights(untied, checkpoint.weights_bytes(Tied()))
+
+
+@pytest.mark.parametrize("data", [b"", b"\0" * 64, b"\xff" * 8 + b"{}", checkpoint.weights_bytes(Tied())[:-1]])
+def test_what_is_no_safetensors_is_refused(data: bytes) -> None:
+    """Guards against a foreign exception type, and against trusting a header length of 2 to the power of 64."""
+    with pytest.raises(CheckpointError):
+        checkpoint.load_weights(Tied(), data)
+
+
+@pytest.mark.parametrize("wrapper", ["module", "_orig_mod"])
+def test_a_wrapped_model_is_a_contract_broken(wrapper: str) -> None:
+    """Guards against checkpoints that only load under the very wrapper that saved them."""
+    with pytest.raises(AssertionError):
+        checkpoint.weights_bytes(nn.ModuleDict({wrapper: Tied()}))
+
+
+def test_optimizer_state_returns_bit_for_bit() -> None:
+    """Guards against an optimizer that resumes with rounded moments or a step count of zero."""
+    model = nn.Linear(3, 2)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    model(torch.ones(1, 3)).sum().backward()
+    optimizer.step()
+    saved = optimizer.state_dict()
+    loaded = checkpoint.load_tensors(checkpoint.tensors_bytes(saved))
+    assert loaded["param_groups"] == saved["param_groups"]
+    for index, state in saved["state"].items():
+        assert bits(loaded["state"][index]) == bits(state)
+
+
+class Payload:
+    """Runs a shell command when it is unpickled."""
+
+    def __init__(self, command: str) -> None:
+        self.command = command
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.system, (self.command,)
+
+
+def test_a_malicious_pickle_runs_nothing(tmp_path: Path) -> None:
+    """Guards against a fallback to weights_only=False, and against an error that advises it."""
+    flag = tmp_path / "PWNED"
+    data = checkpoint.tensors_bytes({"moments": Payload(f"touch {flag}")})
+    with pytest.raises(CheckpointError) as caught:
+        checkpoint.load_tensors(data)
+    assert not flag.exists()
+    assert "weights_only" not in str(caught.value)
+    torch.load(io.BytesIO(data), weights_only=False)
+    assert flag.exists(), "the payload is a dud, and this test proves nothing"
+
+
+def test_json_returns_floats_exactly_and_refuses_what_is_not_finite() -> None:
+    """Guards against a best score that is rounded on resume, and against NaN, with which every comparison fails."""
+    value = {"best": 0.1 + 0.2, "tiny": 5e-324, "step": 2**60, "none": None, "text": "жук\ud800"}
+    assert checkpoint.load_json(checkpoint.json_bytes(value)) == value
+    with pytest.raises(ValueError, match="JSON"):
+        checkpoint.json_bytes({"best": float("nan")})
+    for data in (b"", b"\xff", b"{", b"NaN", b"[-Infinity]", b"1e999", b"[" * 100_000):
+        with pytest.raises(CheckpointError):
+            checkpoint.load_json(data)
+
+
+# --------------------------------------------------------------------------------------------------------- saving
+
+
+def test_a_checkpoint_returns_whole(root: Path) -> None:
+    """Guards against a file left out, and against a temporary folder left behind."""
+    path = checkpoint.save(root, 1200, contents(1))
+    assert path == root / "step-00001200"
+    assert names(root) == {"step-00001200"}
+    assert names(path) == {*FILES, "manifest.json"}
+    found = checkpoint.read(path)
+    assert (found.step, found.files, found.path) == (1200, contents(1), path)
+    assert {"python", "torch", "safetensors"} <= found.manifest["versions"].keys()
+
+
+def test_a_checkpoint_can_be_moved_and_renamed(root: Path, tmp_path: Path) -> None:
+    """Guards against absolute paths, and against a step that is taken from the folder's name."""
+    moved = shutil.move(checkpoint.save(root, 12, contents(1)), tmp_path / "my model")
+    assert checkpoint.read(Path(moved)).step == 12
+
+
+def test_steps_beyond_eight_digits_are_still_sorted_as_numbers(root: Path) -> None:
+    """Guards against sorting names: step-100000000 comes before step-99999999 in the alphabet."""
+    for step in (99_999_999, 100_000_000, 5):
+        checkpoint.save(root, step, contents(step))
+    assert newest_files(root) == contents(100_000_000)
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o077, 0o027])
+def test_files_are_readable_as_the_umask_says(root: Path, umask: int) -> None:
+    """Guards against the mode 0600 of temporary files, with which a colleague cannot open the checkpoint."""
+    previous = os.umask(umask)
+    try:
+        path = checkpoint.save(root, 1, contents(1))
+        checkpoint.set_best(root, 1, bleu=1.0)
+    finally:
+        os.umask(previous)
+    for file in [*path.iterdir(), root / "best.json"]:
+        assert stat.S_IMODE(file.stat().st_mode) == 0o666 & ~umask, file
+    assert stat.S_IMODE(path.stat().st_mode) == 0o777 & ~umask
+
+
+def watch_calls(patch: pytest.MonkeyPatch, before: Callable[[str, tuple[Any, ...]], None]) -> None:
+    """Have each call of `os` that changes the disk announced, with its name and arguments."""
+
+    def wrapped(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            before(name, args)
+            return original(*args, **kwargs)
+
+        return call
+
+    for name in CHANGING_CALLS:
+        patch.setattr(os, name, wrapped(name, getattr(os, name)))
+
+
+def die_at(k: int) -> None:
+    """Kill this process at the k-th call that changes the disk, in the middle of it if it is a write."""
+    count = 0
+    write = os.write
+
+    def before(name: str, args: tuple[Any, ...]) -> None:
+        nonlocal count
+        count += 1
+        if count == k:
+            if name == "write":
+                write(args[0], args[1][: len(args[1]) // 2])
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    watch_calls(pytest.MonkeyPatch(), before)
+
+
+@pytest.mark.parametrize("step", [1, 2], ids=["the same step again", "the next step"])
+def test_death_at_every_call_of_a_save_leaves_the_old_or_the_new_checkpoint(tmp_path: Path, step: int) -> None:
+    """Guards against half a checkpoint, against none while one is being replaced, and against litter that stays."""
+
+    def save_and_die(root: Path, k: int) -> None:
+        die_at(k)
+        checkpoint.save(root, step, contents(2))
+        checkpoint.set_best(root, step, bleu=2.0)
+        checkpoint.prune(root, keep_last=1)
+
+    deaths, seen = 0, set()
+    while True:
+        root = tmp_path / str(deaths)
+        checkpoint.save(root, 1, contents(1))
+        checkpoint.set_best(root, 1, bleu=1.0)
+        status = in_child(lambda root=root, k=deaths + 1: save_and_die(root, k))
+        assert status in (0, -signal.SIGKILL)
+        for quarantine in (False, True):
+            files = newest_files(root, quarantine)
+            assert files in (contents(1), contents(2))
+        assert checkpoint.get_best(root) in ({"step": 1, "bleu": 1.0}, {"step": step, "bleu": 2.0})
+        for path in checkpoint.steps(root):
+            checkpoint.read(path)  # also those that are being deleted
+        seen.add(files == contents(2))
+        checkpoint.save(root, 3, contents(3))
+        assert {name for name in names(root) if not name.startswith("step-")} <= {"best.json", "replaced-step-00000001"}
+        checkpoint.set_best(root, 3, bleu=3.0)
+        checkpoint.prune(root, keep_last=1)
+        assert names(root) == {"step-00000003", "best.json"}
+        if status == 0:
+            break
+        deaths += 1
+    assert seen == {True, False}
+    assert deaths > 3 * len(FILES), "the calls of a save were not seen"
+
+
+def test_a_save_clears_what_an_earlier_process_left(root: Path, tmp_path: Path) -> None:
+    """Guards against litter in the way: in a container, a restarted process has the pid of the one that died."""
+    old = shutil.copytree(checkpoint.save(root, 1, contents(1)), tmp_path / "old")
+    checkpoint.save(root, 1, contents(2))
+    shutil.copytree(old, root / "replaced-step-00000001")
+    shutil.copytree(old, root / f".tmp-step-00000001-{os.getpid()}")
+    shutil.copytree(old, root / ".del-step-00000001")
+    (root / ".tmp-best.json").write_bytes(b"{")
+    assert newest_files(root) == contents(2), "the new one counts, not the one that it replaced"
+    checkpoint.save(root, 1, contents(3))
+    assert names(root) == {"step-00000001"}
+    assert newest_files(root) == contents(3)
+
+
+def test_short_writes_are_continued(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards against weights beyond 2 GiB, which no kernel writes in one call."""
+    write = os.write
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", lambda file, data: write(file, data[:100]))
+        checkpoint.save(root, 1, contents(1))
+    assert newest_files(root) == contents(1)
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="the path of a descriptor is read from /proc")
+def test_fsync_comes_before_the_rename_that_publishes_and_after_it(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards against a power cut after which a checkpoint is there by name, with empty files."""
+    log: list[tuple[str, str]] = []
+
+    def before(name: str, args: tuple[Any, ...]) -> None:
+        path = os.readlink(f"/proc/self/fd/{args[0]}") if isinstance(args[0], int) else os.fspath(args[0])
+        log.append((name, Path(path).name))
+
+    with monkeypatch.context() as patch:
+        watch_calls(patch, before)
+        checkpoint.save(root, 2, contents(2))
+    temporary = f".tmp-step-00000002-{os.getpid()}"
+    published = log.index(("rename", temporary))
+    for name in (*FILES, "manifest.json"):
+        assert log.index(("write", name)) < log.index(("fsync", name)) < published
+    assert log.index(("fsync", "manifest.json")) < log.index(("fsync", temporary)) < published
+    assert log.index(("fsync", FILES[-1])) < log.index(("write", "manifest.json")), "the manifest comes last"
+    assert ("fsync", root.name) in log[published:]
+    for folder in (root, root.parent, root.parent.parent):  # all three are new
+        assert ("fsync", folder.parent.name) in log[log.index(("mkdir", folder.name)) :]
+
+
+def test_best_is_written_beside_and_renamed(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards against an empty best.json, after which the best checkpoint is no longer known."""
+    checkpoint.save(root, 1, contents(1))
+    log: list[str] = []
+    with monkeypatch.context() as patch:
+        watch_calls(patch, lambda name, _: log.append(name))
+        checkpoint.set_best(root, 1, bleu=30.5)
+    assert log == ["open", "write", "fsync", "replace", "open", "fsync"]
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
+def test_failure_of_every_call_of_a_save_is_one_clear_error(
+    root: Path, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guards against a failed save that goes unnoticed, leaves litter on a full disk, or costs the old checkpoint."""
+    failures, unreported, failed = 0, 0, True
+    while failed:
+        shutil.rmtree(root, ignore_errors=True)
+        checkpoint.save(root, 1, contents(1))
+        count, failed = 0, False
+
+        def before(name: str, args: tuple[Any, ...], k: int = failures) -> None:
+            nonlocal count, failed
+            count += 1
+            if count == k + 1:
+                failed = True
+                raise OSError(code, os.strerror(code))
+
+        message = ""
+        with monkeypatch.context() as patch:
+            watch_calls(patch, before)
+            try:
+                checkpoint.save(root, 2, contents(2))
+            except StorageError as error:
+                message = str(error)
+        assert newest_files(root) in (contents(1), contents(2))
+        if message:
+            assert "step-00000002" in message
+            assert os.strerror(code) in message
+            assert not any(name.startswith(".tmp-") for name in names(root))
+        else:  # the one harmless failure is that of looking, after a success, for a temporary folder to clear away
+            assert names(root) == {"step-00000001", "step-00000002"}
+            unreported += failed
+        assert checkpoint.read(root / "step-00000001").files == contents(1)
+        failures += 1
+    assert failures > 3 * len(FILES)
+    assert unreported <= 1
+
+
+def test_a_full_disk_is_reported_with_figures_and_costs_nothing(root: Path) -> None:
+    """Guards against a short write taken for a whole one: the kernel itself sets the limit here."""
+    checkpoint.save(root, 1, contents(1))
+    before = snapshot(root)
+    large = {**contents(2), "training.pt": bytes(100_000)}
+
+    def save_in_little_space() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
+        with pytest.raises(
+            StorageError, match=r"step-00000002.* 10\d,\d\d\d bytes are needed and [\d,]+ are free.*intact"
+        ):
+            checkpoint.save(root, 2, large)
+
+    assert in_child(save_in_little_space) == 0
+    assert snapshot(root) == before
+    checkpoint.save(root, 2, large)
+    assert newest_files(root) == large
+
+
+def test_a_disk_that_returns_other_bytes_publishes_nothing(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards against pruning good checkpoints on the strength of one that was never read back."""
+    checkpoint.save(root, 1, contents(1))
+    before = snapshot(root)
+    write = os.write
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", lambda file, data: write(file, bytes(len(data))))
+        with pytest.raises(StorageError, match="reads back differently"):
+            checkpoint.save(root, 2, contents(2))
+    assert snapshot(root) == before
+
+
+@pytest.mark.parametrize(("code", "harmless"), [(errno.EINVAL, True), (errno.ENOTSUP, True), (errno.EIO, False)])
+def test_folders_without_fsync_are_tolerated_and_failing_ones_are_not(
+    root: Path, code: int, harmless: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guards against a network folder on which nothing can be saved, and against a real failure that is swallowed."""
+    fsync = os.fsync
+
+    def fsync_files_only(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(code, os.strerror(code))
+        fsync(descriptor)
+
+    root.mkdir(parents=True)
+    monkeypatch.setattr(os, "fsync", fsync_files_only)
+    if harmless:
+        checkpoint.save(root, 1, contents(1))
+        assert newest_files(root) == contents(1)
+    else:
+        with pytest.raises(StorageError):
+            checkpoint.save(root, 1, contents(1))
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "../x", "/x", "a/b", "", ".tmp-x"])
+def test_only_plain_names_are_saved(root: Path, name: str) -> None:
+    """Guards against a checkpoint that its own reader refuses."""
+    with pytest.raises(AssertionError):
+        checkpoint.save(root, 1, {name: b""})
+
+
+# --------------------------------------------------------------------------------------------------------- damage
+
+
+def flip_a_bit(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 0x04
+    path.write_bytes(data)
+
+
+def replace_by_a_link(path: Path) -> None:
+    """Link to a good copy outside: the content agrees, and is refused all the same."""
+    outside = path.parent.parent.parent / "outside"
+    os.replace(path, outside)
+    path.symlink_to(outside)
+
+
+def replace_by_a_pipe(path: Path) -> None:
+    """Opening it would wait for ever for somebody to write."""
+    path.unlink()
+    os.mkfifo(path)
+
+
+def replace_by_a_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+DAMAGES: dict[str, Callable[[Path], Any]] = {
+    "truncated": lambda path: os.truncate(path, path.stat().st_size - 1),
+    "empty": lambda path: os.truncate(path, 0),
+    "zeros": lambda path: path.write_bytes(bytes(path.stat().st_size)),
+    "a terabyte": lambda path: os.truncate(path, 2**40) if path.name != "manifest.json" else path.write_bytes(b"{}"),
+    "one bit": flip_a_bit,
+    "missing": lambda path: path.unlink(),
+    "link": replace_by_a_link,
+    "pipe": replace_by_a_pipe,
+    "folder": replace_by_a_folder,
+}
+
+
+def forge(directory: Path, change: Callable[[dict[str, Any]], Any]) -> None:
+    """Change a manifest and give it the seal that it needs, as an attacker or a later version would."""
+    path = directory / "manifest.json"
+    manifest = checkpoint._unsealed(path.read_bytes())
+    change(manifest)
+    path.write_bytes(checkpoint._sealed(manifest))
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("name", [*FILES, "manifest.json"])
+def test_a_damaged_checkpoint_is_named_set_aside_and_the_next_older_used(root: Path, name: str, damage: str) -> None:
+    """Guards against training on damaged weights, against a crash instead of a fallback, and against deleting."""
+    for step in (1, 2, 3):
+        checkpoint.save(root, step, contents(step))
+    DAMAGES[damage](root / "step-00000003" / name)
+    before = snapshot(root)
+    warnings: list[str] = []
+    assert newest_files(root, False, warnings.append) == contents(2)
+    assert len(warnings) == 1
+    assert f"step-00000003/{name} " in warnings[0]
+    assert "\n" not in warnings[0]
+    assert snapshot(root) == before, "a reader must not write"
+
+    assert newest_files(root, True, warnings.append) == contents(2)
+    assert "corrupt-step-00000003" in warnings[-1]
+    expected = {path.replace("step-00000003", "corrupt-step-00000003"): data for path, data in before.items()}
+    assert snapshot(root) == expected, "renamed, and nothing else"
+    assert newest_files(root) == contents(2), "no second warning"
+
+
+def test_a_checkpoint_damaged_twice_is_set_aside_twice(root: Path) -> None:
+    """Guards against a rename onto the folder that the first accident left."""
+    checkpoint.save(root, 1, contents(1))
+    for _ in range(3):
+        flip_a_bit(checkpoint.save(root, 2, contents(2)) / "training.pt")
+        assert newest_files(root, True, lambda _: None) == contents(1)
+    assert names(root) == {"step-00000001", *(f"corrupt-step-00000002{suffix}" for suffix in ("", "-2", "-3"))}
+
+
+@pytest.mark.parametrize("quarantine", [False, True])
+def test_when_all_are_damaged_nothing_is_touched(root: Path, quarantine: bool) -> None:
+    """Guards against training that silently starts afresh, in the folder of a run that could still be rescued."""
+    for step, name in enumerate(FILES):
+        flip_a_bit(checkpoint.save(root, step, contents(step)) / name)
+    before = snapshot(root)
+    warnings: list[str] = []
+    with pytest.raises(CheckpointError, match="all 6 checkpoints"):
+        checkpoint.newest(root, quarantine, warnings.append)
+    assert len(warnings) == len(FILES)
+    assert snapshot(root) == before
+
+
+def test_no_checkpoint_is_no_error(root: Path) -> None:
+    """Guards against a first start that fails, and against litter taken for a checkpoint."""
+    assert checkpoint.newest(root, True, silent) is None
+    (root / ".tmp-step-00000001-1").mkdir(parents=True)
+    (root / "corrupt-step-00000001").mkdir()
+    (root / "step-1").mkdir()
+    assert checkpoint.newest(root, True, silent) is None
+
+
+def test_every_flipped_bit_of_a_manifest_is_noticed(root: Path) -> None:
+    """Guards against the one unprotected file: a step that reads 1201 for 1200 skips a batch in silence."""
+    path = checkpoint.save(root, 1200, {"state.json": b"{}"})
+    manifest = (path / "manifest.json").read_bytes()
+    for index in range(len(manifest)):
+        flipped = bytearray(manifest)
+        flipped[index] ^= 1 << index % 8
+        (path / "manifest.json").write_bytes(flipped)
+        with pytest.raises(CheckpointError):
+            checkpoint.read(path)
+
+
+@pytest.mark.parametrize("data", [b"", b"null", b"[]", b"{}", b'"x"', b"\xff\xfe", b"[" * 100_000, b'{"sha256": 1}'])
+def test_a_manifest_of_garbage_is_an_error_of_ours(root: Path, data: bytes) -> None:
+    """Guards against a TypeError or RecursionError in place of a fallback."""
+    path = checkpoint.save(root, 1, contents(1))
+    (path / "manifest.json").write_bytes(data)
+    with pytest.raises(CheckpointError, match=r"manifest\.json is damaged"):
+        checkpoint.read(path)
+
+
+FORGERIES: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "no files": lambda manifest: manifest.pop("files"),
+    "files a list": lambda manifest: manifest.update(files=[*FILES]),
+    "no step": lambda manifest: manifest.pop("step"),
+    "step a word": lambda manifest: manifest.update(step="1"),
+    "no version": lambda manifest: manifest.pop("format_version"),
+    "version 0": lambda manifest: manifest.update(format_version=0),
+    "version a list": lambda manifest: manifest.update(format_version=[1]),
+    "no entry": lambda manifest: manifest["files"].update({"state.json": None}),
+    "no size": lambda manifest: manifest["files"]["state.json"].pop("size"),
+    "size a word": lambda manifest: manifest["files"]["state.json"].update(size="600"),
+    "size of an exabyte": lambda manifest: manifest["files"]["state.json"].update(size=2**60),
+    "no hash": lambda manifest: manifest["files"]["state.json"].pop("sha256"),
+    "a file more": lambda manifest: manifest["files"].update({"more": {"size": 0, "sha256": ""}}),
+}
+
+
+@pytest.mark.parametrize("forgery", FORGERIES)
+def test_a_forged_manifest_is_an_error_of_ours(root: Path, forgery: str) -> None:
+    """Guards against a KeyError or TypeError, and against an allocation as large as the manifest asks for."""
+    path = checkpoint.save(root, 1, contents(1))
+    forge(path, FORGERIES[forgery])
+    with pytest.raises(CheckpointError, match="step-00000001"):
+        checkpoint.read(path)
+
+
+@pytest.mark.parametrize("name", ["../x", "..", "/etc/hostname", "sub/x", "sub\\x", "C:x", "", ".x", "x\n", "x\0", "é"])
+def test_a_name_that_leads_out_of_the_folder_is_refused(root: Path, name: str) -> None:
+    """Guards against reading, or later copying, a file that is not part of the checkpoint."""
+    path = checkpoint.save(root, 1, contents(1))
+    (root / "x").write_bytes(b"outside")
+    entry = {"size": 7, "sha256": checkpoint._sha256(b"outside")}
+    forge(path, lambda manifest: manifest["files"].update({name: entry}))
+    with pytest.raises(CheckpointError, match="not a plain file name"):
+        checkpoint.read(path)
+    with pytest.raises(CheckpointError, match="not a plain file name"):
+        checkpoint.read(path, only=[name])
+
+
+@pytest.mark.parametrize("quarantine", [False, True])
+def test_a_newer_format_is_neither_read_nor_taken_for_damage(root: Path, quarantine: bool) -> None:
+    """Guards against an older program that falls back and throws away what a newer one has trained."""
+    checkpoint.save(root, 1, contents(1))
+    forge(checkpoint.save(root, 2, contents(2)), lambda manifest: manifest.update(format_version=2, files=["new"]))
+    before = snapshot(root)
+    with pytest.raises(NewerFormatError, match=r"step-00000002 was written by a newer version .*update"):
+        checkpoint.newest(root, quarantine, silent)
+    assert snapshot(root) == before
+
+
+def test_some_files_can_be_read_without_the_others(root: Path) -> None:
+    """Guards against a translator that reads, or depends on, an optimizer state thrice as large as the weights."""
+    path = checkpoint.save(root, 1, contents(1))
+    (path / "training.pt").unlink()
+    wanted = ("model.safetensors", "config.yaml")
+    assert checkpoint.read(path, wanted).files == {name: contents(1)[name] for name in wanted}
+    found = checkpoint.newest(root, False, silent, only=wanted)
+    assert found is not None
+    assert found.files.keys() == {*wanted}
+    flip_a_bit(path / "config.yaml")
+    with pytest.raises(CheckpointError, match=r"config\.yaml does not agree"):
+        checkpoint.read(path, wanted)
+    with pytest.raises(CheckpointError, match=r"vocabulary is not part of it"):
+        checkpoint.read(path, only=["vocabulary"])
+
+
+def test_a_checkpoint_that_is_not_there_is_named(root: Path) -> None:
+    """Guards against a bare FileNotFoundError."""
+    with pytest.raises(CheckpointError, match=r"step-00000001/manifest\.json is missing"):
+        checkpoint.read(root / "step-00000001")
+
+
+# ------------------------------------------------------------------------------------------------------ retention
+
+
+def test_prune_keeps_the_newest_and_the_best(root: Path) -> None:
+    """Guards against pruning by name or by age, and against losing the one checkpoint that was worth the training."""
+    for step in range(1, 7):
+        checkpoint.save(root, step, contents(step))
+    checkpoint.set_best(root, 2, bleu=31.5, loss=0.1 + 0.2)
+    checkpoint.prune(root, keep_last=3)
+    assert names(root) == {"best.json", *(f"step-0000000{step}" for step in (2, 4, 5, 6))}
+    assert checkpoint.get_best(root) == {"step": 2, "bleu": 31.5, "loss": 0.1 + 0.2}
+    checkpoint.set_best(root, 5, bleu=32.0)
+    checkpoint.prune(root, keep_last=1)
+    assert names(root) == {"best.json", "step-00000005", "step-00000006"}
+
+
+def test_a_damaged_best_is_no_best_and_stops_pruning(root: Path) -> None:
+    """Guards against a crash on resume, and against deleting the best because a bit flipped in its step."""
+    for step in range(1, 5):
+        checkpoint.save(root, step, contents(step))
+    assert checkpoint.get_best(root) is None
+    checkpoint.set_best(root, 1, bleu=1.5)
+    whole = (root / "best.json").read_bytes()
+    for index in range(len(whole)):
+        damaged = bytearray(whole)
+        damaged[index] ^= 1 << index % 8
+        (root / "best.json").write_bytes(damaged)
+        assert checkpoint.get_best(root) is None
+    checkpoint.prune(root, keep_last=1)
+    assert len(checkpoint.steps(root)) == 4
+    for data in (b"", b"[]", b"null", checkpoint._sealed({"bleu": 1.5}), checkpoint._sealed({"step": "1"})):
+        (root / "best.json").write_bytes(data)
+        assert checkpoint.get_best(root) is None
+    checkpoint.set_best(root, 1, bleu=1.5)
+    checkpoint.prune(root, keep_last=1)
+    assert [path.name for path in checkpoint.steps(root)] == ["step-00000004", "step-00000001"]
+
+
+def test_training_from_an_older_step_never_returns_to_the_newer_ones(root: Path) -> None:
+    """Guards against a second resume that picks up the abandoned future, or a best that was never trained."""
+    for step in (1, 2, 3):
+        checkpoint.save(root, step, contents(step))
+    checkpoint.set_best(root, 3, bleu=9.0)
+    for attempt in (1, 2):
+        checkpoint.set_aside_newer(root, 1)
+        assert newest_files(root) == contents(1)
+        assert checkpoint.get_best(root) is None
+        checkpoint.save(root, 2, contents(20 + attempt))
+        assert newest_files(root) == contents(20 + attempt)
+    stale = {"stale-step-00000002", "stale-step-00000002-2", "stale-step-00000003"}
+    assert names(root) == {"step-00000001", "step-00000002", *stale}
+    assert checkpoint.read(root / "stale-step-00000002").files == contents(2)
+    checkpoint.set_best(root, 2, bleu=1.0)
+    checkpoint.set_aside_newer(root, 2)
+    assert checkpoint.get_best(root) == {"step": 2, "bleu": 1.0}
+
+
+@pytest.mark.parametrize("event", ["pruned", "replaced"])
+def test_a_checkpoint_that_goes_while_it_is_read_is_not_reported(
+    root: Path, event: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guards against a translator that cries damage, or finds none at all, because a training has moved on."""
+    checkpoint.save(root, 1, contents(1))
+    read_plain, reads = checkpoint._read_plain, 0
+
+    def training_goes_on(path: Path, size: int | None = None) -> bytes:
+        nonlocal reads
+        reads += 1
+        if reads == 3:  # the manifest and one file have been read
+            checkpoint.save(root, 1 if event == "replaced" else 2, contents(7))
+            checkpoint.prune(root, keep_last=1)
+        return read_plain(path, size)
+
+    monkeypatch.setattr(checkpoint, "_read_plain", training_goes_on)
+    assert newest_files(root) == contents(7)
+
+
+@pytest.mark.parametrize("listing", ["listdir", "scandir"])
+def test_a_checkpoint_that_goes_while_the_folder_is_listed_is_not_the_end(
+    root: Path, listing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guards against asking the disk about names of a listing that is out of date, and so finding no checkpoint."""
+    checkpoint.save(root, 1, contents(1))
+    original, calls = getattr(os, listing), 0
+
+    def list_and_let_training_go_on(path: Any = ".") -> Any:
+        nonlocal calls
+        calls += 1
+        if calls > 1:
+            return original(path)
+        entries = list(original(path))
+        checkpoint.save(root, 2, contents(2))
+        checkpoint.prune(root, keep_last=1)
+        return nullcontext(entries) if listing == "scandir" else entries
+
+    monkeypatch.setattr(os, listing, list_and_let_training_go_on)
+    found = checkpoint.newest(root, False, silent)
+    assert found is not None
+    assert found.files in (contents(1), contents(2))
+
+
+def test_a_reader_beside_a_training_always_finds_a_whole_checkpoint(root: Path) -> None:
+    """Guards against every race that the test above has not thought of."""
+    checkpoint.save(root, 0, contents(0))
+
+    def train() -> None:
+        for step in range(1, 100_000):
+            for _ in range(2):  # the second save of a step replaces the first
+                checkpoint.save(root, step, contents(step))
+            checkpoint.set_best(root, step, bleu=float(step))
+            checkpoint.prune(root, keep_last=1)
+
+    child = os.fork()
+    if child == 0:
+        try:
+            train()
+        finally:
+            os._exit(1)
+    seen = set()
+    try:
+        deadline = time.monotonic() + 20
+        reads = 0
+        while (reads < 300 or len(seen) < 50) and time.monotonic() < deadline:
+            found = checkpoint.newest(root, False, silent)
+            assert found is not None
+            assert found.files == contents(found.step)
+            seen.add(found.step)
+            reads += 1
+        assert os.waitpid(child, os.WNOHANG) == (0, 0), "the training has failed"
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    assert len(seen) >= 50, "the training made no progress"
+
+
+# ----------------------------------------------------------------------------------------------------------- lock
+
+
+@pytest.fixture
+def holder(tmp_path: Path) -> Iterator[tuple[int, int]]:
+    """A process that holds the lock of tmp_path, and a worker that it has forked since: their pids."""
+    receiver, sender = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            with checkpoint.lock(tmp_path):
+                worker = os.fork()
+                if worker:
+                    os.write(sender, str(worker).encode())
+                time.sleep(60)
+        finally:
+            os._exit(1)
+    worker = int(os.read(receiver, 100))
+    try:
+        yield child, worker
+    finally:
+        os.close(receiver)
+        os.close(sender)
+        os.kill(worker, signal.SIGKILL)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def test_a_second_training_is_refused_at_once_and_told_by_whom(tmp_path: Path, holder: tuple[int, int]) -> None:
+    """Guards against two trainings that write over each other, and against one that waits in silence."""
+    start = time.monotonic()
+    with pytest.raises(RunInUseError, match=rf"process {holder[0]} on \S+"), checkpoint.lock(tmp_path):
+        pass
+    assert time.monotonic() - start < 1
+    assert json.loads((tmp_path / "run.json").read_text())["pid"] == holder[0], "the refused one changed the name"
+
+
+def test_sigkill_frees_the_lock_at_once(tmp_path: Path, holder: tuple[int, int]) -> None:
+    """Guards against a lock file that must be removed by hand, and against workers that outlive their training."""
+    os.kill(holder[0], signal.SIGKILL)
+    os.waitid(os.P_PID, holder[0], os.WEXITED | os.WNOWAIT)
+    assert (tmp_path / "run.json").exists()
+    with checkpoint.lock(tmp_path):
+        assert json.loads((tmp_path / "run.json").read_text())["pid"] == os.getpid()
+
+
+def test_the_lock_is_freed_at_the_end_and_after_an_error(tmp_path: Path) -> None:
+    """Guards against a run that names a process of long ago as its owner."""
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError), checkpoint.lock(tmp_path / "new" / "run"):
+            raise ZeroDivisionError
+    assert names(tmp_path / "new" / "run") == {".lock"}
+
+
+def test_a_lock_without_a_readable_name_is_still_a_lock(tmp_path: Path) -> None:
+    """Guards against a KeyError while the holder is just writing its name."""
+    for data in (b"", b"[]", b"{}"):
+        with checkpoint.lock(tmp_path):
+            (tmp_path / "run.json").write_bytes(data)
+            with pytest.raises(RunInUseError, match="another process"), checkpoint.lock(tmp_path):
+                pass
+
+
+def test_a_folder_that_cannot_be_written_is_a_storage_error(tmp_path: Path) -> None:
+    """Guards against a traceback for a mistyped folder; a file in its place fails for root as well."""
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(StorageError, match="file/run"), checkpoint.lock(tmp_path / "file" / "run"):
+        pass
+    with pytest.raises(StorageError, match="file/checkpoints"):
+        checkpoint.save(tmp_path / "file" / "checkpoints", 1, contents(1))
+    with pytest.raises(StorageError, match=r"file/best\.json"):
+        checkpoint.set_best(tmp_path / "file", 1)

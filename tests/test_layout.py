@@ -1,0 +1,87 @@
+"""The layout of the code: who may import whom, and that what is packaged is what is there."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+# Each module, its level, and the modules of this project that it may import: all of them on lower levels. The table in
+# the README tells what lives in each.
+LAYOUT: dict[str, tuple[int, set[str]]] = {
+    "config": (0, set()),
+    "tokenizer": (1, {"config"}),
+    "corpus": (1, {"config"}),
+    "model": (1, {"config"}),
+    "optim": (1, {"config"}),
+    "runtime": (1, set()),
+    "checkpoint": (1, set()),
+    "board": (1, {"config"}),
+    "decoding": (1, {"config"}),
+    "dataset": (2, {"config", "corpus", "tokenizer"}),
+    "translate": (3, {"config", "checkpoint", "corpus", "dataset", "decoding", "model", "runtime", "tokenizer"}),
+    "evaluate": (4, {"dataset", "optim", "runtime", "translate"}),
+    "train": (
+        5,
+        {"board", "checkpoint", "config", "corpus", "dataset", "evaluate", "model", "optim", "runtime", "translate"},
+    ),
+}
+MODULES = sorted(path.stem for path in ROOT.glob("*.py"))
+
+
+def imports(module: str) -> set[str]:
+    """The project's own modules that a module imports, anywhere in its text."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse((ROOT / f"{module}.py").read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found.add((node.module or "").partition(".")[0])
+    return found & set(MODULES)
+
+
+def test_every_module_has_its_place() -> None:
+    """Guards against a module that nobody has thought about."""
+    assert set(LAYOUT) == set(MODULES)
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_imports_point_down(module: str) -> None:
+    """Guards the layout: a new arrow is a decision, taken in the table above."""
+    level, allowed = LAYOUT[module]
+    assert imports(module) == allowed
+    assert all(LAYOUT[other][0] < level for other in allowed)
+
+
+def test_package_holds_every_module() -> None:
+    """Guards the installed package: a module missing from the list fails only at the user's."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert sorted(project["tool"]["setuptools"]["py-modules"]) == MODULES
+
+
+def test_no_module_shadows_the_standard_library() -> None:
+    """Guards scripts: run as `python train.py`, a `tokenize.py` beside it would replace Python's own."""
+    assert not set(MODULES) & set(sys.stdlib_module_names)
+
+
+@pytest.mark.parametrize("script", ["train.py", "translate.py"])
+def test_help_does_not_wait_for_torch(script: str) -> None:
+    """Guards the first second: help and mistakes are answered before torch is imported."""
+    code = (
+        "import runpy, sys\n"
+        f"sys.argv = [{script!r}, '--help']\n"
+        "try:\n"
+        f"    runpy.run_path({script!r}, run_name='__main__')\n"
+        "except SystemExit as stop:\n"
+        "    assert not stop.code, stop.code\n"
+        "assert 'torch' not in sys.modules and 'numpy' not in sys.modules\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert "usage" in result.stdout

@@ -1,0 +1,473 @@
+"""Train a translator.
+
+    python train.py --config config.yaml
+    python train.py --config config.yaml --run.name wide --model.d_model 512
+    tensorboard --logdir runs
+
+All that a run makes lies in runs/<name>/. The same command run again goes on after the last checkpoint, bit for bit as
+if it had never stopped, on the same CPU machine. Every setting is described in config.yaml.
+
+From here to the loss it is one hop: `Training.update` calls the model and `optim.loss_sums`.
+
+Exit codes: 0 done, 2 a mistake in the settings, 3 in the data, 4 no usable checkpoint, 5 the run is being trained
+already, 6 numbers that are not finite, 7 a disk that fails or is full, 130 and 143 stopped by Ctrl-C or SIGTERM.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import config as configuration
+from config import EOS, SOS, Config, ConfigError
+
+if __name__ == "__main__":
+    # Before torch is imported, which takes seconds: --help and a mistake are answered at once.
+    CONFIG = configuration.parse(default_file=Path(__file__).with_name("config.yaml"))
+
+import math
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+
+import numpy as np
+import torch
+from tqdm import tqdm
+
+import board
+import checkpoint
+import dataset
+import evaluate
+import runtime
+from corpus import DataError
+from dataset import Batch, Prepared
+from model import Transformer
+from optim import learning_rate, loss_sums, make_optimizer
+from translate import Translator
+
+RESULT = "result.json"
+SAMPLES = 8  # validation sentences whose translations are shown at each validation, always the same
+
+
+class NumericalError(RuntimeError):
+    """A loss or a gradient is NaN or infinite. The weights were not touched."""
+
+
+@dataclass
+class Progress:
+    """Where training stands after an update. Saved with each checkpoint, it is all that a resumed run needs to know
+    beside the weights and the optimizer: what is random is drawn anew from (seed, step)."""
+
+    step: int = 0  # updates made
+    epoch: int = 0  # passes over the data completed
+    batches: int = 0  # batches of the current pass that have been used
+    seconds: float = 0.0  # spent in training and validation
+    best_bleu: float = -1.0
+    best_step: int = 0
+    worse: int = 0  # validations since the best one
+    # Sums since the last point of the curves:
+    smoothed: float = 0.0
+    plain: float = 0.0
+    norm: float = 0.0
+    tokens: int = 0
+    padding: float = 0.0
+    updates: int = 0
+    update_seconds: float = 0.0
+
+    def reset_sums(self) -> None:
+        """Begin the next point of the curves."""
+        self.smoothed = self.plain = self.norm = self.padding = self.update_seconds = 0.0
+        self.tokens = self.updates = 0
+
+
+def say(message: str) -> None:
+    """Print a line without tearing the progress bar."""
+    tqdm.write(message, file=sys.stdout)
+    sys.stdout.flush()
+
+
+def end(progress: Progress, config: Config) -> str | None:
+    """Why training is over, naming the key that would extend it; None if it is not."""
+    settings = config.training
+    if settings.max_steps is not None and progress.step >= settings.max_steps:
+        return f"training.max_steps ({settings.max_steps}) is reached"
+    if settings.max_epochs is not None and progress.epoch >= settings.max_epochs:
+        return f"training.max_epochs ({settings.max_epochs}) is reached"
+    if settings.max_minutes is not None and progress.seconds >= 60 * settings.max_minutes:
+        return f"training.max_minutes ({settings.max_minutes:g}) is used up"
+    if settings.patience is not None and progress.worse >= settings.patience:
+        return f"BLEU has not improved for training.patience ({settings.patience}) validations"
+    return None
+
+
+class Training:
+    """One run: the model, how far it has come, and where that is written down."""
+
+    def __init__(self, config: Config, directory: Path, data: Prepared) -> None:
+        """Make a fresh model; `restore` turns it into that of a checkpoint."""
+        settings = config.training
+        self.config = config
+        self.directory = directory
+        self.data = data
+        self.device = runtime.choose_device(settings.device)
+        self.dtype = runtime.choose_precision(settings.precision, self.device)
+        say(runtime.describe(self.device, self.dtype))
+
+        runtime.seed_everything(config.run.seed, "weights")
+        self.model = Transformer(config.model, len(data.source), len(data.target)).to(self.device)
+        # The wrapper is only called; weights are read from and written to the raw model, whose names stay plain.
+        self.forward = torch.compile(self.model, dynamic=True) if settings.compile else self.model
+        self.optimizer = make_optimizer(self.model, settings)
+        self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.dtype == torch.float16)
+        self.translator = Translator.around(self.model, data.source, data.target, config)
+        self.progress = Progress()
+        self.last_line = -math.inf  # when a line of progress was last written to a log file
+        self.total_steps = self._count_steps()
+
+    def _count_steps(self) -> int | None:
+        """The number of the last update, as nearly as it is known beforehand: passes differ by a batch or two."""
+        settings = self.config.training
+        counts = [settings.max_steps] if settings.max_steps else []
+        if settings.max_epochs:
+            counts.append(settings.max_epochs * math.ceil(len(self.plan(0)) / settings.accumulate))
+        return min(counts, default=None)
+
+    def plan(self, epoch: int) -> list[np.ndarray]:
+        """The batches of a pass, as arrays of pair numbers: a function of the lengths, the seed and the pass alone."""
+        budget, seed = self.config.training.batch_tokens, self.config.run.seed
+        return dataset.batch_plan(*self.data.train.lengths, budget, seed, epoch)
+
+    # ------------------------------------------------------------------------------------------------ one update
+
+    def updates(self) -> Iterator[list[Batch]]:
+        """The batches of each further update, pass after pass; `progress` already stands behind them when they come."""
+        progress, accumulate = self.progress, self.config.training.accumulate
+        while True:
+            plan = self.plan(progress.epoch)
+            self.batches_in_pass = len(plan)
+            for start in range(progress.batches, len(plan), accumulate):
+                indices = plan[start : start + accumulate]
+                progress.batches = start + len(indices)
+                if progress.batches == len(plan):
+                    progress.epoch, progress.batches = progress.epoch + 1, 0
+                yield [dataset.make_batch(self.data.train, index) for index in indices]
+
+    def update(self, batches: list[Batch]) -> None:
+        """Change the weights once, by the mean gradient of all target tokens of batches.
+
+        Raises NumericalError, before the weights are touched, if the loss or the gradient is not finite.
+        """
+        settings, progress = self.config.training, self.progress
+        step = progress.step + 1
+        # Dropout depends on the seed and the step, and on nothing drawn before: so a resumed run repeats it.
+        runtime.seed_everything(self.config.run.seed, step)
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate(step, settings, self.total_steps)
+
+        tokens = sum(batch.tokens for batch in batches)
+        sums = torch.zeros(2, device=self.device)
+        for batch in batches:
+            batch = batch.to(self.device)
+            with runtime.autocast(self.device, self.dtype):
+                logits = self.forward(batch.source, batch.target_in)
+            loss = loss_sums(logits, batch.target_out, settings.label_smoothing)
+            # Divided by the tokens of the whole update: how it is cut into batches does not change what is minimised.
+            self.scaler.scale(loss.smoothed / tokens).backward()
+            sums += torch.stack([loss.smoothed.detach(), loss.plain])
+
+        self.scaler.unscale_(self.optimizer)
+        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), settings.clip_norm)
+        # The one synchronisation of an update: it pays for weights that are never spoilt.
+        smoothed, plain, length = torch.cat([sums, norm[None]]).tolist()
+        if not math.isfinite(smoothed) or (not math.isfinite(length) and not self.scaler.is_enabled()):
+            raise NumericalError(
+                f"step {step}: loss {smoothed / tokens:g}, gradient norm {length:g}, learning rate "
+                f"{self.optimizer.param_groups[0]['lr']:g}; the weights were not touched. Pairs "
+                f"{', '.join(str(i) for batch in batches for i in batch.indices[:4].tolist())}… were in the batch. "
+                "Lower training.lr or raise training.warmup_steps, and run the same command again."
+            )
+        self.scaler.step(self.optimizer)  # in float16, an update whose gradient overflowed is left out
+        self.scaler.update()
+        self.optimizer.zero_grad(set_to_none=True)
+
+        progress.step = step
+        progress.smoothed += smoothed
+        progress.plain += plain
+        progress.norm += length
+        progress.tokens += tokens
+        progress.padding += sum(batch.padding for batch in batches) / len(batches)
+        progress.updates += 1
+
+    # --------------------------------------------------------------------------------------------- checkpoints
+
+    def save(self) -> None:
+        """Write a checkpoint of this very step, and delete those that are no longer needed."""
+        self.writer.flush()  # first, so that a resumed run finds every point of the curves up to its checkpoint
+        progress, root = self.progress, self.directory / "checkpoints"
+        files = {
+            "model.safetensors": checkpoint.weights_bytes(self.model),
+            "config.yaml": configuration.dump(self.config).encode(),
+            "source.tokenizer.json": self.data.source.to_json().encode(),
+            "target.tokenizer.json": self.data.target.to_json().encode(),
+            "training.pt": checkpoint.tensors_bytes(
+                {"optimizer": self.optimizer.state_dict(), "scaler": self.scaler.state_dict()}
+            ),
+            "state.json": checkpoint.json_bytes(
+                {
+                    "progress": asdict(progress),
+                    "data": self.data.fingerprint,
+                    "device": self.device.type,
+                    "threads": torch.get_num_threads(),
+                }
+            ),
+        }
+        checkpoint.save(root, progress.step, files)
+        self._mark_best()
+        checkpoint.prune(root, self.config.training.keep_last)
+
+    def _mark_best(self) -> None:
+        """Name the best checkpoint in best.json; a kill between a save and this is made good by the next resume."""
+        progress, root = self.progress, self.directory / "checkpoints"
+        best = checkpoint.get_best(root)
+        if progress.best_step and (best is None or best["step"] != progress.best_step):
+            checkpoint.set_best(root, progress.best_step, bleu=progress.best_bleu)
+
+    def restore(self, saved: checkpoint.Checkpoint) -> None:
+        """Become what the checkpoint holds. Raises CheckpointError if it does not belong to this run's data."""
+        state = checkpoint.load_json(saved.files["state.json"])
+        if state["data"] != self.data.fingerprint:
+            raise checkpoint.CheckpointError(
+                f"{saved.path} was trained on other data than {self.directory / 'data'} holds now: restore the corpus, "
+                "or train under another run.name."
+            )
+        here = {"device": self.device.type, "threads": torch.get_num_threads()}
+        for name, value in here.items():
+            if state[name] != value:
+                say(f"warning: {name} was {state[name]} and is {value}: the run goes on, but not bit for bit as before")
+        checkpoint.load_weights(self.model, saved.files["model.safetensors"])
+        tensors = checkpoint.load_tensors(saved.files["training.pt"])
+        self.optimizer.load_state_dict(tensors["optimizer"])
+        self.scaler.load_state_dict(tensors["scaler"])
+        self.progress = Progress(**state["progress"])
+        self._mark_best()
+        say(f"resumed from step {self.progress.step}")
+
+    # ------------------------------------------------------------------------------------------------ the loop
+
+    def run(self, stop: runtime.Stop) -> None:
+        """Train until the end, or until stop asks for it; either way the last step is saved."""
+        settings, progress = self.config.training, self.progress
+        self.writer = board.open_board(self.directory / "tensorboard", progress.step, self.config)
+        begun = time.perf_counter() - progress.seconds
+        with tqdm(
+            total=self.total_steps, initial=progress.step, unit="step", dynamic_ncols=True, disable=None, leave=False
+        ) as bar:
+            for batches in self.updates():
+                before = time.perf_counter()
+                self.update(batches)
+                progress.update_seconds += time.perf_counter() - before
+                progress.seconds = time.perf_counter() - begun
+                if progress.step % settings.log_every == 0:
+                    self.log(bar)
+                bar.update()
+                better = False
+                if progress.step % settings.validate_every == 0 or end(progress, self.config):
+                    better = self.validate()
+                over = end(progress, self.config) is not None or bool(stop)
+                if over or better or progress.step % settings.save_every == 0:
+                    self.save()
+                if over:
+                    break
+        self.writer.close()
+
+    def log(self, bar: tqdm) -> None:
+        """One point of the training curves: means over the updates since the last one."""
+        progress, step = self.progress, self.progress.step
+        loss = progress.plain / progress.tokens
+        speed = progress.tokens / progress.update_seconds
+        curves = {
+            "train/loss": loss,
+            "train/perplexity": evaluate.perplexity(loss),
+            "train/smoothed_loss": progress.smoothed / progress.tokens,
+            "train/gradient_norm": progress.norm / progress.updates,
+            "train/learning_rate": self.optimizer.param_groups[0]["lr"],
+            "train/padding": progress.padding / progress.updates,
+            "train/epoch": progress.epoch + progress.batches / self.batches_in_pass,
+            "speed/tokens_per_second": speed,
+        }
+        for tag, value in curves.items():
+            self.writer.add_scalar(tag, value, step)
+        epoch = curves["train/epoch"]
+        bar.set_postfix_str(f"epoch {epoch:.1f}, loss {loss:.2f}, {speed:,.0f} tokens/s", refresh=False)
+        if bar.disable and time.monotonic() - self.last_line > 20:  # in a log file, a line now and then
+            self.last_line = time.monotonic()
+            last = f" of {self.total_steps}" if self.total_steps else ""
+            say(f"step {step}{last}: epoch {epoch:.1f}, loss {loss:.2f}, {speed:,.0f} tokens/s")
+        progress.reset_sums()
+
+    def validate(self) -> bool:
+        """Measure the model on the validation pairs, show it at work, and tell whether it is the best so far."""
+        progress, step = self.progress, self.progress.step
+        sources, references = zip(*self.data.validation, strict=True)
+        loss = evaluate.mean_loss(self.translator, self.data.validation_ids, self.config.training.batch_tokens)
+        translations = self.translator.translate(sources)
+        scores = evaluate.score(translations, references, self.config.data.bleu_tokenize)
+        curves = {"loss": loss, "perplexity": evaluate.perplexity(loss)}
+        curves |= {"bleu": scores.bleu, "chrf": scores.chrf, "wer": scores.wer, "cer": scores.cer}
+        for tag, value in curves.items():
+            self.writer.add_scalar(f"valid/{tag}", value, step)
+        self._show_samples(list(zip(sources, references, translations, strict=True)))
+
+        better = scores.bleu > progress.best_bleu
+        if better:
+            progress.best_bleu, progress.best_step, progress.worse = scores.bleu, step, 0
+        else:
+            progress.worse += 1
+        say(
+            f"step {step}, {progress.seconds / 60:.1f} min: validation loss {loss:.3f}, BLEU {scores.bleu:.2f}, "
+            f"chrF {scores.chrf:.2f}{' (best so far)' if better else ''}"
+        )
+        return better
+
+    def _show_samples(self, lines: list[tuple[str, str, str]]) -> None:
+        """The same few sentences at every validation, as text and with the attention of the first."""
+        step = self.progress.step
+        samples = lines[:: max(1, len(lines) // SAMPLES)][:SAMPLES]
+        self.writer.add_text("samples", board.sample_table(samples), step)
+        text = "\n".join(f"source       {a}\nreference    {b}\ntranslation  {c}\n" for a, b, c in samples)
+        folder = self.directory / "samples"
+        folder.mkdir(exist_ok=True)
+        (folder / f"step-{step:08d}.txt").write_text(text, encoding="utf-8")
+
+        tokenizers = self.data.source, self.data.target
+        source, target = tokenizers[0].encode(samples[0][0]), tokenizers[1].encode(samples[0][2])
+        weights = self.model.cross_attention(
+            torch.tensor([[*source, EOS]], device=self.device), torch.tensor([[SOS, *target]], device=self.device)
+        )
+        weights = weights[:, 0].mean(1)  # (layers, T, S), over the heads
+        figure = board.attention_figure(
+            weights, [*tokenizers[0].pieces(source), "[EOS]"], [*tokenizers[1].pieces(target), "[EOS]"]
+        )
+        self.writer.add_figure("attention", figure, step)
+
+
+# ---------------------------------------------------------------------------------------------------------- the program
+
+
+def result_step(directory: Path) -> int | None:
+    """The step after which the run was finished and its result written; None if it was not yet."""
+    path = directory / RESULT
+    return checkpoint.load_json(path.read_bytes())["step"] if path.exists() else None
+
+
+def report(training: Training) -> None:
+    """When training is over, translate the test set once, with the best weights: result.json and test.tsv."""
+    config, directory, data = training.config, training.directory, training.data
+    result: dict[str, object] = {"step": training.progress.step, "best_step": training.progress.best_step}
+    if data.test:
+        sources, references = zip(*data.test, strict=True)
+        translations = Translator(directory, config.training.device).translate(sources)
+        scores = evaluate.score(translations, references, config.data.bleu_tokenize)
+        result["test"] = {"pairs": len(sources), **asdict(scores)}
+        rows = ("\t".join(row) + "\n" for row in zip(sources, references, translations, strict=True))
+        (directory / "test.tsv").write_text("".join(rows), encoding="utf-8", newline="\n")
+        say(
+            f"test set, {len(sources)} pairs, weights of step {training.progress.best_step}: BLEU {scores.bleu:.2f} "
+            f"({scores.signature}), chrF {scores.chrf:.2f}; the translations are in {directory / 'test.tsv'}"
+        )
+    (directory / RESULT).write_bytes(checkpoint.json_bytes(result))
+
+
+def resumable(config: Config, saved: checkpoint.Checkpoint) -> None:
+    """Compare with the settings that a checkpoint was made with. Raises ConfigError if they may not differ so."""
+    old = configuration.loads(saved.files["config.yaml"], saved.path / "config.yaml")
+    for change in configuration.changes(old, config):
+        what = f"{change.key} was {change.old} and is {change.new}"
+        match change.resume:
+            case "refused":
+                raise ConfigError(
+                    f"{what}, but the run {config.run.name} has begun with the former: "
+                    "set it back, or choose another run.name to begin anew."
+                )
+            case "warned":
+                say(f"warning: {what}: the run goes on with the latter")
+            case "free":
+                pass
+
+
+def prepare(config: Config, directory: Path, begun: bool) -> Prepared:
+    """The data of this run, with a report when they are new. A run that has saved nothing yet may change its mind."""
+    fresh = not directory.exists()
+    try:
+        data = dataset.prepare(config, directory, say)
+    except dataset.DataChangedError as error:
+        if begun:
+            raise
+        say(f"{error} No step has been saved yet, so the data are prepared again.")
+        shutil.rmtree(directory)
+        fresh = True
+        data = dataset.prepare(config, directory, say)
+    if fresh:
+        for line in data.report.lines():
+            say(line)
+    return data
+
+
+def train(config: Config) -> int:
+    """Begin the run that config describes, or go on with it. Returns the exit code."""
+    directory = Path(config.run.dir) / config.run.name
+    root = directory / "checkpoints"
+    saved = checkpoint.newest(root, quarantine=False, warn=say)
+    if saved is not None:
+        resumable(config, saved)
+        progress = Progress(**checkpoint.load_json(saved.files["state.json"])["progress"])
+        why = end(progress, config)
+        if why and result_step(directory) == progress.step:
+            say(
+                f"the run {config.run.name} is finished: {why} at step {progress.step}. "
+                f"To go on, raise the limit; to begin anew, choose another run.name; to use it, "
+                f'run: python translate.py --run {directory} "…"'
+            )
+            return 0
+    with checkpoint.lock(directory), runtime.stop_signals() as stop:
+        saved = checkpoint.newest(root, quarantine=True, warn=say)
+        data = prepare(config, directory / "data", begun=saved is not None)
+        training = Training(config, directory, data)
+        if saved is not None:
+            training.restore(saved)
+        (directory / "config.yaml").write_text(configuration.dump(config), encoding="utf-8")
+        if not end(training.progress, config):
+            training.run(stop)
+        if stop and not end(training.progress, config):
+            say(f"stopped after step {training.progress.step}, which is saved: the same command goes on from there")
+            return stop.exit_code
+        say(f"finished: {end(training.progress, config)}")
+        report(training)
+        say(f'translate with: python translate.py --run {directory} "…"')
+    return 0
+
+
+EXIT_CODES: dict[type[Exception], int] = {
+    ConfigError: 2,
+    runtime.DeviceError: 2,
+    DataError: 3,
+    checkpoint.CheckpointError: 4,
+    checkpoint.RunInUseError: 5,
+    NumericalError: 6,
+    checkpoint.StorageError: 7,
+}
+
+
+def main(config: Config) -> int:
+    """Train, and turn every foreseen failure into one line and its exit code."""
+    runtime.tune()
+    try:
+        return train(config)
+    except tuple(EXIT_CODES) as error:
+        print(f"train.py: error: {error}", file=sys.stderr)
+        return next(code for kind, code in EXIT_CODES.items() if isinstance(error, kind))
+
+
+if __name__ == "__main__":
+    sys.exit(main(CONFIG))
