@@ -5,13 +5,13 @@ leaves the old one or the new one, never half of one:
 
     checkpoints/step-00001200/     one checkpoint; `manifest.json` holds the size and sha256 of every other file
     checkpoints/best.json          the step of the best checkpoint, and the figures that made it so
-    checkpoints/corrupt-step-...   found damaged when training resumed; `stale-step-...`: left behind by a resume
-                                   from an older step. Neither is read again, and neither is ever deleted here.
-    checkpoints/.tmp-* .del-*      litter of a process that was killed; the next save removes it
+    checkpoints/corrupt-step-...   one found damaged when training resumed; never read again, and never deleted here
+    checkpoints/stale-step-...     one that a resume from an older step left behind; likewise
+    checkpoints/.tmp-... .del-...  litter of a process that was killed; the next save removes it
 
 `train` holds `lock`, calls `save`, then `set_best` and `prune`, and resumes from `newest` after `set_aside_newer`;
-`translate` calls `newest` or `read`, which write nothing unless they are asked to. No path leads out of the folder, so
-it can be moved, and opened elsewhere.
+`translate` calls `newest` or `read`, which write nothing unless they are asked to. A checkpoint holds no path, so it can
+be moved and opened elsewhere.
 
 Nothing is ever unpickled. Hashes detect accidents, not forgery: against a hostile file stand safetensors, JSON, torch's
 weights-only loader, and the refusal of any name or link that leads out of the folder. A checkpoint passes through
@@ -254,10 +254,10 @@ def _storing(path: Path, needed: int = 0) -> Iterator[None]:
         yield
     except OSError as error:
         place = next(folder for folder in (path, *path.parents) if os.path.exists(folder))
+        space = f"{needed:,} bytes are needed and " if needed else ""
         raise StorageError(
-            f"cannot write {path} ({error.strerror or error}): {needed:,} bytes are needed and "
-            f"{shutil.disk_usage(place).free:,} are free. What was saved before is intact: "
-            "make room, or mend the disk, and run the same command again."
+            f"cannot write {path} ({error.strerror or error}): {space}{shutil.disk_usage(place).free:,} bytes are free. "
+            "What was saved before is intact: make room, or mend the disk, and run the same command again."
         ) from error
 
 
@@ -368,9 +368,7 @@ def _read_plain(path: Path, size: int | None = None) -> bytes:
 
 
 def _unusable(path: Path, reason: str) -> CheckpointError:
-    return CheckpointError(
-        f"checkpoint {path.parent} cannot be used, because {path} {reason}: restore it from a copy, or use another."
-    )
+    return CheckpointError(f"{path} {reason}: restore the checkpoint from a copy, or use another.")
 
 
 def steps(root: Path) -> list[Path]:

@@ -1,9 +1,8 @@
 """Sentence pairs from wherever they lie: found, read strictly, and cleaned.
 
 Use:
-    source = find_source("train", config.data)                   # is it there, and what is it?
-    splits = read_splits(source, config.data)                    # {"train": pairs, perhaps "validation": pairs, ...}
-    for english, italian in splits["train"]: clean(english), clean(italian)
+    sources = find_sources(config.data)                          # is everything there, and what is it?
+    pairs, counts = read_corpus(sources, config.data)            # pairs["train"] is a list of ("Hello.", "Ciao.")
 
 What data.train, data.validation and data.test may name (a path is sought in the current folder, then beside this file):
     path/train                  parallel text: the lines of path/train.en and path/train.it belong together

@@ -123,7 +123,7 @@ def encode_pairs(pairs: Sequence[Pair], source: Tokenizer, target: Tokenizer) ->
 # --- The report ---------------------------------------------------------------------------------------------------
 
 
-@dataclass
+@dataclass(frozen=True)
 class SideReport:
     """One language: lengths of the training sentences in tokens, the vocabulary, and how well it covers."""
 
@@ -137,7 +137,7 @@ class SideReport:
     unknown: float  # share of the validation tokens
 
 
-@dataclass
+@dataclass(frozen=True)
 class Report:
     """What the corpus holds, and what was done to it."""
 
@@ -155,8 +155,9 @@ class Report:
         """The report, to be printed."""
         lines = []
         for split, count in self.counts.items():
-            why = f" ({count.empty:,} lack a side, {count.too_long:,} are too long)" if count.dropped else ""
-            lines.append(f"{split}: {count.read:,} pairs, {count.dropped:,} dropped{why}")
+            reasons = {"lack a side": count.empty, "are too long": count.too_long}
+            why = "".join(f"; {number:,} {reason} and are dropped" for reason, number in reasons.items() if number)
+            lines.append(f"{split}: {count.read:,} pairs{why}")
         for side in self.sides:
             lines.append(
                 f"{side.language}: {side.mean:.1f} tokens a sentence (half up to {side.median:.0f}, 99 % up to "
@@ -221,6 +222,7 @@ class Prepared:
     source: Tokenizer
     target: Tokenizer  # the same object, if the vocabulary is shared
     report: Report
+    origin: dict[str, Any]  # the settings and the files that all this was made from
     fingerprint: str
 
 
@@ -240,8 +242,9 @@ def prepare(
     appears by one rename: a preparation that is killed leaves nothing that a later one could mistake for data.
     """
     if directory.exists():
-        _check_unchanged(config, directory, say, tokenizers)
-        return load(directory)
+        prepared = load(directory)
+        _check_unchanged(prepared.origin, config, say, tokenizers)
+        return prepared
     data = config.data
     sources = find_sources(data)
     origin = {"settings": _settings(config, tokenizers), "files": hashes(sources)}
@@ -279,7 +282,7 @@ def load(directory: Path) -> Prepared:
         target = source if texts[0] == texts[1] else Tokenizer.from_json(texts[1])
         arrays = [[directory / f"train.{side}{part}.npy" for part in ("", ".offsets")] for side in SIDES]
         validation, test = (_load_pairs(directory / f"{split}.tsv") for split in ("validation", "test"))
-        summary = _load_summary(directory)
+        summary = json.loads((directory / "report.json").read_text(encoding="utf-8"))
         identity = [summary["origin"], source.fingerprint, target.fingerprint]
         return Prepared(
             train=EncodedPairs(*(EncodedSide(*map(_load_array, paths)) for paths in arrays)),
@@ -288,14 +291,11 @@ def load(directory: Path) -> Prepared:
             source=source,
             target=target,
             report=Report.of(summary["report"]),
+            origin=summary["origin"],
             fingerprint=hashlib.sha256(json.dumps(identity).encode()).hexdigest(),
         )
     except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
         raise DataError(f"{directory} is damaged ({error}): restore it, or delete it to have it made anew.") from error
-
-
-def _load_summary(directory: Path) -> dict[str, Any]:
-    return json.loads((directory / "report.json").read_text(encoding="utf-8"))
 
 
 def _load_array(path: Path) -> np.ndarray:
@@ -325,6 +325,8 @@ def _published(directory: Path) -> Iterator[Path]:
 
 
 def _sync(path: Path) -> None:
+    if os.name == "nt":  # Windows opens no folders
+        return
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -349,10 +351,9 @@ def _differences(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
 
 
 def _check_unchanged(
-    config: Config, directory: Path, say: Callable[[str], None], tokenizers: tuple[Tokenizer, Tokenizer] | None
+    then: dict[str, Any], config: Config, say: Callable[[str], None], tokenizers: tuple[Tokenizer, Tokenizer] | None
 ) -> None:
-    """DataChangedError if the folder was prepared from something else. A corpus that is gone has not changed."""
-    then = _load_summary(directory)["origin"]
+    """DataChangedError if data were prepared from something else. A corpus that is gone has not changed."""
     now = {"settings": _settings(config, tokenizers), "files": then["files"]}
     try:
         now["files"] = hashes(find_sources(config.data))

@@ -121,6 +121,7 @@ class Training:
         self.optimizer = make_optimizer(self.model, settings)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.dtype == torch.float16)
         self.translator = Translator.around(self.model, data.source, data.target, config)
+        self.validation = dataset.encode_pairs(data.validation, data.source, data.target)
         self.progress = Progress()
         self.last_line = -math.inf  # when a line of progress was last written to a log file
         self.total_steps = self._count_steps()
@@ -310,7 +311,7 @@ class Training:
         """Measure the model on the validation pairs, show it at work, and tell whether it is the best so far."""
         progress, step = self.progress, self.progress.step
         sources, references = zip(*self.data.validation, strict=True)
-        loss = evaluate.mean_loss(self.translator, self.data.validation_ids, self.config.training.batch_tokens)
+        loss = evaluate.mean_loss(self.translator, self.validation, self.config.training.batch_tokens)
         translations = self.translator.translate(sources)
         scores = evaluate.score(translations, references, self.config.data.bleu_tokenize)
         curves = {"loss": loss, "perplexity": evaluate.perplexity(loss)}

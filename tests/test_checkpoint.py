@@ -435,7 +435,7 @@ def test_a_full_disk_is_reported_with_figures_and_costs_nothing(root: Path) -> N
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
         with pytest.raises(
-            StorageError, match=r"step-00000002.* 10\d,\d\d\d bytes are needed and [\d,]+ are free.*intact"
+            StorageError, match=r"step-00000002.* 10\d,\d\d\d bytes are needed and [\d,]+ bytes are free.*intact"
         ):
             checkpoint.save(root, 2, large)
 
