@@ -10,8 +10,8 @@ leaves the old one or the new one, never half of one:
     checkpoints/.tmp-... .del-...  litter of a process that was killed; the next save removes it
 
 `train` holds `lock`, calls `save`, then `set_best` and `prune`, and resumes from `newest` after `set_aside_newer`;
-`translate` calls `newest` or `read`, which write nothing unless they are asked to. A checkpoint holds no path, so it can
-be moved and opened elsewhere.
+`translate` calls `newest` or `read`, which write nothing unless they are asked to. A checkpoint holds no path, so it
+can be moved and opened elsewhere.
 
 Nothing is ever unpickled. Hashes detect accidents, not forgery: against a hostile file stand safetensors, JSON, torch's
 weights-only loader, and the refusal of any name or link that leads out of the folder. A checkpoint passes through
@@ -254,9 +254,10 @@ def _storing(path: Path, needed: int = 0) -> Iterator[None]:
         yield
     except OSError as error:
         place = next(folder for folder in (path, *path.parents) if os.path.exists(folder))
-        space = f"{needed:,} bytes are needed and " if needed else ""
+        wanted = f"{needed:,} bytes are needed and " if needed else ""
+        free = shutil.disk_usage(place).free
         raise StorageError(
-            f"cannot write {path} ({error.strerror or error}): {space}{shutil.disk_usage(place).free:,} bytes are free. "
+            f"cannot write {path} ({error.strerror or error}): {wanted}{free:,} bytes are free. "
             "What was saved before is intact: make room, or mend the disk, and run the same command again."
         ) from error
 

@@ -117,16 +117,21 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor, memory: KeysValues, mask: Tensor | None = None) -> Tensor:
         """Let every position of x (B, T, D) look at the keys that mask (broadcast to B, H, T, S) allows."""
-        queries = self._split(self.query(x))  # (B, H, T, K)
-        heads = F.scaled_dot_product_attention(queries, memory.keys, memory.values, mask)  # (B, H, T, K)
+        if x.device.type == "cpu":
+            # For thousands of short sentences, torch's fused kernel is slower on a CPU than the formula as it stands:
+            # a whole training step of a 4+4-layer model took 2.3 times (bfloat16) to 7 times (float32) as long.
+            heads = self.weights(x, memory, mask) @ memory.values  # (B, H, T, K)
+        else:
+            queries = self._split(self.query(x))  # (B, H, T, K)
+            heads = F.scaled_dot_product_attention(queries, memory.keys, memory.values, mask)
         return self.output(heads.transpose(1, 2).flatten(2))  # (B, T, D)
 
     def weights(self, x: Tensor, memory: KeysValues, mask: Tensor | None = None) -> Tensor:
-        """The softmax (B, H, T, S) that `forward` takes its averages with, spelled out to be looked at."""
-        queries = self._split(self.query(x))
-        scores = queries @ memory.keys.transpose(2, 3) / math.sqrt(queries.shape[3])  # (B, H, T, S)
+        """softmax(QKᵀ/√K), by which `forward` takes its averages: (B, H, T, S), a row sums to 1."""
+        queries = self._split(self.query(x))  # (B, H, T, K)
+        scores = (queries / math.sqrt(queries.shape[3])) @ memory.keys.transpose(2, 3)  # (B, H, T, S)
         if mask is not None:
-            scores = scores.masked_fill(~mask, -math.inf)
+            scores.masked_fill_(~mask, -math.inf)  # in place, for no gradient needs the scores themselves
         return scores.softmax(dim=-1)
 
 

@@ -72,6 +72,23 @@ def test_attention_equals_torch() -> None:
     torch.testing.assert_close(ours.weights(x, ours.keys_values(memory), mask), weights)
 
 
+def test_both_forms_of_attention_agree() -> None:
+    """Guards the two ways through `Attention.forward`: a CPU takes the one, a GPU the other."""
+    torch.manual_seed(0)
+    ours = Attention(SMALL).double()
+    inputs = [torch.randn(2, 5, 32).double().requires_grad_() for _ in range(2)]
+    mask = causal_mask(5) & padding_mask(SOURCE)
+    spelled = ours(inputs[0], ours.keys_values(inputs[0]), mask)
+    memory = ours.keys_values(inputs[1])
+    queries = ours._split(ours.query(inputs[1]))
+    fused = nn.functional.scaled_dot_product_attention(queries, memory.keys, memory.values, mask)
+    fused = ours.output(fused.transpose(1, 2).flatten(2))
+    torch.testing.assert_close(spelled, fused)
+    for result in (spelled, fused):
+        result.square().sum().backward()
+    torch.testing.assert_close(inputs[0].grad, inputs[1].grad)
+
+
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_encoder_layer_equals_torch(norm: str) -> None:
     """Guards where norms and residual connections stand, values and gradients."""
