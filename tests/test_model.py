@@ -76,7 +76,8 @@ def test_both_forms_of_attention_agree() -> None:
     """Guards the two ways through `Attention.forward`: a CPU takes the one, a GPU the other."""
     torch.manual_seed(0)
     ours = Attention(SMALL).double()
-    inputs = [torch.randn(2, 5, 32).double().requires_grad_() for _ in range(2)]
+    x = torch.randn(2, 5, 32).double()
+    inputs = [x.clone().requires_grad_() for _ in range(2)]
     mask = causal_mask(5) & padding_mask(SOURCE)
     spelled = ours(inputs[0], ours.keys_values(inputs[0]), mask)
     memory = ours.keys_values(inputs[1])
