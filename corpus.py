@@ -1,4 +1,4 @@
-"""Sentence pairs from wherever they lie: found, read strictly, and cleaned.
+"""Sentence pairs from wherever they lie: found, read strictly, cleaned, and split.
 
 Use:
     sources = find_sources(config.data)                          # is everything there, and what is it?
@@ -12,8 +12,9 @@ What data.train, data.validation and data.test may name (a path is sought in the
     a folder, or owner/name     a data set of the Hugging Face hub: a copy of it, or the thing itself
 The languages of a row are `translation: {"en": ..., "it": ...}`, or columns `en` and `it`, or `source` and `target`.
 
-Limits: nothing is guessed. What is not UTF-8, or has no partner, ends in a DataError that says where, because a file
-that slips by one line teaches the wrong translation of everything below. Rows that lack text on a side are handed on.
+Limits: all pairs are held in memory. Nothing is guessed: what is not UTF-8, or has no partner, ends in a DataError that
+says where, because a file that slips by one line teaches the wrong translation of everything below. Only pairs without
+text on a side are dropped, and counted.
 """
 
 import csv
@@ -162,8 +163,9 @@ def _near(places: Collection[Path]) -> str:
     """How an error goes on that could not find a path: with what is like it, else with what there is."""
     for place in places:
         if place.parent.is_dir():
-            there = sorted(entry.name for entry in place.parent.iterdir() if not entry.name.startswith("."))
-            close = difflib.get_close_matches(place.name, there, n=1)
+            entries = sorted(entry for entry in place.parent.iterdir() if not entry.name.startswith("."))
+            there = [entry.name for entry in entries]
+            close = difflib.get_close_matches(place.name, [*there, *(entry.stem for entry in entries)], n=1)
             if close:
                 return f": did you mean {Path(place.parent.name) / close[0]}?"
             if there:
@@ -179,7 +181,7 @@ def hashes(sources: Sequence[Source]) -> dict[str, str]:
             name = os.path.relpath(path, Path(source.path).parent)
             try:
                 with path.open("rb") as file:
-                    found[f"{source.split}: {name}"] = hashlib.file_digest(file, "sha256").hexdigest()
+                    found[f"data.{source.split}: {name}"] = hashlib.file_digest(file, "sha256").hexdigest()
             except OSError as error:
                 raise _unreadable(path, error) from error
     return found

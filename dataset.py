@@ -159,10 +159,11 @@ class Report:
             why = "".join(f"; {number:,} {reason} and are dropped" for reason, number in reasons.items() if number)
             lines.append(f"{split}: {count.read:,} pairs{why}")
         for side in self.sides:
+            rare = f" (without {side.left_out:,} rarer words)" if side.left_out else ""
             lines.append(
-                f"{side.language}: {side.mean:.1f} tokens a sentence (half up to {side.median:.0f}, 99 % up to "
-                f"{side.percentile_99:.0f}, longest {side.longest}); vocabulary {side.vocabulary:,}, without "
-                f"{side.left_out:,} rare words; {side.unknown:.2%} of the validation tokens are unknown"
+                f"{side.language}: {side.mean:.1f} tokens a sentence, half up to {side.median:.0f}, 99 % up to "
+                f"{side.percentile_99:.0f}, longest {side.longest}; vocabulary {side.vocabulary:,}{rare}; "
+                f"{side.unknown:.2%} of the validation tokens are unknown"
             )
         return lines + [f"warning: {warning}" for warning in self.warnings()]
 
@@ -396,10 +397,9 @@ def batch_plan(
     batches = []
     start = 0
     while start < len(order):
-        most = max(1, batch_tokens // longest[start])
-        size = np.maximum.accumulate(longest[start : start + most])
-        size *= np.arange(1, len(size) + 1)
-        rows = max(1, int(np.searchsorted(size, batch_tokens, side="right")))
+        ahead = longest[start : start + max(1, batch_tokens // longest[start])]
+        sizes = ahead * np.arange(1, len(ahead) + 1)  # of the batch that ends with each row; they only grow
+        rows = max(1, int(np.searchsorted(sizes, batch_tokens, side="right")))
         batches.append(order[start : start + rows])
         start += rows
     return [batches[i] for i in random.permutation(len(batches))]

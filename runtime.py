@@ -71,7 +71,9 @@ def describe(device: torch.device, dtype: torch.dtype) -> str:
         where = f"cpu ({torch.get_num_threads()} threads, {torch.backends.cpu.get_cpu_capability()})"
     else:
         where = str(device)
-    return f"{where}, {str(dtype).removeprefix('torch.')}, PyTorch {torch.__version__}, Python {platform.python_version()}"
+    return (
+        f"{where}, {str(dtype).removeprefix('torch.')}, PyTorch {torch.__version__}, Python {platform.python_version()}"
+    )
 
 
 def seed_everything(*parts: int | str) -> None:

@@ -15,6 +15,7 @@ already, 6 numbers that are not finite, 7 a disk that fails or is full, 130 and 
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -22,6 +23,9 @@ import config as configuration
 from config import EOS, SOS, Config, ConfigError
 
 if __name__ == "__main__":
+    # Threads that wait for work sleep instead of spinning. Torch reads this when it is imported. On a machine that has
+    # something else to do besides, spinning was seen to make a step take 20 times as long.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     # Before torch is imported, which takes seconds: --help and a mistake are answered at once.
     CONFIG = configuration.parse(default_file=Path(__file__).with_name("config.yaml"))
 

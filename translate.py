@@ -44,8 +44,12 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("sentences", nargs="*", metavar="SENTENCE", help="text to translate (none: --input or stdin)")
     where = parser.add_mutually_exclusive_group()
-    where.add_argument("--run", type=Path, metavar="DIR", help="folder of a run, as runs/phrasebook (default: the newest)")
-    where.add_argument("--checkpoint", type=Path, metavar="DIR", help="folder of one checkpoint, instead of a run's best")
+    where.add_argument(
+        "--run", type=Path, metavar="DIR", help="folder of a run, as runs/phrasebook (default: the newest)"
+    )
+    where.add_argument(
+        "--checkpoint", type=Path, metavar="DIR", help="folder of one checkpoint, instead of a run's best"
+    )
     parser.add_argument("--input", type=Path, metavar="FILE", help="read lines from FILE instead of standard input")
     parser.add_argument("--output", type=Path, metavar="FILE", help="write to FILE instead of standard output")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 or mps (default: auto)")
@@ -64,10 +68,10 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 if __name__ == "__main__":
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # see train.py
     # Before torch is imported, which takes seconds: --help and a mistake are answered at once.
     ARGUMENTS = parse()
 
-import torch
 
 import checkpoint
 from corpus import DataError, clean, decode_line
@@ -284,7 +288,9 @@ def run(options: argparse.Namespace) -> None:
         # As bytes, so that an argument that is not UTF-8 is told like a line that is not.
         blocks = [[decode_line(os.fsencode(text), "argument", i) for i, text in enumerate(options.sentences, 1)]]
     else:
-        blocks = arriving(open_file(options.input, "rb") if options.input else sys.stdin.buffer, str(options.input or "stdin"))
+        blocks = arriving(
+            open_file(options.input, "rb") if options.input else sys.stdin.buffer, str(options.input or "stdin")
+        )
     output = open_file(options.output, "wb") if options.output else sys.stdout.buffer
     translator = Translator(options.checkpoint or options.run or newest_run(), options.device, options.overrides)
     if not options.sentences and not options.input and sys.stdin.isatty():

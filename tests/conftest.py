@@ -15,11 +15,12 @@ os.environ["MPLBACKEND"] = "Agg"
 import random
 import traceback
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
 
-from config import Config, ConfigError, loads
+from config import Config, override
 
 torch.set_num_threads(1)
 
@@ -45,35 +46,31 @@ def write_tsv(path: Path, pairs: list[tuple[str, str]]) -> Path:
     return path
 
 
-@pytest.fixture()
-def tiny(tmp_path: Path) -> Callable[..., Config]:
-    """A function that makes the config of a run on 300 tiny pairs, with any settings changed by dotted name.
+def tiny_config(folder: Path, **changes: object) -> Config:
+    """A run on 300 tiny pairs in a folder, with any settings changed: `model__dropout=0` is model.dropout.
 
     Intervals are out of step with one another and with the epochs on purpose, and dropout is on.
     """
-    corpus = write_tsv(tmp_path / "corpus" / "pairs.tsv", tiny_pairs(300))
+    corpus = folder / "corpus" / "pairs.tsv"
+    if not corpus.exists():
+        write_tsv(corpus, tiny_pairs(300))
+    settings = {
+        "run.name": "tiny", "run.dir": folder / "runs", "data.train": corpus, "data.validation_fraction": 0.05,
+        "data.test_fraction": 0.05, "tokenizer.min_frequency": 1, "model.d_model": 32, "model.n_heads": 2,
+        "model.encoder_layers": 1, "model.decoder_layers": 1, "model.d_ff": 64, "model.dropout": 0.1,
+        "training.max_epochs": 4, "training.batch_tokens": 150, "training.lr": 0.01, "training.warmup_steps": 5,
+        "training.accumulate": 2, "training.log_every": 3, "training.validate_every": 10, "training.save_every": 7,
+        "training.device": "cpu",
+    }  # fmt: skip
+    settings |= {key.replace("__", "."): value for key, value in changes.items()}
+    words = [f"--{key}={'null' if value is None else value}" for key, value in settings.items()]
+    return override(Config(), words)
 
-    def make(**changes: object) -> Config:
-        settings = {
-            "run.name": "tiny", "run.dir": tmp_path / "runs", "data.train": corpus, "data.validation_fraction": 0.05,
-            "data.test_fraction": 0.05, "tokenizer.min_frequency": 1, "model.d_model": 32, "model.n_heads": 2,
-            "model.encoder_layers": 1, "model.decoder_layers": 1, "model.d_ff": 64, "model.dropout": 0.1,
-            "training.max_epochs": 4, "training.batch_tokens": 150, "training.lr": 0.01, "training.warmup_steps": 5,
-            "training.accumulate": 2, "training.log_every": 3, "training.validate_every": 10, "training.save_every": 7,
-            "training.device": "cpu",
-        }  # fmt: skip
-        settings |= {key.replace("__", "."): value for key, value in changes.items()}
-        sections: dict[str, str] = {}
-        for key, value in settings.items():
-            section, _, name = key.partition(".")
-            text = "null" if value is None else str(value).lower() if isinstance(value, bool) else f"{value}"
-            sections[section] = sections.get(section, f"{section}:\n") + f"  {name}: {text}\n"
-        try:
-            return loads("".join(sections.values()).encode(), Path("tiny.yaml"))
-        except ConfigError as error:
-            raise AssertionError(str(error)) from error
 
-    return make
+@pytest.fixture
+def tiny(tmp_path: Path) -> Callable[..., Config]:
+    """`tiny_config` in a folder of its own."""
+    return partial(tiny_config, tmp_path)
 
 
 def in_child(work: Callable[[], int | None]) -> int:

@@ -223,7 +223,10 @@ def test_tying_shares_one_matrix_and_its_gradient(tie: str, tables: int) -> None
     assert len({matrix.data_ptr() for matrix in matrices}) == tables
     assert len({id(matrix) for matrix in matrices}) == tables
     size = sum(p.numel() for p in ours.parameters())
-    assert size == sum(p.numel() for p in Transformer(replace(SMALL, tie="none"), 12, 12).parameters()) - (3 - tables) * 12 * 32
+    assert (
+        size
+        == sum(p.numel() for p in Transformer(replace(SMALL, tie="none"), 12, 12).parameters()) - (3 - tables) * 12 * 32
+    )
 
 
 def test_three_way_tying_needs_one_vocabulary() -> None:

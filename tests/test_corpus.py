@@ -1,0 +1,332 @@
+"""Every way to hold a corpus gives the same pairs, and a fault in one is told where it is."""
+
+import csv
+import json
+import time
+import unicodedata
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+from conftest import SHARED
+from hypothesis import given
+from hypothesis import strategies as st
+
+import corpus
+from config import DataConfig
+from corpus import Count, DataError, Pair, assign, clean, find_source, find_sources, hashes, read_corpus, read_splits
+
+# Text that careless readers change: quotes, what looks like a missing value, and line breaks that are none.
+PAIRS = [
+    ('She said "hi".', "Disse «ciao»."),
+    ("null", "NA"),
+    ('An "unclosed quote, and a comma', "nan"),
+    ("one\u2028two\x85three\x0bfour\x0cfive", "uno\u2028due"),
+    ("", "senza inglese"),
+    (" blanks ", "\u00a0spazi\u202f"),
+    ("caf\u00e9", "cafe\u0301"),
+    ("one\rtwo", "uno"),
+    ("\ufeffa mark that begins no file", "\ufeff"),
+]
+PLAIN = [pair for pair in PAIRS if "\r" not in pair[0]]  # csv takes a CR for the end of a row
+
+
+def settings(train: object, **changes: object) -> DataConfig:
+    return DataConfig(**{"source_lang": "en", "target_lang": "it", "train": str(train)} | changes)  # pyright: ignore
+
+
+def read(train: object, **changes: object) -> list[Pair]:
+    data = settings(train, **changes)
+    return list(read_splits(find_source("train", data), data)["train"])
+
+
+def write_lines(path: Path, lines: list[str], end: str = "\n") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes("".join(line + end for line in lines).encode())
+    return path
+
+
+def write_parquet(path: Path, pairs: list[Pair]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    rows = [{"id": str(number), "translation": {"en": a, "it": b}} for number, (a, b) in enumerate(pairs)]
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+    return path
+
+
+def text(folder: Path) -> Path:
+    write_lines(folder / "corpus.en", [pair[0] for pair in PAIRS])
+    write_lines(folder / "corpus.it", [pair[1] for pair in PAIRS])
+    return folder / "corpus"
+
+
+def text_crlf_bom(folder: Path) -> Path:
+    write_lines(folder / "corpus.en", ["\ufeff" + PAIRS[0][0], *(pair[0] for pair in PAIRS[1:])], "\r\n")
+    (folder / "corpus.it").write_bytes("\n".join(pair[1] for pair in PAIRS).encode())  # the last line has no end
+    return folder / "corpus"
+
+
+def tsv(folder: Path) -> Path:
+    return write_lines(folder / "corpus.tsv", [f"{a}\t{b}" for a, b in PAIRS])
+
+
+def tsv_named(folder: Path) -> Path:
+    return write_lines(folder / "corpus.tsv", ["it\tid\ten", *(f"{b}\t7\t{a}" for a, b in PAIRS)])
+
+
+def csv_named(folder: Path) -> Path:
+    with (folder / "corpus.csv").open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([("source", "target"), *PLAIN])
+    return folder / "corpus.csv"
+
+
+def jsonl(folder: Path) -> Path:
+    return write_lines(folder / "corpus.jsonl", [json.dumps({"translation": {"en": a, "it": b}}) for a, b in PAIRS])
+
+
+def jsonl_columns(folder: Path) -> Path:
+    rows = [json.dumps({"it": b, "en": a or None}, ensure_ascii=False) for a, b in PAIRS]
+    return write_lines(folder / "corpus.jsonl", rows)
+
+
+def parquet(folder: Path) -> Path:
+    return write_parquet(folder / "corpus.parquet", PAIRS)
+
+
+def folder_of_files(folder: Path) -> Path:
+    write_lines(folder / "train.tsv", [f"{a}\t{b}" for a, b in PAIRS])
+    write_lines(folder / "val.tsv", ["hello\tciao"])
+    return folder
+
+
+def hub_copy(folder: Path) -> Path:
+    """A folder laid out like Helsinki-NLP/opus_books: a card that names configurations, and parquet files."""
+    card = ["---", "configs:", "- config_name: en-it", "  data_files:"]
+    for split, pairs in (("train", PAIRS), ("validation", PAIRS[:1])):
+        write_parquet(folder / "en-it" / f"{split}-00000-of-00001.parquet", pairs)
+        card += [f"  - split: {split}", f"    path: en-it/{split}-*"]
+    write_lines(folder / "README.md", [*card, "---"])
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep what `datasets` stores, and what it finds, to the test."""
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
+
+
+# --- The same pairs from everywhere -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "write",
+    [text, text_crlf_bom, tsv, tsv_named, csv_named, jsonl, jsonl_columns, parquet, folder_of_files, hub_copy],
+)
+def test_every_format_gives_the_same_pairs(write: Callable[[Path], Path], tmp_path: Path) -> None:
+    """Guards readers that swallow quotes, take "NA" for nothing, or break lines at U+2028."""
+    assert read(write(tmp_path), config=None) == (PLAIN if write is csv_named else PAIRS)
+
+
+def test_the_other_direction_is_the_same_corpus(tmp_path: Path) -> None:
+    """Guards the sides changed over: configurations of the hub are named in one direction, and serve both."""
+    folder = hub_copy(tmp_path)
+    swapped = read(folder, config="en-it", source_lang="it", target_lang="en")
+    assert swapped == [(b, a) for a, b in PAIRS]
+
+
+def test_real_parallel_text_has_as_many_pairs_as_lines() -> None:
+    """Guards lines lost or won: this text has tabs, no-break spaces and U+200B inside."""
+    if not SHARED.exists():
+        pytest.skip(f"the real text {SHARED} is not here")
+    assert len(read(SHARED / "multi30k" / "train", target_lang="de")) == 29_000
+    assert len(read(SHARED / "tatoeba-en-fr" / "train", target_lang="fr")) == 160_690
+
+
+# --- Finding ------------------------------------------------------------------------------------------------------
+
+
+def test_a_path_is_sought_here_then_beside_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards a bundled corpus that is found from one folder only."""
+    program, here = tmp_path / "program", tmp_path / "here"
+    write_lines(program / "data" / "train.tsv", ["theirs\tloro"])
+    here.mkdir()
+    monkeypatch.chdir(here)
+    monkeypatch.setattr(corpus, "__file__", str(program / "corpus.py"))
+    assert read("data") == [("theirs", "loro")]
+    write_lines(here / "data" / "train.tsv", ["mine\tmio"])
+    assert read("data") == [("mine", "mio")]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("trian", r"no such thing at .*: did you mean .*/train\?"),
+        ("nothing-like-it", r"no such thing at .*; .* has half\.en, notes\.txt, train\.tsv\."),
+        ("no/folder/train", r"no such thing at .*; its folder does not exist"),
+        ("half", r"half is the beginning of parallel text, but .*half\.it is missing"),
+        ("half.en", r"must end in \.tsv, .*: for parallel text leave out the language, as in .*half\."),
+        ("notes.txt", r"must end in \.tsv, \.csv, \.jsonl, \.parquet\."),
+    ],
+)
+def test_what_is_not_there_is_told_with_what_is(name: str, message: str, tmp_path: Path) -> None:
+    """Guards the bare 'file not found', which leaves a typing mistake to be searched for."""
+    for file in ("train.tsv", "half.en", "notes.txt"):
+        write_lines(tmp_path / file, ["a\tb"])
+    with pytest.raises(DataError, match=message):
+        find_source("train", settings(tmp_path / name))
+
+
+def test_two_tables_for_one_split_are_refused(tmp_path: Path) -> None:
+    """Guards a choice that nobody made."""
+    write_lines(tmp_path / "train.tsv", ["a\tb"])
+    write_lines(tmp_path / "train.csv", ["a,b"])
+    with pytest.raises(DataError, match=r"train\.tsv and .*train\.csv: name the one"):
+        find_source("train", settings(tmp_path))
+
+
+def test_hashes_follow_the_content_not_the_place(tmp_path: Path) -> None:
+    """Guards a run that is refused because its folder was moved, or goes on though a line was added."""
+    first, second = folder_of_files(tmp_path / "a" / "corpus"), folder_of_files(tmp_path / "b" / "corpus")
+    one, two = (hashes(find_sources(settings(folder))) for folder in (first, second))
+    assert one == two
+    assert list(one) == ["data.train: corpus/train.tsv", "data.train: corpus/val.tsv"]
+    with (second / "train.tsv").open("a") as file:
+        file.write("more\taltro\n")
+    assert hashes(find_sources(settings(second))) != one
+
+
+# --- Data sets of the hub -----------------------------------------------------------------------------------------
+
+
+def test_a_hub_out_of_reach_is_one_line_at_once() -> None:
+    """Guards a page of traceback, and half a minute of silence before it."""
+    began = time.monotonic()
+    with pytest.raises(
+        DataError, match=r"^data\.train \(Some-Body/some_books\) .* cannot be reached: .* files of your own"
+    ):
+        read("Some-Body/some_books", config="en-it")
+    assert time.monotonic() - began < 10
+
+
+def test_mistakes_about_a_data_set_tell_what_there_is(tmp_path: Path) -> None:
+    """Guards errors that name neither the configuration nor the column that would have been right."""
+    folder = hub_copy(tmp_path)
+    with pytest.raises(DataError, match=r"'it-en' not found.*en-it.* Set data.config \(now it-en\).*both directions"):
+        read(folder, config="it-en")
+    with pytest.raises(DataError, match=r'row 1: there is en, it, but a row must be like \{"en": "...", "fr"'):
+        read(folder, config="en-it", target_lang="fr")
+    data = settings(folder, config="en-it", test=str(folder))
+    with pytest.raises(DataError, match=r"has no split test, only train, validation"):
+        read_splits(find_source("test", data), data)
+
+
+# --- Faults in files ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.tsv", b"one\tuno\nperch\xe9\tx\n", r"a\.tsv:2, byte 6: 0xe9 is not UTF-8"),
+        ("a.tsv", b"one\tuno\ntwo\0\tx\n", r"a\.tsv:2, byte 4: a NUL"),
+        ("a.tsv", "one\tuno\n".encode("utf-16"), r"a\.tsv is UTF-16"),
+        ("a.tsv", "one\tuno\n".encode("utf-16-le"), r"a\.tsv:1, byte 2: a NUL"),
+        ("a.tsv", b"", r"is empty: there is nothing to learn from"),
+        ("a.tsv", b"one\tuno\ttre\n", r"a\.tsv:1: 3 columns, but without a row of names there must be 2"),
+        ("a.tsv", b"en\tit\none\tuno\nonly one\n", r"a\.tsv:3: 1 column, but the first row names 2"),
+        ("a.csv", b'one,uno\n"two,due\n', r"a\.csv:2: unexpected end of data"),
+        ("a.csv", b'one,uno\n"two" more,due\n', r"a\.csv:2: .*expected after '\"'"),
+        ("a.jsonl", b'{"en": "one", "it": "uno"}\n{"en": "two", \n', r"a\.jsonl:2: this is no JSON: .* at column"),
+        ("a.jsonl", b'["one", "uno"]\n', r'a\.jsonl:1: a row must be an object such as \{"en"'),
+        ("a.jsonl", b'{"en": "one"}\n', r"a\.jsonl:1: there is en, but a row must be like"),
+        ("a.jsonl", b'{"en": "one", "it": 1}\n', r"a\.jsonl:1, it: 1 is not text"),
+        ("a.jsonl", b'{"en": "\\ud800", "it": "uno"}\n', r"a\.jsonl:1, en: '\\ud800' is not text"),
+        ("a.parquet", b"no parquet at all", r"a\.parquet cannot be read as parquet"),
+    ],
+)
+def test_a_fault_is_told_with_its_place(name: str, content: bytes, message: str, tmp_path: Path) -> None:
+    """Guards U+FFFD in the training text, rows dropped in silence, and errors of libraries without a line."""
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        read(tmp_path / name)
+
+
+def test_parallel_text_of_unequal_length_is_refused(tmp_path: Path) -> None:
+    """Guards `zip`, which stops at the shorter file and says nothing."""
+    write_lines(tmp_path / "a.en", ["one", "two", "three"])
+    for lines in (["uno", "due"], ["uno", "due", "tre", "quattro"], []):
+        write_lines(tmp_path / "a.it", lines)
+        with pytest.raises(DataError, match=rf"a\.en has 3 lines and .*a\.it has {len(lines)}"):
+            read(tmp_path / "a")
+
+
+# --- Cleaning and splitting ---------------------------------------------------------------------------------------
+
+
+@given(st.text())
+def test_clean_text_is_clean(text: str) -> None:
+    """Guards a second form of the same sentence, and tabs or line breaks, which the prepared files could not hold."""
+    cleaned = clean(text)
+    assert clean(cleaned) == cleaned == unicodedata.normalize("NFC", cleaned)
+    assert cleaned.split() == cleaned.split(" ") or not cleaned
+    assert "".join(cleaned.split()) == unicodedata.normalize("NFC", "".join(cleaned.split()))
+
+
+def test_cleaning_keeps_what_is_not_white() -> None:
+    """Guards NFKC, which would turn … into ... in every translation, and the loss of joiners in other scripts."""
+    assert clean(" a\t\u00a0b\u2028c\x85 … ½ e\u0301 \u200d") == "a b c … ½ é \u200d"
+
+
+def test_the_split_is_a_property_of_the_sentence() -> None:
+    """Guards splits that depend on the order or the size of the corpus, and shares that are not the ones asked for."""
+    sentences = [f"sentence {i}" for i in range(20_000)]
+    splits = [assign(sentence, 0.02, 0.05) for sentence in sentences]
+    assert abs(splits.count("test") / 20_000 - 0.05) < 0.005
+    assert abs(splits.count("validation") / 20_000 - 0.02) < 0.004
+    other = [assign(sentence, 0.3, 0.05) for sentence in sentences]
+    assert [i for i, split in enumerate(splits) if split == "test"] == [i for i, s in enumerate(other) if s == "test"]
+    # Written down: a hash that changes between versions or machines would move sentences from test to train.
+    golden = {"Hello.": "train", "Hi!": "test", "Ciao.": "test", "Yes.": "train", "No.": "validation"}
+    assert {sentence: assign(sentence, 0.3, 0.3) for sentence in golden} == golden
+
+
+def test_repeated_sources_stay_together(tmp_path: Path) -> None:
+    """Guards a test sentence whose other translation, or other spacing, is in training."""
+    rows = [f"sentence  {i % 500}\tfrase {i}" for i in range(2000)]
+    data = settings(write_lines(tmp_path / "a.tsv", rows), validation_fraction=0.1, test_fraction=0.1)
+    pairs, counts = read_corpus(find_sources(data), data)
+    sources = {split: {source for source, _ in pairs[split]} for split in pairs}
+    assert all(sources.values())
+    assert sum(map(len, sources.values())) == len(set.union(*sources.values())) == 500
+    assert sum(count.read for count in counts.values()) == sum(map(len, pairs.values())) == 2000
+
+
+def test_named_splits_go_before_own_ones_before_shares(tmp_path: Path) -> None:
+    """Guards a share of train that is held back although there is a validation set, and the wrong one of two."""
+    folder = tmp_path / "corpus"
+    for split in ("train", "dev", "test"):
+        write_lines(folder / f"{split}.tsv", [f"{split} {i}\tx" for i in range(200)])
+    named = write_lines(tmp_path / "mine.tsv", ["mine\tmia"])
+    data = settings(folder, test=str(named))
+    pairs, _ = read_corpus(find_sources(data), data)
+    assert [len(pairs[split]) for split in pairs] == [200, 200, 1]
+    assert pairs["validation"][7] == ("dev 7", "x")
+    assert pairs["test"] == [("mine", "mia")]
+
+
+def test_pairs_without_a_side_are_dropped_and_counted(tmp_path: Path) -> None:
+    """Guards a source that is trained to mean nothing, and a drop nobody hears of."""
+    rows = ["one\tuno", "\tdue", "three\t \u00a0", "", "four\tquattro"]
+    train, validation = (write_lines(tmp_path / f"{name}.tsv", rows) for name in ("train", "validation"))
+    data = settings(train, validation=str(validation), test_fraction=0.0)
+    pairs, counts = read_corpus(find_sources(data), data)
+    assert pairs["train"] == pairs["validation"] == [("one", "uno"), ("four", "quattro")]
+    assert counts["train"] == counts["validation"] == Count(read=5, empty=3)
+    assert counts["train"].dropped == 3
+
+
+def test_a_corpus_too_small_to_validate_on_is_refused(tmp_path: Path) -> None:
+    """Guards a run that would fail at its first validation, long after it began."""
+    data = settings(write_lines(tmp_path / "a.tsv", ["one\tuno"]))
+    with pytest.raises(DataError, match=r"no pair for validation among 1 .*data\.validation_fraction"):
+        read_corpus(find_sources(data), data)

@@ -1,0 +1,385 @@
+"""Batches hold what the corpus holds, whatever the way they were made, and a corpus is prepared once and for all."""
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from conftest import SHARED, in_child, tiny_pairs, write_tsv
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import dataset
+from config import EOS, PAD, SOS, UNK, Config, TokenizerConfig
+from corpus import DataError, Pair
+from dataset import (
+    Batch,
+    DataChangedError,
+    EncodedPairs,
+    EncodedSide,
+    Prepared,
+    batch_plan,
+    encode_pairs,
+    encode_side,
+    iterate,
+    make_batch,
+    prepare,
+    source_batch,
+)
+from tokenizer import Tokenizer, train_pair
+
+WORD = TokenizerConfig(kind="word", min_frequency=1)
+Make = Callable[..., Config]
+LENGTHS = st.lists(st.tuples(st.integers(1, 60), st.integers(1, 60)), max_size=300)
+
+
+def quiet(_: str) -> None:
+    pass
+
+
+def encoded(count: int) -> EncodedPairs:
+    pairs = tiny_pairs(count)
+    return encode_pairs(pairs, *train_pair([a for a, _ in pairs], [b for _, b in pairs], WORD))
+
+
+def sentence(side: EncodedSide, number: int) -> list[int]:
+    return side.ids[side.offsets[number] : side.offsets[number + 1]].tolist()
+
+
+@cache
+def flickr() -> EncodedPairs:
+    """Multi30k English-German, as words."""
+    paths = [SHARED / "multi30k" / f"train.{language}" for language in ("en", "de")]
+    if not paths[0].exists():
+        pytest.skip(f"the real text {paths[0]} is not here")
+    english, german = (path.read_text(encoding="utf-8").split("\n")[:-1] for path in paths)
+    return encode_pairs(list(zip(english, german, strict=True)), *train_pair(english, german, WORD))
+
+
+# --- The plan -----------------------------------------------------------------------------------------------------
+
+
+@given(LENGTHS, st.integers(1, 300))
+@settings(max_examples=200, deadline=None)
+def test_a_plan_has_every_pair_once_within_the_budget(pairs: list[tuple[int, int]], budget: int) -> None:
+    """Guards pairs lost at the cuts, and batches that do not fit into memory."""
+    source, target = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+    plan = batch_plan(source, target, budget, seed=1, epoch=2)
+    assert sorted(np.concatenate([np.zeros(0, int), *plan]).tolist()) == list(range(len(pairs)))
+    for rows in plan:
+        assert len(rows) > 0
+        assert len(rows) == 1 or len(rows) * max(source[rows].max(), target[rows].max()) <= budget
+
+
+def test_a_plan_fills_its_batches() -> None:
+    """Guards a budget that is never used up, which trains with smaller batches than asked for."""
+    lengths = np.full(95, 10)
+    assert sorted(len(rows) for rows in batch_plan(lengths, lengths - 1, 100, 1, 1)) == [5, *[10] * 9]
+    assert [len(rows) for rows in batch_plan(lengths, lengths, 9, 1, 1)] == [1] * 95
+
+
+def test_a_plan_is_a_function_of_seed_and_epoch() -> None:
+    """Guards a resumed run that sees other batches, and epochs that are all the same."""
+    source = np.random.default_rng(0).poisson(12, 2000) + 1
+    target = source + np.random.default_rng(1).integers(0, 4, 2000)
+
+    def plan(seed: int, epoch: int) -> list[list[int]]:
+        return [rows.tolist() for rows in batch_plan(source, target, 1000, seed, epoch)]
+
+    assert plan(1, 2) == plan(1, 2)
+    for other in (plan(1, 3), plan(2, 2), plan(2, 1)):
+        assert other != plan(1, 2)
+        repeated = {frozenset(rows) for rows in other} & {frozenset(rows) for rows in plan(1, 2)}
+        assert len(repeated) < len(other) / 10
+
+
+def test_a_plan_mixes_short_and_long_batches() -> None:
+    """Guards an epoch that begins with all short sentences."""
+    lengths = np.random.default_rng(0).integers(1, 40, size=20_000)
+    means = np.array([lengths[rows].mean() for rows in batch_plan(lengths, lengths, 1000, 1, 1)])
+    assert abs(np.corrcoef(means, np.arange(len(means)))[0, 1]) < 0.3
+
+
+def test_a_plan_of_real_text_is_full() -> None:
+    """Guards the padding that comes with sorting by one side, or by one side after the other."""
+    pairs = flickr()
+    batches = [batch for _, batch in iterate(pairs, 4096, seed=1, epoch=1)]
+    tokens = sum(batch.tokens + batch.source_tokens for batch in batches)
+    assert tokens == sum(int(lengths.sum()) for lengths in pairs.lengths)
+    assert 1 - tokens / sum(batch.source.numel() + batch.target_out.numel() for batch in batches) < 0.043
+
+
+# --- Batches ------------------------------------------------------------------------------------------------------
+
+
+def reference(pairs: EncodedPairs, indices: list[int]) -> dict[str, list[list[int]]]:
+    """What a batch must be, row by row and position by position."""
+    sources = [sentence(pairs.source, i) for i in indices]
+    targets = [sentence(pairs.target, i) for i in indices]
+    widths = [max(map(len, side)) + 1 for side in (sources, targets)]
+    rows = {
+        "source": [[*ids, EOS] for ids in sources],
+        "target_in": [[SOS, *ids] for ids in targets],
+        "target_out": [[*ids, EOS] for ids in targets],
+    }
+    width = dict(zip(rows, (widths[0], widths[1], widths[1]), strict=True))
+    return {name: [row + [PAD] * (width[name] - len(row)) for row in part] for name, part in rows.items()}
+
+
+@pytest.mark.parametrize("indices", [[0], [3, 1, 1, 40], list(range(50)), [49, 0]])
+def test_a_batch_is_what_row_by_row_makes_it(indices: list[int]) -> None:
+    """Guards the arithmetic over flat arrays: shifts of a row, ends that overwrite a word, padding before text."""
+    pairs = encoded(50)
+    batch = make_batch(pairs, np.array(indices))
+    for name, rows in reference(pairs, indices).items():
+        assert getattr(batch, name).tolist() == rows
+        assert getattr(batch, name).dtype == torch.int64
+    assert batch.indices.tolist() == indices
+    assert batch.tokens == sum(len(sentence(pairs.target, i)) + 1 for i in indices)
+    assert batch.source_tokens == sum(len(sentence(pairs.source, i)) + 1 for i in indices)
+    holes = sum(int((side == PAD).sum()) for side in (batch.source, batch.target_out))
+    assert batch.padding == pytest.approx(holes / (batch.source.numel() + batch.target_out.numel()))
+
+
+def equal(one: Batch, other: Batch) -> bool:
+    tensors = all(torch.equal(getattr(one, n), getattr(other, n)) for n in ("source", "target_in", "target_out"))
+    counts = (one.tokens, one.source_tokens, one.indices.tolist())
+    return tensors and counts == (other.tokens, other.source_tokens, other.indices.tolist())
+
+
+def test_rows_of_a_batch_make_up_the_batch() -> None:
+    """Guards token counts of a part that are those of the whole: the loss of a split batch would be scaled twice."""
+    batch = make_batch(encoded(50), np.array([4, 8, 15, 16, 23]))
+    parts = [batch.rows(0, 2), batch.rows(2, 5)]
+    assert equal(batch, batch.rows(0, 5))
+    assert equal(batch, batch.to("cpu"))
+    assert sum(part.tokens for part in parts) == batch.tokens
+    assert sum(part.source_tokens for part in parts) == batch.source_tokens
+    assert torch.equal(torch.cat([part.target_in for part in parts]), batch.target_in)
+    assert np.concatenate([part.indices for part in parts]).tolist() == batch.indices.tolist()
+
+
+def test_sentences_to_translate_are_batched_as_in_training() -> None:
+    """Guards an end token that the encoder saw in training and misses in use."""
+    pairs = encoded(20)
+    indices = [7, 0, 12]
+    batch = make_batch(pairs, np.array(indices))
+    assert torch.equal(source_batch([sentence(pairs.source, i) for i in indices]), batch.source)
+    assert source_batch([[5, 6], []]).tolist() == [[5, 6, EOS], [EOS, PAD, PAD]]
+
+
+def test_an_epoch_resumes_in_its_middle() -> None:
+    """Guards a resumed run that repeats or leaves out a batch."""
+    pairs = encoded(300)
+    whole = list(iterate(pairs, 100, seed=1, epoch=4))
+    assert len(whole) > 20
+    for start in (0, 1, 17, len(whole)):
+        tail = list(iterate(pairs, 100, seed=1, epoch=4, start=start))
+        assert [number for number, _ in tail] == list(range(start, len(whole)))
+        assert all(equal(one, other) for (_, one), (_, other) in zip(tail, whole[start:], strict=True))
+
+
+# --- Ids ----------------------------------------------------------------------------------------------------------
+
+
+def test_ids_fit_their_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards ids above 65,535 that come back as other words, and ends of chunks."""
+    monkeypatch.setattr(dataset, "CHUNK", 1000)
+    many = [f"w{number}" for number in range(66_000)]
+    large = Tokenizer.train(many, replace(WORD, vocab_size=100_000))
+    side = encode_side(many, large)
+    assert side.ids.dtype == np.int32
+    assert large.decode_batch([sentence(side, number) for number in (0, 999, 1000, 65_999)]) == [
+        many[number] for number in (0, 999, 1000, 65_999)
+    ]
+    assert encode_side(["w1 w2"], Tokenizer.train(["w1 w2"], WORD)).ids.dtype == np.uint16
+
+
+@given(st.lists(st.lists(st.integers(4, 99), min_size=1, max_size=5), max_size=20), st.data())
+def test_a_selection_keeps_the_sentences_whole(rows: list[list[int]], data: st.DataObject) -> None:
+    """Guards offsets that still count what was dropped."""
+    keep = data.draw(st.lists(st.booleans(), min_size=len(rows), max_size=len(rows)))
+    side = EncodedSide.of(np.array([len(row) for row in rows], int), np.array([i for row in rows for i in row], int))
+    kept = side.where(np.array(keep, bool))
+    assert [sentence(kept, i) for i in range(sum(keep))] == [row for row, k in zip(rows, keep, strict=True) if k]
+
+
+# --- Preparing ----------------------------------------------------------------------------------------------------
+
+
+def same(one: Prepared, other: Prepared) -> bool:
+    arrays = [
+        np.array_equal(getattr(getattr(one.train, side), part), getattr(getattr(other.train, side), part))
+        for side in ("source", "target")
+        for part in ("ids", "offsets")
+    ]
+    return all(arrays) and all(
+        getattr(one, name) == getattr(other, name) for name in ("validation", "test", "report", "fingerprint")
+    )
+
+
+def test_a_prepared_corpus_is_the_corpus(tiny: Make, tmp_path: Path) -> None:
+    """Guards sides or rows that are mixed up on the way from the file to the ids."""
+    data = prepare(tiny(), tmp_path / "data", quiet)
+    sources = data.source.decode_batch([sentence(data.train.source, i) for i in range(len(data.train))])
+    targets = data.target.decode_batch([sentence(data.train.target, i) for i in range(len(data.train))])
+    trained = list(zip(sources, targets, strict=True))
+    assert sorted([*trained, *data.validation, *data.test]) == sorted(tiny_pairs(300))
+    order = [pair for pair in tiny_pairs(300) if pair in set(trained)]
+    assert trained == order
+
+
+def test_preparing_twice_is_preparing_once(tiny: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards a resumed run that tokenises again: subword training gives other ids in another process."""
+    config = tiny(tokenizer__kind="bpe", tokenizer__vocab_size=300, tokenizer__shared=True)
+    first = prepare(config, tmp_path / "data", quiet)
+
+    def read_corpus(*_: object) -> None:
+        raise AssertionError("the corpus is read again")
+
+    monkeypatch.setattr(dataset, "read_corpus", read_corpus)
+    second = prepare(config, tmp_path / "data", quiet)
+    assert same(first, second)
+    assert second.source is second.target
+    monkeypatch.setattr(dataset, "LARGE", 0)
+    mapped = prepare(config, tmp_path / "data", quiet)
+    assert same(first, mapped)
+    assert isinstance(mapped.train.source.ids.base, np.memmap)
+
+
+def test_a_changed_corpus_is_refused(tiny: Make, tmp_path: Path) -> None:
+    """Guards a resumed run that goes on with other data than it began with, and says nothing."""
+    config = tiny()
+    before = prepare(config, tmp_path / "data", quiet)
+    corpus = Path(config.data.train)
+    text = corpus.read_bytes()
+    corpus.write_bytes(text + b"the cat\til gatto\n")
+    with pytest.raises(DataChangedError, match=r"data\.train: pairs\.tsv is not the file it was.*new run\.name"):
+        prepare(config, tmp_path / "data", quiet)
+    corpus.write_bytes(text)
+    assert same(prepare(config, tmp_path / "data", quiet), before)
+
+
+def test_a_changed_setting_is_refused(tiny: Make, tmp_path: Path) -> None:
+    """Guards a setting that seems to be in force and is not, and one that is refused without need."""
+    before = prepare(tiny(), tmp_path / "data", quiet)
+    with pytest.raises(
+        DataChangedError, match=r"data\.max_length was 128 and is 5; tokenizer\.kind was word and is bpe"
+    ):
+        prepare(tiny(data__max_length=5, tokenizer__kind="bpe"), tmp_path / "data", quiet)
+    assert same(prepare(tiny(data__bleu_tokenize="char", training__lr=0.5), tmp_path / "data", quiet), before)
+
+
+def test_a_corpus_that_is_gone_is_no_obstacle(tiny: Make, tmp_path: Path) -> None:
+    """Guards a run that cannot go on elsewhere although its folder holds all it needs."""
+    config = tiny()
+    before = prepare(config, tmp_path / "data", quiet)
+    Path(config.data.train).unlink()
+    said: list[str] = []
+    assert same(prepare(config, tmp_path / "data", said.append), before)
+    assert "no such thing" in said[0]
+    assert "Going on with what was prepared" in said[0]
+
+
+def test_the_same_corpus_gives_the_same_fingerprint(tiny: Make, tmp_path: Path) -> None:
+    """Guards a checkpoint that does not fit the very data it was trained on, and one that fits all."""
+    one, two = (prepare(tiny(), tmp_path / name, quiet) for name in ("one", "two"))
+    assert same(one, two)
+    other = prepare(tiny(tokenizer__min_frequency=2), tmp_path / "three", quiet)
+    assert other.fingerprint != one.fingerprint
+
+
+@pytest.mark.parametrize("moment", ["fsync", "rename"])
+def test_a_killed_preparation_leaves_nothing_half(tiny: Make, tmp_path: Path, moment: str) -> None:
+    """Guards half a corpus that the next start takes for a whole one."""
+    config, directory = tiny(), tmp_path / "run" / "data"
+
+    def die(*_: object) -> None:
+        os._exit(9)
+
+    def killed() -> None:
+        setattr(os, moment, die)
+        prepare(config, directory, quiet)
+
+    assert in_child(killed) == 9
+    assert not directory.exists()
+    assert same(prepare(config, directory, quiet), prepare(config, tmp_path / "other", quiet))
+    assert [path.name for path in directory.parent.iterdir()] == ["data"]
+
+
+@pytest.mark.parametrize(
+    "name", ["train.source.npy", "train.target.offsets.npy", "source.tokenizer.json", "report.json"]
+)
+@pytest.mark.parametrize("damage", ["empty", "gone", "half"])
+def test_damage_is_told(tiny: Make, tmp_path: Path, name: str, damage: str) -> None:
+    """Guards errors of numpy and json that name neither the folder nor what to do."""
+    prepare(tiny(), tmp_path / "data", quiet)
+    path = tmp_path / "data" / name
+    content = path.read_bytes()
+    path.unlink()
+    if damage != "gone":
+        path.write_bytes(content[: len(content) // 2 if damage == "half" else 0])
+    with pytest.raises(DataError, match=r"data is damaged \(.*delete it"):
+        prepare(tiny(), tmp_path / "data", quiet)
+
+
+def test_given_tokenizers_are_used(tiny: Make, tmp_path: Path) -> None:
+    """Guards weights that were learnt with other ids than the data now have."""
+    given_ones = train_pair(["the cat"], ["il gatto"], WORD)
+    data = prepare(tiny(), tmp_path / "data", quiet, given_ones)
+    assert data.source.fingerprint == given_ones[0].fingerprint
+    assert UNK in data.train.source.ids
+    assert same(prepare(tiny(), tmp_path / "data", quiet, given_ones), data)
+    with pytest.raises(DataChangedError, match="tokenizer"):
+        prepare(tiny(), tmp_path / "data", quiet)
+
+
+# --- The report ---------------------------------------------------------------------------------------------------
+
+
+def corpus_of(tiny: Make, train: list[Pair], validation: list[Pair], **changes: object) -> Config:
+    """A config whose training and validation pairs are the given ones."""
+    folder = Path(tiny().data.train).parent
+    paths = [write_tsv(folder / f"{name}.tsv", pairs) for name, pairs in (("mine", train), ("validation", validation))]
+    return tiny(data__train=paths[0], data__validation=paths[1], data__test_fraction=0.0, **changes)
+
+
+def test_long_pairs_are_dropped_from_training_alone(tiny: Make, tmp_path: Path) -> None:
+    """Guards scores that look better because the hard sentences were left out."""
+    train = [("a b c", "x"), ("a", "x y z"), ("a b", "x y"), ("", "x")]
+    config = corpus_of(tiny, train, [("a b c a b c", "x"), ("a", "")], data__max_length=2)
+    data = prepare(config, tmp_path / "data", quiet)
+    assert len(data.train) == 1
+    assert data.validation == [("a b c a b c", "x")]
+    report = "\n".join(data.report.lines())
+    assert "train: 4 pairs; 1 lack a side and are dropped; 2 are too long and are dropped\n" in report
+    assert "warning: 75% of the train pairs are dropped" in report
+    with pytest.raises(DataError, match=r"every training pair is longer than data\.max_length \(1\)"):
+        prepare(corpus_of(tiny, train[:3], [("a", "x")], data__max_length=1), tmp_path / "other", quiet)
+
+
+def test_the_report_counts_what_is_there(tiny: Make, tmp_path: Path) -> None:
+    """Guards figures that are computed on the wrong side, split or text."""
+    train = [("a b c d", "x y"), ("a b", "x"), ("a  rare", "x x x")]
+    config = corpus_of(tiny, train, [("a rare a new", "x"), ("a b", "x")], tokenizer__min_frequency=2)
+    report = prepare(config, tmp_path / "data", quiet).report
+    source, target = report.sides
+    assert (source.language, source.mean, source.median, source.longest) == ("en", 8 / 3, 2, 4)
+    assert (source.vocabulary, source.left_out, source.unknown) == (7, 3, 2 / 6)
+    assert (target.language, target.mean, target.longest, target.unknown) == ("it", 2, 3, 0)
+    assert report.repeated == {"validation": 1, "test": 0}
+    assert any("1 source sentences of validation stand in train, too" in warning for warning in report.warnings())
+    saved = json.loads((tmp_path / "data" / "report.json").read_text(encoding="utf-8"))["report"]
+    assert dataset.Report.of(saved) == report
+
+
+def test_a_share_of_train_is_never_repeated_in_it(tiny: Make, tmp_path: Path) -> None:
+    """Guards validation on sentences that were learnt by heart."""
+    report = prepare(tiny(), tmp_path / "data", quiet).report
+    assert report.repeated == {"validation": 0, "test": 0}
+    assert not report.warnings()

@@ -1,0 +1,235 @@
+"""The tokenizer gives back the text that it was given, and no text can pass for a special token."""
+
+import subprocess
+import sys
+from functools import cache
+from typing import Literal
+
+import pytest
+from conftest import ROOT, SHARED
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from config import EOS, PAD, SOS, SPECIAL_TOKENS, UNK, ConfigError, TokenizerConfig
+from tokenizer import EMPTY, JOINER, Tokenizer, train_pair
+
+WORD = TokenizerConfig(kind="word", vocab_size=100_000, min_frequency=1)
+Kind = Literal["word", "bpe", "unigram"]
+KINDS: tuple[Kind, ...] = ("word", "bpe", "unigram")
+SENTENCES = ['l\'amico (ciao) dice: "no...?!"', "3,14 a : b", "un ben-detto", " due  vuoti ", "perché? è così!"]
+# What has broken detokenisers: marks beside words, blanks, marks and line breaks of every sort, in any order.
+ATOMS = [
+    *("l", "amico", "È", "e\u0301", "日本", "42", "_", "ß"),
+    *(" ", "  ", "'", ",", ".", "...", "?!", "(", ")", '"', "-", ":", "</s>", "[EOS]", "❤️", "👨‍👩‍👧", "\u200b"),
+    *("\t", "\n", "\r\n", "\u00a0", "\u202f", "\u2028", "\x85", "\x00"),
+]
+HARD_TEXT = st.one_of(st.lists(st.sampled_from(ATOMS)).map("".join), st.text())
+
+
+@cache
+def flickr(name: str) -> list[str]:
+    path = SHARED / "multi30k" / name
+    if not path.exists():
+        pytest.skip(f"the real text {path} is not here")
+    return path.read_text(encoding="utf-8").split("\n")[:-1]
+
+
+@cache
+def trained(kind: Kind) -> Tokenizer:
+    return Tokenizer.train(SENTENCES, TokenizerConfig(kind=kind, vocab_size=400, min_frequency=1))
+
+
+# --- Nothing is lost ----------------------------------------------------------------------------------------------
+
+
+def test_words_of_real_text_come_back() -> None:
+    """Guards the spacing that detokenisers guess: '( Ciao )', "l ' amico", '3, 14'."""
+    lines = flickr("train.de")
+    tokenizer = Tokenizer.train(lines, WORD)
+    assert tokenizer.decode_batch(tokenizer.encode_batch(lines)) == lines
+    fresh = [(line, ids) for line in flickr("val.de") if UNK not in (ids := tokenizer.encode(line))]
+    assert len(fresh) > 500
+    assert [tokenizer.decode(ids) for _, ids in fresh] == [line for line, _ in fresh]
+
+
+@given(HARD_TEXT)
+@example("")
+@example("   ")
+@example("a [PAD] [UNK]b")
+@settings(max_examples=400, deadline=None)
+def test_words_come_back_whatever_stands_between_them(text: str) -> None:
+    """Guards double blanks, blanks at the ends, and marks whose neighbours no rule of thumb foresees."""
+    text = text.replace(JOINER, "").replace(EMPTY, "")
+    tokenizer = Tokenizer.train([text], WORD)
+    ids = tokenizer.encode(text)
+    assert tokenizer.decode(ids) == text
+    assert not set(ids) & {PAD, UNK, SOS, EOS}
+
+
+def test_marks_of_the_tokenizer_in_a_text_become_look_alikes() -> None:
+    """Guards against a text that steers the decoder, and so loses its own blanks."""
+    text = f"a{JOINER} b {EMPTY} c"
+    tokenizer = Tokenizer.train([text], WORD)
+    assert tokenizer.decode(tokenizer.encode(text)) == "a■ b ⎵ c"
+
+
+def test_blanks_are_known_to_every_vocabulary() -> None:
+    """Guards a double blank that becomes an unknown word because training had none."""
+    tokenizer = Tokenizer.train(["a b"], WORD)
+    assert tokenizer.decode(tokenizer.encode(" a   b ")) == " a   b "
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+@given(text=HARD_TEXT)
+@example(text="￭ ␣ Ġ ▁ ��")
+@settings(max_examples=300, deadline=None)
+def test_pieces_of_any_text_come_back(kind: Kind, text: str) -> None:
+    """Guards blanks at the start, scripts that training never saw, and control characters."""
+    ids = trained(kind).encode(text)
+    assert trained(kind).decode(ids) == text
+    assert not set(ids) & {PAD, UNK, SOS, EOS}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_by_one_is_all_at_once(kind: Kind) -> None:
+    """Guards a batch call that pads, sorts or adds tokens."""
+    tokenizer = trained(kind)
+    texts = [*SENTENCES, "", "Ciao mondo"]
+    batch = tokenizer.encode_batch(texts)
+    assert batch == [tokenizer.encode(text) for text in texts]
+    assert tokenizer.decode_batch(batch) == [tokenizer.decode(ids) for ids in batch]
+
+
+# --- Special tokens -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_special_tokens_come_first_and_stay_out_of_texts(kind: Kind) -> None:
+    """Guards ids that shift with the corpus, and output that shows "[EOS]" to a reader."""
+    tokenizer = trained(kind)
+    assert tokenizer.pieces([PAD, UNK, SOS, EOS]) == list(SPECIAL_TOKENS)
+    ids = tokenizer.encode("ben-detto")
+    assert tokenizer.decode([SOS, *ids, EOS, PAD, PAD]) == "ben-detto"
+    assert tokenizer.decode([UNK]).strip() == "[UNK]"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_special_token_in_a_sentence_is_text(kind: Kind) -> None:
+    """Guards the literal "[EOS]" that ends a sentence early, in a tokenizer that has been saved and loaded."""
+    tokenizer = Tokenizer.train([*SENTENCES, "[EOS] [PAD] [SOS] </s>"], TokenizerConfig(kind=kind, min_frequency=1))
+    for each in (tokenizer, Tokenizer.from_json(tokenizer.to_json())):
+        ids = each.encode("[EOS] [PAD] [SOS] </s>")
+        assert not set(ids) & {PAD, UNK, SOS, EOS}
+        assert each.decode(ids) == "[EOS] [PAD] [SOS] </s>"
+
+
+def test_an_unknown_word_shows_and_leaves_its_neighbours_alone() -> None:
+    """Guards the library's decoder, which takes [UNK] for a special token and drops it."""
+    tokenizer = trained("word")
+    assert tokenizer.decode(tokenizer.encode("l'Xyzzy (ciao), Xyzzy?")).count("[UNK]") >= 2
+    assert "[UNK]" in tokenizer.decode(tokenizer.encode("Xyzzy"))
+
+
+def test_a_model_may_join_what_no_text_joins() -> None:
+    """Guards the tokenizer's own marks in translations, when a model puts tokens together as no text does."""
+    tokenizer = trained("word")
+    ids = [i for i in range(len(tokenizer)) if i != UNK]
+    for first in ids:
+        assert not {JOINER, EMPTY} & set("".join(tokenizer.decode_batch([[first, second] for second in ids])))
+
+
+# --- Vocabulary ---------------------------------------------------------------------------------------------------
+
+
+def test_words_are_ranked_by_frequency_then_text() -> None:
+    """Guards a vocabulary in the order of a hash table, and limits that count wrongly."""
+    settings = TokenizerConfig(kind="word", vocab_size=8, min_frequency=2)
+    tokenizer = Tokenizer.train(["d b a c e", "d b a c", "d"], settings)
+    assert tokenizer.pieces(range(len(tokenizer))) == [*SPECIAL_TOKENS, EMPTY, "d", "a", "b"]
+    assert tokenizer.left_out == 2
+    rare = Tokenizer.train(["b b a"], TokenizerConfig(kind="word", min_frequency=2))
+    assert rare.pieces(range(len(rare)))[5:] == ["b"]
+
+
+def test_words_are_the_same_in_every_process() -> None:
+    """Guards ids that depend on the seed of Python's hashes."""
+    code = (
+        "from config import TokenizerConfig; from tokenizer import Tokenizer;"
+        f"print(Tokenizer.train({SENTENCES!r}, TokenizerConfig(min_frequency=1)).fingerprint)"
+    )
+    runs = [
+        subprocess.run(
+            [sys.executable, "-c", code], cwd=ROOT, env={"PYTHONHASHSEED": seed}, capture_output=True, check=True
+        )
+        for seed in ("1", "2")
+    ]
+    assert runs[0].stdout == runs[1].stdout
+
+
+def test_a_shared_vocabulary_is_one_object() -> None:
+    """Guards tied embeddings whose two sides count differently."""
+    source, target = train_pair(["uno"], ["due"], TokenizerConfig(min_frequency=1, shared=True))
+    assert source is target
+    assert UNK not in source.encode("uno due")
+    source, target = train_pair(["uno"], ["due"], TokenizerConfig(min_frequency=1))
+    assert (source.encode("due"), target.encode("uno")) == ([UNK], [UNK])
+
+
+def test_a_vocabulary_without_room_for_the_bytes_is_refused() -> None:
+    """Guards the trainer, which would quietly make a larger one."""
+    with pytest.raises(ConfigError, match=r"tokenizer.vocab_size is 100, .* at least 260"):
+        Tokenizer.train(["a"], TokenizerConfig(kind="bpe", vocab_size=100))
+
+
+# --- Saving -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_saved_tokenizer_is_itself(kind: Kind) -> None:
+    """Guards scores that lose a digit in the file: ids or fingerprint would differ after a resume."""
+    tokenizer = trained(kind)
+    loaded = Tokenizer.from_json(tokenizer.to_json())
+    assert loaded.to_json() == tokenizer.to_json()
+    assert loaded.fingerprint == tokenizer.fingerprint
+    assert len(loaded) == len(tokenizer)
+    texts = [*SENTENCES, "Ciao, [EOS] mondo"]
+    assert loaded.encode_batch(texts) == tokenizer.encode_batch(texts)
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"model": {"type": "WordLevel", "vocab": {}, "unk_token": "x"}}'])
+def test_what_is_no_tokenizer_is_refused(text: str) -> None:
+    """Guards a damaged checkpoint that ends in an error of the library, or that loads with ids that mean others."""
+    with pytest.raises(ValueError, match=r"tokenizer\.json"):
+        Tokenizer.from_json(text)
+
+
+# --- Where tokens stand -------------------------------------------------------------------------------------------
+
+
+@given(HARD_TEXT)
+@settings(max_examples=200, deadline=None)
+def test_spans_of_words_are_their_text(text: str) -> None:
+    """Guards offsets that are one off after an inserted joiner: a copied word would take its apostrophe along."""
+    tokenizer = Tokenizer.train([text], WORD)
+    text = text.replace(JOINER, "■").replace(EMPTY, "⎵")
+    spans = tokenizer.spans(text)
+    assert [text[start:end] for start, end in spans] == [tokenizer.decode([i]) for i in tokenizer.encode(text)]
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+@given(text=HARD_TEXT)
+@settings(max_examples=200, deadline=None)
+def test_spans_of_pieces_cover_the_text(kind: Kind, text: str) -> None:
+    """Guards offsets in bytes, or in the text with its blank in front, where characters are meant."""
+    spans = trained(kind).spans(text)
+    assert len(spans) == len(trained(kind).encode(text))
+    assert {i for start, end in spans for i in range(start, end)} == set(range(len(text)))
+    assert spans == sorted(spans)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_labels_show_what_is_invisible(kind: Kind) -> None:
+    """Guards plots with empty labels, and labels that break a table."""
+    tokenizer = Tokenizer.train(["a\tb  c, d\n日"], TokenizerConfig(kind=kind, min_frequency=1))
+    labels = tokenizer.pieces(tokenizer.encode("a\tb  c, d\n日"))
+    assert all(label and label.isprintable() and " " not in label and JOINER not in label for label in labels)
