@@ -314,7 +314,7 @@ class Transformer(nn.Module):
         self.decoder = Decoder(target_size, settings)
         self.projection = nn.Linear(settings.d_model, target_size, bias=False)
         self._initialize()
-        # Sharing weights (section 3.4, and Press & Wolf 2017): fewer to learn, and rare words are learnt from both ends.
+        # Sharing weights (section 3.4; Press & Wolf 2017): fewer to learn, and rare words are learnt from both ends.
         match settings.tie:
             case "output":
                 self.projection.weight = self.decoder.embedding.table.weight

@@ -123,7 +123,7 @@ class Stop:
 
 @contextmanager
 def stop_signals() -> Iterator[Stop]:
-    """Within, the first Ctrl-C or SIGTERM only sets a flag, to be polled where stopping is safe; the second ends all."""
+    """Within, the first Ctrl-C or SIGTERM only sets a flag, polled where stopping is safe; the second ends all."""
     stop = Stop()
 
     def ask(number: int, frame: FrameType | None) -> None:

@@ -31,7 +31,7 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: error: {message}\n")
 
 
-DECODING_KEYS = [key for key in configuration.keys() if key.startswith("decoding.")]
+DECODING_KEYS = [key for key in configuration.values(Config()) if key.startswith("decoding.")]
 
 
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -40,7 +40,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
         prog="translate.py",
         allow_abbrev=False,
         description="Translate sentences, a file, or standard input line by line.",
-        epilog=f"How the translation is searched for: {', '.join('--' + key for key in DECODING_KEYS)}, as in config.yaml.",
+        epilog=f"Settings of the search, as in config.yaml: {', '.join('--' + key for key in DECODING_KEYS)}.",
     )
     parser.add_argument("sentences", nargs="*", metavar="SENTENCE", help="text to translate (none: --input or stdin)")
     where = parser.add_mutually_exclusive_group()

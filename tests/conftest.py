@@ -1,4 +1,4 @@
-"""What all tests share: one thread a process, no network, and a corpus and a config small enough to train in a second."""
+"""What all tests share: one thread a process, no network, and a run small enough to train in a second."""
 
 from __future__ import annotations
 

@@ -10,12 +10,12 @@ from pathlib import Path
 import pyarrow
 import pyarrow.parquet
 import pytest
-from conftest import SHARED
 from hypothesis import given
 from hypothesis import strategies as st
 
 import corpus
 from config import DataConfig
+from conftest import SHARED
 from corpus import Count, DataError, Pair, assign, clean, find_source, find_sources, hashes, read_corpus, read_splits
 
 # Text that careless readers change: quotes, what looks like a missing value, and line breaks that are none.

@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import SHARED, in_child, tiny_pairs, write_tsv
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dataset
 from config import EOS, PAD, SOS, UNK, Config, TokenizerConfig
+from conftest import SHARED, in_child, tiny_pairs, write_tsv
 from corpus import DataError, Pair
 from dataset import (
     Batch,

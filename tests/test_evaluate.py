@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import sacrebleu
 import torch
-from conftest import SHARED
 
 import dataset
 import train
 from config import PAD, Config
+from conftest import SHARED
 from evaluate import mean_loss, perplexity, score
 from optim import loss_sums
 

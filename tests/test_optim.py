@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import replace
 
@@ -43,7 +44,7 @@ def test_rate_rises_to_its_peak_and_no_further(schedule: str) -> None:
     rates = [learning_rate(step, settings(schedule=schedule), 110) for step in range(1, 111)]
     assert rates[:10] == pytest.approx([0.05 * step for step in range(1, 11)])
     assert max(rates) == 0.5
-    assert all(a >= b for a, b in zip(rates[9:], rates[10:], strict=False))
+    assert all(a >= b for a, b in itertools.pairwise(rates[9:]))
     assert min(rates) > 0
 
 

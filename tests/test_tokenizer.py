@@ -6,11 +6,11 @@ from functools import cache
 from typing import Literal
 
 import pytest
-from conftest import ROOT, SHARED
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from config import EOS, PAD, SOS, SPECIAL_TOKENS, UNK, ConfigError, TokenizerConfig
+from conftest import ROOT, SHARED
 from tokenizer import EMPTY, JOINER, Tokenizer, train_pair
 
 WORD = TokenizerConfig(kind="word", vocab_size=100_000, min_frequency=1)

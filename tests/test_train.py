@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import in_child, tiny_pairs, write_tsv
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import checkpoint
 import dataset
 import train
 from config import Config
+from conftest import in_child, tiny_pairs, write_tsv
 from optim import Loss
 from runtime import Stop
 

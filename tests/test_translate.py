@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, in_child, tiny_config
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,6 +17,7 @@ import checkpoint
 import train
 import translate
 from config import ConfigError
+from conftest import ROOT, in_child, tiny_config
 from corpus import clean
 from translate import Translator, batches_by_length, split
 
