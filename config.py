@@ -182,11 +182,11 @@ class TokenizerConfig(Section):
 class ModelConfig(Section):
     """The shape of the Transformer."""
 
-    d_model: int = _refused(256, "width of the vectors between the layers; even", at_least=2)
+    d_model: int = _refused(128, "width of the vectors between the layers; even", at_least=2)
     n_heads: int = _refused(4, "attention heads; must divide d_model", at_least=1)
     encoder_layers: int = _refused(3, "layers that read the source", at_least=1)
     decoder_layers: int = _refused(3, "layers that write the target", at_least=1)
-    d_ff: int = _refused(1024, "width inside the feed-forward blocks", at_least=1)
+    d_ff: int = _refused(512, "width inside the feed-forward blocks", at_least=1)
     dropout: float = _warned(0.1, "share of values that are zeroed in training", at_least=0, below=1)
     norm: Literal["pre", "post"] = _refused("pre", "normalise before each block, or after it")
     positions: Literal["sinusoidal", "none"] = _refused("sinusoidal", "how the model sees the order of words")
@@ -211,11 +211,11 @@ class TrainingConfig(Section):
     """How the weights are learnt, how long, and how closely it is watched. A step is one update of the weights."""
 
     max_steps: int | None = _free(None, "stop after so many steps", at_least=1)
-    max_epochs: int | None = _free(20, "stop after so many passes over the data", at_least=1)
+    max_epochs: int | None = _free(10, "stop after so many passes over the data", at_least=1)
     max_minutes: float | None = _free(None, "stop after so many minutes", above=0)
-    batch_tokens: int = _refused(4096, "padded positions of the longer side in a batch, at most", at_least=1)
+    batch_tokens: int = _refused(2048, "padded positions of the longer side in a batch, at most", at_least=1)
     accumulate: int = _refused(1, "batches whose gradients are summed for one step", at_least=1)
-    lr: float = _warned(0.001, "learning rate at its peak", above=0)
+    lr: float = _warned(0.002, "learning rate at its peak", above=0)
     warmup_steps: int = _warned(200, "steps in which the learning rate rises to its peak", at_least=0)
     schedule: Literal["inverse_sqrt", "linear", "cosine", "constant"] = _warned(
         "linear", "how the learning rate goes on from its peak"

@@ -86,7 +86,7 @@ FILES: list[tuple[str | bytes, list[str]]] = [
     ("decoding:\n  beam_size: 0", ["decoding.beam_size is 0", "at least 1"]),
     ("decoding:\n  max_ratio: 0", ["decoding.max_ratio is 0.0", "greater than 0"]),
     # settings that must agree
-    ("model:\n  n_heads: 3", ["model.n_heads is 3", "divide model.d_model (256)", "1, 2, 4, 8, 16, 32"]),
+    ("model:\n  n_heads: 3", ["model.n_heads is 3", "divide model.d_model (128)", "1, 2, 4, 8, 16, 32"]),
     ("model:\n  d_model: 7\n  n_heads: 7", ["model.d_model is 7", "even"]),
     ("model:\n  tie: all", ["model.tie is all", "tokenizer.shared"]),
     ("data:\n  target_lang: en", ["data.target_lang is en", "differ from data.source_lang"]),
@@ -401,7 +401,7 @@ def test_help_shows_every_setting(columns: str, capsys: pytest.CaptureFixture[st
     assert "INT batches whose gradients are summed for one step [1]" in text
     assert "NUMBER pull of the weights towards zero [0.0]" in text
     assert "BOOL one vocabulary for both languages [false]" in text
-    assert "passes over the data [20]" in text
+    assert "passes over the data [10]" in text
     assert "stop after so many steps [null]" in text
 
 
@@ -464,9 +464,9 @@ def test_changes_are_named_with_their_class() -> None:
     """Guards a changed setting that a resumed run does not notice."""
     new = override(Config(), ["--training.max_epochs", "30", "--model.d_model", "64", "--training.lr", "5e-4"])
     assert changes(Config(), new) == [
-        ("model.d_model", 256, 64, "refused"),
+        ("model.d_model", 128, 64, "refused"),
         ("training.max_epochs", 20, 30, "free"),
-        ("training.lr", 0.001, 0.0005, "warned"),
+        ("training.lr", 0.002, 0.0005, "warned"),
     ]
     assert changes(new, new) == []
 
