@@ -275,7 +275,7 @@ def _write_durably(path: Path, data: bytes) -> None:
         os.close(descriptor)
 
 
-def _replace_durably(path: Path, data: bytes) -> None:
+def replace_durably(path: Path, data: bytes) -> None:
     """Write a file beside the old one and rename it, so that readers see the old or the new content."""
     temporary = path.with_name(f".tmp-{path.name}")
     _write_durably(temporary, data)
@@ -441,7 +441,7 @@ def _identity(path: Path) -> tuple[int, int] | None:
 def set_best(root: Path, step: int, **figures: float) -> None:
     """Record which checkpoint is the best so far, and by what figures. StorageError if it cannot be written."""
     with _storing(root / BEST):
-        _replace_durably(root / BEST, _sealed({**figures, "step": step}))
+        replace_durably(root / BEST, _sealed({**figures, "step": step}))
 
 
 def get_best(root: Path) -> dict[str, Any] | None:
@@ -535,7 +535,7 @@ def lock(run_dir: Path) -> Iterator[None]:
             raise RunInUseError(_in_use(run_dir, holder)) from None
     try:
         with _storing(holder):
-            _replace_durably(holder, json_bytes({"pid": os.getpid(), "host": platform.node()}))
+            replace_durably(holder, json_bytes({"pid": os.getpid(), "host": platform.node()}))
         yield
     finally:
         holder.unlink(missing_ok=True)

@@ -255,6 +255,8 @@ class Training:
         self.optimizer.load_state_dict(tensors["optimizer"])
         self.scaler.load_state_dict(tensors["scaler"])
         self.progress = Progress(**state["progress"])
+        # Later checkpoints, if the newest was damaged, belong to steps that are about to be made again.
+        checkpoint.set_aside_newer(self.directory / "checkpoints", self.progress.step)
         self._mark_best()
         say(f"resumed from step {self.progress.step}")
 
@@ -381,7 +383,7 @@ def report(training: Training) -> None:
             f"test set, {len(sources)} pairs, weights of step {training.progress.best_step}: BLEU {scores.bleu:.2f} "
             f"({scores.signature}), chrF {scores.chrf:.2f}; the translations are in {directory / 'test.tsv'}"
         )
-    (directory / RESULT).write_bytes(checkpoint.json_bytes(result))
+    checkpoint.replace_durably(directory / RESULT, checkpoint.json_bytes(result))
 
 
 def resumable(config: Config, saved: checkpoint.Checkpoint) -> None:
@@ -441,7 +443,7 @@ def train(config: Config) -> int:
         training = Training(config, directory, data)
         if saved is not None:
             training.restore(saved)
-        (directory / "config.yaml").write_text(configuration.dump(config), encoding="utf-8")
+        checkpoint.replace_durably(directory / "config.yaml", configuration.dump(config).encode())
         if not end(training.progress, config):
             training.run(stop)
         if stop and not end(training.progress, config):
@@ -461,6 +463,7 @@ EXIT_CODES: dict[type[Exception], int] = {
     checkpoint.RunInUseError: 5,
     NumericalError: 6,
     checkpoint.StorageError: 7,
+    OSError: 7,
 }
 
 

@@ -1,0 +1,46 @@
+"""What TensorBoard is given to show."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from board import attention_figure, open_board, sample_table
+from config import Config
+
+
+def test_a_sample_cannot_break_its_table() -> None:
+    """Guards the page: a bar in a sentence ends a cell, and text from anywhere must not become markup."""
+    table = sample_table([("a | b", "<script>alert(1)</script>", "*star* `tick` ~~x~~")])
+    row = table.splitlines()[2]
+    assert row.count("|") == 4
+    assert "<" not in row
+    assert "*" not in row
+
+
+@pytest.mark.parametrize("layers", [1, 3])
+def test_attention_is_drawn_for_every_layer(layers: int) -> None:
+    """Guards the labels: as many as there are tokens, whatever they hold."""
+    weights = torch.rand(layers, 2, 3).softmax(-1)
+    figure = attention_figure(weights, ["$x^{$", "_", "[EOS]"], ["è", "[EOS]"])
+    assert len(figure.axes) == layers
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["è", "[EOS]"]
+    figure.canvas.draw()
+
+
+def test_a_board_reopened_has_one_value_a_step(tmp_path: Path) -> None:
+    """Guards the curves of a run that was killed: what came after its checkpoint is made again, not doubled."""
+    first = open_board(tmp_path, 0, Config())
+    for step in range(1, 9):
+        first.add_scalar("x", step, step)
+    first.close()
+    second = open_board(tmp_path, 5, Config())
+    for step in range(6, 11):
+        second.add_scalar("x", -step, step)
+    second.close()
+    events = EventAccumulator(str(tmp_path)).Reload()
+    assert [(e.step, e.value) for e in events.Scalars("x")] == [(s, s if s < 6 else -s) for s in range(1, 11)]
+    assert "_hparams_/experiment" in str(events.Tags()) or events.PluginTagToContent("hparams")

@@ -1,0 +1,93 @@
+"""Device, precision, seeds and signals."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+import torch
+
+from conftest import in_child
+from runtime import (
+    DeviceError,
+    autocast,
+    choose_device,
+    choose_precision,
+    describe,
+    seed_everything,
+    stop_signals,
+    tune,
+)
+
+CPU = torch.device("cpu")
+
+
+def test_a_device_that_is_not_there_is_refused() -> None:
+    """Guards against a silent fallback to the CPU, which wastes a night."""
+    assert choose_device("cpu") == CPU
+    assert choose_device("auto").type in ("cpu", "cuda", "mps")
+    if not torch.cuda.is_available():
+        with pytest.raises(DeviceError, match=r"training\.device is cuda:3"):
+            choose_device("cuda:3")
+    if not torch.backends.mps.is_available():
+        with pytest.raises(DeviceError, match="mps"):
+            choose_device("mps")
+
+
+def test_precision_is_what_was_asked_for() -> None:
+    """Guards float16 without loss scaling, and that float32 means no autocast at all."""
+    assert choose_precision("auto", CPU) == choose_precision("float32", CPU) == torch.float32
+    with pytest.raises(DeviceError, match="float16"):
+        choose_precision("float16", CPU)
+    a, b = torch.randn(3, 3), torch.randn(3, 3)
+    with autocast(CPU, torch.float32):
+        assert (a @ b).dtype == torch.float32
+    with autocast(CPU, choose_precision("bfloat16", CPU)):
+        assert (a @ b).dtype == torch.bfloat16
+    assert "bfloat16" in describe(CPU, torch.bfloat16)
+
+
+def test_seeds_depend_on_every_part_and_on_nothing_before() -> None:
+    """Guards seed + step in place of a hash: step 2 of seed 1 would draw what step 1 of seed 2 does."""
+
+    def drawn(*parts: int | str) -> int:
+        seed_everything(*parts)
+        return int(torch.randint(2**62, ()))
+
+    numbers = [drawn(seed, step) for seed in range(5) for step in range(5)]
+    assert len(set(numbers)) == 25
+    torch.rand(7)
+    assert drawn(2, 3) == numbers[13]
+    assert drawn(2, "weights") not in numbers
+
+
+def test_tuning_changes_no_result_that_matters() -> None:
+    """Guards the faster float32 products, which must remain float32."""
+
+    def tuned() -> int:
+        torch.manual_seed(0)
+        a, b = torch.randn(64, 512), torch.randn(512, 64)
+        exact = a.double() @ b.double()
+        tune()
+        return int(((a @ b).double() - exact).abs().max() > 1e-3)
+
+    assert in_child(tuned) == 0
+
+
+def test_first_signal_asks_and_second_ends() -> None:
+    """Guards both the save at Ctrl-C and the way out of a save that hangs."""
+
+    def twice() -> int:
+        with stop_signals() as stop:
+            os.kill(os.getpid(), signal.SIGINT)
+            assert stop
+            assert stop.exit_code == 130
+            os.kill(os.getpid(), signal.SIGTERM)
+        return 0
+
+    assert in_child(twice) == 143
+    before = signal.getsignal(signal.SIGTERM)
+    with stop_signals():
+        pass
+    assert signal.getsignal(signal.SIGTERM) == before
