@@ -23,9 +23,9 @@ import config as configuration
 from config import EOS, SOS, Config, ConfigError
 
 if __name__ == "__main__":
-    # Threads that wait for work sleep instead of spinning. Torch reads this when it is imported. On a machine that has
-    # something else to do besides, spinning was seen to make a step take 20 times as long.
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    # Threads that wait for work spin for microseconds only, then sleep; GNU OpenMP reads this when torch is imported.
+    # Beside a second busy process, its own default was seen to make a step take 20 times as long.
+    os.environ.setdefault("GOMP_SPINCOUNT", "2000")
     # Before torch is imported, which takes seconds: --help and a mistake are answered at once.
     CONFIG = configuration.parse(default_file=Path(__file__).with_name("config.yaml"))
 

@@ -68,7 +68,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # see train.py
+    os.environ.setdefault("GOMP_SPINCOUNT", "2000")  # see train.py
     # Before torch is imported, which takes seconds: --help and a mistake are answered at once.
     ARGUMENTS = parse()
 
