@@ -2,8 +2,8 @@
 
 Use:
     data = prepare(config, run / "data", print)                  # once a run; later calls load what the first one wrote
-    for number, batch in iterate(data.train, config.training.batch_tokens, seed, epoch):
-        batch.source, batch.target_in, batch.target_out, batch.tokens
+    for indices in batch_plan(*data.train.lengths, config.training.batch_tokens, seed, epoch):
+        batch = make_batch(data.train, indices)              # .source, .target_in, .target_out, .tokens
 
 What a run trains on is decided once, written into its folder, and never again: the tokenizers, which pair belongs to
 which split, and the ids. The batches and their order are a pure function of (lengths, seed, epoch), so that a resumed
@@ -426,13 +426,6 @@ class Batch:
         tensors = {name: getattr(self, name).to(device) for name in ("source", "target_in", "target_out")}
         return replace(self, **tensors)
 
-    def rows(self, start: int, stop: int) -> "Batch":
-        """Some of its rows, as wide as they are."""
-        part = slice(start, stop)
-        source, target_out = self.source[part], self.target_out[part]
-        tokens, source_tokens = (int((side != PAD).sum()) for side in (target_out, source))
-        return Batch(source, self.target_in[part], target_out, self.indices[part], tokens, source_tokens)
-
 
 def make_batch(pairs: EncodedPairs, indices: np.ndarray) -> Batch:
     """The batch of the given pairs (B)."""
@@ -455,12 +448,3 @@ def source_batch(sources: Sequence[Sequence[int]]) -> Tensor:
     lengths = np.fromiter(map(len, sources), np.int64)
     side = EncodedSide.of(lengths, np.fromiter(chain.from_iterable(sources), np.int64))
     return torch.from_numpy(side.padded(np.arange(len(sources)))[0])
-
-
-def iterate(
-    pairs: EncodedPairs, batch_tokens: int, seed: int, epoch: int, start: int = 0
-) -> Iterator[tuple[int, Batch]]:
-    """The batches of an epoch with their numbers, from number `start` on."""
-    plan = batch_plan(pairs.source.lengths, pairs.target.lengths, batch_tokens, seed, epoch)
-    for number in range(start, len(plan)):
-        yield number, make_batch(pairs, plan[number])

@@ -26,7 +26,6 @@ from dataset import (
     batch_plan,
     encode_pairs,
     encode_side,
-    iterate,
     make_batch,
     prepare,
     source_batch,
@@ -108,7 +107,7 @@ def test_a_plan_mixes_short_and_long_batches() -> None:
 def test_a_plan_of_real_text_is_full() -> None:
     """Guards the padding that comes with sorting by one side, or by one side after the other."""
     pairs = flickr()
-    batches = [batch for _, batch in iterate(pairs, 4096, seed=1, epoch=1)]
+    batches = [make_batch(pairs, indices) for indices in batch_plan(*pairs.lengths, 4096, seed=1, epoch=1)]
     tokens = sum(batch.tokens + batch.source_tokens for batch in batches)
     assert tokens == sum(int(lengths.sum()) for lengths in pairs.lengths)
     assert 1 - tokens / sum(batch.source.numel() + batch.target_out.numel() for batch in batches) < 0.043
@@ -152,18 +151,6 @@ def equal(one: Batch, other: Batch) -> bool:
     return tensors and counts == (other.tokens, other.source_tokens, other.indices.tolist())
 
 
-def test_rows_of_a_batch_make_up_the_batch() -> None:
-    """Guards token counts of a part that are those of the whole: the loss of a split batch would be scaled twice."""
-    batch = make_batch(encoded(50), np.array([4, 8, 15, 16, 23]))
-    parts = [batch.rows(0, 2), batch.rows(2, 5)]
-    assert equal(batch, batch.rows(0, 5))
-    assert equal(batch, batch.to("cpu"))
-    assert sum(part.tokens for part in parts) == batch.tokens
-    assert sum(part.source_tokens for part in parts) == batch.source_tokens
-    assert torch.equal(torch.cat([part.target_in for part in parts]), batch.target_in)
-    assert np.concatenate([part.indices for part in parts]).tolist() == batch.indices.tolist()
-
-
 def test_sentences_to_translate_are_batched_as_in_training() -> None:
     """Guards an end token that the encoder saw in training and misses in use."""
     pairs = encoded(20)
@@ -171,17 +158,6 @@ def test_sentences_to_translate_are_batched_as_in_training() -> None:
     batch = make_batch(pairs, np.array(indices))
     assert torch.equal(source_batch([sentence(pairs.source, i) for i in indices]), batch.source)
     assert source_batch([[5, 6], []]).tolist() == [[5, 6, EOS], [EOS, PAD, PAD]]
-
-
-def test_an_epoch_resumes_in_its_middle() -> None:
-    """Guards a resumed run that repeats or leaves out a batch."""
-    pairs = encoded(300)
-    whole = list(iterate(pairs, 100, seed=1, epoch=4))
-    assert len(whole) > 20
-    for start in (0, 1, 17, len(whole)):
-        tail = list(iterate(pairs, 100, seed=1, epoch=4, start=start))
-        assert [number for number, _ in tail] == list(range(start, len(whole)))
-        assert all(equal(one, other) for (_, one), (_, other) in zip(tail, whole[start:], strict=True))
 
 
 # --- Ids ----------------------------------------------------------------------------------------------------------
