@@ -124,17 +124,20 @@ class Translator:
         self.dtype = choose_precision("auto", self.device)
         self.warnings: list[str] = []
 
-    def translate(self, texts: Sequence[str]) -> list[str]:
-        """Translate each text, however long, to one line; an empty or blank text stays empty."""
+    def translate(self, texts: Sequence[str], first: int = 1) -> list[str]:
+        """Translate each text, however long, to one line; an empty or blank text stays empty.
+
+        first is the number by which warnings call the first text.
+        """
         self.warnings = []
-        pieces = [(number, ids) for number, text in enumerate(texts) for ids in self._pieces(number, clean(text))]
+        pieces = [(i, ids) for i, text in enumerate(texts) for ids in self._pieces(clean(text), first + i)]
         parts: list[list[str]] = [[] for _ in texts]
         hypotheses = self.search([ids for _, ids in pieces])
-        for (number, _), hypothesis in zip(pieces, hypotheses, strict=True):
-            parts[number].append(self.target.decode(hypothesis.tokens))
+        for (i, _), hypothesis in zip(pieces, hypotheses, strict=True):
+            parts[i].append(self.target.decode(hypothesis.tokens))
             if not hypothesis.complete:
                 self.warnings.append(
-                    f"text {number + 1}: a translation was cut off after {len(hypothesis.tokens)} tokens, the limit "
+                    f"text {first + i}: a translation was cut off after {len(hypothesis.tokens)} tokens, the limit "
                     "that decoding.max_length and decoding.max_ratio set."
                 )
         return [clean(" ".join(part)) for part in parts]
@@ -154,7 +157,7 @@ class Translator:
         self.model.train(training)
         return [result[i] for i in range(len(sources))]
 
-    def _pieces(self, number: int, text: str) -> list[list[int]]:
+    def _pieces(self, text: str, number: int) -> list[list[int]]:
         """The ids of a text; of one that is longer than what training has seen, those of its pieces."""
         if not text:
             return []
@@ -164,7 +167,7 @@ class Translator:
             return [ids]
         pieces = [self.source.encode(part) for part in split(text, longest, self.source)]
         self.warnings.append(
-            f"text {number + 1}: its {len(ids):,} tokens were translated in {len(pieces)} pieces, "
+            f"text {number}: its {len(ids):,} tokens were translated in {len(pieces)} pieces, "
             f"for the model has learnt from at most {longest} at a time (data.max_length)."
         )
         return pieces
@@ -194,7 +197,7 @@ def split(text: str, longest: int, tokenizer: Tokenizer) -> list[str]:
     start = 0
     while start < len(words):
         end, total = start, 0
-        while end < len(words) and total + lengths[end] <= longest:
+        while end < len(words) and (end == start or total + lengths[end] <= longest):
             total += lengths[end]
             end += 1
         if end < len(words):  # look back for a better place, but not so far that the part gets tiny
@@ -291,22 +294,22 @@ def run(options: argparse.Namespace) -> None:
         blocks = arriving(
             open_file(options.input, "rb") if options.input else sys.stdin.buffer, str(options.input or "stdin")
         )
-    output = open_file(options.output, "wb") if options.output else sys.stdout.buffer
     translator = Translator(options.checkpoint or options.run or newest_run(), options.device, options.overrides)
+    output = open_file(options.output, "wb") if options.output else sys.stdout.buffer
     if not options.sentences and not options.input and sys.stdin.isatty():
         warn("type a sentence and press Enter; Ctrl-D ends")
-    done = 0
+    first = 1
     for texts in blocks:
-        translations = translator.translate(texts)
+        translations = translator.translate(texts, first)
         for message in translator.warnings:
-            warn(f"after line {done:,}: {message}" if done else message)
+            warn(message)
         output.write("".join(f"{line}\n" for line in translations).encode())
         output.flush()
-        done += len(texts)
+        first += len(texts)
 
 
 def open_file(path: Path, mode: Literal["rb", "wb"]) -> BinaryIO:
-    """Open a file, before a model is loaded in vain. Raises DataError."""
+    """Open a file. Raises DataError if it cannot be."""
     try:
         return path.open(mode)
     except OSError as error:

@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 import checkpoint
 import train
 import translate
-from config import ConfigError
+from config import ConfigError, TokenizerConfig
 from conftest import ROOT, in_child, tiny_config
 from corpus import clean
+from tokenizer import Tokenizer
 from translate import Translator, batches_by_length, split
 
 TEXTS = ["the cat sees the dog.", "this red wine.", "", "and here.", "the dog wants the black bread here today."]
@@ -125,6 +126,19 @@ def test_parts_joined_are_the_text(trained: Path, text: str, longest: int) -> No
     parts = split(text, longest, tokenizer)
     assert " ".join(parts).replace(" ", "") == text.replace(" ", "")
     assert all(len(tokenizer.encode(part)) <= longest for part in parts)
+
+
+def test_a_letter_of_more_tokens_than_allowed_is_no_endless_loop() -> None:
+    """Guards the cut against what cannot be cut: over bytes, one emoji alone is four tokens."""
+    tokenizer = Tokenizer.train(["a"], TokenizerConfig(kind="bpe", vocab_size=260))
+    assert split("🙂🙂 a", 3, tokenizer) == ["🙂", "🙂", "a"]
+
+
+def test_warnings_count_on_from_block_to_block(run: Path) -> None:
+    """Guards the number that a user looks a line up by."""
+    translator = Translator(run)
+    translator.translate(["the cat.", "the cat. " * 50], first=1001)
+    assert translator.warnings[0].startswith("text 1002: ")
 
 
 def test_a_long_text_is_cut_where_a_sentence_ends(run: Path) -> None:
