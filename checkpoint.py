@@ -233,14 +233,14 @@ def save(root: Path, step: int, files: Mapping[str, bytes]) -> Path:
             os.mkdir(temporary)
             for name, data in contents.items():
                 _write_durably(temporary / name, data)
-            _sync_directory(temporary)
+            sync(temporary)
             # Older checkpoints are pruned on the strength of this one, so a disk that lies is found out first.
             if any((temporary / name).read_bytes() != data for name, data in contents.items()):
                 raise OSError(errno.EIO, "what was written reads back differently")
             if os.path.lexists(final):  # a folder cannot be renamed onto another that has files in it
                 os.rename(final, replaced)
             os.rename(temporary, final)
-            _sync_directory(root)
+            sync(root)
             _remove_litter(root)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)  # after a failure; a published one no longer has this name
@@ -280,11 +280,11 @@ def replace_durably(path: Path, data: bytes) -> None:
     temporary = path.with_name(f".tmp-{path.name}")
     _write_durably(temporary, data)
     os.replace(temporary, path)
-    _sync_directory(path.parent)
+    sync(path.parent)
 
 
-def _sync_directory(path: Path) -> None:
-    """Make the names in a folder, new or renamed, survive a power cut."""
+def sync(path: Path) -> None:
+    """Make a file, or the names in a folder, new or renamed, survive a power cut."""
     if os.name == "nt":  # Windows opens no folders
         return
     descriptor = os.open(path, os.O_RDONLY)
@@ -301,7 +301,7 @@ def _make_directory(path: Path) -> None:
     if not path.is_dir():
         _make_directory(path.parent)
         os.mkdir(path)
-        _sync_directory(path.parent)
+        sync(path.parent)
 
 
 # -------------------------------------------------------------------------------------------------------- reading
@@ -498,7 +498,7 @@ def _set_aside(path: Path, prefix: str) -> Path:
         target = path.with_name(f"{prefix}-{path.name}-{count}")
     with _storing(path):
         os.rename(path, target)
-        _sync_directory(path.parent)
+        sync(path.parent)
     return target
 
 

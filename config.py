@@ -213,9 +213,9 @@ class TrainingConfig(Section):
     max_steps: int | None = _free(None, "stop after so many steps", at_least=1)
     max_epochs: int | None = _free(10, "stop after so many passes over the data", at_least=1)
     max_minutes: float | None = _free(None, "stop after so many minutes", above=0)
-    batch_tokens: int = _refused(2048, "padded positions of the longer side in a batch, at most", at_least=1)
+    batch_tokens: int = _refused(1024, "padded positions of the longer side in a batch, at most", at_least=1)
     accumulate: int = _refused(1, "batches whose gradients are summed for one step", at_least=1)
-    lr: float = _warned(0.002, "learning rate at its peak", above=0)
+    lr: float = _warned(0.003, "learning rate at its peak", above=0)
     warmup_steps: int = _warned(200, "steps in which the learning rate rises to its peak", at_least=0)
     schedule: Literal["inverse_sqrt", "linear", "cosine", "constant"] = _warned(
         "linear", "how the learning rate goes on from its peak"
@@ -227,8 +227,8 @@ class TrainingConfig(Section):
     compile: bool = _warned(False, "compile the model: a slow start, then faster steps")
     device: str = _warned("auto", "auto, cpu, cuda, cuda:1 (the second GPU) or mps")
     log_every: int = _free(10, "steps between two points of the training curves", at_least=1)
-    validate_every: int = _free(200, "steps between two validations", at_least=1)
-    save_every: int = _free(200, "steps between two checkpoints", at_least=1)
+    validate_every: int = _free(500, "steps between two validations", at_least=1)
+    save_every: int = _free(500, "steps between two checkpoints", at_least=1)
     keep_last: int = _free(3, "newest checkpoints that are kept, beside the best one", at_least=1)
     patience: int | None = _free(None, "stop after so many validations without a better BLEU", at_least=1)
 
@@ -257,10 +257,10 @@ class TrainingConfig(Section):
 class DecodingConfig(Section):
     """How a translation is searched for."""
 
-    beam_size: int = _free(1, "translations followed at a time; 1: greedy search", at_least=1)
-    length_penalty: float = _free(1.0, "alpha: scores are log-probability / length**alpha; more favours longer")
-    max_length: int = _free(256, "tokens in a translation at most", at_least=1)
-    max_ratio: float = _free(2.0, "a translation has at most max_ratio x source tokens + 10 tokens", above=0)
+    beam_size: int = _warned(1, "translations followed at a time; 1: greedy search", at_least=1)
+    length_penalty: float = _warned(1.0, "alpha: scores are log-probability / length**alpha; more favours longer")
+    max_length: int = _warned(256, "tokens in a translation at most", at_least=1)
+    max_ratio: float = _warned(2.0, "a translation has at most max_ratio x source tokens + 10 tokens", above=0)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,6 @@ them from disk where they are large. Nothing here locks the folder: one process 
 
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -32,6 +31,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from checkpoint import sync
 from config import EOS, PAD, SOS, UNK, Config, DataConfig
 from corpus import Count, DataError, Pair, find_sources, hashes, read_corpus
 from tokenizer import Tokenizer, train_pair
@@ -174,6 +174,12 @@ class Report:
             "data.max_length large enough?"
             for split, count in self.counts.items()
             if count.dropped > 0.2 * count.read
+        ]
+        found += [
+            f"{side.unknown:.0%} of the {side.language} validation tokens are unknown and will be translated as [UNK]: "
+            "set tokenizer.kind to bpe, or lower tokenizer.min_frequency."
+            for side in self.sides
+            if side.unknown > 0.05
         ]
         return found + [
             f"{number:,} source sentences of {split} stand in train, too: scores will flatter."
@@ -318,21 +324,11 @@ def _published(directory: Path) -> Iterator[Path]:
     try:
         yield temporary
         for path in (*temporary.iterdir(), temporary):
-            _sync(path)
+            sync(path)
         temporary.rename(directory)
-        _sync(directory.parent)
+        sync(directory.parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-
-
-def _sync(path: Path) -> None:
-    if os.name == "nt":  # Windows opens no folders
-        return
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 # --- Where prepared data come from --------------------------------------------------------------------------------

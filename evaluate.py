@@ -50,9 +50,7 @@ def score(translations: Sequence[str], references: Sequence[str], tokenize: str 
 @torch.inference_mode()
 def mean_loss(translator: Translator, pairs: EncodedPairs, batch_tokens: int) -> float:
     """The negative log-likelihood of a target token, in nats, without smoothing and without dropout."""
-    model = translator.model
-    training = model.training
-    model.eval()
+    model = translator.model.eval()
     total, tokens = 0.0, 0
     for indices in batch_plan(*pairs.lengths, batch_tokens, seed=0, epoch=0):
         batch = make_batch(pairs, indices).to(translator.device)
@@ -60,7 +58,6 @@ def mean_loss(translator: Translator, pairs: EncodedPairs, batch_tokens: int) ->
             logits = model(batch.source, batch.target_in)
         total += loss_sums(logits, batch.target_out, smoothing=0.0).plain.item()
         tokens += batch.tokens
-    model.train(training)
     return total / tokens
 
 

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import os
 import platform
+import re
 import signal
 import sys
 from collections.abc import Iterator
@@ -24,24 +26,26 @@ class DeviceError(RuntimeError):
 
 
 def choose_device(name: str) -> torch.device:
-    """The device that training.device names; auto takes CUDA, then Apple's MPS, then the CPU.
+    """The device of that name; auto takes CUDA, then Apple's MPS, then the CPU.
 
     Raises DeviceError if a named device is missing, for a run that silently falls back to a CPU wastes a night.
     """
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    if not re.fullmatch(r"cpu|mps|cuda(:[0-9]+)?", name):
+        raise DeviceError(f"device {name} is none of auto, cpu, cuda, cuda:1, mps.")
     device = torch.device(name)
     if device.type == "cuda" and not torch.cuda.is_available():
         raise DeviceError(
-            f"training.device is {name}, but this PyTorch ({torch.__version__}) sees no CUDA device: "
+            f"device {name} is not to be had: this PyTorch ({torch.__version__}) sees no CUDA device; "
             "choose cpu or auto, or install a CUDA build."
         )
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise DeviceError(
-            f"training.device is {name}, but there are {torch.cuda.device_count()} CUDA devices, counted from 0."
+            f"device {name} is not to be had: there are {torch.cuda.device_count()} CUDA devices, counted from 0."
         )
     if device.type == "mps" and not torch.backends.mps.is_available():
-        raise DeviceError("training.device is mps, but there is no Apple GPU here: choose cpu or auto.")
+        raise DeviceError("device mps is not to be had: there is no Apple GPU here; choose cpu or auto.")
     return device
 
 
@@ -52,10 +56,15 @@ def choose_precision(name: str, device: torch.device) -> torch.dtype:
     Raises DeviceError for float16 off CUDA: it needs loss scaling, and has no fast kernels there.
     """
     if name == "auto":
-        name = "bfloat16" if device.type == "cuda" and torch.cuda.is_bf16_supported() else "float32"
+        name = "bfloat16" if device.type == "cuda" and _has_bfloat16(device) else "float32"
     if name == "float16" and device.type != "cuda":
-        raise DeviceError(f"training.precision is float16, but the device is {device}: choose float32 or bfloat16.")
+        raise DeviceError(f"precision float16 is not to be had on the device {device}: choose float32 or bfloat16.")
     return DTYPES[name]
+
+
+def _has_bfloat16(device: torch.device) -> bool:
+    """Whether the hardware has it: torch's own test also counts emulation, which is slow."""
+    return torch.version.hip is not None or torch.cuda.get_device_properties(device).major >= 8
 
 
 def autocast(device: torch.device, dtype: torch.dtype) -> AbstractContextManager:
@@ -87,8 +96,8 @@ def seed_everything(*parts: int | str) -> None:
     torch.manual_seed(int.from_bytes(digest[:8], "big", signed=True))
 
 
-def tune() -> None:
-    """Settings of the process that make a CPU faster and change no result that matters.
+def tune(device: torch.device) -> None:
+    """Settings of the process that make a CPU faster and change no result that matters; none on another device.
 
     oneDNN's float32 kernels ("medium") are about twice as fast as MKL's on AMD processors. On CPUs that could use
     bfloat16 inside them, the price is precision: there PyTorch's own default stays.
@@ -96,7 +105,9 @@ def tune() -> None:
     glibc gives every large block back to the system when it is freed and fetches it again at the next step, paying for
     the page faults each time; kept, a ReLU over 4096 x 2048 numbers takes a seventh of the time.
     """
-    if not (hasattr(torch.cpu, "_is_amx_tile_supported") and torch.cpu._is_amx_tile_supported()):
+    if device.type != "cpu":
+        return
+    if not torch.cpu.get_capabilities().get("amx_bf16", True):
         torch.set_float32_matmul_precision("medium")
     if sys.platform == "linux" and platform.libc_ver()[0] == "glibc":
         m_trim_threshold, m_top_pad, m_mmap_max = -1, -2, -4
@@ -130,6 +141,7 @@ def stop_signals() -> Iterator[Stop]:
         if stop:
             raise SystemExit(128 + number)
         stop.signal = number
+        os.write(2, b"\nstopping after this step; once more to stop at once\n")
 
     numbers = (signal.SIGINT, signal.SIGTERM)
     before = {number: signal.signal(number, ask) for number in numbers}

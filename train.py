@@ -44,13 +44,14 @@ import checkpoint
 import dataset
 import evaluate
 import runtime
-from corpus import DataError
+from corpus import DataError, find_sources
 from dataset import Batch, Prepared
 from model import Transformer
 from optim import learning_rate, loss_sums, make_optimizer
 from translate import Translator
 
 RESULT = "result.json"
+LARGEST_MAP = 40  # tokens a side in an attention map
 SAMPLES = 8  # validation sentences whose translations are shown at each validation, always the same
 
 
@@ -66,7 +67,7 @@ class Progress:
     step: int = 0  # updates made
     epoch: int = 0  # passes over the data completed
     batches: int = 0  # batches of the current pass that have been used
-    seconds: float = 0.0  # spent in training and validation
+    seconds: float = 0.0  # spent since training began, over all resumes
     best_bleu: float = -1.0
     best_step: int = 0
     worse: int = 0  # validations since the best one
@@ -74,6 +75,7 @@ class Progress:
     smoothed: float = 0.0
     plain: float = 0.0
     norm: float = 0.0
+    norms: int = 0  # of so many updates: one whose gradient overflows in float16 has none
     tokens: int = 0
     padding: float = 0.0
     updates: int = 0
@@ -82,7 +84,7 @@ class Progress:
     def reset_sums(self) -> None:
         """Begin the next point of the curves."""
         self.smoothed = self.plain = self.norm = self.padding = self.update_seconds = 0.0
-        self.tokens = self.updates = 0
+        self.tokens = self.updates = self.norms = 0
 
 
 def say(message: str) -> None:
@@ -108,49 +110,63 @@ def end(progress: Progress, config: Config) -> str | None:
 class Training:
     """One run: the model, how far it has come, and where that is written down."""
 
-    def __init__(self, config: Config, directory: Path, data: Prepared) -> None:
+    def __init__(
+        self, config: Config, directory: Path, data: Prepared, device: torch.device, dtype: torch.dtype
+    ) -> None:
         """Make a fresh model; `restore` turns it into that of a checkpoint."""
         settings = config.training
         self.config = config
         self.directory = directory
         self.data = data
-        self.device = runtime.choose_device(settings.device)
-        self.dtype = runtime.choose_precision(settings.precision, self.device)
-        say(runtime.describe(self.device, self.dtype))
-
+        self.device = device
+        self.dtype = dtype
         runtime.seed_everything(config.run.seed, "weights")
         self.model = Transformer(config.model, len(data.source), len(data.target)).to(self.device)
         # The wrapper is only called; weights are read from and written to the raw model, whose names stay plain.
         self.forward = torch.compile(self.model, dynamic=True) if settings.compile else self.model
         self.optimizer = make_optimizer(self.model, settings)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.dtype == torch.float16)
-        self.translator = Translator.around(self.model, data.source, data.target, config)
+        self.translator = Translator.around(self.model, data.source, data.target, config, dtype)
         self.validation = dataset.encode_pairs(data.validation, data.source, data.target)
         self.progress = Progress()
         self.last_line = -math.inf  # when a line of progress was last written to a log file
-        self.total_steps = self._count_steps()
-
-    def _count_steps(self) -> int | None:
-        """The number of the last update, as nearly as it is known beforehand: passes differ by a batch or two."""
-        settings = self.config.training
-        counts = [settings.max_steps] if settings.max_steps else []
+        self.batches_in_epoch = len(self.plan(0))  # the same in every epoch: it depends on the lengths alone
+        limits = [settings.max_steps] if settings.max_steps else []
         if settings.max_epochs:
-            counts.append(settings.max_epochs * math.ceil(len(self.plan(0)) / settings.accumulate))
-        return min(counts, default=None)
+            limits.append(settings.max_epochs * math.ceil(self.batches_in_epoch / settings.accumulate))
+        self.total_steps = min(limits, default=None)  # None if only the clock will end the run
+
+    def introduce(self) -> None:
+        """Say how large all this is, and which settings do not suit it."""
+        settings, steps = self.config.training, self.total_steps
+        parameters = sum(p.numel() for p in self.model.parameters())
+        say(
+            f"{parameters:,} parameters; {self.batches_in_epoch:,} batches an epoch"
+            + (f", {steps:,} steps in all" if steps else "")
+        )
+        if steps and settings.warmup_steps > steps / 2:
+            say(
+                f"warning: training.warmup_steps is {settings.warmup_steps}, but there are only {steps} steps: the "
+                "learning rate will hardly fall, or not even reach its peak. Lower it, or raise training.max_epochs."
+            )
+        if steps and settings.validate_every > steps:
+            say(
+                f"warning: training.validate_every is {settings.validate_every}, but there are only {steps} steps: "
+                "there will be one validation, at the end."
+            )
 
     def plan(self, epoch: int) -> list[np.ndarray]:
-        """The batches of a pass, as arrays of pair numbers: a function of the lengths, the seed and the pass alone."""
+        """The batches of an epoch, as arrays of pair numbers: a function of the lengths, the seed and the epoch."""
         budget, seed = self.config.training.batch_tokens, self.config.run.seed
         return dataset.batch_plan(*self.data.train.lengths, budget, seed, epoch)
 
     # ------------------------------------------------------------------------------------------------ one update
 
     def updates(self) -> Iterator[list[Batch]]:
-        """The batches of each further update, pass after pass; `progress` already stands behind them when they come."""
+        """The batches of each further update, epoch after epoch; `progress` already stands behind them."""
         progress, accumulate = self.progress, self.config.training.accumulate
         while True:
             plan = self.plan(progress.epoch)
-            self.batches_in_pass = len(plan)
             for start in range(progress.batches, len(plan), accumulate):
                 indices = plan[start : start + accumulate]
                 progress.batches = start + len(indices)
@@ -165,6 +181,7 @@ class Training:
         """
         settings, progress = self.config.training, self.progress
         step = progress.step + 1
+        self.model.train()
         # Dropout depends on the seed and the step, and on nothing drawn before: so a resumed run repeats it.
         runtime.seed_everything(self.config.run.seed, step)
         for group in self.optimizer.param_groups:
@@ -186,11 +203,12 @@ class Training:
         # The one synchronisation of an update: it pays for weights that are never spoilt.
         smoothed, plain, length = torch.cat([sums, norm[None]]).tolist()
         if not math.isfinite(smoothed) or (not math.isfinite(length) and not self.scaler.is_enabled()):
+            rows = sum(len(batch.indices) for batch in batches)
             raise NumericalError(
                 f"step {step}: loss {smoothed / tokens:g}, gradient norm {length:g}, learning rate "
-                f"{self.optimizer.param_groups[0]['lr']:g}; the weights were not touched. Pairs "
-                f"{', '.join(str(i) for batch in batches for i in batch.indices[:4].tolist())}… were in the batch. "
-                "Lower training.lr or raise training.warmup_steps, and run the same command again."
+                f"{self.optimizer.param_groups[0]['lr']:g}; the weights were not touched. One of the {rows} sentences "
+                f"began: {self.data.source.decode(batches[0].source[0, :12].tolist())!r}. Lower training.lr or raise "
+                "training.warmup_steps, and run the same command again."
             )
         self.scaler.step(self.optimizer)  # in float16, an update whose gradient overflowed is left out
         self.scaler.update()
@@ -199,7 +217,9 @@ class Training:
         progress.step = step
         progress.smoothed += smoothed
         progress.plain += plain
-        progress.norm += length
+        if math.isfinite(length):
+            progress.norm += length
+            progress.norms += 1
         progress.tokens += tokens
         progress.padding += sum(batch.padding for batch in batches) / len(batches)
         progress.updates += 1
@@ -210,6 +230,7 @@ class Training:
         """Write a checkpoint of this very step, and delete those that are no longer needed."""
         self.writer.flush()  # first, so that a resumed run finds every point of the curves up to its checkpoint
         progress, root = self.progress, self.directory / "checkpoints"
+        progress.seconds = time.perf_counter() - self.begun
         files = {
             "model.safetensors": checkpoint.weights_bytes(self.model),
             "config.yaml": configuration.dump(self.config).encode(),
@@ -252,9 +273,12 @@ class Training:
                 say(f"warning: {name} was {state[name]} and is {value}: the run goes on, but not bit for bit as before")
         checkpoint.load_weights(self.model, saved.files["model.safetensors"])
         tensors = checkpoint.load_tensors(saved.files["training.pt"])
-        self.optimizer.load_state_dict(tensors["optimizer"])
-        self.scaler.load_state_dict(tensors["scaler"])
-        self.progress = Progress(**state["progress"])
+        # The moments alone: rate, decay and the rest are what the config says now.
+        groups = self.optimizer.state_dict()["param_groups"]
+        self.optimizer.load_state_dict({"state": tensors["optimizer"]["state"], "param_groups": groups})
+        if self.scaler.is_enabled() and tensors["scaler"]:
+            self.scaler.load_state_dict(tensors["scaler"])
+        self.progress = progress_of(saved)
         # Later checkpoints, if the newest was damaged, belong to steps that are about to be made again.
         checkpoint.set_aside_newer(self.directory / "checkpoints", self.progress.step)
         self._mark_best()
@@ -266,7 +290,7 @@ class Training:
         """Train until the end, or until stop asks for it; either way the last step is saved."""
         settings, progress = self.config.training, self.progress
         self.writer = board.open_board(self.directory / "tensorboard", progress.step, self.config)
-        begun = time.perf_counter() - progress.seconds
+        self.begun = time.perf_counter() - progress.seconds
         with tqdm(
             total=self.total_steps, initial=progress.step, unit="step", dynamic_ncols=True, disable=None, leave=False
         ) as bar:
@@ -274,7 +298,7 @@ class Training:
                 before = time.perf_counter()
                 self.update(batches)
                 progress.update_seconds += time.perf_counter() - before
-                progress.seconds = time.perf_counter() - begun
+                progress.seconds = time.perf_counter() - self.begun
                 if progress.step % settings.log_every == 0:
                     self.log(bar)
                 bar.update()
@@ -297,10 +321,10 @@ class Training:
             "train/loss": loss,
             "train/perplexity": evaluate.perplexity(loss),
             "train/smoothed_loss": progress.smoothed / progress.tokens,
-            "train/gradient_norm": progress.norm / progress.updates,
+            "train/gradient_norm": progress.norm / max(1, progress.norms),
             "train/learning_rate": self.optimizer.param_groups[0]["lr"],
             "train/padding": progress.padding / progress.updates,
-            "train/epoch": progress.epoch + progress.batches / self.batches_in_pass,
+            "train/epoch": progress.epoch + progress.batches / self.batches_in_epoch,
             "speed/tokens_per_second": speed,
         }
         for tag, value in curves.items():
@@ -347,16 +371,16 @@ class Training:
         folder.mkdir(exist_ok=True)
         (folder / f"step-{step:08d}.txt").write_text(text, encoding="utf-8")
 
-        tokenizers = self.data.source, self.data.target
-        source, target = tokenizers[0].encode(samples[0][0]), tokenizers[1].encode(samples[0][2])
+        # A picture of a long sentence is neither readable nor small: the shortest sample's is drawn, cut where need be.
+        shortest = min(samples, key=lambda sample: len(sample[0]))
+        source = self.data.source.encode(shortest[0])[:LARGEST_MAP]
+        target = self.data.target.encode(shortest[2])[:LARGEST_MAP]
         weights = self.model.cross_attention(
             torch.tensor([[*source, EOS]], device=self.device), torch.tensor([[SOS, *target]], device=self.device)
         )
         weights = weights[:, 0].mean(1)  # (layers, T, S), over the heads
-        figure = board.attention_figure(
-            weights, [*tokenizers[0].pieces(source), "[EOS]"], [*tokenizers[1].pieces(target), "[EOS]"]
-        )
-        self.writer.add_figure("attention", figure, step)
+        names = [*self.data.source.pieces(source), "[EOS]"], [*self.data.target.pieces(target), "[EOS]"]
+        self.writer.add_figure("attention", board.attention_figure(weights, *names), step)
 
 
 # ---------------------------------------------------------------------------------------------------------- the program
@@ -371,19 +395,34 @@ def result_step(directory: Path) -> int | None:
 def report(training: Training) -> None:
     """When training is over, translate the test set once, with the best weights: result.json and test.tsv."""
     config, directory, data = training.config, training.directory, training.data
-    result: dict[str, object] = {"step": training.progress.step, "best_step": training.progress.best_step}
+    progress = training.progress
+    result: dict[str, object] = {
+        "step": progress.step,
+        "validation": {"step": progress.best_step, "bleu": progress.best_bleu},
+    }
     if data.test:
         sources, references = zip(*data.test, strict=True)
-        translations = Translator(directory, config.training.device).translate(sources)
+        translator = Translator(directory, config.training.device)
+        translations = translator.translate(sources)
         scores = evaluate.score(translations, references, config.data.bleu_tokenize)
-        result["test"] = {"pairs": len(sources), **asdict(scores)}
+        result["test"] = {"step": translator.step, "pairs": len(sources), **asdict(scores)}
         rows = ("\t".join(row) + "\n" for row in zip(sources, references, translations, strict=True))
         (directory / "test.tsv").write_text("".join(rows), encoding="utf-8", newline="\n")
         say(
-            f"test set, {len(sources)} pairs, weights of step {training.progress.best_step}: BLEU {scores.bleu:.2f} "
+            f"test set, {len(sources)} pairs, weights of step {translator.step}: BLEU {scores.bleu:.2f} "
             f"({scores.signature}), chrF {scores.chrf:.2f}; the translations are in {directory / 'test.tsv'}"
         )
     checkpoint.replace_durably(directory / RESULT, checkpoint.json_bytes(result))
+
+
+def progress_of(saved: checkpoint.Checkpoint) -> Progress:
+    """Where the checkpoint stands. Raises CheckpointError if another version of this program wrote it."""
+    try:
+        return Progress(**checkpoint.load_json(saved.files["state.json"])["progress"])
+    except (KeyError, TypeError) as error:
+        raise checkpoint.CheckpointError(
+            f"{saved.path}: state.json is that of another version of this program ({error}): go on with that version."
+        ) from error
 
 
 def resumable(config: Config, saved: checkpoint.Checkpoint) -> None:
@@ -425,33 +464,42 @@ def train(config: Config) -> int:
     """Begin the run that config describes, or go on with it. Returns the exit code."""
     directory = Path(config.run.dir) / config.run.name
     root = directory / "checkpoints"
-    saved = checkpoint.newest(root, quarantine=False, warn=say)
-    if saved is not None:
+    # All that can be refused is refused before anything is written.
+    device = runtime.choose_device(config.training.device)
+    dtype = runtime.choose_precision(config.training.precision, device)
+    saved = checkpoint.newest(root, quarantine=False, warn=lambda _: None)
+    if saved is None:
+        find_sources(config.data)
+    else:
         resumable(config, saved)
-        progress = Progress(**checkpoint.load_json(saved.files["state.json"])["progress"])
+        progress = progress_of(saved)
         why = end(progress, config)
         if why and result_step(directory) == progress.step:
             say(
                 f"the run {config.run.name} is finished: {why} at step {progress.step}. "
                 f"To go on, raise the limit; to begin anew, choose another run.name; to use it, "
-                f'run: python translate.py --run {directory} "…"'
+                f'run: python translate.py --run {directory} "your sentence"'
             )
             return 0
-    with checkpoint.lock(directory), runtime.stop_signals() as stop:
+    say(runtime.describe(device, dtype))
+    runtime.tune(device)
+    with checkpoint.lock(directory):
         saved = checkpoint.newest(root, quarantine=True, warn=say)
         data = prepare(config, directory / "data", begun=saved is not None)
-        training = Training(config, directory, data)
+        training = Training(config, directory, data, device, dtype)
+        training.introduce()
         if saved is not None:
             training.restore(saved)
         checkpoint.replace_durably(directory / "config.yaml", configuration.dump(config).encode())
         if not end(training.progress, config):
-            training.run(stop)
-        if stop and not end(training.progress, config):
-            say(f"stopped after step {training.progress.step}, which is saved: the same command goes on from there")
-            return stop.exit_code
+            with runtime.stop_signals() as stop:
+                training.run(stop)
+            if stop and not end(training.progress, config):
+                say(f"stopped after step {training.progress.step}, which is saved: the same command goes on from there")
+                return stop.exit_code
         say(f"finished: {end(training.progress, config)}")
         report(training)
-        say(f'translate with: python translate.py --run {directory} "…"')
+        say(f'translate with: python translate.py --run {directory} "your sentence"')
     return 0
 
 
@@ -469,12 +517,20 @@ EXIT_CODES: dict[type[Exception], int] = {
 
 def main(config: Config) -> int:
     """Train, and turn every foreseen failure into one line and its exit code."""
-    runtime.tune()
     try:
         return train(config)
     except tuple(EXIT_CODES) as error:
         print(f"train.py: error: {error}", file=sys.stderr)
         return next(code for kind, code in EXIT_CODES.items() if isinstance(error, kind))
+    except torch.OutOfMemoryError:
+        print(
+            f"train.py: error: too little memory for training.batch_tokens {config.training.batch_tokens}: "
+            "train under a new run.name with half of it and twice training.accumulate.",
+            file=sys.stderr,
+        )
+        return 6
+    except KeyboardInterrupt:  # before the first step, when there is nothing to save
+        return 130
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@
     Translator("runs/phrasebook").translate(["The train leaves at nine."])
 
 One line in is one line out, whatever the line. Translations go to standard output, everything else to standard error.
-Exit codes: 0 done, 2 wrong arguments, 3 unreadable input, 4 no usable checkpoint.
+Exit codes: 0 done, 2 wrong arguments, 3 unreadable input, 4 no usable checkpoint, 7 output that cannot be written.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import argparse
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Literal, NoReturn
 
@@ -31,7 +32,7 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: error: {message}\n")
 
 
-DECODING_KEYS = [key for key in configuration.values(Config()) if key.startswith("decoding.")]
+DECODING_KEYS = [key for key in configuration.keys() if key.startswith("decoding.")]  # noqa: SIM118
 
 
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -73,6 +74,8 @@ if __name__ == "__main__":
     ARGUMENTS = parse()
 
 
+import torch
+
 import checkpoint
 from corpus import DataError, clean, decode_line
 from dataset import source_batch
@@ -91,6 +94,7 @@ class Translator:
 
     Attributes:
         config: the configuration of the run, with its decoding settings
+        step: that of the checkpoint
         warnings: what the last call of `translate` has to say about its texts, a line each
     """
 
@@ -106,22 +110,28 @@ class Translator:
         source, target = (Tokenizer.from_json(found.files[f"{side}.tokenizer.json"].decode()) for side in SIDES)
         model = Transformer(settings.model, len(source), len(target))
         checkpoint.load_weights(model, found.files["model.safetensors"])
-        self._set(model.to(choose_device(device)), source, target, settings)
+        on = choose_device(device)
+        self._set(model.to(on), source, target, settings, choose_precision("auto", on))
+        self.step = found.step
 
     @classmethod
-    def around(cls, model: Transformer, source: Tokenizer, target: Tokenizer, settings: Config) -> Translator:
+    def around(
+        cls, model: Transformer, source: Tokenizer, target: Tokenizer, settings: Config, dtype: torch.dtype
+    ) -> Translator:
         """A translator with a model in memory. Training validates with it, so that both decode by the same code."""
         translator = cls.__new__(cls)
-        translator._set(model, source, target, settings)
+        translator._set(model, source, target, settings, dtype)
         return translator
 
-    def _set(self, model: Transformer, source: Tokenizer, target: Tokenizer, settings: Config) -> None:
+    def _set(
+        self, model: Transformer, source: Tokenizer, target: Tokenizer, settings: Config, dtype: torch.dtype
+    ) -> None:
         self.model = model
         self.source = source
         self.target = target
         self.config = settings
         self.device = next(model.parameters()).device
-        self.dtype = choose_precision("auto", self.device)
+        self.dtype = dtype
         self.warnings: list[str] = []
 
     def translate(self, texts: Sequence[str], first: int = 1) -> list[str]:
@@ -145,7 +155,6 @@ class Translator:
     def search(self, sources: Sequence[list[int]]) -> list[Hypothesis]:
         """The best hypothesis for each of the given source ids, which are batched by length; the order is kept."""
         decoding = self.config.decoding
-        training = self.model.training
         self.model.eval()  # no dropout
         result: dict[int, Hypothesis] = {}
         for batch in batches_by_length([len(ids) + 1 for ids in sources], BATCH_TOKENS // decoding.beam_size):
@@ -154,7 +163,6 @@ class Translator:
             with autocast(self.device, self.dtype):
                 found = search(self.model, source, limits, decoding.beam_size, decoding.length_penalty)
             result.update(zip(batch, (best for best, *_ in found), strict=True))
-        self.model.train(training)
         return [result[i] for i in range(len(sources))]
 
     def _pieces(self, text: str, number: int) -> list[list[int]]:
@@ -294,18 +302,37 @@ def run(options: argparse.Namespace) -> None:
         blocks = arriving(
             open_file(options.input, "rb") if options.input else sys.stdin.buffer, str(options.input or "stdin")
         )
+    tune(choose_device(options.device))
     translator = Translator(options.checkpoint or options.run or newest_run(), options.device, options.overrides)
-    output = open_file(options.output, "wb") if options.output else sys.stdout.buffer
     if not options.sentences and not options.input and sys.stdin.isatty():
         warn("type a sentence and press Enter; Ctrl-D ends")
     first = 1
-    for texts in blocks:
-        translations = translator.translate(texts, first)
-        for message in translator.warnings:
-            warn(message)
-        output.write("".join(f"{line}\n" for line in translations).encode())
-        output.flush()
-        first += len(texts)
+    with writing(options.output) as output:
+        for texts in blocks:
+            translations = translator.translate(texts, first)
+            for message in translator.warnings:
+                warn(message)
+            output.write("".join(f"{line}\n" for line in translations).encode())
+            output.flush()
+            first += len(texts)
+
+
+@contextmanager
+def writing(path: Path | None) -> Iterator[BinaryIO]:
+    """Where translations go. A file takes its name when it is whole: until then the old one stays, the input even."""
+    if path is None:
+        yield sys.stdout.buffer
+    elif path.exists() and not path.is_file():  # a device, a pipe
+        with open_file(path, "wb") as output:
+            yield output
+    else:
+        beside = path.with_name(f".{path.name}.tmp")
+        try:
+            with open_file(beside, "wb") as output:
+                yield output
+            beside.replace(path)
+        finally:
+            beside.unlink(missing_ok=True)
 
 
 def open_file(path: Path, mode: Literal["rb", "wb"]) -> BinaryIO:
@@ -318,7 +345,6 @@ def open_file(path: Path, mode: Literal["rb", "wb"]) -> BinaryIO:
 
 def main(options: argparse.Namespace) -> int:
     """Run, and turn every foreseen failure into one line and an exit code."""
-    tune()
     try:
         run(options)
     except (ConfigError, DeviceError) as error:
@@ -333,6 +359,9 @@ def main(options: argparse.Namespace) -> int:
     except BrokenPipeError:  # the reader has seen enough, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or the interpreter would complain when it flushes at exit
         return 0
+    except OSError as error:
+        warn(f"error: the translations cannot be written: {error.strerror or error}")
+        return 7
     except KeyboardInterrupt:
         return 130
     return 0

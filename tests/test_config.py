@@ -439,12 +439,12 @@ RESUME = {
         data.bleu_tokenize model.dropout
         training.lr training.warmup_steps training.schedule training.label_smoothing training.clip_norm
         training.weight_decay training.precision training.compile training.device
+        decoding.beam_size decoding.length_penalty decoding.max_length decoding.max_ratio
     """,
     "free": """
         run.name run.dir
         training.max_steps training.max_epochs training.max_minutes
         training.log_every training.validate_every training.save_every training.keep_last training.patience
-        decoding.beam_size decoding.length_penalty decoding.max_length decoding.max_ratio
     """,
 }
 
@@ -466,7 +466,7 @@ def test_changes_are_named_with_their_class() -> None:
     assert changes(Config(), new) == [
         ("model.d_model", 128, 64, "refused"),
         ("training.max_epochs", 10, 30, "free"),
-        ("training.lr", 0.002, 0.0005, "warned"),
+        ("training.lr", 0.003, 0.0005, "warned"),
     ]
     assert changes(new, new) == []
 

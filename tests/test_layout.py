@@ -24,7 +24,7 @@ LAYOUT: dict[str, tuple[int, set[str]]] = {
     "checkpoint": (1, set()),
     "board": (1, {"config"}),
     "decoding": (1, {"config"}),
-    "dataset": (2, {"config", "corpus", "tokenizer"}),
+    "dataset": (2, {"checkpoint", "config", "corpus", "tokenizer"}),
     "translate": (3, {"config", "checkpoint", "corpus", "dataset", "decoding", "model", "runtime", "tokenizer"}),
     "evaluate": (4, {"dataset", "optim", "runtime", "translate"}),
     "train": (

@@ -139,7 +139,8 @@ def test_signal_saves_the_step_and_the_run_goes_on(
 
 def training_of(config: Config) -> train.Training:
     directory = Path(config.run.dir) / config.run.name
-    return train.Training(config, directory, dataset.prepare(config, directory / "data", lambda _: None))
+    data = dataset.prepare(config, directory / "data", lambda _: None)
+    return train.Training(config, directory, data, torch.device("cpu"), torch.float32)
 
 
 @pytest.mark.parametrize("cut", [1, 2, 5])
@@ -198,6 +199,35 @@ def test_what_may_change_goes_on_with_a_word(tiny: Tiny, capfd: pytest.CaptureFi
     assert "training.lr was 0.01 and is 0.001" in capfd.readouterr().out
 
 
+def test_a_changed_weight_decay_is_taken(tiny: Tiny) -> None:
+    """Guards against an optimizer state that brings its old settings along, after the run has said otherwise."""
+    assert run(tiny(training__max_steps=5)) == 0
+    assert run(tiny(training__max_steps=8, training__weight_decay=0.1)) == 0
+    last = checkpoint.newest(Path(tiny().run.dir) / "tiny" / "checkpoints", quarantine=False, warn=pytest.fail)
+    assert last is not None
+    groups = checkpoint.load_tensors(last.files["training.pt"])["optimizer"]["param_groups"]
+    assert [group["weight_decay"] for group in groups] == [0.1, 0.0]
+
+
+def test_attention_maps_are_drawn_without_dropout(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards the pictures: with dropout on, the same sentence would look another way each time."""
+    training = training_of(tiny(model__dropout=0.5))
+    training.update(next(training.updates()))
+    training.writer = train.board.open_board(training.directory / "tensorboard", 0, training.config)
+    seen: list[bool] = []
+    monkeypatch.setattr(type(training.model), "cross_attention", watched(seen, type(training.model).cross_attention))
+    training.validate()
+    assert seen == [False]
+
+
+def watched(seen: list[bool], method: Callable) -> Callable:
+    def call(self: torch.nn.Module, *arguments: object) -> object:
+        seen.append(self.training)
+        return method(self, *arguments)
+
+    return call
+
+
 def test_patience_ends_a_run_that_no_longer_learns(tiny: Tiny, capfd: pytest.CaptureFixture) -> None:
     """Guards early stopping, and that it survives the process: the count is saved."""
     config = tiny(training__lr=1e-9, training__validate_every=2, training__patience=3, training__max_epochs=50)
@@ -223,6 +253,8 @@ def test_bad_data_ends_in_one_line(tiny: Tiny, tmp_path: Path, damage: str, capf
     assert error.startswith("train.py: error: ")
     assert error.count("\n") == 1
     assert "bad.tsv" in error
+    if damage == "missing":
+        assert not Path(tiny().run.dir).exists(), "a mistyped path must leave nothing behind"
 
 
 def test_second_training_of_one_run_is_refused(tiny: Tiny, capfd: pytest.CaptureFixture) -> None:
@@ -288,7 +320,8 @@ def test_precisions_and_shared_vocabularies_train(tiny: Tiny, precision: str, sh
 def test_float16_needs_cuda(tiny: Tiny, capfd: pytest.CaptureFixture) -> None:
     """Guards against a run that is slow and wrong instead of refused."""
     assert run(tiny(training__precision="float16")) == 2
-    assert "training.precision" in capfd.readouterr().err
+    assert "precision float16" in capfd.readouterr().err
+    assert not Path(tiny().run.dir).exists()
 
 
 def test_stop_is_false_until_asked() -> None:

@@ -182,6 +182,18 @@ def test_a_mistake_is_one_line(run: Path, arguments: list[str], code: int, fragm
     assert result.stdout == b""
 
 
+def test_a_file_may_be_translated_onto_itself(run: Path, tmp_path: Path) -> None:
+    """Guards a user's only copy: it was emptied before it was read."""
+    file = tmp_path / "letter.txt"
+    file.write_text("\n".join(TEXTS), encoding="utf-8")
+    assert command("--run", run, "--input", file, "--output", file).returncode == 0
+    assert file.read_text(encoding="utf-8").splitlines() == Translator(run).translate(TEXTS)
+    file.write_bytes(b"the cat.\n" * 3 + b"\xff\n")
+    assert command("--run", run, "--input", file, "--output", file).returncode == 3
+    assert file.read_bytes().startswith(b"the cat.\n"), "a translation that fails leaves the old file"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["letter.txt", "runs"]
+
+
 def test_text_that_is_not_utf_8_is_told_by_its_line(run: Path) -> None:
     """Guards against Python's UnicodeDecodeError, and against question marks in its place."""
     result = command("--run", run, stdin=b"the cat\ncaf\xe9\n")
