@@ -211,7 +211,7 @@ class TrainingConfig(Section):
     """How the weights are learnt, how long, and how closely it is watched. A step is one update of the weights."""
 
     max_steps: int | None = _free(None, "stop after so many steps", at_least=1)
-    max_epochs: int | None = _free(10, "stop after so many passes over the data", at_least=1)
+    max_epochs: int | None = _free(9, "stop after so many passes over the data", at_least=1)
     max_minutes: float | None = _free(None, "stop after so many minutes", above=0)
     batch_tokens: int = _refused(1024, "padded positions of the longer side in a batch, at most", at_least=1)
     accumulate: int = _refused(1, "batches whose gradients are summed for one step", at_least=1)

@@ -401,7 +401,7 @@ def test_help_shows_every_setting(columns: str, capsys: pytest.CaptureFixture[st
     assert "INT batches whose gradients are summed for one step [1]" in text
     assert "NUMBER pull of the weights towards zero [0.0]" in text
     assert "BOOL one vocabulary for both languages [false]" in text
-    assert "passes over the data [10]" in text
+    assert "passes over the data [9]" in text
     assert "stop after so many steps [null]" in text
 
 
@@ -465,7 +465,7 @@ def test_changes_are_named_with_their_class() -> None:
     new = override(Config(), ["--training.max_epochs", "30", "--model.d_model", "64", "--training.lr", "5e-4"])
     assert changes(Config(), new) == [
         ("model.d_model", 128, 64, "refused"),
-        ("training.max_epochs", 10, 30, "free"),
+        ("training.max_epochs", 9, 30, "free"),
         ("training.lr", 0.003, 0.0005, "warned"),
     ]
     assert changes(new, new) == []
