@@ -72,6 +72,8 @@ def test_command_of_the_readme(command: str, tmp_path: Path) -> None:
     words = shlex.split(command.partition(" | ")[2] or command)
     scripts = {"train.py": SHORT, "translate.py": ["--run", "runs/phrasebook"], "make_phrasebook.py": ["--check"]}
     match words:
+        case ["python", "-m", "pytest", *_]:
+            pass  # that is what runs this very test
         case ["python", script, *arguments]:
             extra = scripts[Path(script).name]
             (tmp_path / "letter.en").write_text("Good morning!\n", encoding="utf-8")
