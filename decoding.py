@@ -51,8 +51,8 @@ def search(
 ) -> list[list[Hypothesis]]:
     """The best n_best translations of each sentence of source (A, S), best first, limits[a] tokens long at most.
 
-    At each step the W best continuations of a sentence are kept; one that ends takes its place in the beam with it, so
-    that a beam of one is exactly greedy decoding. A sentence is finished when nothing still alive can overtake what it
+    At each step the W best continuations of a sentence are kept, those that end among them, so that a beam of one is
+    exactly greedy decoding. A sentence is finished when nothing still alive can overtake what it
     has found, which is certain: log-probabilities only fall, and the most that division by length ** alpha can give
     back is known. A finished sentence leaves the batch.
     """
