@@ -10,6 +10,7 @@ Row a * W + w of the model's batch is hypothesis w of sentence a.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -52,9 +53,9 @@ def search(
     """The best n_best translations of each sentence of source (A, S), best first, limits[a] tokens long at most.
 
     At each step the W best continuations of a sentence are kept, those that end among them, so that a beam of one is
-    exactly greedy decoding. A sentence is finished when nothing still alive can overtake what it
-    has found, which is certain: log-probabilities only fall, and the most that division by length ** alpha can give
-    back is known. A finished sentence leaves the batch.
+    exactly greedy decoding. A sentence is finished when nothing still alive can overtake what it has found, which is
+    certain: log-probabilities only fall, and the most that division by length ** alpha can give back is known. A
+    finished sentence leaves the batch.
     """
     found: list[list[Hypothesis]] = [[] for _ in limits]
     sentences = list(range(len(limits)))  # a -> number of the sentence in the input
@@ -76,10 +77,7 @@ def search(
         ended = token == EOS
         leaving = (ended | (length >= limit)[:, None]) & scores.isfinite()  # (A, W)
         for a, w in leaving.nonzero().tolist():
-            complete = bool(ended[a, w])
-            ids = tokens[a, w, 1 : length if complete else length + 1].tolist()
-            score = float(scores[a, w]) / length**length_penalty
-            found[sentences[a]].append(Hypothesis(ids, steps[a, w].tolist(), score, complete))
+            found[sentences[a]].append(_hypothesis(tokens[a, w, 1:].tolist(), steps[a, w].tolist(), length_penalty))
         scores = scores.masked_fill(leaving, -torch.inf)
 
         # No hypothesis alive can end with a better score than this.
@@ -102,6 +100,13 @@ def search(
                 state = state.rows(rows)
 
     return [_ranked(hypotheses)[:n_best] for hypotheses in found]
+
+
+def _hypothesis(ids: list[int], log_probs: list[float], length_penalty: float) -> Hypothesis:
+    """A hypothesis that leaves the beam, because it ends in [EOS] or has reached its limit."""
+    complete = ids[-1] == EOS
+    score = math.fsum(log_probs) / len(ids) ** length_penalty
+    return Hypothesis(ids[:-1] if complete else ids, log_probs, score, complete)
 
 
 def _extend(scores: Tensor, log_probs: Tensor, beam_size: int) -> tuple[Tensor, Tensor, Tensor]:

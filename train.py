@@ -10,7 +10,8 @@ if it had never stopped, on the same CPU machine. Every setting is described in 
 From here to the loss it is one hop: `Training.update` calls the model and `optim.loss_sums`.
 
 Exit codes: 0 done, 2 a mistake in the settings, 3 in the data, 4 no usable checkpoint, 5 the run is being trained
-already, 6 numbers that are not finite, 7 a disk that fails or is full, 130 and 143 stopped by Ctrl-C or SIGTERM.
+already, 6 numbers that are not finite or too little memory, 7 a disk that fails or is full, 130 and 143 stopped by
+Ctrl-C or SIGTERM.
 """
 
 from __future__ import annotations
@@ -467,6 +468,7 @@ def train(config: Config) -> int:
     # All that can be refused is refused before anything is written.
     device = runtime.choose_device(config.training.device)
     dtype = runtime.choose_precision(config.training.precision, device)
+    say(runtime.describe(device, dtype))
     saved = checkpoint.newest(root, quarantine=False, warn=lambda _: None)
     if saved is None:
         find_sources(config.data)
@@ -481,7 +483,6 @@ def train(config: Config) -> int:
                 f'run: python translate.py --run {directory} "your sentence"'
             )
             return 0
-    say(runtime.describe(device, dtype))
     runtime.tune(device)
     with checkpoint.lock(directory):
         saved = checkpoint.newest(root, quarantine=True, warn=say)
