@@ -8,10 +8,17 @@ leaves the old one or the new one, never half of one:
     checkpoints/corrupt-step-...   one found damaged when training resumed; never read again, and never deleted here
     checkpoints/stale-step-...     one that a resume from an older step left behind; likewise
     checkpoints/.tmp-... .del-...  litter of a process that was killed; the next save removes it
+    averaged/                      what `average` made: a checkpoint too, but one to translate with, not to resume from
 
 `train` holds `lock`, calls `save`, then `set_best` and `prune`, and resumes from `newest` after `set_aside_newer`;
 `translate` calls `newest` or `read`, which write nothing unless they are asked to. A checkpoint holds no path, so it
 can be moved and opened elsewhere.
+
+    python checkpoint.py average --run runs/phrasebook --last 5
+    python checkpoint.py average DIR DIR DIR --output DIR
+
+makes one checkpoint of several, which often translates better than each of them. Exit codes: 0 done, 2 wrong arguments,
+4 no usable checkpoint, 7 a disk that fails or is full.
 
 Nothing is ever unpickled. Hashes detect accidents, not forgery: against a hostile file stand safetensors, JSON, torch's
 weights-only loader, and the refusal of any name or link that leads out of the folder. A checkpoint passes through
@@ -20,6 +27,7 @@ memory as bytes, what is verified being what is used, so saving and reading cost
 
 from __future__ import annotations
 
+import argparse
 import errno
 import hashlib
 import importlib.metadata
@@ -29,16 +37,66 @@ import math
 import os
 import platform
 import re
+import shlex
 import shutil
 import stat
-from collections.abc import Callable, Collection, Iterator, Mapping
+import sys
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from config import Parser
+
+AVERAGED = "averaged.json"  # of what an average was made; only an average has this file
+
+
+def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """Parse the command line, and refuse a place at which no average may lie."""
+    parser = Parser(prog="checkpoint.py", allow_abbrev=False, description="Make something of a run's checkpoints.")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    command = commands.add_parser(
+        "average",
+        allow_abbrev=False,
+        help="make one checkpoint out of several of the same training",
+        description="Make a checkpoint to translate with, whose weights are the mean of those of several others. They "
+        "must come from one training: the mean of separate ones translates nothing.",
+    )
+    command.add_argument("checkpoints", nargs="*", type=Path, metavar="DIR", help="folders of two or more checkpoints")
+    command.add_argument("--run", type=Path, metavar="DIR", help="instead: folder of a run, as runs/phrasebook")
+    command.add_argument("--last", type=int, metavar="N", help="how many of the run's newest checkpoints (default: 5)")
+    command.add_argument("--output", type=Path, metavar="DIR", help="folder to be made (default: averaged in the run)")
+    parsed = parser.parse_args(argv)
+    if bool(parsed.checkpoints) == bool(parsed.run):
+        command.error("name either a run with --run, or the folders of two or more checkpoints")
+    if parsed.run is None:
+        if len(parsed.checkpoints) < 2:
+            command.error(f"an average takes two checkpoints or more: {parsed.checkpoints[0]} is only one")
+        if parsed.last is not None:
+            command.error("--last counts the checkpoints of a run: give it with --run")
+        if parsed.output is None:
+            command.error("say with --output where the average is to lie")
+    else:
+        parsed.last = 5 if parsed.last is None else parsed.last
+        if parsed.last < 2:
+            command.error(f"--last is {parsed.last}, but an average takes two checkpoints or more")
+        parsed.output = parsed.output or parsed.run / "averaged"
+    if parsed.output.resolve().parent.name == "checkpoints":
+        command.error(f"{parsed.output} is where training keeps its own checkpoints: choose a folder outside of it")
+    if os.path.lexists(parsed.output) and not (parsed.output / AVERAGED).is_file():
+        command.error(f"{parsed.output} exists, and is not an average that may be replaced: choose another --output")
+    return parsed
+
+
+if __name__ == "__main__":
+    # Before torch is imported, which takes seconds: --help and a mistake are answered at once.
+    ARGUMENTS = parse()
+
+
 import safetensors.torch
 import torch
+import yaml
 from filelock import FileLock, Timeout
 from torch import Tensor, nn
 
@@ -107,10 +165,7 @@ def load_weights(model: nn.Module, data: bytes) -> None:
     Raises:
         CheckpointError: the data is not safetensors, or a name or a shape differs (the first one is named).
     """
-    try:
-        tensors = safetensors.torch.load(data)
-    except Exception as error:  # the Rust parser has an exception of its own, and its wrapper adds KeyError and others
-        raise CheckpointError(f"the weights are not safetensors ({error}): use another checkpoint.") from error
+    tensors = _unpacked(data)
     state = model.state_dict()
     first = _first_names(state)
     expected = {name: tuple(state[name].shape) for name in first.values()}
@@ -122,6 +177,13 @@ def load_weights(model: nn.Module, data: bytes) -> None:
                 f"{expected.get(name, 'none')} in the model. Use the configuration that the checkpoint was made with."
             )
     model.load_state_dict({name: tensors[first[name]] for name in state})
+
+
+def _unpacked(data: bytes) -> dict[str, Tensor]:
+    try:
+        return safetensors.torch.load(data)
+    except Exception as error:  # the Rust parser has an exception of its own, and its wrapper adds KeyError and others
+        raise CheckpointError(f"the weights are not safetensors ({error}): use another checkpoint.") from error
 
 
 def _first_names(state: Mapping[str, Tensor]) -> dict[str, str]:
@@ -211,6 +273,24 @@ def save(root: Path, step: int, files: Mapping[str, bytes]) -> Path:
     Raises:
         StorageError: the disk is full, or fails. What was saved before is intact.
     """
+    final = step_directory(root, step)
+    if root.is_dir():
+        with _storing(final):
+            _remove_litter(root)
+    publish(final, step, files)
+    return final
+
+
+def publish(final: Path, step: int, files: Mapping[str, bytes]) -> None:
+    """Write the folder of a checkpoint so that it exists whole or not at all, also after a crash or a power cut.
+
+    A folder that is there already gives way, for no two can be exchanged at once: it is renamed to `replaced-...`, the
+    new one takes its name, and the old one is deleted. A process killed between the two renames leaves the old one,
+    whole, under that other name; it is deleted when the next attempt has succeeded.
+
+    Raises:
+        StorageError: the disk is full, or fails. What was there before is intact.
+    """
     assert step >= 0
     assert all(_PLAIN_NAME.fullmatch(name) and name != MANIFEST for name in files), list(files)
     manifest = {
@@ -223,13 +303,13 @@ def save(root: Path, step: int, files: Mapping[str, bytes]) -> Path:
         },
     }
     contents = {**files, MANIFEST: _sealed(manifest)}
-    final = step_directory(root, step)
+    root = final.parent
     temporary = root / f".tmp-{final.name}-{os.getpid()}"
     replaced = root / f"replaced-{final.name}"
     with _storing(final, sum(map(len, contents.values()))):
         try:
             _make_directory(root)
-            _remove_litter(root)
+            _remove_litter(root, final.name)
             os.mkdir(temporary)
             for name, data in contents.items():
                 _write_durably(temporary / name, data)
@@ -241,10 +321,9 @@ def save(root: Path, step: int, files: Mapping[str, bytes]) -> Path:
                 os.rename(final, replaced)
             os.rename(temporary, final)
             sync(root)
-            _remove_litter(root)
+            _remove_litter(root, final.name)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)  # after a failure; a published one no longer has this name
-    return final
 
 
 @contextmanager
@@ -502,16 +581,114 @@ def _set_aside(path: Path, prefix: str) -> Path:
     return target
 
 
-def _remove_litter(root: Path) -> None:
-    """Delete what killed processes left half written or half deleted, and checkpoints that have been replaced."""
+def _remove_litter(root: Path, of: str | None = None) -> None:
+    """Delete what killed processes left half written or half deleted, and checkpoints that have been replaced.
+
+    In a folder of checkpoints all of that is ours; in any other only what bears the name of the checkpoint there.
+    """
+    name = ".*" if of is None else re.escape(of)
     for path in root.iterdir():
-        if path.name.startswith("replaced-") and (root / path.name.removeprefix("replaced-")).exists():
+        if re.fullmatch(f"replaced-{name}", path.name) and (root / path.name.removeprefix("replaced-")).exists():
             path = _set_aside(path, ".del")  # as in `prune`
-        if path.name.startswith((".tmp-", ".del-")):
+        if re.fullmatch(rf"\.(tmp|del)-(replaced-)?{name}(-[0-9]+)?", path.name):
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)
             else:
                 path.unlink()
+
+
+# ------------------------------------------------------------------------------------------------------ averaging
+
+WEIGHTS = "model.safetensors"
+CONFIG = "config.yaml"
+TOKENIZERS = ("source.tokenizer.json", "target.tokenizer.json")
+TO_RESUME = ("training.pt", "state.json")  # what is of use to training alone
+
+
+def average(checkpoints: Sequence[Path]) -> tuple[list[int], dict[str, bytes]]:
+    """Take the mean of the weights of several checkpoints; return their steps, and the files of one for `publish`.
+
+    Towards its end a training circles around a place that is often better than any at which it was saved ("Attention
+    Is All You Need", section 6.1). Weights of separate trainings have no meaningful mean, which nothing here can tell.
+
+    The files are those of the newest, less what only training needs: the result is to translate with, not to resume
+    from. `averaged.json` says what it was made of. In memory are one checkpoint at a time and the sum in float64.
+
+    Raises:
+        CheckpointError: one is damaged, or they differ in a tokenizer, a setting of the model, or a tensor's shape.
+    """
+    assert checkpoints
+    traits: dict[str, Any] = {}
+    sums: dict[str, Tensor] = {}
+    types: dict[str, torch.dtype] = {}
+    made_of: list[dict[str, Any]] = []
+    # In the order of their steps, so that the same ones give the same bytes in whatever order they are named.
+    paths = sorted(checkpoints, key=lambda path: _read_manifest(path)["step"])
+    for path in paths:
+        names = [name for name in _read_manifest(path)["files"] if name not in TO_RESUME]
+        found = read(path, dict.fromkeys([WEIGHTS, CONFIG, *TOKENIZERS, *names]))
+        weights = _unpacked(found.files.pop(WEIGHTS))
+        here = _traits(found, weights)
+        traits = traits or here
+        for trait in [*traits, *here]:
+            if traits.get(trait) != here.get(trait):
+                raise CheckpointError(
+                    f"{paths[0]} and {path} have no mean, for they differ in {trait} ({traits.get(trait)!s:.60} and "
+                    f"{here.get(trait)!s:.60}): choose checkpoints of one training."
+                )
+        for name, tensor in weights.items():
+            types[name] = tensor.dtype
+            if name not in sums:  # the first is not added to zero, for that would make 0.0 of -0.0
+                sums[name] = tensor.double() if tensor.is_floating_point() else tensor
+            elif tensor.is_floating_point():
+                sums[name] += tensor
+        sha256 = found.manifest["files"][WEIGHTS]["sha256"]
+        made_of.append({"name": path.resolve().name, "step": found.step, "weights": sha256})
+        del weights  # before the next are read
+    for name, total in sums.items():
+        sums[name] = (total / len(paths)).to(types[name]) if total.is_floating_point() else total
+    files = {WEIGHTS: safetensors.torch.save(sums), **found.files, AVERAGED: json_bytes({"mean_of": made_of})}
+    return [one["step"] for one in made_of], files
+
+
+def _traits(found: Checkpoint, weights: Mapping[str, Tensor]) -> dict[str, Any]:
+    """What has to be equal in checkpoints that are averaged."""
+    try:
+        model = dict(yaml.safe_load(found.files[CONFIG])["model"])
+    except (yaml.YAMLError, LookupError, TypeError, ValueError, RecursionError) as error:
+        raise _unusable(found.path / CONFIG, "is not a configuration of this program") from error
+    named = sorted(weights.items())  # safetensors returns them in any order
+    return {
+        **{f"model.{key}": value for key, value in model.items()},
+        **{name: _sha256(found.files[name]) for name in TOKENIZERS},
+        **{name: (tuple(tensor.shape), tensor.dtype) for name, tensor in named},
+        # Counters and the like have no mean.
+        **{f"{name}[:]": tensor.tolist() for name, tensor in named if not tensor.is_floating_point()},
+    }
+
+
+def average_newest(run_dir: Path, last: int) -> tuple[list[int], dict[str, bytes]]:
+    """Call `average` with the newest checkpoints of a run, `last` of them or as many as there are.
+
+    Raises:
+        CheckpointError: as `average` does, and if there are fewer than two.
+    """
+    root = run_dir / "checkpoints"
+    while True:
+        by_step = {_step_of(path): path for path in reversed(steps(root))}  # one that is being replaced counts once
+        chosen = list(by_step.values())[-last:]
+        if len(chosen) < 2:
+            raise CheckpointError(
+                f"an average takes two checkpoints or more, but {root} holds {len(chosen)}: "
+                "name the folder of a run that has saved more, and see training.keep_last."
+            )
+        identities = [_identity(path) for path in chosen]
+        try:
+            return average(chosen)
+        except CheckpointError:
+            if identities == [_identity(path) for path in chosen]:
+                raise
+            # Else a training has pruned or replaced one meanwhile: choose again.
 
 
 # ----------------------------------------------------------------------------------------------------------- lock
@@ -549,3 +726,42 @@ def _in_use(run_dir: Path, holder: Path) -> str:
     except (CheckpointError, KeyError, TypeError):  # it is just starting or ending
         name = "another process"
     return f"{run_dir} is in use by {name}: wait until it ends, stop it, or train under another run name."
+
+
+# --------------------------------------------------------------------------------------------------- command line
+
+
+def main(options: argparse.Namespace) -> int:
+    """Do what the command line asks, and turn every foreseen failure into one line and an exit code."""
+    output = Path(os.path.abspath(options.output))  # "." has no name
+    try:
+        if options.run is None:
+            made_of, files = average(options.checkpoints)
+        else:
+            made_of, files = average_newest(options.run, options.last)
+            if len(made_of) < options.last:
+                say(f"{options.run} holds no more than {len(made_of)}: training.keep_last is how many a run keeps")
+        publish(output, made_of[-1], files)
+    except CheckpointError as error:
+        say(f"error: {error}")
+        return 4
+    except (StorageError, OSError) as error:
+        say(f"error: {error}")
+        return 7
+    except KeyboardInterrupt:
+        return 130
+    place = shlex.quote(str(options.output))
+    print(
+        f"{options.output} is the mean of the checkpoints of steps {', '.join(map(str, made_of))}; to measure it: "
+        f"python evaluate.py --checkpoint {place}; to use it: python translate.py --checkpoint {place}"
+    )
+    return 0
+
+
+def say(message: str) -> None:
+    """Tell the user what is not the result."""
+    print(f"checkpoint.py: {message}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main(ARGUMENTS))

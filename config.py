@@ -16,6 +16,7 @@ devices is checked. This module imports neither torch nor the rest of the projec
 are answered at once.
 """
 
+import argparse
 import difflib
 import math
 import operator
@@ -27,7 +28,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import Field, asdict, dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args, get_origin
+from typing import Any, Literal, NamedTuple, NoReturn, get_args, get_origin
 
 import yaml
 
@@ -221,6 +222,9 @@ class TrainingConfig(Section):
         "linear", "how the learning rate goes on from its peak"
     )
     label_smoothing: float = _warned(0.1, "share of probability that other tokens should get", at_least=0, below=1)
+    copy_dropout: float = _warned(
+        0.1, "share of names, numbers and the like, equal on both sides, that are shown as [UNK]", at_least=0, below=1
+    )
     clip_norm: float = _warned(1.0, "a longer gradient is scaled down to this length", above=0)
     weight_decay: float = _warned(0.0, "pull of the weights towards zero", at_least=0)
     precision: Literal["auto", "float32", "bfloat16", "float16"] = _warned("auto", "number format of the arithmetic")
@@ -258,9 +262,46 @@ class DecodingConfig(Section):
     """How a translation is searched for."""
 
     beam_size: int = _warned(1, "translations followed at a time; 1: greedy search", at_least=1)
-    length_penalty: float = _warned(1.0, "alpha: scores are log-probability / length**alpha; more favours longer")
+    length_penalty: float = _warned(1.0, "alpha in length_formula; 0: none, more favours longer translations")
+    length_formula: Literal["power", "paper"] = _warned(
+        "power", "a score is log-probability / length**alpha, or ((5 + length) / 6)**alpha as in the first paper"
+    )
     max_length: int = _warned(256, "tokens in a translation at most", at_least=1)
     max_ratio: float = _warned(2.0, "a translation has at most max_ratio x source tokens + 10 tokens", above=0)
+    min_ratio: float = _warned(0.0, "a translation has at least min_ratio x source tokens", at_least=0)
+    no_repeat_ngram: int | None = _warned(None, "no run of so many tokens occurs twice in a translation", at_least=1)
+    unknown: Literal["copy", "keep", "drop"] = _warned(
+        "copy", "an unknown word becomes the source word that the model looks at, or [UNK], or nothing"
+    )
+    split_sentences: bool = _warned(True, "translate long texts sentence by sentence")
+    n_best: int = _warned(1, "different translations of a sentence that are found", at_least=1)
+    diversity_groups: int = _warned(1, "groups in the beam that avoid one another's words", at_least=1)
+    diversity_penalty: float = _warned(0.5, "what a word costs that another group has just taken", at_least=0)
+    sample: bool = _warned(False, "draw translations by their probability instead of searching for the best")
+    temperature: float = _warned(1.0, "sampling: below 1 nearer to the likeliest words, above 1 wilder", above=0)
+    top_k: int | None = _warned(None, "sampling: only from the so many likeliest words", at_least=1)
+    top_p: float = _warned(
+        1.0, "sampling: only from the likeliest words of that probability together", above=0, at_most=1
+    )
+    seed: int = _warned(1, "sampling: the same seed draws the same for the same sentence", at_least=0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.sample:
+            if self.beam_size > 1 or self.diversity_groups > 1:
+                raise ConfigError(
+                    "decoding.sample is true, but a beam does not sample: set decoding.beam_size and "
+                    "decoding.diversity_groups to 1; decoding.n_best is the number of samples."
+                )
+        elif self.n_best > self.beam_size:
+            raise ConfigError(
+                f"decoding.n_best is {self.n_best}, but decoding.beam_size must be as large ({self.beam_size})."
+            )
+        if self.beam_size % self.diversity_groups:
+            raise ConfigError(
+                f"decoding.diversity_groups is {self.diversity_groups}, but it must divide decoding.beam_size "
+                f"({self.beam_size})."
+            )
 
 
 @dataclass(frozen=True)
@@ -346,6 +387,35 @@ def parse(arguments: Sequence[str] | None = None, prog: str = "train.py", defaul
         print(dump(config), end="")
         raise SystemExit(0)
     return config
+
+
+class Parser(argparse.ArgumentParser):
+    """For the other programs: says a mistake in one line, without the usage before it."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: error: {' '.join(message.splitlines())}\n")
+
+
+def add_decoding_options(parser: argparse.ArgumentParser) -> None:
+    """Let a program take `--decoding.beam_size 5` and the like; `decoding_options` collects them."""
+    chosen = [key for key in _SETTINGS if key.startswith("decoding.")]
+    parser.epilog = f"Settings of the search, as in config.yaml: {', '.join('--' + key for key in chosen)}."
+    for key in chosen:
+        parser.add_argument(f"--{key}", dest=key, help=argparse.SUPPRESS)
+
+
+def decoding_options(parser: argparse.ArgumentParser, parsed: argparse.Namespace) -> list[str]:
+    """The settings of the search that were given, as `override` takes them.
+
+    Ends the program if one is wrong by itself; whether it suits the others is known when the run's own settings are.
+    """
+    given = {key: text for key, text in vars(parsed).items() if key in _SETTINGS and text is not None}
+    try:
+        for key, text in given.items():
+            _value(key, text)
+    except ConfigError as error:
+        parser.error(str(error))
+    return [word for key, text in given.items() for word in (f"--{key}", text)]
 
 
 def load(path: Path) -> Config:

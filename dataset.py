@@ -32,11 +32,12 @@ import torch
 from torch import Tensor
 
 from checkpoint import sync
-from config import EOS, PAD, SOS, UNK, Config, DataConfig
+from config import EOS, PAD, SOS, SPECIAL_TOKENS, UNK, Config, DataConfig
 from corpus import Count, DataError, Pair, find_sources, hashes, read_corpus
-from tokenizer import Tokenizer, train_pair
+from segment import sentences
+from tokenizer import UNSEEN, Tokenizer, train_pair
 
-FORMAT = 1  # of the prepared folder
+FORMAT = 2  # of the prepared folder
 LARGE = 64 * 2**20  # bytes; arrays above are mapped from disk
 CHUNK = 10_000  # sentences that are tokenised at a time
 SIDES = ("source", "target")
@@ -132,6 +133,7 @@ class SideReport:
     median: float
     percentile_99: float
     longest: int
+    sentences: int  # 99 % of the lines have at most so many
     vocabulary: int
     left_out: int  # kinds of word that occur in training but have no id
     unknown: float  # share of the validation tokens
@@ -199,6 +201,7 @@ def _report(
     validation = encode_pairs(pairs["validation"], *tokenizers)
     for side, language, tokenizer in zip(SIDES, (data.source_lang, data.target_lang), tokenizers, strict=True):
         lengths = np.diff(getattr(train, side).offsets)
+        counts_of_sentences = [len(sentences(pair[SIDES.index(side)], language)) for pair in pairs["train"]]
         sides.append(
             SideReport(
                 language,
@@ -206,6 +209,7 @@ def _report(
                 median=float(np.median(lengths)),
                 percentile_99=float(np.percentile(lengths, 99)),
                 longest=int(lengths.max()),
+                sentences=int(np.percentile(counts_of_sentences, 99)),
                 vocabulary=len(tokenizer),
                 left_out=tokenizer.left_out,
                 unknown=float((getattr(validation, side).ids == UNK).mean()),
@@ -436,6 +440,47 @@ def make_batch(pairs: EncodedPairs, indices: np.ndarray) -> Batch:
         indices,
         int(target_lengths.sum()),
         int(source_lengths.sum()),
+    )
+
+
+def twins(source: Tokenizer, target: Tokenizer) -> np.ndarray:
+    """For each source id the target id of the very same word, if that is likely to be a name, a number or the like.
+
+    -1 stands for no such word: pieces of words have none, and words of one or two letters (a, in, no) mean different
+    things in two languages.
+    """
+    found = np.full(len(source), -1)
+    if UNK in source.encode(UNSEEN):
+        there = target.vocabulary
+        for word, i in source.vocabulary.items():
+            letters = sum(map(str.isalnum, word))
+            if word not in SPECIAL_TOKENS and (letters > 2 or any(map(str.isdigit, word))):
+                found[i] = there.get(word, -1)
+    return found
+
+
+def without_copied(batch: Batch, twin: np.ndarray, rate: float, random: np.random.Generator) -> Batch:
+    """The batch with [UNK], at the given rate, for words that a source and its target share, on both sides.
+
+    What stands on both sides is copied, be it the name of a person or a number. A model that has never seen [UNK] in
+    the place of one makes up some word for the next name that it does not know; now it learns to say [UNK] there, and
+    `Translator` puts the name.
+
+    Args:
+        twin: see `twins`
+    """
+    source, target = batch.source.numpy(), batch.target_out.numpy()
+    same = twin[source][:, :, None] == target[:, None, :]  # (B, S, T)
+    same &= (random.random(source.shape) < rate)[:, :, None]
+    # A word that occurs twice is dropped twice.
+    of_target = same.any(1)  # (B, T)
+    of_source = (twin[source][:, :, None] == np.where(of_target, target, -2)[:, None, :]).any(2)  # (B, S)
+    started = np.pad(of_target[:, :-1], ((0, 0), (1, 0)))
+    return replace(
+        batch,
+        source=batch.source.masked_fill(torch.from_numpy(of_source), UNK),
+        target_in=batch.target_in.masked_fill(torch.from_numpy(started), UNK),
+        target_out=batch.target_out.masked_fill(torch.from_numpy(of_target), UNK),
     )
 
 

@@ -1,34 +1,38 @@
 """The search for a translation: from a model that rates the next token to whole sentences with scores.
 
-One search serves greedy decoding (a beam of one) and beam search. It knows no Transformer and no text: a model is
-anything with `start` and `step`, and a state that can keep and reorder its rows; a table of numbers will do for a test.
+One search serves greedy decoding (a beam of one), beam search, diverse beam search and sampling. It knows no
+Transformer and no text: a model is anything with `start` and `step`; a table of numbers will do for a test.
 
 Shapes are written in these letters:
-    A sentences still being translated   W beam width   V vocabulary   T tokens so far
-Row a * W + w of the model's batch is hypothesis w of sentence a.
+    A sentences still being translated   P hypotheses of each   V vocabulary   T tokens so far
+The P hypotheses of a sentence are G groups of W: one group in a plain beam, several that each go their own way in a
+diverse one, and groups of a single hypothesis when sampling. Row a * P + p of the model's batch is hypothesis p of
+sentence a.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import takewhile
 from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-from config import EOS, PAD, SOS
+from config import EOS, PAD, SOS, UNK, DecodingConfig
 
 
 class StepModel(Protocol):
-    """What a search needs of a model; the state offers `rows(index)`, which keeps and reorders sentences."""
+    """What a search needs of a model; the state offers `select(hypotheses, sentences)`, as `model.State` does."""
 
     def start(self, source: Tensor) -> Any:
-        """Read source ids (A, S) and return the state before the first step."""
+        """Read source ids (A, S) and return the state before the first step, with one hypothesis a sentence."""
         ...
 
     def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
-        """Logits (A, V) of the token after tokens (A,), and the state that has seen them."""
+        """Logits (A P, V) of the token after tokens (A P,), and the state that has seen them."""
         ...
 
 
@@ -37,8 +41,11 @@ class Hypothesis(NamedTuple):
 
     tokens: list[int]  # without [SOS] and [EOS]
     log_probs: list[float]  # of every token, in nats, that of the closing [EOS] last if there is one
-    score: float  # their sum / length ** alpha, the measure by which hypotheses were compared
+    score: float  # their sum / what `normalizer` makes of their number: the measure by which hypotheses are compared
     complete: bool  # False if the limit of length cut it off before its [EOS]
+
+
+Watch = Callable[[int, list[int]], None]
 
 
 @torch.inference_mode()
@@ -46,89 +53,238 @@ def search(
     model: StepModel,
     source: Tensor,
     limits: Sequence[int],
-    beam_size: int = 1,
-    length_penalty: float = 1.0,
-    n_best: int = 1,
+    settings: DecodingConfig | None = None,
+    least: Sequence[int] | None = None,
+    unknowns: Sequence[int] | None = None,
+    prefixes: Sequence[Sequence[int]] | None = None,
+    watch: Watch | None = None,
 ) -> list[list[Hypothesis]]:
-    """The best n_best translations of each sentence of source (A, S), best first, limits[a] tokens long at most.
+    """The best translations of each sentence of source (A, S), best first, settings.n_best at most, all different.
 
-    At each step the W best continuations of a sentence are kept, those that end among them, so that a beam of one is
-    exactly greedy decoding. A sentence is finished when nothing still alive can overtake what it has found, which is
-    certain: log-probabilities only fall, and the most that division by length ** alpha can give back is known. A
-    finished sentence leaves the batch.
+    At each step the best continuations of a sentence are kept, those that end among them, so that a beam of one is
+    exactly greedy decoding. A group of hypotheses is finished when nothing still alive in it can overtake what it has
+    found, which is certain: log-probabilities only fall, and the most that the division by length can give back is
+    known. A sentence all of whose groups are finished leaves the batch.
+
+    Args:
+        limits: (A) tokens of a translation at most, the closing [EOS] included
+        settings: of these, `n_best` and those that choose the next tokens; None: greedy decoding
+        least: (A) tokens of a translation before [EOS] may follow; None: no such limit
+        unknowns: (A) how many [UNK] a translation may hold; None: as many as are likely
+        prefixes: (A) tokens that each translation begins with; None: none
+        watch: is called after each step with the number of a sentence and those of its tokens that are settled, because
+            all hypotheses that could still win agree on them
     """
-    found: list[list[Hypothesis]] = [[] for _ in limits]
+    settings = settings or DecodingConfig()
+    device = source.device
+    groups = settings.n_best if settings.sample else settings.diversity_groups
+    width = 1 if settings.sample else settings.beam_size // groups
+    wanted = math.ceil(settings.n_best / groups)  # translations of each group
+    rules = _Rules(settings, least, unknowns, prefixes, device)
+    noise = [_generator(settings.seed, ids) for ids in source.tolist()] if settings.sample else []
+
+    found: list[list[list[Hypothesis]]] = [[[] for _ in range(groups)] for _ in limits]
     sentences = list(range(len(limits)))  # a -> number of the sentence in the input
-    limit = torch.tensor(limits, device=source.device)  # (A,)
+    limit = torch.tensor(limits, device=device)  # (A)
     state = model.start(source)
-    scores = torch.zeros(len(limits), 1, device=source.device)  # (A, W), beginning with W = 1; -inf: place is empty
-    tokens = torch.full((len(limits), 1, 1), SOS, device=source.device)  # (A, W, 1 + T)
-    steps = torch.empty(len(limits), 1, 0, device=source.device)  # (A, W, T), log-probability of each token
+    scores = torch.zeros(len(limits), 1, device=device)  # (A, P), beginning with P = 1; -inf: the place is empty
+    tokens = torch.full((len(limits), 1, 1), SOS, device=device)  # (A, P, 1 + T)
+    steps = torch.empty(len(limits), 1, 0, device=device)  # (A, P, T), log-probability of each token
 
     while sentences:
         logits, state = model.step(tokens[:, :, -1].flatten(), state)
-        log_probs = logits.float().log_softmax(-1).view(*scores.shape, -1)  # (A, W, V)
-        scores, origin, token = _extend(scores, log_probs, beam_size)
-        new = log_probs[torch.arange(len(sentences), device=source.device)[:, None], origin, token]  # (A, W)
-        tokens = torch.cat((_reorder(tokens, origin), token[:, :, None]), 2)
-        steps = torch.cat((_reorder(steps, origin), new[:, :, None]), 2)
+        log_probs = logits.float().log_softmax(-1).unflatten(0, scores.shape)  # (A, P, V)
+        allowed = rules.apply(log_probs, tokens, sentences)
+        match settings:
+            case DecodingConfig(sample=True):
+                origin, token = _draw(scores, allowed, groups, settings, [noise[i] for i in sentences])
+            case _:
+                origin, token = _extend(scores, allowed, groups, width, settings.diversity_penalty)
+        at = torch.arange(len(sentences), device=device)[:, None]
+        scores = scores[at, origin] + allowed[at, origin, token]  # (A, P)
+        tokens = torch.cat((tokens[at, origin], token[:, :, None]), 2)
+        steps = torch.cat((steps[at, origin], log_probs[at, origin, token][:, :, None]), 2)
 
         length = steps.shape[2]
-        ended = token == EOS
-        leaving = (ended | (length >= limit)[:, None]) & scores.isfinite()  # (A, W)
-        for a, w in leaving.nonzero().tolist():
-            found[sentences[a]].append(_hypothesis(tokens[a, w, 1:].tolist(), steps[a, w].tolist(), length_penalty))
+        of_group = scores.shape[1] // groups
+        leaving = ((token == EOS) | (length >= limit)[:, None]) & scores.isfinite()  # (A, P)
+        for a, p in leaving.nonzero().tolist():
+            hypothesis = _hypothesis(tokens[a, p, 1:].tolist(), steps[a, p].tolist(), settings)
+            found[sentences[a]][p // of_group].append(hypothesis)
         scores = scores.masked_fill(leaving, -torch.inf)
+        if watch:
+            _tell(watch, sentences, found, tokens, scores)
 
-        # No hypothesis alive can end with a better score than this.
-        bound = scores.max(1).values / (limit if length_penalty >= 0 else length + 1) ** length_penalty
+        # No hypothesis alive can end with a better score than this, (A, G).
+        longest = limit if settings.length_penalty >= 0 else torch.full_like(limit, length + 1)
+        bound = scores.unflatten(1, (groups, of_group)).amax(2) / normalizer(longest, settings)[:, None]
         going = [
             a
             for a, (sentence, best) in enumerate(zip(sentences, bound.tolist(), strict=True))
-            if best > _worst(found[sentence], n_best)
+            if any(best[g] > _worst(found[sentence][g], wanted) for g in range(groups))
         ]
+        places = log_probs.shape[1]  # of a sentence in the batch just computed
+        kept = None
         if len(going) < len(sentences):
+            kept = torch.tensor(going, dtype=torch.long, device=device)
             sentences = [sentences[a] for a in going]
-            kept = torch.tensor(going, dtype=torch.long, device=source.device)
-            limit, scores, tokens, steps, origin = (x[kept] for x in (limit, scores, tokens, steps, origin))
-        else:
-            kept = torch.arange(len(going), device=source.device)
+            limit, scores, tokens, steps, origin, at = (x[kept] for x in (limit, scores, tokens, steps, origin, at))
         if sentences:
-            width = log_probs.shape[1]
-            rows = (kept[:, None] * width + origin).flatten()  # where each hypothesis stood in the batch just computed
-            if len(rows) != log_probs.shape[0] * width or width > 1:  # else greedy, and nobody left: all stay in place
-                state = state.rows(rows)
+            stay = kept is None and places == scores.shape[1] == 1  # greedy, and nobody left
+            state = state.select(None if stay else (at * places + origin).flatten(), kept)
 
-    return [_ranked(hypotheses)[:n_best] for hypotheses in found]
+    # Nothing can be found only if the rules left no token to go on with.
+    nothing = [Hypothesis([], [], -math.inf, False)]
+    return [_ranked([h for group in of_sentence for h in group])[: settings.n_best] or nothing for of_sentence in found]
 
 
-def _hypothesis(ids: list[int], log_probs: list[float], length_penalty: float) -> Hypothesis:
+def normalizer(length: Any, settings: DecodingConfig) -> Any:
+    """What a sum of log-probabilities of length tokens (a number or a tensor) is divided by.
+
+    length ** alpha, or ((5 + length) / 6) ** alpha as in Wu et al. 2016, "Google's Neural Machine Translation System",
+    equation 14, from which "Attention Is All You Need" has it.
+    """
+    base = length if settings.length_formula == "power" else (5 + length) / 6
+    return base**settings.length_penalty
+
+
+def _hypothesis(ids: list[int], log_probs: list[float], settings: DecodingConfig) -> Hypothesis:
     """A hypothesis that leaves the beam, because it ends in [EOS] or has reached its limit."""
     complete = ids[-1] == EOS
-    score = math.fsum(log_probs) / len(ids) ** length_penalty
+    score = math.fsum(log_probs) / normalizer(len(ids), settings)
     return Hypothesis(ids[:-1] if complete else ids, log_probs, score, complete)
 
 
-def _extend(scores: Tensor, log_probs: Tensor, beam_size: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The best continuations of scores (A, W) by log_probs (A, W, V): their scores, origins in W and tokens, (A, W)."""
-    total = scores[:, :, None] + log_probs  # (A, W, V)
-    total[:, :, PAD] = -torch.inf  # neither is ever the right next token, but the model gives each some probability
-    total[:, :, SOS] = -torch.inf
-    vocabulary = total.shape[2]
-    best, index = total.flatten(1).topk(min(beam_size, total[0].numel()))
-    return best, index // vocabulary, index % vocabulary
-
-
-def _reorder(x: Tensor, origin: Tensor) -> Tensor:
-    """Row origin[a, w] of x (A, W, T) in place w, for each sentence."""
-    return x.gather(1, origin[:, :, None].expand(-1, -1, x.shape[2]))
-
-
 def _ranked(hypotheses: list[Hypothesis]) -> list[Hypothesis]:
-    """Best first; one that was cut off is worth less than any that ended by itself."""
-    return sorted(hypotheses, key=lambda hypothesis: (hypothesis.complete, hypothesis.score), reverse=True)
+    """Best first, each once; one that was cut off is worth less than any that ended by itself."""
+    unique: dict[tuple[int, ...], Hypothesis] = {}
+    for hypothesis in sorted(hypotheses, key=lambda each: (each.complete, each.score), reverse=True):
+        unique.setdefault(tuple(hypothesis.tokens), hypothesis)
+    return list(unique.values())
 
 
-def _worst(hypotheses: list[Hypothesis], n_best: int) -> float:
-    """The score that a new hypothesis has to beat to be among the n_best."""
-    return _ranked(hypotheses)[n_best - 1].score if len(hypotheses) >= n_best else -torch.inf
+def _worst(hypotheses: list[Hypothesis], wanted: int) -> float:
+    """The score that a new hypothesis has to beat to be among those that are wanted of its group."""
+    return _ranked(hypotheses)[wanted - 1].score if len(hypotheses) >= wanted else -torch.inf
+
+
+def _tell(
+    watch: Watch, sentences: list[int], found: list[list[list[Hypothesis]]], tokens: Tensor, scores: Tensor
+) -> None:
+    """Tell what all hypotheses of a sentence agree on, those alive and those that have ended."""
+    for a, sentence in enumerate(sentences):
+        alive = tokens[a, scores[a].isfinite(), 1:].tolist()
+        ended = [hypothesis.tokens for group in found[sentence] for hypothesis in group]
+        columns = takewhile(lambda column: len(set(column)) == 1, zip(*alive, *ended, strict=False))
+        watch(sentence, [column[0] for column in columns])
+
+
+# ------------------------------------------------------------------------------------------------ choosing next tokens
+
+
+def _extend(
+    scores: Tensor, allowed: Tensor, groups: int, width: int, diversity_penalty: float
+) -> tuple[Tensor, Tensor]:
+    """The best continuations of scores (A, P) by allowed (A, P, V): which hypotheses, by which tokens, (A, groups W).
+
+    Groups choose one after another, and each avoids what the former took at this step, by diversity_penalty for each
+    time that it was taken (Vijayakumar et al. 2018, "Diverse Beam Search", with Hamming diversity).
+    """
+    total = scores[:, :, None] + allowed  # (A, P, V)
+    vocabulary = total.shape[2]
+    if total.shape[1] == 1:  # the first step: all groups begin at the same hypothesis
+        total = total.expand(-1, groups, -1)
+    parts = total.unflatten(1, (groups, -1))  # (A, G, W, V)
+    taken = torch.zeros_like(total[:, 0])  # (A, V), how often the groups so far have taken a token
+    origins, tokens = [], []
+    for g in range(groups):
+        rank = parts[:, g] - diversity_penalty * taken[:, None] if g else parts[:, g]
+        index = rank.flatten(1).topk(min(width, rank[0].numel())).indices  # (A, W)
+        token = index % vocabulary
+        offset = g * parts.shape[2] if scores.shape[1] > 1 else 0
+        origins.append(offset + index // vocabulary)
+        tokens.append(token)
+        if groups > 1:
+            taken = taken.scatter_add(1, token, torch.ones_like(token, dtype=taken.dtype))
+    return torch.cat(origins, 1), torch.cat(tokens, 1)
+
+
+def _draw(
+    scores: Tensor, allowed: Tensor, groups: int, settings: DecodingConfig, noise: list[torch.Generator]
+) -> tuple[Tensor, Tensor]:
+    """One continuation of each hypothesis, drawn by its probability: origins and tokens, (A, groups).
+
+    The largest of log p + Gumbel noise falls on each token with probability p, so that a draw is a plain maximum.
+    """
+    logits = _likely(allowed / settings.temperature, settings.top_k, settings.top_p)  # (A, P, V)
+    uniform = torch.stack([torch.rand(groups, logits.shape[2], generator=each) for each in noise])
+    gumbel = -(-uniform.clamp(1e-20, 1 - 1e-7).log()).log()  # (A, groups, V)
+    token = (logits + gumbel.to(logits.device)).argmax(2)
+    # At the first step, all groups continue one and the same hypothesis.
+    origin = torch.arange(groups, device=token.device).clamp(max=scores.shape[1] - 1)
+    return origin.expand_as(token), token
+
+
+def _likely(logits: Tensor, top_k: int | None, top_p: float) -> Tensor:
+    """Rule out all but the top_k likeliest tokens, and of these all but the fewest that share the probability top_p.
+
+    The latter is nucleus sampling (Holtzman et al. 2020, "The Curious Case of Neural Text Degeneration").
+    """
+    if top_k is not None and top_k < logits.shape[-1]:
+        least = logits.topk(top_k).values[..., -1:]
+        logits = logits.masked_fill(logits < least, -torch.inf)
+    if top_p < 1:
+        ordered, order = logits.softmax(-1).sort(-1, descending=True)
+        before = ordered.cumsum(-1) - ordered  # the probability of all that are likelier
+        unlikely = torch.zeros_like(before, dtype=torch.bool).scatter(-1, order, before >= top_p)
+        logits = logits.masked_fill(unlikely, -torch.inf)
+    return logits
+
+
+def _generator(seed: int, ids: list[int]) -> torch.Generator:
+    """The chance of one sentence: the same for the same seed and sentence, whatever else is in the batch."""
+    while ids and ids[-1] == PAD:
+        ids = ids[:-1]
+    digest = hashlib.sha256(repr((seed, ids)).encode()).digest()
+    return torch.Generator().manual_seed(int.from_bytes(digest[:8], "big", signed=True))
+
+
+class _Rules:
+    """Which tokens may come next at all, whatever their probability."""
+
+    def __init__(
+        self,
+        settings: DecodingConfig,
+        least: Sequence[int] | None,
+        unknowns: Sequence[int] | None,
+        prefixes: Sequence[Sequence[int]] | None,
+        device: torch.device,
+    ) -> None:
+        self.ngram = settings.no_repeat_ngram
+        self.least = torch.tensor(least, device=device) if least is not None else None
+        self.unknowns = torch.tensor(unknowns, device=device) if unknowns is not None else None
+        longest = max(map(len, prefixes), default=0) if prefixes else 0
+        rows = [[*prefix, *[-1] * (longest - len(prefix))] for prefix in prefixes or []]
+        self.forced = torch.tensor(rows, device=device).view(len(rows), longest)  # (sentences, longest), -1: free
+
+    def apply(self, log_probs: Tensor, tokens: Tensor, sentences: list[int]) -> Tensor:
+        """Log-probabilities (A, P, V) after tokens (A, P, 1 + T), -inf for what must not follow."""
+        allowed = log_probs.clone()
+        allowed[:, :, [PAD, SOS]] = -torch.inf  # never the right next token, but a model gives them some probability
+        done = tokens.shape[2] - 1
+        if self.least is not None:
+            allowed[:, :, EOS].masked_fill_((self.least[sentences] > done)[:, None], -torch.inf)
+        if self.unknowns is not None:
+            enough = (tokens == UNK).sum(2) >= self.unknowns[sentences][:, None]  # (A, P)
+            allowed[:, :, UNK].masked_fill_(enough, -torch.inf)
+        if self.ngram and done >= self.ngram:
+            windows = tokens[:, :, 1:].unfold(2, self.ngram, 1)  # (A, P, T - n + 1, n)
+            last = tokens[:, :, None, tokens.shape[2] - self.ngram + 1 :]  # (A, P, 1, n - 1)
+            again = (windows[..., :-1] == last).all(3)  # where an n-gram began as it would end now
+            follower = torch.where(again, windows[..., -1], PAD)  # PAD is ruled out already
+            allowed.scatter_(2, follower, -torch.inf)
+        if done < self.forced.shape[1]:
+            forced = self.forced[sentences, done][:, None, None]  # (A, 1, 1)
+            other = torch.arange(log_probs.shape[2], device=log_probs.device) != forced  # (A, 1, V)
+            allowed = torch.where(forced < 0, allowed, log_probs.masked_fill(other, -torch.inf))
+        return allowed

@@ -1,25 +1,126 @@
-"""How good is a translator: the loss on held-out pairs, and scores of its translations.
+"""How good is a translator: the loss on held-out pairs, scores of its translations, and a report on them.
+
+    python evaluate.py                                                # the newest run, on its test pairs
+    python evaluate.py --run runs/wide --against runs/phrasebook      # is it really better than the other?
+    python evaluate.py --run runs/wide --data letters.tsv --decoding.beam_size 5
+
+    report = examine(Translator("runs/phrasebook"), pairs)
+    write(report, Path("report"), "test")                             # test.json, test.html, test.tsv
 
 Sums travel with their counts and are divided once, last, so that no figure depends on how the pairs were batched.
-BLEU and chrF come from sacreBLEU, whose signature makes them comparable across programs, word and character error
+BLEU, chrF and TER come from sacreBLEU, whose signatures make them comparable across programs, word and character error
 rates from torchmetrics. All of them compare whole, detokenised text.
+
+Scores go to standard output, everything else to standard error. Exit codes: 0 done, 2 wrong arguments, 3 unreadable
+data, 4 no usable checkpoint, 7 a report that cannot be written.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NoReturn
 
+import config as configuration
+from config import ConfigError
+
+
+class Parser(argparse.ArgumentParser):
+    """Says a mistake in one line, without the usage before it."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: error: {' '.join(message.splitlines())}\n")
+
+
+def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """Parse the command line; `overrides` of the result holds what it says of the run's decoding settings."""
+    keys = [key for key in configuration.keys() if key.startswith("decoding.")]  # noqa: SIM118
+    parser = Parser(
+        prog="evaluate.py",
+        allow_abbrev=False,
+        description="Translate the test pairs of a run and report how good that is: on the terminal, and as JSON, "
+        "HTML and TSV in the folder report of the run.",
+        epilog=f"Settings of the search, as in config.yaml: {', '.join('--' + key for key in keys)}.",
+    )
+    parser.add_argument("--run", type=Path, metavar="DIR", help="folder of a run (default: the newest)")
+    parser.add_argument(
+        "--checkpoint",
+        type=Path,
+        metavar="DIR",
+        action="append",
+        help="weights to use instead of the run's best, several together; the report is then saved with --output only",
+    )
+    parser.add_argument("--split", choices=("test", "validation"), default="test", help="pairs of the run to use")
+    parser.add_argument("--data", metavar="NAME", help="other pairs: a file, or what the names of two files begin with")
+    parser.add_argument(
+        "--against", type=Path, metavar="OTHER", help="compare with a run, a report's JSON, or a TSV as a report's"
+    )
+    parser.add_argument("--output", type=Path, metavar="DIR", help="folder of the report (default: RUN/report)")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 or mps (default: auto)")
+    parser.add_argument("--json", action="store_true", help="print the report as JSON instead of as tables")
+    for key in keys:
+        parser.add_argument(f"--{key}", dest=key, help=argparse.SUPPRESS)
+    parsed = parser.parse_args(argv)
+    values = vars(parsed)
+    parsed.overrides = [word for key in keys if values[key] is not None for word in (f"--{key}", values[key])]
+    try:
+        configuration.override(configuration.Config(), parsed.overrides)
+    except ConfigError as error:
+        parser.error(str(error))
+    return parsed
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("GOMP_SPINCOUNT", "2000")  # see train.py
+    # Before torch is imported, which takes seconds: --help and a mistake are answered at once.
+    ARGUMENTS = parse()
+
+
+import json
+import math
+import re
+import textwrap
+import unicodedata
+from bisect import bisect_right
+from collections import defaultdict
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from importlib.metadata import version
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
 import torch
+from sacrebleu.metrics.base import Metric
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
+from sacrebleu.metrics.ter import TER
 from torchmetrics.functional.text import char_error_rate, word_error_rate
+from tqdm import tqdm
 
-from dataset import EncodedPairs, batch_plan, make_batch
+import checkpoint
+import pages
+from corpus import DataError, Pair, clean, decode_line, find_source, read_splits
+from dataset import EncodedPairs, batch_plan, columns, make_batch
 from optim import loss_sums
-from runtime import autocast
-from translate import Translator
+from runtime import DeviceError, autocast, choose_device, tune
+from translate import Translator, newest_run
+
+RESAMPLES = 1000  # for the intervals
+TRIALS = 10_000  # for the p-values; both numbers are sacreBLEU's own
+SEED = 12345  # sacreBLEU's own, so that the intervals are those of `sacrebleu --confidence`
+LENGTHS = (1, 6, 11, 16, 21, 31)  # source tokens with which each bucket begins
+UNKNOWN = (0, 1, 2, 3)  # unknown source words with which each bucket begins
+WORST = 20
+SHARE = 0.01  # of the translations must be wrong in one way to raise an alarm
+RATIO = (0.8, 1.25)  # words of the translations per word of the references: beyond is an alarm
+LONGEST_LOOP = 10  # words that are said again and again
+
+
+# -------------------------------------------------------------------------------------------------- during training
 
 
 @dataclass(frozen=True)
@@ -64,3 +165,600 @@ def mean_loss(translator: Translator, pairs: EncodedPairs, batch_tokens: int) ->
 def perplexity(loss: float) -> float:
     """exp(loss), the number of equally likely tokens that would be as hard to guess; a huge one is cut at 1e9."""
     return math.exp(min(loss, math.log(1e9)))
+
+
+# ------------------------------------------------------------------------------------------------------- the report
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One metric over all translations."""
+
+    name: str  # BLEU, chrF, TER, WER or CER
+    score: float  # BLEU, chrF: up to 100, higher is better; the others: edits per 100 of the reference, lower is better
+    low: float | None  # ends of the 95 % bootstrap interval; none for WER and CER
+    high: float | None
+    signature: str  # how it was computed
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """The translations of some sources, scored as a corpus of their own."""
+
+    name: str  # "6-10", "31+"
+    pairs: int
+    bleu: float
+    chrf: float
+
+
+@dataclass(frozen=True)
+class Difference:
+    """This translator minus another, on the same pairs."""
+
+    name: str  # BLEU, chrF or TER
+    difference: float
+    low: float  # ends of its 95 % interval, by paired bootstrap
+    high: float
+    p: float  # how often chance alone makes one as large, by approximate randomisation, two-sided
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What an earlier run or report made of the same pairs."""
+
+    name: str
+    figures: list[Figure]
+    differences: list[Difference]
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """Something that is wrong with more than a few translations, in plain words."""
+
+    name: str  # empty, cut, repeated, same, untranslated, unknown, length or useless
+    text: str
+    sentences: list[int]  # which, counted from 1; 20 at most, and none where it is about all of them
+
+
+@dataclass(frozen=True)
+class Row:
+    """One sentence pair and its translation."""
+
+    source: str
+    reference: str
+    translation: str
+    chrf: float  # of this sentence alone
+    tokens: int  # of the source, in the translator's own tokens
+    unknown: int  # source words that the translator does not know
+    complete: bool  # False: the limit of length cut the translation off
+    words: int  # of the translation, as BLEU counts them
+    reference_words: int
+
+
+@dataclass(frozen=True)
+class Report:
+    """How good a translator is on a set of pairs, and where it is not. `asdict` makes it the JSON file.
+
+    Attributes:
+        format: of this record; it changes when a reader would have to
+        name: the split, or what else the pairs are called
+        run, step, checkpoint: whose weights these are
+        source_lang, target_lang: names of the languages
+        decoding: the settings of the search
+        pairs: how many there are
+        length_ratio: words of the translations per word of the references, as BLEU counts them
+        figures: BLEU, chrF, TER, WER, CER
+        copied: the same if every source were taken for its translation
+        against: another translator on the same pairs
+        lengths, unknown: buckets by source tokens and by unknown source words; none is empty
+        alarms: what somebody should look at before believing in the scores
+        worst: the sentences with the lowest chrF, counted from 1, the worst first
+        sentences: all of them, in the order of the pairs
+    """
+
+    format: int
+    name: str
+    run: str
+    step: int
+    checkpoint: str
+    source_lang: str
+    target_lang: str
+    decoding: dict[str, Any]
+    pairs: int
+    length_ratio: float
+    figures: list[Figure]
+    copied: list[Figure]
+    against: Comparison | None
+    lengths: list[Bucket]
+    unknown: list[Bucket]
+    alarms: list[Alarm]
+    worst: list[int]
+    sentences: list[Row]
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """Translations that another translator made: (source, reference, translation)."""
+
+    name: str
+    rows: list[tuple[str, str, str]]
+
+    def translations(self, pairs: Sequence[Pair]) -> list[str]:
+        """One for each of the pairs. Raises DataError if these are other pairs; their order does not matter."""
+        found: dict[Pair, list[str]] = defaultdict(list)
+        for source, reference, translation in reversed(self.rows):
+            found[source, reference].append(translation)
+        ordered = [found[pair].pop() if found[pair] else None for pair in pairs]
+        missing, more = ordered.count(None), sum(map(len, found.values()))
+        if missing or more:
+            raise DataError(
+                f"{self.name} cannot be compared, for it is about other pairs: {missing:,} of the {len(pairs):,} here "
+                f"are missing there, and {more:,} there are not here."
+            )
+        return [translation for translation in ordered if translation is not None]
+
+
+class Sums:
+    """A metric of sacreBLEU over N translations: K numbers a sentence, of which every score is computed.
+
+    They are added first, over whatever sentences a figure is about, and divided once. It is the way of sacreBLEU's own
+    significance tests: the two methods of a metric that they call are called here, though both have private names.
+    """
+
+    def __init__(self, metric: Metric, translations: Sequence[str], references: Sequence[str]) -> None:
+        self.metric = metric
+        self.sums = np.array(metric._extract_corpus_statistics(translations, [references]), np.float64)  # (N, K)
+
+    def score(self, sentences: Sequence[int] | slice = slice(None)) -> float:
+        """The corpus score of some sentences, by default of all."""
+        return self._divided(self.sums[sentences].sum(0))
+
+    def _divided(self, totals: np.ndarray) -> float:
+        return float(self.metric._compute_score_from_stats(totals).score)  # type: ignore[arg-type]
+
+    @cached_property
+    def resampled(self) -> np.ndarray:
+        """Scores (RESAMPLES) of as many sentences drawn with replacement; the draws depend on N alone."""
+        random, count = np.random.default_rng(SEED), len(self.sums)
+        draws = (np.bincount(random.integers(count, size=count), minlength=count) for _ in range(RESAMPLES))
+        return np.array([self._divided(draw @ self.sums) for draw in draws])
+
+    def shuffled(self, other: Sums) -> np.ndarray:
+        """Differences (TRIALS) of two translators each of whose translations may have come from the other."""
+        random, count = np.random.default_rng(SEED), len(self.sums)
+        both, change = self.sums.sum(0) + other.sums.sum(0), self.sums - other.sums
+        found = []
+        for start in range(0, TRIALS, 320):  # at a time, for memory's sake
+            swap = random.integers(2, size=(min(320, TRIALS - start), count), dtype=bool)
+            for totals in other.sums.sum(0) + swap @ change:  # (K)
+                found.append(self._divided(totals) - self._divided(both - totals))
+        return np.array(found)
+
+    def signature(self) -> str:
+        """How the score and its interval were computed, as sacreBLEU writes it."""
+        self.metric.n_bootstrap, self.metric.seed = RESAMPLES, SEED  # type: ignore[assignment]
+        return str(self.metric.get_signature())
+
+
+@dataclass(frozen=True)
+class Measured:
+    """All metrics over one set of translations."""
+
+    bleu: Sums
+    chrf: Sums
+    ter: Sums
+    figures: list[Figure]
+
+    @classmethod
+    def of(cls, translations: Sequence[str], references: Sequence[str], tokenize: str) -> Measured:
+        # Words of Chinese and Japanese have no blanks between them, by which TER counts; it can count their letters.
+        letters = tokenize in ("zh", "char")
+        metrics = {
+            "BLEU": BLEU(tokenize=tokenize, force=True),
+            "chrF": CHRF(),
+            "TER": TER(normalized=letters, asian_support=letters),
+        }
+        sums = {name: Sums(metric, translations, references) for name, metric in metrics.items()}
+        figures = [
+            Figure(name, each.score(), *interval(each.resampled), each.signature()) for name, each in sums.items()
+        ]
+        for name, rate in ("WER", word_error_rate), ("CER", char_error_rate):
+            percent = 100 * rate(list(translations), list(references)).item()
+            figures.append(Figure(name, percent, None, None, f"torchmetrics {version('torchmetrics')}"))
+        return cls(sums["BLEU"], sums["chrF"], sums["TER"], figures)
+
+
+def interval(samples: np.ndarray) -> tuple[float, float]:
+    """The range that holds the middle 95 % of samples; half of its width is what sacreBLEU prints after ±."""
+    cut = len(samples) // 40
+    ordered = np.sort(samples)
+    return float(ordered[cut]), float(ordered[-1 - cut])
+
+
+def examine(
+    translator: Translator,
+    pairs: Sequence[Pair],
+    tokenize: str = "13a",
+    name: str = "test",
+    earlier: Earlier | None = None,
+    advance: Callable[[int], object] | None = None,
+) -> Report:
+    """Translate the sources of pairs of cleaned text and report how good that is.
+
+    Beside the translating that takes some 4 seconds for 1,000 pairs of a dozen words, or 6 with earlier translations.
+
+    Args:
+        tokenize: that of sacreBLEU, as for `score`
+        name: what the pairs are called
+        earlier: translations of the same pairs, to compare with
+        advance: is told, now and then, how many more sources are translated
+
+    Raises DataError if there is no pair, or if the earlier translations are of other pairs.
+    """
+    before = check_pairs(pairs, name, earlier)
+    sources, references = columns(pairs)
+    results = translator.explain(sources, advance=advance)
+    translations = [result.text for result in results]
+    measured = Measured.of(translations, references, tokenize)
+    copied = Measured.of(sources, references, tokenize)
+    rows = [
+        Row(
+            *pairs[i],
+            translation=result.text,
+            chrf=measured.chrf.score([i]),
+            tokens=sum(len(sentence.ids) for sentence in result.sentences),
+            unknown=sum(len(sentence.unknown) for sentence in result.sentences),
+            complete=all(sentence.candidates[0].complete for sentence in result.sentences),
+            words=int(measured.bleu.sums[i, 0]),
+            reference_words=int(measured.bleu.sums[i, 1]),
+        )
+        for i, result in enumerate(results)
+    ]
+    settings = translator.config
+    words, expected = int(measured.bleu.sums[:, 0].sum()), int(measured.bleu.sums[:, 1].sum())
+    return Report(
+        format=1,
+        name=name,
+        run=settings.run.name,
+        step=translator.step,
+        checkpoint=str(translator.path),
+        source_lang=settings.data.source_lang,
+        target_lang=settings.data.target_lang,
+        decoding=asdict(settings.decoding),
+        pairs=len(pairs),
+        length_ratio=words / max(1, expected),
+        figures=measured.figures,
+        copied=copied.figures,
+        against=compare(earlier.name, measured, Measured.of(before, references, tokenize)) if earlier else None,
+        lengths=buckets(LENGTHS, [row.tokens for row in rows], measured),
+        unknown=buckets(UNKNOWN, [row.unknown for row in rows], measured),
+        alarms=find_alarms(rows, measured, copied),
+        worst=[i + 1 for i in sorted(range(len(rows)), key=lambda i: rows[i].chrf)[:WORST]],
+        sentences=rows,
+    )
+
+
+def check_pairs(pairs: Sequence[Pair], name: str, earlier: Earlier | None) -> list[str]:
+    """The earlier translations of the pairs, if any. Raises DataError as `examine` does."""
+    if not pairs:
+        raise DataError(f"there are no {name} pairs: name others (--split, --data).")
+    return earlier.translations(pairs) if earlier else []
+
+
+def compare(name: str, ours: Measured, theirs: Measured) -> Comparison:
+    """Is the difference more than chance? Both must have translated the same pairs, in the same order.
+
+    The draws of the bootstrap are the same for both, so that its differences are of pairs. sacreBLEU counts only trials
+    with a larger difference than the real one, by which a translator would differ from itself with p = 0.0001; here
+    equal ones count, as in the randomisation test's definition (Noreen, 1989).
+    """
+    differences = []
+    for figure, our, their in zip(
+        ours.figures, (ours.bleu, ours.chrf, ours.ter), (theirs.bleu, theirs.chrf, theirs.ter), strict=False
+    ):
+        difference = our.score() - their.score()
+        as_large = np.abs(our.shuffled(their)) >= abs(difference) - 1e-9  # which rounding may take from an equal one
+        p = (int(as_large.sum()) + 1) / (TRIALS + 1)
+        differences.append(Difference(figure.name, difference, *interval(our.resampled - their.resampled), p))
+    return Comparison(name, theirs.figures, differences)
+
+
+def buckets(firsts: Sequence[int], values: Sequence[int], measured: Measured) -> list[Bucket]:
+    """The sentences parted by a value of each; a bucket goes from one of firsts to before the next."""
+    found = []
+    for first, after in zip(firsts, [*firsts[1:], None], strict=True):
+        members = [
+            i for i, value in enumerate(values) if max(value, firsts[0]) >= first and (after is None or value < after)
+        ]
+        name = f"{first}+" if after is None else str(first) if after == first + 1 else f"{first}-{after - 1}"
+        if members:
+            found.append(Bucket(name, len(members), measured.bleu.score(members), measured.chrf.score(members)))
+    return found
+
+
+def find_alarms(rows: Sequence[Row], measured: Measured, copied: Measured) -> list[Alarm]:
+    """What is wrong with one translation in a hundred or more, or with all of them together."""
+    split = measured.bleu.metric.tokenizer  # type: ignore[attr-defined]
+    found: list[Alarm] = []
+
+    def look_at(name: str, wrong: Sequence[bool], what: str) -> None:
+        which = [i for i, bad in enumerate(wrong, 1) if bad]
+        if which and len(which) >= SHARE * len(rows):
+            text = f"{len(which):,} of {len(rows):,} translations ({len(which) / len(rows):.1%}): {what}"
+            found.append(Alarm(name, text, which[:20]))
+
+    look_at("empty", [not row.translation for row in rows], "empty.")
+    look_at(
+        "repeated",
+        # [UNK] is an alarm of its own; as a mark it does not count here.
+        [loops(split(row.translation.replace("[UNK]", "?"))) and not loops(split(row.reference)) for row in rows],
+        "the same words three times in a row or more, but not in the reference. So speaks a model that has learnt too "
+        "little, or that never saw such sentences.",
+    )
+    look_at(
+        "cut",
+        [not row.complete for row in rows],
+        "cut off at the limit of length. If they do not merely repeat themselves, raise decoding.max_length or "
+        "decoding.max_ratio.",
+    )
+    same: dict[str, list[int]] = defaultdict(list)
+    for i, row in enumerate(rows):
+        same[row.translation].append(i)
+    most = max(same.values(), key=lambda which: len({rows[i].reference for i in which}))
+    others = len({rows[i].reference for i in most})
+    if rows[most[0]].translation and others >= max(3, SHARE * len(rows)):
+        text = f"{len(most):,} sources with {others:,} different references are all translated by the same words."
+        found.append(Alarm("same", text, [i + 1 for i in most[:20]]))
+    look_at(
+        "untranslated",
+        [row.translation == row.source != row.reference for row in rows],
+        "the source again, but not in the reference. Are there untranslated pairs in the training data?",
+    )
+    look_at(
+        "unknown",
+        ["[UNK]" in row.translation and "[UNK]" not in row.source for row in rows],
+        "with [UNK] in place of a word. decoding.unknown copy takes the source's word; a new run with tokenizer.kind "
+        "bpe has no unknown words.",
+    )
+    words, expected = sum(row.words for row in rows), sum(row.reference_words for row in rows)
+    if not RATIO[0] <= words / max(1, expected) <= RATIO[1]:
+        wrong, right, turn = ("short", "longer", "higher") if words < expected else ("long", "shorter", "lower")
+        text = (
+            f"The translations have {words:,} words and the references {expected:,}: much too {wrong}. "
+            f"In beam search, a {turn} decoding.length_penalty favours {right} ones."
+        )
+        found.append(Alarm("length", text, []))
+    ours, nothing = measured.chrf.score(), copied.chrf.score()
+    if ours <= nothing:
+        text = (
+            f"No better than no translation at all: chrF is {ours:.1f}, and {nothing:.1f} for the sources themselves."
+        )
+        found.append(Alarm("useless", text, []))
+    return found
+
+
+def loops(text: str) -> bool:
+    """Whether up to ten words of a text, or of a compound, are said three times in a row; marks alone do not count."""
+    words = re.findall(r"\w+|[^\w\s]", text)
+    for n in range(1, min(LONGEST_LOOP, len(words) // 3) + 1):
+        run = 0
+        for i in range(len(words) - n):
+            run = run + 1 if words[i] == words[i + n] else 0
+            if run >= 2 * n and any(letter.isalpha() for word in words[i : i + n] for letter in word):
+                return True
+    return False
+
+
+# ------------------------------------------------------------------------------------------------ showing and saving
+
+
+def lines(report: Report) -> list[str]:
+    """The report as text for a terminal, at most 100 columns wide."""
+    changed = (f"{key} {pages.written(value)}" for key, value in report.decoding.items() if value != _DEFAULTS.get(key))
+    search = ", ".join(changed) or "default search"
+    title = (
+        f"{report.run}, step {report.step}, {report.source_lang} to {report.target_lang}: "
+        f"{report.pairs:,} {report.name} pair{'s' * (report.pairs != 1)}; {search}"
+    )
+    found = [*textwrap.wrap(pages.visible(title), 100), ""]
+
+    table = [["", "score", "95 % interval", "source copied"]]
+    for figure, copy in zip(report.figures, report.copied, strict=True):
+        between = "" if figure.low is None else f"{figure.low:.2f} to {figure.high:.2f}"
+        table.append([figure.name, f"{figure.score:.2f}", between, f"{copy.score:.2f}"])
+    found += _aligned(table)
+    found += ["BLEU and chrF: more is better; TER, WER, CER (edits per 100 of the reference): less is.", ""]
+
+    if report.against:
+        found += [*textwrap.wrap(pages.visible(f"against {report.against.name}:"), 100)]
+        table = [["", "there", "difference", "95 % interval", "p"]]
+        for figure, each in zip(report.against.figures, report.against.differences, strict=False):
+            between = f"{each.low:+.2f} to {each.high:+.2f}"
+            p = "< 0.001" if each.p < 0.001 else f"{each.p:.3f}"
+            table.append([each.name, f"{figure.score:.2f}", f"{each.difference:+.2f}", between, p])
+        found += [*_aligned(table), ""]
+
+    for label, parts in ("source tokens", report.lengths), ("unknown source words", report.unknown):
+        table = [[label, "pairs", "BLEU", "chrF"]]
+        table += [[part.name, f"{part.pairs:,}", f"{part.bleu:.2f}", f"{part.chrf:.2f}"] for part in parts]
+        found += [*_aligned(table), ""]
+
+    found += ["the worst by chrF (the report shows more):"]
+    for i in report.worst[:3]:
+        row = report.sentences[i - 1]
+        texts = (f"{i:>6}  {row.source}", f"     =  {row.reference}", f"{row.chrf:6.1f}  {row.translation}")
+        found += [_fit(pages.visible(text), 100) for text in texts]
+    found += [""]
+
+    found += [*(f"{figure.name:6}{figure.signature}" for figure in report.figures), ""]
+    for alarm in report.alarms:
+        which = f" Sentence {', '.join(map(str, alarm.sentences[:5]))}." if alarm.sentences else ""
+        found += textwrap.wrap(f"alarm: {alarm.text}{which}", 100, subsequent_indent="       ")
+    found += [] if report.alarms else ["no alarm"]
+    return found
+
+
+_DEFAULTS = asdict(configuration.DecodingConfig())
+
+
+def _aligned(table: Sequence[Sequence[str]]) -> list[str]:
+    """Rows of cells as lines, the first column to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    return [
+        "  ".join(
+            [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+        )
+        for row in table
+    ]
+
+
+def _fit(text: str, columns: int) -> str:
+    """The beginning of a text that a terminal shows in so many columns; letters of East Asia take two."""
+    takes = (0 if unicodedata.combining(c) else 1 + (unicodedata.east_asian_width(c) in ("W", "F")) for c in text)
+    ends = list(accumulate(takes))
+    return text if not ends or ends[-1] <= columns else text[: bisect_right(ends, columns - 1)] + "…"
+
+
+def write(report: Report, folder: Path, name: str) -> None:
+    """Save a report as <name>.json, <name>.html and <name>.tsv in a folder, each whole or not at all.
+
+    The rows of the TSV are source, reference and translation. Raises OSError if they cannot be written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    values = asdict(report)
+    rows = [(row.source, row.reference, row.translation) for row in report.sentences]
+    files = {
+        "tsv": "".join("\t".join(map(clean, row)) + "\n" for row in rows).encode(),
+        "html": pages.evaluation(values).encode(),
+        "json": checkpoint.json_bytes(values),
+    }
+    for ending, data in files.items():
+        checkpoint.replace_durably(folder / f"{name}.{ending}", data)
+
+
+# ----------------------------------------------------------------------------------------------------- command line
+
+
+def read_pairs(path: Path) -> list[Pair]:
+    """The pairs that a run has kept, as <run>/data/<split>.tsv. Raises DataError."""
+    return [(source, reference) for source, reference in _rows(path, 2)]
+
+
+def read_data(name: str, translator: Translator) -> list[Pair]:
+    """Other pairs, found, read and cleaned as data.test is in training. Raises DataError."""
+    data = replace(translator.config.data, test=name, config=None, revision=None)
+    try:
+        raw = read_splits(find_source("test", data), data)["test"]
+        pairs = [(clean(source), clean(reference)) for source, reference in raw]
+    except DataError as error:
+        raise DataError(str(error).replace("data.test", "--data")) from error
+    return [(source, reference) for source, reference in pairs if source and reference]
+
+
+def read_earlier(path: Path, name: str) -> Earlier:
+    """The translations of a run (its report called name, or of old its test.tsv), of a report's JSON, or of a TSV.
+
+    Raises DataError.
+    """
+    if path.is_dir():
+        places = [path / "report" / f"{name}.json", *([path / "test.tsv"] if name == "test" else [])]
+        file = next((place for place in places if place.is_file()), None)
+        if file is None:
+            raise DataError(f"there is no {places[0]}: make it first, with python evaluate.py --run {path}.")
+        path = file
+    if path.suffix != ".json":
+        return Earlier(str(path), [(a, b, c) for a, b, c in _rows(path, 3)])
+    try:
+        values = json.loads(_read(path))
+        rows = [(row["source"], row["reference"], row["translation"]) for row in values["sentences"]]
+        if not all(isinstance(text, str) for row in rows for text in row):
+            raise TypeError("a sentence is not text")
+        return Earlier(f"{values['run']}, step {values['step']}", rows)
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise DataError(f"{path} is no report of evaluate.py ({error}).") from error
+
+
+def _rows(path: Path, cells: int) -> list[list[str]]:
+    rows = []
+    for number, line in enumerate(_read(path).removesuffix(b"\n").split(b"\n"), 1):
+        row = decode_line(line, str(path), number).split("\t")
+        if len(row) != cells and row != [""]:
+            raise DataError(f"{path}:{number}: {len(row)} columns, but there must be {cells}, parted by tabs.")
+        rows += [row] if row != [""] else []
+    return rows
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}.") from error
+
+
+def run(options: argparse.Namespace) -> None:
+    """Report on what the command line names. Raises what `main` turns into a line and an exit code."""
+    tune(choose_device(options.device))
+    weights: list[Path] = options.checkpoint or [options.run or newest_run()]
+    home: Path | None = options.run or (None if options.checkpoint else weights[0])
+    translator = Translator(weights, options.device, options.overrides)
+    if options.data:
+        name, pairs = f"data-{Path(options.data).stem}", read_data(options.data, translator)
+    else:
+        # A checkpoint lies in runs/<name>/checkpoints/ unless it was moved.
+        place = (home or weights[0].absolute().parents[1]) / "data" / f"{options.split}.tsv"
+        if not place.exists():
+            raise DataError(f"there is no {place}: name the pairs to translate with --data.")
+        name, pairs = options.split, read_pairs(place)
+    earlier = read_earlier(options.against, name) if options.against else None
+    check_pairs(pairs, name, earlier)
+    folder: Path | None = options.output
+    if not folder and home and not options.checkpoint:
+        folder = home / "report"
+    if folder:
+        folder.mkdir(parents=True, exist_ok=True)  # what cannot be written is told before the long work
+    with tqdm(total=len(pairs), unit="sentence", dynamic_ncols=True, disable=None, leave=False) as bar:
+        report = examine(translator, pairs, translator.config.data.bleu_tokenize, name, earlier, bar.update)
+    if options.checkpoint:
+        report = replace(report, checkpoint=" + ".join(map(str, weights)))
+    if options.json:
+        text = checkpoint.json_bytes(asdict(report))
+    else:
+        text = "".join(f"{line}\n" for line in lines(report)).encode()
+    if folder:
+        write(report, folder, name)
+        say(f"the report is in {folder / name}.html, .json and .tsv")
+    sys.stdout.buffer.write(text)
+    sys.stdout.buffer.flush()
+
+
+def say(message: str) -> None:
+    """Tell the user something that is not a score, in a line."""
+    print(f"evaluate.py: {' '.join(message.splitlines())}", file=sys.stderr)
+
+
+def main(options: argparse.Namespace) -> int:
+    """Run, and turn every foreseen failure into one line and an exit code."""
+    try:
+        run(options)
+    except (ConfigError, DeviceError) as error:
+        say(f"error: {error}")
+        return 2
+    except DataError as error:
+        say(f"error: {error}")
+        return 3
+    except checkpoint.CheckpointError as error:
+        say(f"error: {error}")
+        return 4
+    except BrokenPipeError:  # the reader has seen enough, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or the interpreter would complain when it flushes at exit
+        return 0
+    except OSError as error:
+        say(f"error: the report cannot be written: {error.filename or 'standard output'}: {error.strerror or error}.")
+        return 7
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(ARGUMENTS))

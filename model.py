@@ -91,7 +91,7 @@ class KeysValues(NamedTuple):
         return KeysValues(torch.cat((self.keys, new.keys), 2), torch.cat((self.values, new.values), 2))
 
     def rows(self, index: Tensor) -> KeysValues:
-        """Keep the sentences that index (any number of row numbers) names, in its order."""
+        """Keep the rows that index (any number of row numbers) names, in its order."""
         return KeysValues(self.keys[index], self.values[index])
 
 
@@ -214,13 +214,16 @@ class DecoderLayer(nn.Module):
         """States x (B, T, D) to states of the same shape, and the self-attention's keys and values up to here.
 
         past holds those of the positions before x; training has none, and gives x whole with a causal mask.
+
+        In a search x may hold several hypotheses, one after the other, for each sentence of memory: to the source, they
+        are as so many positions of one target, and the memory need not be copied for each.
         """
         y = self.around_self_attention.before(x)
         new = self.self_attention.keys_values(y)
         past = new if past is None else past.extended(new)
         x = self.around_self_attention.after(x, self.self_attention(y, past, mask))
-        y = self.around_cross_attention.before(x)
-        x = self.around_cross_attention.after(x, self.cross_attention(y, memory, memory_mask))
+        y = self.around_cross_attention.before(x).reshape(len(memory.keys), -1, x.shape[2])  # (B, hypotheses x T, D)
+        x = self.around_cross_attention.after(x, self.cross_attention(y, memory, memory_mask).view_as(x))
         y = self.around_feed_forward.before(x)
         return self.around_feed_forward.after(x, self.feed_forward(y)), past
 
@@ -289,16 +292,20 @@ class Decoder(nn.Module):
 
 
 class State(NamedTuple):
-    """What decoding remembers of a batch of sentences between two steps."""
+    """What decoding remembers between two steps of B sentences, each with the same number W of hypotheses."""
 
     memory: list[KeysValues]  # a layer: of the source, 2 x (B, H, S, K)
     memory_mask: Tensor  # (B, 1, 1, S)
-    past: list[KeysValues] | None  # a layer: of the target so far, 2 x (B, H, T, K); None before the first step
+    past: list[KeysValues] | None  # a layer: of the target so far, 2 x (B W, H, T, K); None before the first step
 
-    def rows(self, index: Tensor) -> State:
-        """Keep the sentences that index (any number of row numbers) names, in its order."""
-        past = None if self.past is None else [layer.rows(index) for layer in self.past]
-        return State([layer.rows(index) for layer in self.memory], self.memory_mask[index], past)
+    def select(self, hypotheses: Tensor | None, sentences: Tensor | None) -> State:
+        """Keep the hypotheses and the sentences with these numbers, in this order; None keeps all as they are."""
+        memory, mask, past = self
+        if sentences is not None:
+            memory, mask = [layer.rows(sentences) for layer in memory], mask[sentences]
+        if hypotheses is not None and past is not None:
+            past = [layer.rows(hypotheses) for layer in past]
+        return State(memory, mask, past)
 
 
 class Transformer(nn.Module):
@@ -352,7 +359,10 @@ class Transformer(nn.Module):
         return State(self.decoder.memory(self.encoder(source, mask)), mask, None)
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        """Logits (B, V) for the token after tokens (B,), and the state that has seen them."""
+        """Logits (B W, V) for the token after tokens (B W,), and the state that has seen them.
+
+        tokens holds the last one of each hypothesis, in row b * W + w that of hypothesis w of sentence b.
+        """
         # One new position may look at everything before it: no mask is needed.
         states, past = self.decoder(tokens[:, None], None, state.memory, state.memory_mask, state.past)
         return self.projection(states[:, 0]), state._replace(past=past)
@@ -372,3 +382,51 @@ class Transformer(nn.Module):
             for hook in hooks:
                 hook.remove()
         return torch.stack(maps)
+
+    def alignment(self, source: Tensor, target: Tensor) -> Tensor:
+        """By how much each position of target (B, T) is made from each of source (B, S): (B, T, S), rows sum to 1."""
+        return self.cross_attention(source, target).mean((0, 2))
+
+
+class Ensemble(nn.Module):
+    """Several models that translate together, by the mean of their probabilities; they share the vocabularies."""
+
+    def __init__(self, models: Sequence[Transformer]) -> None:
+        super().__init__()
+        self.members: Sequence[Transformer] = nn.ModuleList(models)  # type: ignore[assignment]
+
+    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+        """Log-probabilities (B, T, V), as logits of `Transformer.forward`."""
+        return _mean_log_probs([member(source, target) for member in self.members])
+
+    def start(self, source: Tensor) -> EnsembleState:
+        """Read source ids (B, S), each model for itself."""
+        return EnsembleState([member.start(source) for member in self.members])
+
+    def step(self, tokens: Tensor, state: EnsembleState) -> tuple[Tensor, EnsembleState]:
+        """Log-probabilities (B W, V), and the state, as `Transformer.step`."""
+        steps = [member.step(tokens, own) for member, own in zip(self.members, state.states, strict=True)]
+        return _mean_log_probs([logits for logits, _ in steps]), EnsembleState([own for _, own in steps])
+
+    def cross_attention(self, source: Tensor, target: Tensor) -> Tensor:
+        """The members' maps, (layers of all, B, 1, T, S); heads are averaged, for models may differ in their number."""
+        return torch.cat([member.cross_attention(source, target).mean(2, keepdim=True) for member in self.members])
+
+    def alignment(self, source: Tensor, target: Tensor) -> Tensor:
+        """The mean of the members' alignments, (B, T, S)."""
+        return torch.stack([member.alignment(source, target) for member in self.members]).mean(0)
+
+
+class EnsembleState(NamedTuple):
+    """The states of the members."""
+
+    states: list[State]
+
+    def select(self, hypotheses: Tensor | None, sentences: Tensor | None) -> EnsembleState:
+        """As `State.select`."""
+        return EnsembleState([state.select(hypotheses, sentences) for state in self.states])
+
+
+def _mean_log_probs(logits: list[Tensor]) -> Tensor:
+    log_probs = torch.stack([each.float().log_softmax(-1) for each in logits])
+    return log_probs.logsumexp(0) - math.log(len(logits))

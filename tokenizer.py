@@ -22,7 +22,7 @@ saved, never trained again on resume.
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 
 import tokenizers
@@ -33,6 +33,8 @@ from config import EOS, PAD, SOS, SPECIAL_TOKENS, ConfigError, TokenizerConfig
 # Marks of kind "word". Where a text itself uses one, its look-alike (■, ⎵) is taken instead, and comes back.
 JOINER = "￭"  # on the side on which a mark of punctuation touches its neighbour: l ￭'￭ amico
 EMPTY = "␣"  # the empty word between two blanks, or between a blank and an end of the text
+
+UNSEEN = "ꙮꙮꙮ"  # a word that no text has, and no vocabulary
 
 SILENT = frozenset((PAD, SOS, EOS))  # ids that are no part of a text
 
@@ -88,6 +90,11 @@ class Tokenizer:
         """Number of ids, the special ones included."""
         return self._core.get_vocab_size()
 
+    @property
+    def vocabulary(self) -> dict[str, int]:
+        """Every token, joiners included, and its id."""
+        return self._core.get_vocab()
+
     def encode(self, text: str) -> list[int]:
         """The ids of a text, with neither start nor end token."""
         return self.encode_batch([text])[0]
@@ -106,22 +113,24 @@ class Tokenizer:
         # "Special" is [UNK] as well, so the library must not be the one that skips.
         return self._core.decode_batch(texts, skip_special_tokens=False)
 
+    def decode_with(self, ids: Sequence[int], words: Mapping[int, str]) -> str:
+        """The text of ids, with the tokens words[t] in place of the ids[t]: for a word that has no id.
+
+        A token is one of those that `tokens` cuts a text into, with its joiners. Ids are without start and end.
+        """
+        tokens = [words.get(t, self._core.id_to_token(i)) for t, i in enumerate(ids)]
+        return self._core.decoder.decode(tokens) if tokens else ""
+
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """A short label for each id, for plots and tables: no joiners, and nothing invisible."""
-        return [self._label(self._core.id_to_token(i) or "") for i in ids]
+        return [self.label(self._core.id_to_token(i) or "") for i in ids]
 
-    def spans(self, text: str) -> list[tuple[int, int]]:
-        """Where in `text` each token of `encode(text)` stands, as (start, end) in characters.
+    def tokens(self, text: str) -> list[str]:
+        """What the ids of `encode(text)` stand for: of an unknown word the word, not [UNK]. Joiners are included."""
+        return _normalize(text) if self._words else self._core.encode(text, add_special_tokens=False).tokens
 
-        For pieces of words, the pieces of one character all have the span of that character.
-        """
-        if self._words:
-            return _word_spans(_normalize(text))
-        encoding = self._core.encode(text, add_special_tokens=False)
-        prepended = encoding.tokens[:1] == [_BLANK]  # the blank that every text gets, on its own: no part of the text
-        return [(0, 0), *encoding.offsets[1:]] if prepended else encoding.offsets
-
-    def _label(self, token: str) -> str:
+    def label(self, token: str) -> str:
+        """A token as `pieces` shows it."""
         if token in SPECIAL_TOKENS:
             return token
         if self._words:
@@ -195,21 +204,9 @@ def _train_words(sentences: Iterable[str], settings: TokenizerConfig) -> Tokeniz
     return tokenizer
 
 
-def _word_spans(words: list[str]) -> list[tuple[int, int]]:
-    """Spans by walking along the words; the library counts an inserted joiner as a part of the character before it."""
-    spans, end, joined = [], 0, True
-    for word in words:
-        start = end if joined or word.startswith(JOINER) else end + 1
-        end = start + (0 if word == EMPTY else len(word.strip(JOINER)))
-        joined = word.endswith(JOINER)
-        spans.append((start, end))
-    return spans
-
-
 # --- Pieces of words ----------------------------------------------------------------------------------------------
 
 _BYTES = decoders.ByteLevel()
-_BLANK = "Ġ"  # what the library writes for the byte of a blank
 
 
 def _train_pieces(sentences: Iterable[str], settings: TokenizerConfig) -> Tokenizer:

@@ -127,8 +127,9 @@ class Training:
         self.forward = torch.compile(self.model, dynamic=True) if settings.compile else self.model
         self.optimizer = make_optimizer(self.model, settings)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.dtype == torch.float16)
-        self.translator = Translator.around(self.model, data.source, data.target, config, dtype)
+        self.translator = Translator.around(self.model, data.source, data.target, config, data.report.sides[0], dtype)
         self.validation = dataset.encode_pairs(data.validation, data.source, data.target)
+        self.twins = dataset.twins(data.source, data.target)
         self.progress = Progress()
         self.last_line = -math.inf  # when a line of progress was last written to a log file
         self.batches_in_epoch = len(self.plan(0))  # the same in every epoch: it depends on the lengths alone
@@ -185,13 +186,14 @@ class Training:
         self.model.train()
         # Dropout depends on the seed and the step, and on nothing drawn before: so a resumed run repeats it.
         runtime.seed_everything(self.config.run.seed, step)
+        random = np.random.default_rng((self.config.run.seed, step))
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(step, settings, self.total_steps)
 
         tokens = sum(batch.tokens for batch in batches)
         sums = torch.zeros(2, device=self.device)
         for batch in batches:
-            batch = batch.to(self.device)
+            batch = dataset.without_copied(batch, self.twins, settings.copy_dropout, random).to(self.device)
             with runtime.autocast(self.device, self.dtype):
                 logits = self.forward(batch.source, batch.target_in)
             loss = loss_sums(logits, batch.target_out, settings.label_smoothing)
@@ -237,6 +239,7 @@ class Training:
             "config.yaml": configuration.dump(self.config).encode(),
             "source.tokenizer.json": self.data.source.to_json().encode(),
             "target.tokenizer.json": self.data.target.to_json().encode(),
+            "trained_on.json": checkpoint.json_bytes(asdict(self.data.report)),
             "training.pt": checkpoint.tensors_bytes(
                 {"optimizer": self.optimizer.state_dict(), "scaler": self.scaler.state_dict()}
             ),

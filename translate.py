@@ -3,6 +3,7 @@
     python translate.py "The train leaves at nine." "Where is it?"
     python translate.py --input letter.en --output letter.it
     some-program | python translate.py --run runs/phrasebook | another-program
+    python translate.py                                    # on a terminal: a prompt
 
     from translate import Translator
     Translator("runs/phrasebook").translate(["The train leaves at nine."])
@@ -14,57 +15,58 @@ Exit codes: 0 done, 2 wrong arguments, 3 unreadable input, 4 no usable checkpoin
 from __future__ import annotations
 
 import argparse
+import atexit
+import contextlib
+import json
+import math
 import os
+import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Literal, NoReturn
+from typing import Any, BinaryIO, Literal
 
 import config as configuration
-from config import Config, ConfigError
-
-
-class Parser(argparse.ArgumentParser):
-    """Says a mistake in one line, without the usage before it."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: error: {message}\n")
-
-
-DECODING_KEYS = [key for key in configuration.keys() if key.startswith("decoding.")]  # noqa: SIM118
+from config import EOS, PAD, SOS, UNK, Config, ConfigError
 
 
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """Parse the command line; `overrides` of the result holds what it says of the run's decoding settings."""
-    parser = Parser(
+    """Parse the command line."""
+    parser = configuration.Parser(
         prog="translate.py",
         allow_abbrev=False,
-        description="Translate sentences, a file, or standard input line by line.",
-        epilog=f"Settings of the search, as in config.yaml: {', '.join('--' + key for key in DECODING_KEYS)}.",
+        description="Translate sentences, a file, standard input line by line, or what is typed at a prompt.",
     )
     parser.add_argument("sentences", nargs="*", metavar="SENTENCE", help="text to translate (none: --input or stdin)")
-    where = parser.add_mutually_exclusive_group()
-    where.add_argument(
-        "--run", type=Path, metavar="DIR", help="folder of a run, as runs/phrasebook (default: the newest)"
-    )
-    where.add_argument(
-        "--checkpoint", type=Path, metavar="DIR", help="folder of one checkpoint, instead of a run's best"
-    )
     parser.add_argument("--input", type=Path, metavar="FILE", help="read lines from FILE instead of standard input")
     parser.add_argument("--output", type=Path, metavar="FILE", help="write to FILE instead of standard output")
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--json", action="store_true", help="a JSON object a line: scores, tokens, alignment, n-best")
+    how.add_argument("--align", action="store_true", help="show which source word each word was made from")
+    how.add_argument("--score", action="store_true", help="score given translations: SOURCE TAB TRANSLATION a line")
+    parser.add_argument("--attention", type=Path, metavar="FILE", help="write a page that shows the attention, as HTML")
+    parser.add_argument(
+        "--example", type=int, metavar="N", action="append", help="translate sentence N of the run's test set"
+    )
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--run", type=Path, metavar="DIR", help="folder of a run (default: the one that saved last)")
+    where.add_argument(
+        "--checkpoint",
+        type=Path,
+        metavar="DIR",
+        action="append",
+        help="folder of one checkpoint, instead of a run's best; given several times, they translate together",
+    )
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 or mps (default: auto)")
-    for key in DECODING_KEYS:
-        parser.add_argument(f"--{key}", dest=key, help=argparse.SUPPRESS)
+    configuration.add_decoding_options(parser)
     parsed = parser.parse_args(argv)
-    if parsed.sentences and parsed.input:
-        parser.error("give sentences or --input, not both")
-    values = vars(parsed)
-    parsed.overrides = [word for key in DECODING_KEYS if values[key] is not None for word in (f"--{key}", values[key])]
-    try:
-        configuration.override(configuration.Config(), parsed.overrides)
-    except configuration.ConfigError as error:
-        parser.error(str(error))
+    if bool(parsed.sentences) + bool(parsed.input) + bool(parsed.example) > 1:
+        parser.error("give sentences, --input or --example, not more than one of them")
+    if parsed.score and (parsed.attention or parsed.example):
+        parser.error("--score reads pairs, which --attention and --example do not")
+    parsed.overrides = configuration.decoding_options(parser, parsed)
     return parsed
 
 
@@ -75,18 +77,69 @@ if __name__ == "__main__":
 
 
 import torch
+from torch import Tensor
+from tqdm import tqdm
 
+import attention
 import checkpoint
 from corpus import DataError, clean, decode_line
 from dataset import source_batch
-from decoding import Hypothesis, search
-from model import Transformer
+from decoding import Hypothesis, normalizer, search
+from model import Ensemble, Transformer
 from runtime import DeviceError, autocast, choose_device, choose_precision, tune
-from tokenizer import Tokenizer
+from segment import Trained, glue, pieces, sentences
+from tokenizer import UNSEEN, Tokenizer
 
 BATCH_TOKENS = 4096  # padded source positions in a batch, for each hypothesis in the beam
 SIDES = ("source", "target")
-BUNDLE = ("config.yaml", "model.safetensors", *(f"{side}.tokenizer.json" for side in SIDES))
+BUNDLE = ("config.yaml", "model.safetensors", *(f"{side}.tokenizer.json" for side in SIDES), "trained_on.json")
+# What passes through a translation as it is. A word-level model gets a word instead that is in no vocabulary; its
+# translation is [UNK], for which the literal is then copied.
+LITERAL = re.compile(rf"(?<!\w)(?:(?:https?://|www\.)[^\s<>\"]*[\w/]|[\w.+-]+@[\w-]+(?:\.[\w-]+)+|{UNSEEN}(?!\w))")
+LARGEST_PAGE = 100  # sentences on a page that shows their attention
+HISTORY = Path.home() / ".dragoman_history"  # of the prompt
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One translation of a sentence."""
+
+    text: str
+    ids: list[int]  # without [SOS] and [EOS]
+    tokens: list[str]  # a label for each, of a copied word the word, "[EOS]" last if complete
+    log_probs: list[float]  # of each, in nats
+    score: float  # see decoding.Hypothesis
+    complete: bool  # False: cut off by the limit of length
+    copied: dict[int, int]  # position of a token that was copied -> of the source token it was copied from
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A piece of text that was translated as a whole, often a sentence."""
+
+    source: str
+    ids: list[int]  # without [EOS]
+    tokens: list[str]  # a label for each, "[EOS]" last
+    unknown: list[int]  # positions of the tokens that the vocabulary does not know
+    candidates: list[Candidate]  # best first, decoding.n_best of them at most
+
+
+@dataclass(frozen=True)
+class Translation:
+    """A text, its translation, and how that came about."""
+
+    source: str
+    text: str
+    sentences: list[Sentence]
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """A sentence to be translated: its text, and what the tokenizer made of it."""
+
+    text: str
+    ids: list[int]
+    words: list[str]  # what each id stands for, an unknown word or a literal itself
 
 
 class Translator:
@@ -94,91 +147,328 @@ class Translator:
 
     Attributes:
         config: the configuration of the run, with its decoding settings
+        source, target: the tokenizers
+        path: the folder of the checkpoint, the first one of several
         step: that of the checkpoint
         warnings: what the last call of `translate` has to say about its texts, a line each
     """
 
-    def __init__(self, path: str | Path, device: str = "auto", overrides: Sequence[str] = ()) -> None:
+    path: Path
+    step: int
+
+    def __init__(
+        self, path: str | Path | Sequence[str | Path], device: str = "auto", overrides: Sequence[str] = ()
+    ) -> None:
         """Load the best checkpoint of the run whose folder this is, or the checkpoint whose folder this is.
 
-        Raises CheckpointError if there is none that can be used, and ConfigError for a bad override, which is given
-        as on the command line: `["--decoding.beam_size", "5"]`.
+        Several paths make an ensemble, which translates by the mean of the models' probabilities.
+
+        Raises CheckpointError if there is none that can be used, or if several do not fit together, and ConfigError for
+        a bad override, which is given as on the command line: `["--decoding.beam_size", "5"]`.
         """
-        found = find_checkpoint(Path(path))
-        settings = configuration.loads(found.files["config.yaml"], found.path / "config.yaml")
-        settings = configuration.override(settings, overrides)
-        source, target = (Tokenizer.from_json(found.files[f"{side}.tokenizer.json"].decode()) for side in SIDES)
-        model = Transformer(settings.model, len(source), len(target))
-        checkpoint.load_weights(model, found.files["model.safetensors"])
+        paths = [path] if isinstance(path, str | Path) else path
+        found = [find_checkpoint(Path(each)) for each in paths]
+        first = found[0]
+        tokenizers = [[each.files[f"{side}.tokenizer.json"] for side in SIDES] for each in found]
+        for other, texts in zip(found, tokenizers, strict=True):
+            if texts != tokenizers[0]:
+                raise checkpoint.CheckpointError(
+                    f"{other.path} and {first.path} do not have the same tokenizers: models that translate together "
+                    "must have been trained on the same prepared data."
+                )
+        source, target = (Tokenizer.from_json(text.decode()) for text in tokenizers[0])
+        models = []
+        for each in found:
+            settings = configuration.loads(each.files["config.yaml"], each.path / "config.yaml")
+            models.append(Transformer(settings.model, len(source), len(target)))
+            checkpoint.load_weights(models[-1], each.files["model.safetensors"])
+        settings = configuration.loads(first.files["config.yaml"], first.path / "config.yaml")
         on = choose_device(device)
-        self._set(model.to(on), source, target, settings, choose_precision("auto", on))
-        self.step = found.step
+        self._set(
+            (models[0] if len(models) == 1 else Ensemble(models)).to(on),
+            source,
+            target,
+            configuration.override(settings, overrides),
+            _trained(checkpoint.load_json(first.files["trained_on.json"])["sides"][0]),
+            choose_precision("auto", on),
+        )
+        self.path, self.step = first.path, first.step
 
     @classmethod
     def around(
-        cls, model: Transformer, source: Tokenizer, target: Tokenizer, settings: Config, dtype: torch.dtype
+        cls,
+        model: Transformer,
+        source: Tokenizer,
+        target: Tokenizer,
+        settings: Config,
+        trained_on: Any,
+        dtype: torch.dtype,
     ) -> Translator:
-        """A translator with a model in memory. Training validates with it, so that both decode by the same code."""
+        """A translator with a model in memory. Training validates with it, so that both decode by the same code.
+
+        trained_on is the report on the source side, `dataset.SideReport`.
+        """
         translator = cls.__new__(cls)
-        translator._set(model, source, target, settings, dtype)
+        translator._set(model, source, target, settings, _trained(vars(trained_on)), dtype)
         return translator
 
     def _set(
-        self, model: Transformer, source: Tokenizer, target: Tokenizer, settings: Config, dtype: torch.dtype
+        self,
+        model: Transformer | Ensemble,
+        source: Tokenizer,
+        target: Tokenizer,
+        settings: Config,
+        trained: Trained,
+        dtype: torch.dtype,
     ) -> None:
         self.model = model
         self.source = source
         self.target = target
         self.config = settings
+        self.trained = trained
         self.device = next(model.parameters()).device
         self.dtype = dtype
         self.warnings: list[str] = []
 
-    def translate(self, texts: Sequence[str], first: int = 1) -> list[str]:
-        """Translate each text, however long, to one line; an empty or blank text stays empty.
+    # -------------------------------------------------------------------------------------------------- translating
 
-        first is the number by which warnings call the first text.
+    def translate(self, texts: Sequence[str]) -> list[str]:
+        """Translate each text, however long, line by line; an empty or blank line stays empty."""
+        return [translation.text for translation in self.explain(texts)]
+
+    def explain(
+        self, texts: Sequence[str], first: int = 1, advance: Callable[[int], object] | None = None
+    ) -> list[Translation]:
+        """Translate each text, and keep how that came about.
+
+        Args:
+            first: the number by which warnings call the first text
+            advance: is told, now and then, how many more texts are done
         """
         self.warnings = []
-        pieces = [(i, ids) for i, text in enumerate(texts) for ids in self._pieces(clean(text), first + i)]
-        parts: list[list[str]] = [[] for _ in texts]
-        hypotheses = self.search([ids for _, ids in pieces])
-        for (i, _), hypothesis in zip(pieces, hypotheses, strict=True):
-            parts[i].append(self.target.decode(hypothesis.tokens))
-            if not hypothesis.complete:
-                self.warnings.append(
-                    f"text {first + i}: a translation was cut off after {len(hypothesis.tokens)} tokens, the limit "
-                    "that decoding.max_length and decoding.max_ratio set."
-                )
-        return [clean(" ".join(part)) for part in parts]
+        lines = [[self._pieces(clean(line), first + i) for line in text.split("\n")] for i, text in enumerate(texts)]
+        owners = [i for i, text in enumerate(lines) for line in text for _ in line]
+        flat = [piece for text in lines for line in text for piece in line]
+        waiting = [sum(map(len, text)) for text in lines]
+        if advance:
+            advance(waiting.count(0))
+        found: dict[int, Sentence] = {}
+        for batch in batches_by_length([len(piece.ids) + 1 for piece in flat], self._budget):
+            hypotheses = self._search([flat[k] for k in batch])
+            found.update(zip(batch, self._sentences([flat[k] for k in batch], hypotheses), strict=True))
+            for k in batch:
+                waiting[owners[k]] -= 1
+            if advance:
+                advance(sum(waiting[i] == 0 for i in {owners[k] for k in batch}))
+        done = iter(found[k] for k in range(len(flat)))
+        between = glue(self.config.data.target_lang)
+        translations = []
+        for i, (text, parts) in enumerate(zip(texts, lines, strict=True)):
+            of_lines = [[next(done) for _ in line] for line in parts]
+            of_text = [sentence for line in of_lines for sentence in line]
+            self._check(of_text, first + i)
+            joined = (clean(between.join(sentence.candidates[0].text for sentence in line)) for line in of_lines)
+            translations.append(Translation(text, "\n".join(joined), of_text))
+        return translations
 
-    def search(self, sources: Sequence[list[int]]) -> list[Hypothesis]:
-        """The best hypothesis for each of the given source ids, which are batched by length; the order is kept."""
-        decoding = self.config.decoding
-        self.model.eval()  # no dropout
-        result: dict[int, Hypothesis] = {}
-        for batch in batches_by_length([len(ids) + 1 for ids in sources], BATCH_TOKENS // decoding.beam_size):
-            source = source_batch([sources[i] for i in batch]).to(self.device)
-            limits = [min(decoding.max_length, int(decoding.max_ratio * len(sources[i])) + 10) for i in batch]
-            with autocast(self.device, self.dtype):
-                found = search(self.model, source, limits, decoding.beam_size, decoding.length_penalty)
-            result.update(zip(batch, (best for best, *_ in found), strict=True))
-        return [result[i] for i in range(len(sources))]
+    def speak(self, text: str, write: Callable[[str], object]) -> Translation:
+        """Translate one line and write the words as soon as the search has settled them."""
+        self.warnings = []
+        done: list[Sentence] = []
+        between = glue(self.config.data.target_lang)
+        for piece in self._pieces(clean(text), 1):
+            said = between if done else ""
+            write(said)
+            spoken = ""
 
-    def _pieces(self, text: str, number: int) -> list[list[int]]:
-        """The ids of a text; of one that is longer than what training has seen, those of its pieces."""
+            def hear(_: int, tokens: list[int]) -> None:
+                nonlocal spoken
+                known = tokens[: tokens.index(UNK)] if UNK in tokens else tokens  # what is copied is known at the end
+                now = self.target.decode(known).rstrip("\ufffd")  # of a letter in several pieces, not all are there
+                if now.startswith(spoken):
+                    write(now[len(spoken) :])
+                    spoken = now
+
+            [hypotheses] = self._search([piece], hear)
+            done += self._sentences([piece], [hypotheses])
+            final = done[-1].candidates[0].text
+            write(final[len(spoken) :] if final.startswith(spoken) else f"\n{final}")
+        self._check(done, 1)
+        return Translation(text, between.join(sentence.candidates[0].text for sentence in done), done)
+
+    def score(self, pairs: Sequence[tuple[str, str]]) -> list[Candidate]:
+        """How probable the model finds given translations, each taken as one sentence.
+
+        The score is the one by which a search would have ranked it. A word that the vocabulary does not know has the
+        probability of [UNK].
+        """
+        sources = [self._piece(clean(source)).ids for source, _ in pairs]
+        texts = [clean(target) for _, target in pairs]
+        targets = self.target.encode_batch(texts)
+        found: dict[int, Candidate] = {}
+        lengths = [max(len(a), len(b)) + 1 for a, b in zip(sources, targets, strict=True)]
+        self.model.eval()
+        for batch in batches_by_length(lengths, BATCH_TOKENS):
+            with torch.inference_mode(), autocast(self.device, self.dtype):
+                logits = self.model(*self._teacher_forced([(sources[i], targets[i]) for i in batch]))
+            log_probs = logits.float().log_softmax(-1).cpu()
+            for row, i in enumerate(batch):
+                ids = [*targets[i], EOS]
+                each = log_probs[row].gather(1, torch.tensor(ids + [0] * (len(log_probs[row]) - len(ids)))[:, None])
+                hypothesis = Hypothesis(targets[i], each[: len(ids), 0].tolist(), 0.0, True)
+                total = sum(hypothesis.log_probs) / normalizer(len(ids), self.config.decoding)
+                labels = [self.target.label(word) for word in self.target.tokens(texts[i])]
+                found[i] = Candidate(texts[i], targets[i], [*labels, "[EOS]"], hypothesis.log_probs, total, True, {})
+        return [found[i] for i in range(len(pairs))]
+
+    def align(self, sentence: Sentence, candidate: Candidate) -> list[int]:
+        """For each token of a candidate, [EOS] excluded, the position of the source token that it is made from."""
+        if not candidate.ids:
+            return []
+        [weights] = self._alignments([(sentence.ids, candidate.ids)])
+        return [candidate.copied.get(t, int(row.argmax())) for t, row in enumerate(weights)]
+
+    def attention(self, sentence: Sentence, candidate: Candidate) -> Tensor:
+        """Where each token of a candidate looked in its source, [EOS] included: (layers, H, T, S)."""
+        target = [*candidate.ids, EOS] if candidate.complete else candidate.ids
+        with torch.inference_mode(), autocast(self.device, self.dtype):
+            maps = self.model.cross_attention(*self._teacher_forced([(sentence.ids, target)]))
+        return maps[:, 0, :, : len(target)].float().cpu()
+
+    # ------------------------------------------------------------------------------------------------------ its steps
+
+    def _piece(self, text: str) -> _Piece:
+        """What the tokenizer makes of a sentence, each literal in it being one unknown word."""
+        if not self._carries_literals:
+            return _Piece(text, self.source.encode(text), self.source.tokens(text))
+        plain = LITERAL.sub(UNSEEN, text)
+        literals = iter(LITERAL.findall(text))
+        words = [next(literals, word) if word == UNSEEN else word for word in self.source.tokens(plain)]
+        return _Piece(text, self.source.encode(plain), words)
+
+    @property
+    def _carries_literals(self) -> bool:
+        return self.config.decoding.unknown == "copy" and self.source.encode(UNSEEN) == [UNK]
+
+    def _pieces(self, text: str, number: int) -> list[_Piece]:
+        """The sentences of a cleaned line, such as the model has learnt from."""
         if not text:
             return []
-        longest = self.config.data.max_length
-        ids = self.source.encode(text)
-        if len(ids) <= longest:
-            return [ids]
-        pieces = [self.source.encode(part) for part in split(text, longest, self.source)]
-        self.warnings.append(
-            f"text {number}: its {len(ids):,} tokens were translated in {len(pieces)} pieces, "
-            f"for the model has learnt from at most {longest} at a time (data.max_length)."
-        )
-        return pieces
+        whole = self._piece(text)
+        trained = self.trained
+        if not self.config.decoding.split_sentences:
+            trained = Trained(usual=trained.longest, longest=trained.longest, sentences=len(text))
+        found = pieces(text, self.config.data.source_lang, trained, self._lengths)
+        if len(found) == 1:
+            return [whole]
+        for length in self._lengths(sentences(text, self.config.data.source_lang)):
+            if length > trained.longest:
+                self.warnings.append(
+                    f"text {number}: a sentence of {length:,} tokens is translated in parts, for the longest one that "
+                    f"the model has learnt from had {trained.longest}."
+                )
+        return [self._piece(part) for part in found]
+
+    def _lengths(self, texts: Sequence[str]) -> list[int]:
+        return [len(self._piece(text).ids) for text in texts]
+
+    @property
+    def _budget(self) -> int:
+        decoding = self.config.decoding
+        return BATCH_TOKENS // max(decoding.beam_size, decoding.n_best)
+
+    def _search(
+        self, batch: Sequence[_Piece], watch: Callable[[int, list[int]], None] | None = None
+    ) -> list[list[Hypothesis]]:
+        """The best hypotheses for each sentence of a batch."""
+        decoding = self.config.decoding
+        self.model.eval()  # no dropout
+        lengths = [len(piece.ids) for piece in batch]
+        limits = [min(decoding.max_length, int(decoding.max_ratio * length) + 10) for length in lengths]
+        least = [
+            min(int(decoding.min_ratio * length), limit - 1) for length, limit in zip(lengths, limits, strict=True)
+        ]
+        # To copy a word that the model knows in its source language would be a word of the wrong language.
+        unknowns = [piece.ids.count(UNK) for piece in batch] if decoding.unknown == "copy" else None
+        source = source_batch([piece.ids for piece in batch]).to(self.device)
+        with autocast(self.device, self.dtype):
+            return search(self.model, source, limits, decoding, least if any(least) else None, unknowns, watch=watch)
+
+    def _sentences(self, batch: Sequence[_Piece], hypotheses: Sequence[list[Hypothesis]]) -> list[Sentence]:
+        """Make text of what the search found."""
+        gaps = [(b, h) for b, found in enumerate(hypotheses) for h in found if UNK in h.tokens]
+        copied: dict[int, dict[int, int]] = {}  # by the identity of the hypothesis
+        if gaps and self.config.decoding.unknown == "copy":
+            for (b, h), weights in zip(
+                gaps, self._alignments([(batch[b].ids, h.tokens) for b, h in gaps]), strict=True
+            ):
+                copied[id(h)] = copies(h.tokens, batch[b].ids, batch[b].words, weights)
+        return [
+            Sentence(
+                piece.text,
+                piece.ids,
+                [*map(self.source.label, piece.words), "[EOS]"],
+                [s for s, token in enumerate(piece.ids) if token == UNK],
+                [self._candidate(piece, h, copied.get(id(h), {})) for h in found],
+            )
+            for piece, found in zip(batch, hypotheses, strict=True)
+        ]
+
+    def _candidate(self, piece: _Piece, hypothesis: Hypothesis, copied: dict[int, int]) -> Candidate:
+        ids, log_probs, score, complete = hypothesis
+        kept = [token for token in ids if token != UNK] if self.config.decoding.unknown == "drop" else ids
+        words = {t: piece.words[s] for t, s in copied.items()}
+        labels = self.target.pieces(ids)
+        for t, word in words.items():
+            labels[t] = self.source.label(word)
+        text = self.target.decode_with(ids, words) if words else self.target.decode(kept)
+        return Candidate(text, ids, labels + ["[EOS]"] * complete, log_probs, score, complete, copied)
+
+    def _alignments(self, pairs: Sequence[tuple[list[int], list[int]]]) -> list[Tensor]:
+        """For pairs of ids, by how much each target token is aligned with each source token: (T, S) each."""
+        with torch.inference_mode(), autocast(self.device, self.dtype):
+            weights = self.model.alignment(*self._teacher_forced(pairs)).float().cpu()
+        return [weights[b, : len(target), : len(source)] for b, (source, target) in enumerate(pairs)]
+
+    def _teacher_forced(self, pairs: Sequence[tuple[list[int], list[int]]]) -> tuple[Tensor, Tensor]:
+        """Source ids (B, S), ended and padded, and target ids (B, 1 + T), begun and padded."""
+        source = source_batch([ids for ids, _ in pairs])
+        longest = max(len(ids) for _, ids in pairs)
+        target = torch.tensor([[SOS, *ids, *[PAD] * (longest - len(ids))] for _, ids in pairs])
+        return source.to(self.device), target.to(self.device)
+
+    def _check(self, sentences: Sequence[Sentence], number: int) -> None:
+        """Warn of what a reader of the translation alone could not see."""
+        for sentence in sentences:
+            best = sentence.candidates[0]
+            if not best.complete:
+                self.warnings.append(
+                    f"text {number}: a translation was cut off after {len(best.ids)} tokens, the limit that "
+                    "decoding.max_length and decoding.max_ratio set."
+                )
+            lost = [literal for literal in LITERAL.findall(sentence.source) if literal not in best.text]
+            if lost:
+                self.warnings.append(f"text {number}: lost in translation: {', '.join(lost)}.")
+
+
+def copies(target: Sequence[int], source: Sequence[int], words: Sequence[str], weights: Tensor) -> dict[int, int]:
+    """For each unknown token of target, by its position, the position of the source word to copy.
+
+    It is the one that weights (T, S) align it with most among the words that the source vocabulary does not know
+    either, each of which is taken once; if none is left, among all words that are not mere punctuation.
+    """
+    found: dict[int, int] = {}
+    unknown = [s for s, token in enumerate(source) if token == UNK]
+    others = [s for s, word in enumerate(words) if any(map(str.isalnum, word))] or list(range(len(source)))
+    for t in (t for t, token in enumerate(target) if token == UNK):
+        free = [s for s in unknown if s not in found.values()] or others
+        found[t] = max(free, key=lambda s: float(weights[t, s]))
+    return found
+
+
+def _trained(side: Mapping[str, Any]) -> Trained:
+    """What the report on the source side of the training pairs says of its lines."""
+    return Trained(math.ceil(side["percentile_99"]), side["longest"], side["sentences"])
 
 
 def batches_by_length(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
@@ -191,42 +481,6 @@ def batches_by_length(lengths: Sequence[int], budget: int) -> Iterator[list[int]
         batch.append(i)
     if batch:
         yield batch
-
-
-def split(text: str, longest: int, tokenizer: Tokenizer) -> list[str]:
-    """Cut a cleaned text into parts of at most longest tokens each, which joined by blanks give it back.
-
-    A part ends, if it can, where a sentence does, else at another mark of punctuation, else between two words; only
-    a single word of more tokens than that is itself cut.
-    """
-    words = [part for word in text.split(" ") for part in _short_enough(word, longest, tokenizer)]
-    lengths = [len(ids) for ids in tokenizer.encode_batch(words)]
-    parts: list[str] = []
-    start = 0
-    while start < len(words):
-        end, total = start, 0
-        while end < len(words) and (end == start or total + lengths[end] <= longest):
-            total += lengths[end]
-            end += 1
-        if end < len(words):  # look back for a better place, but not so far that the part gets tiny
-            candidates = range(end, start + (end - start) // 4, -1)
-            ends_with = [words[i - 1].rstrip("\"'”’»)")[-1:] for i in candidates]
-            for marks in (".!?…。！？", ",;:–—"):
-                places = [i for i, last in zip(candidates, ends_with, strict=True) if last and last in marks]
-                if places:
-                    end = places[0]
-                    break
-        parts.append(" ".join(words[start:end]))
-        start = end
-    return parts
-
-
-def _short_enough(word: str, longest: int, tokenizer: Tokenizer) -> list[str]:
-    """A word, or its halves, quarters and so on until none has more than longest tokens."""
-    if len(word) <= 1 or len(tokenizer.encode(word)) <= longest:
-        return [word]
-    middle = len(word) // 2
-    return _short_enough(word[:middle], longest, tokenizer) + _short_enough(word[middle:], longest, tokenizer)
 
 
 # ------------------------------------------------------------------------------------------------- finding a checkpoint
@@ -293,28 +547,212 @@ def arriving(stream: BinaryIO, name: str) -> Iterator[list[str]]:
         yield [decode_line(rest, name, number)]
 
 
+def lines_with_pairs(texts: Sequence[str], name: str, first: int) -> list[tuple[str, str]]:
+    """Split lines of source TAB translation. Raises DataError for a line that is not one."""
+    pairs = [tuple(text.split("\t")) for text in texts]
+    for number, pair in enumerate(pairs, first):
+        if len(pair) != 2:
+            raise DataError(
+                f"{name}:{number}: a pair to score is SOURCE TAB TRANSLATION; here are {len(pair)} columns."
+            )
+    return [(source, target) for source, target in pairs]
+
+
+def examples(run_folder: Path, numbers: Sequence[int]) -> list[tuple[str, str]]:
+    """The sentence pairs of these numbers, from 1, of a run's test set. Raises DataError if there are none."""
+    path = run_folder / "data" / "test.tsv"
+    try:
+        rows = path.read_text(encoding="utf-8").split("\n")[:-1]
+    except OSError as error:
+        raise DataError(f"{path}: --example needs the test set of a run: {error.strerror}.") from error
+    for number in numbers:
+        if not 1 <= number <= len(rows):
+            raise DataError(f"--example {number}: the test set has the sentences 1 to {len(rows)}.")
+    return lines_with_pairs([rows[number - 1] for number in numbers], str(path), 1)
+
+
+def view(translator: Translator, sentence: Sentence, candidate: Candidate) -> attention.View:
+    """What a person may want to see of a translation."""
+    return attention.View(
+        source=sentence.tokens,
+        target=candidate.tokens,
+        log_probs=candidate.log_probs,
+        weights=translator.attention(sentence, candidate).numpy(),
+        text_source=sentence.source,
+        text_target=candidate.text,
+        copied=candidate.copied,
+        unknown=set(sentence.unknown),
+    )
+
+
+def as_json(translator: Translator, translation: Translation) -> str:
+    """All that is known of a translation, in a line."""
+    return json.dumps(
+        {
+            "source": translation.source,
+            "translation": translation.text,
+            "sentences": [
+                {
+                    "source": sentence.source,
+                    "tokens": sentence.tokens,
+                    "unknown": sentence.unknown,
+                    "candidates": [
+                        _candidate_json(candidate) | {"alignment": translator.align(sentence, candidate)}
+                        for candidate in sentence.candidates
+                    ],
+                }
+                for sentence in translation.sentences
+            ],
+        },
+        ensure_ascii=False,
+    )
+
+
+def _score_line(candidate: Candidate, in_full: bool) -> str:
+    """The score of a given translation, alone or with those of its tokens as JSON."""
+    return json.dumps(_candidate_json(candidate), ensure_ascii=False) if in_full else f"{candidate.score:.4f}"
+
+
+def _candidate_json(candidate: Candidate) -> dict[str, Any]:
+    return {
+        "translation": candidate.text,
+        "score": round(candidate.score, 4),
+        "complete": candidate.complete,
+        "tokens": candidate.tokens,
+        "log_probs": [round(each, 4) for each in candidate.log_probs],
+        "copied": {str(t): s for t, s in candidate.copied.items()},
+    }
+
+
+def as_table(translator: Translator, translation: Translation) -> str:
+    """The alignment of each sentence, and its other candidates, for a terminal."""
+    lines = []
+    for sentence in translation.sentences:
+        best, *others = sentence.candidates
+        lines += [*attention.table(view(translator, sentence, best)), ""]
+        lines += [f"{other.score:8.3f}  {other.text}" for other in others] + [""] * bool(others)
+    return "\n".join(lines)
+
+
+def converse(translator: Translator) -> None:
+    """A prompt on a terminal: a line is answered word by word. Up and down fetch earlier lines, of other days, too."""
+    with contextlib.suppress(ImportError, OSError):  # a system without readline, a home that cannot be read
+        import readline
+
+        atexit.register(_remember, readline)
+        readline.read_history_file(HISTORY)
+    languages = f"{translator.config.data.source_lang} > "
+    warn("type a sentence and press Enter; Ctrl-D ends")
+    while True:
+        try:
+            text = decode_line(os.fsencode(input(languages)), "the line", 1)
+        except EOFError:
+            print()
+            return
+        except DataError as error:
+            warn(str(error))
+            continue
+        translator.speak(text, lambda words: print(printable(words), end="", flush=True))
+        print()
+        for message in translator.warnings:
+            warn(message)
+
+
+def _remember(readline: Any) -> None:
+    with contextlib.suppress(OSError):
+        readline.set_history_length(1000)
+        readline.write_history_file(HISTORY)
+
+
+def printable(text: str) -> str:
+    """Text that no terminal takes for a command: control characters other than line feed are spelt out."""
+    return re.sub(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", lambda match: match[0].encode("unicode_escape").decode(), text)
+
+
 def run(options: argparse.Namespace) -> None:
     """Translate what the command line names. Raises what `main` turns into a line and an exit code."""
-    if options.sentences:
+    references: list[str] = []
+    name, total = "argument", None
+    run_folder = options.run
+    if options.example:
+        run_folder = options.run or (options.checkpoint[0].parents[1] if options.checkpoint else newest_run())
+        sources, references = map(list, zip(*examples(run_folder, options.example), strict=True))
+        blocks: Iterator[list[str]] = iter([sources])
+    elif options.sentences:
         # As bytes, so that an argument that is not UTF-8 is told like a line that is not.
-        blocks = [[decode_line(os.fsencode(text), "argument", i) for i, text in enumerate(options.sentences, 1)]]
+        texts = [decode_line(os.fsencode(text), "argument", i) for i, text in enumerate(options.sentences, 1)]
+        if options.score and len(texts) % 2 == 0 and not any("\t" in text for text in texts):
+            texts = [f"{source}\t{target}" for source, target in zip(texts[::2], texts[1::2], strict=True)]
+        blocks = iter([texts])
+    elif options.input:
+        name, total = str(options.input), count_lines(options.input)
+        blocks = arriving(open_file(options.input, "rb"), name)
     else:
-        blocks = arriving(
-            open_file(options.input, "rb") if options.input else sys.stdin.buffer, str(options.input or "stdin")
-        )
+        name = "stdin"
+        blocks = arriving(sys.stdin.buffer, name)
     tune(choose_device(options.device))
-    translator = Translator(options.checkpoint or options.run or newest_run(), options.device, options.overrides)
-    if not options.sentences and not options.input and sys.stdin.isatty():
-        warn("type a sentence and press Enter; Ctrl-D ends")
+    translator = Translator(options.checkpoint or run_folder or newest_run(), options.device, options.overrides)
+    if translator.config.decoding.n_best > 1 and not (options.json or options.align):
+        warn("decoding.n_best: only --json and --align show more than the best translation")
+    plain = not (options.output or options.json or options.align or options.score or options.attention)
+    if name == "stdin" and plain and sys.stdin.isatty() and sys.stdout.isatty():
+        converse(translator)
+        return
+
+    views: list[attention.View] = []
     first = 1
-    with writing(options.output) as output:
+    hidden = total is None or (options.output is None and sys.stdout.isatty())
+    with (
+        writing(options.output) as output,
+        tqdm(total=total, unit="line", dynamic_ncols=True, disable=hidden or None) as bar,  # None: if not a terminal
+    ):
         for texts in blocks:
-            translations = translator.translate(texts, first)
+            if options.score:
+                found = translator.score(lines_with_pairs(texts, name, first))
+                lines = [_score_line(candidate, options.json) for candidate in found]
+                bar.update(len(texts))
+            else:
+                translations = translator.explain(texts, first, bar.update)
+                lines = [_line(translator, translation, options) for translation in translations]
+                if options.attention:
+                    views += [view(translator, s, s.candidates[0]) for t in translations for s in t.sentences]
             for message in translator.warnings:
-                warn(message)
-            output.write("".join(f"{line}\n" for line in translations).encode())
+                with bar.external_write_mode(file=sys.stderr):
+                    warn(message)
+            if references:
+                rows = zip(texts, references, lines, strict=True)
+                lines = [f"source       {a}\nreference    {b}\ntranslation  {c}\n" for a, b, c in rows]
+            text = "".join(f"{line}\n" for line in lines)
+            output.write((printable(text) if output.isatty() else text).encode())
             output.flush()
             first += len(texts)
+    if options.attention:
+        write_page(options.attention, views)
+
+
+def _line(translator: Translator, translation: Translation, options: argparse.Namespace) -> str:
+    """A translation in the form that was asked for."""
+    if options.json:
+        return as_json(translator, translation)
+    if options.align:
+        return as_table(translator, translation)
+    return translation.text
+
+
+def write_page(path: Path, views: Sequence[attention.View]) -> None:
+    """Write the page that shows the attention of some sentences, of the first hundred at most."""
+    if len(views) > LARGEST_PAGE:
+        warn(f"{path} shows the first {LARGEST_PAGE} of {len(views)} sentences")
+    with writing(path) as output:
+        output.write(attention.page(views[:LARGEST_PAGE]).encode())
+
+
+def count_lines(path: Path) -> int | None:
+    """How many lines a file has; None for what can be read only once, such as a pipe."""
+    if not path.is_file():
+        return None
+    with open_file(path, "rb") as file:
+        return sum(block.count(b"\n") for block in iter(lambda: file.read(2**20), b""))
 
 
 @contextmanager

@@ -9,17 +9,19 @@ from __future__ import annotations
 import errno
 import io
 import json
+import math
 import os
+import re
 import resource
 import shutil
 import signal
 import stat
 import struct
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -27,7 +29,10 @@ import torch
 from torch import Tensor, nn
 
 import checkpoint
+import train
 from checkpoint import CheckpointError, NewerFormatError, RunInUseError, StorageError
+from conftest import in_child, tiny_config
+from translate import Translator
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked here")
 
@@ -69,19 +74,6 @@ def snapshot(root: Path) -> dict[str, Any]:
         else (path.lstat().st_mode, path.lstat().st_size)
         for path in sorted(root.rglob("*"))
     }
-
-
-def in_child(action: Callable[[], Any]) -> int:
-    """Run an action in a forked process; return its exit status, -9 if it was killed by SIGKILL."""
-    child = os.fork()
-    if child == 0:
-        try:
-            action()
-            os._exit(0)
-        except BaseException as error:
-            print(f"{type(error).__name__}: {error}", file=sys.__stderr__, flush=True)
-            os._exit(1)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 @pytest.fixture
@@ -823,6 +815,293 @@ def test_a_reader_beside_a_training_always_finds_a_whole_checkpoint(root: Path) 
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
     assert len(seen) >= 50, "the training made no progress"
+
+
+# ------------------------------------------------------------------------------------------------------ averaging
+
+MODEL = {"d_model": 4, "n_heads": 2, "norm": "pre"}
+
+
+def save_model(root: Path, step: int, model: nn.Module, changed: Mapping[str, bytes] = MappingProxyType({})) -> Path:
+    """A checkpoint with real weights, and some files changed."""
+    files = contents(step) | {
+        "model.safetensors": checkpoint.weights_bytes(model),
+        "config.yaml": json.dumps({"run": {"seed": step}, "model": MODEL}).encode(),
+        "source.tokenizer.json": b"source",
+        "target.tokenizer.json": b"target",
+    }
+    return checkpoint.save(root, step, {**files, **changed})
+
+
+def config_with(**model: object) -> dict[str, bytes]:
+    return {"config.yaml": json.dumps({"model": MODEL | model}).encode()}
+
+
+def tied(seed: int) -> Tied:
+    model = Tied(seed)
+    model.counts = torch.arange(3)  # the same for all, unlike that of `Tied`
+    return model
+
+
+def some_checkpoints(root: Path, count: int = 3) -> list[Path]:
+    return [save_model(root, step, tied(step)) for step in range(1, count + 1)]
+
+
+def averaging(*words: object) -> int:
+    """The command line without its process; argparse ends by SystemExit."""
+    try:
+        return checkpoint.main(checkpoint.parse(["average", *map(str, words)]))
+    except SystemExit as stop:
+        return int(stop.code or 0)
+
+
+def test_the_average_is_the_mean_of_each_weight(root: Path) -> None:
+    """Guards against a sum in float32 or bfloat16, which loses the very differences that are to be averaged."""
+    models = [tied(seed) for seed in range(5)]
+    paths = [save_model(root, step, model) for step, model in enumerate(models)]
+    steps, files = checkpoint.average(paths)
+    assert steps == [0, 1, 2, 3, 4]
+    mean = Tied(seed=9)
+    checkpoint.load_weights(mean, files["model.safetensors"])
+    for name, found in mean.state_dict().items():
+        all_of_them = [model.state_dict()[name] for model in models]
+        if found.is_floating_point():
+            exact = [math.fsum(values) / 5 for values in zip(*(t.flatten().tolist() for t in all_of_them), strict=True)]
+            expected = torch.tensor(exact, dtype=torch.float64).to(found.dtype).view(found.shape)
+        else:
+            expected = all_of_them[0]
+        assert bits({name: found}) == bits({name: expected})
+    assert mean.generator.weight is mean.embedding.weight
+
+
+@pytest.mark.parametrize("times", [2, 3, 7])
+def test_the_average_of_a_checkpoint_with_itself_is_itself(root: Path, times: int) -> None:
+    """Guards against rounding, against a -0.0 that becomes 0.0, and against weights that come back untied."""
+    model = tied(1)
+    model.coarse.bias.data[:] = torch.tensor([-0.0, 1e-40, 3e38])
+    model.embedding.weight.data[0] = torch.tensor([-0.0, 1e-45, 3e38, 1 / 3])
+    path = save_model(root, 1, model)
+    _, files = checkpoint.average([path] * times)
+    assert files["model.safetensors"] == (path / "model.safetensors").read_bytes()
+
+
+def test_an_average_does_not_depend_on_the_order(root: Path) -> None:
+    """Guards against a shell's sorting: `step-*` puts 100000000 before 99999999, and that is not the newest."""
+    paths = some_checkpoints(root)
+    expected = checkpoint.average(paths)
+    assert checkpoint.average(paths[::-1]) == expected
+    assert checkpoint.average([paths[1], paths[2], paths[0]]) == expected
+
+
+def test_an_average_is_a_checkpoint_to_translate_with(root: Path, capsys: pytest.CaptureFixture) -> None:
+    """Guards against a bundle file of a later version that is left out, and a training state that is taken along."""
+    run = root.parent
+    for step in (1, 2):
+        save_model(root, step, tied(step))
+    save_model(root, 3, tied(3), {"new.json": b"{}"})
+    assert averaging("--run", run, "--last", 2) == 0
+    found = checkpoint.read(run / "averaged")
+    newest = checkpoint.read(root / "step-00000003").files
+    assert found.step == 3
+    assert found.files.keys() == newest.keys() - {"training.pt", "state.json"} | {"averaged.json"}
+    assert all(found.files[name] == newest[name] for name in found.files.keys() & newest.keys() - {checkpoint.WEIGHTS})
+    made_of = json.loads(found.files["averaged.json"])["mean_of"]
+    assert [(one["name"], one["step"]) for one in made_of] == [("step-00000002", 2), ("step-00000003", 3)]
+    assert made_of[1]["weights"] == checkpoint._sha256(newest[checkpoint.WEIGHTS])
+    assert str(run.parent) not in found.files["averaged.json"].decode(), "a checkpoint holds no path"
+
+    output, error = capsys.readouterr()
+    assert error == ""
+    assert output.count("\n") == 1
+    for fragment in ("2, 3", f"evaluate.py --checkpoint {run / 'averaged'}", f"translate.py --checkpoint {run}"):
+        assert fragment in output
+
+
+def other_names() -> Tied:
+    model = tied(2)
+    model.extra = nn.Linear(2, 2)
+    return model
+
+
+DIFFERENCES: dict[str, tuple[str, Callable[[Path], Path]]] = {
+    "a shape": (r"embedding\.weight .*\(7, 4\).*\(9, 4\)", lambda root: save_model(root, 2, Tied(vocabulary=9))),
+    "a type": (r"coarse\.bias .*bfloat16.*float64", lambda root: save_model(root, 2, tied(2).double())),
+    "a name": (r"extra\.", lambda root: save_model(root, 2, other_names())),
+    "a counter": (r"counts.*\[0, 1, 2\].*\[2, 3, 4\]", lambda root: save_model(root, 2, Tied(2))),
+    "a tokenizer": (
+        r"target\.tokenizer\.json",
+        lambda root: save_model(root, 2, tied(2), {"target.tokenizer.json": b""}),
+    ),
+    "heads, which no shape tells": (
+        r"model\.n_heads \(2 and 4\)",
+        lambda root: save_model(root, 2, tied(2), config_with(n_heads=4)),
+    ),
+    "a setting of a later version": (
+        r"model\.new \(None and 1\)",
+        lambda root: save_model(root, 2, tied(2), config_with(new=1)),
+    ),
+    "no configuration": (
+        r"config\.yaml is not a conf",
+        lambda root: save_model(root, 2, tied(2), {"config.yaml": b"["}),
+    ),
+    "no model in it": (r"config\.yaml is not a conf", lambda root: save_model(root, 2, tied(2), {"config.yaml": b"a"})),
+    "damage": (r"sha256", lambda root: flip_a_bit(save_model(root, 2, tied(2)) / "model.safetensors") or root),
+}
+
+
+@pytest.mark.parametrize("difference", DIFFERENCES)
+def test_what_has_no_mean_is_refused_in_a_line(root: Path, difference: str, capsys: pytest.CaptureFixture) -> None:
+    """Guards against weights that fit each other by shape and translate nothing, and against half a result."""
+    message, make = DIFFERENCES[difference]
+    save_model(root, 1, tied(1))
+    make(root)
+    assert averaging("--run", root.parent) == 4
+    error = capsys.readouterr().err
+    assert re.search(message, error)
+    assert error.count("\n") == 1
+    assert names(root.parent) == {"checkpoints"}
+
+
+def test_as_many_as_there_are(root: Path, capsys: pytest.CaptureFixture) -> None:
+    """Guards against a silent mean of fewer than were asked for, and against one of one."""
+    run = root.parent
+    assert averaging("--run", run) == 4
+    assert "holds 0" in capsys.readouterr().err
+    save_model(root, 1, tied(1))
+    assert averaging("--run", run) == 4
+    assert "holds 1" in capsys.readouterr().err
+    assert not (run / "averaged").exists()
+    save_model(root, 2, tied(2))
+    assert averaging("--run", run) == 0
+    assert "no more than 2: training.keep_last" in capsys.readouterr().err
+    shutil.copytree(root / "step-00000002", root / "replaced-step-00000002")  # a save that is being replaced
+    assert averaging("--run", run) == 0
+    assert "steps 1, 2;" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "fragment"),
+    [
+        ([], "either a run"),
+        (["a", "--run", "b"], "either a run"),
+        (["a", "--output", "b"], "a is only one"),
+        (["a", "b"], "--output"),
+        (["a", "b", "--last", "2", "--output", "c"], "--run"),
+        (["--run", "a", "--last", "1"], "--last is 1"),
+        (["--run", "a", "--last", "few"], "--last"),
+        (["--run", "a", "--outp", "b"], "--outp"),
+        (["--run", "a", "--output", "run/checkpoints/best"], "outside"),
+        (["--run", "a", "--output", "run/checkpoints"], "exists"),
+        (["--run", "a", "--output", "."], "exists"),
+        (["--run", "a", "--output", "file"], "exists"),
+    ],
+)
+def test_a_mistake_on_the_command_line_is_one_line(
+    tmp_path: Path, words: list[str], fragment: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    """Guards a user's own folder, which an average must not replace, and a run's checkpoints, likewise."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run" / "checkpoints").mkdir(parents=True)
+    (tmp_path / "file").write_bytes(b"precious")
+    before = snapshot(tmp_path)
+    assert averaging(*words) == 2
+    error = capsys.readouterr().err
+    assert fragment in error
+    assert error.count("\n") == 1
+    assert snapshot(tmp_path) == before
+
+
+@pytest.mark.usefixtures("quick")
+def test_death_at_every_call_of_an_average_leaves_the_old_or_the_new_one(root: Path, tmp_path: Path) -> None:
+    """Guards against half an average, and against the files of a training beside it that look like litter."""
+    paths = some_checkpoints(root)
+    steps, files = checkpoint.average(paths)
+    place = tmp_path / "run" / "averaged"
+    set_aside = place.with_name("replaced-averaged")
+
+    def publish_and_die(k: int) -> None:
+        die_at(k)
+        checkpoint.publish(place, steps[-1], files)
+
+    deaths, seen, between = 0, set(), 0
+    while True:
+        shutil.rmtree(place.parent, ignore_errors=True)
+        assert averaging(*paths[:2], "--output", place) == 0
+        (place.parent / ".tmp-config.yaml").write_bytes(b"is just being written")
+        (place.parent / ".tmp-averaged-again-1").mkdir()
+        before = names(place.parent)
+        status = in_child(lambda k=deaths + 1: publish_and_die(k))
+        assert status in (0, -signal.SIGKILL)
+        between += not place.exists()
+        seen.add(checkpoint.read(place if place.exists() else set_aside).step)
+        assert averaging(*paths[1:], "--output", place) == 0
+        assert names(place.parent) == before
+        assert checkpoint.read(place).step == 3
+        if status == 0:
+            break
+        deaths += 1
+    assert seen == {2, 3}
+    assert deaths > 3 * len(files), "the calls were not seen"
+    assert between == 1, "only between the two renames"
+
+
+def test_a_full_disk_costs_no_average(
+    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    """Guards the exit code by which a script tells a disk from a mistake."""
+    some_checkpoints(root)
+    run = root.parent
+    assert averaging("--run", run) == 0
+    before = snapshot(run)
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", full)
+        assert averaging("--run", run) == 7
+    assert "bytes are free" in capsys.readouterr().err
+    assert snapshot(run) == before
+
+
+def test_a_training_that_prunes_meanwhile_is_no_error(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards against an average beside a training that fails because its oldest checkpoint has just been deleted."""
+    some_checkpoints(root)
+    read_plain, calls = checkpoint._read_plain, 0
+
+    def training_goes_on(path: Path, size: int | None = None) -> bytes:
+        nonlocal calls
+        calls += 1
+        if calls == 5:
+            save_model(root, 4, tied(4))
+            checkpoint.prune(root, keep_last=2)
+        return read_plain(path, size)
+
+    monkeypatch.setattr(checkpoint, "_read_plain", training_goes_on)
+    steps, _ = checkpoint.average_newest(root.parent, last=3)
+    assert steps == [3, 4]
+
+
+def test_a_translator_reads_an_average_and_a_resume_does_not(tmp_path: Path) -> None:
+    """Guards the way from a training to its averaged translator, and the training against its own average."""
+    config = tiny_config(tmp_path, training__save_every=2, training__keep_last=5, training__max_steps=12)
+    assert in_child(lambda: train.main(config)) == 0
+    run = tmp_path / "runs" / "tiny"
+    assert averaging("--run", run) == 0
+    averaged = Translator(run / "averaged")
+    assert averaged.step == 12
+    models = [Translator(path).model for path in checkpoint.steps(run / "checkpoints")[:5]]
+    states = [model.state_dict() for model in models]
+    for name, mean in averaged.model.state_dict().items():
+        torch.testing.assert_close(mean, torch.stack([state[name] for state in states]).mean(0))
+    assert len(averaged.translate(["the cat sees the dog."])) == 1
+    before = snapshot(run / "averaged")
+    longer = tiny_config(tmp_path, training__save_every=2, training__keep_last=5, training__max_steps=13)
+    assert in_child(lambda: train.main(longer)) == 0
+    found = checkpoint.newest(run / "checkpoints", False, silent)
+    assert found is not None
+    assert found.step == 13
+    assert snapshot(run / "averaged") == before
 
 
 # ----------------------------------------------------------------------------------------------------------- lock

@@ -85,6 +85,11 @@ FILES: list[tuple[str | bytes, list[str]]] = [
     ("tokenizer:\n  vocab_size: 7", ["tokenizer.vocab_size is 7", "at least 8"]),
     ("decoding:\n  beam_size: 0", ["decoding.beam_size is 0", "at least 1"]),
     ("decoding:\n  max_ratio: 0", ["decoding.max_ratio is 0.0", "greater than 0"]),
+    ("decoding:\n  top_p: 0", ["decoding.top_p is 0.0", "greater than 0"]),
+    ("decoding:\n  unknown: copie", ["decoding.unknown is copie", "did you mean copy?"]),
+    ("decoding:\n  n_best: 3", ["decoding.n_best is 3", "beam_size"]),
+    ("decoding:\n  beam_size: 4\n  diversity_groups: 3", ["decoding.diversity_groups is 3", "divide"]),
+    ("decoding:\n  beam_size: 4\n  sample: true", ["decoding.sample is true", "beam_size"]),
     # settings that must agree
     ("model:\n  n_heads: 3", ["model.n_heads is 3", "divide model.d_model (128)", "1, 2, 4, 8, 16, 32"]),
     ("model:\n  d_model: 7\n  n_heads: 7", ["model.d_model is 7", "even"]),
@@ -438,8 +443,11 @@ RESUME = {
     "warned": """
         data.bleu_tokenize model.dropout
         training.lr training.warmup_steps training.schedule training.label_smoothing training.clip_norm
-        training.weight_decay training.precision training.compile training.device
-        decoding.beam_size decoding.length_penalty decoding.max_length decoding.max_ratio
+        training.copy_dropout training.weight_decay training.precision training.compile training.device
+        decoding.beam_size decoding.length_penalty decoding.length_formula decoding.max_length decoding.max_ratio
+        decoding.min_ratio decoding.no_repeat_ngram decoding.n_best decoding.diversity_groups
+        decoding.diversity_penalty decoding.sample decoding.temperature decoding.top_k decoding.top_p decoding.seed
+        decoding.unknown decoding.split_sentences
     """,
     "free": """
         run.name run.dir

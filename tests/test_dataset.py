@@ -359,3 +359,45 @@ def test_a_share_of_train_is_never_repeated_in_it(tiny: Make, tmp_path: Path) ->
     report = prepare(tiny(), tmp_path / "data", quiet).report
     assert report.repeated == {"validation": 0, "test": 0}
     assert not report.warnings()
+
+
+TWINS = [
+    ("Anna met Zoltan, and Anna paid 40 euros.", "Anna ha incontrato Zoltan, e Anna ha pagato 40 euro."),
+    ("no, in a taxi", "no, in taxi"),
+]
+
+
+def pair_with_twins() -> tuple[dataset.Batch, np.ndarray, Tokenizer, Tokenizer]:
+    settings = TokenizerConfig(min_frequency=1)
+    source, target = train_pair(*dataset.columns(TWINS), settings)
+    encoded = dataset.encode_pairs(TWINS, source, target)
+    return dataset.make_batch(encoded, np.arange(2)), dataset.twins(source, target), source, target
+
+
+def test_twins_are_names_and_numbers() -> None:
+    """Guards false friends: a short word that is the same in both languages is seldom the same word."""
+    _, twin, source, target = pair_with_twins()
+    found = {source.decode([i]): target.decode([int(j)]) for i, j in enumerate(twin) if j >= 0}
+    assert found == {word: word for word in ("Anna", "Zoltan", "40", "taxi")}
+    pieces = TokenizerConfig(kind="bpe", vocab_size=300)
+    assert (dataset.twins(*train_pair(["Anna"], ["Anna"], pieces)) == -1).all()
+
+
+def test_copied_words_are_hidden_on_both_sides() -> None:
+    """Guards what the model learns from: [UNK] on one side alone would teach it to drop or to invent words."""
+    batch, twin, source, target = pair_with_twins()
+    random = np.random.default_rng(0)
+    all_hidden = dataset.without_copied(batch, twin, 0.999999, random)
+    assert source.decode(all_hidden.source[0].tolist()) == "[UNK] met [UNK], and [UNK] paid [UNK] euros."
+    assert (
+        target.decode(all_hidden.target_out[0].tolist()) == "[UNK] ha incontrato [UNK], e [UNK] ha pagato [UNK] euro."
+    )
+    for _ in range(50):
+        hidden = dataset.without_copied(batch, twin, 0.3, random)
+        texts = source.decode(hidden.source[0].tolist()), target.decode(hidden.target_out[0].tolist())
+        for word in ("Anna", "Zoltan", "40"):
+            assert texts[0].count(word) == texts[1].count(word) in (0, TWINS[0][0].count(word))
+        assert torch.equal(hidden.target_in[:, 1:] == UNK, hidden.target_out[:, :-1] == UNK)
+    untouched = dataset.without_copied(batch, twin, 0.0, random)
+    assert torch.equal(untouched.source, batch.source)
+    assert torch.equal(untouched.target_in, batch.target_in)

@@ -10,19 +10,20 @@ import pytest
 import torch
 from torch import Tensor
 
-from config import EOS, PAD, SOS, ModelConfig
-from decoding import search
-from model import Transformer
+from config import EOS, PAD, SOS, UNK, DecodingConfig, ModelConfig
+from decoding import _likely, search
+from model import Ensemble, Transformer
 
 
 class History(NamedTuple):
     """The state of the model below: the sentence, and all tokens so far."""
 
-    source: Tensor  # (B,)
-    tokens: Tensor  # (B, T)
+    source: Tensor  # (A)
+    tokens: Tensor  # (A P, T)
 
-    def rows(self, index: Tensor) -> History:
-        return History(self.source[index], self.tokens[index])
+    def select(self, hypotheses: Tensor | None, sentences: Tensor | None) -> History:
+        source = self.source if sentences is None else self.source[sentences]
+        return History(source, self.tokens if hypotheses is None else self.tokens[hypotheses])
 
 
 class Table:
@@ -39,7 +40,8 @@ class Table:
     def step(self, tokens: Tensor, state: History) -> tuple[Tensor, History]:
         self.steps += 1
         state = History(state.source, torch.cat((state.tokens, tokens[:, None]), 1))
-        rows = zip(state.source.tolist(), state.tokens.tolist(), strict=True)
+        sources = state.source.repeat_interleave(len(tokens) // len(state.source))
+        rows = zip(sources.tolist(), state.tokens.tolist(), strict=True)
         return torch.stack([self.logits(source, history) for source, history in rows]), state
 
     def logits(self, source: int, history: list[int]) -> Tensor:
@@ -70,7 +72,7 @@ SOURCES = torch.tensor([[11], [12], [13], [14], [15], [16]])
 def test_a_wide_beam_finds_what_enumeration_finds(alpha: float) -> None:
     """Guards the early finish: stopping at the first ended hypothesis misses longer ones with better scores."""
     model = Table(6)
-    found = search(model, SOURCES, [4] * 6, beam_size=500, length_penalty=alpha, n_best=3)
+    found = search(model, SOURCES, [4] * 6, DecodingConfig(beam_size=500, length_penalty=alpha, n_best=3))
     for source, best in zip(SOURCES[:, 0].tolist(), found, strict=True):
         expected = enumerate_all(model, source, 4, alpha)[:3]
         complete = [h for h in best if h.complete]
@@ -91,7 +93,7 @@ def greedy(model: Table, source: int, limit: int) -> list[int]:
 def test_beam_of_one_is_greedy(alpha: float) -> None:
     """Guards against a beam that goes on past its own [EOS], whatever the length penalty would give for it."""
     model = Table(9)
-    found = search(model, SOURCES, [12] * 6, beam_size=1, length_penalty=alpha)
+    found = search(model, SOURCES, [12] * 6, DecodingConfig(beam_size=1, length_penalty=alpha))
     assert [best[0].tokens for best in found] == [greedy(model, source, 12) for source in SOURCES[:, 0].tolist()]
 
 
@@ -99,8 +101,8 @@ def test_beam_of_one_is_greedy(alpha: float) -> None:
 def test_a_batch_equals_one_by_one(beam: int) -> None:
     """Guards the rows: finished sentences leave the batch, and the others must keep their own state and limit."""
     limits = [3, 9, 5, 12, 1, 7]
-    together = search(Table(9), SOURCES, limits, beam)
-    alone = [search(Table(9), SOURCES[i : i + 1], [limits[i]], beam)[0] for i in range(6)]
+    together = search(Table(9), SOURCES, limits, DecodingConfig(beam_size=beam))
+    alone = [search(Table(9), SOURCES[i : i + 1], [limits[i]], DecodingConfig(beam_size=beam))[0] for i in range(6)]
     assert [[h.tokens for h in best] for best in together] == [[h.tokens for h in best] for best in alone]
     assert [best[0].score for best in together] == pytest.approx([best[0].score for best in alone])
 
@@ -108,7 +110,10 @@ def test_a_batch_equals_one_by_one(beam: int) -> None:
 def test_a_larger_beam_never_scores_worse_here() -> None:
     """Not a law of beam search, but a beam that is reordered wrongly breaks it at once on these tables."""
     scores = [
-        sum(best[0].score for best in search(Table(9, eos=-1), SOURCES, [8] * 6, beam, length_penalty=0.0))
+        sum(
+            best[0].score
+            for best in search(Table(9, eos=-1), SOURCES, [8] * 6, DecodingConfig(beam_size=beam, length_penalty=0.0))
+        )
         for beam in (1, 4, 64)
     ]
     assert scores == sorted(scores)
@@ -125,7 +130,7 @@ def test_a_hypothesis_that_was_cut_off_says_so() -> None:
 def test_a_search_ends_when_nothing_can_change() -> None:
     """Guards the time: a batch of sure sentences must not run on to its limit."""
     model = Table(9, eos=50)
-    search(model, SOURCES, [1000] * 6, beam_size=4)
+    search(model, SOURCES, [1000] * 6, DecodingConfig(beam_size=4))
     assert model.steps <= 3
 
 
@@ -138,7 +143,9 @@ def test_scores_are_the_teacher_forced_log_probabilities(beam: int) -> None:
     with torch.no_grad():  # a fresh tied model repeats its last token for ever
         model.projection.weight[EOS] *= 3
     source = torch.tensor([[5, 6, 7, 8, EOS], [9, 4, EOS, PAD, PAD], [7, 7, 7, EOS, PAD]])
-    for row, best in zip(source, search(model, source, [9, 9, 9], beam, n_best=2), strict=True):
+    for row, best in zip(
+        source, search(model, source, [9, 9, 9], DecodingConfig(beam_size=max(2, beam), n_best=2)), strict=True
+    ):
         for hypothesis in best:
             ids = [SOS, *hypothesis.tokens] + ([EOS] if hypothesis.complete else [])
             target = torch.tensor([ids])
@@ -146,3 +153,211 @@ def test_scores_are_the_teacher_forced_log_probabilities(beam: int) -> None:
             expected = log_probs[0].gather(1, target[0, 1:, None])[:, 0]
             assert hypothesis.log_probs == pytest.approx(expected.tolist(), abs=1e-5)
             assert hypothesis.score == pytest.approx(float(expected.mean()), abs=1e-5)
+
+
+def enumerated_score(model: Table, source: int, tokens: list[int]) -> list[float]:
+    """The log-probability of each token of a translation, by the table itself."""
+    history, found = [SOS], []
+    for token in tokens:
+        found.append(float(model.logits(source, history).log_softmax(-1)[token]))
+        history.append(token)
+    return found
+
+
+@pytest.mark.parametrize("alpha", [0.6, 1.0])
+def test_the_papers_length_formula(alpha: float) -> None:
+    """Guards the formula and the early finish under it: ((5 + length) / 6) ** alpha, not length ** alpha."""
+    model = Table(6)
+    settings = DecodingConfig(beam_size=500, length_penalty=alpha, length_formula="paper", n_best=2)
+    for source, best in zip(SOURCES[:, 0].tolist(), search(model, SOURCES, [4] * 6, settings), strict=True):
+        every = enumerate_all(model, source, 4, 0.0)
+        expected = sorted(((total / ((6 + len(words)) / 6) ** alpha, words) for total, words in every), reverse=True)
+        assert [h.tokens for h in best if h.complete] == [words for _, words in expected[:2]]
+        assert best[0].score == pytest.approx(expected[0][0], rel=1e-5)
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+def test_a_translation_is_no_shorter_than_asked(beam: int) -> None:
+    """Guards the least length: each sentence has its own, and [EOS] stays possible right after it."""
+    least = [0, 1, 2, 3, 4, 5]
+    found = search(Table(9, eos=50), SOURCES, [9] * 6, DecodingConfig(beam_size=beam), least=least)
+    assert [len(best[0].tokens) for best in found] == least
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+@pytest.mark.parametrize("beam", [1, 3])
+def test_no_ngram_occurs_twice(n: int, beam: int) -> None:
+    """Guards the ban against being off by one: it must bite, and spare all that does not repeat."""
+    free = DecodingConfig(beam_size=beam, n_best=beam)
+    bound = DecodingConfig(beam_size=beam, n_best=beam, no_repeat_ngram=n)
+    repeats = 0
+    for settings in (free, bound):
+        model = Table(7, eos=-4 if n > 1 else 0)
+        for hypothesis in itertools.chain.from_iterable(search(model, SOURCES, [14] * 6, settings)):
+            ngrams = list(zip(*(hypothesis.tokens[i:] for i in range(n)), strict=False))
+            repeats += len(ngrams) - len(set(ngrams))
+        if settings is free:
+            assert repeats > 0
+            repeats = 0
+    assert repeats == 0
+
+
+def test_a_ban_that_does_not_bite_changes_nothing() -> None:
+    """Guards the ban against forbidding what it need not."""
+    for settings in (DecodingConfig(beam_size=3), DecodingConfig(beam_size=3, no_repeat_ngram=12)):
+        found = search(Table(9), SOURCES, [12] * 6, settings)
+        assert [best[0].tokens for best in found] == [
+            best[0].tokens for best in search(Table(9), SOURCES, [12] * 6, DecodingConfig(beam_size=3))
+        ]
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_unknown_words_are_rationed(beam: int) -> None:
+    """Guards copying: more [UNK] than the source has unknown words could only be filled with words that are known."""
+
+    class Unsure(Table):
+        def logits(self, source: int, history: list[int]) -> Tensor:
+            logits = super().logits(source, history)
+            logits[UNK] += 5
+            return logits
+
+    allowed = [0, 1, 2, 3, 0, 1]
+    found = search(Unsure(9, eos=-3), SOURCES, [8] * 6, DecodingConfig(beam_size=beam), unknowns=allowed)
+    assert [best[0].tokens.count(UNK) for best in found] == allowed
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+def test_a_forced_prefix_is_kept_and_counted(beam: int) -> None:
+    """Guards the forced start: tokens as given, their probabilities in the score, the rest searched freely."""
+    model = Table(9)
+    prefixes: list[list[int]] = [[], [4], [5, 6], [7, 8, 4], [4, 4, 4, 4], [UNK]]
+    found = search(model, SOURCES, [12] * 6, DecodingConfig(beam_size=beam), prefixes=prefixes)
+    for source, prefix, best in zip(SOURCES[:, 0].tolist(), prefixes, found, strict=True):
+        hypothesis = best[0]
+        assert hypothesis.tokens[: len(prefix)] == prefix
+        ids = hypothesis.tokens + [EOS] * hypothesis.complete
+        assert hypothesis.log_probs == pytest.approx(enumerated_score(model, source, ids), abs=1e-5)
+    free = search(model, SOURCES, [12] * 6, DecodingConfig(beam_size=beam))
+    forced = search(model, SOURCES, [12] * 6, DecodingConfig(beam_size=beam), prefixes=[h[0].tokens[:2] for h in free])
+    if beam == 1:
+        assert [h[0].tokens for h in forced] == [h[0].tokens for h in free]
+
+
+def test_groups_without_a_penalty_find_what_a_beam_of_their_size_finds() -> None:
+    """Guards diverse search: each group is a beam of its own, and with nothing to avoid they are all the same one."""
+    small = search(Table(9), SOURCES, [9] * 6, DecodingConfig(beam_size=2))
+    groups = DecodingConfig(beam_size=6, diversity_groups=3, diversity_penalty=0.0)
+    assert [best[0] for best in search(Table(9), SOURCES, [9] * 6, groups)] == [best[0] for best in small]
+
+
+def test_diverse_search_finds_more_different_translations() -> None:
+    """Guards the penalty: the first group goes as ever, the others begin with other words."""
+    plain = DecodingConfig(beam_size=4, n_best=4)
+    diverse = DecodingConfig(beam_size=4, n_best=4, diversity_groups=4, diversity_penalty=3.0)
+    firsts = [
+        [len({h.tokens[0] for h in best if h.tokens}) for best in search(Table(9, eos=-3), SOURCES, [9] * 6, settings)]
+        for settings in (plain, diverse)
+    ]
+    assert sum(firsts[1]) > sum(firsts[0])
+    greedy_ones = [h[0].tokens for h in search(Table(9, eos=-3), SOURCES, [9] * 6)]
+    for best, first in zip(search(Table(9, eos=-3), SOURCES, [9] * 6, diverse), greedy_ones, strict=True):
+        assert first in [h.tokens for h in best]
+        assert len({tuple(h.tokens) for h in best}) == len(best)
+        assert best == sorted(best, key=lambda h: (h.complete, h.score), reverse=True)
+
+
+def test_samples_follow_the_probabilities() -> None:
+    """Guards the draw, and that the score of a sample is its own: frequencies against the table, within 4 sigma."""
+    model, count = Table(8), 4000
+    settings = DecodingConfig(sample=True, n_best=count)
+    one = torch.tensor([[21]])
+    drawn: list[int] = []
+
+    class Recorder(Table):
+        def step(self, tokens: Tensor, state: History) -> tuple[Tensor, History]:
+            if len(tokens) > 1 and not drawn:
+                drawn.extend(tokens.tolist())
+            logits, state = super().step(tokens[:1], History(state.source, state.tokens[:1]))
+            return logits.expand(len(tokens), -1).clone(), History(state.source, state.tokens.expand(len(tokens), -1))
+
+    search(Recorder(8, eos=-50), one, [2], settings)
+    logits = model.logits(21, [SOS])
+    logits[EOS] -= 50
+    probability = logits.softmax(-1)
+    probability[[PAD, SOS]] = 0
+    probability /= probability.sum()
+    for token in range(8):
+        p = float(probability[token])
+        assert drawn.count(token) / count == pytest.approx(p, abs=4 * math.sqrt(p * (1 - p) / count) + 1e-9)
+
+
+def test_samples_depend_on_the_seed_and_the_sentence_alone() -> None:
+    """Guards repeatability: neither the batch nor its padding may change what is drawn."""
+    settings = DecodingConfig(sample=True, n_best=3, seed=5)
+    padded = torch.cat((SOURCES, torch.full((6, 2), PAD)), 1)
+    together = search(Table(9), padded, [9] * 6, settings)
+    alone = [search(Table(9), SOURCES[i : i + 1], [9], settings)[0] for i in range(6)]
+    assert [[h.tokens for h in best] for best in together] == [[h.tokens for h in best] for best in alone]
+    other = search(Table(9), padded, [9] * 6, DecodingConfig(sample=True, n_best=3, seed=6))
+    assert together != other
+    model = Table(9)
+    for source, best in zip(SOURCES[:, 0].tolist(), together, strict=True):
+        for h in best:
+            ids = h.tokens + [EOS] * h.complete
+            assert h.log_probs == pytest.approx(enumerated_score(model, source, ids), abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        DecodingConfig(sample=True, top_k=1),
+        DecodingConfig(sample=True, top_p=1e-6),
+        DecodingConfig(sample=True, temperature=1e-4),
+    ],
+)
+def test_sampling_becomes_greedy_in_the_limit(settings: DecodingConfig) -> None:
+    """Guards temperature, top-k and top-p, each of which leaves the likeliest token alone in the end."""
+    found = search(Table(9), SOURCES, [9] * 6, settings)
+    assert [best[0].tokens for best in found] == [greedy(Table(9), source, 9) for source in SOURCES[:, 0].tolist()]
+
+
+def test_the_likely_tokens() -> None:
+    """Guards the edges: the token that crosses top_p stays in, ties at top_k stay in."""
+    logits = torch.tensor([[[0.5, 0.3, 0.15, 0.05]]]).log()
+    assert _likely(logits, None, 0.6).isfinite().tolist() == [[[True, True, False, False]]]
+    assert _likely(logits, None, 0.5).isfinite().tolist() == [[[True, False, False, False]]]
+    assert _likely(logits, 3, 1.0).isfinite().tolist() == [[[True, True, True, False]]]
+    assert _likely(logits, 9, 1.0).isfinite().all()
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_watched_words_never_change(beam: int) -> None:
+    """Guards the prompt: what it has shown is a beginning of the translation, and in the end greedy shows all."""
+    seen: dict[int, list[list[int]]] = {}
+    found = search(
+        Table(9), SOURCES, [9] * 6, DecodingConfig(beam_size=beam), watch=lambda i, t: seen.setdefault(i, []).append(t)
+    )
+    for i, best in enumerate(found):
+        for settled in seen[i]:
+            assert [*best[0].tokens, EOS][: len(settled)] == settled
+        assert seen[i][-1][: len(best[0].tokens)] == best[0].tokens or beam > 1
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_an_ensemble_searches_by_mean_probabilities(beam: int) -> None:
+    """Guards the ensemble: twice the same model is that model, and two are the mean of their probabilities."""
+    torch.manual_seed(0)
+    shapes = [ModelConfig(d_model=32, n_heads=4, encoder_layers=1, decoder_layers=n, d_ff=64) for n in (1, 2)]
+    one, two = (Transformer(shape, 12, 12).eval() for shape in shapes)
+    source = torch.tensor([[5, 6, 7, 8, EOS], [9, 4, EOS, PAD, PAD]])
+    settings = DecodingConfig(beam_size=beam)
+    same, single = (search(m, source, [6, 6], settings) for m in (Ensemble([one, one]), one))
+    assert [h[0].tokens for h in same] == [h[0].tokens for h in single]
+    assert [h[0].score for h in same] == pytest.approx([h[0].score for h in single], abs=1e-5)
+    for row, best in zip(source, search(Ensemble([one, two]), source, [6, 6], settings), strict=True):
+        target = torch.tensor([[SOS, *best[0].tokens] + [EOS] * best[0].complete])
+        with torch.no_grad():
+            each = [m(row[None, row != PAD], target[:, :-1]).softmax(-1) for m in (one, two)]
+            probability = torch.stack(each).mean(0)
+        expected = probability[0].gather(1, target[0, 1:, None])[:, 0].log()
+        assert best[0].log_probs == pytest.approx(expected.tolist(), abs=1e-5)

@@ -1,22 +1,47 @@
-"""Scores against sacreBLEU's own, on cases where other implementations are known to be wrong."""
+"""Scores against sacreBLEU's own, also where other implementations are known to be wrong; the report and its doors."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import sacrebleu
 import torch
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
+from sacrebleu.metrics.ter import TER
+from sacrebleu.significance import PairedTest
+from torchmetrics.functional.text import (
+    char_error_rate,
+    chrf_score,
+    sacre_bleu_score,
+    translation_edit_rate,
+    word_error_rate,
+)
 
+import checkpoint
 import dataset
+import evaluate
 import train
 from config import PAD, Config
-from conftest import SHARED
-from evaluate import mean_loss, perplexity, score
+from conftest import ROOT, SHARED, in_child, tiny_config, tiny_pairs, write_tsv
+from corpus import DataError, Pair
+from evaluate import Earlier, Report, examine, lines, mean_loss, perplexity, score, write
 from optim import loss_sums
+from translate import Candidate, Sentence, Translation, Translator
 
 REFERENCES = ["The cat sees the dog.", "L'amico beve (non) vino, oggi.", "Ciao!"]
+needs_multi30k = pytest.mark.skipif(not (SHARED / "multi30k").is_dir(), reason="needs Multi30k in ../shared/data")
 
 
 def test_perfect_and_empty_translations() -> None:
@@ -33,7 +58,7 @@ def test_small_overlap_is_not_nought() -> None:
     assert 0 < score(["The dog sees the", "vino", "Ciao!"], REFERENCES).bleu < 40
 
 
-@pytest.mark.skipif(not (SHARED / "multi30k").is_dir(), reason="needs Multi30k in ../shared/data")
+@needs_multi30k
 @pytest.mark.parametrize("tokenize", ["13a", "none", "intl"])
 def test_scores_equal_sacrebleu_on_real_text(tokenize: str) -> None:
     """Guards the way in: references as one list, in the right order, with the tokeniser that was asked for."""
@@ -70,3 +95,423 @@ def test_perplexity_stays_finite() -> None:
     """Guards the first point of a run that begins badly: an overflow would end it."""
     assert perplexity(0.0) == 1
     assert perplexity(5000.0) == pytest.approx(1e9)
+
+
+# ------------------------------------------------------------------------------------------------------- the report
+
+
+def pretend(rows: Sequence[tuple[str, str, str]], cut: bool = False) -> Translator:
+    """A translator that says what the rows (source, reference, translation) say. Words with a z are unknown to it."""
+    known = {source: translation for source, _, translation in rows}
+
+    def explain(texts: Sequence[str], **_: object) -> list[Translation]:
+        found = []
+        for text in texts:
+            words = text.split()
+            candidate = Candidate(known[text], [], [], [], 0.0, not cut, {})
+            unknown = [i for i, word in enumerate(words) if "z" in word]
+            sentence = Sentence(text, [0] * len(words), [*words, "[EOS]"], unknown, [candidate])
+            found.append(Translation(text, known[text], [sentence]))
+        return found
+
+    return cast(Translator, SimpleNamespace(config=Config(), step=7, path=Path("runs/pretended"), explain=explain))
+
+
+def report_on(rows: Sequence[tuple[str, str, str]], earlier: Earlier | None = None, cut: bool = False) -> Report:
+    return examine(pretend(rows, cut), pairs_of(rows), earlier=earlier)
+
+
+def pairs_of(rows: Sequence[tuple[str, str, str]]) -> list[Pair]:
+    return [(source, reference) for source, reference, _ in rows]
+
+
+def spoilt(text: str, share: float, draw: random.Random) -> str:
+    """A text in which some words are missing, and one may have moved."""
+    words = [word for word in text.split() if draw.random() > share]
+    if len(words) > 3 and draw.random() < 0.5:
+        words.append(words.pop(1))
+    return " ".join(words)
+
+
+def real_rows(share: float, count: int = 64) -> list[tuple[str, str, str]]:
+    """Distinct real sentences, of which a share of the words of each translation is missing."""
+    sides = [(SHARED / "multi30k" / f"val.{side}").read_text(encoding="utf-8").split("\n") for side in ("en", "de")]
+    pairs = list(dict(zip(*sides, strict=True)).items())[:count]
+    draw = random.Random(share)
+    return [(source, reference, spoilt(reference, share, draw)) for source, reference in pairs]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def fewer_draws() -> Iterator[None]:
+    """So many do for these tests, and sacreBLEU can be told to make as many."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(evaluate, "TRIALS", 640)
+        patch.setattr(evaluate, "RESAMPLES", 200)
+        yield
+
+
+@pytest.fixture(scope="module")
+def real(fewer_draws: None) -> tuple[list[tuple[str, str, str]], list[tuple[str, str, str]], Report]:
+    """Rows of a better translator, of a worse one, and the report on the better one against the worse one."""
+    better, worse = real_rows(0.15), real_rows(0.2)
+    return better, worse, report_on(better, Earlier("worse", worse))
+
+
+@needs_multi30k
+def test_figures_equal_sacrebleu_on_real_text(real: Any) -> None:
+    """Guards our own sums: scores, intervals and signatures are to the digit those of `sacrebleu --confidence`."""
+    rows, _, report = real
+    hypotheses, references = [row[2] for row in rows], [row[1] for row in rows]
+    for figure, metric in zip(report.figures, (BLEU(), CHRF(), TER()), strict=False):
+        expected = metric.corpus_score(hypotheses, [references], n_bootstrap=evaluate.RESAMPLES)
+        assert figure.score == pytest.approx(expected.score, rel=1e-12)
+        assert (figure.high - figure.low) / 2 == pytest.approx(expected._ci, rel=1e-5)  # theirs are of float32
+        assert figure.signature == str(metric.get_signature())
+    assert report.figures[3].score == pytest.approx(100 * word_error_rate(hypotheses, references).item())
+    assert report.figures[4].score == pytest.approx(100 * char_error_rate(hypotheses, references).item())
+    assert report.length_ratio == pytest.approx(BLEU().corpus_score(hypotheses, [references]).ratio)
+    for row in report.sentences[:20]:
+        assert row.chrf == pytest.approx(CHRF().sentence_score(row.translation, [row.reference]).score)
+    copied = BLEU().corpus_score([row[0] for row in rows], [references]).score
+    assert report.copied[0].score == pytest.approx(copied)
+
+
+@needs_multi30k
+def test_p_values_equal_sacrebleu_on_real_text(real: Any) -> None:
+    """Guards the randomisation test: the same draws give the same p-values.
+
+    But for TER, whose edits are whole numbers: some trials differ by exactly as much, and these sacreBLEU leaves out.
+    """
+    rows, worse, report = real
+    systems: Any = [("worse", [row[2] for row in worse]), ("better", [row[2] for row in rows])]
+    metrics = {"BLEU": BLEU(), "chrF": CHRF(), "TER": TER()}
+    results: Any
+    _, results = PairedTest(systems, metrics, [[row[1] for row in rows]], "ar", n_samples=evaluate.TRIALS)()
+    del results["System"]
+    for each, figure, (before, after) in zip(
+        report.against.differences, report.against.figures, results.values(), strict=False
+    ):
+        assert figure.score == pytest.approx(before.score)
+        assert each.difference == pytest.approx(after.score - before.score)
+        assert each.p >= after.p_value
+        assert each.name == "TER" or each.p == pytest.approx(after.p_value)
+        assert each.low < each.difference < each.high
+
+
+@needs_multi30k
+def test_torchmetrics_agrees_where_it_is_right() -> None:
+    """Guards both libraries: BLEU and TER of ordinary text are the same in two implementations."""
+    rows = real_rows(0.2, 60)
+    hypotheses, references = [row[2] for row in rows], [row[1] for row in rows]
+    report = report_on(rows)
+    nested = [[reference] for reference in references]
+    assert 100 * sacre_bleu_score(hypotheses, nested).item() == pytest.approx(report.figures[0].score, abs=1e-3)
+    theirs = translation_edit_rate(hypotheses, nested)
+    assert 100 * cast(torch.Tensor, theirs).item() == pytest.approx(report.figures[2].score, abs=1e-3)
+
+
+def test_torchmetrics_is_wrong_where_it_is_not_used() -> None:
+    """Tells when it has been mended: its TER calls silence perfect, its chrF forgets what was missed, its BLEU is 0."""
+    silence, nested = [""], [["the dog sees"]]
+    assert cast(torch.Tensor, translation_edit_rate(silence, nested)).item() == 0
+    assert TER().corpus_score(silence, nested).score == 100
+    partly, nested = ["xyz", "the cat"], [["the dog sees the red wine"], ["the cat"]]
+    assert 100 * cast(torch.Tensor, chrf_score(partly, nested, n_word_order=0)).item() > 75
+    assert CHRF().corpus_score(partly, [[one for [one] in nested]]).score < 35
+    beginning, nested = ["the red dog sees it"], [["the dog sees the wine"]]
+    assert sacre_bleu_score(beginning, nested, smooth=True).item() == 0
+    assert BLEU().corpus_score(beginning, nested).score > 0
+
+
+@needs_multi30k
+def test_buckets_sum_to_the_whole(real: Any) -> None:
+    """Guards the edges: every sentence is in one bucket of each kind, and scored there as a corpus."""
+    rows, _, report = real
+    for buckets in (report.lengths, report.unknown):
+        assert sum(bucket.pairs for bucket in buckets) == len(rows)
+        assert all(bucket.pairs for bucket in buckets)
+    middle = next(bucket for bucket in report.lengths if bucket.name == "11-15")
+    members = [row for row in rows if 11 <= len(row[0].split()) <= 15]
+    assert middle.pairs == len(members)
+    parts = [row[2] for row in members], [[row[1] for row in members]]
+    assert middle.bleu == pytest.approx(BLEU().corpus_score(*parts).score)
+    assert middle.chrf == pytest.approx(CHRF().corpus_score(*parts).score)
+    assert report.unknown[0].name == "0"
+
+
+def test_every_length_has_a_bucket() -> None:
+    """Guards the first and the last bucket."""
+    rows = [(" ".join(["z"] * n), f"r {n}", f"r {n}") for n in (1, 5, 6, 31, 200)]
+    report = report_on(rows)
+    assert [(bucket.name, bucket.pairs) for bucket in report.lengths] == [("1-5", 2), ("6-10", 1), ("31+", 2)]
+    assert [(bucket.name, bucket.pairs) for bucket in report.unknown] == [("1", 1), ("3+", 4)]
+
+
+@needs_multi30k
+def test_intervals_hold_the_score_and_repeat(real: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards the seed, which sacreBLEU itself would take from the environment."""
+    rows, worse, report = real
+    monkeypatch.setenv("SACREBLEU_SEED", "99")
+    assert report_on(rows, Earlier("worse", worse)) == report
+    for figure in report.figures[:3]:
+        assert figure.low < figure.score < figure.high
+
+
+@needs_multi30k
+def test_nothing_differs_from_itself(real: Any) -> None:
+    """Guards the p-value: by sacreBLEU's own counting a translator differs from itself with p = 0.0001."""
+    rows, _, _ = real
+    shuffled = random.Random(1).sample(rows, len(rows))
+    against = report_on(rows, Earlier("itself", shuffled)).against
+    assert against is not None
+    assert [(each.difference, each.low, each.high, each.p) for each in against.differences] == [(0, 0, 0, 1)] * 3
+
+
+def test_a_difference_has_a_direction() -> None:
+    """Guards the sign: plus is more than there."""
+    rows = [(source, reference, reference) for source, reference in tiny_pairs(40)]
+    worse = [(source, reference, "il gatto") for source, reference, _ in rows]
+    for ours, theirs, sign in ((rows, worse, 1), (worse, rows, -1)):
+        against = report_on(ours, Earlier("other", theirs)).against
+        assert against is not None
+        bleu, chrf, ter = against.differences
+        assert bleu.difference * sign > 0
+        assert chrf.low * sign > 0
+        assert ter.difference * sign < 0
+        assert bleu.p < 0.01
+
+
+def test_other_pairs_are_not_compared() -> None:
+    """Guards against a difference between two test sets, taken for one between two translators."""
+    rows = [("a", "b", "c"), ("d", "e", "f"), ("d", "e", "g")]
+    assert Earlier("x", rows[::-1]).translations(pairs_of(rows)) == ["c", "g", "f"]
+    for others in (rows[:2], [*rows, rows[0]], [("a", "other", "c"), *rows[1:]]):
+        with pytest.raises(DataError, match="x cannot be compared"):
+            report_on(rows, Earlier("x", others))
+    with pytest.raises(DataError, match="no test pairs"):
+        report_on([])
+
+
+def test_the_worst_come_first_and_equals_in_their_order() -> None:
+    """Guards the list that a person reads: stable, so that two reports can be held side by side."""
+    rows = [(f"s {i}", "il gatto vede il cane", "il gatto" if i % 2 else "altro") for i in range(60)]
+    report = report_on(rows)
+    assert report.worst == list(range(1, 40, 2))
+    assert all(report.sentences[i - 1].translation == "altro" for i in report.worst)
+
+
+GOOD = [(source, reference, reference) for source, reference in dict(tiny_pairs(120)).items()]
+
+
+def worsened(number: int, change: Callable[[str, str], str]) -> list[tuple[str, str, str]]:
+    """The good rows, with the first few translations changed."""
+    return [
+        (source, reference, change(source, reference) if i < number else translation)
+        for i, (source, reference, translation) in enumerate(GOOD)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rows", "alarms"),
+    [
+        (GOOD, set()),
+        (worsened(1, lambda source, reference: ""), set()),
+        (worsened(3, lambda source, reference: ""), {"empty"}),
+        (worsened(5, lambda source, reference: f"{reference} e il vino, e il vino, e il vino,"), {"repeated"}),
+        (worsened(5, lambda source, reference: f"{reference} ! ! !"), set()),
+        (worsened(5, lambda source, reference: source), {"untranslated"}),
+        (worsened(5, lambda source, reference: f"[UNK] {reference}"), {"unknown"}),
+        (worsened(5, lambda source, reference: f"[UNK] [UNK] [UNK] {reference}"), {"unknown"}),
+        (worsened(6, lambda source, reference: "il gatto vede il cane."), {"same"}),
+        (worsened(200, lambda source, reference: "gatto."), {"same", "length", "useless"}),
+        (worsened(200, lambda source, reference: f"{reference} {reference} qui"), {"length"}),
+        (worsened(200, lambda source, reference: " ".join(source[::-1])), {"length", "useless"}),
+        ([("no", "no no no no", "no no no no")] * 30, set()),
+        ([("ja", "same", "same")] * 30, set()),
+        ([(str(i), str(i), str(i)) for i in range(100)], {"useless"}),
+    ],
+)
+def test_alarms_tell_what_is_wrong(rows: list[tuple[str, str, str]], alarms: set[str]) -> None:
+    """Guards both ways: silence about a broken model, and nagging about a good one."""
+    assert {alarm.name for alarm in report_on(rows).alarms} == alarms
+
+
+def test_a_translation_that_was_cut_is_an_alarm() -> None:
+    """Guards against a limit of length that nobody notices."""
+    [alarm] = report_on(GOOD, cut=True).alarms
+    assert alarm.name == "cut"
+    assert alarm.sentences == list(range(1, 21))
+    assert alarm.text.startswith(f"{len(GOOD)} of {len(GOOD)} translations (100.0%)")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a a a", True), ("a a", False), ("a b a b a b", True), ("a b a b a", False), ("x a b c a b c a b c y", True),
+        ("! ! !", False), ("- - - a", False), ("a , a , a ,", True), ("", False), ("a b b a b b c", False),
+        ("very-very-very-small", True), ("1,000,000,000,000", False), ("l'amico, l'altro, l'uomo", False),
+    ],
+)  # fmt: skip
+def test_loops_are_three_times_the_same_in_a_row(text: str, expected: bool) -> None:
+    """Guards the counting of overlaps."""
+    assert evaluate.loops(text) == expected
+
+
+NASTY = "\u202e<script>alert(1)</script>\x1b[31m & \"'\U0001f642 漢字漢字 שלום\x07 {{ 7 * 7 }}"
+
+
+def test_a_report_fits_a_terminal_whatever_the_text() -> None:
+    """Guards the reader's terminal against what a translation may hold: colours, bells, a line that turns around."""
+    rows = [(f"{NASTY} {i}", NASTY * 3, NASTY * 2) for i in range(40)]
+    text = lines(report_on(rows, Earlier(NASTY * 4, rows)))
+    assert all(line.replace("漢字漢字", "漢字漢字" * 2).isprintable() for line in text)
+    assert max(map(len, text)) <= 100
+    assert evaluate._fit("漢字漢字", 8) == "漢字漢字"
+    assert evaluate._fit("漢字漢字", 7) == "漢字漢…"
+    assert evaluate._fit("a" * 101, 100) == "a" * 99 + "…"
+
+
+def test_a_report_can_be_read_again(tmp_path: Path) -> None:
+    """Guards the JSON: nothing is lost, and it serves as what a later report is compared with; so does the TSV."""
+    rows = [*worsened(30, lambda source, reference: f"{NASTY} {reference}"), ("a\tb", "c", "d")]
+    report = report_on(rows, Earlier("x", rows))
+    write(report, tmp_path / "new" / "folder", "test")
+    folder = tmp_path / "new" / "folder"
+    assert sorted(path.name for path in folder.iterdir()) == ["test.html", "test.json", "test.tsv"]
+    values = json.loads((folder / "test.json").read_bytes())
+    assert values == asdict(report)
+    read = evaluate.read_earlier(folder / "test.json", "test")
+    assert read.rows == rows
+    assert read.name == "phrasebook, step 7"
+    again = evaluate.read_earlier(folder / "test.tsv", "test")
+    assert again.rows[:-1] == [(a, b, " ".join(c.split())) for a, b, c in rows[:-1]]
+    assert again.rows[-1] == ("a b", "c", "d")
+
+
+def test_a_report_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards the old report against a full disk."""
+    write(report_on(GOOD), tmp_path, "test")
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+    def full(path: Path, data: bytes) -> None:
+        path.write_bytes(data[:10])
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(checkpoint, "_write_durably", full)
+    with pytest.raises(OSError, match="No space"):
+        write(report_on(GOOD[:50]), tmp_path, "test")
+    assert {name: (tmp_path / name).read_bytes() for name in before} == before
+
+
+# ----------------------------------------------------------------------------------------------------- command line
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that was trained for a moment: what it says is nonsense, but always the same nonsense."""
+    config = tiny_config(tmp_path_factory.mktemp("trained"), training__max_steps=10)
+    assert in_child(lambda: train.main(config)) == 0
+    return Path(config.run.dir) / config.run.name
+
+
+def call(*arguments: object) -> int:
+    """What the command line does, in this process."""
+    return evaluate.main(evaluate.parse([str(argument) for argument in arguments]))
+
+
+def test_a_run_is_reported_on(trained: Path, tmp_path: Path) -> None:
+    """Guards the whole program, as a user calls it: the scores of the report are those of its own translations."""
+    words = [sys.executable, ROOT / "evaluate.py", "--run", trained, "--output", tmp_path, "--json"]
+    result = subprocess.run(words, capture_output=True, env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    assert result.returncode == 0, result.stderr
+    values = json.loads(result.stdout)
+    assert values == json.loads((tmp_path / "test.json").read_bytes())
+    rows = [line.split("\t") for line in (tmp_path / "test.tsv").read_text(encoding="utf-8").split("\n")[:-1]]
+    expected = score([row[2] for row in rows], [row[1] for row in rows])
+    assert values["figures"][0]["score"] == pytest.approx(expected.bleu)
+    assert values["figures"][3]["score"] == pytest.approx(100 * expected.wer)
+    pairs = (trained / "data" / "test.tsv").read_text(encoding="utf-8").split("\n")[:-1]
+    assert ["\t".join(row[:2]) for row in rows] == pairs
+    assert [row[2] for row in rows] == Translator(trained, "cpu").translate([row[0] for row in rows])
+    assert (values["name"], values["run"], values["pairs"]) == ("test", "tiny", len(pairs))
+    assert values["decoding"]["beam_size"] == 1
+
+
+def test_runs_are_compared_by_their_reports(
+    trained: Path, tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """Guards --against in its three forms, and what is written where."""
+    assert call("--run", trained) == 0
+    folder = trained / "report"
+    assert sorted(path.name for path in folder.iterdir()) == ["test.html", "test.json", "test.tsv"]
+    first = json.loads((folder / "test.json").read_bytes())
+    assert first["against"] is None
+    capsysbinary.readouterr()
+    for other in (trained, folder / "test.json", folder / "test.tsv"):
+        assert call("--run", trained, "--against", other, "--output", tmp_path) == 0
+        text = capsysbinary.readouterr().out.decode()
+        assert re.search(r"BLEU +[\d.]+ +\+0.00 +\+0.00 to \+0.00 +1.000", text), text
+    assert json.loads((tmp_path / "test.json").read_bytes())["sentences"] == first["sentences"]
+    assert call("--run", trained, "--split", "validation", "--decoding.beam_size", "2") == 0
+    values = json.loads((folder / "validation.json").read_bytes())
+    assert values["decoding"]["beam_size"] == 2
+    assert values["pairs"] == len((trained / "data" / "validation.tsv").read_bytes().splitlines())
+
+
+def test_other_pairs_are_read_and_cleaned(
+    trained: Path, tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """Guards --data: its pairs are cleaned as those of training are, and never overwrite the run's own report."""
+    file = write_tsv(tmp_path / "test.tsv", [("  the   cat sees ", "il gatto  vede"), ("", "vuoto"), ("here.", "qui.")])
+    assert call("--run", trained, "--data", file) == 0
+    values = json.loads((trained / "report" / "data-test.json").read_bytes())
+    assert [(row["source"], row["reference"]) for row in values["sentences"]] == [
+        ("the cat sees", "il gatto vede"),
+        ("here.", "qui."),
+    ]
+    for side, text in (("en", "the cat\nhere."), ("it", "il gatto\nqui.")):
+        (tmp_path / f"letter.{side}").write_text(text, encoding="utf-8")
+    capsysbinary.readouterr()
+    [place] = checkpoint.steps(trained / "checkpoints")[-1:]
+    before = sorted(trained.rglob("*"))
+    assert call("--checkpoint", place, "--data", tmp_path / "letter", "--json") == 0
+    values = json.loads(capsysbinary.readouterr().out)
+    assert (values["name"], values["pairs"], values["checkpoint"]) == ("data-letter", 2, str(place))
+    assert sorted(trained.rglob("*")) == before, "a checkpoint alone is not reported on in the run's folder"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "fragment"),
+    [
+        (["--run", "runs/nothing"], 4, "holds no checkpoint"),
+        (["--run", "RUN", "--decoding.beam_size", "0"], 2, "decoding.beam_size is 0"),
+        (["--run", "RUN", "--split", "train"], 2, "--split"),
+        (["--run", "RUN", "--beam", "3"], 2, "--beam"),
+        (["--run", "RUN", "--device", "cuda:99"], 2, "device"),
+        (["--run", "RUN", "--data", "nowhere.tsv"], 3, "--data is nowhere.tsv, but there is no such thing"),
+        (["--run", "RUN", "--data", "TMP/bad.tsv"], 3, "bad.tsv:2"),
+        (["--run", "RUN", "--against", "TMP"], 3, "python evaluate.py --run"),
+        (["--run", "RUN", "--against", "TMP/nowhere.tsv"], 3, "nowhere.tsv cannot be read"),
+        (["--run", "RUN", "--against", "TMP/bad.tsv"], 3, "bad.tsv:1: 2 columns"),
+        (["--run", "RUN", "--against", "TMP/other.tsv"], 3, "it is about other pairs"),
+        (["--run", "RUN", "--against", "RUN/result.json"], 3, "is no report of evaluate.py"),
+        (["--run", "RUN", "--output", "TMP/bad.tsv"], 7, "cannot be written"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_one_line(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], code: int, fragment: str
+) -> None:
+    """Guards against tracebacks, and against silence."""
+    (tmp_path / "bad.tsv").write_text("a\tb\nc\n", encoding="utf-8")
+    (tmp_path / "other.tsv").write_text("a\tb\tc\n", encoding="utf-8")
+    words = [word.replace("RUN", str(trained)).replace("TMP", str(tmp_path)) for word in arguments]
+    before = sorted([*trained.rglob("*"), *tmp_path.rglob("*")])
+    try:
+        found = call(*words)
+    except SystemExit as stop:  # what argparse refuses
+        found = stop.code
+    out, err = capsys.readouterr()
+    assert (found, out) == (code, "")
+    assert fragment in err
+    assert err.count("\n") == 1
+    assert sorted([*trained.rglob("*"), *tmp_path.rglob("*")]) == before, "a mistake leaves nothing behind"

@@ -20,13 +20,22 @@ LAYOUT: dict[str, tuple[int, set[str]]] = {
     "corpus": (1, {"config"}),
     "model": (1, {"config"}),
     "optim": (1, {"config"}),
+    "attention": (1, set()),
     "runtime": (1, set()),
-    "checkpoint": (1, set()),
+    "checkpoint": (1, {"config"}),
     "board": (1, {"config"}),
+    "pages": (1, set()),
+    "segment": (1, set()),
     "decoding": (1, {"config"}),
-    "dataset": (2, {"checkpoint", "config", "corpus", "tokenizer"}),
-    "translate": (3, {"config", "checkpoint", "corpus", "dataset", "decoding", "model", "runtime", "tokenizer"}),
-    "evaluate": (4, {"dataset", "optim", "runtime", "translate"}),
+    "dataset": (2, {"checkpoint", "config", "corpus", "segment", "tokenizer"}),
+    "translate": (
+        3,
+        {
+            *("attention", "checkpoint", "config", "corpus", "dataset", "decoding", "model", "runtime", "segment"),
+            "tokenizer",
+        },
+    ),
+    "evaluate": (4, {"checkpoint", "config", "corpus", "dataset", "optim", "pages", "runtime", "translate"}),
     "train": (
         5,
         {"board", "checkpoint", "config", "corpus", "dataset", "evaluate", "model", "optim", "runtime", "translate"},
@@ -70,7 +79,7 @@ def test_no_module_shadows_the_standard_library() -> None:
     assert not set(MODULES) & set(sys.stdlib_module_names)
 
 
-@pytest.mark.parametrize("script", ["train.py", "translate.py"])
+@pytest.mark.parametrize("script", ["checkpoint.py", "evaluate.py", "train.py", "translate.py"])
 def test_help_does_not_wait_for_torch(script: str) -> None:
     """Guards the first second: help and mistakes are answered before torch is imported."""
     code = (

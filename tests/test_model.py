@@ -155,7 +155,7 @@ def test_reordered_state_goes_on_as_the_reordered_sentences() -> None:
     ours = model()
     rows = torch.tensor([1, 1, 0])
     _, state = ours.step(TARGET[:, 0], ours.start(SOURCE))
-    logits, _ = ours.step(torch.tensor([5, 8, 5]), state.rows(rows))
+    logits, _ = ours.step(torch.tensor([5, 8, 5]), state.select(rows, rows))
     target = torch.tensor([[2, 5], [2, 8], [2, 5]])
     torch.testing.assert_close(logits, ours(SOURCE[rows], target)[:, 1])
 

@@ -208,23 +208,27 @@ def test_what_is_no_tokenizer_is_refused(text: str) -> None:
 
 @given(HARD_TEXT)
 @settings(max_examples=200, deadline=None)
-def test_spans_of_words_are_their_text(text: str) -> None:
-    """Guards offsets that are one off after an inserted joiner: a copied word would take its apostrophe along."""
-    tokenizer = Tokenizer.train([text], WORD)
+def test_unknown_words_put_back_are_the_text(text: str) -> None:
+    """Guards copying: an unknown word must fit into the place of [UNK], with its joiners, whatever it looks like."""
     text = text.replace(JOINER, "■").replace(EMPTY, "⎵")
-    spans = tokenizer.spans(text)
-    assert [text[start:end] for start, end in spans] == [tokenizer.decode([i]) for i in tokenizer.encode(text)]
+    tokenizer = Tokenizer.train(["l'amico (vero), no?"], WORD)
+    ids, words = tokenizer.encode(text), tokenizer.tokens(text)
+    assert len(words) == len(ids)
+    unknown = {t: word for t, word in enumerate(words) if ids[t] == UNK}
+    assert tokenizer.decode_with(ids, unknown) == text
+    assert tokenizer.decode_with(ids, {}) == tokenizer.decode(ids)
 
 
-@pytest.mark.parametrize("kind", ["bpe", "unigram"])
-@given(text=HARD_TEXT)
-@settings(max_examples=200, deadline=None)
-def test_spans_of_pieces_cover_the_text(kind: Kind, text: str) -> None:
-    """Guards offsets in bytes, or in the text with its blank in front, where characters are meant."""
-    spans = trained(kind).spans(text)
-    assert len(spans) == len(trained(kind).encode(text))
-    assert {i for start, end in spans for i in range(start, end)} == set(range(len(text)))
-    assert spans == sorted(spans)
+@pytest.mark.parametrize("kind", KINDS)
+def test_tokens_are_those_of_the_ids(kind: Kind) -> None:
+    """Guards labels and copies against slipping by one from the ids that they stand for."""
+    tokenizer, text = trained(kind), "l'amico (vero), no?"
+    vocabulary = tokenizer.vocabulary
+    ids = tokenizer.encode(text)
+    assert [vocabulary.get(token, UNK) for token in tokenizer.tokens(text)] == ids
+    assert tokenizer.pieces(ids) == [
+        "[UNK]" if i == UNK else tokenizer.label(token) for i, token in zip(ids, tokenizer.tokens(text), strict=True)
+    ]
 
 
 @pytest.mark.parametrize("kind", KINDS)

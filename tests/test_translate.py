@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
+import pty
+import select
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import checkpoint
 import train
 import translate
-from config import ConfigError, TokenizerConfig
+from config import EOS, SOS, UNK, Config, ConfigError, ModelConfig, TokenizerConfig, override
 from conftest import ROOT, in_child, tiny_config
 from corpus import clean
-from tokenizer import Tokenizer
-from translate import Translator, batches_by_length, split
+from model import Transformer
+from tokenizer import UNSEEN, train_pair
+from translate import LITERAL, Translator, batches_by_length, copies, printable
 
 TEXTS = ["the cat sees the dog.", "this red wine.", "", "and here.", "the dog wants the black bread here today."]
 
@@ -105,51 +111,45 @@ def test_one_line_out_for_each_text_in(trained: Path, texts: list[str]) -> None:
     """Guards the line count, which parallel files live by, against whatever a text may hold."""
     lines = loaded(trained).translate(texts)
     assert len(lines) == len(texts)
-    assert not any("\n" in line or "\r" in line for line in lines)
-    assert all(not line for line, text in zip(lines, texts, strict=True) if not clean(text))
+    assert [line.count("\n") for line in lines] == [text.count("\n") for text in texts]
+    assert not any("\r" in line for line in lines)
+    assert all(not line.strip() for line, text in zip(lines, texts, strict=True) if not clean(text))
 
 
 def test_what_is_too_long_is_cut_in_parts_and_said(run: Path) -> None:
     """Guards against both ways of peers: a crash at the longest sentence, and silence about its end."""
     translator = Translator(run)
-    assert translator.translate(["the cat. " * 1700])
-    assert "5,100 tokens were translated in" in translator.warnings[0]
+    assert translator.translate(["the cat " * 1700])
+    assert "a sentence of 3,400 tokens is translated in parts" in translator.warnings[0]
     assert len(translator.translate(["x" * 20_000, "the cat"])) == 2
-
-
-@given(st.text("ab,. ", max_size=120), st.integers(2, 9))
-@settings(max_examples=60, deadline=None)
-def test_parts_joined_are_the_text(trained: Path, text: str, longest: int) -> None:
-    """Guards the cut: no word lost or doubled, no part too long."""
-    tokenizer = loaded(trained).source
-    text = clean(text)
-    parts = split(text, longest, tokenizer)
-    assert " ".join(parts).replace(" ", "") == text.replace(" ", "")
-    assert all(len(tokenizer.encode(part)) <= longest for part in parts)
-
-
-def test_a_letter_of_more_tokens_than_allowed_is_no_endless_loop() -> None:
-    """Guards the cut against what cannot be cut: over bytes, one emoji alone is four tokens."""
-    tokenizer = Tokenizer.train(["a"], TokenizerConfig(kind="bpe", vocab_size=260))
-    assert split("🙂🙂 a", 3, tokenizer) == ["🙂", "🙂", "a"]
 
 
 def test_warnings_count_on_from_block_to_block(run: Path) -> None:
     """Guards the number that a user looks a line up by."""
     translator = Translator(run)
-    translator.translate(["the cat.", "the cat. " * 50], first=1001)
+    translator.explain(["the cat.", "the cat " * 50], first=1001)
     assert translator.warnings[0].startswith("text 1002: ")
 
 
-def test_a_long_text_is_cut_where_a_sentence_ends(run: Path) -> None:
-    """Guards the translation of paragraphs: half sentences make bad ones."""
-    tokenizer = Translator(run).source
-    text = "the cat sees the dog. this red wine. the dog, and the cat, and this black bread here today."
-    assert split(text, 12, tokenizer) == [
-        "the cat sees the dog. this red wine.",
-        "the dog, and the cat,",
-        "and this black bread here today.",
-    ]
+def test_a_paragraph_is_translated_sentence_by_sentence(run: Path) -> None:
+    """Guards the second sentence, which a model of single sentences forgets, and the order of the parts."""
+    translator = Translator(run)
+    parts = ["the cat sees the dog.", "this red wine.", "the dog wants the black bread here today."]
+    assert translator.translate([" ".join(parts)]) == [" ".join(translator.translate(parts))]
+    assert not any("in parts" in warning for warning in translator.warnings)
+    whole = Translator(run, overrides=["--decoding.split_sentences", "false"])
+    assert len(whole.explain([" ".join(parts[:2])])[0].sentences) == 1
+
+
+def test_lines_and_blank_lines_stay(run: Path) -> None:
+    """Guards documents: each line of a text is translated for itself, and nothing moves to another line."""
+    translator = Translator(run)
+    text = "\n".join(TEXTS) + "\n\n" + TEXTS[0] + "\n"
+    assert translator.translate([text])[0].split("\n") == [*translator.translate(TEXTS), "", expected_first(run), ""]
+
+
+def expected_first(run: Path) -> str:
+    return Translator(run).translate(TEXTS[:1])[0]
 
 
 def test_batches_hold_everything_once_and_keep_to_their_budget() -> None:
@@ -167,7 +167,7 @@ def test_batches_hold_everything_once_and_keep_to_their_budget() -> None:
         (["--checkpoint", "nowhere", "x"], 4, "holds no checkpoint"),
         (["--decoding.beam_size", "0", "x"], 2, "decoding.beam_size is 0"),
         (["--beam", "3", "x"], 2, "--beam"),
-        (["--input", "a", "x"], 2, "not both"),
+        (["--input", "a", "x"], 2, "not more than one"),
         (["--input", "nowhere.txt"], 3, "nowhere.txt"),
         (["--device", "cuda:99", "x"], 2, "device"),
     ],
@@ -241,3 +241,235 @@ def test_a_read_only_run_that_has_moved_still_translates(run: Path, tmp_path: Pa
     finally:
         for path in (moved, *moved.rglob("*")):
             path.chmod(0o755)
+
+
+# ---------------------------------------------------------------------------------------------------------- other doors
+
+
+def test_json_tells_all(run: Path) -> None:
+    """Guards the door for programs: an object a line, whose parts fit together, and the same translation."""
+    settings = ["--decoding.beam_size", "3", "--decoding.n_best", "3"]
+    output = command("--run", run, "--json", *settings, *TEXTS).stdout.decode()
+    objects = [json.loads(line) for line in output.splitlines()]
+    assert [each["source"] for each in objects] == TEXTS
+    translator = Translator(run, overrides=settings)
+    assert [each["translation"] for each in objects] == translator.translate(TEXTS)
+    for each in objects:
+        assert bool(each["sentences"]) == bool(each["source"])
+        for sentence in each["sentences"]:
+            scores = [candidate["score"] for candidate in sentence["candidates"] if candidate["complete"]]
+            assert scores == sorted(scores, reverse=True)
+            for candidate in sentence["candidates"]:
+                assert len(candidate["tokens"]) == len(candidate["log_probs"])
+                assert len(candidate["alignment"]) == len(candidate["tokens"]) - candidate["complete"]
+                assert all(0 <= s < len(sentence["tokens"]) for s in candidate["alignment"])
+                mean = sum(candidate["log_probs"]) / len(candidate["log_probs"])
+                assert candidate["score"] == pytest.approx(mean, abs=1e-3)
+
+
+def test_a_given_translation_scores_as_if_it_had_been_found(run: Path, tmp_path: Path) -> None:
+    """Guards --score: what the search says of its own translation is what scoring it says."""
+    translator = Translator(run)
+    texts = [text for text in TEXTS if text]
+    found = [t.sentences[0].candidates[0] for t in translator.explain(texts)]
+    pairs = [(text, best.text) for text, best in zip(texts, found, strict=True) if best.complete]
+    scored = translator.score(pairs)
+    for best, scored_again in zip([best for best in found if best.complete], scored, strict=True):
+        if best.ids == scored_again.ids:  # text that the tokenizer would cut in the same way
+            assert scored_again.log_probs == pytest.approx(best.log_probs, abs=1e-4)
+            assert scored_again.score == pytest.approx(best.score, abs=1e-4)
+    pairs = [("the cat.", "il gatto."), ("the dog sees the red wine.", "il cane vede il rosso vino."), ("here", "")]
+    lines = "".join(f"{a}\t{b}\n" for a, b in pairs)
+    expected = "".join(f"{each.score:.4f}\n" for each in translator.score(pairs))
+    assert command("--run", run, "--score", stdin=lines.encode()).stdout.decode() == expected
+    assert command("--run", run, "--score", *[text for pair in pairs for text in pair]).stdout.decode() == expected
+    wrong = command("--run", run, "--score", stdin=b"the cat.\til gatto.\nthe dog.\n")
+    assert wrong.returncode == 3
+    assert b"stdin:2" in wrong.stderr
+
+
+def test_an_example_of_the_test_set(run: Path) -> None:
+    """Guards --example: the sentence of that number, from 1, with its reference."""
+    source, reference = (run / "data" / "test.tsv").read_text(encoding="utf-8").split("\n")[1].split("\t")
+    result = command("--run", run, "--example", "2")
+    translation = Translator(run).translate([source])[0]
+    expected = f"source       {source}\nreference    {reference}\ntranslation  {translation}\n\n"
+    assert result.stdout.decode() == expected
+    best = checkpoint.steps(run / "checkpoints")[0]
+    assert command("--checkpoint", best, "--example", "2").stdout.decode() == expected
+    for number in ("0", "1000000"):
+        result = command("--run", run, "--example", number)
+        assert result.returncode == 3
+        assert b"the test set has the sentences 1 to" in result.stderr
+
+
+def test_the_views_of_attention(run: Path, tmp_path: Path) -> None:
+    """Guards the page and the table: there, for the sentences that were asked for, whatever these hold."""
+    page = tmp_path / "attention.html"
+    result = command("--run", run, "--attention", page, "--align", "the <b>cat</b> sees.", "")
+    assert result.returncode == 0, result.stderr
+    assert "[EOS]" in result.stdout.decode() or "cut off" in result.stderr.decode()
+    text = page.read_text(encoding="utf-8")
+    assert text.lower().startswith("<!doctype html>")
+    assert "<b>cat</b>" not in text
+
+
+def test_several_checkpoints_translate_together(run: Path) -> None:
+    """Guards the ensemble's command line; the same checkpoint twice is that checkpoint."""
+    best = checkpoint.steps(run / "checkpoints")[0]
+    alone = command("--checkpoint", best, *TEXTS).stdout
+    assert command("--checkpoint", best, "--checkpoint", best, *TEXTS).stdout == alone
+    translator = Translator([best, best])
+    assert translator.explain(TEXTS[:1])[0].sentences[0].candidates[0].score == pytest.approx(
+        Translator(best).explain(TEXTS[:1])[0].sentences[0].candidates[0].score, abs=1e-5
+    )
+
+
+def test_checkpoints_of_other_vocabularies_do_not_translate_together(run: Path, tmp_path: Path) -> None:
+    """Guards the mean of probabilities of different words."""
+    config = tiny_config(tmp_path / "other", training__max_steps=2, tokenizer__vocab_size=12, run__name="other")
+    assert in_child(lambda: train.main(config)) == 0
+    with pytest.raises(checkpoint.CheckpointError, match="same tokenizers"):
+        Translator([run, Path(config.run.dir) / "other"])
+
+
+def until(terminal: int, end: bytes) -> bytes:
+    """What appears on a terminal, up to what ends it; at most a minute of it."""
+    said = b""
+    while end not in said:
+        assert select.select([terminal], [], [], 60)[0], said
+        said += os.read(terminal, 4096)
+    return said
+
+
+def test_a_prompt_answers_line_by_line(run: Path, tmp_path: Path) -> None:
+    """Guards the conversation on a terminal: a prompt, an answer, an end at Ctrl-D, and history for the next time."""
+    ours, theirs = pty.openpty()
+    environment = os.environ | {"HOME": str(tmp_path), "TERM": "dumb"}
+    arguments = [sys.executable, str(ROOT / "translate.py"), "--run", str(run)]
+    expected = Translator(run).translate([TEXTS[0]])[0]
+    with subprocess.Popen(
+        arguments, stdin=theirs, stdout=theirs, stderr=subprocess.PIPE, env=environment, start_new_session=True
+    ) as process:
+        os.close(theirs)
+        said = until(ours, b"en > ")
+        os.write(ours, TEXTS[0].encode() + b"\n")
+        said += until(ours, b"en > ")
+        os.write(ours, b"\x04")
+        assert process.wait(60) == 0, process.stderr and process.stderr.read()
+    os.close(ours)
+    assert expected.encode() in said
+    assert TEXTS[0] in (tmp_path / ".dragoman_history").read_text(encoding="utf-8")
+
+
+def test_words_are_written_as_they_are_found(run: Path) -> None:
+    """Guards streaming: many small pieces, which together are the translation."""
+    translator = Translator(run)
+    for text in (TEXTS[-1], "", " ".join(text for text in TEXTS if text)):
+        said: list[str] = []
+        translation = translator.speak(text, said.append)
+        assert clean("".join(said)) == clean(translation.text) == translator.translate([text])[0]
+        assert len([words for words in said if words]) > 2 or not text
+
+
+def test_terminals_get_no_control_characters() -> None:
+    """Guards the terminal of whoever translates a hostile file."""
+    assert printable("a\x1b[2Jb\x9bc\nd\te") == "a\\x1b[2Jb\\x9bc\nd\\te"
+    assert printable("più 🙂 日本語") == "più 🙂 日本語"
+
+
+def test_progress_is_told_of_every_line(run: Path) -> None:
+    """Guards the progress bar: it must end where the file does, blank lines included."""
+    done: list[int] = []
+    Translator(run).explain([*TEXTS, "", "the cat. the dog.\nthis wine."], advance=done.append)
+    assert sum(done) == len(TEXTS) + 2
+
+
+# -------------------------------------------------------------------------------------------------------- unknown words
+
+
+class Echo(Transformer):
+    """A model that repeats the source, position by position, and looks where it repeats from."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(ModelConfig(d_model=8, n_heads=2, encoder_layers=1, decoder_layers=1, d_ff=8), size, size)
+        self.size = size
+
+    def start(self, source: torch.Tensor) -> EchoState:  # type: ignore[override]
+        return EchoState(source, 0)
+
+    def step(self, tokens: torch.Tensor, state: EchoState) -> tuple[torch.Tensor, EchoState]:  # type: ignore[override]
+        following = state.source[:, min(state.position, state.source.shape[1] - 1)]
+        logits = torch.nn.functional.one_hot(following, self.size) * 20.0
+        return logits.repeat_interleave(len(tokens) // len(following), 0), EchoState(state.source, state.position + 1)
+
+    def alignment(self, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return torch.eye(target.shape[1], source.shape[1]).expand(len(source), -1, -1)
+
+
+class EchoState:
+    def __init__(self, source: torch.Tensor, position: int) -> None:
+        self.source, self.position = source, position
+
+    def select(self, hypotheses: torch.Tensor | None, sentences: torch.Tensor | None) -> EchoState:
+        return EchoState(self.source if sentences is None else self.source[sentences], self.position)
+
+
+def echo(*settings: str, kind: str = "word") -> Translator:
+    """A translator that repeats its source, and knows the words of one sentence only."""
+    known = ["My name is, and I live in: number! (see)"]
+    source, target = train_pair(known, known, TokenizerConfig(kind=kind, min_frequency=1, vocab_size=300))  # type: ignore[arg-type]
+    config = override(Config(), [f"--decoding.{word}" for word in settings])
+    side = SimpleNamespace(percentile_99=40, longest=60, sentences=1)
+    return Translator.around(Echo(len(source)), source, target, config, side, torch.float32)
+
+
+NAMES = "My name is Zoltán-Maria O'Hara, and I live in København: number 17½, see https://x.org/a.b?c=1 (me@x.org) 🙂!"
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_unknown_words_are_copied_as_they_stand(beam: int) -> None:
+    """Guards names, numbers, addresses and emoji: casing, accents and what touches them stay as they were."""
+    translator = echo(f"beam_size={beam}")
+    assert translator.translate([NAMES]) == [NAMES]
+    assert translator.warnings == []
+    [sentence] = translator.explain([NAMES])[0].sentences
+    best = sentence.candidates[0]
+    assert {best.tokens[t] for t in best.copied} >= {"Zoltán", "Maria", "O", "Hara", "København", "🙂", "me@x.org"}
+    assert sentence.unknown == sorted(best.copied.values())
+
+
+def test_unknown_words_may_be_kept_or_dropped() -> None:
+    """Guards the other two ways, and the warning about an address that does not come through."""
+    text = "My name is Zoltán, see www.x.org!"
+    keep, drop = echo("unknown=keep"), echo("unknown=drop")
+    assert keep.translate([text]) == ["My name is [UNK], see [UNK] [UNK] [UNK] [UNK] [UNK]!"]  # no full stop is known
+    assert "lost in translation: www.x.org" in keep.warnings[0]
+    assert drop.translate(["My name is Zoltán, see"]) == ["My name is, see"]
+
+
+def test_the_text_for_unseen_words_may_itself_occur() -> None:
+    """Guards the stand-in for addresses against a text that holds it."""
+    text = f"My {UNSEEN} is {UNSEEN}, see https://a.b/c {UNSEEN}!"
+    assert echo().translate([text]) == [text]
+
+
+def test_pieces_of_words_need_no_copies() -> None:
+    """Guards subwords, where nothing is unknown, against being treated as words."""
+    translator = echo(kind="bpe")
+    assert translator.translate([NAMES]) == [clean(NAMES)]
+    assert translator.explain([NAMES])[0].sentences[0].unknown == []
+
+
+def test_each_unknown_word_is_copied_once() -> None:
+    """Guards two names in a sentence: attention alone would take the stronger one twice."""
+    weights = torch.tensor([[0.9, 0.1, 0.0], [0.6, 0.4, 0.0]])
+    assert copies([UNK, UNK], [UNK, UNK, 9], ["Anna", "Zoltan", "x"], weights) == {0: 0, 1: 1}
+    assert copies([UNK], [8, 9], [".", "word"], torch.tensor([[0.9, 0.1]])) == {0: 1}
+    assert copies([7, SOS], [8, EOS], ["a", "b"], weights) == {}
+
+
+def test_addresses_end_where_they_end() -> None:
+    """Guards the punctuation after an address, which belongs to the sentence."""
+    text = "See (https://x.org/a_(b).html), www.x.org. Or a.b+c@d-e.co.uk! http://y/"
+    assert LITERAL.findall(text) == ["https://x.org/a_(b).html", "www.x.org", "a.b+c@d-e.co.uk", "http://y/"]

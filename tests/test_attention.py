@@ -1,0 +1,228 @@
+"""The page and the table of attention: every number is the one that came in, and no text is ever more than text."""
+
+from __future__ import annotations
+
+import html
+import json
+import math
+import re
+import shutil
+import subprocess
+import unicodedata
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from attention import View, page, table
+
+ODD = [
+    "</script><script>alert(1)</script>", "<script>alert(1)</script>", "<!--<script x", "</script x", "]]>",
+    "<img src=x onerror=f()>", "\"'`", "&lt;", "a\u2028b\u2029c", "\u202egnp.exe", "\u200f",
+    "\x1b[31m\x07", "a\tb\r\nc\0", "\ud800", "$data ${x}",
+    "漢字かな", "🙂👍🏽", "e\u0301", "שלום", "",
+]  # fmt: skip
+
+
+def make_view(source: list[str], target: list[str], layers: int = 3, heads: int = 4, **others: object) -> View:
+    """A view with random weights, of a text that is its labels joined."""
+    random = np.random.default_rng(len(source) + 100 * len(target))
+    weights = random.dirichlet(np.full(len(source), 0.3), (layers, heads, len(target)))
+    log_probs = np.log(random.uniform(0.1, 1, len(target))).tolist()
+    return View(source, target, log_probs, weights, " ".join(source), " ".join(target), **others)  # type: ignore[arg-type]
+
+
+def cats() -> View:
+    target = ["I", "gatti", "Black", "dormono", "<i>.</i>", "[EOS]"]
+    return make_view(["The", "Black", "cats", "sleep", "<i>.</i>", "[EOS]"], target, copied={2: 1}, unknown={1, 3})
+
+
+class Elements(HTMLParser):
+    """The elements of a page, with their attributes."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+
+def embedded(text: str) -> list[dict]:
+    data = text.partition('id="data">')[2].partition("</script>")[0]
+    assert not set("<>&") & set(data), "Python's parser is more lenient than a browser: none of them may be there"
+    return json.loads(data)
+
+
+# ----------------------------------------------------------------------------------------------------------- the page
+
+
+def test_the_page_holds_what_the_view_holds() -> None:
+    """Guards against axes in another order, a head or a layer left out, and figures rounded until they are others."""
+    views = [cats(), make_view(["a", "[EOS]"], ["b", "c", "[EOS]"])]
+    for view, found in zip(views, embedded(page(views)), strict=True):
+        assert (found["source"], found["target"]) == (view.source, view.target)
+        assert (found["text_source"], found["text_target"]) == (view.text_source, view.text_target)
+        np.testing.assert_allclose(np.array(found["weights"]) / 10_000, view.maps, rtol=0, atol=0.5001e-4)
+        np.testing.assert_allclose(found["probabilities"], np.exp(view.log_probs), rtol=0, atol=0.5001e-4)
+        assert {int(t): s for t, s in found["copied"].items()} == view.copied
+        assert set(found["unknown"]) == view.unknown
+
+
+@pytest.mark.parametrize("label", ODD)
+def test_no_text_becomes_markup(label: str) -> None:
+    """Guards a reader's browser against a sentence that is a script, and the page against one that breaks it."""
+    text = page([make_view([label, "[EOS]"], ["a", label], copied={1: 0}, unknown={0})])
+    assert Elements(text).found == Elements(page([make_view(["a", "[EOS]"], ["a", "b"])])).found
+    assert text.isascii()
+    [found] = embedded(text)
+    assert found["text_source"] == f"{label} [EOS]"
+    assert all(letter.isprintable() for letter in "".join(found["source"] + found["target"]))
+    if label.isprintable():
+        assert found["source"][0] == found["target"][1] == label
+
+
+def test_the_page_needs_nothing_from_outside() -> None:
+    """Guards the reader's privacy, and the page that is opened years later, offline."""
+    text = page([cats()])
+    for tag, attributes in Elements(text).found:
+        assert tag not in ("link", "img", "iframe", "object", "embed", "base")
+        assert not attributes.keys() & {"src", "href", "srcset", "action", "onclick", "onload", "style"}
+    assert not re.search(r"https?:|//[a-z]|url\(|@import|fetch\(|XMLHttp|import\(", text.replace('"use strict"', ""))
+    assert "default-src 'none'" in text
+
+
+def test_a_page_of_nothing_is_a_page() -> None:
+    """Guards an input of blank lines, and a translation that was cut off before its first token."""
+    assert embedded(page([])) == []
+    none = View(["[EOS]"], [], [], np.zeros((2, 2, 0, 1)), "", "")
+    assert embedded(page([none]))[0]["target"] == []
+    assert len(table(none)) == 1
+
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
+def in_browser(text: str, folder: Path, script: str) -> str:
+    """The page as the browser has it after its own script, and then another one, have run."""
+    policy = re.search(r"<meta http-equiv.*?>", text, re.DOTALL)
+    assert policy
+    if script:  # else the policy stays, and the browser shows whether the page itself abides by it
+        text = text.replace(policy[0], "").replace("</body>", f"<script>{script}</script></body>")
+    (folder / "page.html").write_text(text, encoding="ascii")
+    assert BROWSER
+    command = [
+        BROWSER, "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
+        "--disable-component-update", "--disable-sync", f"--user-data-dir={folder / 'browser'}",
+        "--virtual-time-budget=5000", "--dump-dom", (folder / "page.html").as_uri(),
+    ]  # fmt: skip
+    return subprocess.run(command, capture_output=True, check=True).stdout.decode()
+
+
+def texts(found: str, pattern: str) -> list[str]:
+    """What a reader sees of the elements that a pattern finds in a page."""
+    return [html.unescape(re.sub("<.*?>", "", text)) for text in re.findall(pattern, found, re.DOTALL)]
+
+
+@pytest.mark.skipif(not BROWSER, reason="no Chromium here")
+def test_the_script_colours_what_the_numbers_say(tmp_path: Path) -> None:
+    """Guards the half of the page that Python does not run: a wrong layer, head, row or column looks as plausible."""
+    view = cats()
+    found = in_browser(page([view]), tmp_path, "")
+    weights = [float(weight) for weight in re.findall(r"<td[^>]*--w: ([\d.e-]+)", found)]
+    np.testing.assert_allclose(np.reshape(weights, (6, 6)), view.mean(), atol=1e-4)
+    assert texts(found, r'<(?:span|button) class="[a-z]* word[^>]*>(.*?)</(?:span|button)>') == [
+        *view.source,
+        *view.target,
+    ]
+    assert texts(found, r'<span class="unknown word"[^>]*>(.*?)</span>') == ["Black", "sleep"]
+    assert texts(found, r'<button class="copied word"[^>]*>(.*?)</button>') == ["Black"]
+
+    script = """
+        document.getElementsByName("layer")[2].click();
+        document.getElementsByName("head")[4].click();
+        document.querySelectorAll("button")[2].dispatchEvent(new MouseEvent("mouseenter"));
+    """
+    found = in_browser(page([view]), tmp_path, script)
+    row = view.maps[1, 3, 2]
+    weights = [float(weight) for weight in re.findall(r"<td[^>]*--w: ([\d.e-]+)", found)]
+    np.testing.assert_allclose(np.reshape(weights, (6, 6)), view.maps[1, 3], atol=1e-4)
+    shown = [float(text.rstrip("%") or 0) / 100 for text in texts(found, r"<small[^>]*>(.*?)</small>")]
+    np.testing.assert_allclose(shown, row, atol=0.0051)
+    [readout] = texts(found, r"<output[^>]*>(.*?)</output>")
+    assert readout.startswith(f"Black, {100 * math.exp(view.log_probs[2]):.0f}% probable, looks at ")
+    assert f"{view.source[row.argmax()]} " in readout
+    assert readout.endswith("; copied from Black")
+    assert "<i>" not in found, "a label was read as markup"
+
+
+# ---------------------------------------------------------------------------------------------------------- the table
+
+
+def columns(text: str) -> int:
+    """How wide a terminal draws a text, counted anew."""
+    wide = sum(unicodedata.east_asian_width(letter) in ("W", "F") for letter in text)
+    return len(text) + wide - sum(unicodedata.combining(letter) > 0 for letter in text)
+
+
+def test_the_table_says_where_each_token_looked() -> None:
+    """Guards the figures: the best source token, its weight, the second, and what the vocabulary did not know."""
+    weights = [[[[0.7, 0.15, 0.15], [0.25, 0.3, 0.45]]], [[[0.5, 0.4, 0.1], [0.05, 0.2, 0.75]]]]
+    view = View(["red", "Wine", "[EOS]"], ["Wine", "rosso"], [math.log(0.5), 0.0], weights, "", "", {0: 1}, {0})
+    assert table(view) == [
+        "token  prob  looks at  weight",
+        "Wine    50%  red          60%  ██████      red is unknown; copied from Wine",
+        "rosso  100%  [EOS]        60%  ██████",
+    ]
+    assert table(view, layer=1)[1:] == [
+        "Wine    50%  red          50%  █████       also Wine 40%; red is unknown; copied from Wine",
+        "rosso  100%  [EOS]        75%  ███████▌",
+    ]
+
+
+def test_the_mean_is_over_heads_and_layers() -> None:
+    """Guards against a mean over the wrong axes, which is still a map."""
+    view = cats()
+    np.testing.assert_allclose(view.mean(), view.maps.reshape(12, 6, 6).mean(0))
+    np.testing.assert_allclose(view.mean(-1), sum(view.maps[2]) / 4)
+    np.testing.assert_allclose(view.mean().sum(1), 1)
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 200])
+def test_the_columns_line_up_in_every_script(width: int) -> None:
+    """Guards against counting characters where a terminal counts columns: 猫 takes two, an accent none."""
+    labels = [
+        "the",
+        "猫",
+        "ねこネコ",
+        "🙂",
+        "cafe\u0301",
+        "ｗｉｄｅ",
+        "한국어",
+        "Donaudampfschifffahrtsgesellschaft",
+        "漢" * 30,
+        "[EOS]",
+    ]
+    for source, target in ((labels, labels), (["a"], labels), (labels, ["a"])):
+        heading, *rows = table(make_view(source, target), width)
+        assert len(rows) == len(target)
+        bars = {columns(re.split("[█▏▎▍▌▋▊▉]", row)[0]) for row in rows if re.search("[█▏▎▍▌▋▊▉]", row)}
+        percents = {columns(row[: row.index("%")]) for row in rows}
+        assert len(bars) == len(percents) == 1
+        assert heading.index("prob") + 3 == percents.pop()
+        assert heading.index("weight") + 8 == bars.pop()
+        assert max(map(columns, [heading, *rows])) <= width
+
+
+@given(st.lists(st.text(max_size=12) | st.sampled_from(ODD), min_size=1, max_size=5))
+@settings(max_examples=100, deadline=None)
+def test_nothing_in_a_table_steers_a_terminal(labels: list[str]) -> None:
+    """Guards a terminal against a sentence that clears it, recolours it, or turns the rest of the line around."""
+    lines = table(make_view(labels, labels, 1, 1, copied={0: 0}, unknown={0}))
+    assert len(lines) == len(labels) + 1
+    assert all(line.isprintable() for line in lines)

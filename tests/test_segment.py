@@ -1,0 +1,84 @@
+"""Cutting text: nothing lost, nothing too long, and as many sentences together as the model knows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from corpus import clean
+from segment import Trained, cut, glue, pieces, sentences
+
+
+def words(texts: Sequence[str]) -> list[int]:
+    return [len(text.split()) for text in texts]
+
+
+def letters(texts: Sequence[str]) -> list[int]:
+    return [len(text.replace(" ", "")) for text in texts]
+
+
+TEXT = (
+    "Dr. Rossi came at 3.30 p.m. on Monday. Where is he? He left, i.e. he is gone! See https://x.org/a.b?c=1 for more."
+)
+
+
+def test_sentences_end_where_they_end() -> None:
+    """Guards against full stops that end nothing: titles, times, abbreviations, addresses of pages."""
+    assert sentences(TEXT, "en") == [
+        "Dr. Rossi came at 3.30 p.m. on Monday.",
+        "Where is he?",
+        "He left, i.e. he is gone!",
+        "See https://x.org/a.b?c=1 for more.",
+    ]
+    assert sentences("Er kam am 3. Oktober. Ende!", "de") == ["Er kam am 3. Oktober.", "Ende!"]
+    assert sentences("これは本です。私は学生です。", "ja") == ["これは本です。", "私は学生です。"]
+    assert sentences("One. Two.", "tlh") == ["One.", "Two."]
+
+
+@pytest.mark.parametrize(("most", "usual", "expected"), [(1, 99, 4), (2, 99, 2), (3, 99, 2), (9, 99, 1), (9, 9, 3)])
+def test_as_many_sentences_together_as_the_model_knows(most: int, usual: int, expected: int) -> None:
+    """Guards pronouns, which need the sentence before, and single sentences, which need to be alone."""
+    found = pieces(TEXT, "en", Trained(usual=usual, longest=99, sentences=most), words)
+    assert len(found) == expected
+    assert " ".join(found) == TEXT
+
+
+def test_a_sentence_of_unusual_length_stays_whole() -> None:
+    """Guards against cutting what the model has seen, if rarely."""
+    text = "one two three four five six seven eight. Nine ten."
+    assert pieces(text, "en", Trained(usual=5, longest=8, sentences=3), words) == [text[:-10], "Nine ten."]
+
+
+def test_a_sentence_longer_than_all_is_cut_where_it_breathes() -> None:
+    """Guards half sentences: a comma is a better place than the middle of a phrase."""
+    text = "the dog and the cat, and this black bread here today, and more of the same."
+    trained = Trained(usual=7, longest=9, sentences=1)
+    assert pieces(text, "en", trained, words) == [
+        "the dog and the cat,",
+        "and this black bread here today,",
+        "and more of the same.",
+    ]
+
+
+@given(st.text("ab,. !?\u3002", max_size=120), st.integers(2, 9), st.integers(1, 3))
+@settings(max_examples=200, deadline=None)
+def test_pieces_joined_are_the_text(text: str, longest: int, most: int) -> None:
+    """Guards the cut: no letter lost or doubled, no piece too long."""
+    text = clean(text)
+    found = pieces(text, "en", Trained(usual=longest - 1, longest=longest, sentences=most), letters)
+    assert "".join(found).replace(" ", "") == text.replace(" ", "")
+    assert all(letters([piece])[0] <= longest for piece in found)
+    assert "".join(cut(text, longest, letters)).replace(" ", "") == text.replace(" ", "")
+
+
+def test_what_cannot_be_cut_is_no_endless_loop() -> None:
+    """Guards a letter of more tokens than are allowed, such as an emoji in bytes."""
+    assert cut("🙂🙂 a", 3, lambda texts: [len(text.encode()) for text in texts]) == ["🙂", "🙂", "a"]
+
+
+def test_glue() -> None:
+    """Guards the blank that some scripts do not have."""
+    assert (glue("en"), glue("zh"), glue("zh-Hant"), glue("ja")) == (" ", "", "", "")
