@@ -16,7 +16,6 @@ import base64
 import hashlib
 import json
 import math
-import unicodedata
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from string import Template
@@ -24,6 +23,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+
+from text import columns, fit, visible
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,15 +80,15 @@ def table(view: View, width: int = 100, layer: int | None = None) -> list[str]:
         probability = _percent(math.exp(view.log_probs[t]))
         looks_at = [view.source[first], _percent(weights[first]), _bar(weights[first])]
         rows.append([view.target[t], probability, *looks_at, "; ".join(remarks)])
-    rows = [[_printable(cell) for cell in row] for row in rows]
+    rows = [[visible(cell) for cell in row] for row in rows]
 
     width = max(width, 60)
-    widest = [max(map(_columns, column)) for column in zip(*rows, strict=True)]
+    widest = [max(map(columns, column)) for column in zip(*rows, strict=True)]
     label = (width - len("prob") - len("weight") - BAR - 5 * len("  ")) // 3  # what each of three labels may take
     widths = [min(widest[0], label), len("prob"), min(widest[2], label), len("weight"), BAR]
     widths.append(width - sum(widths) - 5 * len("  "))
     aligned = ("<", ">", "<", ">", "<", "<")
-    return ["  ".join(map(_fit, row, widths, aligned)).rstrip() for row in rows]
+    return ["  ".join(map(fit, row, widths, aligned)).rstrip() for row in rows]
 
 
 def _percent(share: float) -> str:
@@ -98,29 +99,6 @@ def _bar(share: float) -> str:
     """A bar of block characters, exact to an eighth of a column."""
     full, rest = divmod(round(8 * BAR * share), 8)
     return "█" * full + EIGHTHS[rest]
-
-
-def _printable(text: str) -> str:
-    """Escape what is invisible or steers what shows it: control characters, marks of direction, odd blanks."""
-    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
-
-
-def _columns(text: str) -> int:
-    """How many columns a terminal gives a text: two to a wide letter, none to a mark upon the letter before."""
-    return sum(
-        0 if unicodedata.category(letter) in ("Mn", "Me") else 1 + (unicodedata.east_asian_width(letter) in "WF")
-        for letter in text
-    )
-
-
-def _fit(text: str, width: int, side: str) -> str:
-    """Fill a text with blanks to so many columns, its left (<) or right (>) side staying where it is; or cut it."""
-    if _columns(text) > width:
-        while _columns(text) >= width:
-            text = text[:-1]
-        text += "…"
-    blanks = " " * (width - _columns(text))
-    return text + blanks if side == "<" else blanks + text
 
 
 # -------------------------------------------------------------------------------------------------------- the page
@@ -145,8 +123,8 @@ def _content(view: View) -> dict[str, Any]:
     return {
         "text_source": view.text_source,
         "text_target": view.text_target,
-        "source": [_printable(label) for label in view.source],
-        "target": [_printable(label) for label in view.target],
+        "source": [visible(label) for label in view.source],
+        "target": [visible(label) for label in view.target],
         "probabilities": [round(math.exp(each), 4) for each in view.log_probs],
         # In ten-thousandths, finer than anything shown; as decimals the page would be twice as large.
         "weights": np.rint(10_000 * view.maps).astype(int).tolist(),

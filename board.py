@@ -6,7 +6,8 @@ Curves are plain `writer.add_scalar` calls where the numbers arise; here is what
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,16 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+@contextmanager
+def reopened(directory: Path) -> Iterator[SummaryWriter]:
+    """Add to the board of a run that is over."""
+    writer = SummaryWriter(str(directory))
+    try:
+        yield writer
+    finally:
+        writer.close()
+
+
 def open_board(directory: Path, step: int, config: Config) -> SummaryWriter:
     """Write on after the given step of a run (0: from the beginning).
 
@@ -33,7 +44,7 @@ def open_board(directory: Path, step: int, config: Config) -> SummaryWriter:
         # add_hparams would open a second run beside this one; these three records put the table into this one.
         for record in hparams(values, {"valid/bleu": None}):
             writer.file_writer.add_summary(record)  # type: ignore[union-attr]
-        writer.add_text("settings", _indented(configuration.dump(config)), 0)
+        writer.add_text("settings", indented(configuration.dump(config)), 0)
         writer.add_custom_scalars(
             {
                 "overview": {
@@ -46,18 +57,16 @@ def open_board(directory: Path, step: int, config: Config) -> SummaryWriter:
     return writer
 
 
-def _indented(text: str) -> str:
+def indented(text: str) -> str:
     """Text as it stands, for a viewer that takes it for Markdown."""
     return "".join(f"    {line}\n" for line in text.splitlines())
 
 
-def sample_table(samples: Sequence[tuple[str, str, str]]) -> str:
-    """Source, reference and translation of some sentences, as a Markdown table."""
-    rows = ["| source | reference | translation |", "| --- | --- | --- |"]
-    for sample in samples:
-        # The texts come from anywhere: nothing in them may end a cell or be taken for markup.
-        rows.append("| " + " | ".join(_plain(text) for text in sample) + " |")
-    return "\n".join(rows)
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table."""
+    # The texts come from anywhere: nothing in them may end a cell or be taken for markup.
+    lines = [heads, ["---"] * len(heads), *([_plain(text) for text in row] for row in rows)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def _plain(text: str) -> str:

@@ -22,28 +22,18 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NoReturn
 
 import config as configuration
 from config import ConfigError
 
 
-class Parser(argparse.ArgumentParser):
-    """Says a mistake in one line, without the usage before it."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: error: {' '.join(message.splitlines())}\n")
-
-
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Parse the command line; `overrides` of the result holds what it says of the run's decoding settings."""
-    keys = [key for key in configuration.keys() if key.startswith("decoding.")]  # noqa: SIM118
-    parser = Parser(
+    parser = configuration.Parser(
         prog="evaluate.py",
         allow_abbrev=False,
         description="Translate the test pairs of a run and report how good that is: on the terminal, and as JSON, "
         "HTML and TSV in the folder report of the run.",
-        epilog=f"Settings of the search, as in config.yaml: {', '.join('--' + key for key in keys)}.",
     )
     parser.add_argument("--run", type=Path, metavar="DIR", help="folder of a run (default: the newest)")
     parser.add_argument(
@@ -61,15 +51,9 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--output", type=Path, metavar="DIR", help="folder of the report (default: RUN/report)")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 or mps (default: auto)")
     parser.add_argument("--json", action="store_true", help="print the report as JSON instead of as tables")
-    for key in keys:
-        parser.add_argument(f"--{key}", dest=key, help=argparse.SUPPRESS)
+    configuration.add_decoding_options(parser)
     parsed = parser.parse_args(argv)
-    values = vars(parsed)
-    parsed.overrides = [word for key in keys if values[key] is not None for word in (f"--{key}", values[key])]
-    try:
-        configuration.override(configuration.Config(), parsed.overrides)
-    except ConfigError as error:
-        parser.error(str(error))
+    parsed.overrides = configuration.decoding_options(parser, parsed)
     return parsed
 
 
@@ -83,13 +67,10 @@ import json
 import math
 import re
 import textwrap
-import unicodedata
-from bisect import bisect_right
 from collections import defaultdict
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from importlib.metadata import version
-from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -107,6 +88,7 @@ from corpus import DataError, Pair, clean, decode_line, find_source, read_splits
 from dataset import EncodedPairs, batch_plan, columns, make_batch
 from optim import loss_sums
 from runtime import DeviceError, autocast, choose_device, tune
+from text import cut, fit, visible
 from translate import Translator, newest_run
 
 RESAMPLES = 1000  # for the intervals
@@ -560,7 +542,7 @@ def lines(report: Report) -> list[str]:
         f"{report.run}, step {report.step}, {report.source_lang} to {report.target_lang}: "
         f"{report.pairs:,} {report.name} pair{'s' * (report.pairs != 1)}; {search}"
     )
-    found = [*textwrap.wrap(pages.visible(title), 100), ""]
+    found = [*textwrap.wrap(visible(title), 100), ""]
 
     table = [["", "score", "95 % interval", "source copied"]]
     for figure, copy in zip(report.figures, report.copied, strict=True):
@@ -570,7 +552,7 @@ def lines(report: Report) -> list[str]:
     found += ["BLEU and chrF: more is better; TER, WER, CER (edits per 100 of the reference): less is.", ""]
 
     if report.against:
-        found += [*textwrap.wrap(pages.visible(f"against {report.against.name}:"), 100)]
+        found += [*textwrap.wrap(visible(f"against {report.against.name}:"), 100)]
         table = [["", "there", "difference", "95 % interval", "p"]]
         for figure, each in zip(report.against.figures, report.against.differences, strict=False):
             between = f"{each.low:+.2f} to {each.high:+.2f}"
@@ -587,7 +569,7 @@ def lines(report: Report) -> list[str]:
     for i in report.worst[:3]:
         row = report.sentences[i - 1]
         texts = (f"{i:>6}  {row.source}", f"     =  {row.reference}", f"{row.chrf:6.1f}  {row.translation}")
-        found += [_fit(pages.visible(text), 100) for text in texts]
+        found += [cut(visible(text), 100) for text in texts]
     found += [""]
 
     found += [*(f"{figure.name:6}{figure.signature}" for figure in report.figures), ""]
@@ -604,19 +586,7 @@ _DEFAULTS = asdict(configuration.DecodingConfig())
 def _aligned(table: Sequence[Sequence[str]]) -> list[str]:
     """Rows of cells as lines, the first column to the left, the others to the right."""
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    return [
-        "  ".join(
-            [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
-        )
-        for row in table
-    ]
-
-
-def _fit(text: str, columns: int) -> str:
-    """The beginning of a text that a terminal shows in so many columns; letters of East Asia take two."""
-    takes = (0 if unicodedata.combining(c) else 1 + (unicodedata.east_asian_width(c) in ("W", "F")) for c in text)
-    ends = list(accumulate(takes))
-    return text if not ends or ends[-1] <= columns else text[: bisect_right(ends, columns - 1)] + "…"
+    return ["  ".join(map(fit, row, widths, "<" + ">" * len(row))) for row in table]
 
 
 def write(report: Report, folder: Path, name: str) -> None:
@@ -656,15 +626,14 @@ def read_data(name: str, translator: Translator) -> list[Pair]:
 
 
 def read_earlier(path: Path, name: str) -> Earlier:
-    """The translations of a run (its report called name, or of old its test.tsv), of a report's JSON, or of a TSV.
+    """The translations of a run (its report of that name), of a report's JSON, or of a TSV such as beside it.
 
     Raises DataError.
     """
     if path.is_dir():
-        places = [path / "report" / f"{name}.json", *([path / "test.tsv"] if name == "test" else [])]
-        file = next((place for place in places if place.is_file()), None)
-        if file is None:
-            raise DataError(f"there is no {places[0]}: make it first, with python evaluate.py --run {path}.")
+        file = path / "report" / f"{name}.json"
+        if not file.is_file():
+            raise DataError(f"there is no {file}: make it first, with python evaluate.py --run {path}.")
         path = file
     if path.suffix != ".json":
         return Earlier(str(path), [(a, b, c) for a, b, c in _rows(path, 3)])

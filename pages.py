@@ -12,7 +12,6 @@ units of a pixel on a narrow phone; colours are those of the style sheet, so tha
 
 from __future__ import annotations
 
-import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -20,17 +19,7 @@ from typing import Any
 from jinja2 import DictLoader, Environment, StrictUndefined
 from markupsafe import Markup
 
-# Letters that would turn the text after them around, beyond their own line in a terminal.
-_TURNING = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
-
-
-def visible(text: str) -> str:
-    """A text in which no letter acts on what shows it: control characters and their kin appear as ⟨U+001B⟩."""
-    if text.isprintable():
-        return text
-    return "".join(
-        f"⟨U+{ord(c):04X}⟩" if c in _TURNING or unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp") else c for c in text
-    )
+from text import visible
 
 
 def written(value: object) -> str:

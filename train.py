@@ -33,7 +33,7 @@ if __name__ == "__main__":
 import math
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -45,7 +45,7 @@ import checkpoint
 import dataset
 import evaluate
 import runtime
-from corpus import DataError, find_sources
+from corpus import DataError, Pair, find_sources
 from dataset import Batch, Prepared
 from model import Transformer
 from optim import learning_rate, loss_sums, make_optimizer
@@ -369,7 +369,7 @@ class Training:
         """The same few sentences at every validation, as text and with the attention of the first."""
         step = self.progress.step
         samples = lines[:: max(1, len(lines) // SAMPLES)][:SAMPLES]
-        self.writer.add_text("samples", board.sample_table(samples), step)
+        self.writer.add_text("samples", board.table(("source", "reference", "translation"), samples), step)
         text = "\n".join(f"source       {a}\nreference    {b}\ntranslation  {c}\n" for a, b, c in samples)
         folder = self.directory / "samples"
         folder.mkdir(exist_ok=True)
@@ -397,7 +397,7 @@ def result_step(directory: Path) -> int | None:
 
 
 def report(training: Training) -> None:
-    """When training is over, translate the test set once, with the best weights: result.json and test.tsv."""
+    """When training is over, translate the test set once, with the best weights: result.json and report/test.*."""
     config, directory, data = training.config, training.directory, training.data
     progress = training.progress
     result: dict[str, object] = {
@@ -405,18 +405,42 @@ def report(training: Training) -> None:
         "validation": {"step": progress.best_step, "bleu": progress.best_bleu},
     }
     if data.test:
-        sources, references = zip(*data.test, strict=True)
         translator = Translator(directory, config.training.device)
-        translations = translator.translate(sources)
-        scores = evaluate.score(translations, references, config.data.bleu_tokenize)
-        result["test"] = {"step": translator.step, "pairs": len(sources), **asdict(scores)}
-        rows = ("\t".join(row) + "\n" for row in zip(sources, references, translations, strict=True))
-        (directory / "test.tsv").write_text("".join(rows), encoding="utf-8", newline="\n")
+        found = evaluate.examine(translator, data.test, config.data.bleu_tokenize)
+        evaluate.write(found, directory / "report", "test")
+        bleu, chrf, *_ = found.figures
+        result["test"] = {
+            "step": translator.step,
+            "pairs": found.pairs,
+            **{figure.name.lower(): figure.score for figure in found.figures},
+            "signature": bleu.signature,
+        }
+        with board.reopened(directory / "tensorboard") as writer:
+            for figure in found.figures:
+                writer.add_scalar(f"test/{figure.name.lower()}", figure.score, progress.step)
+            writer.add_text("test", board.indented("\n".join(evaluate.lines(found))), progress.step)
+            writer.add_text("n-best", _alternatives(translator, data.test), progress.step)
         say(
-            f"test set, {len(sources)} pairs, weights of step {translator.step}: BLEU {scores.bleu:.2f} "
-            f"({scores.signature}), chrF {scores.chrf:.2f}; the translations are in {directory / 'test.tsv'}"
+            f"test set, {found.pairs} pairs, weights of step {translator.step}: BLEU {bleu.score:.2f} "
+            f"[{bleu.low:.2f}, {bleu.high:.2f}] ({bleu.signature}), chrF {chrf.score:.2f}"
         )
+        for alarm in found.alarms:
+            say(f"warning: {alarm.text}")
+        say(f"the report, with the worst sentences: {directory / 'report' / 'test.html'}")
     checkpoint.replace_durably(directory / RESULT, checkpoint.json_bytes(result))
+
+
+def _alternatives(translator: Translator, pairs: Sequence[Pair]) -> str:
+    """A few test sentences with the four best translations of each and their scores, as a Markdown table."""
+    chosen = pairs[:: max(1, len(pairs) // SAMPLES)][:SAMPLES]
+    several = translator.with_decoding(beam_size=4, n_best=4, diversity_groups=1, sample=False)
+    rows = [
+        (source, reference, f"{candidate.score:.3f}", candidate.text)
+        for (source, reference), translation in zip(chosen, several.explain([a for a, _ in chosen]), strict=True)
+        for sentence in translation.sentences
+        for candidate in sentence.candidates
+    ]
+    return board.table(("source", "reference", "score", "translation"), rows)
 
 
 def progress_of(saved: checkpoint.Checkpoint) -> Progress:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import atexit
 import contextlib
+import copy
 import json
 import math
 import os
@@ -24,7 +25,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
@@ -88,6 +89,7 @@ from decoding import Hypothesis, normalizer, search
 from model import Ensemble, Transformer
 from runtime import DeviceError, autocast, choose_device, choose_precision, tune
 from segment import Trained, glue, pieces, sentences
+from text import visible
 from tokenizer import UNSEEN, Tokenizer
 
 BATCH_TOKENS = 4096  # padded source positions in a batch, for each hypothesis in the beam
@@ -211,6 +213,15 @@ class Translator:
         translator = cls.__new__(cls)
         translator._set(model, source, target, settings, _trained(vars(trained_on)), dtype)
         return translator
+
+    def with_decoding(self, **changes: Any) -> Translator:
+        """The same model with other settings of the search, as `with_decoding(beam_size=5, n_best=3)`.
+
+        Raises ConfigError for a setting that may not have that value.
+        """
+        other = copy.copy(self)
+        other.config = replace(self.config, decoding=replace(self.config.decoding, **changes))
+        return other
 
     def _set(
         self,
@@ -665,8 +676,8 @@ def _remember(readline: Any) -> None:
 
 
 def printable(text: str) -> str:
-    """Text that no terminal takes for a command: control characters other than line feed are spelt out."""
-    return re.sub(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", lambda match: match[0].encode("unicode_escape").decode(), text)
+    """Text for a terminal, which takes no part of it for a command; line feeds stay."""
+    return "\n".join(map(visible, text.split("\n")))
 
 
 def run(options: argparse.Namespace) -> None:

@@ -38,6 +38,7 @@ from conftest import ROOT, SHARED, in_child, tiny_config, tiny_pairs, write_tsv
 from corpus import DataError, Pair
 from evaluate import Earlier, Report, examine, lines, mean_loss, perplexity, score, write
 from optim import loss_sums
+from text import cut
 from translate import Candidate, Sentence, Translation, Translator
 
 REFERENCES = ["The cat sees the dog.", "L'amico beve (non) vino, oggi.", "Ciao!"]
@@ -366,9 +367,9 @@ def test_a_report_fits_a_terminal_whatever_the_text() -> None:
     text = lines(report_on(rows, Earlier(NASTY * 4, rows)))
     assert all(line.replace("漢字漢字", "漢字漢字" * 2).isprintable() for line in text)
     assert max(map(len, text)) <= 100
-    assert evaluate._fit("漢字漢字", 8) == "漢字漢字"
-    assert evaluate._fit("漢字漢字", 7) == "漢字漢…"
-    assert evaluate._fit("a" * 101, 100) == "a" * 99 + "…"
+    assert cut("漢字漢字", 8) == "漢字漢字"
+    assert cut("漢字漢字", 7) == "漢字漢…"
+    assert cut("a" * 101, 100) == "a" * 99 + "…"
 
 
 def test_a_report_can_be_read_again(tmp_path: Path) -> None:

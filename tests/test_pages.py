@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pages
-from pages import visible
+from text import visible
 
 NASTY = (
     "</dd></title></style><script>alert(1)</script><img src=x onerror=alert(1)>\"'> & &lt; {{ 7 * 7 }} {% x %} \u202e"

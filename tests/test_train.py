@@ -111,7 +111,11 @@ def test_raised_limit_extends_a_finished_run(tiny: Tiny) -> None:
     assert run(once) == 0
     assert run(replace(twice, training=replace(twice.training, max_steps=6))) == 0
     assert run(twice) == 0
-    assert outcome(twice) == outcome(once)
+    *expected, points = outcome(once)
+    *found, extended = outcome(twice)
+    assert found == expected
+    # The test set was looked at after step 6, too.
+    assert {tag: [p for p in curve if p[0] != 6 or "test/" not in tag] for tag, curve in extended.items()} == points
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
@@ -291,6 +295,7 @@ def test_a_run_learns_and_leaves_all_that_it_promises(tiny: Tiny) -> None:
     assert 2 <= len(kept) <= 3
     assert {path.name for path in kept[0].iterdir()} == {
         "model.safetensors", "config.yaml", "source.tokenizer.json", "target.tokenizer.json", "training.pt",
+        "trained_on.json",
         "state.json", "manifest.json",
     }  # fmt: skip
     events = EventAccumulator(str(directory / "tensorboard")).Reload().Tags()
@@ -302,7 +307,7 @@ def test_a_run_learns_and_leaves_all_that_it_promises(tiny: Tiny) -> None:
     assert "attention" in events["images"]
     assert any("samples" in tag for tag in events["tensors"])
     assert sorted((directory / "samples").iterdir())
-    assert "\t" in (directory / "test.tsv").read_text(encoding="utf-8")
+    assert "\t" in (directory / "report" / "test.tsv").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("precision", ["bfloat16", "float32"])

@@ -374,7 +374,7 @@ def test_words_are_written_as_they_are_found(run: Path) -> None:
 
 def test_terminals_get_no_control_characters() -> None:
     """Guards the terminal of whoever translates a hostile file."""
-    assert printable("a\x1b[2Jb\x9bc\nd\te") == "a\\x1b[2Jb\\x9bc\nd\\te"
+    assert printable("a\x1b[2Jb\x9bc\nd\te") == "a⟨U+001B⟩[2Jb⟨U+009B⟩c\nd⟨U+0009⟩e"
     assert printable("più 🙂 日本語") == "più 🙂 日本語"
 
 

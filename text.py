@@ -1,0 +1,45 @@
+"""Text as people see it: nothing that acts on the screen, and columns that line up.
+
+Limits: a terminal has its own rules for words that run from right to left and for emoji made of several letters.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from bisect import bisect_right
+from itertools import accumulate
+
+# Marks that turn the direction of all that follows them.
+_TURNING = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+
+
+def visible(text: str) -> str:
+    """A text in which no letter acts on what shows it: control characters and their kin appear as ⟨U+001B⟩."""
+    if text.isprintable():
+        return text
+    return "".join(
+        f"⟨U+{ord(c):04X}⟩" if c in _TURNING or unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp") else c for c in text
+    )
+
+
+def columns(text: str) -> int:
+    """How many columns a terminal gives a text: two to a wide letter, none to a mark upon the letter before."""
+    return sum(map(_takes, text))
+
+
+def _takes(letter: str) -> int:
+    marks = unicodedata.category(letter) in ("Mn", "Me")
+    return 0 if marks else 1 + (unicodedata.east_asian_width(letter) in "WF")
+
+
+def cut(text: str, width: int) -> str:
+    """A text of so many columns at most, its end given up for an ellipsis if need be."""
+    ends = list(accumulate(map(_takes, text)))
+    return text if not ends or ends[-1] <= width else text[: bisect_right(ends, width - 1)] + "…"
+
+
+def fit(text: str, width: int, side: str = "<") -> str:
+    """A text cut, or filled with blanks, to so many columns; its left (<) or right (>) side stays where it is."""
+    text = cut(text, width)
+    blanks = " " * (width - columns(text))
+    return text + blanks if side == "<" else blanks + text
