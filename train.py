@@ -49,7 +49,8 @@ from corpus import DataError, Pair, find_sources
 from dataset import Batch, Prepared
 from model import Transformer
 from optim import learning_rate, loss_sums, make_optimizer
-from translate import Translator
+from scores import score
+from translator import Translator
 
 RESULT = "result.json"
 LARGEST_MAP = 40  # tokens a side in an attention map
@@ -347,7 +348,7 @@ class Training:
         sources, references = zip(*self.data.validation, strict=True)
         loss = evaluate.mean_loss(self.translator, self.validation, self.config.training.batch_tokens)
         translations = self.translator.translate(sources)
-        scores = evaluate.score(translations, references, self.config.data.bleu_tokenize)
+        scores = score(translations, references, self.config.data.bleu_tokenize)
         curves = {"loss": loss, "perplexity": evaluate.perplexity(loss)}
         curves |= {"bleu": scores.bleu, "chrf": scores.chrf, "wer": scores.wer, "cer": scores.cer}
         for tag, value in curves.items():

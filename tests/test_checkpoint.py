@@ -32,7 +32,7 @@ import checkpoint
 import train
 from checkpoint import CheckpointError, NewerFormatError, RunInUseError, StorageError
 from conftest import in_child, tiny_config
-from translate import Translator
+from translator import Translator
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked here")
 

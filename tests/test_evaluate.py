@@ -36,10 +36,11 @@ import train
 from config import PAD, Config
 from conftest import ROOT, SHARED, in_child, tiny_config, tiny_pairs, write_tsv
 from corpus import DataError, Pair
-from evaluate import Earlier, Report, examine, lines, mean_loss, perplexity, score, write
+from evaluate import Earlier, Report, examine, lines, mean_loss, perplexity, write
 from optim import loss_sums
+from scores import RESAMPLES, TRIALS, score
 from text import cut
-from translate import Candidate, Sentence, Translation, Translator
+from translator import Candidate, Sentence, Translation, Translator
 
 REFERENCES = ["The cat sees the dog.", "L'amico beve (non) vino, oggi.", "Ciao!"]
 needs_multi30k = pytest.mark.skipif(not (SHARED / "multi30k").is_dir(), reason="needs Multi30k in ../shared/data")
@@ -164,7 +165,7 @@ def test_figures_equal_sacrebleu_on_real_text(real: Any) -> None:
     rows, _, report = real
     hypotheses, references = [row[2] for row in rows], [row[1] for row in rows]
     for figure, metric in zip(report.figures, (BLEU(), CHRF(), TER()), strict=False):
-        expected = metric.corpus_score(hypotheses, [references], n_bootstrap=evaluate.RESAMPLES)
+        expected = metric.corpus_score(hypotheses, [references], n_bootstrap=RESAMPLES)
         assert figure.score == pytest.approx(expected.score, rel=1e-12)
         assert (figure.high - figure.low) / 2 == pytest.approx(expected._ci, rel=1e-5)  # theirs are of float32
         assert figure.signature == str(metric.get_signature())
@@ -187,7 +188,7 @@ def test_p_values_equal_sacrebleu_on_real_text(real: Any) -> None:
     systems: Any = [("worse", [row[2] for row in worse]), ("better", [row[2] for row in rows])]
     metrics = {"BLEU": BLEU(), "chrF": CHRF(), "TER": TER()}
     results: Any
-    _, results = PairedTest(systems, metrics, [[row[1] for row in rows]], "ar", n_samples=evaluate.TRIALS)()
+    _, results = PairedTest(systems, metrics, [[row[1] for row in rows]], "ar", n_samples=TRIALS)()
     del results["System"]
     for each, figure, (before, after) in zip(
         report.against.differences, report.against.figures, results.values(), strict=False

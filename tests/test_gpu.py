@@ -11,7 +11,7 @@ import torch
 import train
 from config import PAD, Config, ModelConfig
 from model import Transformer
-from translate import Translator
+from translator import Translator
 
 pytestmark = [
     pytest.mark.gpu,

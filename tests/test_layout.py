@@ -26,20 +26,34 @@ LAYOUT: dict[str, tuple[int, set[str]]] = {
     "checkpoint": (1, {"config"}),
     "board": (1, {"config"}),
     "pages": (1, {"text"}),
+    "scores": (1, set()),
     "segment": (1, set()),
     "decoding": (1, {"config"}),
     "dataset": (2, {"checkpoint", "config", "corpus", "segment", "tokenizer"}),
-    "translate": (
+    "translator": (
         3,
-        {
-            *("attention", "checkpoint", "config", "corpus", "dataset", "decoding", "model", "runtime", "segment"),
-            *("text", "tokenizer"),
-        },
+        {"checkpoint", "config", "corpus", "dataset", "decoding", "model", "runtime", "segment", "tokenizer"},
     ),
-    "evaluate": (4, {"checkpoint", "config", "corpus", "dataset", "optim", "pages", "runtime", "text", "translate"}),
+    "translate": (4, {"attention", "checkpoint", "config", "corpus", "runtime", "text", "translator"}),
+    "evaluate": (
+        4,
+        {"checkpoint", "config", "corpus", "dataset", "optim", "pages", "runtime", "scores", "text", "translator"},
+    ),
     "train": (
         5,
-        {"board", "checkpoint", "config", "corpus", "dataset", "evaluate", "model", "optim", "runtime", "translate"},
+        {
+            "board",
+            "checkpoint",
+            "config",
+            "corpus",
+            "dataset",
+            "evaluate",
+            "model",
+            "optim",
+            "runtime",
+            "scores",
+            "translator",
+        },
     ),
 }
 MODULES = sorted(path.stem for path in ROOT.glob("*.py"))

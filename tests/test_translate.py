@@ -26,7 +26,8 @@ from conftest import ROOT, in_child, tiny_config
 from corpus import clean
 from model import Transformer
 from tokenizer import UNSEEN, train_pair
-from translate import LITERAL, Translator, batches_by_length, copies, printable
+from translate import printable
+from translator import LITERAL, Translator, batches_by_length, copies, find_checkpoint
 
 TEXTS = ["the cat sees the dog.", "this red wine.", "", "and here.", "the dog wants the black bread here today."]
 
@@ -221,11 +222,11 @@ def test_a_damaged_best_checkpoint_gives_way_to_another(run: Path, capsys: pytes
     weights.write_bytes(data)
     before = sorted(run.rglob("*"))
     if len(checkpoint.steps(run / "checkpoints")) > 1:
-        assert translate.find_checkpoint(run).step != best["step"]
+        assert find_checkpoint(run).step != best["step"]
         assert "sha256" in capsys.readouterr().err
     else:
         with pytest.raises(checkpoint.CheckpointError):
-            translate.find_checkpoint(run)
+            find_checkpoint(run)
     assert sorted(run.rglob("*")) == before
 
 
@@ -473,3 +474,62 @@ def test_addresses_end_where_they_end() -> None:
     """Guards the punctuation after an address, which belongs to the sentence."""
     text = "See (https://x.org/a_(b).html), www.x.org. Or a.b+c@d-e.co.uk! http://y/"
     assert LITERAL.findall(text) == ["https://x.org/a_(b).html", "www.x.org", "a.b+c@d-e.co.uk", "http://y/"]
+
+
+# ------------------------------------------------------------------------------------------------------------ documents
+
+PARAGRAPH = " ".join(
+    f"On day {i} my friend Zoltán No. {i} met Dr. O'Hara at {i % 12}.{i % 60:02} p.m. in København, and said: hello 🙂!"
+    for i in range(30)
+)
+
+
+def document() -> list[str]:
+    """200 lines: a title, blank lines, short and long lines, a paragraph of 600 words, addresses, emoji."""
+    lines = ["# Title", "", PARAGRAPH, "", "", "https://x.org/a?b=c#d", "me@x.org", "🙂 🙂🙂", "17,5 % – 3.000 €"]
+    return lines + [["My name is Anna.", "", "  two  blanks", "- item: see www.x.org!"][i % 4] for i in range(191)]
+
+
+def test_a_document_comes_through_whole() -> None:
+    """Guards paragraphs, of which peers translate the first sentence, and everything that is no ordinary word."""
+    lines = document()
+    assert len(lines) == 200
+    assert len(PARAGRAPH.split()) >= 600
+    translator = echo()
+    assert translator.translate(lines) == [clean(line) for line in lines]
+    assert translator.translate(["\n".join(lines)]) == ["\n".join(map(clean, lines))]
+    assert translator.warnings == []
+    assert len(translator.explain([PARAGRAPH])[0].sentences) == 30
+
+
+def test_a_document_keeps_its_lines_on_the_command_line(run: Path, tmp_path: Path) -> None:
+    """Guards the line count with a model that talks nonsense: blank stays blank, and what is cut is said."""
+    file, output = tmp_path / "in.txt", tmp_path / "out.txt"
+    file.write_text("\n".join(document()) + "\n", encoding="utf-8")
+    result = command("--run", run, "--input", file, "--output", output)
+    assert result.returncode == 0
+    translated = output.read_text(encoding="utf-8").split("\n")
+    assert len(translated) == 201
+    assert [not line for line in translated[:-1]] == [not line.strip() for line in document()]
+    assert b"is translated in parts" in result.stderr
+
+
+def test_the_first_lines_of_a_long_file(run: Path, tmp_path: Path) -> None:
+    """Guards `cat file | python translate.py | head -3`: three lines, and then a quiet end."""
+    file = tmp_path / "in.txt"
+    file.write_text("the cat sees the dog.\n" * 3000, encoding="utf-8")
+    line = (
+        f"cat '{file}' | '{sys.executable}' '{ROOT / 'translate.py'}' --run '{run}' --decoding.max_length 4 | head -3"
+    )
+    result = subprocess.run(["bash", "-o", "pipefail", "-c", line], capture_output=True)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.count(b"\n") == 3
+    assert b"Traceback" not in result.stderr
+    assert b"Broken" not in result.stderr
+
+
+def test_a_flood_of_warnings_is_counted(run: Path) -> None:
+    """Guards the terminal of whoever translates a book with a limit that is too low."""
+    result = command("--run", run, "--decoding.max_length", "1", stdin=b"the cat sees the dog.\n" * 50)
+    assert result.stderr.count(b"cut off") == translate.MOST_WARNINGS
+    assert b"and 30 warnings more" in result.stderr

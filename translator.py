@@ -1,0 +1,478 @@
+"""The translator: text in, text out.
+
+    translator = Translator("runs/phrasebook")
+    translator.translate(["The train leaves at nine."])              # ["Il treno parte alle nove."]
+    translator.explain(["The train leaves at nine."])[0].sentences   # scores, tokens, other translations
+
+A text is cleaned, cut into sentences such as the model has learnt from, encoded, batched by length, searched, decoded,
+and put together again. What the vocabulary does not know is copied from the source as it stands there.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import checkpoint
+import config as configuration
+from config import EOS, PAD, SOS, UNK, Config
+from corpus import clean
+from dataset import source_batch
+from decoding import Hypothesis, normalizer, search
+from model import Ensemble, Transformer
+from runtime import autocast, choose_device, choose_precision
+from segment import Trained, glue, pieces, sentences
+from tokenizer import UNSEEN, Tokenizer
+
+BATCH_TOKENS = 4096  # padded source positions in a batch, for each hypothesis in the beam
+SIDES = ("source", "target")
+BUNDLE = ("config.yaml", "model.safetensors", *(f"{side}.tokenizer.json" for side in SIDES), "trained_on.json")
+# What passes through a translation as it is. A word-level model gets a word instead that is in no vocabulary; its
+# translation is [UNK], for which the literal is then copied.
+LITERAL = re.compile(rf"(?<!\w)(?:(?:https?://|www\.)[^\s<>\"]*[\w/]|[\w.+-]+@[\w-]+(?:\.[\w-]+)+|{UNSEEN}(?!\w))")
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One translation of a sentence."""
+
+    text: str
+    ids: list[int]  # without [SOS] and [EOS]
+    tokens: list[str]  # a label for each, of a copied word the word, "[EOS]" last if complete
+    log_probs: list[float]  # of each, in nats
+    score: float  # see decoding.Hypothesis
+    complete: bool  # False: cut off by the limit of length
+    copied: dict[int, int]  # position of a token that was copied -> of the source token it was copied from
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A piece of text that was translated as a whole, often a sentence."""
+
+    source: str
+    ids: list[int]  # without [EOS]
+    tokens: list[str]  # a label for each, "[EOS]" last
+    unknown: list[int]  # positions of the tokens that the vocabulary does not know
+    candidates: list[Candidate]  # best first, decoding.n_best of them at most
+
+
+@dataclass(frozen=True)
+class Translation:
+    """A text, its translation, and how that came about."""
+
+    source: str
+    text: str
+    sentences: list[Sentence]
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """A sentence to be translated: its text, and what the tokenizer made of it."""
+
+    text: str
+    ids: list[int]
+    words: list[str]  # what each id stands for, an unknown word or a literal itself
+
+
+class Translator:
+    """A model with its tokenizers: texts in one language to texts in another.
+
+    Attributes:
+        config: the configuration of the run, with its decoding settings
+        source, target: the tokenizers
+        path: the folder of the checkpoint, the first one of several
+        step: that of the checkpoint
+        warnings: what the last call of `translate` has to say about its texts, a line each
+    """
+
+    path: Path
+    step: int
+
+    def __init__(
+        self, path: str | Path | Sequence[str | Path], device: str = "auto", overrides: Sequence[str] = ()
+    ) -> None:
+        """Load the best checkpoint of the run whose folder this is, or the checkpoint whose folder this is.
+
+        Several paths make an ensemble, which translates by the mean of the models' probabilities.
+
+        Raises CheckpointError if there is none that can be used, or if several do not fit together, and ConfigError for
+        a bad override, which is given as on the command line: `["--decoding.beam_size", "5"]`.
+        """
+        paths = [path] if isinstance(path, str | Path) else path
+        found = [find_checkpoint(Path(each)) for each in paths]
+        first = found[0]
+        tokenizers = [[each.files[f"{side}.tokenizer.json"] for side in SIDES] for each in found]
+        for other, texts in zip(found, tokenizers, strict=True):
+            if texts != tokenizers[0]:
+                raise checkpoint.CheckpointError(
+                    f"{other.path} and {first.path} do not have the same tokenizers: models that translate together "
+                    "must have been trained on the same prepared data."
+                )
+        source, target = (Tokenizer.from_json(text.decode()) for text in tokenizers[0])
+        models = []
+        for each in found:
+            settings = configuration.loads(each.files["config.yaml"], each.path / "config.yaml")
+            models.append(Transformer(settings.model, len(source), len(target)))
+            checkpoint.load_weights(models[-1], each.files["model.safetensors"])
+        settings = configuration.loads(first.files["config.yaml"], first.path / "config.yaml")
+        on = choose_device(device)
+        self._set(
+            (models[0] if len(models) == 1 else Ensemble(models)).to(on),
+            source,
+            target,
+            configuration.override(settings, overrides),
+            _trained(checkpoint.load_json(first.files["trained_on.json"])["sides"][0]),
+            choose_precision("auto", on),
+        )
+        self.path, self.step = first.path, first.step
+
+    @classmethod
+    def around(
+        cls,
+        model: Transformer,
+        source: Tokenizer,
+        target: Tokenizer,
+        settings: Config,
+        trained_on: Any,
+        dtype: torch.dtype,
+    ) -> Translator:
+        """A translator with a model in memory. Training validates with it, so that both decode by the same code.
+
+        trained_on is the report on the source side, `dataset.SideReport`.
+        """
+        translator = cls.__new__(cls)
+        translator._set(model, source, target, settings, _trained(vars(trained_on)), dtype)
+        return translator
+
+    def with_decoding(self, **changes: Any) -> Translator:
+        """The same model with other settings of the search, as `with_decoding(beam_size=5, n_best=3)`.
+
+        Raises ConfigError for a setting that may not have that value.
+        """
+        other = copy.copy(self)
+        other.config = replace(self.config, decoding=replace(self.config.decoding, **changes))
+        return other
+
+    def _set(
+        self,
+        model: Transformer | Ensemble,
+        source: Tokenizer,
+        target: Tokenizer,
+        settings: Config,
+        trained: Trained,
+        dtype: torch.dtype,
+    ) -> None:
+        self.model = model
+        self.source = source
+        self.target = target
+        self.config = settings
+        self.trained = trained
+        self.device = next(model.parameters()).device
+        self.dtype = dtype
+        self.warnings: list[str] = []
+
+    # -------------------------------------------------------------------------------------------------- translating
+
+    def translate(self, texts: Sequence[str]) -> list[str]:
+        """Translate each text, however long, line by line; an empty or blank line stays empty."""
+        return [translation.text for translation in self.explain(texts)]
+
+    def explain(
+        self, texts: Sequence[str], first: int = 1, advance: Callable[[int], object] | None = None
+    ) -> list[Translation]:
+        """Translate each text, and keep how that came about.
+
+        Args:
+            first: the number by which warnings call the first text
+            advance: is told, now and then, how many more texts are done
+        """
+        self.warnings = []
+        lines = [[self._pieces(clean(line), first + i) for line in text.split("\n")] for i, text in enumerate(texts)]
+        owners = [i for i, text in enumerate(lines) for line in text for _ in line]
+        flat = [piece for text in lines for line in text for piece in line]
+        waiting = [sum(map(len, text)) for text in lines]
+        if advance:
+            advance(waiting.count(0))
+        found: dict[int, Sentence] = {}
+        for batch in batches_by_length([len(piece.ids) + 1 for piece in flat], self._budget):
+            hypotheses = self._search([flat[k] for k in batch])
+            found.update(zip(batch, self._sentences([flat[k] for k in batch], hypotheses), strict=True))
+            for k in batch:
+                waiting[owners[k]] -= 1
+            if advance:
+                advance(sum(waiting[i] == 0 for i in {owners[k] for k in batch}))
+        done = iter(found[k] for k in range(len(flat)))
+        between = glue(self.config.data.target_lang)
+        translations = []
+        for i, (text, parts) in enumerate(zip(texts, lines, strict=True)):
+            of_lines = [[next(done) for _ in line] for line in parts]
+            of_text = [sentence for line in of_lines for sentence in line]
+            self._check(of_text, first + i)
+            joined = (clean(between.join(sentence.candidates[0].text for sentence in line)) for line in of_lines)
+            translations.append(Translation(text, "\n".join(joined), of_text))
+        return translations
+
+    def speak(self, text: str, write: Callable[[str], object]) -> Translation:
+        """Translate one line and write the words as soon as the search has settled them."""
+        self.warnings = []
+        done: list[Sentence] = []
+        between = glue(self.config.data.target_lang)
+        for piece in self._pieces(clean(text), 1):
+            said = between if done else ""
+            write(said)
+            spoken = ""
+
+            def hear(_: int, tokens: list[int]) -> None:
+                nonlocal spoken
+                known = tokens[: tokens.index(UNK)] if UNK in tokens else tokens  # what is copied is known at the end
+                now = self.target.decode(known).rstrip("\ufffd")  # of a letter in several pieces, not all are there
+                if now.startswith(spoken):
+                    write(now[len(spoken) :])
+                    spoken = now
+
+            [hypotheses] = self._search([piece], hear)
+            done += self._sentences([piece], [hypotheses])
+            final = done[-1].candidates[0].text
+            write(final[len(spoken) :] if final.startswith(spoken) else f"\n{final}")
+        self._check(done, 1)
+        return Translation(text, between.join(sentence.candidates[0].text for sentence in done), done)
+
+    def score(self, pairs: Sequence[tuple[str, str]]) -> list[Candidate]:
+        """How probable the model finds given translations, each taken as one sentence.
+
+        The score is the one by which a search would have ranked it. A word that the vocabulary does not know has the
+        probability of [UNK].
+        """
+        sources = [self._piece(clean(source)).ids for source, _ in pairs]
+        texts = [clean(target) for _, target in pairs]
+        targets = self.target.encode_batch(texts)
+        found: dict[int, Candidate] = {}
+        lengths = [max(len(a), len(b)) + 1 for a, b in zip(sources, targets, strict=True)]
+        self.model.eval()
+        for batch in batches_by_length(lengths, BATCH_TOKENS):
+            with torch.inference_mode(), autocast(self.device, self.dtype):
+                logits = self.model(*self._teacher_forced([(sources[i], targets[i]) for i in batch]))
+            log_probs = logits.float().log_softmax(-1).cpu()
+            for row, i in enumerate(batch):
+                ids = [*targets[i], EOS]
+                each = log_probs[row].gather(1, torch.tensor(ids + [0] * (len(log_probs[row]) - len(ids)))[:, None])
+                hypothesis = Hypothesis(targets[i], each[: len(ids), 0].tolist(), 0.0, True)
+                total = sum(hypothesis.log_probs) / normalizer(len(ids), self.config.decoding)
+                labels = [self.target.label(word) for word in self.target.tokens(texts[i])]
+                found[i] = Candidate(texts[i], targets[i], [*labels, "[EOS]"], hypothesis.log_probs, total, True, {})
+        return [found[i] for i in range(len(pairs))]
+
+    def align(self, sentence: Sentence, candidate: Candidate) -> list[int]:
+        """For each token of a candidate, [EOS] excluded, the position of the source token that it is made from."""
+        if not candidate.ids:
+            return []
+        [weights] = self._alignments([(sentence.ids, candidate.ids)])
+        return [candidate.copied.get(t, int(row.argmax())) for t, row in enumerate(weights)]
+
+    def attention(self, sentence: Sentence, candidate: Candidate) -> Tensor:
+        """Where each token of a candidate looked in its source, [EOS] included: (layers, H, T, S)."""
+        target = [*candidate.ids, EOS] if candidate.complete else candidate.ids
+        with torch.inference_mode(), autocast(self.device, self.dtype):
+            maps = self.model.cross_attention(*self._teacher_forced([(sentence.ids, target)]))
+        return maps[:, 0, :, : len(target)].float().cpu()
+
+    # ------------------------------------------------------------------------------------------------------ its steps
+
+    def _piece(self, text: str) -> _Piece:
+        """What the tokenizer makes of a sentence, each literal in it being one unknown word."""
+        if not self._carries_literals:
+            return _Piece(text, self.source.encode(text), self.source.tokens(text))
+        plain = LITERAL.sub(UNSEEN, text)
+        literals = iter(LITERAL.findall(text))
+        words = [next(literals, word) if word == UNSEEN else word for word in self.source.tokens(plain)]
+        return _Piece(text, self.source.encode(plain), words)
+
+    @property
+    def _carries_literals(self) -> bool:
+        return self.config.decoding.unknown == "copy" and self.source.encode(UNSEEN) == [UNK]
+
+    def _pieces(self, text: str, number: int) -> list[_Piece]:
+        """The sentences of a cleaned line, such as the model has learnt from."""
+        if not text:
+            return []
+        whole = self._piece(text)
+        trained = self.trained
+        if not self.config.decoding.split_sentences:
+            trained = Trained(usual=trained.longest, longest=trained.longest, sentences=len(text))
+        found = pieces(text, self.config.data.source_lang, trained, self._lengths)
+        if len(found) == 1:
+            return [whole]
+        for length in self._lengths(sentences(text, self.config.data.source_lang)):
+            if length > trained.longest:
+                self.warnings.append(
+                    f"text {number}: a sentence of {length:,} tokens is translated in parts, for the longest one that "
+                    f"the model has learnt from had {trained.longest}."
+                )
+        return [self._piece(part) for part in found]
+
+    def _lengths(self, texts: Sequence[str]) -> list[int]:
+        return [len(self._piece(text).ids) for text in texts]
+
+    @property
+    def _budget(self) -> int:
+        decoding = self.config.decoding
+        return BATCH_TOKENS // max(decoding.beam_size, decoding.n_best)
+
+    def _search(
+        self, batch: Sequence[_Piece], watch: Callable[[int, list[int]], None] | None = None
+    ) -> list[list[Hypothesis]]:
+        """The best hypotheses for each sentence of a batch."""
+        decoding = self.config.decoding
+        self.model.eval()  # no dropout
+        lengths = [len(piece.ids) for piece in batch]
+        limits = [min(decoding.max_length, int(decoding.max_ratio * length) + 10) for length in lengths]
+        least = [
+            min(int(decoding.min_ratio * length), limit - 1) for length, limit in zip(lengths, limits, strict=True)
+        ]
+        # To copy a word that the model knows in its source language would be a word of the wrong language.
+        unknowns = [piece.ids.count(UNK) for piece in batch] if decoding.unknown == "copy" else None
+        source = source_batch([piece.ids for piece in batch]).to(self.device)
+        with autocast(self.device, self.dtype):
+            return search(self.model, source, limits, decoding, least if any(least) else None, unknowns, watch=watch)
+
+    def _sentences(self, batch: Sequence[_Piece], hypotheses: Sequence[list[Hypothesis]]) -> list[Sentence]:
+        """Make text of what the search found."""
+        gaps = [(b, h) for b, found in enumerate(hypotheses) for h in found if UNK in h.tokens]
+        copied: dict[int, dict[int, int]] = {}  # by the identity of the hypothesis
+        if gaps and self.config.decoding.unknown == "copy":
+            for (b, h), weights in zip(
+                gaps, self._alignments([(batch[b].ids, h.tokens) for b, h in gaps]), strict=True
+            ):
+                copied[id(h)] = copies(h.tokens, batch[b].ids, batch[b].words, weights)
+        return [
+            Sentence(
+                piece.text,
+                piece.ids,
+                [*map(self.source.label, piece.words), "[EOS]"],
+                [s for s, token in enumerate(piece.ids) if token == UNK],
+                [self._candidate(piece, h, copied.get(id(h), {})) for h in found],
+            )
+            for piece, found in zip(batch, hypotheses, strict=True)
+        ]
+
+    def _candidate(self, piece: _Piece, hypothesis: Hypothesis, copied: dict[int, int]) -> Candidate:
+        ids, log_probs, score, complete = hypothesis
+        kept = [token for token in ids if token != UNK] if self.config.decoding.unknown == "drop" else ids
+        words = {t: piece.words[s] for t, s in copied.items()}
+        labels = self.target.pieces(ids)
+        for t, word in words.items():
+            labels[t] = self.source.label(word)
+        text = self.target.decode_with(ids, words) if words else self.target.decode(kept)
+        return Candidate(text, ids, labels + ["[EOS]"] * complete, log_probs, score, complete, copied)
+
+    def _alignments(self, pairs: Sequence[tuple[list[int], list[int]]]) -> list[Tensor]:
+        """For pairs of ids, by how much each target token is aligned with each source token: (T, S) each."""
+        with torch.inference_mode(), autocast(self.device, self.dtype):
+            weights = self.model.alignment(*self._teacher_forced(pairs)).float().cpu()
+        return [weights[b, : len(target), : len(source)] for b, (source, target) in enumerate(pairs)]
+
+    def _teacher_forced(self, pairs: Sequence[tuple[list[int], list[int]]]) -> tuple[Tensor, Tensor]:
+        """Source ids (B, S), ended and padded, and target ids (B, 1 + T), begun and padded."""
+        source = source_batch([ids for ids, _ in pairs])
+        longest = max(len(ids) for _, ids in pairs)
+        target = torch.tensor([[SOS, *ids, *[PAD] * (longest - len(ids))] for _, ids in pairs])
+        return source.to(self.device), target.to(self.device)
+
+    def _check(self, sentences: Sequence[Sentence], number: int) -> None:
+        """Warn of what a reader of the translation alone could not see."""
+        for sentence in sentences:
+            best = sentence.candidates[0]
+            if not best.complete:
+                self.warnings.append(
+                    f"text {number}: a translation was cut off after {len(best.ids)} tokens, the limit that "
+                    "decoding.max_length and decoding.max_ratio set."
+                )
+            lost = [literal for literal in LITERAL.findall(sentence.source) if literal not in best.text]
+            if lost:
+                self.warnings.append(f"text {number}: lost in translation: {', '.join(lost)}.")
+
+
+def copies(target: Sequence[int], source: Sequence[int], words: Sequence[str], weights: Tensor) -> dict[int, int]:
+    """For each unknown token of target, by its position, the position of the source word to copy.
+
+    It is the one that weights (T, S) align it with most among the words that the source vocabulary does not know
+    either, each of which is taken once; if none is left, among all words that are not mere punctuation.
+    """
+    found: dict[int, int] = {}
+    unknown = [s for s, token in enumerate(source) if token == UNK]
+    others = [s for s, word in enumerate(words) if any(map(str.isalnum, word))] or list(range(len(source)))
+    for t in (t for t, token in enumerate(target) if token == UNK):
+        free = [s for s in unknown if s not in found.values()] or others
+        found[t] = max(free, key=lambda s: float(weights[t, s]))
+    return found
+
+
+def _trained(side: Mapping[str, Any]) -> Trained:
+    """What the report on the source side of the training pairs says of its lines."""
+    return Trained(math.ceil(side["percentile_99"]), side["longest"], side["sentences"])
+
+
+def batches_by_length(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
+    """Cut the numbers of all sentences, longest first, into batches of at most budget padded positions (or one)."""
+    batch: list[int] = []
+    for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
+        if batch and (len(batch) + 1) * lengths[batch[0]] > budget:
+            yield batch
+            batch = []
+        batch.append(i)
+    if batch:
+        yield batch
+
+
+# ------------------------------------------------------------------------------------------------- finding a checkpoint
+
+
+def find_checkpoint(path: Path) -> checkpoint.Checkpoint:
+    """Read what a translator needs from a run's best checkpoint, from its newest if none is best, or from path itself.
+
+    Raises CheckpointError that says what is there instead.
+    """
+    if (path / checkpoint.MANIFEST).exists():
+        return checkpoint.read(path, only=BUNDLE)
+    root = path / "checkpoints"
+    best = checkpoint.get_best(root)
+    if best is not None:
+        try:
+            return checkpoint.read(checkpoint.step_directory(root, best["step"]), only=BUNDLE)
+        except checkpoint.CheckpointError as error:
+            _warn(str(error))
+    found = checkpoint.newest(root, quarantine=False, warn=_warn, only=BUNDLE)
+    if found is None:
+        raise checkpoint.CheckpointError(f"{path} holds no checkpoint: {_what_exists(path)}")
+    return found
+
+
+def newest_run(folder: Path = Path("runs")) -> Path:
+    """The run in folder (or, if there is none, in that folder beside this program) that saved a checkpoint last."""
+    for place in (folder, Path(__file__).parent / folder):
+        checkpoints = [path for path in place.glob("*/checkpoints/step-*") if path.is_dir()]
+        if checkpoints:
+            return max(checkpoints, key=lambda path: path.stat().st_mtime).parents[1]
+    raise checkpoint.CheckpointError(
+        f"there is no trained model in {folder.absolute()}: train one with python train.py, or name one with --run."
+    )
+
+
+def _what_exists(path: Path) -> str:
+    """What a user who named a wrong folder may have meant."""
+    place = path.parent if path.parent.is_dir() else Path("runs")
+    names = sorted(str(other) for other in place.glob("*") if (other / "checkpoints").is_dir() or "step-" in other.name)
+    return f"choose one of {', '.join(names)}." if names else "train one first, with python train.py."
+
+
+def _warn(message: str) -> None:
+    print(f"warning: {message}", file=sys.stderr)
