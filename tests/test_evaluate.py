@@ -32,6 +32,7 @@ from torchmetrics.functional.text import (
 import checkpoint
 import dataset
 import evaluate
+import scores
 import train
 from config import PAD, Config
 from conftest import ROOT, SHARED, in_child, tiny_config, tiny_pairs, write_tsv
@@ -147,8 +148,8 @@ def real_rows(share: float, count: int = 64) -> list[tuple[str, str, str]]:
 def fewer_draws() -> Iterator[None]:
     """So many do for these tests, and sacreBLEU can be told to make as many."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(evaluate, "TRIALS", 640)
-        patch.setattr(evaluate, "RESAMPLES", 200)
+        patch.setattr(scores, "TRIALS", 640)
+        patch.setattr(scores, "RESAMPLES", 200)
         yield
 
 
