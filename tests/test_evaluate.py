@@ -39,7 +39,7 @@ from conftest import ROOT, SHARED, in_child, tiny_config, tiny_pairs, write_tsv
 from corpus import DataError, Pair
 from evaluate import Earlier, Report, examine, lines, mean_loss, perplexity, write
 from optim import loss_sums
-from scores import RESAMPLES, TRIALS, score
+from scores import score
 from text import cut
 from translator import Candidate, Sentence, Translation, Translator
 
@@ -166,7 +166,7 @@ def test_figures_equal_sacrebleu_on_real_text(real: Any) -> None:
     rows, _, report = real
     hypotheses, references = [row[2] for row in rows], [row[1] for row in rows]
     for figure, metric in zip(report.figures, (BLEU(), CHRF(), TER()), strict=False):
-        expected = metric.corpus_score(hypotheses, [references], n_bootstrap=RESAMPLES)
+        expected = metric.corpus_score(hypotheses, [references], n_bootstrap=scores.RESAMPLES)
         assert figure.score == pytest.approx(expected.score, rel=1e-12)
         assert (figure.high - figure.low) / 2 == pytest.approx(expected._ci, rel=1e-5)  # theirs are of float32
         assert figure.signature == str(metric.get_signature())
@@ -189,7 +189,7 @@ def test_p_values_equal_sacrebleu_on_real_text(real: Any) -> None:
     systems: Any = [("worse", [row[2] for row in worse]), ("better", [row[2] for row in rows])]
     metrics = {"BLEU": BLEU(), "chrF": CHRF(), "TER": TER()}
     results: Any
-    _, results = PairedTest(systems, metrics, [[row[1] for row in rows]], "ar", n_samples=TRIALS)()
+    _, results = PairedTest(systems, metrics, [[row[1] for row in rows]], "ar", n_samples=scores.TRIALS)()
     del results["System"]
     for each, figure, (before, after) in zip(
         report.against.differences, report.against.figures, results.values(), strict=False
