@@ -133,7 +133,7 @@ class SideReport:
     median: float
     percentile_99: float
     longest: int
-    sentences: int  # 99 % of the lines have at most so many
+    sentences: int  # one line in 200 has so many or more
     vocabulary: int
     left_out: int  # kinds of word that occur in training but have no id
     unknown: float  # share of the validation tokens
@@ -209,7 +209,7 @@ def _report(
                 median=float(np.median(lengths)),
                 percentile_99=float(np.percentile(lengths, 99)),
                 longest=int(lengths.max()),
-                sentences=int(np.percentile(counts_of_sentences, 99)),
+                sentences=int(np.percentile(counts_of_sentences, 99.5)),
                 vocabulary=len(tokenizer),
                 left_out=tokenizer.left_out,
                 unknown=float((getattr(validation, side).ids == UNK).mean()),
