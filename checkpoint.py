@@ -114,6 +114,10 @@ class CheckpointError(RuntimeError):
     """A checkpoint cannot be used, or must not be written: one line that says what, where, and what to do."""
 
 
+class NotFiniteError(CheckpointError):
+    """What was to be saved holds NaN or an infinite value, which no later training would repair."""
+
+
 class NewerFormatError(CheckpointError):
     """The checkpoint is sound, but a newer version of this program wrote it."""
 
@@ -145,17 +149,12 @@ def weights_bytes(model: nn.Module) -> bytes:
     Takes the raw model: the wrappers of torch.compile and of data parallelism add prefixes to the names.
 
     Raises:
-        CheckpointError: a tensor holds an infinite value or NaN, which no later training would repair.
+        NotFiniteError: a tensor holds an infinite value or NaN.
     """
     state = model.state_dict()
     assert not any(name.startswith(("_orig_mod.", "module.")) for name in state), "pass the model, not its wrapper"
     tensors = {name: state[name].cpu().contiguous() for name in dict.fromkeys(_first_names(state).values())}
-    for name, tensor in tensors.items():
-        if not torch.isfinite(tensor).all():
-            raise CheckpointError(
-                f"the weights cannot be saved, because {name} holds NaN or infinite values: "
-                "resume from the last checkpoint, with a lower learning rate or more warm-up."
-            )
+    _check_finite(tensors)
     return safetensors.torch.save(tensors)
 
 
@@ -196,10 +195,27 @@ def _first_names(state: Mapping[str, Tensor]) -> dict[str, str]:
 
 
 def tensors_bytes(value: Any) -> bytes:
-    """Pack tensors, numbers, strings, lists and dicts, such as an optimizer's state, for `load_tensors`."""
+    """Pack tensors, numbers, strings, lists and dicts, such as an optimizer's state, for `load_tensors`.
+
+    Raises:
+        NotFiniteError: a tensor holds an infinite value or NaN.
+    """
+    _check_finite(value)
     buffer = io.BytesIO()
     torch.save(value, buffer)
     return buffer.getvalue()
+
+
+def _check_finite(value: Any, name: str = "") -> None:
+    """Look at every tensor, at whatever depth."""
+    if isinstance(value, Tensor) and not torch.isfinite(value).all():
+        raise NotFiniteError(
+            f"the training cannot be saved, because {name} holds NaN or infinite values: run the same command again, "
+            "which resumes from the last checkpoint, with a lower learning rate or more warm-up."
+        )
+    parts = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list | tuple) else ()
+    for key, part in parts:
+        _check_finite(part, f"{name}.{key}" if name else str(key))
 
 
 def load_tensors(data: bytes) -> Any:

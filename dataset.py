@@ -426,6 +426,23 @@ class Batch:
         tensors = {name: getattr(self, name).to(device) for name in ("source", "target_in", "target_out")}
         return replace(self, **tensors)
 
+    def halves(self) -> "list[Batch]":
+        """The first and the second half of at least two rows, each no wider than its own sentences are."""
+        middle = len(self.indices) // 2
+        return [self._rows(slice(middle)), self._rows(slice(middle, None))]
+
+    def _rows(self, rows: slice) -> "Batch":
+        source, target = self.source[rows], self.target_out[rows]
+        of_source, of_target = ((ids != PAD).any(0) for ids in (source, target))
+        return Batch(
+            source[:, of_source],
+            self.target_in[rows][:, of_target],
+            target[:, of_target],
+            self.indices[rows],
+            int((target != PAD).sum()),
+            int((source != PAD).sum()),
+        )
+
 
 def make_batch(pairs: EncodedPairs, indices: np.ndarray) -> Batch:
     """The batch of the given pairs (B)."""

@@ -95,8 +95,16 @@ LONGEST_LOOP = 10  # words that are said again and again
 
 
 @torch.inference_mode()
-def mean_loss(translator: Translator, pairs: EncodedPairs, batch_tokens: int) -> float:
-    """The negative log-likelihood of a target token, in nats, without smoothing and without dropout."""
+def mean_loss(
+    translator: Translator,
+    pairs: EncodedPairs,
+    batch_tokens: int,
+    advance: Callable[[int], object] | None = None,
+) -> float:
+    """The negative log-likelihood of a target token, in nats, without smoothing and without dropout.
+
+    advance is told, now and then, how many more pairs are done.
+    """
     model = translator.model.eval()
     total, tokens = 0.0, 0
     for indices in batch_plan(*pairs.lengths, batch_tokens, seed=0, epoch=0):
@@ -105,6 +113,8 @@ def mean_loss(translator: Translator, pairs: EncodedPairs, batch_tokens: int) ->
             logits = model(batch.source, batch.target_in)
         total += loss_sums(logits, batch.target_out, smoothing=0.0).plain.item()
         tokens += batch.tokens
+        if advance:
+            advance(len(indices))
     return total / tokens
 
 

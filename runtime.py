@@ -72,12 +72,17 @@ def autocast(device: torch.device, dtype: torch.dtype) -> AbstractContextManager
     return nullcontext() if dtype == torch.float32 else torch.autocast(device.type, dtype)
 
 
+def processor(device: torch.device) -> str:
+    """What computes: the GPU's name, or the instructions that a CPU's kernels are chosen by."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else torch.backends.cpu.get_cpu_capability()
+
+
 def describe(device: torch.device, dtype: torch.dtype) -> str:
     """Name device, precision, threads and build, in a line."""
     if device.type == "cuda":
-        where = f"{device} ({torch.cuda.get_device_name(device)})"
+        where = f"{device} ({processor(device)})"
     elif device.type == "cpu":
-        where = f"cpu ({torch.get_num_threads()} threads, {torch.backends.cpu.get_cpu_capability()})"
+        where = f"cpu ({torch.get_num_threads()} threads, {processor(device)})"
     else:
         where = str(device)
     return (
@@ -117,6 +122,16 @@ def tune(device: torch.device) -> None:
         libc.mallopt(m_top_pad, 256 * 2**20)
 
 
+def free_memory(device: torch.device) -> None:
+    """Give the device back what this process holds of its memory but does not use."""
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+
+
+class Stopped(Exception):  # noqa: N818  (no error: the user asked for it)
+    """Work that leaves nothing behind was given up, because this process has been asked to end."""
+
+
 class Stop:
     """Whether the user or the system has asked this process to end, and by which signal."""
 
@@ -125,6 +140,11 @@ class Stop:
 
     def __bool__(self) -> bool:
         return self.signal is not None
+
+    def poll(self, *_: object) -> None:
+        """Raise Stopped if asked to end. Long work that can be repeated calls it now and then."""
+        if self:
+            raise Stopped
 
     @property
     def exit_code(self) -> int:
@@ -139,7 +159,7 @@ def stop_signals() -> Iterator[Stop]:
 
     def ask(number: int, frame: FrameType | None) -> None:
         if stop:
-            raise SystemExit(128 + number)
+            os._exit(128 + number)  # no clearing up, which may be what hangs; a checkpoint survives worse than this
         stop.signal = number
         os.write(2, b"\nstopping after this step; once more to stop at once\n")
 

@@ -17,6 +17,7 @@ Ctrl-C or SIGTERM.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -27,6 +28,9 @@ if __name__ == "__main__":
     # Threads that wait for work spin for microseconds only, then sleep; GNU OpenMP reads this when torch is imported.
     # Beside a second busy process, its own default was seen to make a step take 20 times as long.
     os.environ.setdefault("GOMP_SPINCOUNT", "2000")
+    # Until the first step there is nothing to save, so Ctrl-C ends the process at once, as SIGTERM does by itself. What
+    # Python would do in its place has to wait for libraries: some seconds of imports, minutes of training a tokenizer.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     # Before torch is imported, which takes seconds: --help and a mistake are answered at once.
     CONFIG = configuration.parse(default_file=Path(__file__).with_name("config.yaml"))
 
@@ -34,6 +38,7 @@ import math
 import shutil
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -50,15 +55,21 @@ from dataset import Batch, Prepared
 from model import Transformer
 from optim import learning_rate, loss_sums, make_optimizer
 from scores import score
+from text import cut, visible
 from translator import Translator
 
 RESULT = "result.json"
 LARGEST_MAP = 40  # tokens a side in an attention map
+OVERFLOWS = 20  # updates in a row that float16 may leave out; it finds its scale in fewer, or never
 SAMPLES = 8  # validation sentences whose translations are shown at each validation, always the same
 
 
 class NumericalError(RuntimeError):
     """A loss or a gradient is NaN or infinite. The weights were not touched."""
+
+
+class TooLargeError(RuntimeError):
+    """A single sentence pair does not fit into memory."""
 
 
 @dataclass
@@ -73,6 +84,9 @@ class Progress:
     best_bleu: float = -1.0
     best_step: int = 0
     worse: int = 0  # validations since the best one
+    unvalidated: bool = False  # a signal cut short the validation of this step: it is still to be made
+    overflows: int = 0  # updates in a row that float16 has left out
+    halved: int = 0  # batches that were cut in two because they did not fit into memory
     # Sums since the last point of the curves:
     smoothed: float = 0.0
     plain: float = 0.0
@@ -132,6 +146,7 @@ class Training:
         self.validation = dataset.encode_pairs(data.validation, data.source, data.target)
         self.twins = dataset.twins(data.source, data.target)
         self.progress = Progress()
+        self.told_of_memory = False
         self.last_line = -math.inf  # when a line of progress was last written to a log file
         self.batches_in_epoch = len(self.plan(0))  # the same in every epoch: it depends on the lengths alone
         limits = [settings.max_steps] if settings.max_steps else []
@@ -184,34 +199,26 @@ class Training:
         """
         settings, progress = self.config.training, self.progress
         step = progress.step + 1
-        self.model.train()
-        # Dropout depends on the seed and the step, and on nothing drawn before: so a resumed run repeats it.
-        runtime.seed_everything(self.config.run.seed, step)
         random = np.random.default_rng((self.config.run.seed, step))
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(step, settings, self.total_steps)
 
-        tokens = sum(batch.tokens for batch in batches)
-        sums = torch.zeros(2, device=self.device)
-        for batch in batches:
-            batch = dataset.without_copied(batch, self.twins, settings.copy_dropout, random).to(self.device)
-            with runtime.autocast(self.device, self.dtype):
-                logits = self.forward(batch.source, batch.target_in)
-            loss = loss_sums(logits, batch.target_out, settings.label_smoothing)
-            # Divided by the tokens of the whole update: how it is cut into batches does not change what is minimised.
-            self.scaler.scale(loss.smoothed / tokens).backward()
-            sums += torch.stack([loss.smoothed.detach(), loss.plain])
-
+        batches = [dataset.without_copied(batch, self.twins, settings.copy_dropout, random) for batch in batches]
+        pieces, sums = self.gradients(batches, step)
         self.scaler.unscale_(self.optimizer)
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), settings.clip_norm)
         # The one synchronisation of an update: it pays for weights that are never spoilt.
-        smoothed, plain, length = torch.cat([sums, norm[None]]).tolist()
-        if not math.isfinite(smoothed) or (not math.isfinite(length) and not self.scaler.is_enabled()):
-            rows = sum(len(batch.indices) for batch in batches)
+        *losses, length = torch.cat([*sums, norm[None]]).tolist()
+        smoothed, plain = sum(losses[::2]), sum(losses[1::2])
+        overflow = self.scaler.is_enabled() and not math.isfinite(length)
+        progress.overflows = progress.overflows + 1 if overflow else 0
+        if not math.isfinite(smoothed) or not (overflow or math.isfinite(length)) or progress.overflows > OVERFLOWS:
+            bad = [piece for piece, loss in zip(pieces, losses[::2], strict=True) if not math.isfinite(loss)] or pieces
             raise NumericalError(
-                f"step {step}: loss {smoothed / tokens:g}, gradient norm {length:g}, learning rate "
-                f"{self.optimizer.param_groups[0]['lr']:g}; the weights were not touched. One of the {rows} sentences "
-                f"began: {self.data.source.decode(batches[0].source[0, :12].tolist())!r}. Lower training.lr or raise "
+                f"step {step}: loss {smoothed:g}, gradient norm {length:g}, learning rate "
+                f"{self.optimizer.param_groups[0]['lr']:g}"
+                + (f", the {progress.overflows}th overflow of float16 in a row" if overflow else "")
+                + f"; the weights were not touched. It came of {self._describe(bad)}. Lower training.lr or raise "
                 "training.warmup_steps, and run the same command again."
             )
         self.scaler.step(self.optimizer)  # in float16, an update whose gradient overflowed is left out
@@ -219,14 +226,82 @@ class Training:
         self.optimizer.zero_grad(set_to_none=True)
 
         progress.step = step
+        progress.halved += len(pieces) - len(batches)
         progress.smoothed += smoothed
         progress.plain += plain
         if math.isfinite(length):
             progress.norm += length
             progress.norms += 1
-        progress.tokens += tokens
+        progress.tokens += sum(batch.tokens for batch in batches)
         progress.padding += sum(batch.padding for batch in batches) / len(batches)
         progress.updates += 1
+
+    def gradients(self, batches: list[Batch], step: int) -> tuple[list[Batch], list[torch.Tensor]]:
+        """Leave in the weights the mean gradient of all target tokens of batches.
+
+        A batch that does not fit into memory is cut in two, and all is begun again. The update stays the same, since
+        the loss is a sum over tokens whatever the batches; only dropout then draws otherwise.
+
+        Returns the batches that fitted, and of each the sums of `optim.Loss`, (2).
+        Raises TooLargeError if a single pair does not fit.
+        """
+        settings, pieces = self.config.training, list(batches)
+        # Divided by the tokens of the whole update: how it is cut into batches does not change what is minimised.
+        tokens = max(1, sum(batch.tokens for batch in batches))
+        self.model.train()
+        while True:
+            # Dropout depends on the seed and the step, and on nothing drawn before: so a resumed run repeats it.
+            runtime.seed_everything(self.config.run.seed, step)
+            sums: list[torch.Tensor] = []
+            with suppress(torch.OutOfMemoryError):  # which holds on to what is in memory until this block is left
+                for piece in pieces:
+                    batch = piece.to(self.device)
+                    with runtime.autocast(self.device, self.dtype):
+                        logits = self.forward(batch.source, batch.target_in)
+                    loss = loss_sums(logits, batch.target_out, settings.label_smoothing)
+                    self.scaler.scale(loss.smoothed / tokens).backward()
+                    sums.append(torch.stack([loss.smoothed.detach(), loss.plain]))
+                return pieces, sums
+            batch = logits = loss = None  # room for the next attempt
+            self.optimizer.zero_grad(set_to_none=True)
+            runtime.free_memory(self.device)
+            large = len(sums)
+            pieces[large : large + 1] = self._halves(pieces[large], step)
+
+    def _halves(self, batch: Batch, step: int) -> list[Batch]:
+        """Cut a batch that does not fit into memory."""
+        rows, source, target = len(batch.indices), batch.source.shape[1], batch.target_out.shape[1]
+        if rows == 1:
+            raise TooLargeError(
+                f"step {step}: a single pair of {source} and {target} tokens does not fit into the memory of "
+                f"{self.device}: lower data.max_length or the size of the model, under a new run.name."
+            )
+        if not self.told_of_memory:
+            self.told_of_memory = True
+            say(
+                f"warning: step {step}: a batch of {rows} pairs of up to {source} and {target} tokens does not fit "
+                f"into the memory of {self.device}. Such a batch is computed in parts, which takes longer and comes to "
+                "the same; a new run had better have half of training.batch_tokens and twice training.accumulate."
+            )
+        return batch.halves()
+
+    def rehearse(self) -> None:
+        """Compute the gradient of the largest batch and drop it: too little memory shows now, and not in an hour."""
+        source, target = self.data.train.lengths
+        largest = max(self.plan(0), key=lambda rows: len(rows) * int(source[rows].max() + target[rows].max()))
+        # Room for the moments, which the optimizer makes at its first step.
+        moments = [torch.empty_like(p) for p in self.model.parameters() if p not in self.optimizer.state for _ in "mv"]
+        self.gradients([dataset.make_batch(self.data.train, largest)], self.progress.step)
+        del moments
+        self.optimizer.zero_grad(set_to_none=True)
+
+    def _describe(self, batches: list[Batch]) -> str:
+        """Name the pairs of batches by their numbers among the training pairs, and show the first."""
+        rows = [(i, ids) for batch in batches for i, ids in zip(batch.indices.tolist(), batch.source, strict=True)]
+        numbers = ", ".join(str(i) for i, _ in rows[:8])
+        more = f" and {len(rows) - 8} more" if len(rows) > 8 else ""
+        text = visible(cut(self.data.source.decode(rows[0][1].tolist()), 60))
+        return f"the training pairs {numbers}{more}, the first being {text!r}"
 
     # --------------------------------------------------------------------------------------------- checkpoints
 
@@ -248,14 +323,22 @@ class Training:
                 {
                     "progress": asdict(progress),
                     "data": self.data.fingerprint,
-                    "device": self.device.type,
-                    "threads": torch.get_num_threads(),
+                    **self.surroundings(),
                 }
             ),
         }
         checkpoint.save(root, progress.step, files)
         self._mark_best()
         checkpoint.prune(root, self.config.training.keep_last)
+
+    def surroundings(self) -> dict[str, object]:
+        """What has a say in the last bits of a sum beside the config and the data."""
+        return {
+            "device": self.device.type,
+            "processor": runtime.processor(self.device),
+            "threads": torch.get_num_threads(),
+            "torch": str(torch.__version__),
+        }
 
     def _mark_best(self) -> None:
         """Name the best checkpoint in best.json; a kill between a save and this is made good by the next resume."""
@@ -272,10 +355,12 @@ class Training:
                 f"{saved.path} was trained on other data than {self.directory / 'data'} holds now: restore the corpus, "
                 "or train under another run.name."
             )
-        here = {"device": self.device.type, "threads": torch.get_num_threads()}
-        for name, value in here.items():
-            if state[name] != value:
-                say(f"warning: {name} was {state[name]} and is {value}: the run goes on, but not bit for bit as before")
+        for name, value in self.surroundings().items():
+            if state.get(name) != value:
+                say(
+                    f"warning: {name} was {state.get(name)} and is {value}: the run goes on, but not bit for bit as "
+                    "it would have"
+                )
         checkpoint.load_weights(self.model, saved.files["model.safetensors"])
         tensors = checkpoint.load_tensors(saved.files["training.pt"])
         # The moments alone: rate, decay and the rest are what the config says now.
@@ -284,6 +369,13 @@ class Training:
         if self.scaler.is_enabled() and tensors["scaler"]:
             self.scaler.load_state_dict(tensors["scaler"])
         self.progress = progress_of(saved)
+        step, settings = self.progress.step, self.config.training
+        before, now = (tensors["optimizer"]["param_groups"][0]["lr"], learning_rate(step + 1, settings, self.total_steps))
+        if now > before and step >= settings.warmup_steps:
+            say(
+                f"warning: the learning rate had fallen to {before:.3g} and rises again to {now:.3g}, because training "
+                "is to last longer or training.lr has changed: the curves will jump"
+            )
         # Later checkpoints, if the newest was damaged, belong to steps that are about to be made again.
         checkpoint.set_aside_newer(self.directory / "checkpoints", self.progress.step)
         self._mark_best()
@@ -299,22 +391,25 @@ class Training:
         with tqdm(
             total=self.total_steps, initial=progress.step, unit="step", dynamic_ncols=True, disable=None, leave=False
         ) as bar:
-            for batches in self.updates():
-                before = time.perf_counter()
-                self.update(batches)
-                progress.update_seconds += time.perf_counter() - before
-                progress.seconds = time.perf_counter() - self.begun
-                if progress.step % settings.log_every == 0:
-                    self.log(bar)
-                bar.update()
+            updates, over = self.updates(), False
+            while not over:
+                if not progress.unvalidated:
+                    before = time.perf_counter()
+                    self.update(next(updates))
+                    progress.update_seconds += time.perf_counter() - before
+                    progress.seconds = time.perf_counter() - self.begun
+                    if progress.step % settings.log_every == 0:
+                        self.log(bar)
+                    bar.update()
+                    ended = end(progress, self.config) is not None
+                    progress.unvalidated = ended or progress.step % settings.validate_every == 0
                 better = False
-                if progress.step % settings.validate_every == 0 or end(progress, self.config):
-                    better = self.validate()
+                if progress.unvalidated:
+                    with suppress(runtime.Stopped):
+                        better = self.validate(stop)
                 over = end(progress, self.config) is not None or bool(stop)
                 if over or better or progress.step % settings.save_every == 0:
                     self.save()
-                if over:
-                    break
         self.writer.close()
 
     def log(self, bar: tqdm) -> None:
@@ -342,12 +437,15 @@ class Training:
             say(f"step {step}{last}: epoch {epoch:.1f}, loss {loss:.2f}, {speed:,.0f} tokens/s")
         progress.reset_sums()
 
-    def validate(self) -> bool:
-        """Measure the model on the validation pairs, show it at work, and tell whether it is the best so far."""
+    def validate(self, stop: runtime.Stop) -> bool:
+        """Measure the model on the validation pairs, show it at work, and tell whether it is the best so far.
+
+        Raises Stopped, having left no trace, if stop asks for it meanwhile.
+        """
         progress, step = self.progress, self.progress.step
         sources, references = zip(*self.data.validation, strict=True)
-        loss = evaluate.mean_loss(self.translator, self.validation, self.config.training.batch_tokens)
-        translations = self.translator.translate(sources)
+        loss = evaluate.mean_loss(self.translator, self.validation, self.config.training.batch_tokens, stop.poll)
+        translations = [each.text for each in self.translator.explain(sources, advance=stop.poll)]
         scores = score(translations, references, self.config.data.bleu_tokenize)
         curves = {"loss": loss, "perplexity": evaluate.perplexity(loss)}
         curves |= {"bleu": scores.bleu, "chrf": scores.chrf, "wer": scores.wer, "cer": scores.cer}
@@ -360,6 +458,7 @@ class Training:
             progress.best_bleu, progress.best_step, progress.worse = scores.bleu, step, 0
         else:
             progress.worse += 1
+        progress.unvalidated = False
         say(
             f"step {step}, {progress.seconds / 60:.1f} min: validation loss {loss:.3f}, BLEU {scores.bleu:.2f}, "
             f"chrF {scores.chrf:.2f}{' (best so far)' if better else ''}"
@@ -520,10 +619,11 @@ def train(config: Config) -> int:
         if saved is not None:
             training.restore(saved)
         checkpoint.replace_durably(directory / "config.yaml", configuration.dump(config).encode())
-        if not end(training.progress, config):
+        if training.progress.unvalidated or not end(training.progress, config):
+            training.rehearse()
             with runtime.stop_signals() as stop:
                 training.run(stop)
-            if stop and not end(training.progress, config):
+            if stop:
                 say(f"stopped after step {training.progress.step}, which is saved: the same command goes on from there")
                 return stop.exit_code
         say(f"finished: {end(training.progress, config)}")
@@ -536,9 +636,11 @@ EXIT_CODES: dict[type[Exception], int] = {
     ConfigError: 2,
     runtime.DeviceError: 2,
     DataError: 3,
+    checkpoint.NotFiniteError: 6,  # before what it is a kind of
     checkpoint.CheckpointError: 4,
     checkpoint.RunInUseError: 5,
     NumericalError: 6,
+    TooLargeError: 6,
     checkpoint.StorageError: 7,
     OSError: 7,
 }

@@ -52,6 +52,7 @@ LAYOUT: dict[str, tuple[int, set[str]]] = {
             "optim",
             "runtime",
             "scores",
+            "text",
             "translator",
         },
     ),

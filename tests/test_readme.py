@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import checkpoint
 import config
 import train
 from conftest import ROOT, in_child, tiny_pairs, write_tsv
@@ -66,20 +67,32 @@ def test_shipped_config_trains(path: Path, tmp_path: Path, monkeypatch: pytest.M
     assert (tmp_path / "runs" / shipped.run.name / "result.json").exists()
 
 
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The default run after two steps, with an average of its two checkpoints."""
+    folder = tmp_path_factory.mktemp("trained")
+    short = [*SHORT, "--training.save_every=1", "--decoding.max_length=5", f"--run.dir={folder}"]
+    assert in_child(lambda: train.main(config.override(config.Config(), short))) == 0
+    average = checkpoint.parse(["average", "--run", str(folder / "phrasebook")])
+    assert in_child(lambda: checkpoint.main(average)) == 0
+    return folder / "phrasebook"
+
+
 @pytest.mark.parametrize("command", dict.fromkeys(COMMANDS))
-def test_command_of_the_readme(command: str, tmp_path: Path) -> None:
+def test_command_of_the_readme(command: str, tmp_path: Path, trained: Path) -> None:
     """Guards the first thing that a new user types. A command that this test does not know fails it."""
     words = shlex.split(command.partition(" | ")[2] or command)
-    scripts = {"train.py": SHORT, "translate.py": ["--run", "runs/phrasebook"], "make_phrasebook.py": ["--check"]}
+    scripts = {"train.py": SHORT, "make_phrasebook.py": ["--check"]}
     match words:
         case ["python", "-m", "pytest", *_]:
             pass  # that is what runs this very test
         case ["python", script, *arguments]:
-            extra = scripts[Path(script).name]
+            extra = scripts.get(Path(script).name, [])
             (tmp_path / "letter.en").write_text("Good morning!\n", encoding="utf-8")
-            if script == "translate.py":
-                begin = config.override(config.Config(), [*SHORT, f"--run.dir={tmp_path / 'runs'}"])
-                assert in_child(lambda: train.main(begin)) == 0
+            write_tsv(tmp_path / "letters.tsv", tiny_pairs(9))
+            if script in ("translate.py", "evaluate.py", "checkpoint.py"):
+                shutil.copytree(trained, tmp_path / "runs" / "phrasebook")
+                shutil.copytree(trained, tmp_path / "runs" / "wide")
             if "configs/" in command:  # see the test above
                 assert (ROOT / arguments[1]).is_file()
                 extra = [*SHORT, f"--data.train={write_tsv(tmp_path / 'pairs.tsv', tiny_pairs(60))}", "--print_config"]
