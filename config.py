@@ -12,8 +12,8 @@ The values in a file are read as text and turned into the types declared here, s
 the same, `5e-4` is a number in both, and no file can build an object.
 
 Limits: a file has two levels, section and setting, and no lists. Only what can be judged without looking at data or
-devices is checked. This module imports neither torch nor the rest of the project, so that `--help` and a typing mistake
-are answered at once.
+devices is checked. This module imports neither torch nor what does, so that `--help` and a typing mistake are answered
+at once.
 """
 
 import argparse
@@ -31,6 +31,8 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, NoReturn, get_args, get_origin
 
 import yaml
+
+from text import in_a_line
 
 # The first ids of every vocabulary. They live here because the tokenizer gives them out, the model and the loss treat
 # them specially, and none of these imports another.
@@ -149,14 +151,21 @@ class DataConfig(Section):
 
     source_lang: str = _refused("en", "language to translate from")
     target_lang: str = _refused("it", "language to translate into")
-    train: str = _refused("data/phrasebook", "training pairs: a folder, a file, or a data set on the hub")
-    validation: str | None = _refused(None, "validation pairs; null: those of the data set, or a share of train")
-    test: str | None = _refused(None, "test pairs; null: those of the data set, or a share of train")
+    # Free as places: a corpus may move. That it is still the same one, `dataset` makes sure by its content.
+    train: str = _free("data/phrasebook", "training pairs: a folder, a file, or a data set on the hub")
+    validation: str | None = _free(None, "validation pairs; null: those of the data set, or a share of train")
+    test: str | None = _free(None, "test pairs; null: those of the data set, or a share of train")
     config: str | None = _refused(None, "configuration of a data set on the hub, such as en-it")
     revision: str | None = _refused(None, "commit or tag of a data set on the hub; null: the newest")
     validation_fraction: float = _refused(0.02, "share of train kept for validation if need be", above=0, at_most=0.5)
     test_fraction: float = _refused(0.02, "share of train kept for the test if need be", at_least=0, at_most=0.5)
+    on_bad_line: Literal["error", "skip"] = _refused(
+        "error", "what to do about a line that is not UTF-8: end, or drop its pair and count it"
+    )
     max_length: int = _refused(128, "tokens a side: longer training pairs are dropped, longer input split", at_least=1)
+    max_ratio: float | None = _refused(
+        None, "training pairs with a side of more than so many times the other's tokens are dropped", at_least=1
+    )
     bleu_tokenize: Literal["13a", "intl", "char", "zh", "none"] = _warned(
         "13a", "how sacreBLEU tokenises; none: the text is already tokenised"
     )
@@ -380,8 +389,7 @@ def parse(arguments: Sequence[str] | None = None, prog: str = "train.py", defaul
         values = _settings(_read(files[0]), files[0]) if files else {}
         config = _with(Config(), values | {key: _value(key, text) for key, text in given if key in _SETTINGS})
     except ConfigError as error:
-        # Names of files may hold anything, a line break too.
-        print(f"{prog}: error: {' '.join(str(error).splitlines())}", file=sys.stderr)
+        print(f"{prog}: error: {in_a_line(str(error))}", file=sys.stderr)
         raise SystemExit(2) from None
     if any(key == "print_config" for key, _ in given):
         print(dump(config), end="")
@@ -393,7 +401,7 @@ class Parser(argparse.ArgumentParser):
     """For the other programs: says a mistake in one line, without the usage before it."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: error: {' '.join(message.splitlines())}\n")
+        self.exit(2, f"{self.prog}: error: {in_a_line(message)}\n")
 
 
 def add_decoding_options(parser: argparse.ArgumentParser) -> None:

@@ -14,7 +14,7 @@ The languages of a row are `translation: {"en": ..., "it": ...}`, or columns `en
 
 Limits: all pairs are held in memory. Nothing is guessed: what is not UTF-8, or has no partner, ends in a DataError that
 says where, because a file that slips by one line teaches the wrong translation of everything below. Only pairs without
-text on a side are dropped, and counted.
+text on a side are dropped, and counted; so are those that are not UTF-8, if data.on_bad_line is skip.
 """
 
 import csv
@@ -53,16 +53,19 @@ def clean(text: str) -> str:
     return " ".join(unicodedata.normalize("NFC", text).split())
 
 
-def decode_line(raw: bytes, name: str, number: int) -> str:
+def decode_line(raw: bytes, name: str, number: int, strict: bool = True) -> str:
     """The text of a line, without its end (LF or CRLF) and without the mark (BOM) that may begin the first line.
 
-    Raises DataError, which tells the name of the file or stream and the number of the line, if that is not UTF-8.
+    Raises DataError, which tells the name of the file or stream and the number of the line, if that is not UTF-8. If
+    not strict, lone surrogates stand for the wrong bytes instead, by which `is_text` knows the line.
     """
     raw = raw.removesuffix(b"\n").removesuffix(b"\r")
     if number == 1:
         if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
             raise DataError(f"{name} is UTF-16, but text must be UTF-8: convert it (iconv -f UTF-16 -t UTF-8).")
         raw = raw.removeprefix(b"\xef\xbb\xbf")
+    if not strict:
+        return raw.replace(b"\0", b"\xff").decode(errors="surrogateescape")
     if b"\0" in raw:
         raise DataError(f"{name}:{number}, byte {raw.index(0) + 1}: a NUL, which no text has: is this UTF-8?")
     try:
@@ -72,6 +75,15 @@ def decode_line(raw: bytes, name: str, number: int) -> str:
             f"{name}:{number}, byte {error.start + 1}: 0x{raw[error.start]:02x} is not UTF-8 here: "
             "mend the line, or convert the file (iconv -f ISO-8859-1 -t UTF-8, if that is what it is)."
         ) from error
+
+
+def is_text(text: str) -> bool:
+    """Whether a string can be written as UTF-8. A lone surrogate, half of a letter, cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 # --- Finding ------------------------------------------------------------------------------------------------------
@@ -209,7 +221,7 @@ def read_splits(source: Source, data: DataConfig) -> dict[str, Iterator[Pair]]:
 
 def _read_part(part: tuple[Path, ...], data: DataConfig) -> Iterator[Pair]:
     if len(part) == 2:
-        return _read_text(*part)
+        return _read_text(*part, data)
     return _READERS[part[0].suffix](part[0], data)
 
 
@@ -222,7 +234,7 @@ def _not_empty(pairs: Iterator[Pair], source: Source) -> Iterator[Pair]:
         raise DataError(f"{source} is empty: there is nothing to learn from.")
 
 
-def _lines(path: Path) -> Iterator[str]:
+def _lines(path: Path, data: DataConfig) -> Iterator[str]:
     """The lines of a file, ended by LF alone.
 
     Python's text files, its `splitlines` and the text reader of `datasets` also break lines at some of CR, FF, NEL and
@@ -231,14 +243,14 @@ def _lines(path: Path) -> Iterator[str]:
     try:
         with path.open("rb") as file:
             for number, raw in enumerate(file, 1):
-                yield decode_line(raw, str(path), number)
+                yield decode_line(raw, str(path), number, strict=data.on_bad_line == "error")
     except OSError as error:
         raise _unreadable(path, error) from error
 
 
-def _read_text(source: Path, target: Path) -> Iterator[Pair]:
+def _read_text(source: Path, target: Path, data: DataConfig) -> Iterator[Pair]:
     counts = [0, 0]
-    for pair in zip_longest(_lines(source), _lines(target)):
+    for pair in zip_longest(_lines(source, data), _lines(target, data)):
         counts = [count + (text is not None) for count, text in zip(counts, pair, strict=True)]
         if None not in pair:
             yield pair
@@ -250,12 +262,12 @@ def _read_text(source: Path, target: Path) -> Iterator[Pair]:
 
 
 def _read_tsv(path: Path, data: DataConfig) -> Iterator[Pair]:
-    rows = ((f"{path}:{number}", line.split("\t")) for number, line in enumerate(_lines(path), 1))
+    rows = ((f"{path}:{number}", line.split("\t")) for number, line in enumerate(_lines(path, data), 1))
     return _pairs_of_cells(rows, data)
 
 
 def _read_csv(path: Path, data: DataConfig) -> Iterator[Pair]:
-    reader = csv.reader((line + "\n" for line in _lines(path)), strict=True)
+    reader = csv.reader((line + "\n" for line in _lines(path, data)), strict=True)
 
     def rows() -> Iterator[tuple[str, list[str]]]:
         try:
@@ -286,7 +298,7 @@ def _pairs_of_cells(rows: Iterable[tuple[str, list[str]]], data: DataConfig) -> 
 
 
 def _read_jsonl(path: Path, data: DataConfig) -> Iterator[Pair]:
-    for number, line in enumerate(_lines(path), 1):
+    for number, line in enumerate(_lines(path, data), 1):
         where = f"{path}:{number}"
         try:
             row = json.loads(line)
@@ -315,6 +327,9 @@ _READERS = {".tsv": _read_tsv, ".csv": _read_csv, ".jsonl": _read_jsonl, ".parqu
 
 
 def _read_dataset(source: Source, data: DataConfig) -> dict[str, Iterator[Pair]]:
+    for file in source.files:
+        if file.suffix in (".pkl", ".pickle"):
+            raise DataError(f"{file} is a pickle, which can run code when it is read: convert it to .jsonl or .tsv.")
     import datasets  # takes seconds to import, and files need it not
 
     try:
@@ -366,18 +381,17 @@ def _pair_of_row(row: Mapping[str, Any], data: DataConfig, where: str) -> Pair:
     columns = _columns(row, data)
     if columns is None:
         raise DataError(f"{where}: there is {', '.join(row) or 'nothing'}, but a row must be like {_example(data)}.")
-    left, right = (_text(row[column], f"{where}, {column}") for column in columns)
+    left, right = (_text(row[column], f"{where}, {column}", data) for column in columns)
     return left, right
 
 
-def _text(value: Any, where: str) -> str:
+def _text(value: Any, where: str, data: DataConfig) -> str:
     """A cell as text: none is empty text, and anything but text is a mistake."""
     if value is None:
         return ""
-    try:
-        value.encode()  # no text, or half of a surrogate pair, which JSON lets through and no tokenizer takes
-    except (AttributeError, UnicodeEncodeError) as error:
-        raise DataError(f"{where}: {value!r} is not text.") from error
+    # JSON lets half of a surrogate pair through, which no tokenizer takes.
+    if not isinstance(value, str) or (data.on_bad_line == "error" and not is_text(value)):
+        raise DataError(f"{where}: {value!r:.100} is not text.")
     return value
 
 
@@ -406,10 +420,12 @@ class Count:
     read: int = 0
     empty: int = 0  # dropped: no text on a side
     too_long: int = 0  # dropped: more than data.max_length tokens on a side; in training alone
+    uneven: int = 0  # dropped: one side more than data.max_ratio times as long as the other; in training alone
+    unreadable: int = 0  # dropped: a side is not UTF-8, and data.on_bad_line is skip
 
     @property
     def dropped(self) -> int:
-        return self.empty + self.too_long
+        return self.empty + self.too_long + self.uneven + self.unreadable
 
 
 def read_corpus(sources: Sequence[Source], data: DataConfig) -> tuple[dict[str, list[Pair]], dict[str, Count]]:
@@ -422,6 +438,10 @@ def read_corpus(sources: Sequence[Source], data: DataConfig) -> tuple[dict[str, 
     counts = {split: Count() for split in SPLITS}
     for read_from in [split for split in SPLITS if split in given]:
         for raw_source, raw_target in given[read_from]:
+            if not (is_text(raw_source) and is_text(raw_target)):
+                counts[read_from].read += 1
+                counts[read_from].unreadable += 1
+                continue
             source, target = clean(raw_source), clean(raw_target)
             split = assign(source, validation_fraction, test_fraction) if read_from == "train" else read_from
             counts[split].read += 1

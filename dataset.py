@@ -33,7 +33,7 @@ from torch import Tensor
 
 from checkpoint import sync
 from config import EOS, PAD, SOS, SPECIAL_TOKENS, UNK, Config, DataConfig
-from corpus import Count, DataError, Pair, find_sources, hashes, read_corpus
+from corpus import SPLITS, Count, DataError, Pair, find_sources, hashes, read_corpus
 from segment import sentences
 from tokenizer import UNSEEN, Tokenizer, train_pair
 
@@ -41,6 +41,7 @@ FORMAT = 2  # of the prepared folder
 LARGE = 64 * 2**20  # bytes; arrays above are mapped from disk
 CHUNK = 10_000  # sentences that are tokenised at a time
 SIDES = ("source", "target")
+PLACES = tuple(f"data.{split}" for split in SPLITS)
 
 
 class DataChangedError(DataError):
@@ -157,7 +158,12 @@ class Report:
         """The report, to be printed."""
         lines = []
         for split, count in self.counts.items():
-            reasons = {"lack a side": count.empty, "are too long": count.too_long}
+            reasons = {
+                "lack a side": count.empty,
+                "are not UTF-8": count.unreadable,
+                "are too long": count.too_long,
+                "are too uneven": count.uneven,
+            }
             why = "".join(f"; {number:,} {reason} and are dropped" for reason, number in reasons.items() if number)
             lines.append(f"{split}: {count.read:,} pairs{why}")
         for side in self.sides:
@@ -259,6 +265,12 @@ def prepare(
     data = config.data
     sources = find_sources(data)
     origin = {"settings": _settings(config, tokenizers), "files": hashes(sources)}
+    for source in sources:
+        if not source.files and data.revision is None:  # the hub has it
+            say(
+                f"warning: {source} can change on the hub, and this run could not be repeated: set data.revision to a "
+                "commit of it."
+            )
     say(f"reading {', '.join(map(str, sources))}")
     pairs, counts = read_corpus(sources, data)
     if tokenizers is None:
@@ -266,11 +278,17 @@ def prepare(
         tokenizers = train_pair(*columns(pairs["train"]), config.tokenizer)
     say("turning text into ids")
     train = encode_pairs(pairs["train"], *tokenizers)
-    short = np.maximum(*train.lengths) <= data.max_length + 1  # the end token does not count
-    if not short.any():
-        raise DataError(f"every training pair is longer than data.max_length ({data.max_length}): set it higher.")
+    shorter, longer = np.minimum(*train.lengths) - 1, np.maximum(*train.lengths) - 1  # end tokens do not count
+    short = longer <= data.max_length
+    even = longer <= (data.max_ratio or np.inf) * shorter
+    if not (short & even).any():
+        limits = f"longer than data.max_length ({data.max_length})"
+        if data.max_ratio:
+            limits += f" or more uneven than data.max_ratio ({data.max_ratio:g})"
+        raise DataError(f"every training pair is {limits}: set it higher.")
     counts["train"].too_long = int((~short).sum())
-    train = EncodedPairs(train.source.where(short), train.target.where(short))
+    counts["train"].uneven = int((short & ~even).sum())
+    train = EncodedPairs(train.source.where(short & even), train.target.where(short & even))
     report = _report(pairs, counts, train, tokenizers, data)
     with _published(directory) as folder:
         for side, tokenizer in zip(SIDES, tokenizers, strict=True):
@@ -351,17 +369,47 @@ def _differences(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
     return [key for key in one | other if one.get(key) != other.get(key)]
 
 
+def _in_place(files: dict[str, str]) -> dict[str, str]:
+    """The names that `hashes` gives, by what remains of each when a corpus moves or its folder is renamed."""
+    found = {}
+    for name in files:
+        setting, _, path = name.partition(": ")
+        _, *inside = Path(path).parts
+        found[f"{setting}: {'/'.join(inside) or Path(path).suffix}"] = name
+    return found
+
+
 def _check_unchanged(
     then: dict[str, Any], config: Config, say: Callable[[str], None], tokenizers: tuple[Tokenizer, Tokenizer] | None
 ) -> None:
-    """DataChangedError if data were prepared from something else. A corpus that is gone has not changed."""
-    now = {"settings": _settings(config, tokenizers), "files": then["files"]}
+    """DataChangedError if data were prepared from something else. A corpus that is gone, or has moved, has not changed.
+
+    A place that is named anew must hold the very same files; what is on the hub cannot be told to be the same.
+    """
+    # What an older version of this program did not know, it did as the defaults do.
+    before = {f"data.{key}": value for key, value in asdict(DataConfig()).items()} | then["settings"]
+    after = _settings(config, tokenizers)
+    if "data.bleu_tokenize" not in after:
+        before.pop("data.bleu_tokenize", None)
+    settings = _differences(before, after)
+    moved = [key for key in settings if key in PLACES]
+    files: list[str] = []
     try:
-        now["files"] = hashes(find_sources(config.data))
+        now = hashes(find_sources(config.data))
     except DataError as error:
+        moved = []
         say(f"{error} Going on with what was prepared from it.")
-    settings, files = (_differences(then[part], now[part]) for part in ("settings", "files"))
-    changes = [f"{key} was {then['settings'].get(key)} and is {now['settings'].get(key)}" for key in settings]
+    else:
+        names, new_names = _in_place(then["files"]), _in_place(now)
+        files = [
+            names.get(place) or new_names[place]
+            for place in names | new_names
+            if then["files"].get(names.get(place, "")) != now.get(new_names.get(place, ""))
+        ]
+        moved = [key for key in moved if not files and any(name.startswith(f"{key}: ") for name in now)]
+    for key in moved:
+        say(f"{key} was {before[key]} and is {after[key]}: the same files in another place")
+    changes = [f"{key} was {before.get(key)} and is {after.get(key)}" for key in settings if key not in moved]
     changes += [f"{name} is not the file it was" for name in files]
     if changes:
         raise DataChangedError(

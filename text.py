@@ -22,6 +22,11 @@ def visible(text: str) -> str:
     )
 
 
+def in_a_line(message: str) -> str:
+    """A message for a terminal or a log: in one line, and visible. It may repeat names of files and pieces of texts."""
+    return visible(" ".join(message.splitlines()))
+
+
 def columns(text: str) -> int:
     """How many columns a terminal gives a text: two to a wide letter, none to a mark upon the letter before."""
     return sum(map(_takes, text))

@@ -75,6 +75,8 @@ class Tokenizer:
             raise ValueError(f"this is not a tokenizer.json: {error}") from error
         if [core.token_to_id(token) for token in SPECIAL_TOKENS] != list(range(len(SPECIAL_TOKENS))):
             raise ValueError(f"the first ids of this tokenizer.json are not {' '.join(SPECIAL_TOKENS)}")
+        if set(core.get_vocab().values()) != set(range(core.get_vocab_size())):
+            raise ValueError("the ids of this tokenizer.json are not numbered from 0 without gaps")
         return cls(core)
 
     def to_json(self) -> str:

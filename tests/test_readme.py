@@ -82,7 +82,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_command_of_the_readme(command: str, tmp_path: Path, trained: Path) -> None:
     """Guards the first thing that a new user types. A command that this test does not know fails it."""
     words = shlex.split(command.partition(" | ")[2] or command)
-    scripts = {"train.py": SHORT, "make_phrasebook.py": ["--check"]}
+    scripts = {"train.py": SHORT, "make_phrasebook.py": ["--check"], "decoding.py": ["--pairs=9", "--batches=9"]}
     match words:
         case ["python", "-m", "pytest", *_]:
             pass  # that is what runs this very test
@@ -90,7 +90,7 @@ def test_command_of_the_readme(command: str, tmp_path: Path, trained: Path) -> N
             extra = scripts.get(Path(script).name, [])
             (tmp_path / "letter.en").write_text("Good morning!\n", encoding="utf-8")
             write_tsv(tmp_path / "letters.tsv", tiny_pairs(9))
-            if script in ("translate.py", "evaluate.py", "checkpoint.py"):
+            if script in ("translate.py", "evaluate.py", "checkpoint.py", "benchmarks/decoding.py"):
                 shutil.copytree(trained, tmp_path / "runs" / "phrasebook")
                 shutil.copytree(trained, tmp_path / "runs" / "wide")
             if "configs/" in command:  # see the test above
