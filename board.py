@@ -5,6 +5,7 @@ Curves are plain `writer.add_scalar` calls where the numbers arise; here is what
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -38,6 +39,8 @@ def open_board(directory: Path, step: int, config: Config) -> SummaryWriter:
     A run that was killed may have written points beyond its last checkpoint. They are purged, and made again: no gap,
     and no point twice.
     """
+    # A disk that fails is met by a thread of the writer's, and told by the next call that adds a point: once is enough.
+    threading.excepthook = lambda failure: issubclass(failure.exc_type, OSError) or threading.__excepthook__(failure)
     writer = SummaryWriter(str(directory), purge_step=step + 1 if step else 0)
     if step == 0:
         values = {key: str(value) for key, value in configuration.values(config).items()}

@@ -48,6 +48,7 @@ from pathlib import Path
 from typing import Any
 
 from config import Parser
+from text import in_a_line
 
 AVERAGED = "averaged.json"  # of what an average was made; only an average has this file
 
@@ -291,7 +292,7 @@ def save(root: Path, step: int, files: Mapping[str, bytes]) -> Path:
     """
     final = step_directory(root, step)
     if root.is_dir():
-        with _storing(final):
+        with storing(final):
             _remove_litter(root)
     publish(final, step, files)
     return final
@@ -322,7 +323,7 @@ def publish(final: Path, step: int, files: Mapping[str, bytes]) -> None:
     root = final.parent
     temporary = root / f".tmp-{final.name}-{os.getpid()}"
     replaced = root / f"replaced-{final.name}"
-    with _storing(final, sum(map(len, contents.values()))):
+    with storing(final, sum(map(len, contents.values()))):
         try:
             _make_directory(root)
             _remove_litter(root, final.name)
@@ -343,8 +344,8 @@ def publish(final: Path, step: int, files: Mapping[str, bytes]) -> None:
 
 
 @contextmanager
-def _storing(path: Path, needed: int = 0) -> Iterator[None]:
-    """Turn a failure to write at path, or to rename or remove there, into a StorageError."""
+def storing(path: Path, needed: int = 0) -> Iterator[None]:
+    """Turn a failure to write at path, or below it, or to rename or remove there, into a StorageError."""
     try:
         yield
     except OSError as error:
@@ -373,8 +374,12 @@ def _write_durably(path: Path, data: bytes) -> None:
 def replace_durably(path: Path, data: bytes) -> None:
     """Write a file beside the old one and rename it, so that readers see the old or the new content."""
     temporary = path.with_name(f".tmp-{path.name}")
-    _write_durably(temporary, data)
-    os.replace(temporary, path)
+    try:
+        _write_durably(temporary, data)
+        os.replace(temporary, path)
+    except OSError:
+        temporary.unlink(missing_ok=True)  # a full disk needs the room
+        raise
     sync(path.parent)
 
 
@@ -535,7 +540,7 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 def set_best(root: Path, step: int, **figures: float) -> None:
     """Record which checkpoint is the best so far, and by what figures. StorageError if it cannot be written."""
-    with _storing(root / BEST):
+    with storing(root / BEST):
         replace_durably(root / BEST, _sealed({**figures, "step": step}))
 
 
@@ -563,7 +568,7 @@ def prune(root: Path, keep_last: int) -> None:
     for path in steps(root)[keep_last:]:
         if best is None or _step_of(path) != best["step"]:
             _set_aside(path, ".del")  # a reader then finds it whole or not at all
-    with _storing(root):
+    with storing(root):
         _remove_litter(root)
 
 
@@ -580,7 +585,7 @@ def set_aside_newer(root: Path, step: int) -> None:
             _set_aside(path, "stale")
     best = get_best(root)
     if best is not None and best["step"] > step:
-        with _storing(root / BEST):
+        with storing(root / BEST):
             os.unlink(root / BEST)
 
 
@@ -591,7 +596,7 @@ def _set_aside(path: Path, prefix: str) -> Path:
     while os.path.lexists(target):
         count += 1
         target = path.with_name(f"{prefix}-{path.name}-{count}")
-    with _storing(path):
+    with storing(path):
         os.rename(path, target)
         sync(path.parent)
     return target
@@ -720,14 +725,14 @@ def lock(run_dir: Path) -> Iterator[None]:
     """
     holder = run_dir / "run.json"
     guard = FileLock(run_dir / ".lock", timeout=0)
-    with _storing(run_dir):
+    with storing(run_dir):
         _make_directory(run_dir)
         try:
             guard.acquire()
         except Timeout:
             raise RunInUseError(_in_use(run_dir, holder)) from None
     try:
-        with _storing(holder):
+        with storing(holder):
             replace_durably(holder, json_bytes({"pid": os.getpid(), "host": platform.node()}))
         yield
     finally:
@@ -776,7 +781,7 @@ def main(options: argparse.Namespace) -> int:
 
 def say(message: str) -> None:
     """Tell the user what is not the result."""
-    print(f"checkpoint.py: {message}", file=sys.stderr)
+    print(f"checkpoint.py: {in_a_line(message)}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -604,7 +604,12 @@ def _compose(data: bytes, path: Path) -> yaml.Node | None:
     """The syntax tree of a YAML file, None if there is nothing in it."""
     try:
         text = data.decode("utf-8")
+        depth = 0
         for event in yaml.parse(text, Loader=yaml.SafeLoader):
+            # A parser that is let go on would take minutes over a hundred thousand brackets.
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > 20:
+                raise ConfigError(f"{path}: nested too deeply, but a file has two levels.")
             if getattr(event, "tag", None) is not None:
                 line = event.start_mark.line + 1
                 tag = _show(event.tag.replace("tag:yaml.org,2002:", "!!"))
@@ -618,8 +623,6 @@ def _compose(data: bytes, path: Path) -> yaml.Node | None:
         line = f":{mark.line + 1}" if mark else ""
         problem = getattr(error, "problem", None) or getattr(error, "reason", "unreadable")
         raise ConfigError(f"{path}{line}: not valid YAML: {problem}.") from None
-    except RecursionError:
-        raise ConfigError(f"{path}: nested too deeply, but a file has two levels.") from None
 
 
 def _items(path: Path, node: yaml.Node, name: str) -> Iterator[tuple[str, int, yaml.Node]]:

@@ -304,6 +304,8 @@ def _read_jsonl(path: Path, data: DataConfig) -> Iterator[Pair]:
             row = json.loads(line)
         except json.JSONDecodeError as error:
             raise DataError(f"{where}: this is no JSON: {error.msg} at column {error.colno}.") from error
+        except (ValueError, RecursionError) as error:  # a number of too many digits, too many brackets
+            raise DataError(f"{where}: this is no JSON of text: {_reason(error)}.") from error
         if not isinstance(row, dict):
             raise DataError(f"{where}: a row must be an object such as {_example(data)}.")
         yield _pair_of_row(row, data, where)

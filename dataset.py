@@ -387,30 +387,29 @@ def _check_unchanged(
     A place that is named anew must hold the very same files; what is on the hub cannot be told to be the same.
     """
     # What an older version of this program did not know, it did as the defaults do.
-    before = {f"data.{key}": value for key, value in asdict(DataConfig()).items()} | then["settings"]
-    after = _settings(config, tokenizers)
-    if "data.bleu_tokenize" not in after:
-        before.pop("data.bleu_tokenize", None)
+    defaults = {key: value for key, value in _settings(Config(), None).items() if key.startswith("data.")}
+    before, after = defaults | then["settings"], _settings(config, tokenizers)
     settings = _differences(before, after)
     moved = [key for key in settings if key in PLACES]
-    files: list[str] = []
     try:
         now = hashes(find_sources(config.data))
     except DataError as error:
-        moved = []
+        if moved:
+            raise
         say(f"{error} Going on with what was prepared from it.")
-    else:
-        names, new_names = _in_place(then["files"]), _in_place(now)
-        files = [
-            names.get(place) or new_names[place]
-            for place in names | new_names
-            if then["files"].get(names.get(place, "")) != now.get(new_names.get(place, ""))
-        ]
-        moved = [key for key in moved if not files and any(name.startswith(f"{key}: ") for name in now)]
-    for key in moved:
-        say(f"{key} was {before[key]} and is {after[key]}: the same files in another place")
-    changes = [f"{key} was {before.get(key)} and is {after.get(key)}" for key in settings if key not in moved]
-    changes += [f"{name} is not the file it was" for name in files]
+        now = then["files"]
+    files, new_files = _in_place(then["files"]), _in_place(now)
+    changed = [
+        files.get(place) or new_files[place]
+        for place in files | new_files
+        if then["files"].get(files.get(place, "")) != now.get(new_files.get(place, ""))
+    ]
+    if not changed:
+        for key in [key for key in moved if any(name.startswith(f"{key}: ") for name in now)]:
+            say(f"{key} was {before[key]} and is {after[key]}: the same files in another place")
+            settings.remove(key)
+    changes = [f"{key} was {before.get(key)} and is {after.get(key)}" for key in settings]
+    changes += [f"{name} is not the file it was" for name in changed]
     if changes:
         raise DataChangedError(
             f"this run was prepared from other data ({'; '.join(changes)}): change that back, or train "

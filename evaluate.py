@@ -80,7 +80,7 @@ from dataset import EncodedPairs, batch_plan, columns, make_batch
 from optim import loss_sums
 from runtime import DeviceError, autocast, choose_device, tune
 from scores import Comparison, Figure, Measured, compare
-from text import cut, fit, visible
+from text import cut, fit, in_a_line, visible
 from translator import Translator, newest_run
 
 LENGTHS = (1, 6, 11, 16, 21, 31)  # source tokens with which each bucket begins
@@ -464,7 +464,7 @@ def read_pairs(path: Path) -> list[Pair]:
 
 def read_data(name: str, translator: Translator) -> list[Pair]:
     """Other pairs, found, read and cleaned as data.test is in training. Raises DataError."""
-    data = replace(translator.config.data, test=name, config=None, revision=None)
+    data = replace(translator.config.data, test=name, config=None, revision=None, on_bad_line="error")
     try:
         raw = read_splits(find_source("test", data), data)["test"]
         pairs = [(clean(source), clean(reference)) for source, reference in raw]
@@ -550,7 +550,7 @@ def run(options: argparse.Namespace) -> None:
 
 def say(message: str) -> None:
     """Tell the user something that is not a score, in a line."""
-    print(f"evaluate.py: {' '.join(message.splitlines())}", file=sys.stderr)
+    print(f"evaluate.py: {in_a_line(message)}", file=sys.stderr)
 
 
 def main(options: argparse.Namespace) -> int:

@@ -16,6 +16,7 @@ Ctrl-C or SIGTERM.
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
@@ -31,6 +32,9 @@ if __name__ == "__main__":
     # Until the first step there is nothing to save, so Ctrl-C ends the process at once, as SIGTERM does by itself. What
     # Python would do in its place has to wait for libraries: some seconds of imports, minutes of training a tokenizer.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    # Where the locale cannot show a letter, of a file's name for one, a message must not end a training.
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
     # Before torch is imported, which takes seconds: --help and a mistake are answered at once.
     CONFIG = configuration.parse(default_file=Path(__file__).with_name("config.yaml"))
 
@@ -55,7 +59,7 @@ from dataset import Batch, Prepared
 from model import Transformer
 from optim import learning_rate, loss_sums, make_optimizer
 from scores import score
-from text import cut, visible
+from text import cut, in_a_line, visible
 from translator import Translator
 
 RESULT = "result.json"
@@ -105,7 +109,7 @@ class Progress:
 
 def say(message: str) -> None:
     """Print a line without tearing the progress bar."""
-    tqdm.write(message, file=sys.stdout)
+    tqdm.write(in_a_line(message), file=sys.stdout)
     sys.stdout.flush()
 
 
@@ -291,7 +295,7 @@ class Training:
         largest = max(self.plan(0), key=lambda rows: len(rows) * int(source[rows].max() + target[rows].max()))
         # Room for the moments, which the optimizer makes at its first step.
         moments = [torch.empty_like(p) for p in self.model.parameters() if p not in self.optimizer.state for _ in "mv"]
-        self.gradients([dataset.make_batch(self.data.train, largest)], self.progress.step)
+        self.gradients([dataset.make_batch(self.data.train, largest)], self.progress.step + 1)
         del moments
         self.optimizer.zero_grad(set_to_none=True)
 
@@ -350,7 +354,7 @@ class Training:
     def restore(self, saved: checkpoint.Checkpoint) -> None:
         """Become what the checkpoint holds. Raises CheckpointError if it does not belong to this run's data."""
         state = checkpoint.load_json(saved.files["state.json"])
-        if state["data"] != self.data.fingerprint:
+        if state.get("data") != self.data.fingerprint:
             raise checkpoint.CheckpointError(
                 f"{saved.path} was trained on other data than {self.directory / 'data'} holds now: restore the corpus, "
                 "or train under another run.name."
@@ -363,11 +367,17 @@ class Training:
                 )
         checkpoint.load_weights(self.model, saved.files["model.safetensors"])
         tensors = checkpoint.load_tensors(saved.files["training.pt"])
-        # The moments alone: rate, decay and the rest are what the config says now.
-        groups = self.optimizer.state_dict()["param_groups"]
-        self.optimizer.load_state_dict({"state": tensors["optimizer"]["state"], "param_groups": groups})
-        if self.scaler.is_enabled() and tensors["scaler"]:
-            self.scaler.load_state_dict(tensors["scaler"])
+        # The moments alone: decay and the rest are what the config says now, and each update sets its own rate.
+        try:
+            before = tensors["optimizer"]["param_groups"][0]["lr"]  # of the last update
+            groups = [{**group, "lr": before} for group in self.optimizer.state_dict()["param_groups"]]
+            self.optimizer.load_state_dict({"state": tensors["optimizer"]["state"], "param_groups": groups})
+            if self.scaler.is_enabled() and tensors["scaler"]:
+                self.scaler.load_state_dict(tensors["scaler"])
+        except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+            raise checkpoint.CheckpointError(
+                f"{saved.path}: training.pt does not hold this optimizer's state ({error!r}): use another checkpoint."
+            ) from error
         self.progress = progress_of(saved)
         step, settings = self.progress.step, self.config.training
         before, now = (
@@ -404,15 +414,16 @@ class Training:
                     if progress.step % settings.log_every == 0:
                         self.log(bar)
                     bar.update()
-                    ended = end(progress, self.config) is not None
-                    progress.unvalidated = ended or progress.step % settings.validate_every == 0
+                    due = progress.step % settings.validate_every == 0
+                    progress.unvalidated = due or end(progress, self.config) is not None
                 better = False
                 if progress.unvalidated:
                     with suppress(runtime.Stopped):
                         better = self.validate(stop)
-                over = end(progress, self.config) is not None or bool(stop)
-                if over or better or progress.step % settings.save_every == 0:
+                ended = end(progress, self.config) is not None
+                if ended or stop or better or progress.step % settings.save_every == 0:
                     self.save()
+                    over = ended or bool(stop)  # asked once more, for a save takes its time
         self.writer.close()
 
     def log(self, bar: tqdm) -> None:
@@ -549,7 +560,10 @@ def _alternatives(translator: Translator, pairs: Sequence[Pair]) -> str:
 def progress_of(saved: checkpoint.Checkpoint) -> Progress:
     """Where the checkpoint stands. Raises CheckpointError if another version of this program wrote it."""
     try:
-        return Progress(**checkpoint.load_json(saved.files["state.json"])["progress"])
+        progress = Progress(**checkpoint.load_json(saved.files["state.json"])["progress"])
+        if not all(isinstance(value, int | float) for value in vars(progress).values()):
+            raise TypeError("what must be a number is none")
+        return progress
     except (KeyError, TypeError) as error:
         raise checkpoint.CheckpointError(
             f"{saved.path}: state.json is that of another version of this program ({error}): go on with that version."
@@ -624,7 +638,7 @@ def train(config: Config) -> int:
         checkpoint.replace_durably(directory / "config.yaml", configuration.dump(config).encode())
         if training.progress.unvalidated or not end(training.progress, config):
             training.rehearse()
-            with runtime.stop_signals() as stop:
+            with runtime.stop_signals() as stop, checkpoint.storing(directory):
                 training.run(stop)
             if stop:
                 say(f"stopped after step {training.progress.step}, which is saved: the same command goes on from there")
@@ -638,6 +652,7 @@ def train(config: Config) -> int:
 EXIT_CODES: dict[type[Exception], int] = {
     ConfigError: 2,
     runtime.DeviceError: 2,
+    dataset.DataChangedError: 2,  # before what it is a kind of: the settings name other data than the run began with
     DataError: 3,
     checkpoint.NotFiniteError: 6,  # before what it is a kind of
     checkpoint.CheckpointError: 4,
@@ -654,7 +669,7 @@ def main(config: Config) -> int:
     try:
         return train(config)
     except tuple(EXIT_CODES) as error:
-        print(f"train.py: error: {error}", file=sys.stderr)
+        print(f"train.py: error: {in_a_line(str(error))}", file=sys.stderr)
         return next(code for kind, code in EXIT_CODES.items() if isinstance(error, kind))
     except torch.OutOfMemoryError:
         print(

@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import atexit
 import contextlib
+import io
 import json
 import os
 import sys
@@ -82,7 +83,7 @@ import attention
 import checkpoint
 from corpus import DataError, decode_line
 from runtime import DeviceError, choose_device, tune
-from text import visible
+from text import in_a_line, visible
 from translator import Candidate, Sentence, Translation, Translator, newest_run
 
 LARGEST_PAGE = 100  # sentences on a page that shows their attention
@@ -92,22 +93,34 @@ HISTORY = Path.home() / ".dragoman_history"  # of the prompt
 
 def warn(message: str) -> None:
     """Tell the user something that is not a translation."""
-    print(f"translate.py: {message}", file=sys.stderr)
+    print(f"translate.py: {in_a_line(message)}", file=sys.stderr)
 
 
 def arriving(stream: BinaryIO, name: str) -> Iterator[list[str]]:
     """The lines of a stream, as many at a time as have arrived: one from a person, thousands from a file.
 
-    So a filter answers each line at once, and a file is still translated in full batches.
+    So a filter answers each line at once, and a file is still translated in full batches. Raises DataError for a line
+    that is not UTF-8, once those before it have been taken.
     """
     rest, number = b"", 1
     while block := os.read(stream.fileno(), 2**18):
         *lines, rest = (rest + block).split(b"\n")
-        if lines:
-            yield [decode_line(line, name, number + i) for i, line in enumerate(lines)]
-            number += len(lines)
-    if rest:
-        yield [decode_line(rest, name, number)]
+        yield from _decoded(lines, name, number)
+        number += len(lines)
+    yield from _decoded([rest] if rest else [], name, number)
+
+
+def _decoded(lines: Sequence[bytes], name: str, first: int) -> Iterator[list[str]]:
+    texts: list[str] = []
+    for number, line in enumerate(lines, first):
+        try:
+            texts.append(decode_line(line, name, number))
+        except DataError:
+            if texts:
+                yield texts
+            raise
+    if texts:
+        yield texts
 
 
 def lines_with_pairs(texts: Sequence[str], name: str, first: int) -> list[tuple[str, str]]:
@@ -205,11 +218,14 @@ def converse(translator: Translator) -> None:
 
         atexit.register(_remember, readline)
         readline.read_history_file(HISTORY)
-    languages = f"{translator.config.data.source_lang} > "
+    for stream in (sys.stdin, sys.stdout):
+        if isinstance(stream, io.TextIOWrapper):  # text is UTF-8 here as well, whatever the locale
+            stream.reconfigure(encoding="utf-8", errors="surrogateescape")
+    languages = f"{visible(translator.config.data.source_lang)} > "
     warn("type a sentence and press Enter; Ctrl-D ends")
     while True:
         try:
-            text = decode_line(os.fsencode(input(languages)), "the line", 1)
+            text = decode_line(input(languages).encode(errors="surrogateescape"), "the line", 1)
         except EOFError:
             print()
             return

@@ -31,14 +31,18 @@ from decoding import Hypothesis, normalizer, search
 from model import Ensemble, Transformer
 from runtime import autocast, choose_device, choose_precision
 from segment import Trained, glue, pieces, sentences
+from text import in_a_line
 from tokenizer import UNSEEN, Tokenizer
 
 BATCH_TOKENS = 4096  # padded source positions in a batch, for each hypothesis in the beam
 SIDES = ("source", "target")
 BUNDLE = ("config.yaml", "model.safetensors", *(f"{side}.tokenizer.json" for side in SIDES), "trained_on.json")
 # What passes through a translation as it is. A word-level model gets a word instead that is in no vocabulary; its
-# translation is [UNK], for which the literal is then copied.
-LITERAL = re.compile(rf"(?<!\w)(?:(?:https?://|www\.)[^\s<>\"]*[\w/]|[\w.+-]+@[\w-]+(?:\.[\w-]+)+|{UNSEEN}(?!\w))")
+# translation is [UNK], for which the literal is then copied. An address of mail is sought at the beginning of a run of
+# its letters alone: sought at each of them, 20,000 full stops in a row would take seconds.
+LITERAL = re.compile(
+    rf"(?<!\w)(?:(?:https?://|www\.)[^\s<>\"]*[\w/]|(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+|{UNSEEN}(?!\w))"
+)
 
 
 @dataclass(frozen=True)
@@ -117,20 +121,16 @@ class Translator:
                     f"{other.path} and {first.path} do not have the same tokenizers: models that translate together "
                     "must have been trained on the same prepared data."
                 )
-        source, target = (Tokenizer.from_json(text.decode()) for text in tokenizers[0])
-        models = []
-        for each in found:
-            settings = configuration.loads(each.files["config.yaml"], each.path / "config.yaml")
-            models.append(Transformer(settings.model, len(source), len(target)))
-            checkpoint.load_weights(models[-1], each.files["model.safetensors"])
-        settings = configuration.loads(first.files["config.yaml"], first.path / "config.yaml")
+        unpacked = [_unpacked(each) for each in found]
+        models = [model for model, *_ in unpacked]
+        _, settings, source, target, trained = unpacked[0]
         on = choose_device(device)
         self._set(
             (models[0] if len(models) == 1 else Ensemble(models)).to(on),
             source,
             target,
             configuration.override(settings, overrides),
-            _trained(checkpoint.load_json(first.files["trained_on.json"])["sides"][0]),
+            trained,
             choose_precision("auto", on),
         )
         self.path, self.step = first.path, first.step
@@ -235,6 +235,7 @@ class Translator:
                 nonlocal spoken
                 known = tokens[: tokens.index(UNK)] if UNK in tokens else tokens  # what is copied is known at the end
                 now = self.target.decode(known).rstrip("\ufffd")  # of a letter in several pieces, not all are there
+                now = re.sub(r"\s", " ", now)  # what is made of bytes may hold the end of a line
                 if now.startswith(spoken):
                     write(now[len(spoken) :])
                     spoken = now
@@ -371,7 +372,8 @@ class Translator:
         labels = self.target.pieces(ids)
         for t, word in words.items():
             labels[t] = self.source.label(word)
-        text = self.target.decode_with(ids, words) if words else self.target.decode(kept)
+        # Clean, for a model that writes bytes can write the end of a line, too.
+        text = clean(self.target.decode_with(ids, words) if words else self.target.decode(kept))
         return Candidate(text, ids, labels + ["[EOS]"] * complete, log_probs, score, complete, copied)
 
     def _alignments(self, pairs: Sequence[tuple[list[int], list[int]]]) -> list[Tensor]:
@@ -419,6 +421,19 @@ def copies(target: Sequence[int], source: Sequence[int], words: Sequence[str], w
 def _trained(side: Mapping[str, Any]) -> Trained:
     """What the report on the source side of the training pairs says of its lines."""
     return Trained(math.ceil(side["percentile_99"]), side["longest"], side["sentences"])
+
+
+def _unpacked(found: checkpoint.Checkpoint) -> tuple[Transformer, Config, Tokenizer, Tokenizer, Trained]:
+    """What a checkpoint holds, all of it or nothing. CheckpointError if a part of it is not what it should be."""
+    try:
+        source, target = (Tokenizer.from_json(found.files[f"{side}.tokenizer.json"].decode()) for side in SIDES)
+        settings = configuration.loads(found.files["config.yaml"], found.path / "config.yaml")
+        trained = _trained(checkpoint.load_json(found.files["trained_on.json"])["sides"][0])
+        model = Transformer(settings.model, len(source), len(target))
+        checkpoint.load_weights(model, found.files["model.safetensors"])
+    except (checkpoint.CheckpointError, ValueError, LookupError, TypeError) as error:  # ConfigError is a ValueError
+        raise checkpoint.CheckpointError(f"{found.path} cannot be used: {error}") from error
+    return model, settings, source, target, trained
 
 
 def batches_by_length(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
@@ -475,4 +490,4 @@ def _what_exists(path: Path) -> str:
 
 
 def _warn(message: str) -> None:
-    print(f"warning: {message}", file=sys.stderr)
+    print(f"warning: {in_a_line(message)}", file=sys.stderr)

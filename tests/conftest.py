@@ -9,28 +9,62 @@ from pathlib import Path
 # Before torch is imported: a thread pool would neither survive a fork nor share two cores well.
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
-os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["HF_HUB_OFFLINE"] = os.environ["HF_DATASETS_OFFLINE"] = "1"
 os.environ["MPLBACKEND"] = "Agg"
 
 import random
+import socket
 import traceback
 from collections.abc import Callable
 from functools import partial
+from itertools import count
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 
 from config import Config, override
 
+if TYPE_CHECKING:  # it imports much, and needs this module
+    from faults.harness import Reference
+
 torch.set_num_threads(1)
 
 ROOT = Path(__file__).parent.parent
+_numbers = count()
 SHARED = ROOT.parent / "shared" / "data"  # real text for those who have it; tests that need it skip without
 
 WORDS = {
     "the": "il", "cat": "gatto", "dog": "cane", "sees": "vede", "wants": "vuole", "bread": "pane", "wine": "vino",
     "red": "rosso", "black": "nero", "and": "e", "today": "oggi", "here": "qui", "not": "non", "this": "questo",
 }  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refuse every connection that would leave this machine, and say so at once, in processes forked here as well."""
+
+    def allowed(address: Any) -> bool:
+        return not isinstance(address, tuple) or str(address[0]) in ("localhost", "::1") or address[0][:4] == "127."
+
+    def guarded(connect: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+        def guard(self: socket.socket, address: Any) -> Any:
+            if not allowed(address):
+                raise PermissionError(f"a test may not use the network, but this one would reach {address}")
+            return connect(self, address)
+
+        return guard
+
+    resolve = socket.getaddrinfo
+
+    def look_up(host: Any, *arguments: Any, **options: Any) -> Any:
+        if not allowed((host or "localhost",)):
+            raise PermissionError(f"a test may not use the network, but this one would look up {host}")
+        return resolve(host, *arguments, **options)
+
+    monkeypatch.setattr(socket.socket, "connect", guarded(socket.socket.connect))
+    monkeypatch.setattr(socket.socket, "connect_ex", guarded(socket.socket.connect_ex))
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
 
 
 def tiny_pairs(count: int, seed: int = 0) -> list[tuple[str, str]]:
@@ -71,6 +105,29 @@ def tiny_config(folder: Path, **changes: object) -> Config:
 def tiny(tmp_path: Path) -> Callable[..., Config]:
     """`tiny_config` in a folder of its own."""
     return partial(tiny_config, tmp_path)
+
+
+@pytest.fixture(scope="session")
+def workshop(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which the runs of `faults` train on the very same corpus."""
+    return tmp_path_factory.mktemp("faults")
+
+
+@pytest.fixture(scope="session")
+def reference(workshop: Path) -> Reference:
+    """The run there that nothing befell."""
+    from faults.harness import Reference
+
+    return Reference.made_in(workshop)
+
+
+@pytest.fixture
+def toy(workshop: Path) -> Callable[..., Config]:
+    """A run like the reference under a name of its own, with any settings changed."""
+    from faults.harness import toy_config
+
+    name = f"run-{next(_numbers)}"
+    return lambda **changes: toy_config(workshop, **({"run__name": name} | changes))
 
 
 def in_child(work: Callable[[], int | None]) -> int:

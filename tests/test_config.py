@@ -433,8 +433,8 @@ def test_sections_are_frozen() -> None:
 RESUME = {
     "refused": """
         run.seed
-        data.source_lang data.target_lang data.train data.validation data.test data.config data.revision
-        data.validation_fraction data.test_fraction data.max_length
+        data.source_lang data.target_lang data.config data.revision
+        data.validation_fraction data.test_fraction data.on_bad_line data.max_length data.max_ratio
         tokenizer.kind tokenizer.vocab_size tokenizer.min_frequency tokenizer.shared
         model.d_model model.n_heads model.encoder_layers model.decoder_layers model.d_ff
         model.norm model.positions model.tie
@@ -450,7 +450,7 @@ RESUME = {
         decoding.unknown decoding.split_sentences
     """,
     "free": """
-        run.name run.dir
+        run.name run.dir data.train data.validation data.test
         training.max_steps training.max_epochs training.max_minutes
         training.log_every training.validate_every training.save_every training.keep_last training.patience
     """,

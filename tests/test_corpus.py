@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import corpus
 from config import DataConfig
 from conftest import SHARED
-from corpus import Count, DataError, Pair, assign, clean, find_source, find_sources, hashes, read_corpus, read_splits
+from corpus import DataError, Pair, assign, clean, find_source, find_sources, hashes, read_corpus, read_splits
 
 # Text that careless readers change: quotes, what looks like a missing value, and line breaks that are none.
 PAIRS = [
@@ -251,15 +251,6 @@ def test_a_fault_is_told_with_its_place(name: str, content: bytes, message: str,
         read(tmp_path / name)
 
 
-def test_parallel_text_of_unequal_length_is_refused(tmp_path: Path) -> None:
-    """Guards `zip`, which stops at the shorter file and says nothing."""
-    write_lines(tmp_path / "a.en", ["one", "two", "three"])
-    for lines in (["uno", "due"], ["uno", "due", "tre", "quattro"], []):
-        write_lines(tmp_path / "a.it", lines)
-        with pytest.raises(DataError, match=rf"a\.en has 3 lines and .*a\.it has {len(lines)}"):
-            read(tmp_path / "a")
-
-
 # --- Cleaning and splitting ---------------------------------------------------------------------------------------
 
 
@@ -312,17 +303,6 @@ def test_named_splits_go_before_own_ones_before_shares(tmp_path: Path) -> None:
     assert [len(pairs[split]) for split in pairs] == [200, 200, 1]
     assert pairs["validation"][7] == ("dev 7", "x")
     assert pairs["test"] == [("mine", "mia")]
-
-
-def test_pairs_without_a_side_are_dropped_and_counted(tmp_path: Path) -> None:
-    """Guards a source that is trained to mean nothing, and a drop nobody hears of."""
-    rows = ["one\tuno", "\tdue", "three\t \u00a0", "", "four\tquattro"]
-    train, validation = (write_lines(tmp_path / f"{name}.tsv", rows) for name in ("train", "validation"))
-    data = settings(train, validation=str(validation), test_fraction=0.0)
-    pairs, counts = read_corpus(find_sources(data), data)
-    assert pairs["train"] == pairs["validation"] == [("one", "uno"), ("four", "quattro")]
-    assert counts["train"] == counts["validation"] == Count(read=5, empty=3)
-    assert counts["train"].dropped == 3
 
 
 def test_a_corpus_too_small_to_validate_on_is_refused(tmp_path: Path) -> None:

@@ -325,20 +325,6 @@ def corpus_of(tiny: Make, train: list[Pair], validation: list[Pair], **changes: 
     return tiny(data__train=paths[0], data__validation=paths[1], data__test_fraction=0.0, **changes)
 
 
-def test_long_pairs_are_dropped_from_training_alone(tiny: Make, tmp_path: Path) -> None:
-    """Guards scores that look better because the hard sentences were left out."""
-    train = [("a b c", "x"), ("a", "x y z"), ("a b", "x y"), ("", "x")]
-    config = corpus_of(tiny, train, [("a b c a b c", "x"), ("a", "")], data__max_length=2)
-    data = prepare(config, tmp_path / "data", quiet)
-    assert len(data.train) == 1
-    assert data.validation == [("a b c a b c", "x")]
-    report = "\n".join(data.report.lines())
-    assert "train: 4 pairs; 1 lack a side and are dropped; 2 are too long and are dropped\n" in report
-    assert "warning: 75% of the train pairs are dropped" in report
-    with pytest.raises(DataError, match=r"every training pair is longer than data\.max_length \(1\)"):
-        prepare(corpus_of(tiny, train[:3], [("a", "x")], data__max_length=1), tmp_path / "other", quiet)
-
-
 def test_the_report_counts_what_is_there(tiny: Make, tmp_path: Path) -> None:
     """Guards figures that are computed on the wrong side, split or text."""
     train = [("a b c d", "x y"), ("a b", "x"), ("a  rare", "x x x")]

@@ -14,6 +14,7 @@ from model import (
     Attention,
     Decoder,
     DecoderLayer,
+    Dropout,
     Encoder,
     EncoderLayer,
     KeysValues,
@@ -264,3 +265,24 @@ def test_parts_work_by_themselves() -> None:
     hidden, seen = decoder(TARGET, causal_mask(4), decoder.memory(states), None)
     assert hidden.shape == (2, 4, 32)
     assert all(isinstance(layer, KeysValues) and layer.keys.shape == (2, 4, 4, 8) for layer in seen)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.0001, 0.99999])
+def test_dropout_drops_its_share(share: float, dtype: torch.dtype) -> None:
+    """Guards the random bits: the right share, everywhere alike, the rest scaled up, repeated by the same seed."""
+    dropout, count = Dropout(share), 200_003  # a number that four does not divide
+    x = torch.ones(count, dtype=dtype, requires_grad=True)
+    torch.manual_seed(3)
+    y = dropout(x)
+    dropped = (y == 0).float()
+    deviation = math.sqrt(share * (1 - share) / count) + 1 / 2**16
+    assert float(dropped.mean()) == pytest.approx(share, abs=5 * deviation)
+    for part in range(4):  # of a word of 64 bits
+        assert float(dropped[part::4].mean()) == pytest.approx(share, abs=10 * deviation)
+    assert y[y != 0].unique().tolist() == pytest.approx([1 / (1 - share)], rel=1e-2)
+    y.sum().backward()
+    assert torch.equal(x.grad, y.detach())  # type: ignore[arg-type]
+    torch.manual_seed(3)
+    assert torch.equal(dropout(x), y)
+    assert dropout.eval()(x) is x

@@ -1,9 +1,7 @@
-"""Training as a whole: a run that was killed equals one that was not, and every way it can end."""
+"""Training as a whole: what a run makes, and the ways in which it ends well; `faults` has the others."""
 
 from __future__ import annotations
 
-import os
-import random
 import signal
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,90 +16,16 @@ import dataset
 import train
 from config import Config
 from conftest import in_child, tiny_pairs, write_tsv
-from optim import Loss
+from faults import harness
+from faults.harness import after_step, die, outcome
 from runtime import Stop
 
 Tiny = Callable[..., Config]
 
 
-def die_at(step: int) -> Callable[[train.Training, list], None]:
-    """An update that kills its own process, as a power cut or the out-of-memory killer would, before that step ends."""
-    update = train.Training.update
-
-    def fatal(self: train.Training, batches: list) -> None:
-        update(self, batches)
-        if self.progress.step == step:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    return fatal
-
-
-def run(config: Config, die: int | None = None) -> int:
-    """Train in a process of its own, which dies in step die if it comes to it."""
-
-    def work() -> int:
-        if die is not None:
-            train.Training.update = die_at(die)  # type: ignore[method-assign]
-        return train.main(config)
-
-    return in_child(work)
-
-
-def outcome(config: Config) -> tuple[dict[str, bytes], dict, dict[str, list[tuple[int, float]]]]:
-    """All that a finished run has come to: files of its last checkpoint, where it stands, and its curves."""
-    directory = Path(config.run.dir) / config.run.name
-    last = checkpoint.newest(directory / "checkpoints", quarantine=False, warn=pytest.fail)
-    assert last is not None
-    state = checkpoint.load_json(last.files["state.json"])
-    state["progress"].pop("seconds")
-    state["progress"].pop("update_seconds")
-    tensors = {name: last.files[name] for name in ("model.safetensors", "training.pt", "source.tokenizer.json")}
-    return tensors, state, curves(directory)
-
-
-def curves(directory: Path) -> dict[str, list[tuple[int, float]]]:
-    """All points in TensorBoard but those of the clock, as TensorBoard itself reads them."""
-    events = EventAccumulator(str(directory / "tensorboard"), size_guidance={"scalars": 0}).Reload()
-    tags = [tag for tag in events.Tags()["scalars"] if not tag.startswith("speed/")]
-    return {tag: [(event.step, event.value) for event in events.Scalars(tag)] for tag in tags}
-
-
-def test_killed_run_equals_uninterrupted_one_bit_for_bit(tiny: Tiny) -> None:
-    """Guards all of resuming: weights, optimizer, dropout, order of data, best score, curves without gap or repeat.
-
-    Three kills at random steps, one of them before the first checkpoint; intervals that are out of step.
-    """
-    reference, killed = tiny(run__name="reference"), tiny(run__name="killed")
-    assert run(reference) == 0
-    expected, state, points = outcome(reference)
-    last = state["progress"]["step"]
-    assert last > 30, "the run is too short to be killed three times"
-    for step in [random.randint(1, 6), random.randint(8, last // 2), random.randint(last // 2 + 1, last - 1)]:
-        assert run(killed, die=step) == -signal.SIGKILL
-    assert run(killed) == 0
-    files, other_state, other_points = outcome(killed)
-    assert files == expected
-    assert other_state == state
-    assert other_points == points
-    assert [step for step, _ in points["train/loss"]] == list(range(3, last + 1, 3))
-    assert [step for step, _ in points["valid/bleu"]] == [*range(10, last, 10), last]
-
-
-def tree(directory: Path) -> dict[str, int]:
-    return {str(path): path.stat().st_mtime_ns for path in directory.rglob("*")}
-
-
-def test_finished_run_says_so_and_touches_nothing(tiny: Tiny, capfd: pytest.CaptureFixture) -> None:
-    """Guards against the peers' ways: exiting without a word, or training on past the end."""
-    config = tiny(training__max_epochs=1)
-    assert run(config) == 0
-    before = tree(Path(config.run.dir))
-    capfd.readouterr()
-    assert run(config) == 0
-    said = capfd.readouterr().out
-    assert "is finished" in said
-    assert "training.max_epochs" in said
-    assert tree(Path(config.run.dir)) == before
+def run(config: Config) -> int:
+    """Train in a process of its own."""
+    return in_child(lambda: train.main(config))
 
 
 def test_raised_limit_extends_a_finished_run(tiny: Tiny) -> None:
@@ -116,29 +40,6 @@ def test_raised_limit_extends_a_finished_run(tiny: Tiny) -> None:
     assert found == expected
     # The test set was looked at after step 6, too.
     assert {tag: [p for p in curve if p[0] != 6 or "test/" not in tag] for tag, curve in extended.items()} == points
-
-
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_signal_saves_the_step_and_the_run_goes_on(
-    tiny: Tiny, number: signal.Signals, code: int, capfd: pytest.CaptureFixture
-) -> None:
-    """Guards Ctrl-C and the batch system's SIGTERM: nothing is lost, not even the steps since the last checkpoint."""
-    reference, config = tiny(run__name="reference"), tiny(run__name="stopped")
-    update = train.Training.update
-
-    def interrupted() -> int:
-        def signalled(self: train.Training, batches: list) -> None:
-            if self.progress.step == 11:
-                os.kill(os.getpid(), number)
-            update(self, batches)
-
-        train.Training.update = signalled  # type: ignore[method-assign]
-        return train.main(config)
-
-    assert in_child(interrupted) == code
-    assert "stopped after step 12" in capfd.readouterr().out
-    assert run(reference) == run(config) == 0
-    assert outcome(config) == outcome(reference)
 
 
 def training_of(config: Config) -> train.Training:
@@ -162,47 +63,6 @@ def test_update_does_not_depend_on_how_the_batch_is_split(tiny: Tiny, cut: int) 
     torch.testing.assert_close(updated[0], updated[1], rtol=1e-5, atol=1e-7)
 
 
-def test_nan_stops_before_the_weights_are_touched(
-    tiny: Tiny, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
-) -> None:
-    """Guards the weights of a week against one bad step: exit 6, the step named, and the run can go on."""
-    reference, config = tiny(run__name="reference"), tiny(run__name="nan")
-    sums = train.loss_sums
-    calls = 0
-
-    def bad_once(*args: object) -> Loss:
-        nonlocal calls
-        calls += 1
-        loss = sums(*args)  # type: ignore[arg-type]
-        return Loss(loss.smoothed * float("nan"), loss.plain) if calls == 21 else loss
-
-    monkeypatch.setattr(train, "loss_sums", bad_once)
-    assert run(config) == 6
-    error = capfd.readouterr().err
-    assert error.startswith("train.py: error: step 11:")
-    assert error.count("\n") == 1
-    monkeypatch.undo()
-    assert run(reference) == run(config) == 0
-    assert outcome(config) == outcome(reference)
-
-
-@pytest.mark.parametrize("key", ["model.d_model", "data.max_length", "run.seed", "training.batch_tokens"])
-def test_what_may_not_change_is_refused_on_resume(tiny: Tiny, key: str, capfd: pytest.CaptureFixture) -> None:
-    """Guards a resumed run against other weights or other data than it began with."""
-    assert run(tiny(training__max_steps=5)) == 0
-    before = tree(Path(tiny().run.dir))
-    assert run(tiny(**{key.replace(".", "__"): 64})) == 2
-    assert key in capfd.readouterr().err
-    assert tree(Path(tiny().run.dir)) == before
-
-
-def test_what_may_change_goes_on_with_a_word(tiny: Tiny, capfd: pytest.CaptureFixture) -> None:
-    """Guards against silence: a new learning rate is taken, and said."""
-    assert run(tiny(training__max_steps=5)) == 0
-    assert run(tiny(training__max_steps=8, training__lr=0.001)) == 0
-    assert "training.lr was 0.01 and is 0.001" in capfd.readouterr().out
-
-
 def test_a_changed_weight_decay_is_taken(tiny: Tiny) -> None:
     """Guards against an optimizer state that brings its old settings along, after the run has said otherwise."""
     assert run(tiny(training__max_steps=5)) == 0
@@ -220,7 +80,7 @@ def test_attention_maps_are_drawn_without_dropout(tiny: Tiny, monkeypatch: pytes
     training.writer = train.board.open_board(training.directory / "tensorboard", 0, training.config)
     seen: list[bool] = []
     monkeypatch.setattr(type(training.model), "cross_attention", watched(seen, type(training.model).cross_attention))
-    training.validate()
+    training.validate(Stop())
     assert seen == [False]
 
 
@@ -235,7 +95,7 @@ def watched(seen: list[bool], method: Callable) -> Callable:
 def test_patience_ends_a_run_that_no_longer_learns(tiny: Tiny, capfd: pytest.CaptureFixture) -> None:
     """Guards early stopping, and that it survives the process: the count is saved."""
     config = tiny(training__lr=1e-9, training__validate_every=2, training__patience=3, training__max_epochs=50)
-    assert run(config, die=7) == -signal.SIGKILL
+    assert harness.run(config, after_step(7, die)) == -signal.SIGKILL
     assert run(config) == 0
     assert "training.patience (3)" in capfd.readouterr().out
     assert outcome(config)[1]["progress"]["step"] == 8  # best at 2, then 4, 6 and 8 are no better
@@ -259,24 +119,6 @@ def test_bad_data_ends_in_one_line(tiny: Tiny, tmp_path: Path, damage: str, capf
     assert "bad.tsv" in error
     if damage == "missing":
         assert not Path(tiny().run.dir).exists(), "a mistyped path must leave nothing behind"
-
-
-def test_second_training_of_one_run_is_refused(tiny: Tiny, capfd: pytest.CaptureFixture) -> None:
-    """Guards two processes that prune each other's checkpoints."""
-    config = tiny()
-    with checkpoint.lock(Path(config.run.dir) / config.run.name):
-        assert run(config) == 5
-    assert str(os.getpid()) in capfd.readouterr().err
-
-
-def test_all_checkpoints_damaged_is_no_fresh_start(tiny: Tiny, capfd: pytest.CaptureFixture) -> None:
-    """Guards days of work against a silent beginning from step 1."""
-    config = tiny(training__max_steps=8)
-    assert run(config) == 0
-    for path in Path(config.run.dir).rglob("model.safetensors"):
-        path.write_bytes(path.read_bytes()[:-1])
-    assert run(config) == 4
-    assert "damaged" in capfd.readouterr().err
 
 
 def test_a_run_learns_and_leaves_all_that_it_promises(tiny: Tiny) -> None:

@@ -6,12 +6,10 @@ import functools
 import json
 import os
 import pty
-import select
 import shutil
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -21,11 +19,11 @@ from hypothesis import strategies as st
 import checkpoint
 import train
 import translate
-from config import EOS, SOS, UNK, Config, ConfigError, ModelConfig, TokenizerConfig, override
+from config import EOS, SOS, UNK, ConfigError
 from conftest import ROOT, in_child, tiny_config
 from corpus import clean
-from model import Transformer
-from tokenizer import UNSEEN, train_pair
+from echo import echo, until
+from tokenizer import UNSEEN
 from translate import printable
 from translator import LITERAL, Translator, batches_by_length, copies, find_checkpoint
 
@@ -93,17 +91,6 @@ def test_a_line_arrives_before_the_next_is_sent(run: Path) -> None:
         process.stdin.close()
         assert process.stdout.read() == b""
     assert process.returncode == 0
-
-
-def test_a_reader_that_has_seen_enough_ends_it_quietly(run: Path) -> None:
-    """Guards `| head`: no traceback, no error."""
-    read, write = os.pipe()
-    os.close(read)
-    text = "the cat.\n" * 200
-    arguments = [sys.executable, ROOT / "translate.py", "--run", run]
-    result = subprocess.run(arguments, input=text.encode(), stdout=write, stderr=subprocess.PIPE)
-    assert result.returncode == 0
-    assert b"Error" not in result.stderr
 
 
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=30), max_size=4))
@@ -193,17 +180,6 @@ def test_a_file_may_be_translated_onto_itself(run: Path, tmp_path: Path) -> None
     assert command("--run", run, "--input", file, "--output", file).returncode == 3
     assert file.read_bytes().startswith(b"the cat.\n"), "a translation that fails leaves the old file"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["letter.txt", "runs"]
-
-
-def test_text_that_is_not_utf_8_is_told_by_its_line(run: Path) -> None:
-    """Guards against Python's UnicodeDecodeError, and against question marks in its place."""
-    result = command("--run", run, stdin=b"the cat\ncaf\xe9\n")
-    assert result.returncode == 3
-    assert b"stdin:2" in result.stderr
-    assert b"Traceback" not in result.stderr
-    result = command("--run", run, b"caf\xe9".decode("utf-8", "surrogateescape"))
-    assert result.returncode == 3
-    assert b"argument:1" in result.stderr
 
 
 def test_a_bad_override_is_a_config_error(run: Path) -> None:
@@ -334,15 +310,6 @@ def test_checkpoints_of_other_vocabularies_do_not_translate_together(run: Path, 
         Translator([run, Path(config.run.dir) / "other"])
 
 
-def until(terminal: int, end: bytes) -> bytes:
-    """What appears on a terminal, up to what ends it; at most a minute of it."""
-    said = b""
-    while end not in said:
-        assert select.select([terminal], [], [], 60)[0], said
-        said += os.read(terminal, 4096)
-    return said
-
-
 def test_a_prompt_answers_line_by_line(run: Path, tmp_path: Path) -> None:
     """Guards the conversation on a terminal: a prompt, an answer, an end at Ctrl-D, and history for the next time."""
     ours, theirs = pty.openpty()
@@ -387,42 +354,6 @@ def test_progress_is_told_of_every_line(run: Path) -> None:
 
 
 # -------------------------------------------------------------------------------------------------------- unknown words
-
-
-class Echo(Transformer):
-    """A model that repeats the source, position by position, and looks where it repeats from."""
-
-    def __init__(self, size: int) -> None:
-        super().__init__(ModelConfig(d_model=8, n_heads=2, encoder_layers=1, decoder_layers=1, d_ff=8), size, size)
-        self.size = size
-
-    def start(self, source: torch.Tensor) -> EchoState:  # type: ignore[override]
-        return EchoState(source, 0)
-
-    def step(self, tokens: torch.Tensor, state: EchoState) -> tuple[torch.Tensor, EchoState]:  # type: ignore[override]
-        following = state.source[:, min(state.position, state.source.shape[1] - 1)]
-        logits = torch.nn.functional.one_hot(following, self.size) * 20.0
-        return logits.repeat_interleave(len(tokens) // len(following), 0), EchoState(state.source, state.position + 1)
-
-    def alignment(self, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        return torch.eye(target.shape[1], source.shape[1]).expand(len(source), -1, -1)
-
-
-class EchoState:
-    def __init__(self, source: torch.Tensor, position: int) -> None:
-        self.source, self.position = source, position
-
-    def select(self, hypotheses: torch.Tensor | None, sentences: torch.Tensor | None) -> EchoState:
-        return EchoState(self.source if sentences is None else self.source[sentences], self.position)
-
-
-def echo(*settings: str, kind: str = "word") -> Translator:
-    """A translator that repeats its source, and knows the words of one sentence only."""
-    known = ["My name is, and I live in: number! (see)"]
-    source, target = train_pair(known, known, TokenizerConfig(kind=kind, min_frequency=1, vocab_size=300))  # type: ignore[arg-type]
-    config = override(Config(), [f"--decoding.{word}" for word in settings])
-    side = SimpleNamespace(percentile_99=40, longest=60, sentences=1)
-    return Translator.around(Echo(len(source)), source, target, config, side, torch.float32)
 
 
 NAMES = "My name is Zoltán-Maria O'Hara, and I live in København: number 17½, see https://x.org/a.b?c=1 (me@x.org) 🙂!"
@@ -512,20 +443,6 @@ def test_a_document_keeps_its_lines_on_the_command_line(run: Path, tmp_path: Pat
     assert len(translated) == 201
     assert [not line for line in translated[:-1]] == [not line.strip() for line in document()]
     assert b"is translated in parts" in result.stderr
-
-
-def test_the_first_lines_of_a_long_file(run: Path, tmp_path: Path) -> None:
-    """Guards `cat file | python translate.py | head -3`: three lines, and then a quiet end."""
-    file = tmp_path / "in.txt"
-    file.write_text("the cat sees the dog.\n" * 3000, encoding="utf-8")
-    line = (
-        f"cat '{file}' | '{sys.executable}' '{ROOT / 'translate.py'}' --run '{run}' --decoding.max_length 4 | head -3"
-    )
-    result = subprocess.run(["bash", "-o", "pipefail", "-c", line], capture_output=True)
-    assert result.returncode == 0, result.stderr
-    assert result.stdout.count(b"\n") == 3
-    assert b"Traceback" not in result.stderr
-    assert b"Broken" not in result.stderr
 
 
 def test_a_flood_of_warnings_is_counted(run: Path) -> None:

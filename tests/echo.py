@@ -1,0 +1,59 @@
+"""A translator that repeats what it hears, and a terminal that is listened to."""
+
+from __future__ import annotations
+
+import os
+import select
+from types import SimpleNamespace
+
+import torch
+
+from config import Config, ModelConfig, TokenizerConfig, override
+from model import Transformer
+from tokenizer import train_pair
+from translator import Translator
+
+
+class Echo(Transformer):
+    """A model that repeats the source, position by position, and looks where it repeats from."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(ModelConfig(d_model=8, n_heads=2, encoder_layers=1, decoder_layers=1, d_ff=8), size, size)
+        self.size = size
+
+    def start(self, source: torch.Tensor) -> EchoState:  # type: ignore[override]
+        return EchoState(source, 0)
+
+    def step(self, tokens: torch.Tensor, state: EchoState) -> tuple[torch.Tensor, EchoState]:  # type: ignore[override]
+        following = state.source[:, min(state.position, state.source.shape[1] - 1)]
+        logits = torch.nn.functional.one_hot(following, self.size) * 20.0
+        return logits.repeat_interleave(len(tokens) // len(following), 0), EchoState(state.source, state.position + 1)
+
+    def alignment(self, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return torch.eye(target.shape[1], source.shape[1]).expand(len(source), -1, -1)
+
+
+class EchoState:
+    def __init__(self, source: torch.Tensor, position: int) -> None:
+        self.source, self.position = source, position
+
+    def select(self, hypotheses: torch.Tensor | None, sentences: torch.Tensor | None) -> EchoState:
+        return EchoState(self.source if sentences is None else self.source[sentences], self.position)
+
+
+def echo(*settings: str, kind: str = "word") -> Translator:
+    """A translator that repeats its source, and knows the words of one sentence only."""
+    known = ["My name is, and I live in: number! (see)"]
+    source, target = train_pair(known, known, TokenizerConfig(kind=kind, min_frequency=1, vocab_size=300))  # type: ignore[arg-type]
+    config = override(Config(), [f"--decoding.{word}" for word in settings])
+    side = SimpleNamespace(percentile_99=40, longest=60, sentences=1)
+    return Translator.around(Echo(len(source)), source, target, config, side, torch.float32)
+
+
+def until(terminal: int, end: bytes) -> bytes:
+    """What appears on a terminal, up to what ends it; at most a minute of it."""
+    said = b""
+    while end not in said:
+        assert select.select([terminal], [], [], 60)[0], said
+        said += os.read(terminal, 4096)
+    return said

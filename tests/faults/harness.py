@@ -1,0 +1,341 @@
+"""Faults made to order, and what is compared after them.
+
+A fault is a function that changes a module of the program, in a forked process of its own: there is no hook in the
+program itself. Processes die for real. What SIGKILL cannot show, for the page cache outlives the process, is the order
+of the fsyncs; `test_checkpoint` reads it from a log of the calls.
+
+Forking costs 0.04 s where importing torch costs seconds; it is safe here because the parent has one thread.
+"""
+
+from __future__ import annotations
+
+import os
+import runpy
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import torch._dynamo  # the first optimizer of a process imports it: once here, instead of a second in each child
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.summary.writer import event_file_writer
+from torch.utils.tensorboard import SummaryWriter
+
+import checkpoint
+import train
+from config import Config, values
+from conftest import ROOT, in_child, tiny_config
+from model import Transformer
+
+Fault = Callable[[], object]
+Outcome = tuple[dict[str, bytes], dict[str, Any], dict[str, list[tuple[int, float]]]]
+
+CHANGING_CALLS = ("open", "write", "fsync", "rename", "replace", "mkdir", "unlink", "rmdir")
+VOLATILE = ("seconds", "update_seconds")  # of Progress: the clock is no part of a result
+_writers = 0
+
+
+def toy_config(folder: Path, **changes: object) -> Config:
+    """Three passes of eight steps over 300 pairs; a validation each 10 steps, a checkpoint each 7, dropout on.
+
+    Without test pairs, whose report takes as long as all the training.
+    """
+    return tiny_config(folder, **({"data__test_fraction": 0, "training__max_epochs": 3} | changes))
+
+
+def directory(config: Config) -> Path:
+    """The folder of a run."""
+    return Path(config.run.dir) / config.run.name
+
+
+def checkpoints(config: Config) -> Path:
+    return directory(config) / "checkpoints"
+
+
+# ------------------------------------------------------------------------------------------------------- processes
+
+
+def nothing() -> None:
+    """No fault."""
+
+
+def together(*faults: Fault) -> Fault:
+    return lambda: [fault() for fault in faults]
+
+
+def _prepare_child() -> None:
+    """What no fault is about, and takes time: pictures."""
+    SummaryWriter.add_figure = lambda *_: None  # type: ignore[method-assign, assignment]
+    train.board.attention_figure = lambda *_: None  # type: ignore[assignment]
+    threading.excepthook = threading.__excepthook__  # pytest has its own, which says nothing at once
+    # Event files are read in the order of the second in their names. Processes that are started by hand are seconds
+    # apart; these are not.
+    start = time.time() + 10 * _writers
+    event_file_writer.time = SimpleNamespace(time=lambda: start, sleep=time.sleep)  # type: ignore[assignment]
+
+
+def run(config: Config, fault: Fault = nothing) -> int:
+    """Train in a process of its own which has that fault; return how it ended."""
+    global _writers
+    _writers += 1
+
+    def work() -> int:
+        _prepare_child()
+        fault()
+        return train.main(config)
+
+    return in_child(work)
+
+
+def run_program(config: Config, fault: Fault = nothing) -> int:
+    """The same through the command line: train.py as Python runs it."""
+    global _writers
+    _writers += 1
+
+    def work() -> int | None:
+        _prepare_child()
+        fault()
+        sys.argv = ["train.py", *arguments(config)]
+        runpy.run_path(str(ROOT / "train.py"), run_name="__main__")
+        return None
+
+    return in_child(work)
+
+
+def arguments(config: Config) -> list[str]:
+    """The command line that gives config."""
+    return [f"--{key}={'null' if value is None else value}" for key, value in values(config).items()]
+
+
+def start(config: Config, fault: Fault = nothing) -> int:
+    """Begin to train in a process that leads a group of its own; return its pid, for `wait`."""
+    global _writers
+    _writers += 1
+    child = os.fork()
+    if child == 0:
+        os.setsid()
+        _prepare_child()
+        code = 99
+        try:
+            fault()
+            code = train.main(config)
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+    return child
+
+
+def wait(child: int, seconds: float = 30) -> int:
+    """How the child ended; one that has not after so many seconds is killed, and the test fails."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        pid, status = os.waitpid(child, os.WNOHANG)
+        if pid:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.005)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    raise AssertionError(f"the process has not ended after {seconds} s")
+
+
+def as_shell(code: int) -> int:
+    """How a shell shows what `in_child` returns: 128 + n for a process that signal n has ended."""
+    return 128 - code if code < 0 else code
+
+
+class Signpost:
+    """Lets a child tell that it has come to some place, and the parent wait for that."""
+
+    def __init__(self) -> None:
+        self._receiver, self._sender = os.pipe()
+
+    def pass_by(self, text: str = "") -> None:
+        os.write(self._sender, text.encode() + b"\n")
+
+    def await_(self) -> str:
+        text = b""
+        while not text.endswith(b"\n"):
+            text += os.read(self._receiver, 1)
+        return text.decode().strip()
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def signal_oneself(number: int) -> Callable[[], None]:
+    return lambda: os.kill(os.getpid(), number)
+
+
+# ---------------------------------------------------------------------------------------------------------- faults
+
+
+def wrap(owner: Any, name: str, act: Callable[[int], Any], which: Callable[..., bool] = lambda *_: True) -> Fault:
+    """A fault: call act with the number of the call, counted from 1, before each call of owner.name that `which` of
+    its arguments selects."""
+
+    def fault() -> None:
+        original, calls = getattr(owner, name), 0
+
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            nonlocal calls
+            if which(*args):
+                calls += 1
+                act(calls)
+            return original(*args, **kwargs)
+
+        setattr(owner, name, wrapped)
+
+    return fault
+
+
+def at(number: int, act: Callable[[], Any]) -> Callable[[int], Any]:
+    """Act at that call alone."""
+    return lambda call: act() if call == number else None
+
+
+def at_step(step: int, act: Callable[[], Any]) -> Fault:
+    """In the middle of an update, when the second of its two batches is about to be computed.
+
+    The very first forward pass of a process is the rehearsal of the largest batch; it counts as none of these.
+    """
+
+    def fault() -> None:
+        update, forward, current, batches = train.Training.update, Transformer.forward, 0, 0
+
+        def watched(self: train.Training, given: list) -> None:
+            nonlocal current, batches
+            current, batches = self.progress.step + 1, 0
+            update(self, given)
+
+        def computing(self: Transformer, *args: Any) -> torch.Tensor:
+            nonlocal batches
+            batches += self.training
+            if self.training and current == step and batches == 2:
+                act()
+            return forward(self, *args)
+
+        train.Training.update = watched  # type: ignore[method-assign]
+        Transformer.forward = computing  # type: ignore[method-assign]
+
+    return fault
+
+
+def after_step(step: int, act: Callable[[], Any]) -> Fault:
+    """When an update is complete, and nothing has been made of it yet."""
+
+    def fault() -> None:
+        update = train.Training.update
+
+        def watched(self: train.Training, given: list) -> None:
+            update(self, given)
+            if self.progress.step == step:
+                act()
+
+        train.Training.update = watched  # type: ignore[method-assign]
+
+    return fault
+
+
+def at_save(step: int, act: Callable[[], Any]) -> Fault:
+    """When the checkpoint of a step is about to be written, its curves having been flushed."""
+    return wrap(train.checkpoint, "save", lambda _: act(), which=lambda root, number, files: number == step)
+
+
+def watch_calls(before: Callable[[str, tuple[Any, ...]], None]) -> None:
+    """Have each call of `os` that changes the disk announced, with its name and arguments."""
+
+    def wrapped(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            before(name, args)
+            return original(*args, **kwargs)
+
+        return call
+
+    for name in CHANGING_CALLS:
+        setattr(os, name, wrapped(name, getattr(os, name)))
+
+
+def die_at_call(k: int) -> None:
+    """Kill this process at the k-th call that changes the disk, in the middle of it if it is a write."""
+    count = 0
+    write = os.write
+
+    def before(name: str, args: tuple[Any, ...]) -> None:
+        nonlocal count
+        count += 1
+        if count == k:
+            if name == "write":
+                write(args[0], args[1][: len(args[1]) // 2])
+            die()
+
+    watch_calls(before)
+
+
+def flip_a_bit(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 0x04
+    path.write_bytes(data)
+
+
+# ------------------------------------------------------------------------------------------------------ comparison
+
+
+def contents(saved: checkpoint.Checkpoint) -> tuple[dict[str, bytes], dict[str, Any]]:
+    """What a checkpoint holds of the training: bytes of the tensors, and where it stands, less the clock."""
+    state = checkpoint.load_json(saved.files["state.json"])
+    for name in VOLATILE:
+        state["progress"].pop(name)
+    return {name: saved.files[name] for name in ("model.safetensors", "training.pt", "source.tokenizer.json")}, state
+
+
+def outcome(config: Config) -> Outcome:
+    """All that a run has come to: files of its last checkpoint, where it stands, and its curves."""
+    last = checkpoint.newest(checkpoints(config), quarantine=False, warn=pytest.fail)
+    assert last is not None
+    return (*contents(last), curves(directory(config)))
+
+
+def curves(folder: Path) -> dict[str, list[tuple[int, float]]]:
+    """All points in TensorBoard but those of the clock, as TensorBoard itself reads them."""
+    events = EventAccumulator(str(folder / "tensorboard"), size_guidance={"scalars": 0}).Reload()
+    tags = [tag for tag in events.Tags()["scalars"] if not tag.startswith("speed/")]
+    return {tag: [(event.step, event.value) for event in events.Scalars(tag)] for tag in tags}
+
+
+def tree(folder: Path) -> dict[str, int]:
+    """Everything below a folder, and when it was last touched."""
+    return {str(path): path.stat().st_mtime_ns for path in folder.rglob("*")}
+
+
+def litter(config: Config) -> list[str]:
+    """Names of what processes that were killed have left half done."""
+    return [path.name for path in directory(config).rglob("*") if path.name.startswith((".tmp", ".del", "replaced"))]
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A training that nothing befell, with which all others are compared."""
+
+    outcome: Outcome
+    checkpoints: dict[int, tuple[dict[str, bytes], dict[str, Any]]]  # by step, what `contents` tells of each
+
+    @classmethod
+    def made_in(cls, folder: Path) -> Reference:
+        config = toy_config(folder, run__name="reference", training__keep_last=100)
+        assert run(config) == 0
+        found = [checkpoint.read(path) for path in checkpoint.steps(checkpoints(config))]
+        return cls(outcome(config), {each.step: contents(each) for each in found})
+
+    @property
+    def last(self) -> int:
+        """The number of steps."""
+        return max(self.checkpoints)

@@ -1,0 +1,653 @@
+"""Cases 1 to 14: however a training dies, the same command goes on as if it had never stopped, bit for bit."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import random
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tensorboard.summary.writer import record_writer
+
+import checkpoint
+import dataset
+import train
+import translator
+from config import Config
+from conftest import ROOT, in_child
+from faults import harness
+from faults.harness import (
+    Reference,
+    after_step,
+    arguments,
+    as_shell,
+    at,
+    at_save,
+    at_step,
+    checkpoints,
+    curves,
+    die,
+    die_at_call,
+    directory,
+    flip_a_bit,
+    litter,
+    outcome,
+    run,
+    run_program,
+    signal_oneself,
+    start,
+    together,
+    tree,
+    wait,
+    wrap,
+)
+from model import Transformer
+
+Toy = Callable[..., Config]
+KILLED = -signal.SIGKILL
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked here")
+
+
+def arrived(config: Config, reference: Reference) -> bool:
+    """Whether a run that has ended equals the one that nothing befell."""
+    files, state, points = outcome(config)
+    expected_files, expected_state, expected_points = reference.outcome
+    assert files == expected_files
+    assert state == expected_state
+    assert points == expected_points
+    return True
+
+
+# ----------------------------------------------------------------------------------------------------------- SIGKILL
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_01_sigkill_at_a_random_step_and_the_same_command_goes_on(toy: Toy, reference: Reference, seed: int) -> None:
+    """Guards all of resuming: weights, optimizer, dropout, order of data, best score, curves without gap or repeat."""
+    step = random.Random(seed).randint(1, reference.last)
+    assert run(toy(), at_step(step, die)) == KILLED
+    assert run(toy()) == 0
+    assert arrived(toy(), reference)
+
+
+def test_02_sigkill_at_every_file_system_call_of_a_save(toy: Toy, reference: Reference, workshop: Path) -> None:
+    """Guards against half a checkpoint, none at all, and litter that stays.
+
+    A training that is about to save step 14 forks once for each call of the save, the removal of step 7 included; the
+    fork dies at that call. What each death leaves must be the checkpoint of step 10 or that of step 14,
+    whole, and some of them are trained on to the end.
+    """
+    config = toy()
+    deaths = workshop / f"{config.run.name}-deaths"
+
+    def die_at_each_call() -> None:
+        save = train.Training.save
+
+        def dying(self: train.Training) -> None:
+            if self.progress.step != 14:
+                return save(self)
+            self.writer.close()
+            self.writer.flush = lambda: None  # its thread is not there in a fork
+            root = checkpoints(config)
+            shutil.copytree(root, deaths / "before")
+            os.fsync = lambda _: None  # no power is cut here
+            self.config = replace(self.config, training=replace(self.config.training, keep_last=1))
+            for k in range(1, 1000):
+
+                def save_and_die(k: int = k) -> None:
+                    die_at_call(k)
+                    save(self)
+
+                status = in_child(save_and_die)
+                assert status in (0, KILLED)
+                shutil.move(root, deaths / f"{k:03d}")
+                shutil.copytree(deaths / "before", root)
+                if status == 0:
+                    os._exit(42)
+            raise AssertionError
+
+        train.Training.save = dying  # type: ignore[method-assign]
+
+    assert run(config, die_at_each_call) == 42
+    left = sorted(path for path in deaths.iterdir() if path.name != "before")
+    found = {}
+    for path in left:
+        saved = checkpoint.newest(path, quarantine=False, warn=pytest.fail)
+        assert saved is not None
+        assert harness.contents(saved) == reference.checkpoints[saved.step]
+        for older in checkpoint.steps(path):
+            checkpoint.read(older)
+        found[path] = saved.step
+    steps = list(found.values())
+    assert set(steps) == {10, 14}
+    assert steps == sorted(steps), "the new one comes at one moment, and stays"
+    assert len(left) > 3 * len(reference.checkpoints[14][0]) + 20, "the calls of a save were not seen"
+    # One of each kind of moment: at the first call, amid the files, around the rename, and while the old one goes.
+    moment = steps.index(14)
+    for path in {left[0], left[moment // 2], left[moment - 1], left[moment], left[-3]}:
+        shutil.rmtree(checkpoints(config))
+        shutil.move(path, checkpoints(config))
+        shutil.copytree(deaths / "before" / "step-00000010", checkpoints(config) / ".tmp-step-00000014-1")
+        assert run(config) == 0
+        assert outcome(config)[:2] == reference.outcome[:2]
+        assert not litter(config)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("moment", ["the first batch", "between loss and translations", "between validation and save"])
+def test_03_sigkill_around_a_validation(toy: Toy, reference: Reference, moment: str) -> None:
+    """Guards best score and patience against a validation that counts twice, and its curve against two points."""
+    evaluating = wrap(Transformer, "forward", at(1, die), which=lambda self, *_: not self.training)
+    fault = {
+        "the first batch": evaluating,
+        "between loss and translations": wrap(translator.Translator, "explain", at(1, die)),
+        "between validation and save": wrap(
+            train.Training, "save", lambda _: die(), which=lambda self: self.progress.step == 10
+        ),
+    }[moment]
+    assert run(toy(), fault) == KILLED
+    assert run(toy()) == 0
+    assert arrived(toy(), reference)
+
+
+@pytest.mark.faults
+def test_03_sigkill_during_a_validation_that_is_no_better(toy: Toy) -> None:
+    """Guards the best score and the count of those that were worse, which belong to the run and not to the process."""
+    undisturbed, killed = (toy(training__lr=1e-9, run__name=f"idle-{name}") for name in ("whole", "killed"))
+    assert run(undisturbed) == 0
+    state = outcome(undisturbed)[1]["progress"]
+    assert (state["best_step"], state["worse"]) == (10, 2)
+    evaluating = wrap(translator.Translator, "explain", at(2, die))
+    assert run(killed, evaluating) == KILLED
+    assert run(killed) == 0
+    assert outcome(killed) == outcome(undisturbed)
+
+
+# ----------------------------------------------------------------------------------------------------------- signals
+
+
+@pytest.mark.parametrize("step", [1, 4, 10, 14, 20])
+def test_04_sigterm_amid_a_step_finishes_it_and_saves(
+    toy: Toy, reference: Reference, step: int, capfd: pytest.CaptureFixture
+) -> None:
+    """Guards a batch system's notice: the steps since the last checkpoint are saved, and no further one is made.
+
+    Step 10 has a validation, which is cut short and made when the run goes on; 14 would have saved by itself.
+    """
+    begun = time.monotonic()
+    after = together(at_step(step, signal_oneself(signal.SIGTERM)), after_step(step + 1, die))
+    assert run(toy(), after) == 143
+    assert time.monotonic() - begun < 5
+    assert f"stopped after step {step}, which is saved" in capfd.readouterr().out
+    saved = checkpoint.newest(checkpoints(toy()), quarantine=False, warn=pytest.fail)
+    assert saved is not None
+    assert saved.step == step
+    assert run(toy()) == 0
+    assert arrived(toy(), reference)
+
+
+def never_return() -> None:
+    """Half a minute in C that no Python code can interrupt, as the training of a large tokenizer."""
+    hashlib.pbkdf2_hmac("sha256", b"", b"", 100_000_000)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("work", ["read_corpus", "train_pair", "encode_pairs"])
+def test_05_signal_during_the_preparation_ends_it_at_once(toy: Toy, work: str, number: signal.Signals) -> None:
+    """Guards against minutes of waiting for a tokenizer that nobody wants, and against half-prepared data.
+
+    Nothing is to be saved yet, so the process dies of the signal, in the middle of a library if need be.
+    """
+
+    def signalled() -> None:
+        threading.Timer(0.2, signal_oneself(number)).start()
+        never_return()
+
+    begun = time.monotonic()
+    assert as_shell(run_program(toy(), wrap(dataset, work, lambda _: signalled()))) == 128 + number
+    assert time.monotonic() - begun < 5
+    assert not (directory(toy()) / "data").exists()
+    assert not checkpoints(toy()).exists()
+    assert run(toy(training__max_steps=1)) == 0
+    assert not litter(toy())
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("work", ["loss", "translations"])
+def test_05_signal_during_a_validation_cuts_it_short(toy: Toy, work: str, number: signal.Signals) -> None:
+    """Guards against a validation of minutes between the signal and the save; the next start makes it anew."""
+    config = toy(data__validation_fraction=0.4, run__name=f"many-{work}-{number}")
+    expected = toy(data__validation_fraction=0.4, run__name="many-undisturbed")
+    if not directory(expected).exists():
+        assert run(expected) == 0
+
+    def many_slow_batches() -> None:
+        translator.BATCH_TOKENS = 50
+        slow = wrap(
+            *((Transformer, "forward") if work == "loss" else (translator.Translator, "_search")),
+            act=lambda call: os.kill(os.getpid(), number) if call == 1 else time.sleep(2),
+            which=lambda self, *_: work == "translations" or not self.training,
+        )
+        slow()
+
+    begun = time.monotonic()
+    assert run(config, many_slow_batches) == 128 + number
+    assert time.monotonic() - begun < 5
+    assert not curves(directory(config)).get("valid/bleu"), "half a validation"
+    assert run(config) == 0
+    assert outcome(config) == outcome(expected)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("max_steps", [10, 12])
+def test_05_signal_during_the_last_validation(toy: Toy, max_steps: int) -> None:
+    """Guards against a run that counts as finished though its last step was never validated."""
+    config, expected = (toy(training__max_steps=max_steps, run__name=f"{n}-{max_steps}") for n in ("cut", "whole"))
+    evaluating = wrap(
+        translator.Translator,
+        "_search",
+        at(2 if max_steps == 12 else 1, signal_oneself(signal.SIGTERM)),
+    )
+    assert run(config, evaluating) == 143
+    assert not (directory(config) / train.RESULT).exists()
+    assert run(config) == run(expected) == 0
+    assert outcome(config) == outcome(expected)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_05_signal_during_a_save_lets_it_complete(toy: Toy, reference: Reference, number: signal.Signals) -> None:
+    """Guards against a signal that interrupts the very thing it should lead to."""
+    amid = wrap(os, "fsync", at(3, signal_oneself(number)))
+    assert run(toy(), at_save(14, amid)) == 128 + number
+    assert checkpoint.steps(checkpoints(toy()))[0].name == "step-00000014"
+    assert not litter(toy())
+    assert run(toy()) == 0
+    assert arrived(toy(), reference)
+
+
+def with_a_helper(config_act: Callable[[], Any]) -> harness.Fault:
+    """Beside a training that leads a process group, a child of its own in the same group, as a worker would be."""
+
+    def fault() -> None:
+        helper = os.fork()
+        if helper == 0:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            time.sleep(60)
+            os._exit(0)
+        os.environ["TOKENIZERS_PARALLELISM"] = "true"  # threads, which must not take the signal for themselves
+        torch.set_num_threads(1)
+        config_act()
+
+    return fault
+
+
+@pytest.mark.faults
+def test_06_ctrl_c_to_the_group_of_the_real_program(workshop: Path, tmp_path: Path) -> None:
+    """Guards the ordinary end of a session: Ctrl-C in a terminal reaches all its processes, and the step is saved.
+
+    There are no workers: batches are made of arrays, in less time than it would take to send them from one process to
+    another, so nobody can die before the training has saved. The group holds the program and whatever its libraries
+    start. All of it is real here: the interpreter, the imports, the command line.
+    """
+    endless = {"training__max_epochs": None, "training__max_steps": 100_000, "training__validate_every": 100_000}
+    config = harness.toy_config(workshop, run__name="group", training__save_every=100_000, **endless)
+    program = subprocess.Popen(
+        [sys.executable, "train.py", *arguments(config)],
+        cwd=ROOT, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert program.stdout
+    for line in program.stdout:
+        if re.match(r"step \d", line):
+            break
+    begun = time.monotonic()
+    os.killpg(program.pid, signal.SIGINT)
+    rest, error = program.communicate(timeout=60)
+    assert time.monotonic() - begun < 5
+    assert program.returncode == 130, error
+    assert "Traceback" not in error
+    said = re.search(r"stopped after step (\d+), which is saved", rest)
+    assert said
+    step = int(said[1])
+    files, state, points = outcome(config)
+    undisturbed = replace(config, run=replace(config.run, name="group-undisturbed"))
+    assert run(undisturbed, after_step(step, signal_oneself(signal.SIGINT))) == 130
+    expected_files, expected_state, expected_points = outcome(undisturbed)
+    assert files == expected_files
+    assert state == expected_state
+    assert points == expected_points
+
+
+@pytest.mark.faults
+def test_06_second_ctrl_c_ends_at_once(toy: Toy, reference: Reference) -> None:
+    """Guards the way out of a save that hangs on a dead disk; the checkpoint before it is whole."""
+    sign = harness.Signpost()
+
+    def hang() -> None:
+        sign.pass_by("saving")
+        while True:  # as one that is retried for ever; each Python signal handler runs in between
+            time.sleep(1)
+
+    child = start(toy(), at_save(14, wrap(os, "fsync", at(3, hang))))
+    assert sign.await_() == "saving"
+    os.killpg(child, signal.SIGINT)
+    time.sleep(0.3)
+    assert os.waitpid(child, os.WNOHANG) == (0, 0), "the first only asks"
+    begun = time.monotonic()
+    os.killpg(child, signal.SIGINT)
+    assert wait(child) == 130
+    assert time.monotonic() - begun < 1
+    last = checkpoint.newest(checkpoints(toy()), quarantine=False, warn=pytest.fail)
+    assert last is not None
+    assert last.step == 10
+    assert run(toy()) == 0
+    assert arrived(toy(), reference)
+    assert not litter(toy())
+
+
+@pytest.mark.faults
+def test_07_sigterm_to_the_group_with_a_helper_that_dies_of_it(toy: Toy, reference: Reference) -> None:
+    """Guards against a stop that fails because a process or thread beside the training has ended first.
+
+    Workers that make batches do not exist here (see case 6); a child process stands for any that a library starts.
+    """
+    sign = harness.Signpost()
+
+    def wait_for_the_signal() -> None:
+        sign.pass_by("amid step 12")
+        while not os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG):
+            time.sleep(0.01)
+
+    child = start(toy(), with_a_helper(at_step(12, wait_for_the_signal)))
+    assert sign.await_()
+    os.killpg(child, signal.SIGTERM)
+    assert wait(child, seconds=5) == 143
+    last = checkpoint.newest(checkpoints(toy()), quarantine=False, warn=pytest.fail)
+    assert last is not None
+    assert last.step == 12
+    assert run(toy()) == 0
+    assert arrived(toy(), reference)
+
+
+# -------------------------------------------------------------------------------------------------- again and again
+
+
+@pytest.mark.faults
+def test_08_three_kills_and_three_resumes(toy: Toy, reference: Reference, capfd: pytest.CaptureFixture) -> None:
+    """Guards what adds up over several resumes. One kill comes before the first checkpoint."""
+    for step in (5, 12, reference.last - 1):
+        assert run(toy(), at_step(step, die)) == KILLED
+    capfd.readouterr()
+    assert run(toy()) == 0
+    assert "resumed from step 21" in capfd.readouterr().out
+    assert arrived(toy(), reference)
+    points = reference.outcome[2]
+    assert [step for step, _ in points["train/loss"]] == list(range(3, reference.last + 1, 3))
+    assert [step for step, _ in points["valid/bleu"]] == [10, 20, reference.last]
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("step", [8, 16, 24])
+def test_09_sigkill_exactly_at_the_end_of_an_epoch(toy: Toy, reference: Reference, step: int) -> None:
+    """Guards the order of the next epoch, and a last step that is made but not saved: it is made again.
+
+    The signal comes first, so that the checkpoint to resume from lies on the boundary itself.
+    """
+    per_epoch = reference.outcome[1]["progress"]["step"] // 3
+    assert step % per_epoch == 0, "this is no end of an epoch"
+    assert run(toy(), after_step(step, die)) == KILLED
+    assert run(toy(), after_step(step, signal_oneself(signal.SIGTERM))) == 143
+    assert run(toy()) == 0
+    assert arrived(toy(), reference)
+
+
+@pytest.mark.faults
+def test_09_finished_run_says_so_and_touches_nothing(toy: Toy, capfd: pytest.CaptureFixture) -> None:
+    """Guards against the peers' ways: exiting without a word, or training on past the end."""
+    assert run(toy(training__max_epochs=1)) == 0
+    before = tree(directory(toy()))
+    capfd.readouterr()
+    assert run(toy(training__max_epochs=1)) == 0
+    said = capfd.readouterr().out
+    assert "is finished" in said
+    assert "training.max_epochs" in said
+    assert tree(directory(toy())) == before
+
+
+# ---------------------------------------------------------------------------------------------------------- the disk
+
+
+@pytest.mark.faults
+def test_10_disk_full_in_a_save(toy: Toy, reference: Reference, capfd: pytest.CaptureFixture) -> None:
+    """Guards against a training that goes on without saving, or that pays for a failed save with the one before it.
+
+    The kernel itself sets the limit: no file may be as large as the weights.
+    """
+    size = len(reference.outcome[0]["model.safetensors"])
+    fault = after_step(14, lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size // 2, size // 2)))
+    assert run(toy(), fault) == 7
+    error = capfd.readouterr().err
+    assert re.search(r"step-00000014.*[\d,]+ bytes are needed and [\d,]+ bytes are free", error)
+    assert error.count("\n") == 1
+    assert not litter(toy())
+    assert checkpoint.steps(checkpoints(toy()))[0].name == "step-00000010"
+    assert run(toy()) == 0
+    assert arrived(toy(), reference)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of its own, too small for a run."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", place]).returncode:
+        pytest.skip("a file system may not be mounted here")
+    yield place
+    subprocess.run(["umount", place], check=True)
+
+
+@pytest.mark.faults
+def test_10_a_file_system_that_fills_up(
+    toy: Toy, reference: Reference, small_disk: Path, capfd: pytest.CaptureFixture
+) -> None:
+    """Guards against what no wrapper shows: a real disk without room for a checkpoint."""
+    config = toy(run__dir=small_disk)
+
+    def fill() -> None:
+        with (small_disk / "filler").open("wb", buffering=0) as file, suppress(OSError):
+            file.write(bytes(shutil.disk_usage(small_disk).free - 50_000))
+
+    assert run(config, after_step(12, fill)) == 7
+    error = capfd.readouterr().err
+    assert re.match(r"train.py: error: cannot write \S+14 \(No space left on device\): .*[\d,]+ bytes are free.", error)
+    assert error.count("\n") == 1
+    assert not litter(config)
+    (small_disk / "filler").unlink()
+    subprocess.run(["mount", "-o", "remount,size=8m", small_disk], check=True)
+    assert run(config) == 0
+    assert arrived(config, reference)
+
+
+@pytest.mark.faults
+def test_10_the_curves_meet_the_full_disk_first(toy: Toy, reference: Reference, capfd: pytest.CaptureFixture) -> None:
+    """Guards against curves that end in silence, or in the traceback of a thread: one line, as for a checkpoint."""
+
+    def fail(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    assert run(toy(), after_step(11, wrap(record_writer.RecordWriter, "write", fail))) == 7
+    error = capfd.readouterr().err
+    assert re.match(r"train.py: error: cannot write \S+ \(No space left on device\): [\d,]+ bytes are free.", error)
+    assert error.count("\n") == 1
+    assert checkpoint.steps(checkpoints(toy()))[0].name == "step-00000010"
+    assert run(toy()) == 0
+    assert arrived(toy(), reference)
+
+
+@pytest.mark.faults
+def test_10_every_write_of_the_program_may_fail(toy: Toy, reference: Reference, capfd: pytest.CaptureFixture) -> None:
+    """Guards what is written beside the checkpoints: data, config, samples, best.json, the result.
+
+    Each failure ends with exit 7 and one line, and when there is space again the run goes on bit for bit.
+    """
+
+    def full(number: int) -> harness.Fault:
+        def fail() -> None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        return wrap(os, "fsync", at(number, fail))
+
+    number, codes = 0, []
+    while True:
+        number += 7  # of the dozen calls of a save a different one each time
+        capfd.readouterr()
+        codes.append(run(toy(), full(number)))
+        if codes[-1] == 0:
+            break
+        assert codes[-1] == 7
+        error = capfd.readouterr().err
+        assert error.startswith("train.py: error: ")
+        assert error.count("\n") == 1
+        assert not litter(toy())
+    assert len(codes) > 3
+    assert arrived(toy(), reference)
+
+
+# ------------------------------------------------------------------------------------------------------------ damage
+
+DAMAGES: dict[str, Callable[[Path], Any]] = {
+    "truncated": lambda path: os.truncate(path, path.stat().st_size - 1),
+    "empty": lambda path: os.truncate(path, 0),
+    "one bit": flip_a_bit,
+    "missing": lambda path: path.unlink(),
+}
+
+
+@pytest.fixture(scope="session")
+def interrupted(workshop: Path) -> Config:
+    """A run that was killed after its checkpoint of step 21, beside which those of 20 and 14 lie."""
+    config = harness.toy_config(workshop, run__name="interrupted")
+    assert run(config, after_step(22, die)) == KILLED
+    return config
+
+
+def copied(config: Config, name: str) -> Config:
+    """The same run under another name, as it stands."""
+    copy = replace(config, run=replace(config.run, name=name))
+    shutil.copytree(directory(config), directory(copy))
+    return copy
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("name", ["model.safetensors", "training.pt", "state.json", "manifest.json"])
+def test_11_newest_checkpoint_damaged(
+    interrupted: Config, reference: Reference, name: str, damage: str, capfd: pytest.CaptureFixture
+) -> None:
+    """Guards against training on damaged weights, and against a crash in place of a fallback.
+
+    Every damage of every file, by the reader alone, is in `test_checkpoint`.
+    """
+    config = copied(interrupted, f"damaged-{name}-{damage}")
+    DAMAGES[damage](checkpoints(config) / "step-00000021" / name)
+    capfd.readouterr()
+    assert run(config) == 0
+    said = capfd.readouterr().out
+    assert f"step-00000021/{name} " in said
+    assert "corrupt-step-00000021" in said
+    assert "resumed from step 20" in said
+    assert (checkpoints(config) / "corrupt-step-00000021").is_dir()
+    assert arrived(config, reference)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_12_all_checkpoints_damaged_is_no_fresh_start(
+    interrupted: Config, damage: str, capfd: pytest.CaptureFixture
+) -> None:
+    """Guards days of work against a silent beginning from step 1: exit 4, and nothing is touched."""
+    config = copied(interrupted, f"all-damaged-{damage}")
+    for path in checkpoint.steps(checkpoints(config)):
+        DAMAGES[damage](path / "model.safetensors")
+    before = tree(directory(config))
+    capfd.readouterr()
+    assert run(config) == 4
+    error = capfd.readouterr().err
+    assert "are damaged" in error
+    assert error.count("\n") == 1
+    assert tree(directory(config)) == before
+
+
+@pytest.mark.faults
+def test_13_the_steps_after_a_fallback_are_made_and_saved_again(interrupted: Config, reference: Reference) -> None:
+    """Guards the rename onto a folder that is there already, and an abandoned future that is picked up later.
+
+    The two newest are damaged, so that steps 20 and 21 are saved a second time; then the second ones are damaged too.
+    """
+    config = copied(interrupted, "again")
+    for attempt in ("", "-2"):
+        for step in (20, 21):
+            flip_a_bit(checkpoints(config) / f"step-{step:08d}" / "model.safetensors")
+        assert run(config, at_save(reference.last, die)) == KILLED
+        names = {path.name for path in checkpoints(config).iterdir() if "step" in path.name}
+        assert {f"corrupt-step-000000{step}{attempt}" for step in (20, 21)} <= names
+        assert {"step-00000020", "step-00000021"} <= names
+        found = checkpoint.newest(checkpoints(config), quarantine=False, warn=pytest.fail)
+        assert found is not None
+        assert harness.contents(found) == reference.checkpoints[21]
+    assert run(config) == 0
+    assert arrived(config, reference)
+
+
+# ------------------------------------------------------------------------------------------------------------ curves
+
+
+@pytest.mark.faults
+def test_14_sigkill_between_the_curves_and_the_checkpoint(toy: Toy, reference: Reference) -> None:
+    """Guards the curves against points that stand twice: those of steps that have to be made again are purged."""
+    assert run(toy(), at_save(14, die)) == KILLED
+    assert curves(directory(toy()))["train/loss"][-1][0] == 12, "the curves are to be ahead of the checkpoint"
+    assert run(toy()) == 0
+    assert arrived(toy(), reference)
+
+
+@pytest.mark.faults
+def test_14_sigkill_right_after_a_checkpoint_leaves_no_gap(toy: Toy, reference: Reference) -> None:
+    """Guards the points that TensorBoard's writer still holds: a resume does not make them again.
+
+    That writer is a thread, here on a slow disk, so that it lags behind.
+    """
+    slow = wrap(record_writer.RecordWriter, "write", lambda _: time.sleep(0.03))
+    published = wrap(checkpoint, "prune", at(3, die))  # after the saves of 7, 10 and 14
+    assert run(toy(), together(slow, published)) == KILLED
+    assert run(toy()) == 0
+    assert arrived(toy(), reference)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("torn", [1, 5, 20])
+def test_14_a_torn_last_record_costs_no_other(toy: Toy, reference: Reference, torn: int) -> None:
+    """Guards the curves against a power cut amid a record: all before it still count, and it is made again."""
+    assert run(toy(), at_save(14, die)) == KILLED
+    [events] = (directory(toy()) / "tensorboard").glob("events*")
+    os.truncate(events, events.stat().st_size - torn)
+    assert run(toy()) == 0
+    assert arrived(toy(), reference)

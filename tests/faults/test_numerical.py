@@ -1,0 +1,326 @@
+"""Cases 15 to 18: numbers that are not finite, too little memory, and batches in which there is nothing."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import checkpoint
+import dataset
+import train
+from config import EOS, PAD, Config
+from faults.harness import Fault, Reference, at_step, checkpoints, contents, die, directory, outcome, run
+from model import Transformer
+from optim import Loss
+
+Toy = Callable[..., Config]
+faults = pytest.mark.faults
+
+
+def training_of(config: Config) -> train.Training:
+    """A training that has made no step, in this process."""
+    data = dataset.prepare(config, directory(config) / "data", lambda _: None)
+    return train.Training(config, directory(config), data, torch.device("cpu"), torch.float32)
+
+
+def batches_of(training: train.Training, *rows: range) -> list[dataset.Batch]:
+    return [dataset.make_batch(training.data.train, np.array(each)) for each in rows]
+
+
+def weights(training: train.Training) -> dict[str, torch.Tensor]:
+    return {name: tensor.clone() for name, tensor in training.model.state_dict().items()}
+
+
+# -------------------------------------------------------------------------------------------------------- not finite
+
+
+def spoilt_loss(step: int, value: float) -> Fault:
+    """The loss of the second batch of an update is not finite."""
+
+    def fault() -> None:
+        sums, armed = train.loss_sums, []
+        at_step(step, lambda: armed.append(True))()
+
+        def spoilt(*args: object) -> Loss:
+            loss = sums(*args)  # type: ignore[arg-type]
+            return Loss(loss.smoothed * value, loss.plain) if armed and armed.pop() else loss
+
+        train.loss_sums = spoilt  # type: ignore[assignment]
+
+    return fault
+
+
+@faults
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_15_loss_that_is_not_finite(toy: Toy, reference: Reference, value: float, capfd: pytest.CaptureFixture) -> None:
+    """Guards the weights of a week against one bad step.
+
+    Exit 6, the step and the sentences of the guilty batch are named, the last checkpoint is as it was, and the run can
+    go on from it.
+    """
+    assert run(toy(), spoilt_loss(11, value)) == 6
+    error = capfd.readouterr().err
+    assert error.startswith(f"train.py: error: step 11: loss {value}, gradient norm nan, learning rate 0.00")
+    assert error.count("\n") == 1
+    data = dataset.load(directory(toy()) / "data")
+    settings = toy().training
+    plan = dataset.batch_plan(*data.train.lengths, settings.batch_tokens, seed=toy().run.seed, epoch=1)
+    guilty = plan[2 * (11 - 8) - 1]
+    assert f"the training pairs {', '.join(map(str, guilty[:8]))} and {len(guilty) - 8} more" in error
+    first = data.train.source.padded(guilty[:1])[0][0]
+    assert repr(data.source.decode(first.tolist())) in error
+    last = checkpoint.newest(checkpoints(toy()), quarantine=False, warn=pytest.fail)
+    assert last is not None
+    assert contents(last) == reference.checkpoints[10]
+    assert run(toy()) == 0
+    assert outcome(toy()) == reference.outcome
+
+
+@faults
+def test_15_weights_that_are_not_finite_are_never_saved(toy: Toy, capfd: pytest.CaptureFixture) -> None:
+    """Guards the checkpoints against damage from elsewhere, be it bad memory: neither weights nor moments."""
+
+    def spoil(what: Callable[[train.Training], torch.Tensor]) -> Fault:
+        def fault() -> None:
+            save = train.Training.save
+
+            def spoilt(self: train.Training) -> None:
+                if self.progress.step == 10:
+                    what(self).view(-1)[0] = float("inf")
+                save(self)
+
+            train.Training.save = spoilt  # type: ignore[method-assign]
+
+        return fault
+
+    for what in (
+        lambda t: next(t.model.parameters()).data,
+        lambda t: next(iter(t.optimizer.state.values()))["exp_avg"],
+    ):
+        capfd.readouterr()
+        assert run(toy(), spoil(what)) == 6
+        assert re.search(r"because \S+ holds NaN or infinite values", capfd.readouterr().err)
+        assert [path.name for path in checkpoint.steps(checkpoints(toy()))] == ["step-00000007"]
+
+
+@faults
+def test_16_infinite_gradient_of_a_finite_loss(toy: Toy, reference: Reference, capfd: pytest.CaptureFixture) -> None:
+    """Guards against clipping by an infinite norm, which makes every weight NaN."""
+
+    def overflow() -> None:
+        armed = []
+        at_step(11, lambda: armed.append(True))()
+        sums = train.loss_sums
+
+        def steep(*args: object) -> Loss:
+            loss = sums(*args)  # type: ignore[arg-type]
+            if armed and armed.pop():
+                loss.smoothed.register_hook(lambda gradient: gradient * float("inf"))
+            return loss
+
+        train.loss_sums = steep  # type: ignore[assignment]
+
+    assert run(toy(), overflow) == 6
+    error = capfd.readouterr().err
+    assert re.match(r"train.py: error: step 11: loss [\d.]+, gradient norm (inf|nan), .*the training pairs ", error)
+    assert run(toy()) == 0
+    assert outcome(toy()) == reference.outcome
+
+
+@faults
+def test_16_float16_leaves_out_an_overflow_but_not_for_ever(toy: Toy) -> None:
+    """Guards float16 both ways: an overflow now and then is how its scale is found, one after another is an end."""
+    training = training_of(toy())
+    training.scaler = torch.amp.GradScaler("cpu")
+    updates = training.updates()
+    parameter = next(training.model.parameters())
+    training.update(next(updates))
+    before, scale = weights(training), training.scaler.get_scale()
+
+    for _ in range(3):
+        hook = parameter.register_hook(lambda gradient: gradient * float("inf"))
+        training.update(next(updates))
+        assert all(torch.equal(tensor, before[name]) for name, tensor in weights(training).items())
+        hook.remove()
+        training.update(next(updates))
+        assert training.progress.overflows == 0
+        before = weights(training)
+    assert training.scaler.get_scale() == scale / 8
+
+    parameter.register_hook(lambda gradient: gradient * float("inf"))
+    for k in range(train.OVERFLOWS):
+        training.update(next(updates))
+        assert training.progress.overflows == k + 1
+    with pytest.raises(train.NumericalError, match=f"{train.OVERFLOWS + 1}th overflow of float16 in a row"):
+        training.update(next(updates))
+    assert all(torch.equal(tensor, before[name]) for name, tensor in weights(training).items())
+
+
+# ------------------------------------------------------------------------------------------------------------ memory
+
+
+def too_large_above(positions: int) -> Callable[..., torch.Tensor]:
+    """A forward pass of a device in which no more padded positions fit; it fails after having computed them."""
+    forward = Transformer.forward
+
+    def limited(self: Transformer, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        logits = forward(self, source, target)
+        if self.training and source.numel() + target.numel() > positions:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+        return logits
+
+    return limited
+
+
+@faults
+@pytest.mark.parametrize("positions", [400, 130, 40])
+def test_17_update_of_a_halved_batch_equals_that_of_the_whole(
+    toy: Toy, positions: int, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
+) -> None:
+    """Guards against sentences that are skipped or counted twice when memory runs out amid an update.
+
+    The first batch fits, and has left its gradient when the second fails. Without dropout all ways are equal, up to the
+    order of sums; with plain descent, for Adam makes a step of full size out of a gradient that is all rounding. The
+    parts are cut in two again until they fit.
+    """
+    updated, copied = [], toy(model__dropout=0.0, training__copy_dropout=0.5)
+    for limit in (10**9, positions):
+        training = training_of(copied)
+        training.optimizer = torch.optim.SGD(training.model.parameters(), lr=1.0)
+        # As if equal numbers were equal words, so that some are hidden at random: the same ones in the parts.
+        training.twins = np.where(np.arange(len(training.twins)) > 4, np.arange(len(training.twins)), -1)
+        batches = batches_of(training, range(2), range(2, 40))
+        with monkeypatch.context() as patch:
+            patch.setattr(Transformer, "forward", too_large_above(limit))
+            training.update(batches)
+            training.update(batches)
+        updated.append(training)
+    whole, parts = updated
+    torch.testing.assert_close(weights(parts), weights(whole), rtol=1e-4, atol=1e-6)
+    assert whole.progress.halved == 0
+    assert parts.progress.halved > 1
+    assert (parts.progress.tokens, parts.progress.step) == (whole.progress.tokens, whole.progress.step)
+    assert parts.progress.plain == pytest.approx(whole.progress.plain, rel=1e-5)
+    said = capfd.readouterr().out
+    assert said.count("does not fit") == 1, "once, not at every step"
+    assert "batch of 38 pairs" in said
+
+
+@faults
+def test_17_out_of_memory_amid_a_run_is_no_end(toy: Toy, capfd: pytest.CaptureFixture) -> None:
+    """Guards the whole way: the run ends well, the count is saved, and a killed run repeats it bit for bit."""
+    names = [toy(run__name=f"{toy().run.name}-{name}") for name in ("whole", "killed")]
+
+    def limit() -> None:
+        Transformer.forward = too_large_above(230)  # type: ignore[method-assign]
+
+    def limit_and_die() -> None:
+        limit()
+        at_step(12, die)()
+
+    assert run(names[0], limit) == 0
+    assert "does not fit into the memory" in capfd.readouterr().out
+    assert run(names[1], limit_and_die) == -signal.SIGKILL
+    assert run(names[1], limit) == 0
+    assert outcome(names[1]) == outcome(names[0])
+    assert outcome(names[0])[1]["progress"]["halved"] > 0
+
+
+@faults
+def test_17_single_pair_that_does_not_fit(toy: Toy, capfd: pytest.CaptureFixture) -> None:
+    """Guards against halving for ever: exit 6 with the shape. The largest batch is tried before anything else."""
+
+    def limit() -> None:
+        Transformer.forward = too_large_above(10)  # type: ignore[method-assign]
+
+    assert run(toy(), limit) == 6
+    error = capfd.readouterr().err
+    assert re.match(r"train.py: error: step 1: a single pair of \d+ and \d+ tokens does not fit", error)
+    assert error.count("\n") == 1
+    assert not checkpoints(toy()).exists()
+    assert not (directory(toy()) / "tensorboard").exists(), "no step has begun"
+
+
+@faults
+def test_17_the_largest_batch_is_tried_first_and_leaves_no_trace(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards against a run that dies in its second hour, when the longest sentences have their turn.
+
+    The rehearsal has as much in memory as an update: the moments as well, which come into being after the first one.
+    """
+    training = training_of(toy())
+    shapes, held = [], []
+    forward = Transformer.forward
+
+    def seen(self: Transformer, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        shapes.append(source.numel() + target.numel())
+        return forward(self, source, target)
+
+    def counted(like: torch.Tensor) -> torch.Tensor:
+        held.append(like.numel())
+        return torch.empty(like.shape)
+
+    monkeypatch.setattr(Transformer, "forward", seen)
+    monkeypatch.setattr(torch, "empty_like", counted)
+    before, random = weights(training), torch.get_rng_state()
+    training.rehearse()
+    monkeypatch.undo()
+    batches = [dataset.make_batch(training.data.train, rows) for rows in training.plan(0)]
+    assert shapes == [max(batch.source.numel() + batch.target_out.numel() for batch in batches)]
+    assert sum(held) == 2 * sum(parameter.numel() for parameter in training.model.parameters())
+    assert all(torch.equal(tensor, before[name]) for name, tensor in weights(training).items())
+    assert all(parameter.grad is None for parameter in training.model.parameters())
+    assert training.progress == train.Progress()
+    assert not torch.equal(random, torch.get_rng_state()), "which is why each update seeds anew"
+    update = next(training.updates())
+    training.update(update)
+    fresh = training_of(toy())
+    fresh.update(next(fresh.updates()))
+    assert all(torch.equal(tensor, weights(fresh)[name]) for name, tensor in weights(training).items())
+
+
+@faults
+def test_17_halves_hold_every_row_once_and_no_empty_column(toy: Toy) -> None:
+    """Guards the parts of a batch: as `make_batch` would have made them, also of an odd number of rows."""
+    pairs = training_of(toy()).data.train
+    rows = np.array([5, 3, 40, 8, 11, 2, 77])
+    halves = dataset.make_batch(pairs, rows).halves()
+    for half, expected in zip(halves, (rows[:3], rows[3:]), strict=True):
+        fresh = dataset.make_batch(pairs, expected)
+        for name in ("source", "target_in", "target_out"):
+            assert torch.equal(getattr(half, name), getattr(fresh, name)), name
+        assert half.indices.tolist() == fresh.indices.tolist()
+        assert (half.tokens, half.source_tokens) == (fresh.tokens, fresh.source_tokens)
+
+
+# ----------------------------------------------------------------------------------------------------------- nothing
+
+
+@faults
+def test_18_a_batch_without_tokens_moves_nothing(toy: Toy) -> None:
+    """Guards against 0 / 0. Text cannot make such a batch, for each side ends with an end token; here it is forced."""
+    training = training_of(toy())
+    empty = dataset.EncodedSide(np.zeros(0, np.uint16), np.zeros(3, np.int64))
+    made = dataset.make_batch(dataset.EncodedPairs(empty, empty), np.arange(2))
+    assert made.source.tolist() == made.target_out.tolist() == [[EOS], [EOS]]
+    assert made.tokens == 2
+
+    [full] = batches_of(training, range(4))
+    forced = replace(full, target_out=torch.full_like(full.target_out, PAD), tokens=0)
+    training.gradients([forced], step=1)
+    assert not any(p.grad is not None and p.grad.any() for p in training.model.parameters())
+    before = weights(training)
+    training.optimizer = torch.optim.SGD(training.model.parameters(), lr=1.0)
+    training.optimizer.zero_grad()
+    training.update([forced])
+    assert all(torch.equal(tensor, before[name]) for name, tensor in weights(training).items())
+
+    # A source of nothing but padding has no state to look at, and so no finite result: that is a loud end.
+    with pytest.raises(train.NumericalError):
+        training.update([replace(full, source=torch.full_like(full.source, PAD))])
+    assert all(torch.equal(tensor, before[name]) for name, tensor in weights(training).items())

@@ -1,0 +1,352 @@
+"""Cases 19, 28, 31, 32, 39 and 40: what may have changed between two starts, and who else may be there."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import stat
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+import safetensors.torch
+import torch
+
+import checkpoint
+import dataset
+import evaluate
+import train
+from config import Config, override
+from conftest import tiny_config, tiny_pairs, write_tsv
+from faults import harness
+from faults.harness import (
+    Reference,
+    Signpost,
+    after_step,
+    at,
+    at_step,
+    checkpoints,
+    die,
+    directory,
+    outcome,
+    run,
+    start,
+    tree,
+    wait,
+    wrap,
+)
+from translator import Translator
+
+Toy = Callable[..., Config]
+faults = pytest.mark.faults
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked here")
+
+
+# ------------------------------------------------------------------------------------------------- the surroundings
+
+
+@faults
+@pytest.mark.parametrize(
+    ("what", "change"),
+    [
+        ("threads was 1 and is 2", lambda: torch.set_num_threads(2)),
+        ("torch was .* and is 99.0", lambda: setattr(torch, "__version__", "99.0")),
+        ("processor was .* and is Z80", lambda: setattr(torch.backends.cpu, "get_cpu_capability", lambda: "Z80")),
+    ],
+)
+def test_19_other_surroundings_are_told_and_no_obstacle(
+    toy: Toy, what: str, change: harness.Fault, capfd: pytest.CaptureFixture
+) -> None:
+    """Guards the promise "bit for bit": where sums are made in another order it does not hold, and that is said."""
+    assert run(toy(), at_step(9, die)) == -signal.SIGKILL
+    assert run(toy(training__max_steps=8)) == 0
+    assert "warning: torch was" not in capfd.readouterr().out
+    assert run(toy(training__max_steps=10), change) == 0
+    assert re.search(f"warning: {what}: the run goes on, but not bit for bit", capfd.readouterr().out)
+    assert outcome(toy())[1]["progress"]["step"] == 10
+    assert run(toy(training__max_steps=11), change) == 0
+    assert "warning:" not in capfd.readouterr().out.partition("resumed")[0], "the new ones are recorded"
+
+
+@faults
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="children are counted in /proc")
+def test_28_no_worker_can_be_killed_for_there_is_none(toy: Toy, reference: Reference) -> None:
+    """Guards the promise that one process does it all: nobody's death can leave a training waiting for a batch.
+
+    A batch is cut out of arrays in some 0.1 ms, less than a worker would need to send it. Should workers come, this
+    test has to become: kill one, and see the training end within seconds and go on. The death of a child that is not
+    the training's own, such as a library may have, is no event.
+    """
+
+    def count_and_kill() -> None:
+        lines = [path.read_text() for path in Path("/proc/self/task").glob("*/children")]
+        if any(lines):
+            os._exit(50)
+        stranger = os.fork()
+        if stranger == 0:
+            time.sleep(60)
+        os.kill(stranger, signal.SIGKILL)
+
+    assert run(toy(), at_step(9, count_and_kill)) == 0
+    assert outcome(toy()) == reference.outcome
+
+
+# ------------------------------------------------------------------------------------------------------ the settings
+
+
+@faults
+@pytest.mark.parametrize("key", ["model.d_model", "data.max_length", "run.seed", "training.batch_tokens"])
+def test_31_what_may_not_change_is_refused(toy: Toy, key: str, capfd: pytest.CaptureFixture) -> None:
+    """Guards a resumed run against other weights or other data than it began with.
+
+    That every setting has a class, a new one too, is held by `test_config`.
+    """
+    assert run(toy(training__max_steps=5)) == 0
+    before = tree(directory(toy()))
+    assert run(toy(**{key.replace(".", "__"): 64})) == 2
+    assert key in capfd.readouterr().err
+    assert tree(directory(toy())) == before
+
+
+@faults
+def test_31_what_may_change_goes_on_with_a_word(toy: Toy, capfd: pytest.CaptureFixture) -> None:
+    """Guards against silence: a new learning rate is taken, and said; and what the run's config.yaml then says."""
+    assert run(toy(training__max_steps=5)) == 0
+    assert run(toy(training__max_steps=8, training__lr=0.001, training__log_every=2)) == 0
+    said = capfd.readouterr().out
+    assert "training.lr was 0.01 and is 0.001" in said
+    assert "log_every was" not in said, "free to change: no warning"
+    assert "lr: 0.001" in (directory(toy()) / "config.yaml").read_text()
+
+
+@faults
+@pytest.mark.parametrize("schedule", ["linear", "cosine"])
+def test_31_a_learning_rate_that_rises_again_is_told(toy: Toy, schedule: str, capfd: pytest.CaptureFixture) -> None:
+    """Guards a user who extends a finished run: the rate had fallen to nothing, and jumps."""
+    change = {"training__schedule": schedule, "training__validate_every": 100}
+    assert run(toy(training__max_epochs=1, **change)) == 0
+    capfd.readouterr()
+    assert run(toy(training__max_epochs=3, **change), at_step(12, die)) == -signal.SIGKILL
+    said = capfd.readouterr().out
+    assert re.search(r"warning: the learning rate had fallen to 0\.00\S* and rises again to 0\.00", said)
+    assert run(toy(training__max_epochs=3, training__save_every=5, **change), at_step(14, die)) == -signal.SIGKILL
+    assert "rises again" not in capfd.readouterr().out.partition("resumed")[2], "once it is as the config says"
+
+
+# -------------------------------------------------------------------------------------------------------- the format
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def golden_config() -> Config:
+    """A run as small as can be, by relative paths."""
+    config = tiny_config(Path(), model__d_model=8, model__d_ff=8, model__n_heads=1, data__test_fraction=0)
+    changes = ["--run.name=golden", "--training.max_epochs=null", "--training.max_steps=6", "--training.save_every=6"]
+    return override(config, [*changes, "--training.validate_every=100"])
+
+
+def make_golden() -> None:
+    """Write tests/faults/golden/format-N by the program as it is. When the format changes, keep the old ones.
+
+    cd tests && python -c "from faults.test_resume import make_golden; make_golden()"
+    """
+    place = GOLDEN / f"format-{checkpoint.FORMAT_VERSION}"
+    os.makedirs(place)
+    os.chdir(place)
+    assert run(golden_config(), after_step(7, die)) == 0
+    loss = validation_loss(Path("runs/golden"))
+    shutil.move("runs/golden/data", "data")
+    shutil.move("runs/golden/checkpoints", "checkpoints")
+    shutil.rmtree("runs")
+    shutil.rmtree("corpus")
+    Path("loss.json").write_text(json.dumps(loss))
+
+
+def validation_loss(folder: Path) -> float:
+    """That of the newest checkpoint of a run."""
+    translator = Translator(folder, "cpu")
+    data = dataset.load(folder / "data")
+    return evaluate.mean_loss(translator, dataset.encode_pairs(data.validation, data.source, data.target), 1000)
+
+
+@faults
+@pytest.mark.parametrize("version", sorted(path.name for path in GOLDEN.glob("format-*")))
+def test_32_checkpoints_of_every_format_are_still_read(
+    tmp_path: Path, version: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
+) -> None:
+    """Guards the runs of users against the next version of this program: they translate as before, and train on."""
+    monkeypatch.chdir(tmp_path)
+    folder = Path(shutil.copytree(GOLDEN / version, "runs/golden"))
+    write_tsv(Path("corpus/pairs.tsv"), tiny_pairs(300))
+    expected = json.loads((folder / "loss.json").read_text())
+    assert validation_loss(folder) == pytest.approx(expected, rel=1e-3)
+    config = golden_config()
+    assert run(replace(config, training=replace(config.training, max_steps=9))) == 0
+    assert "resumed from step 6" in capfd.readouterr().out
+
+
+def test_32_there_is_a_golden_checkpoint_of_the_current_format() -> None:
+    """Guards against a new format of which no sample is kept."""
+    assert (GOLDEN / f"format-{checkpoint.FORMAT_VERSION}").is_dir()
+
+
+@faults
+def test_32_newer_and_unknown_formats_are_refused(toy: Toy, capfd: pytest.CaptureFixture) -> None:
+    """Guards what a newer version has trained against an older one, which would fall back and train it again."""
+    assert run(toy(training__max_steps=10)) == 0
+    newest = checkpoints(toy()) / "step-00000010"
+    manifest = newest / "manifest.json"
+    content = checkpoint._unsealed(manifest.read_bytes())
+    manifest.write_bytes(checkpoint._sealed({**content, "format_version": checkpoint.FORMAT_VERSION + 1}))
+    before = tree(directory(toy()))
+    capfd.readouterr()
+    assert run(toy()) == 4
+    assert "written by a newer version" in capfd.readouterr().err
+    assert tree(directory(toy())) == before
+
+    state = checkpoint.load_json((newest / "state.json").read_bytes())
+    state["progress"]["invention"] = 1
+    data = checkpoint.json_bytes(state)
+    (newest / "state.json").write_bytes(data)
+    content["files"]["state.json"] = {"size": len(data), "sha256": checkpoint._sha256(data)}
+    manifest.write_bytes(checkpoint._sealed(content))
+    assert run(toy()) == 4
+    error = capfd.readouterr().err
+    assert "another version of this program" in error
+    assert "invention" in error
+
+
+# ---------------------------------------------------------------------------------------------------------- company
+
+
+@faults
+@pytest.mark.parametrize("moment", ["while data are prepared", "while it trains"])
+def test_39_second_training_of_one_run_is_refused_at_once(
+    toy: Toy, reference: Reference, moment: str, capfd: pytest.CaptureFixture
+) -> None:
+    """Guards two processes that prune each other's checkpoints, or write one cache of prepared data.
+
+    The second is told by whom the run is held, within a second; SIGKILL of the first frees it at once, a child that
+    outlives it notwithstanding.
+    """
+    sign = Signpost()
+
+    def hold() -> None:
+        helper = os.fork()
+        if helper == 0:
+            time.sleep(20)
+            os._exit(0)
+        sign.pass_by("here")
+        time.sleep(60)
+
+    place = wrap(dataset, "train_pair", at(1, hold)) if moment == "while data are prepared" else at_step(9, hold)
+    first = start(toy(), place)
+    try:
+        sign.await_()
+        capfd.readouterr()
+        before = tree(directory(toy()))
+        begun = time.monotonic()
+        assert run(toy()) == 5
+        assert time.monotonic() - begun < 1
+        error = capfd.readouterr().err
+        assert re.search(rf"in use by process {first} on {re.escape(os.uname().nodename)}", error)
+        assert error.count("\n") == 1
+        assert tree(directory(toy())) == before
+    finally:
+        os.kill(first, signal.SIGKILL)
+    assert wait(first) == -signal.SIGKILL
+    assert run(toy()) == 0
+    assert outcome(toy()) == reference.outcome
+    os.killpg(first, signal.SIGKILL)  # the helper
+
+
+@faults
+def test_39_translating_while_a_training_saves_and_prunes(toy: Toy) -> None:
+    """Guards a translator beside a training: each of 200 starts finds a whole checkpoint, and none complains."""
+    config = toy(
+        training__save_every=1, training__keep_last=1, training__max_epochs=None, training__max_steps=100_000,
+        training__validate_every=3, training__log_every=1000,
+    )  # fmt: skip
+    training = start(config)
+    try:
+        while checkpoint.get_best(checkpoints(config)) is None:
+            time.sleep(0.01)
+        steps, complaints = [], []
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("translator._warn", complaints.append)
+            for i in range(200):
+                found = Translator(directory(config), "cpu")
+                steps.append(found.step)
+                if i % 20 == 0:
+                    assert len(found.translate(["the cat sees the dog."])) == 1
+                newest = checkpoint.newest(checkpoints(config), False, complaints.append)
+                assert newest is not None
+                steps.append(newest.step)
+        assert not complaints
+        assert len(set(steps)) > 10, "the training has not moved"
+    finally:
+        os.killpg(training, signal.SIGKILL)
+        wait(training)
+
+
+# ------------------------------------------------------------------------------------------------------ other places
+
+
+@faults
+def test_40_a_run_that_has_moved_goes_on_and_translates(
+    toy: Toy, reference: Reference, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guards against absolute paths in a run, and against blanks, links and a strict umask in its way.
+
+    A symbolic link with blanks in its name leads to the folder of runs; then that is moved, and another directory is
+    the current one. Translating writes nothing, so a folder that cannot be written will do.
+    """
+    real, link = tmp_path / "the real place", tmp_path / "a link with blanks"
+    real.mkdir()
+    link.symlink_to(real)
+    umask = os.umask(0o077)
+    try:
+        assert run(toy(run__dir=link), at_step(12, die)) == -signal.SIGKILL
+    finally:
+        os.umask(umask)
+    for path in real.rglob("*"):
+        assert not stat.S_IMODE(path.stat().st_mode) & 0o077, path
+    link.unlink()
+    moved = Path(shutil.move(real, tmp_path / "elsewhere"))
+    monkeypatch.chdir(moved)
+    config = toy(run__dir=".")
+    assert run(config) == 0
+    assert outcome(config) == reference.outcome
+    translator = Translator(moved / config.run.name, "cpu")
+    before = tree(moved)
+    for path in [moved, *moved.rglob("*")]:
+        path.chmod(0o555)
+    assert Translator(moved / config.run.name, "cpu").translate(["the cat."]) == translator.translate(["the cat."])
+    for path in [moved, *moved.rglob("*")]:
+        path.chmod(0o755)
+    assert tree(moved) == before
+    text = [path.read_bytes() for path in moved.rglob("*") if path.suffix in (".json", ".yaml")]
+    assert not any(str(tmp_path).encode() in each for each in text)
+
+
+@faults
+def test_40_weights_of_a_compiled_model_bear_plain_names(toy: Toy) -> None:
+    """Guards against `_orig_mod.` in a checkpoint, which then only loads where it is compiled again."""
+
+    def quick_compiler() -> None:
+        train.torch.compile = partial(torch.compile, backend="eager")  # type: ignore[attr-defined]
+
+    assert run(toy(training__compile=True, training__max_steps=10), quick_compiler) == 0
+    saved = checkpoint.newest(checkpoints(toy()), quarantine=False, warn=pytest.fail)
+    assert saved is not None
+    names = set(safetensors.torch.load(saved.files["model.safetensors"]))
+    assert not any(part in name for name in names for part in ("module.", "_orig_mod."))
+    assert run(toy(training__max_steps=12)) == 0, "goes on uncompiled"
+    assert Translator(directory(toy()), "cpu").translate(["the cat."])
