@@ -208,7 +208,7 @@ def peer(kind: str, config: Config, data: dataset.Prepared, device: torch.device
 
 
 def work(options: argparse.Namespace) -> None:
-    """One contender, in a process of its own: for every line on standard input, measure for a while and say how fast."""
+    """One contender, in a process of its own: for each line on standard input, train a while and say how fast."""
     kind, precision = CONTENDERS[options.contender]
     device = runtime.choose_device(options.device)
     with tempfile.TemporaryDirectory() as name:
@@ -306,9 +306,8 @@ def main() -> None:
             process.kill()
 
     each = flops(options, share)
-    print(
-        f"{runtime.describe(device, torch.float32)}; shape {options.shape}, {each / 1e6:.0f} useful MFLOP a target token"
-    )
+    print(runtime.describe(device, torch.float32))
+    print(f"shape {options.shape}: {each / 1e6:.0f} useful MFLOP a target token")
     print(f"limits: float32 {peaks['float32'] / 1e9:,.0f} GFLOP/s, bfloat16 {peaks['bfloat16'] / 1e9:,.0f} GFLOP/s\n")
     first = next((name for name in ("nn.Transformer", *names) if name in names), names[0])
     print(f"{'':24} target tokens/s  (best)   GFLOP/s  of limit   x {first}")

@@ -18,6 +18,7 @@ import checkpoint
 import config
 import train
 from conftest import ROOT, in_child, tiny_pairs, write_tsv
+from test_layout import LAYOUT
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 COMMANDS = [
@@ -114,15 +115,27 @@ def test_command_of_the_readme(command: str, tmp_path: Path, trained: Path) -> N
 
 
 def test_the_readme_names_every_exit_code_and_module() -> None:
-    """Guards the two tables that scripts and readers rely on."""
+    """Guards the two tables that scripts and readers rely on; the layout is that of test_layout.py."""
     for code in {*train.EXIT_CODES.values(), 130, 143}:
         assert re.search(rf"^\| (\d+, )?{code}\b", README, re.MULTILINE), code
-    assert sorted(re.findall(r"^\| \d \| `(\w+)\.py`", README, re.MULTILINE)) == sorted(
-        path.stem for path in ROOT.glob("*.py")
-    )
+    rows = re.findall(r"^\| (\d) \| `(\w+)\.py`", README, re.MULTILINE)
+    assert {name: int(level) for level, name in rows} == {name: level for name, (level, _) in LAYOUT.items()}
 
 
 def test_links_lead_somewhere() -> None:
     """Guards the links from one page to another."""
     for target in re.findall(r"\]\(([^)#:]+)\)", README):
         assert (ROOT / target).exists(), target
+
+
+def test_every_promise_names_tests_that_exist() -> None:
+    """Guards the table of what happens when something breaks: its numbers are those of tests, in the file it names."""
+    numbers = set()
+    for listed, file in re.findall(r"\[([\d, –]+)\]\((tests/faults/\w+\.py)\)", README):
+        found = set(re.findall(r"def test_(\d\d)_", (ROOT / file).read_text(encoding="utf-8")))
+        for part in listed.split(", "):
+            first, _, last = part.partition("–")
+            wanted = {f"{number:02}" for number in range(int(first), int(last or first) + 1)}
+            assert wanted <= found, (listed, file)
+            numbers |= wanted
+    assert numbers >= {f"{number:02}" for number in range(1, 41)} - {"18", "28"}
