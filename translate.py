@@ -42,6 +42,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("sentences", nargs="*", metavar="SENTENCE", help="text to translate (none: --input or stdin)")
     parser.add_argument("--input", type=Path, metavar="FILE", help="read lines from FILE instead of standard input")
     parser.add_argument("--output", type=Path, metavar="FILE", help="write to FILE instead of standard output")
+    parser.add_argument("--prefix", metavar="TEXT", help="let the translation of every line begin with TEXT")
     parser.add_argument("--json", action="store_true", help="a JSON object a line: scores, tokens, alignment, n-best")
     parser.add_argument("--align", action="store_true", help="show which source word each word was made from")
     parser.add_argument("--score", action="store_true", help="score given translations: SOURCE TAB TRANSLATION a line")
@@ -304,7 +305,8 @@ def run(options: argparse.Namespace) -> None:
                 lines = [score_line(candidate, options.json) for candidate in found]
                 bar.update(len(texts))
             else:
-                translations = translator.explain(texts, first, bar.update)
+                prefixes = [options.prefix] * len(texts) if options.prefix else None
+                translations = translator.explain(texts, first, bar.update, prefixes)
                 rows = zip_longest(translations, given.references[: len(texts)])
                 lines = [answer(translator, translation, reference, options) for translation, reference in rows]
                 page.add(translator, translations)

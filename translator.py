@@ -15,7 +15,7 @@ import math
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +85,8 @@ class _Piece:
     text: str
     ids: list[int]
     words: list[str]  # what each id stands for, an unknown word or a literal itself
+    prefix: list[int] = field(default_factory=list)  # target ids that the translation has to begin with
+    prefix_words: list[str] = field(default_factory=list)  # and what they stand for
 
 
 class Translator:
@@ -187,16 +189,25 @@ class Translator:
         return [translation.text for translation in self.explain(texts)]
 
     def explain(
-        self, texts: Sequence[str], first: int = 1, advance: Callable[[int], object] | None = None
+        self,
+        texts: Sequence[str],
+        first: int = 1,
+        advance: Callable[[int], object] | None = None,
+        prefixes: Sequence[str] | None = None,
     ) -> list[Translation]:
         """Translate each text, and keep how that came about.
 
         Args:
             first: the number by which warnings call the first text
             advance: is told, now and then, how many more texts are done
+            prefixes: words that the translation of each text has to begin with
         """
         self.warnings = []
         lines = [[self._pieces(clean(line), first + i) for line in text.split("\n")] for i, text in enumerate(texts)]
+        for line, prefix in zip((text[0] for text in lines), prefixes or [], strict=False):
+            if line:
+                words = clean(prefix)
+                line[0] = replace(line[0], prefix=self.target.encode(words), prefix_words=self.target.tokens(words))
         owners = [i for i, text in enumerate(lines) for line in text for _ in line]
         flat = [piece for text in lines for line in text for piece in line]
         waiting = [sum(map(len, text)) for text in lines]
@@ -335,15 +346,28 @@ class Translator:
         decoding = self.config.decoding
         self.model.eval()  # no dropout
         lengths = [len(piece.ids) for piece in batch]
-        limits = [min(decoding.max_length, int(decoding.max_ratio * length) + 10) for length in lengths]
+        prefixes = [piece.prefix for piece in batch]
+        limits = [
+            max(min(decoding.max_length, int(decoding.max_ratio * length) + 10), len(prefix) + 1)
+            for length, prefix in zip(lengths, prefixes, strict=True)
+        ]
         least = [
             min(int(decoding.min_ratio * length), limit - 1) for length, limit in zip(lengths, limits, strict=True)
         ]
         # To copy a word that the model knows in its source language would be a word of the wrong language.
-        unknowns = [piece.ids.count(UNK) for piece in batch] if decoding.unknown == "copy" else None
+        unknowns = [(piece.ids + piece.prefix).count(UNK) for piece in batch] if decoding.unknown == "copy" else None
         source = source_batch([piece.ids for piece in batch]).to(self.device)
         with autocast(self.device, self.dtype):
-            return search(self.model, source, limits, decoding, least if any(least) else None, unknowns, watch=watch)
+            return search(
+                self.model,
+                source,
+                limits,
+                decoding,
+                least if any(least) else None,
+                unknowns,
+                prefixes if any(prefixes) else None,
+                watch,
+            )
 
     def _sentences(self, batch: Sequence[_Piece], hypotheses: Sequence[list[Hypothesis]]) -> list[Sentence]:
         """Make text of what the search found."""
@@ -353,7 +377,9 @@ class Translator:
             for (b, h), weights in zip(
                 gaps, self._alignments([(batch[b].ids, h.tokens) for b, h in gaps]), strict=True
             ):
-                copied[id(h)] = copies(h.tokens, batch[b].ids, batch[b].words, weights)
+                begun = len(batch[b].prefix)  # its words are given, and no copies
+                tail = copies(h.tokens[begun:], batch[b].ids, batch[b].words, weights[begun:])
+                copied[id(h)] = {begun + t: s for t, s in tail.items()}
         return [
             Sentence(
                 piece.text,
@@ -369,6 +395,7 @@ class Translator:
         ids, log_probs, score, complete = hypothesis
         kept = [token for token in ids if token != UNK] if self.config.decoding.unknown == "drop" else ids
         words = {t: piece.words[s] for t, s in copied.items()}
+        words |= {t: word for t, word in enumerate(piece.prefix_words) if piece.prefix[t] == UNK}
         labels = self.target.pieces(ids)
         for t, word in words.items():
             labels[t] = self.source.label(word)

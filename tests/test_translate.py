@@ -371,6 +371,17 @@ def test_unknown_words_are_copied_as_they_stand(beam: int) -> None:
     assert sentence.unknown == sorted(best.copied.values())
 
 
+@pytest.mark.parametrize("beam", [1, 3])
+def test_a_translation_begins_as_it_is_told(beam: int) -> None:
+    """Guards a forced beginning: its words stand as given, unknown ones too, and the rest goes on from there."""
+    translator = echo(f"beam_size={beam}")
+    texts, prefixes = ["My name is Zoltán.", "", "name is Anna, see"], ["Priya lives", "Priya", ""]
+    found = translator.explain(texts, prefixes=prefixes)
+    assert [each.text for each in found] == ["Priya lives is Zoltán.", "", "name is Anna, see"]
+    assert found[0].sentences[0].candidates[0].copied == {3: 3, 4: 4}  # no full stop is known
+    assert translator.translate(texts[:1]) == texts[:1]
+
+
 def test_unknown_words_may_be_kept_or_dropped() -> None:
     """Guards the other two ways, and the warning about an address that does not come through."""
     text = "My name is Zoltán, see www.x.org!"
