@@ -533,12 +533,14 @@ def without_copied(batch: Batch, twin: np.ndarray, rate: float, random: np.rando
     Args:
         twin: see `twins`
     """
-    source, target = batch.source.numpy(), batch.target_out.numpy()
-    same = twin[source][:, :, None] == target[:, None, :]  # (B, S, T)
-    same &= (random.random(source.shape) < rate)[:, :, None]
+    target, twin_of = batch.target_out.numpy(), twin[batch.source.numpy()]  # (B, T), (B, S)
+    drawn = (random.random(twin_of.shape) < rate) & (twin_of >= 0)  # (B, S)
+    if not drawn.any():  # with pieces of words: always
+        return batch
+    same = (twin_of[:, :, None] == target[:, None, :]) & drawn[:, :, None]  # (B, S, T)
     # A word that occurs twice is dropped twice.
     of_target = same.any(1)  # (B, T)
-    of_source = (twin[source][:, :, None] == np.where(of_target, target, -2)[:, None, :]).any(2)  # (B, S)
+    of_source = (twin_of[:, :, None] == np.where(of_target, target, -2)[:, None, :]).any(2)  # (B, S)
     started = np.pad(of_target[:, :-1], ((0, 0), (1, 0)))
     return replace(
         batch,

@@ -23,7 +23,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import config as configuration
-from config import ConfigError
 
 
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -78,10 +77,10 @@ import pages
 from corpus import DataError, Pair, clean, decode_line, find_source, read_splits
 from dataset import EncodedPairs, batch_plan, columns, make_batch
 from optim import loss_sums
-from runtime import DeviceError, autocast, choose_device, tune
+from runtime import autocast, choose_device, tune
 from scores import Comparison, Figure, Measured, compare
 from text import cut, fit, in_a_line, visible
-from translator import Translator, newest_run
+from translator import Translator, exit_code, newest_run
 
 LENGTHS = (1, 6, 11, 16, 21, 31)  # source tokens with which each bucket begins
 UNKNOWN = (0, 1, 2, 3)  # unknown source words with which each bucket begins
@@ -555,26 +554,7 @@ def say(message: str) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Run, and turn every foreseen failure into one line and an exit code."""
-    try:
-        run(options)
-    except (ConfigError, DeviceError) as error:
-        say(f"error: {error}")
-        return 2
-    except DataError as error:
-        say(f"error: {error}")
-        return 3
-    except checkpoint.CheckpointError as error:
-        say(f"error: {error}")
-        return 4
-    except BrokenPipeError:  # the reader has seen enough, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or the interpreter would complain when it flushes at exit
-        return 0
-    except OSError as error:
-        say(f"error: the report cannot be written: {error.filename or 'standard output'}: {error.strerror or error}.")
-        return 7
-    except KeyboardInterrupt:
-        return 130
-    return 0
+    return exit_code(lambda: run(options), say, "the report")
 
 
 if __name__ == "__main__":

@@ -380,10 +380,7 @@ class Training:
             ) from error
         self.progress = progress_of(saved)
         step, settings = self.progress.step, self.config.training
-        before, now = (
-            tensors["optimizer"]["param_groups"][0]["lr"],
-            learning_rate(step + 1, settings, self.total_steps),
-        )
+        now = learning_rate(step + 1, settings, self.total_steps)
         if now > before and step >= settings.warmup_steps:
             say(
                 f"warning: the learning rate had fallen to {before:.3g} and rises again to {now:.3g}, because training "

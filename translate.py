@@ -29,7 +29,6 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
 import config as configuration
-from config import ConfigError
 
 
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -81,11 +80,10 @@ if __name__ == "__main__":
 from tqdm import tqdm
 
 import attention
-import checkpoint
 from corpus import DataError, decode_line
-from runtime import DeviceError, choose_device, tune
+from runtime import choose_device, tune
 from text import in_a_line, visible
-from translator import Candidate, Sentence, Translation, Translator, newest_run
+from translator import Candidate, Sentence, Translation, Translator, exit_code, newest_run
 
 LARGEST_PAGE = 100  # sentences on a page that shows their attention
 MOST_WARNINGS = 20  # that are told one by one
@@ -396,26 +394,7 @@ def open_file(path: Path, mode: Literal["rb", "wb"]) -> BinaryIO:
 
 def main(options: argparse.Namespace) -> int:
     """Run, and turn every foreseen failure into one line and an exit code."""
-    try:
-        run(options)
-    except (ConfigError, DeviceError) as error:
-        warn(f"error: {error}")
-        return 2
-    except DataError as error:
-        warn(f"error: {error}")
-        return 3
-    except checkpoint.CheckpointError as error:
-        warn(f"error: {error}")
-        return 4
-    except BrokenPipeError:  # the reader has seen enough, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or the interpreter would complain when it flushes at exit
-        return 0
-    except OSError as error:
-        warn(f"error: the translations cannot be written: {error.strerror or error}")
-        return 7
-    except KeyboardInterrupt:
-        return 130
-    return 0
+    return exit_code(lambda: run(options), warn, "the translations")
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import copy
 import math
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,11 +26,11 @@ from torch import Tensor
 import checkpoint
 import config as configuration
 from config import EOS, PAD, SOS, UNK, Config
-from corpus import clean
+from corpus import DataError, clean
 from dataset import source_batch
 from decoding import Hypothesis, normalizer, search
 from model import Ensemble, Transformer
-from runtime import autocast, choose_device, choose_precision
+from runtime import DeviceError, autocast, choose_device, choose_precision
 from segment import Trained, glue, pieces, sentences
 from text import in_a_line
 from tokenizer import UNSEEN, Tokenizer
@@ -518,3 +519,33 @@ def _what_exists(path: Path) -> str:
 
 def _warn(message: str) -> None:
     print(f"warning: {in_a_line(message)}", file=sys.stderr)
+
+
+# -------------------------------------------------------------------------------------------------- programs around it
+
+
+def exit_code(work: Callable[[], None], say: Callable[[str], None], output: str) -> int:
+    """Do the work of a program that uses a translator; tell every foreseen failure in a line, and return its code.
+
+    output is what the program calls that which it writes.
+    """
+    try:
+        work()
+    except (configuration.ConfigError, DeviceError) as error:
+        say(f"error: {error}")
+        return 2
+    except DataError as error:
+        say(f"error: {error}")
+        return 3
+    except checkpoint.CheckpointError as error:
+        say(f"error: {error}")
+        return 4
+    except BrokenPipeError:  # the reader has seen enough, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or the interpreter would complain when it flushes at exit
+        return 0
+    except OSError as error:
+        say(f"error: {output} cannot be written: {error.filename or 'standard output'}: {error.strerror or error}.")
+        return 7
+    except KeyboardInterrupt:
+        return 130
+    return 0

@@ -32,6 +32,7 @@ import checkpoint
 import train
 from checkpoint import CheckpointError, NewerFormatError, RunInUseError, StorageError
 from conftest import in_child, tiny_config
+from faults.harness import die_at_call, watch_calls
 from translator import Translator
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked here")
@@ -44,7 +45,6 @@ FILES = (
     "training.pt",
     "state.json",
 )
-CHANGING_CALLS = ("open", "write", "fsync", "rename", "replace", "mkdir", "unlink", "rmdir")
 
 
 def contents(mark: int) -> dict[str, bytes]:
@@ -262,43 +262,13 @@ def test_files_are_readable_as_the_umask_says(root: Path, umask: int) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o777 & ~umask
 
 
-def watch_calls(patch: pytest.MonkeyPatch, before: Callable[[str, tuple[Any, ...]], None]) -> None:
-    """Have each call of `os` that changes the disk announced, with its name and arguments."""
-
-    def wrapped(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any, **kwargs: Any) -> Any:
-            before(name, args)
-            return original(*args, **kwargs)
-
-        return call
-
-    for name in CHANGING_CALLS:
-        patch.setattr(os, name, wrapped(name, getattr(os, name)))
-
-
-def die_at(k: int) -> None:
-    """Kill this process at the k-th call that changes the disk, in the middle of it if it is a write."""
-    count = 0
-    write = os.write
-
-    def before(name: str, args: tuple[Any, ...]) -> None:
-        nonlocal count
-        count += 1
-        if count == k:
-            if name == "write":
-                write(args[0], args[1][: len(args[1]) // 2])
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    watch_calls(pytest.MonkeyPatch(), before)
-
-
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("step", [1, 2], ids=["the same step again", "the next step"])
 def test_death_at_every_call_of_a_save_leaves_the_old_or_the_new_checkpoint(tmp_path: Path, step: int) -> None:
     """Guards against half a checkpoint, against none while one is being replaced, and against litter that stays."""
 
     def save_and_die(root: Path, k: int) -> None:
-        die_at(k)
+        die_at_call(k)
         checkpoint.save(root, step, contents(2))
         checkpoint.set_best(root, step, bleu=2.0)
         checkpoint.prune(root, keep_last=1)
@@ -362,7 +332,7 @@ def test_fsync_comes_before_the_rename_that_publishes_and_after_it(root: Path, m
         log.append((name, Path(path).name))
 
     with monkeypatch.context() as patch:
-        watch_calls(patch, before)
+        watch_calls(before, patch)
         checkpoint.save(root, 2, contents(2))
     temporary = f".tmp-step-00000002-{os.getpid()}"
     published = log.index(("rename", temporary))
@@ -380,7 +350,7 @@ def test_best_is_written_beside_and_renamed(root: Path, monkeypatch: pytest.Monk
     checkpoint.save(root, 1, contents(1))
     log: list[str] = []
     with monkeypatch.context() as patch:
-        watch_calls(patch, lambda name, _: log.append(name))
+        watch_calls(lambda name, _: log.append(name), patch)
         checkpoint.set_best(root, 1, bleu=30.5)
     assert log == ["open", "write", "fsync", "replace", "open", "fsync"]
 
@@ -406,7 +376,7 @@ def test_failure_of_every_call_of_a_save_is_one_clear_error(
 
         message = ""
         with monkeypatch.context() as patch:
-            watch_calls(patch, before)
+            watch_calls(before, patch)
             try:
                 checkpoint.save(root, 2, contents(2))
             except StorageError as error:
@@ -1007,7 +977,7 @@ def test_death_at_every_call_of_an_average_leaves_the_old_or_the_new_one(root: P
     set_aside = place.with_name("replaced-averaged")
 
     def publish_and_die(k: int) -> None:
-        die_at(k)
+        die_at_call(k)
         checkpoint.publish(place, steps[-1], files)
 
     deaths, seen, between = 0, set(), 0

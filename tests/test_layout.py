@@ -34,7 +34,7 @@ LAYOUT: dict[str, tuple[int, set[str]]] = {
         4,
         {"checkpoint", "config", "corpus", "dataset", "decoding", "model", "runtime", "segment", "text", "tokenizer"},
     ),
-    "translate": (5, {"attention", "checkpoint", "config", "corpus", "runtime", "text", "translator"}),
+    "translate": (5, {"attention", "config", "corpus", "runtime", "text", "translator"}),
     "evaluate": (
         5,
         {"checkpoint", "config", "corpus", "dataset", "optim", "pages", "runtime", "scores", "text", "translator"},

@@ -250,8 +250,9 @@ def at_save(step: int, act: Callable[[], Any]) -> Fault:
     return wrap(train.checkpoint, "save", lambda _: act(), which=lambda root, number, files: number == step)
 
 
-def watch_calls(before: Callable[[str, tuple[Any, ...]], None]) -> None:
-    """Have each call of `os` that changes the disk announced, with its name and arguments."""
+def watch_calls(before: Callable[[str, tuple[Any, ...]], None], patch: pytest.MonkeyPatch | None = None) -> None:
+    """Have each call of `os` that changes the disk announced, with its name and arguments: until patch undoes it."""
+    patch = patch or pytest.MonkeyPatch()
 
     def wrapped(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -261,7 +262,7 @@ def watch_calls(before: Callable[[str, tuple[Any, ...]], None]) -> None:
         return call
 
     for name in CHANGING_CALLS:
-        setattr(os, name, wrapped(name, getattr(os, name)))
+        patch.setattr(os, name, wrapped(name, getattr(os, name)))
 
 
 def die_at_call(k: int) -> None:
