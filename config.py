@@ -198,6 +198,8 @@ class ModelConfig(Section):
     decoder_layers: int = _refused(3, "layers that write the target", at_least=1)
     d_ff: int = _refused(512, "width inside the feed-forward blocks", at_least=1)
     dropout: float = _warned(0.1, "share of values that are zeroed in training", at_least=0, below=1)
+    attention_dropout: float = _warned(0.0, "likewise, of the attention weights", at_least=0, below=1)
+    activation_dropout: float = _warned(0.0, "likewise, inside the feed-forward blocks", at_least=0, below=1)
     norm: Literal["pre", "post"] = _refused("pre", "normalise before each block, or after it")
     positions: Literal["sinusoidal", "none"] = _refused("sinusoidal", "how the model sees the order of words")
     tie: Literal["none", "output", "all"] = _refused(

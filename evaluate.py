@@ -76,6 +76,7 @@ import checkpoint
 import pages
 from corpus import DataError, Pair, clean, decode_line, find_source, read_splits
 from dataset import EncodedPairs, batch_plan, columns, make_batch
+from model import Transformer
 from optim import loss_sums
 from runtime import autocast, choose_device, tune
 from scores import Comparison, Figure, Measured, compare
@@ -95,22 +96,24 @@ LONGEST_LOOP = 10  # words that are said again and again
 
 @torch.inference_mode()
 def mean_loss(
-    translator: Translator,
+    model: Transformer,
     pairs: EncodedPairs,
     batch_tokens: int,
+    dtype: torch.dtype = torch.float32,
     advance: Callable[[int], object] | None = None,
 ) -> float:
     """The negative log-likelihood of a target token, in nats, without smoothing and without dropout.
 
     advance is told, now and then, how many more pairs are done.
     """
-    model = translator.model.eval()
+    model.eval()
+    device = model.projection.weight.device
     total, tokens = 0.0, 0
     for indices in batch_plan(*pairs.lengths, batch_tokens, seed=0, epoch=0):
-        batch = make_batch(pairs, indices).to(translator.device)
-        with autocast(translator.device, translator.dtype):
-            logits = model(batch.source, batch.target_in)
-        total += loss_sums(logits, batch.target_out, smoothing=0.0).plain.item()
+        batch = make_batch(pairs, indices).to(device)
+        with autocast(device, dtype):
+            states = model.states(batch.source, batch.target_in)
+            total += loss_sums(states, model.projection.weight, batch.target_out, smoothing=0.0).plain.item()
         tokens += batch.tokens
         if advance:
             advance(len(indices))

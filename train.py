@@ -97,14 +97,16 @@ class Progress:
     norm: float = 0.0
     norms: int = 0  # of so many updates: one whose gradient overflows in float16 has none
     tokens: int = 0
+    source_tokens: int = 0
     padding: float = 0.0
     updates: int = 0
     update_seconds: float = 0.0
+    data_seconds: float = 0.0
 
     def reset_sums(self) -> None:
         """Begin the next point of the curves."""
-        self.smoothed = self.plain = self.norm = self.padding = self.update_seconds = 0.0
-        self.tokens = self.updates = self.norms = 0
+        self.smoothed = self.plain = self.norm = self.padding = self.update_seconds = self.data_seconds = 0.0
+        self.tokens = self.source_tokens = self.updates = self.norms = 0
 
 
 def say(message: str) -> None:
@@ -131,19 +133,29 @@ class Training:
     """One run: the model, how far it has come, and where that is written down."""
 
     def __init__(
-        self, config: Config, directory: Path, data: Prepared, device: torch.device, dtype: torch.dtype
+        self,
+        config: Config,
+        directory: Path,
+        data: Prepared,
+        device: torch.device,
+        dtype: torch.dtype,
+        limit: float = math.inf,
     ) -> None:
-        """Make a fresh model; `restore` turns it into that of a checkpoint."""
+        """Make a fresh model; `restore` turns it into that of a checkpoint.
+
+        limit is the rate at which the device multiplies matrices, FLOP/s; the curves show what share of it is used.
+        """
         settings = config.training
         self.config = config
         self.directory = directory
         self.data = data
         self.device = device
         self.dtype = dtype
+        self.limit = limit
         runtime.seed_everything(config.run.seed, "weights")
         self.model = Transformer(config.model, len(data.source), len(data.target)).to(self.device)
-        # The wrapper is only called; weights are read from and written to the raw model, whose names stay plain.
-        self.forward = torch.compile(self.model, dynamic=True) if settings.compile else self.model
+        # Only the call is compiled; weights are read from and written to the raw model, whose names stay plain.
+        self.states = torch.compile(self.model.states, dynamic=True) if settings.compile else self.model.states
         self.optimizer = make_optimizer(self.model, settings)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.dtype == torch.float16)
         self.translator = Translator.around(self.model, data.source, data.target, config, data.report.sides[0], dtype)
@@ -237,6 +249,7 @@ class Training:
             progress.norm += length
             progress.norms += 1
         progress.tokens += sum(batch.tokens for batch in batches)
+        progress.source_tokens += sum(batch.source_tokens for batch in batches)
         progress.padding += sum(batch.padding for batch in batches) / len(batches)
         progress.updates += 1
 
@@ -261,12 +274,13 @@ class Training:
                 for piece in pieces:
                     batch = piece.to(self.device)
                     with runtime.autocast(self.device, self.dtype):
-                        logits = self.forward(batch.source, batch.target_in)
-                    loss = loss_sums(logits, batch.target_out, settings.label_smoothing)
+                        states = self.states(batch.source, batch.target_in)
+                        projection = self.model.projection.weight
+                        loss = loss_sums(states, projection, batch.target_out, settings.label_smoothing)
                     self.scaler.scale(loss.smoothed / tokens).backward()
                     sums.append(torch.stack([loss.smoothed.detach(), loss.plain]))
                 return pieces, sums
-            batch = logits = loss = None  # room for the next attempt
+            batch = states = loss = None  # room for the next attempt
             self.optimizer.zero_grad(set_to_none=True)
             runtime.free_memory(self.device)
             large = len(sums)
@@ -339,6 +353,7 @@ class Training:
         """What has a say in the last bits of a sum beside the config and the data."""
         return {
             "device": self.device.type,
+            "precision": str(self.dtype).removeprefix("torch."),
             "processor": runtime.processor(self.device),
             "threads": torch.get_num_threads(),
             "torch": str(torch.__version__),
@@ -360,9 +375,9 @@ class Training:
                 "or train under another run.name."
             )
         for name, value in self.surroundings().items():
-            if state.get(name) != value:
+            if state.get(name, value) != value:
                 say(
-                    f"warning: {name} was {state.get(name)} and is {value}: the run goes on, but not bit for bit as "
+                    f"warning: {name} was {state[name]} and is {value}: the run goes on, but not bit for bit as "
                     "it would have"
                 )
         checkpoint.load_weights(self.model, saved.files["model.safetensors"])
@@ -405,7 +420,9 @@ class Training:
             while not over:
                 if not progress.unvalidated:
                     before = time.perf_counter()
-                    self.update(next(updates))
+                    batches = next(updates)
+                    progress.data_seconds += time.perf_counter() - before
+                    self.update(batches)
                     progress.update_seconds += time.perf_counter() - before
                     progress.seconds = time.perf_counter() - self.begun
                     if progress.step % settings.log_every == 0:
@@ -428,6 +445,9 @@ class Training:
         progress, step = self.progress, self.progress.step
         loss = progress.plain / progress.tokens
         speed = progress.tokens / progress.update_seconds
+        of_source, of_target = self.model.products()
+        operations = 6 * (of_source * progress.source_tokens + of_target * progress.tokens)
+        utilisation = operations / progress.update_seconds / self.limit
         curves = {
             "train/loss": loss,
             "train/perplexity": evaluate.perplexity(loss),
@@ -437,15 +457,18 @@ class Training:
             "train/padding": progress.padding / progress.updates,
             "train/epoch": progress.epoch + progress.batches / self.batches_in_epoch,
             "speed/tokens_per_second": speed,
+            "speed/utilisation": utilisation,  # of the rate at which this device multiplies matrices
+            "speed/data": progress.data_seconds / progress.update_seconds,  # share of the time spent on making batches
         }
         for tag, value in curves.items():
             self.writer.add_scalar(tag, value, step)
         epoch = curves["train/epoch"]
-        bar.set_postfix_str(f"epoch {epoch:.1f}, loss {loss:.2f}, {speed:,.0f} tokens/s", refresh=False)
+        line = f"epoch {epoch:.1f}, loss {loss:.2f}, {speed:,.0f} tokens/s, {utilisation:.0%} of the limit"
+        bar.set_postfix_str(line, refresh=False)
         if bar.disable and time.monotonic() - self.last_line > 20:  # in a log file, a line now and then
             self.last_line = time.monotonic()
             last = f" of {self.total_steps}" if self.total_steps else ""
-            say(f"step {step}{last}: epoch {epoch:.1f}, loss {loss:.2f}, {speed:,.0f} tokens/s")
+            say(f"step {step}{last}: {line}")
         progress.reset_sums()
 
     def validate(self, stop: runtime.Stop) -> bool:
@@ -455,7 +478,7 @@ class Training:
         """
         progress, step = self.progress, self.progress.step
         sources, references = zip(*self.data.validation, strict=True)
-        loss = evaluate.mean_loss(self.translator, self.validation, self.config.training.batch_tokens, stop.poll)
+        loss = evaluate.mean_loss(self.model, self.validation, self.config.training.batch_tokens, self.dtype, stop.poll)
         translations = [each.text for each in self.translator.explain(sources, advance=stop.poll)]
         scores = score(translations, references, self.config.data.bleu_tokenize)
         curves = {"loss": loss, "perplexity": evaluate.perplexity(loss)}
@@ -584,6 +607,16 @@ def resumable(config: Config, saved: checkpoint.Checkpoint) -> None:
                 pass
 
 
+def precision(config: Config, device: torch.device, saved: checkpoint.Checkpoint | None) -> str:
+    """The setting; but a run that has begun keeps what auto was found to be, on the same processor: the next
+    measurement may be disturbed, and the run would not go on bit for bit."""
+    if config.training.precision == "auto" and saved:
+        state = checkpoint.load_json(saved.files["state.json"])
+        if state.get("processor") == runtime.processor(device):
+            return state.get("precision", "auto")
+    return config.training.precision
+
+
 def prepare(config: Config, directory: Path, begun: bool) -> Prepared:
     """The data of this run, with a report when they are new. A run that has saved nothing yet may change its mind."""
     fresh = not directory.exists()
@@ -608,9 +641,13 @@ def train(config: Config) -> int:
     root = directory / "checkpoints"
     # All that can be refused is refused before anything is written.
     device = runtime.choose_device(config.training.device)
-    dtype = runtime.choose_precision(config.training.precision, device)
-    say(runtime.describe(device, dtype))
+    runtime.tune(device)
+    rates = runtime.rates(device)
     saved = checkpoint.newest(root, quarantine=False, warn=lambda _: None)
+    dtype = runtime.choose_precision(precision(config, device, saved), device, rates)
+    say(runtime.describe(device, dtype))
+    measured = ", ".join(f"{rate / 1e9:,.0f} in {str(kind).removeprefix('torch.')}" for kind, rate in rates.items())
+    say(f"products of matrices, billions of operations a second: {measured}")
     if saved is None:
         find_sources(config.data)
     else:
@@ -624,11 +661,10 @@ def train(config: Config) -> int:
                 f'run: python translate.py --run {directory} "your sentence"'
             )
             return 0
-    runtime.tune(device)
     with checkpoint.lock(directory):
         saved = checkpoint.newest(root, quarantine=True, warn=say)
         data = prepare(config, directory / "data", begun=saved is not None)
-        training = Training(config, directory, data, device, dtype)
+        training = Training(config, directory, data, device, dtype, rates.get(dtype, math.inf))
         training.introduce()
         if saved is not None:
             training.restore(saved)

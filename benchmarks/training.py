@@ -86,6 +86,9 @@ def configuration(options: argparse.Namespace, precision: str, folder: Path) -> 
         "training.precision": precision,
         "training.device": options.device,
         "model.tie": "none",
+        "model.dropout": 0.1,
+        "model.attention_dropout": 0.1,
+        "model.activation_dropout": 0.1,
         **{f"model.{key}": value for key, value in SHAPES[options.shape].items()},
     }
     return override(Config(), [f"--{key}={value}" for key, value in settings.items()])

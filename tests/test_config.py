@@ -441,7 +441,7 @@ RESUME = {
         training.batch_tokens training.accumulate
     """,
     "warned": """
-        data.bleu_tokenize model.dropout
+        data.bleu_tokenize model.dropout model.attention_dropout model.activation_dropout
         training.lr training.warmup_steps training.schedule training.label_smoothing training.clip_norm
         training.copy_dropout training.weight_decay training.precision training.compile training.device
         decoding.beam_size decoding.length_penalty decoding.length_formula decoding.max_length decoding.max_ratio

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from config import PAD, ModelConfig
 from model import (
@@ -23,6 +24,7 @@ from model import (
     padding_mask,
     sinusoid,
 )
+from runtime import seed_everything
 
 SMALL = ModelConfig(d_model=32, n_heads=4, encoder_layers=2, decoder_layers=3, d_ff=64, dropout=0.1)
 SOURCE = torch.tensor([[5, 6, 7, 8, 3], [9, 4, 3, PAD, PAD]])
@@ -248,12 +250,29 @@ def test_cross_attention_maps_are_the_weights_in_use() -> None:
     assert not any(layer.cross_attention._forward_hooks for layer in ours.decoder.layers)
 
 
-def test_dropout_acts_in_training_alone() -> None:
-    """Guards the model against translating with dropout on."""
-    ours = model()
+@pytest.mark.parametrize("where", ["dropout", "attention_dropout", "activation_dropout"])
+def test_dropout_acts_in_training_alone(where: str) -> None:
+    """Guards the model against translating with dropout on, and each kind of it against being left out."""
+    ours = model(**{"dropout": 0.0, where: 0.5})
     torch.testing.assert_close(ours(SOURCE, TARGET), ours(SOURCE, TARGET), rtol=0, atol=0)
     ours.train()
     assert not torch.equal(ours(SOURCE, TARGET), ours(SOURCE, TARGET))
+
+
+def test_operations_are_those_that_torch_counts() -> None:
+    """Guards the share of the limit that training shows: a product left out, or counted for the wrong side."""
+    ours = model()
+    of_source, of_target = ours.products()
+    with FlopCounterMode(display=False) as whole:
+        ours(SOURCE, TARGET)
+    with FlopCounterMode(display=False) as longer:
+        ours(torch.cat((SOURCE, SOURCE), 1), TARGET)
+    counted = whole.get_total_flops(), longer.get_total_flops() - whole.get_total_flops()
+    scores = 4 * 32 * 2  # operations for each pair of positions and sentence: QKᵀ and the mean of V
+    encoder, decoder = 2, 3
+    looked = (encoder * 5 * 5 + decoder * (4 * 4 + 4 * 5)) * scores, (encoder * 3 * 5 * 5 + decoder * 4 * 5) * scores
+    assert counted[0] == 2 * (of_source * 10 + of_target * 8) + looked[0]
+    assert counted[1] == 2 * of_source * 10 + looked[1]
 
 
 def test_parts_work_by_themselves() -> None:
@@ -273,7 +292,7 @@ def test_dropout_drops_its_share(share: float, dtype: torch.dtype) -> None:
     """Guards the random bits: the right share, everywhere alike, the rest scaled up, repeated by the same seed."""
     dropout, count = Dropout(share), 200_003  # a number that four does not divide
     x = torch.ones(count, dtype=dtype, requires_grad=True)
-    torch.manual_seed(3)
+    seed_everything(3)
     y = dropout(x)
     dropped = (y == 0).float()
     deviation = math.sqrt(share * (1 - share) / count) + 1 / 2**16
@@ -283,6 +302,6 @@ def test_dropout_drops_its_share(share: float, dtype: torch.dtype) -> None:
     assert y[y != 0].unique().tolist() == pytest.approx([1 / (1 - share)], rel=1e-2)
     y.sum().backward()
     assert torch.equal(x.grad, y.detach())  # type: ignore[arg-type]
-    torch.manual_seed(3)
+    seed_everything(3)
     assert torch.equal(dropout(x), y)
     assert dropout.eval()(x) is x

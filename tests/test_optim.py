@@ -11,27 +11,51 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+import optim
 from config import PAD, TrainingConfig
 from optim import learning_rate, loss_sums, make_optimizer
 
 TARGET = torch.tensor([[5, 9, 3], [4, 3, PAD]])
 
 
+@pytest.mark.parametrize("chunk", [11, 22, 10**6])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.3])
-def test_loss_equals_torch(smoothing: float) -> None:
-    """Guards the smoothing (over all tokens, the right one included) and that padding counts for nothing."""
+def test_loss_equals_torch(smoothing: float, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards the smoothing (over all tokens, the right one included), that padding counts for nothing, the gradients
+    that are worked out by hand, and the seams between the chunks."""
+    monkeypatch.setattr(optim, "CHUNK", chunk)
     torch.manual_seed(0)
-    logits = torch.randn(2, 3, 11, dtype=torch.float32, requires_grad=True)
-    loss = loss_sums(logits, TARGET, smoothing)
+    states, projection = (torch.randn(shape, requires_grad=True) for shape in ((2, 3, 8), (11, 8)))
+    loss = loss_sums(states, projection, TARGET, smoothing)
+    logits = (states @ projection.t()).flatten(0, 1)
     expected, plain = (
-        F.cross_entropy(logits.flatten(0, 1), TARGET.flatten(), ignore_index=PAD, reduction="sum", label_smoothing=eps)
+        F.cross_entropy(logits, TARGET.flatten(), ignore_index=PAD, reduction="sum", label_smoothing=eps)
         for eps in (smoothing, 0.0)
     )
     torch.testing.assert_close(loss.smoothed, expected)
     torch.testing.assert_close(loss.plain, plain)
-    gradients = [torch.autograd.grad(x, logits, retain_graph=True)[0] for x in (loss.smoothed, expected)]
-    torch.testing.assert_close(*gradients)
-    assert gradients[0][1, 2].abs().max() == 0
+    found, wanted = (torch.autograd.grad(3 * x, (states, projection)) for x in (loss.smoothed, expected))
+    torch.testing.assert_close(found, wanted)
+    assert found[0][1, 2].abs().max() == 0
+    assert not loss.plain.requires_grad
+    with torch.no_grad():
+        assert loss_sums(states, projection, TARGET, smoothing) == loss
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_loss_in_16_bits_is_near_that_of_32(dtype: torch.dtype) -> None:
+    """Guards against a probability that vanishes in 16 bits: the loss of a very unlikely token must not be infinite."""
+    torch.manual_seed(0)
+    states, projection = torch.randn(5, 40, 32, requires_grad=True), (3 * torch.randn(500, 32)).requires_grad_()
+    target = torch.randint(4, 500, (5, 40))
+    exact = loss_sums(states, projection, target, 0.1)
+    with torch.autocast("cpu", dtype):
+        near = loss_sums(states, projection, target, 0.1)
+    assert exact.plain / target.numel() > 40, "e to the minus 40 is nothing in float16"
+    torch.testing.assert_close(near.plain, exact.plain, rtol=1e-3, atol=0)
+    for a, b in zip(*(torch.autograd.grad(x.smoothed, (states, projection)) for x in (near, exact)), strict=True):
+        assert a.dtype == torch.float32
+        assert (a - b).norm() < 0.02 * b.norm()
 
 
 def settings(**changes: object) -> TrainingConfig:

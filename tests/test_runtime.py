@@ -15,6 +15,8 @@ from runtime import (
     choose_device,
     choose_precision,
     describe,
+    random_words,
+    rates,
     seed_everything,
     stop_signals,
     tune,
@@ -41,6 +43,10 @@ def test_a_device_that_is_not_there_is_refused() -> None:
 def test_precision_is_what_was_asked_for() -> None:
     """Guards float16 without loss scaling, and that float32 means no autocast at all."""
     assert choose_precision("auto", CPU) == choose_precision("float32", CPU) == torch.float32
+    f32, bf16 = torch.float32, torch.bfloat16
+    assert choose_precision("auto", CPU, {f32: 2e11, bf16: 4e11}) == bf16
+    assert choose_precision("auto", CPU, {f32: 2e11, bf16: 2.2e11}) == f32, "too little for the digits it costs"
+    assert choose_precision("float32", CPU, {f32: 2e11, bf16: 4e11}) == f32
     with pytest.raises(DeviceError, match="float16"):
         choose_precision("float16", CPU)
     a, b = torch.randn(3, 3), torch.randn(3, 3)
@@ -49,6 +55,25 @@ def test_precision_is_what_was_asked_for() -> None:
     with autocast(CPU, choose_precision("bfloat16", CPU)):
         assert (a @ b).dtype == torch.bfloat16
     assert "bfloat16" in describe(CPU, torch.bfloat16)
+
+
+def test_rates_are_told_for_both_formats() -> None:
+    """Guards the unit: any machine that can run this makes between a hundred million and 10^16 operations a second."""
+    found = rates(CPU)
+    assert set(found) == {torch.float32, torch.bfloat16}
+    assert all(1e8 < rate < 1e16 for rate in found.values())
+
+
+def test_random_words_depend_on_the_seed_alone() -> None:
+    """Guards the exact resume: dropout draws from them."""
+    seed_everything(1, 2)
+    first = random_words(1000)
+    seed_everything(1, 3)
+    other = random_words(1000)
+    seed_everything(1, 2)
+    assert torch.equal(torch.cat((random_words(400), random_words(600))), first)
+    assert not torch.equal(first, other)
+    assert abs((first < 0).float().mean() - 0.5) < 0.1
 
 
 def test_seeds_depend_on_every_part_and_on_nothing_before() -> None:

@@ -209,7 +209,7 @@ def at_step(step: int, act: Callable[[], Any]) -> Fault:
     """
 
     def fault() -> None:
-        update, forward, current, batches = train.Training.update, Transformer.forward, 0, 0
+        update, forward, current, batches = train.Training.update, Transformer.states, 0, 0
 
         def watched(self: train.Training, given: list) -> None:
             nonlocal current, batches
@@ -224,7 +224,7 @@ def at_step(step: int, act: Callable[[], Any]) -> Fault:
             return forward(self, *args)
 
         train.Training.update = watched  # type: ignore[method-assign]
-        Transformer.forward = computing  # type: ignore[method-assign]
+        Transformer.states = computing  # type: ignore[method-assign]
 
     return fault
 

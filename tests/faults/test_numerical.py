@@ -167,13 +167,13 @@ def test_16_float16_leaves_out_an_overflow_but_not_for_ever(toy: Toy) -> None:
 
 def too_large_above(positions: int) -> Callable[..., torch.Tensor]:
     """A forward pass of a device in which no more padded positions fit; it fails after having computed them."""
-    forward = Transformer.forward
+    forward = Transformer.states
 
     def limited(self: Transformer, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        logits = forward(self, source, target)
+        states = forward(self, source, target)
         if self.training and source.numel() + target.numel() > positions:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
-        return logits
+        return states
 
     return limited
 
@@ -197,7 +197,7 @@ def test_17_update_of_a_halved_batch_equals_that_of_the_whole(
         training.twins = np.where(np.arange(len(training.twins)) > 4, np.arange(len(training.twins)), -1)
         batches = batches_of(training, range(2), range(2, 40))
         with monkeypatch.context() as patch:
-            patch.setattr(Transformer, "forward", too_large_above(limit))
+            patch.setattr(Transformer, "states", too_large_above(limit))
             training.update(batches)
             training.update(batches)
         updated.append(training)
@@ -218,7 +218,7 @@ def test_17_out_of_memory_amid_a_run_is_no_end(toy: Toy, capfd: pytest.CaptureFi
     names = [toy(run__name=f"{toy().run.name}-{name}") for name in ("whole", "killed")]
 
     def limit() -> None:
-        Transformer.forward = too_large_above(230)  # type: ignore[method-assign]
+        Transformer.states = too_large_above(230)  # type: ignore[method-assign]
 
     def limit_and_die() -> None:
         limit()
@@ -237,7 +237,7 @@ def test_17_single_pair_that_does_not_fit(toy: Toy, capfd: pytest.CaptureFixture
     """Guards against halving for ever: exit 6 with the shape. The largest batch is tried before anything else."""
 
     def limit() -> None:
-        Transformer.forward = too_large_above(10)  # type: ignore[method-assign]
+        Transformer.states = too_large_above(10)  # type: ignore[method-assign]
 
     assert run(toy(), limit) == 6
     error = capfd.readouterr().err
@@ -255,7 +255,7 @@ def test_17_the_largest_batch_is_tried_first_and_leaves_no_trace(toy: Toy, monke
     """
     training = training_of(toy())
     shapes, held = [], []
-    forward = Transformer.forward
+    forward = Transformer.states
 
     def seen(self: Transformer, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         shapes.append(source.numel() + target.numel())
@@ -265,7 +265,7 @@ def test_17_the_largest_batch_is_tried_first_and_leaves_no_trace(toy: Toy, monke
         held.append(like.numel())
         return torch.empty(like.shape)
 
-    monkeypatch.setattr(Transformer, "forward", seen)
+    monkeypatch.setattr(Transformer, "states", seen)
     monkeypatch.setattr(torch, "empty_like", counted)
     before, random = weights(training), torch.get_rng_state()
     training.rehearse()

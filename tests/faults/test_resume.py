@@ -41,6 +41,7 @@ from faults.harness import (
     wait,
     wrap,
 )
+from model import Transformer
 from translator import Translator
 
 Toy = Callable[..., Config]
@@ -171,9 +172,10 @@ def make_golden() -> None:
 
 def validation_loss(folder: Path) -> float:
     """That of the newest checkpoint of a run."""
-    translator = Translator(folder, "cpu")
+    model = Translator(folder, "cpu").model
+    assert isinstance(model, Transformer)
     data = dataset.load(folder / "data")
-    return evaluate.mean_loss(translator, dataset.encode_pairs(data.validation, data.source, data.target), 1000)
+    return evaluate.mean_loss(model, dataset.encode_pairs(data.validation, data.source, data.target), 1000)
 
 
 @faults
