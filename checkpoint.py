@@ -98,7 +98,6 @@ if __name__ == "__main__":
 import safetensors.torch
 import torch
 import yaml
-from filelock import FileLock, Timeout
 from torch import Tensor, nn
 
 FORMAT_VERSION = 1
@@ -723,6 +722,8 @@ def lock(run_dir: Path) -> Iterator[None]:
         RunInUseError: another process holds it; this is said at once.
         StorageError: the folder cannot be written.
     """
+    from filelock import FileLock, Timeout  # here, for a translator needs no lock and starts 5 ms sooner
+
     holder = run_dir / "run.json"
     guard = FileLock(run_dir / ".lock", timeout=0)
     with storing(run_dir):

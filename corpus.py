@@ -249,16 +249,16 @@ def _lines(path: Path, data: DataConfig) -> Iterator[str]:
 
 
 def _read_text(source: Path, target: Path, data: DataConfig) -> Iterator[Pair]:
-    counts = [0, 0]
-    for pair in zip_longest(_lines(source, data), _lines(target, data)):
-        counts = [count + (text is not None) for count, text in zip(counts, pair, strict=True)]
-        if None not in pair:
-            yield pair
-    if counts[0] != counts[1]:
-        raise DataError(
-            f"{source} has {counts[0]:,} lines and {target} has {counts[1]:,}, but line n of one must be the "
-            "translation of line n of the other: find where they part."
-        )
+    sides = _lines(source, data), _lines(target, data)
+    for number, pair in enumerate(zip_longest(*sides)):
+        if None in pair:
+            more = 1 + sum(1 for side in sides for _ in side)
+            counts = [number + more * (text is not None) for text in pair]
+            raise DataError(
+                f"{source} has {counts[0]:,} lines and {target} has {counts[1]:,}, but line n of one must be the "
+                "translation of line n of the other: find where they part."
+            )
+        yield pair
 
 
 def _read_tsv(path: Path, data: DataConfig) -> Iterator[Pair]:

@@ -178,9 +178,14 @@ def _normalize(text: str) -> list[str]:
 
 def _train_words(sentences: Iterable[str], settings: TokenizerConfig) -> Tokenizer:
     # Counted here rather than by the library's trainer, which is no faster and tells nobody what it leaves out.
-    counts: Counter[str] = Counter()
+    # What stands between two blanks becomes the same tokens wherever it stands, so each kind is normalised once.
+    between: Counter[str] = Counter()
     for sentence in sentences:
-        counts.update(_normalize(sentence))
+        between.update(sentence.split(" "))
+    counts: Counter[str] = Counter()
+    for text, number in between.items():
+        for word in _normalize(text):
+            counts[word] += number
     ranked = sorted((word for word in counts if word != EMPTY), key=lambda word: (-counts[word], word))
     room = settings.vocab_size - len(SPECIAL_TOKENS) - 1
     kept = [word for word in ranked[:room] if counts[word] >= settings.min_frequency]

@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -15,7 +17,7 @@ from hypothesis import strategies as st
 
 import dataset
 from config import EOS, PAD, SOS, UNK, Config, TokenizerConfig
-from conftest import SHARED, in_child, tiny_pairs, write_tsv
+from conftest import ROOT, SHARED, in_child, tiny_pairs, write_tsv
 from corpus import DataError, Pair
 from dataset import (
     Batch,
@@ -28,6 +30,7 @@ from dataset import (
     encode_side,
     make_batch,
     prepare,
+    sampled,
     source_batch,
 )
 from tokenizer import Tokenizer, train_pair
@@ -102,6 +105,35 @@ def test_a_plan_mixes_short_and_long_batches() -> None:
     lengths = np.random.default_rng(0).integers(1, 40, size=20_000)
     means = np.array([lengths[rows].mean() for rows in batch_plan(lengths, lengths, 1000, 1, 1)])
     assert abs(np.corrcoef(means, np.arange(len(means)))[0, 1]) < 0.3
+
+
+def plain_plan(
+    source_lengths: np.ndarray, target_lengths: np.ndarray, budget: int, seed: int, epoch: int
+) -> list[list[int]]:
+    """`batch_plan`, one pair after the other."""
+    random = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, epoch])))
+    rows = []
+    for number, (source, target) in enumerate(zip(source_lengths.tolist(), target_lengths.tolist(), strict=True)):
+        lean = source - target + dataset.STRAY * random.random()
+        rows.append((max(source, target), lean if max(source, target) % 2 else -lean, number))
+    batches: list[list[int]] = [[]]
+    for longest, _, number in sorted(rows):
+        if batches[-1] and (len(batches[-1]) + 1) * longest > budget:
+            batches.append([])
+        batches[-1].append(number)
+    return [batches[i] for i in random.permutation(len(batches))]
+
+
+@pytest.mark.parametrize(("count", "long"), [(1, 1), (100, 1), (100_000, 1), (5000, 20), (5000, 6000)])
+def test_a_plan_of_many_pairs_is_what_a_plain_loop_makes_it(count: int, long: int) -> None:
+    """Guards a faster plan that is another plan, with which no run that has begun could go on, and long sentences that
+    are taken for short ones where lengths are sorted in few bits."""
+    random = np.random.default_rng(count)
+    source = np.maximum(1, random.normal(13, 6, count).astype(int)) + 1
+    source[::50] *= long
+    target = np.maximum(1, source + random.normal(0, 3, count).astype(int))
+    plan = batch_plan(source, target, 1000, seed=3, epoch=5)
+    assert [rows.tolist() for rows in plan] == plain_plan(source, target, 1000, 3, 5)
 
 
 def test_a_plan_of_real_text_is_full() -> None:
@@ -340,6 +372,49 @@ def test_the_report_counts_what_is_there(tiny: Make, tmp_path: Path) -> None:
     assert dataset.Report.of(saved) == report
 
 
+def test_repeated_are_those_that_stand_in_training(tiny: Make, tmp_path: Path) -> None:
+    """Guards a warning about sentences that validation and test share, or have twice, and training has not."""
+    train = [(f"train {i}", "x") for i in range(50)]
+    validation = [("both", "x"), ("train 7", "x"), ("train 7", "y"), ("train 8", "x")]
+    test = write_tsv(tmp_path / "test.tsv", [("both", "x"), ("both", "y"), ("train 7", "z")])
+    config = corpus_of(tiny, train, validation, data__test=test)
+    assert prepare(config, tmp_path / "data", quiet).report.repeated == {"validation": 3, "test": 1}
+
+
+def test_a_sample_is_spread_and_always_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards figures that change from one preparation to the next, and those of the first lines alone."""
+    pairs = [(f"{i}", "x") for i in range(2000)]
+    assert sampled(pairs) == pairs
+    monkeypatch.setattr(dataset, "SAMPLE", 2000)
+    assert sampled(pairs) == pairs
+    monkeypatch.setattr(dataset, "SAMPLE", 200)
+    chosen = [int(source) for source, _ in sampled(pairs)]
+    assert len(chosen) == len(set(chosen)) == 200
+    assert chosen == sorted(chosen)
+    assert abs(np.mean(chosen) - 1000) < 150
+    assert sampled(pairs) == [pairs[i] for i in chosen]
+
+
+def test_sentences_are_counted_in_a_sample(tiny: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards a large corpus that is cut into sentences from end to end, and a sample that tells something else."""
+    counted: list[str] = []
+
+    def sentences(text: str, _: str) -> list[str]:
+        counted.append(text)
+        return text.split(". ")
+
+    monkeypatch.setattr(dataset, "sentences", sentences)
+    train = [("One. Two. Three" if i % 40 == 0 else "One", "Uno. Due" if i % 40 == 0 else "Uno") for i in range(4000)]
+    config = corpus_of(tiny, train, [("One", "Uno")])
+    exact = prepare(config, tmp_path / "all", quiet).report
+    assert len(counted) == 8000
+    assert [side.sentences for side in exact.sides] == [3, 2]
+    monkeypatch.setattr(dataset, "SAMPLE", 1000)
+    counted.clear()
+    assert prepare(config, tmp_path / "sample", quiet).report == exact
+    assert len(counted) == 2000
+
+
 def test_a_share_of_train_is_never_repeated_in_it(tiny: Make, tmp_path: Path) -> None:
     """Guards validation on sentences that were learnt by heart."""
     report = prepare(tiny(), tmp_path / "data", quiet).report
@@ -387,3 +462,15 @@ def test_copied_words_are_hidden_on_both_sides() -> None:
     untouched = dataset.without_copied(batch, twin, 0.0, random)
     assert torch.equal(untouched.source, batch.source)
     assert torch.equal(untouched.target_in, batch.target_in)
+
+
+@pytest.mark.slow
+def test_the_benchmark_of_scaling_works(tmp_path: Path) -> None:
+    """Guards a table that nobody can make any more, and one that measures a preparation of other text."""
+    command = [sys.executable, "benchmarks/scaling.py", "--sizes", "300", "900", "--seconds", "0.1", "--rounds", "1"]
+    for _ in range(2):  # the second time with what the first has left
+        done = subprocess.run([*command, "--work", tmp_path], capture_output=True, text=True, cwd=ROOT)
+        assert done.returncode == 0, done.stderr
+        assert [line.split()[0] for line in done.stdout.splitlines()] == ["prepare", "300", "900"]
+    trained = dataset.load(tmp_path / "900" / "data").report.counts
+    assert sum(count.read for count in trained.values()) == 900

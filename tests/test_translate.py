@@ -23,6 +23,7 @@ from config import EOS, SOS, UNK, ConfigError
 from conftest import ROOT, in_child, tiny_config
 from corpus import clean
 from echo import echo, until
+from model import Transformer
 from tokenizer import UNSEEN
 from translate import printable
 from translator import LITERAL, Translator, batches_by_length, copies, find_checkpoint
@@ -180,6 +181,54 @@ def test_a_file_may_be_translated_onto_itself(run: Path, tmp_path: Path) -> None
     assert command("--run", run, "--input", file, "--output", file).returncode == 3
     assert file.read_bytes().startswith(b"the cat.\n"), "a translation that fails leaves the old file"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["letter.txt", "runs"]
+
+
+def test_one_sentence_waits_for_nothing_that_it_does_not_need(run: Path) -> None:
+    """Guards the start: what only training or a report needs is not imported, and what is stays out of garbage search.
+
+    What `import torch` brings by itself differs from release to release, and is not ours.
+    """
+    code = (
+        "import gc, json, runpy, sys\n"
+        f"sys.argv = ['translate.py', '--run', {str(run)!r}, {TEXTS[0]!r}]\n"
+        "try:\n"
+        "    runpy.run_path('translate.py', run_name='__main__')\n"
+        "except SystemExit as stop:\n"
+        "    assert not stop.code, stop.code\n"
+        "print(json.dumps([gc.isenabled(), gc.get_freeze_count(), list(sys.modules)]))\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    *translation, report = result.stdout.splitlines()
+    assert translation == [expected_first(run)]
+    searched, frozen, modules = json.loads(report)
+    assert searched
+    assert frozen > 100_000
+    code = "import json, sys, torch; print(json.dumps(list(sys.modules)))"
+    torch_alone = json.loads(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout)
+    libraries = {"datasets", "filelock", "jinja2", "matplotlib", "pandas", "pyarrow", "sacrebleu", "sympy"}
+    libraries |= {"tensorboard", "torchmetrics", "torch._dynamo", "torch._inductor", "torch.utils.tensorboard"}
+    ours = {"board", "evaluate", "optim", "pages", "scores", "train"}
+    assert not (libraries | ours) & (set(modules) - set(torch_alone))
+
+
+def test_a_loaded_model_has_the_weights_of_its_checkpoint(run: Path) -> None:
+    """Guards the shortcut by which fresh weights are not drawn: nothing of what lay in memory may stay.
+
+    Drawing is as before once the model is there.
+    """
+    translator = Translator(run)
+    saved = checkpoint.read(translator.path).files["model.safetensors"]
+    assert isinstance(translator.model, Transformer)
+    assert checkpoint.weights_bytes(translator.model) == saved
+    sizes = len(translator.source), len(translator.target)
+    drawn = Transformer(translator.config.model, *sizes)
+    checkpoint.load_weights(drawn, saved)
+    expected = dict(drawn.named_buffers())  # what is not saved: the positions
+    assert expected
+    for name, found in translator.model.named_buffers():
+        assert torch.equal(found, expected[name])
+    assert Transformer(translator.config.model, *sizes).encoder.layers[0].attention.query.weight.std() > 0.01
 
 
 def test_a_bad_override_is_a_config_error(run: Path) -> None:
