@@ -74,7 +74,10 @@ _refused = partial(setting, resume="refused")  # no: the weights would not fit, 
 
 
 class _Kind(NamedTuple):
-    """A declared type taken apart: `int | None` is (int, optional), a Literal is (str, its choices)."""
+    """A declared type taken apart: `int | None` is (int, optional), a Literal is (str, its choices).
+
+    `int | Literal["auto"]` is (int, its choices): a number, or one of these words.
+    """
 
     base: type
     choices: tuple[str, ...]
@@ -87,7 +90,8 @@ def _kind(declared: Field) -> _Kind:
         return _Kind(str, parts, False)
     base = parts[0] if parts else declared.type
     assert isinstance(base, type)
-    return _Kind(base, (), type(None) in parts)
+    choices = next((get_args(part) for part in parts if get_origin(part) is Literal), ())
+    return _Kind(base, choices, type(None) in parts)
 
 
 def _show(value: Any) -> str:
@@ -102,7 +106,9 @@ def _show(value: Any) -> str:
 def _check(key: str, declared: Field, value: Any) -> None:
     """Hold a value against the choices and limits of its setting."""
     choices, limits = _kind(declared).choices, declared.metadata["limits"]
-    if choices and value not in choices:
+    if value in choices:
+        return
+    if choices and isinstance(value, str):
         near = difflib.get_close_matches(value.lower(), choices, n=1)
         hint = f" (did you mean {near[0]}?)" if near else ""
         raise ConfigError(f"{key} is {_show(value)}, but it must be one of {', '.join(choices)}{hint}.")
@@ -225,7 +231,9 @@ class TrainingConfig(Section):
     max_steps: int | None = _free(None, "stop after so many steps", at_least=1)
     max_epochs: int | None = _free(9, "stop after so many passes over the data", at_least=1)
     max_minutes: float | None = _free(None, "stop after so many minutes", above=0)
-    batch_tokens: int = _refused(1024, "padded positions of the longer side in a batch, at most", at_least=1)
+    batch_tokens: int | Literal["auto"] = _refused(
+        1024, "padded positions of the longer side in a batch, at most; auto: found when a run begins", at_least=1
+    )
     accumulate: int = _refused(1, "batches whose gradients are summed for one step", at_least=1)
     lr: float = _warned(0.003, "learning rate at its peak", above=0)
     warmup_steps: int = _warned(200, "steps in which the learning rate rises to its peak", at_least=0)
@@ -246,6 +254,7 @@ class TrainingConfig(Section):
     save_every: int = _free(500, "steps between two checkpoints", at_least=1)
     keep_last: int = _free(3, "newest checkpoints that are kept, beside the best one", at_least=1)
     patience: int | None = _free(None, "stop after so many validations without a better BLEU", at_least=1)
+    profile: int = _free(0, "updates of which a trace is written, near the start; 0: none", at_least=0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -281,6 +290,7 @@ class DecodingConfig(Section):
     max_ratio: float = _warned(2.0, "a translation has at most max_ratio x source tokens + 10 tokens", above=0)
     min_ratio: float = _warned(0.0, "a translation has at least min_ratio x source tokens", at_least=0)
     no_repeat_ngram: int | None = _warned(None, "no run of so many tokens occurs twice in a translation", at_least=1)
+    precision: Literal["auto", "float32", "bfloat16", "int8"] = _warned("auto", "number format of the weights")
     unknown: Literal["copy", "keep", "drop"] = _warned(
         "copy", "an unknown word becomes the source word that the model looks at, or [UNK], or nothing"
     )
@@ -477,6 +487,8 @@ def _value(key: str, text: str, quoted: bool = False) -> Any:
     kind = _kind(_SETTINGS[key])
     if kind.optional and not quoted and text.lower() in _NULLS:
         return None
+    if text in kind.choices:
+        return text
     try:
         # bool("false") is True, so the two words are looked up.
         value = {"true": True, "false": False}[text.lower()] if kind.base is bool else kind.base(text)
@@ -484,7 +496,7 @@ def _value(key: str, text: str, quoted: bool = False) -> Any:
         number = kind.base is int and re.fullmatch(r"[+-]?[0-9]+(\.[0-9]*)?(e\+?[0-9]+)?", text.lower())
         whole = float(text) if number else math.nan
         remedy = f": write {whole:.0f}" if whole.is_integer() and abs(whole) < 1e15 else ""
-        noun = _NOUNS[kind.base] + (" or null" if kind.optional else "")
+        noun = " or ".join([_NOUNS[kind.base], *kind.choices, *["null"] * kind.optional])
         raise ConfigError(f"{key} is {_show(text)}, but it must be {noun}{remedy}.") from None
     _check(key, _SETTINGS[key], value)
     return value
@@ -552,10 +564,10 @@ def _help(prog: str) -> str:
         rows += [("", ""), (f"{name}: {section.__doc__}", "")]
         for declared in fields(section):
             base, choices, _ = _kind(declared)
-            noun = "WORD" if choices else {bool: "BOOL", int: "INT", float: "NUMBER", str: "TEXT"}[base]
+            noun = {bool: "BOOL", int: "INT", float: "NUMBER", str: "WORD" if choices else "TEXT"}[base]
             default = "null" if declared.default is None else declared.default
             default = str(default).lower() if base is bool else default
-            meaning = declared.metadata["meaning"] + (f" ({', '.join(choices)})" if choices else "")
+            meaning = declared.metadata["meaning"] + (f" ({', '.join(choices)})" if noun == "WORD" else "")
             rows.append((f"  --{name}.{declared.name} {noun}", f"{meaning} [{default}]"))
     width = min(shutil.get_terminal_size((100, 24)).columns, 110) - 38
     lines = [f"usage: {prog} [--config FILE] [--section.key VALUE ...] [--print_config] [--help]", ""]

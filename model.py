@@ -426,7 +426,7 @@ class Transformer(nn.Module):
 
         hooks = [layer.cross_attention.register_forward_hook(keep) for layer in self.decoder.layers]
         try:
-            self(source, target)
+            self.states(source, target)
         finally:
             for hook in hooks:
                 hook.remove()
@@ -446,7 +446,7 @@ class Ensemble(nn.Module):
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
         """Log-probabilities (B, T, V), as logits of `Transformer.forward`."""
-        return _mean_log_probs([member(source, target) for member in self.members])
+        return mean_log_probs([member(source, target) for member in self.members])
 
     def start(self, source: Tensor) -> EnsembleState:
         """Read source ids (B, S), each model for itself."""
@@ -455,7 +455,7 @@ class Ensemble(nn.Module):
     def step(self, tokens: Tensor, state: EnsembleState) -> tuple[Tensor, EnsembleState]:
         """Log-probabilities (B W, V), and the state, as `Transformer.step`."""
         steps = [member.step(tokens, own) for member, own in zip(self.members, state.states, strict=True)]
-        return _mean_log_probs([logits for logits, _ in steps]), EnsembleState([own for _, own in steps])
+        return mean_log_probs([logits for logits, _ in steps]), EnsembleState([own for _, own in steps])
 
     def cross_attention(self, source: Tensor, target: Tensor) -> Tensor:
         """The members' maps, (layers of all, B, 1, T, S); heads are averaged, for models may differ in their number."""
@@ -476,6 +476,7 @@ class EnsembleState(NamedTuple):
         return EnsembleState([state.select(hypotheses, sentences) for state in self.states])
 
 
-def _mean_log_probs(logits: list[Tensor]) -> Tensor:
+def mean_log_probs(logits: list[Tensor]) -> Tensor:
+    """The logarithm of the mean of the probabilities that logits (…, V) stand for."""
     log_probs = torch.stack([each.float().log_softmax(-1) for each in logits])
     return log_probs.logsumexp(0) - math.log(len(logits))

@@ -16,6 +16,8 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +32,7 @@ from config import EOS, PAD, SOS, UNK, Config
 from corpus import DataError, clean
 from dataset import source_batch
 from decoding import Hypothesis, normalizer, search
+from engine import Engine, Engines, choose_weights, ready
 from model import Ensemble, Transformer
 from runtime import DeviceError, autocast, choose_device, choose_precision
 from segment import Trained, glue, pieces, sentences
@@ -155,6 +158,7 @@ class Translator:
         """
         translator = cls.__new__(cls)
         translator._set(model, source, target, settings, _trained(vars(trained_on)), dtype)
+        translator._changing = True
         return translator
 
     def with_decoding(self, **changes: Any) -> Translator:
@@ -164,6 +168,8 @@ class Translator:
         """
         other = copy.copy(self)
         other.config = replace(self.config, decoding=replace(self.config.decoding, **changes))
+        if "precision" in changes:
+            other._engine = None
         return other
 
     def _set(
@@ -183,6 +189,8 @@ class Translator:
         self.device = next(model.parameters()).device
         self.dtype = dtype
         self.warnings: list[str] = []
+        self._changing = False  # the weights, between two calls
+        self._engine: Engine | Engines | None = None
 
     # -------------------------------------------------------------------------------------------------- translating
 
@@ -216,9 +224,8 @@ class Translator:
         if advance:
             advance(waiting.count(0))
         found: dict[int, Sentence] = {}
-        for batch in batches_by_length([len(piece.ids) + 1 for piece in flat], self._budget):
-            hypotheses = self._search([flat[k] for k in batch])
-            found.update(zip(batch, self._sentences([flat[k] for k in batch], hypotheses), strict=True))
+        for batch, translated in self._translated(flat):
+            found.update(zip(batch, translated, strict=True))
             for k in batch:
                 waiting[owners[k]] -= 1
             if advance:
@@ -253,7 +260,9 @@ class Translator:
                     write(now[len(spoken) :])
                     spoken = now
 
-            [hypotheses] = self._search([piece], hear)
+            engine = self._ready()
+            with self._threads(engine):
+                [hypotheses] = self._search(engine, [piece], hear)
             done += self._sentences([piece], [hypotheses])
             final = done[-1].candidates[0].text
             write(final[len(spoken) :] if final.startswith(spoken) else f"\n{final}")
@@ -341,12 +350,63 @@ class Translator:
         decoding = self.config.decoding
         return BATCH_TOKENS // max(decoding.beam_size, decoding.n_best)
 
+    def _ready(self) -> Engine | Engines:
+        """The model, made ready to translate with."""
+        if self._engine is None or self._changing:
+            precision = choose_weights(self.config.decoding.precision, self.device)
+            self._engine = ready(self.model, precision)
+        return self._engine
+
+    def _translated(self, flat: Sequence[_Piece]) -> Iterator[tuple[list[int], list[Sentence]]]:
+        """Batches, as numbers of sentences, and their translations, in the order in which they get done.
+
+        On a CPU each batch has one thread: a decoder's steps are too small to be shared well, so that two threads with
+        a batch each translate more than two threads do together.
+        """
+        if not flat:
+            return
+        engine = self._ready()
+        lengths = [len(piece.ids) + 1 for piece in flat]
+        threads = torch.get_num_threads() if self.device.type == "cpu" else 1
+        budget = self._budget
+        if threads > 1 and len(flat) >= 8 * threads:
+            budget = min(budget, -(-sum(lengths) // threads) + max(lengths))
+        batches = [(batch, [flat[k] for k in batch]) for batch in batches_by_length(lengths, budget)]
+        if threads == 1 or len(batches) == 1:
+            for batch, pieces in batches:
+                with self._threads(engine):
+                    found = self._search(engine, pieces)
+                yield batch, self._sentences(pieces, found)
+            return
+        pool = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
+        try:
+            searches = {pool.submit(self._search, engine, pieces): (batch, pieces) for batch, pieces in batches}
+            for done in as_completed(searches):
+                batch, pieces = searches[done]
+                yield batch, self._sentences(pieces, done.result())
+        finally:
+            pool.shutdown(cancel_futures=True)
+            torch.set_num_threads(threads)  # part of that setting is the whole process's
+
+    @contextmanager
+    def _threads(self, engine: Engine | Engines) -> Iterator[None]:
+        """For a few sentences, threads help to fetch the weights from memory; those in the cache one has sooner."""
+        threads = torch.get_num_threads()
+        if self.device.type == "cpu" and engine.step_bytes < 16 * 2**20:
+            torch.set_num_threads(1)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(threads)
+
     def _search(
-        self, batch: Sequence[_Piece], watch: Callable[[int, list[int]], None] | None = None
+        self,
+        engine: Engine | Engines,
+        batch: Sequence[_Piece],
+        watch: Callable[[int, list[int]], None] | None = None,
     ) -> list[list[Hypothesis]]:
         """The best hypotheses for each sentence of a batch."""
         decoding = self.config.decoding
-        self.model.eval()  # no dropout
         lengths = [len(piece.ids) for piece in batch]
         prefixes = [piece.prefix for piece in batch]
         limits = [
@@ -359,17 +419,16 @@ class Translator:
         # To copy a word that the model knows in its source language would be a word of the wrong language.
         unknowns = [(piece.ids + piece.prefix).count(UNK) for piece in batch] if decoding.unknown == "copy" else None
         source = source_batch([piece.ids for piece in batch]).to(self.device)
-        with autocast(self.device, self.dtype):
-            return search(
-                self.model,
-                source,
-                limits,
-                decoding,
-                least if any(least) else None,
-                unknowns,
-                prefixes if any(prefixes) else None,
-                watch,
-            )
+        return search(
+            engine,
+            source,
+            limits,
+            decoding,
+            least if any(least) else None,
+            unknowns,
+            prefixes if any(prefixes) else None,
+            watch,
+        )
 
     def _sentences(self, batch: Sequence[_Piece], hypotheses: Sequence[list[Hypothesis]]) -> list[Sentence]:
         """Make text of what the search found."""

@@ -94,7 +94,7 @@ def tiny_config(folder: Path, **changes: object) -> Config:
         "model.encoder_layers": 1, "model.decoder_layers": 1, "model.d_ff": 64, "model.dropout": 0.1,
         "training.max_epochs": 4, "training.batch_tokens": 150, "training.lr": 0.01, "training.warmup_steps": 5,
         "training.accumulate": 2, "training.log_every": 3, "training.validate_every": 10, "training.save_every": 7,
-        "training.device": "cpu", "training.precision": "float32",
+        "training.device": "cpu", "training.precision": "float32", "decoding.precision": "float32",
     }  # fmt: skip
     settings |= {key.replace("__", "."): value for key, value in changes.items()}
     words = [f"--{key}={'null' if value is None else value}" for key, value in settings.items()]

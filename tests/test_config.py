@@ -60,6 +60,8 @@ FILES: list[tuple[str | bytes, list[str]]] = [
     ("training:\n  lr: fast", ["training.lr is fast", "a number"]),
     ("training:\n  compile: yes", ["training.compile is yes", "true or false"]),
     ("training:\n  compile: 1", ["training.compile is 1", "true or false"]),
+    ("training:\n  batch_tokens: many", ["training.batch_tokens is many", "a whole number or auto."]),
+    ("training:\n  batch_tokens: 1e3", ["training.batch_tokens is 1e3", "a whole number or auto: write 1000."]),
     ("model:\n  d_model: [64]", ["model.d_model is a list", "single value"]),
     ("model:\n  d_model: {a: 64}", ["model.d_model is a mapping", "single value"]),
     ("data:\n  target_lang: no", [":2:", "data.target_lang is no", 'quote it, as "no"']),
@@ -72,6 +74,7 @@ FILES: list[tuple[str | bytes, list[str]]] = [
     ("training:\n  precision: bf16", ["training.precision is bf16", "auto, float32, bfloat16, float16"]),
     # limits, at their very edge
     ("training:\n  lr: -1", [":2:", "training.lr is -1.0, but it must be greater than 0."]),
+    ("training:\n  batch_tokens: 0", ["training.batch_tokens is 0", "at least 1"]),
     ("training:\n  lr: 0", ["training.lr is 0.0", "greater than 0"]),
     ("training:\n  lr: nan", ["training.lr is nan", "finite"]),
     ("training:\n  lr: .nan", ["training.lr is .nan", "number"]),
@@ -333,6 +336,7 @@ ODD = [
     Config(data=DataConfig(train=" led by a space", validation="two\nlines", test="'\"\\", config="-", revision="=")),
     Config(training=TrainingConfig(lr=1e-9, clip_norm=1e30, label_smoothing=1 / 3, max_steps=10**15, max_minutes=0.1)),
     Config(tokenizer=TokenizerConfig(shared=True), model=ModelConfig(tie="all", positions="none")),
+    Config(training=TrainingConfig(batch_tokens="auto")),
     Config(decoding=DecodingConfig(length_penalty=-0.5), training=TrainingConfig(max_epochs=None, max_steps=1)),
 ]
 
@@ -445,7 +449,7 @@ RESUME = {
         training.lr training.warmup_steps training.schedule training.label_smoothing training.clip_norm
         training.copy_dropout training.weight_decay training.precision training.compile training.device
         decoding.beam_size decoding.length_penalty decoding.length_formula decoding.max_length decoding.max_ratio
-        decoding.min_ratio decoding.no_repeat_ngram decoding.n_best decoding.diversity_groups
+        decoding.min_ratio decoding.no_repeat_ngram decoding.precision decoding.n_best decoding.diversity_groups
         decoding.diversity_penalty decoding.sample decoding.temperature decoding.top_k decoding.top_p decoding.seed
         decoding.unknown decoding.split_sentences
     """,
@@ -453,6 +457,7 @@ RESUME = {
         run.name run.dir data.train data.validation data.test
         training.max_steps training.max_epochs training.max_minutes
         training.log_every training.validate_every training.save_every training.keep_last training.patience
+        training.profile
     """,
 }
 

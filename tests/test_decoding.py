@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import pytest
 import torch
 from torch import Tensor
 
 from config import EOS, PAD, SOS, UNK, DecodingConfig, ModelConfig
-from decoding import _likely, search
+from decoding import NOTHING, _beam, _greedy, _likely, _Rules, search
 from model import Ensemble, Transformer
 
 
@@ -95,6 +96,44 @@ def test_beam_of_one_is_greedy(alpha: float) -> None:
     model = Table(9)
     found = search(model, SOURCES, [12] * 6, DecodingConfig(beam_size=1, length_penalty=alpha))
     assert [best[0].tokens for best in found] == [greedy(model, source, 12) for source in SOURCES[:, 0].tolist()]
+
+
+RULES: list[dict[str, Any]] = [
+    {},
+    {"least": [0, 3, 9, 1, 0, 5]},
+    {"unknowns": [0, 0, 0, 0, 0, 0]},
+    {"unknowns": [0, 1, 2, 0, 1, 0], "least": [6, 6, 6, 6, 6, 6]},
+    {"prefixes": [[], [UNK, 7], [5], [4, 4, 4], [EOS], [8, UNK, 6]], "unknowns": [0, 1, 0, 0, 0, 0]},
+    {"no_repeat_ngram": 1, "least": [11] * 6},
+    {"no_repeat_ngram": 2, "least": [9, 0, 9, 0, 9, 0]},
+]
+
+
+@pytest.mark.parametrize("rules", RULES)
+def test_the_greedy_loop_is_a_beam_of_one(rules: dict[str, Any]) -> None:
+    """Guards the short cut: every rule, every limit, what is watched, and sentences for which no token is left."""
+    settings = DecodingConfig(no_repeat_ngram=rules.get("no_repeat_ngram"))
+    limits, given = [3, 9, 5, 12, 4, 10], [rules.get(name) for name in ("least", "unknowns", "prefixes")]
+    found, watched = [], []
+
+    def watch(seen: list[tuple[int, list[int]]], sentence: int, tokens: list[int]) -> None:
+        seen.append((sentence, tokens))
+
+    for loop in (_greedy, _beam):
+        seen: list[tuple[int, list[int]]] = []
+        with torch.inference_mode():
+            made = _Rules(settings, *given, torch.device("cpu"))  # type: ignore[arg-type]
+            found.append(loop(Table(9, eos=1.0), SOURCES, limits, settings, made, partial(watch, seen)))
+        watched.append(sorted(seen))
+    greedy, beam = found
+    assert [best[0].tokens for best in greedy] == [best[0].tokens for best in beam]
+    assert [best[0].complete for best in greedy] == [best[0].complete for best in beam]
+    for a, b in zip(greedy, beam, strict=True):
+        assert len(a) == len(b) == 1
+        assert a[0].score == pytest.approx(b[0].score, rel=1e-5)
+        assert a[0].log_probs == pytest.approx(b[0].log_probs, rel=1e-5)
+    if NOTHING not in [best[0] for best in greedy]:
+        assert watched[0] == watched[1]
 
 
 @pytest.mark.parametrize("beam", [1, 3])

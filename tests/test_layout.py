@@ -30,9 +30,22 @@ LAYOUT: dict[str, tuple[int, set[str]]] = {
     "board": (2, {"config"}),
     "decoding": (2, {"config"}),
     "dataset": (3, {"checkpoint", "config", "corpus", "segment", "tokenizer"}),
+    "engine": (3, {"model", "runtime"}),
     "translator": (
         4,
-        {"checkpoint", "config", "corpus", "dataset", "decoding", "model", "runtime", "segment", "text", "tokenizer"},
+        {
+            "checkpoint",
+            "config",
+            "corpus",
+            "dataset",
+            "decoding",
+            "engine",
+            "model",
+            "runtime",
+            "segment",
+            "text",
+            "tokenizer",
+        },
     ),
     "translate": (5, {"attention", "config", "corpus", "runtime", "text", "translator"}),
     "evaluate": (

@@ -1,0 +1,273 @@
+"""The Transformer once more, for translating: the same function as `model.Transformer`, as fast as a CPU allows.
+
+    engine = ready(model, "int8")
+    hypotheses = search(engine, source, limits)
+
+`model` is written to be read, and to learn. A search calls it for one word at a time; then what takes the time is not
+the arithmetic but fetching the weights, and the hundreds of small calls around it. So here
+    - weights are integers of 8 bits with a scale for each row, a quarter of the memory (or bfloat16, half of it);
+    - queries, keys and values come of one product;
+    - no call goes through `nn.Module`, and which variant of the model this is is settled in advance.
+A sentence by itself takes a quarter of the time for it, one of sixty-four half. A test holds both equal.
+
+Shapes are those of `model`: B batch   W hypotheses of a sentence   H heads   S source positions   D and K widths
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from functools import cache
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from model import (
+    Attention,
+    DecoderLayer,
+    EncoderLayer,
+    Ensemble,
+    EnsembleState,
+    KeysValues,
+    Residual,
+    State,
+    Transformer,
+    mean_log_probs,
+    padding_mask,
+)
+from runtime import DeviceError
+
+Precision = Literal["float32", "bfloat16", "int8"]
+Map = Callable[[Tensor], Tensor]
+multiply_bytes = torch.ops.aten._int_mm.default  # int8 x int8 to int32, exact
+
+
+# ------------------------------------------------------------------------------------------------- products of matrices
+
+
+def product(weight: Tensor, bias: Tensor | None, precision: Precision) -> Map:
+    """x (…, D) to x · weightᵀ + bias, in float32 at both ends; what is between is in the precision."""
+    match precision:
+        case "float32":
+            return lambda x: F.linear(x, weight, bias)
+        case "bfloat16":
+            half, half_bias = weight.bfloat16(), None if bias is None else bias.bfloat16()
+            return lambda x: F.linear(x.bfloat16(), half, half_bias).float()
+        case "int8":
+            return _int8(weight, bias)
+
+
+def _int8(weight: Tensor, bias: Tensor | None) -> Map:
+    """Weights as integers from -127 to 127, with a scale for each row of them; x likewise, row by row.
+
+    So no sentence changes the digits of another in the batch. Sums are exact, in 32 bits.
+    """
+    scale = weight.abs().amax(1).clamp(min=1e-30) / 127
+    integers = (weight / scale[:, None]).round_().to(torch.int8).t()  # (D, out)
+
+    def apply(x: Tensor) -> Tensor:
+        rows = x.reshape(-1, x.shape[-1])
+        size = rows.abs().amax(1, True).mul_(1 / 127)
+        # A row of zeros is divided by zero here; multiplied by it again below, whatever that gave is zero.
+        sums = multiply_bytes((rows / size).round_().to(torch.int8), integers) * scale
+        result = sums.mul_(size) if bias is None else torch.addcmul(bias, sums, size)
+        return result.view(*x.shape[:-1], -1)
+
+    return apply
+
+
+def choose_weights(name: str, device: torch.device) -> Precision:
+    """The precision of that name; auto is int8 on a CPU that is fast and right in it, and bfloat16 on a GPU.
+
+    Raises DeviceError for int8 elsewhere.
+    """
+    match name:
+        case "auto" if device.type == "cpu":
+            return "int8" if _int8_serves() else "float32"
+        case "auto":
+            return "bfloat16" if device.type == "cuda" else "float32"
+        case "int8" if device.type != "cpu":
+            raise DeviceError(f"decoding.precision int8 is for CPUs, not for the device {device}.")
+        case "float32" | "bfloat16" | "int8":
+            return name
+    raise ValueError(name)
+
+
+@cache
+def _int8_serves() -> bool:
+    """Whether products of bytes are exact here, and faster than those of float32; found out within milliseconds.
+
+    Without instructions for them, a processor may cut sums off at 16 bits, or take many times as long.
+    """
+    x, y = torch.full((16, 512), 127, dtype=torch.int8), torch.full((512, 512), 127, dtype=torch.int8)
+    floats = x.float(), y.float()
+    if not (multiply_bytes(x, y) == 127 * 127 * 512).all():
+        return False
+    times = []
+    for multiply, (a, b) in ((multiply_bytes, (x, y)), (torch.mm, floats)):
+        best = math.inf
+        for _ in range(5):
+            begun = time.perf_counter()
+            multiply(a, b)
+            best = min(best, time.perf_counter() - begun)
+        times.append(best)
+    return times[0] < times[1]
+
+
+# --------------------------------------------------------------------------------------------------------------- layers
+
+
+def _norm(module: nn.Module) -> Map:
+    """A layer norm, or nothing where the model has none."""
+    if not isinstance(module, nn.LayerNorm):
+        return lambda x: x
+    shape, weight, bias, eps = module.normalized_shape, module.weight, module.bias, module.eps
+    return lambda x: torch.layer_norm(x, shape, weight, bias, eps)  # type: ignore[arg-type]
+
+
+def _around(residual: Residual) -> tuple[Map, Map]:
+    """What `Residual.before` and `Residual.after` do with a norm: one of the two does nothing."""
+    norm = _norm(residual.norm)
+    return (norm, lambda x: x) if residual.pre else (lambda x: x, norm)
+
+
+class _Attention:
+    """Multi-head attention and what surrounds it."""
+
+    def __init__(self, attention: Attention, residual: Residual, precision: Precision) -> None:
+        self.heads = attention.n_heads
+        self.output = self.joined(precision, attention.output)
+        self.before, self.after = _around(residual)
+
+    def joined(self, precision: Precision, *parts: nn.Linear) -> Map:
+        """Several projections as one: (B, T, D) to (B, T, parts D)."""
+        weight, bias = (torch.cat([getattr(part, name) for part in parts]) for name in ("weight", "bias"))
+        return product(weight, bias, precision)
+
+    def split(self, x: Tensor, parts: int) -> tuple[Tensor, ...]:
+        """(B, T, parts D) to parts of (B, H, T, K)."""
+        return x.view(*x.shape[:2], parts, self.heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
+
+    def look(self, x: Tensor, queries: Tensor, memory: KeysValues, mask: Tensor | None) -> Tensor:
+        """States x (B, T, D) to states that know of memory."""
+        if queries.shape[2] == 1 or x.device.type != "cpu":
+            heads = F.scaled_dot_product_attention(queries, memory.keys, memory.values, mask)
+        else:  # of an encoder; for many short sentences in half the time, see `model.Attention`
+            scores = (queries / math.sqrt(queries.shape[3])) @ memory.keys.transpose(2, 3)
+            heads = (scores if mask is None else scores.add_(mask)).softmax(-1) @ memory.values
+        return self.after(x + self.output(heads.transpose(1, 2).reshape(x.shape)))
+
+
+class _SelfAttention(_Attention):
+    """Attention of a sequence over itself."""
+
+    def __init__(self, attention: Attention, residual: Residual, precision: Precision) -> None:
+        super().__init__(attention, residual, precision)
+        self.all = self.joined(precision, attention.query, attention.key, attention.value)
+
+    def __call__(self, x: Tensor, mask: Tensor | None, past: KeysValues | None) -> tuple[Tensor, KeysValues]:
+        """States x (B, T, D) to states, and the keys and values of all positions up to here."""
+        queries, keys, values = self.split(self.all(self.before(x)), 3)
+        new = KeysValues(keys, values)
+        seen = new if past is None else past.extended(new)
+        return self.look(x, queries, seen, mask), seen
+
+
+class _CrossAttention(_Attention):
+    """Attention of a target over its source."""
+
+    def __init__(self, attention: Attention, residual: Residual, precision: Precision) -> None:
+        super().__init__(attention, residual, precision)
+        self.query = self.joined(precision, attention.query)
+        self.both = self.joined(precision, attention.key, attention.value)
+
+    def keys_values(self, states: Tensor) -> KeysValues:
+        """As `Attention.keys_values`."""
+        return KeysValues(*self.split(self.both(states), 2))
+
+    def __call__(self, x: Tensor, memory: KeysValues, mask: Tensor) -> Tensor:
+        """States x (B, T, D) to states of the same shape."""
+        [queries] = self.split(self.query(self.before(x)), 1)
+        return self.look(x, queries, memory, mask)
+
+
+def _feed_forward(layer: EncoderLayer | DecoderLayer, precision: Precision) -> Map:
+    first, second = (
+        product(each.weight, each.bias, precision) for each in layer.feed_forward if isinstance(each, nn.Linear)
+    )
+    before, after = _around(layer.around_feed_forward)
+    return lambda x: after(x + second(first(before(x)).relu_()))
+
+
+class Engine:
+    """A model that `decoding.search` can run, and nothing else."""
+
+    def __init__(self, model: Transformer, precision: Precision) -> None:
+        """Take the weights of the model as they are now."""
+        self.model = model
+        self.encoder = [
+            (_SelfAttention(layer.attention, layer.around_attention, precision), _feed_forward(layer, precision))
+            for layer in model.encoder.layers
+        ]
+        self.decoder = [
+            (
+                _SelfAttention(layer.self_attention, layer.around_self_attention, precision),
+                _CrossAttention(layer.cross_attention, layer.around_cross_attention, precision),
+                _feed_forward(layer, precision),
+            )
+            for layer in model.decoder.layers
+        ]
+        size = {"float32": 4, "bfloat16": 2, "int8": 1}[precision]
+        self.step_bytes = size * model.products()[1]  # that are read for each step
+        self.norms = _norm(model.encoder.norm), _norm(model.decoder.norm)
+        self.projection = product(model.projection.weight, None, precision)
+
+    def start(self, source: Tensor) -> State:
+        """As `Transformer.start`; the mask is one to be added to scores."""
+        hidden = ~padding_mask(source)
+        mask = torch.zeros(hidden.shape, device=source.device).masked_fill_(hidden, -math.inf)
+        x = self.model.encoder.embedding(source)
+        for attention, feed_forward in self.encoder:
+            x = feed_forward(attention(x, mask, None)[0])
+        x = self.norms[0](x)
+        return State([cross.keys_values(x) for _, cross, _ in self.decoder], mask, None)
+
+    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        """As `Transformer.step`."""
+        memory, mask, past = state
+        embedding = self.model.decoder.embedding
+        x = embedding(tokens[:, None], past[0].keys.shape[2] if past else 0)  # (B W, 1, D)
+        seen = []
+        for i, (own, cross, feed_forward) in enumerate(self.decoder):
+            x, layer = own(x, None, past[i] if past else None)
+            seen.append(layer)
+            y = x.view(len(mask), -1, x.shape[2])  # (B, W, D): to the source, hypotheses are as so many positions
+            x = feed_forward(cross(y, memory[i], mask).view(x.shape))
+        return self.projection(self.norms[1](x[:, 0])), State(memory, mask, seen)
+
+
+class Engines:
+    """The engines of an ensemble, which translate together as `model.Ensemble` does."""
+
+    def __init__(self, ensemble: Ensemble, precision: Precision) -> None:
+        self.members = [Engine(member, precision) for member in ensemble.members]
+        self.step_bytes = max(member.step_bytes for member in self.members)
+
+    def start(self, source: Tensor) -> EnsembleState:
+        """As `Ensemble.start`."""
+        return EnsembleState([member.start(source) for member in self.members])
+
+    def step(self, tokens: Tensor, state: EnsembleState) -> tuple[Tensor, EnsembleState]:
+        """As `Ensemble.step`."""
+        steps = [member.step(tokens, own) for member, own in zip(self.members, state.states, strict=True)]
+        return mean_log_probs([logits for logits, _ in steps]), EnsembleState([own for _, own in steps])
+
+
+def ready(model: Transformer | Ensemble, precision: Precision) -> Engine | Engines:
+    """What `decoding.search` runs in place of a model, with its weights as they are now."""
+    with torch.inference_mode():
+        model.eval()  # no dropout
+        return Engines(model, precision) if isinstance(model, Ensemble) else Engine(model, precision)

@@ -1,0 +1,143 @@
+"""The engine against the model that it stands for: the same function, at the digits that its precision has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import train
+from config import PAD, Config, DecodingConfig, ModelConfig
+from decoding import search
+from engine import Engines, Precision, choose_weights, product, ready
+from model import Ensemble, Transformer
+from runtime import DeviceError
+from translator import Translator
+
+SMALL = ModelConfig(d_model=32, n_heads=4, encoder_layers=2, decoder_layers=3, d_ff=64, dropout=0.1)
+SOURCE = torch.tensor([[5, 6, 7, 8, 3], [9, 4, 3, PAD, PAD], [7, 3, PAD, PAD, PAD]])
+
+
+def model(seed: int = 0, **changes: Any) -> Transformer:
+    torch.manual_seed(seed)
+    made = Transformer(ModelConfig(**(vars(SMALL) | changes)), 12, 12)
+    for parameter in made.parameters():  # fresh biases are zero and fresh gains one: an error there would not show
+        nn.init.normal_(parameter, std=0.3)
+    return made.eval()
+
+
+SHAPES: list[dict[str, Any]] = [{}, {"norm": "post"}, {"positions": "none"}, {"tie": "all"}, {"n_heads": 1}]
+
+
+@pytest.mark.parametrize(("precision", "digits"), [("float32", 1e-5), ("bfloat16", 0.03), ("int8", 0.06)])
+@pytest.mark.parametrize("changes", SHAPES)
+@pytest.mark.parametrize("width", [1, 3])
+def test_steps_equal_the_models(changes: dict[str, Any], width: int, precision: Precision, digits: float) -> None:
+    """Guards the second form of the Transformer: joined projections, norms before or after, masks, hypotheses that
+    share a source, and sentences that leave the batch."""
+    plain = model(**changes)
+    ours = ready(plain, precision)
+    with torch.inference_mode():
+        states: list[Any] = [each.start(SOURCE) for each in (plain, ours)]
+        tokens = torch.full((3,), 2)
+        for step in range(6):
+            steps = [each.step(tokens, state) for each, state in zip((plain, ours), states, strict=True)]
+            states = [state for _, state in steps]
+            expected, found = steps[0][0], steps[1][0]
+            assert (found - expected).norm() < digits * expected.norm()
+            tokens = torch.randint(4, 12, (len(tokens),))
+            if step == 0:  # each sentence goes on as several hypotheses
+                index = torch.arange(3).repeat_interleave(width)
+                states, tokens = [state.select(index, None) for state in states], tokens[index]
+            if step == 3:  # the second sentence is done, and the others change their places
+                index = torch.cat((torch.arange(2 * width, 3 * width), torch.arange(width)))
+                states = [state.select(index, torch.tensor([2, 0])) for state in states]
+                tokens = tokens[index]
+
+
+@pytest.mark.parametrize(("precision", "digits"), [("bfloat16", 0.02), ("int8", 0.03)])
+def test_products_are_near_in_fewer_bits(precision: Precision, digits: float) -> None:
+    """Guards the scales: each row of the weights has its own, and a bias is not rounded with them."""
+    torch.manual_seed(0)
+    weight = torch.randn(70, 64) * torch.logspace(-3, 3, 70)[:, None]
+    weight[5] = 0
+    for bias in (None, torch.randn(70)):
+        apply = product(weight, bias, precision)
+        x = torch.randn(3, 5, 64)
+        exact = torch.nn.functional.linear(x, weight, bias)
+        errors = (apply(x) - exact).flatten(0, 1).norm(dim=0) / exact.flatten(0, 1).norm(dim=0).clamp(min=1e-9)
+        assert errors.max() < digits
+        x[1, 2] = 0
+        assert torch.equal(apply(x)[1, 2], torch.zeros(70) if bias is None else bias.to(exact.dtype)) or digits < 0.03
+        assert apply(x).dtype == torch.float32
+
+
+def test_engines_of_an_ensemble_equal_the_ensemble() -> None:
+    """Guards the mean of probabilities, not of logits."""
+    both = Ensemble([model(1), model(2)])
+    made = ready(both, "float32")
+    assert isinstance(made, Engines)
+    settings = DecodingConfig(beam_size=3, n_best=2)
+    found, expected = (search(each, SOURCE, [8] * 3, settings) for each in (made, both))
+    assert [[h.tokens for h in best] for best in found] == [[h.tokens for h in best] for best in expected]
+    for a, b in zip(found, expected, strict=True):
+        assert [h.score for h in a] == pytest.approx([h.score for h in b], rel=1e-4)
+
+
+def test_precision_is_what_was_asked_for() -> None:
+    """Guards int8 on a device that has no kernels for it, which would end in a traceback."""
+    cpu = torch.device("cpu")
+    assert choose_weights("auto", cpu) == "int8"
+    assert choose_weights("auto", torch.device("cuda")) == "bfloat16"
+    assert choose_weights("auto", torch.device("mps")) == "float32"
+    assert choose_weights("float32", cpu) == "float32"
+    with pytest.raises(DeviceError, match=r"decoding.precision int8 .* cuda"):
+        choose_weights("int8", torch.device("cuda"))
+
+
+def test_threads_and_batches_change_no_translation(tiny: Callable[..., Config]) -> None:
+    """Guards the batches that are searched by threads, in any order, and the number of threads that is left behind."""
+    config = tiny()
+    assert train.main(config) == 0
+    run = Path(config.run.dir) / config.run.name
+    texts = [source for source, _ in train.dataset.load(run / "data").test] * 4
+    translator, threads = Translator(run, "cpu"), torch.get_num_threads()
+    try:
+        torch.set_num_threads(3)
+        told: list[int] = []
+        found = [translation.text for translation in translator.explain(texts, advance=told.append)]
+        assert torch.get_num_threads() == 3
+        torch.set_num_threads(1)
+        assert found == translator.translate(texts) == [translator.translate([text])[0] for text in texts]
+    finally:
+        torch.set_num_threads(threads)
+    assert sum(told) == len(texts)
+    assert len(told) > 3, "there was but one batch"
+
+
+@pytest.mark.parametrize("precision", ["auto", "bfloat16", "int8"])
+def test_a_run_is_translated_in_any_precision(tiny: Callable[..., Config], precision: str) -> None:
+    """Guards the setting on its whole way, beams and samples included."""
+    config = tiny(decoding__precision=precision)
+    assert train.main(config) == 0
+    translator = Translator(Path(config.run.dir) / config.run.name, "cpu")
+    for changes in ({}, {"beam_size": 4, "n_best": 2}, {"sample": True}):
+        assert all(translator.with_decoding(**changes).translate(["the cat sees the dog."] * 20))
+
+
+def test_weights_that_change_are_taken_anew(tiny: Callable[..., Config]) -> None:
+    """Guards the validation: an engine made at the first one would translate with the weights of then for ever."""
+    config = tiny()
+    directory = Path(config.run.dir) / config.run.name
+    data = train.dataset.prepare(config, directory / "data", lambda _: None)
+    training = train.Training(config, directory, data, torch.device("cpu"), torch.float32)
+    texts = [source for source, _ in data.validation]
+    before = training.translator.translate(texts)
+    updates = training.updates()
+    for _ in range(40):
+        training.update(next(updates))
+    assert training.translator.translate(texts) != before
