@@ -14,14 +14,19 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import FrameType
+from typing import TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.profiler import ProfilerActivity, profile, schedule
 
+T = TypeVar("T")
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -175,6 +180,59 @@ def free_memory(device: torch.device) -> None:
     """Give the device back what this process holds of its memory but does not use."""
     if device.type == "cuda":
         torch.cuda.empty_cache()
+
+
+def peak_memory(device: torch.device) -> float:
+    """The share of a GPU's memory that was held at most since the last call, of what other processes leave: 0 to 1."""
+    held = torch.cuda.max_memory_allocated(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    return held / (torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device))
+
+
+def ahead(items: Iterator[T], count: int) -> Generator[T, None, None]:
+    """The items, none of which is None; while the caller has one, a thread makes the next ones, up to `count` of them.
+
+    An exception of items is raised here, in its turn. The thread ends with them, and when this generator is closed; a
+    count of 0 takes none.
+    """
+    if count == 0:
+        yield from items
+        return
+    with ThreadPoolExecutor(1) as thread:  # whose end waits for what is being made
+        made = deque(thread.submit(next, items, None) for _ in range(count))
+        while (item := made.popleft().result()) is not None:
+            made.append(thread.submit(next, items, None))
+            yield item
+
+
+@contextmanager
+def profiled(
+    device: torch.device, warm_up: int, updates: int, done: Callable[[profile], None]
+) -> Iterator[Callable[[], None]]:
+    """Within, record what the device does in so many updates; with 0 of them, nothing.
+
+    Yields what is to be called after each update. After the last, or at an earlier end, done is called with the record.
+    """
+    if updates == 0:
+        yield lambda: None
+        return
+    where = [ProfilerActivity.CPU, ProfilerActivity.CUDA] if device.type == "cuda" else [ProfilerActivity.CPU]
+    when = schedule(wait=0, warmup=warm_up, active=updates, repeat=1)
+    with profile(activities=where, schedule=when, on_trace_ready=done) as record:
+        yield record.step
+
+
+def costliest(record: profile, device: torch.device, count: int) -> list[str]:
+    """The operations in a record that took most of the device's time, themselves and not what they called, in lines."""
+    on_cuda = device.type == "cuda"
+    spent = [
+        (event.self_device_time_total if on_cuda else event.self_cpu_time_total, event.count, event.key)
+        for event in record.key_averages()
+        if (event.device_type.name == "CUDA") == on_cuda and not event.is_user_annotation
+    ]
+    total = sum(time for time, *_ in spent)
+    ranked = sorted(spent, reverse=True)[:count]
+    return [f"{time / total:6.1%} {time / 1000:9.1f} ms {calls:7,} x {name:.70}" for time, calls, name in ranked]
 
 
 class Stopped(Exception):  # noqa: N818  (no error: the user asked for it)

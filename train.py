@@ -41,9 +41,9 @@ if __name__ == "__main__":
 import math
 import shutil
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 import torch
@@ -62,9 +62,15 @@ from scores import score
 from text import cut, in_a_line, visible
 from translator import Translator
 
+AHEAD = 8  # updates whose batches are made while a GPU is busy
+FEWEST_BATCHES = 100  # in an epoch, with training.batch_tokens auto: from few large steps, little is learnt
+LARGEST_BATCH = 4096  # with training.batch_tokens auto, on what is no CUDA device
+OF_MEMORY = 0.8  # that may be taken, with training.batch_tokens auto; the rest is for what falls to pieces
 RESULT = "result.json"
+COSTLIEST = 10  # operations of a profile that are named
 LARGEST_MAP = 40  # tokens a side in an attention map
 OVERFLOWS = 20  # updates in a row that float16 may leave out; it finds its scale in fewer, or never
+WARM_UP = 3  # updates before those that training.profile shows
 SAMPLES = 8  # validation sentences whose translations are shown at each validation, always the same
 
 
@@ -129,6 +135,23 @@ def end(progress: Progress, config: Config) -> str | None:
     return None
 
 
+def largest_that_fits(most: int, fits: Callable[[int], bool]) -> int:
+    """Double from 1024, or from `most` where that is less, as long as it fits and up to `most`, a power of two.
+
+    The first is not tried: where it does not fit, there is no better one, and such batches are computed in parts.
+    """
+    tokens = min(1024, most)
+    while tokens < most and fits(2 * tokens):
+        tokens *= 2
+    return tokens
+
+
+def moved(batch: Batch, how: Callable[[torch.Tensor], torch.Tensor]) -> Batch:
+    """The batch with its ids in another memory."""
+    source, target_in, target_out = map(how, (batch.source, batch.target_in, batch.target_out))
+    return replace(batch, source=source, target_in=target_in, target_out=target_out)
+
+
 class Training:
     """One run: the model, how far it has come, and where that is written down."""
 
@@ -146,7 +169,6 @@ class Training:
         limit is the rate at which the device multiplies matrices, FLOP/s; the curves show what share of it is used.
         """
         settings = config.training
-        self.config = config
         self.directory = directory
         self.data = data
         self.device = device
@@ -164,6 +186,11 @@ class Training:
         self.progress = Progress()
         self.told_of_memory = False
         self.last_line = -math.inf  # when a line of progress was last written to a log file
+        self.config = config
+        self.batch_tokens = self.found_tokens() if settings.batch_tokens == "auto" else settings.batch_tokens
+        # From here on, and in all that is saved, the number stands for auto.
+        self.config = replace(config, training=replace(settings, batch_tokens=self.batch_tokens))
+        self._planned: tuple[int, list[np.ndarray]] = -1, []
         self.batches_in_epoch = len(self.plan(0))  # the same in every epoch: it depends on the lengths alone
         limits = [settings.max_steps] if settings.max_steps else []
         if settings.max_epochs:
@@ -191,22 +218,42 @@ class Training:
 
     def plan(self, epoch: int) -> list[np.ndarray]:
         """The batches of an epoch, as arrays of pair numbers: a function of the lengths, the seed and the epoch."""
-        budget, seed = self.config.training.batch_tokens, self.config.run.seed
-        return dataset.batch_plan(*self.data.train.lengths, budget, seed, epoch)
+        if self._planned[0] != epoch:  # of millions of pairs, a plan takes a second
+            lengths, seed = self.data.train.lengths, self.config.run.seed
+            self._planned = epoch, dataset.batch_plan(*lengths, self.batch_tokens, seed, epoch)
+        return self._planned[1]
 
     # ------------------------------------------------------------------------------------------------ one update
 
-    def updates(self) -> Iterator[list[Batch]]:
-        """The batches of each further update, epoch after epoch; `progress` already stands behind them."""
-        progress, accumulate = self.progress, self.config.training.accumulate
+    def updates(self) -> Generator[list[Batch], None, None]:
+        """The batches of each further update, epoch after epoch; `progress` already stands behind them.
+
+        They are made ahead while a GPU is busy. On a CPU, whose cores are busy themselves, a thread more gains nothing.
+        """
+        count = 0 if self.device.type == "cpu" else AHEAD
+        with closing(runtime.ahead(self._made(), count)) as made:
+            for batches, epoch, used in made:
+                self.progress.epoch, self.progress.batches = epoch, used
+                yield batches
+
+    def _made(self) -> Iterator[tuple[list[Batch], int, int]]:
+        """The batches of each further update, and where the data stand behind them: the epoch and its batches used."""
+        settings, seed = self.config.training, self.config.run.seed
+        step, epoch, used = self.progress.step, self.progress.epoch, self.progress.batches
         while True:
-            plan = self.plan(progress.epoch)
-            for start in range(progress.batches, len(plan), accumulate):
-                indices = plan[start : start + accumulate]
-                progress.batches = start + len(indices)
-                if progress.batches == len(plan):
-                    progress.epoch, progress.batches = progress.epoch + 1, 0
-                yield [dataset.make_batch(self.data.train, index) for index in indices]
+            plan = self.plan(epoch)
+            while used < len(plan):
+                step += 1
+                random = np.random.default_rng((seed, step))
+                batches = []
+                for rows in plan[used : used + settings.accumulate]:
+                    batch = dataset.make_batch(self.data.train, rows)
+                    batch = dataset.without_copied(batch, self.twins, settings.copy_dropout, random)
+                    # From pinned memory a GPU fetches it by itself; from other memory the program would have to wait.
+                    batches.append(moved(batch, torch.Tensor.pin_memory) if self.device.type == "cuda" else batch)
+                used += len(batches)
+                yield (batches, epoch, used) if used < len(plan) else (batches, epoch + 1, 0)
+            epoch, used = epoch + 1, 0
 
     def update(self, batches: list[Batch]) -> None:
         """Change the weights once, by the mean gradient of all target tokens of batches.
@@ -215,11 +262,9 @@ class Training:
         """
         settings, progress = self.config.training, self.progress
         step = progress.step + 1
-        random = np.random.default_rng((self.config.run.seed, step))
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(step, settings, self.total_steps)
 
-        batches = [dataset.without_copied(batch, self.twins, settings.copy_dropout, random) for batch in batches]
         pieces, sums = self.gradients(batches, step)
         self.scaler.unscale_(self.optimizer)
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), settings.clip_norm)
@@ -262,29 +307,41 @@ class Training:
         Returns the batches that fitted, and of each the sums of `optim.Loss`, (2).
         Raises TooLargeError if a single pair does not fit.
         """
-        settings, pieces = self.config.training, list(batches)
+        pieces = list(batches)
+        while len(sums := self._attempt(pieces, step)) < len(pieces):
+            large = len(sums)
+            pieces[large : large + 1] = self._halves(pieces[large], step)
+        return pieces, sums
+
+    def _attempt(self, batches: list[Batch], step: int) -> list[torch.Tensor]:
+        """Do what `gradients` does, but end at the first batch that does not fit into memory, and leave no gradient.
+
+        Returns the sums of those that fitted.
+        """
         # Divided by the tokens of the whole update: how it is cut into batches does not change what is minimised.
         tokens = max(1, sum(batch.tokens for batch in batches))
         self.model.train()
-        while True:
-            # Dropout depends on the seed and the step, and on nothing drawn before: so a resumed run repeats it.
-            runtime.seed_everything(self.config.run.seed, step)
-            sums: list[torch.Tensor] = []
-            with suppress(torch.OutOfMemoryError):  # which holds on to what is in memory until this block is left
-                for piece in pieces:
-                    batch = piece.to(self.device)
-                    with runtime.autocast(self.device, self.dtype):
-                        states = self.states(batch.source, batch.target_in)
-                        projection = self.model.projection.weight
-                        loss = loss_sums(states, projection, batch.target_out, settings.label_smoothing)
-                    self.scaler.scale(loss.smoothed / tokens).backward()
-                    sums.append(torch.stack([loss.smoothed.detach(), loss.plain]))
-                return pieces, sums
-            batch = states = loss = None  # room for the next attempt
-            self.optimizer.zero_grad(set_to_none=True)
-            runtime.free_memory(self.device)
-            large = len(sums)
-            pieces[large : large + 1] = self._halves(pieces[large], step)
+        # Dropout depends on the seed and the step, and on nothing drawn before: so a resumed run repeats it.
+        runtime.seed_everything(self.config.run.seed, step)
+        sums: list[torch.Tensor] = []
+        with suppress(torch.OutOfMemoryError):  # which holds on to what is in memory until this block is left
+            for batch in batches:
+                there = moved(batch, self._sent)
+                with runtime.autocast(self.device, self.dtype):
+                    states = self.states(there.source, there.target_in)
+                    projection = self.model.projection.weight
+                    loss = loss_sums(states, projection, there.target_out, self.config.training.label_smoothing)
+                self.scaler.scale(loss.smoothed / tokens).backward()
+                sums.append(torch.stack([loss.smoothed.detach(), loss.plain]))
+            return sums
+        there = states = loss = None  # room for the next attempt
+        self.optimizer.zero_grad(set_to_none=True)
+        runtime.free_memory(self.device)
+        return sums
+
+    def _sent(self, ids: torch.Tensor) -> torch.Tensor:
+        """The ids on the device; CUDA alone keeps the order of its work without being waited for."""
+        return ids.to(self.device, non_blocking=self.device.type == "cuda")
 
     def _halves(self, batch: Batch, step: int) -> list[Batch]:
         """Cut a batch that does not fit into memory."""
@@ -305,13 +362,43 @@ class Training:
 
     def rehearse(self) -> None:
         """Compute the gradient of the largest batch and drop it: too little memory shows now, and not in an hour."""
+        with self._rehearsal(self.batch_tokens) as batch:
+            self.gradients([batch], self.progress.step + 1)
+
+    @contextmanager
+    def _rehearsal(self, batch_tokens: int) -> Iterator[Batch]:
+        """Yield the largest batch of up to so many tokens; until this is left, memory is as full as at an update."""
         source, target = self.data.train.lengths
-        largest = max(self.plan(0), key=lambda rows: len(rows) * int(source[rows].max() + target[rows].max()))
+        plan = dataset.batch_plan(source, target, batch_tokens, self.config.run.seed, epoch=0)
+        largest = max(plan, key=lambda rows: len(rows) * int(source[rows].max() + target[rows].max()))
         # Room for the moments, which the optimizer makes at its first step.
         moments = [torch.empty_like(p) for p in self.model.parameters() if p not in self.optimizer.state for _ in "mv"]
-        self.gradients([dataset.make_batch(self.data.train, largest)], self.progress.step + 1)
+        yield dataset.make_batch(self.data.train, largest)
         del moments
         self.optimizer.zero_grad(set_to_none=True)
+
+    def found_tokens(self) -> int:
+        """What training.batch_tokens auto comes to.
+
+        The largest power of two that leaves FEWEST_BATCHES an epoch: on a CUDA device, of those that fit; elsewhere, up
+        to LARGEST_BATCH, for a CPU gains nothing from more.
+        """
+        positions = int(np.maximum(*self.data.train.lengths).sum())
+        most = 2 ** int(math.log2(max(1, positions / FEWEST_BATCHES)))
+        if self.device.type == "cuda":
+            found = largest_that_fits(most, self.fits)
+            runtime.free_memory(self.device)
+        else:
+            found = min(most, LARGEST_BATCH)
+        say(f"training.batch_tokens auto: {found:,}")
+        return found
+
+    def fits(self, batch_tokens: int) -> bool:
+        """Whether updates by batches of so many tokens take no more than OF_MEMORY of the memory of a CUDA device."""
+        runtime.peak_memory(self.device)  # from now on
+        with self._rehearsal(batch_tokens) as batch:
+            fitted = len(self._attempt([batch], step=1)) == 1
+        return fitted and runtime.peak_memory(self.device) <= OF_MEMORY
 
     def _describe(self, batches: list[Batch]) -> str:
         """Name the pairs of batches by their numbers among the training pairs, and show the first."""
@@ -413,10 +500,15 @@ class Training:
         settings, progress = self.config.training, self.progress
         self.writer = board.open_board(self.directory / "tensorboard", progress.step, self.config)
         self.begun = time.perf_counter() - progress.seconds
-        with tqdm(
+        bar = tqdm(
             total=self.total_steps, initial=progress.step, unit="step", dynamic_ncols=True, disable=None, leave=False
-        ) as bar:
-            updates, over = self.updates(), False
+        )
+        with (
+            bar,
+            closing(self.updates()) as updates,
+            runtime.profiled(self.device, WARM_UP, settings.profile, self.show_profile) as profiled,
+        ):
+            over = False
             while not over:
                 if not progress.unvalidated:
                     before = time.perf_counter()
@@ -424,6 +516,7 @@ class Training:
                     progress.data_seconds += time.perf_counter() - before
                     self.update(batches)
                     progress.update_seconds += time.perf_counter() - before
+                    profiled()
                     progress.seconds = time.perf_counter() - self.begun
                     if progress.step % settings.log_every == 0:
                         self.log(bar)
@@ -458,7 +551,7 @@ class Training:
             "train/epoch": progress.epoch + progress.batches / self.batches_in_epoch,
             "speed/tokens_per_second": speed,
             "speed/utilisation": utilisation,  # of the rate at which this device multiplies matrices
-            "speed/data": progress.data_seconds / progress.update_seconds,  # share of the time spent on making batches
+            "speed/data": progress.data_seconds / progress.update_seconds,  # share of the time without a batch to learn
         }
         for tag, value in curves.items():
             self.writer.add_scalar(tag, value, step)
@@ -471,6 +564,15 @@ class Training:
             say(f"step {step}{last}: {line}")
         progress.reset_sums()
 
+    def show_profile(self, record: torch.profiler.profile) -> None:
+        """Write down what the last updates did, and say what took longest."""
+        path = self.directory / "profile" / f"step-{self.progress.step:08d}.json.gz"
+        path.parent.mkdir(exist_ok=True)
+        record.export_chrome_trace(str(path))
+        say(f"a trace of the updates up to step {self.progress.step}, to be opened at https://ui.perfetto.dev: {path}")
+        for line in runtime.costliest(record, self.device, COSTLIEST):
+            say(line)
+
     def validate(self, stop: runtime.Stop) -> bool:
         """Measure the model on the validation pairs, show it at work, and tell whether it is the best so far.
 
@@ -478,7 +580,7 @@ class Training:
         """
         progress, step = self.progress, self.progress.step
         sources, references = zip(*self.data.validation, strict=True)
-        loss = evaluate.mean_loss(self.model, self.validation, self.config.training.batch_tokens, self.dtype, stop.poll)
+        loss = evaluate.mean_loss(self.model, self.validation, self.batch_tokens, self.dtype, stop.poll)
         translations = [each.text for each in self.translator.explain(sources, advance=stop.poll)]
         scores = score(translations, references, self.config.data.bleu_tokenize)
         curves = {"loss": loss, "perplexity": evaluate.perplexity(loss)}
@@ -607,6 +709,14 @@ def resumable(config: Config, saved: checkpoint.Checkpoint) -> None:
                 pass
 
 
+def settled(config: Config, saved: checkpoint.Checkpoint) -> Config:
+    """A run that has begun keeps what training.batch_tokens auto was found to be, for its data go on amid an epoch."""
+    if config.training.batch_tokens != "auto":
+        return config
+    begun = configuration.loads(saved.files["config.yaml"], saved.path / "config.yaml")
+    return replace(config, training=replace(config.training, batch_tokens=begun.training.batch_tokens))
+
+
 def precision(config: Config, device: torch.device, saved: checkpoint.Checkpoint | None) -> str:
     """The setting; but a run that has begun keeps what auto was found to be, on the same processor: the next
     measurement may be disturbed, and the run would not go on bit for bit."""
@@ -651,6 +761,7 @@ def train(config: Config) -> int:
     if saved is None:
         find_sources(config.data)
     else:
+        config = settled(config, saved)
         resumable(config, saved)
         progress = progress_of(saved)
         why = end(progress, config)
@@ -668,7 +779,7 @@ def train(config: Config) -> int:
         training.introduce()
         if saved is not None:
             training.restore(saved)
-        checkpoint.replace_durably(directory / "config.yaml", configuration.dump(config).encode())
+        checkpoint.replace_durably(directory / "config.yaml", configuration.dump(training.config).encode())
         if training.progress.unvalidated or not end(training.progress, config):
             training.rehearse()
             with runtime.stop_signals() as stop, checkpoint.storing(directory):
@@ -706,8 +817,8 @@ def main(config: Config) -> int:
         return next(code for kind, code in EXIT_CODES.items() if isinstance(error, kind))
     except torch.OutOfMemoryError:
         print(
-            f"train.py: error: too little memory for training.batch_tokens {config.training.batch_tokens}: "
-            "train under a new run.name with half of it and twice training.accumulate.",
+            "train.py: error: too little memory: train under a new run.name with half of training.batch_tokens and "
+            "twice training.accumulate.",
             file=sys.stderr,
         )
         return 6

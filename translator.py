@@ -32,7 +32,7 @@ from config import EOS, PAD, SOS, UNK, Config
 from corpus import DataError, clean
 from dataset import source_batch
 from decoding import Hypothesis, normalizer, search
-from engine import Engine, Engines, choose_weights, ready
+from engine import CACHE, Engine, Engines, ready
 from model import Ensemble, Transformer
 from runtime import DeviceError, autocast, choose_device, choose_precision
 from segment import Trained, glue, pieces, sentences
@@ -353,8 +353,7 @@ class Translator:
     def _ready(self) -> Engine | Engines:
         """The model, made ready to translate with."""
         if self._engine is None or self._changing:
-            precision = choose_weights(self.config.decoding.precision, self.device)
-            self._engine = ready(self.model, precision)
+            self._engine = ready(self.model, self.config.decoding.precision)
         return self._engine
 
     def _translated(self, flat: Sequence[_Piece]) -> Iterator[tuple[list[int], list[Sentence]]]:
@@ -392,7 +391,7 @@ class Translator:
     def _threads(self, engine: Engine | Engines) -> Iterator[None]:
         """For a few sentences, threads help to fetch the weights from memory; those in the cache one has sooner."""
         threads = torch.get_num_threads()
-        if self.device.type == "cpu" and engine.step_bytes < 16 * 2**20:
+        if self.device.type == "cpu" and engine.step_bytes < CACHE:
             torch.set_num_threads(1)
         try:
             yield

@@ -1,27 +1,253 @@
-"""What a search costs and gains: time against greedy decoding at the same batch, and scores.
+"""How fast translating is, against peers; and what a wider search costs and gains.
 
-    python benchmarks/decoding.py --run runs/multi30k-en-de
+    python benchmarks/decoding.py                                      # models with random weights, in two sizes
+    python benchmarks/decoding.py --shapes base --batches 64 --data corpus/val
+    python benchmarks/decoding.py --run runs/multi30k-en-de            # greedy against beams, with scores
 
-Both searches decode the same batches, in turns, and the best time of each counts, so that the ratio means something on
-a machine with other work; the seconds themselves mean little.
+Without --run, every contender has the same model (CTranslate2's is made from ours; both print whether they agree) and
+writes exactly 20 tokens for sentences of the lengths of real ones. Contenders take turns and the best time of each
+counts, so that the ratios mean something on a machine with other work; the seconds themselves mean little.
+
+`ours` is this program's search over `engine.Engine`, and `model` the same over `model.Transformer`, made to be read.
+`marian` is `generate` of Hugging Face's model of the same shape, and `ctranslate2` that program, if they are installed.
+A batch of one has the number of threads that suits the contender best; larger batches are translated two at a time
+by as many workers with a thread each as there are cores, but for Marian, to which all threads are given.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
-sys.path[0] = str(Path(__file__).resolve().parent.parent)  # or this file would stand for the module of its name
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[0] = str(ROOT)  # or this file would stand for the module of its name
 
+import numpy as np
 import torch
+from torch import Tensor
 
+from config import EOS, PAD, SOS, SPECIAL_TOKENS, DecodingConfig, ModelConfig
+from dataset import source_batch
+from decoding import search
+from engine import ready
+from model import Transformer, sinusoid
 from runtime import choose_device, describe, tune
 from scores import score
 from translator import Translator
 
-TURNS = 3
+TURNS = 4
+TOKENS = 20
+VOCABULARY = 10_000
+SHAPES = {
+    "small": ModelConfig(d_model=256, d_ff=1024, n_heads=4, encoder_layers=3, decoder_layers=3, tie="none"),
+    "base": ModelConfig(d_model=512, d_ff=2048, n_heads=8, encoder_layers=6, decoder_layers=6, tie="none"),
+}
+
+Batch = list[list[int]]  # ids, without the end token
+Work = Callable[[list[Batch]], list[list[int]]]  # batches to translations
+
+
+# ------------------------------------------------------------------------------------------------------- the contenders
+
+
+def ours(model: Any, device: torch.device, threads: int) -> Work:
+    """The search, one batch after the other, or as many at a time as there are threads."""
+
+    def translate(batch: Batch) -> list[list[int]]:
+        exactly = [TOKENS] * len(batch)
+        found = search(model, source_batch(batch).to(device), exactly, DecodingConfig(), least=exactly)
+        return [best[0].tokens for best in found]
+
+    def work(batches: list[Batch]) -> list[list[int]]:
+        if len(batches) == 1 or device.type != "cpu":
+            torch.set_num_threads(threads)
+            found = list(map(translate, batches))
+        else:
+            with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+                found = list(pool.map(translate, batches))
+        return [tokens for batch in found for tokens in batch]
+
+    return work
+
+
+def marian(shape: ModelConfig, device: torch.device, threads: int) -> Work:
+    """Hugging Face's encoder-decoder."""
+    from transformers import MarianConfig, MarianMTModel  # pyright: ignore[reportMissingImports]
+
+    settings: dict[str, Any] = {
+        "vocab_size": VOCABULARY, "decoder_vocab_size": VOCABULARY, "share_encoder_decoder_embeddings": False,
+        "tie_word_embeddings": False, "d_model": shape.d_model, "encoder_ffn_dim": shape.d_ff,
+        "decoder_ffn_dim": shape.d_ff, "encoder_layers": shape.encoder_layers, "decoder_layers": shape.decoder_layers,
+        "encoder_attention_heads": shape.n_heads, "decoder_attention_heads": shape.n_heads, "pad_token_id": PAD,
+        "decoder_start_token_id": SOS, "eos_token_id": EOS, "activation_function": "relu", "scale_embedding": True,
+        "attn_implementation": "sdpa", "max_position_embeddings": 256,
+    }  # fmt: skip
+    model: Any = MarianMTModel(MarianConfig(**settings)).eval()
+    model.to(device)
+
+    def work(batches: list[Batch]) -> list[list[int]]:
+        torch.set_num_threads(threads)
+        found = []
+        for batch in batches:
+            source = source_batch(batch).to(device)
+            with torch.inference_mode():
+                rows = model.generate(
+                    input_ids=source, attention_mask=(source != PAD).long(), num_beams=1, do_sample=False,
+                    min_new_tokens=TOKENS, max_new_tokens=TOKENS, forced_eos_token_id=None,
+                )  # fmt: skip
+            found += rows[:, 1:].tolist()
+        return found
+
+    return work
+
+
+def converted(model: Transformer, shape: ModelConfig, folder: Path, quantization: str | None) -> None:
+    """Write the model as CTranslate2 reads it."""
+    from ctranslate2 import specs  # pyright: ignore[reportMissingImports]
+
+    def values(x: Tensor) -> np.ndarray:
+        return x.detach().cpu().numpy()
+
+    def linear(spec: Any, *parts: Any) -> None:
+        spec.weight = np.concatenate([values(part.weight) for part in parts])
+        spec.bias = np.concatenate([values(part.bias) for part in parts])
+
+    def norm(spec: Any, part: Any) -> None:
+        spec.gamma, spec.beta = values(part.weight), values(part.bias)
+
+    spec: Any = specs.TransformerSpec(
+        specs.TransformerEncoderSpec(shape.encoder_layers, shape.n_heads, pre_norm=True),
+        specs.TransformerDecoderSpec(shape.decoder_layers, shape.n_heads, pre_norm=True),
+    )
+    for stack, own in ((spec.encoder, model.encoder), (spec.decoder, model.decoder)):
+        embeddings = stack.embeddings[0] if isinstance(stack.embeddings, list) else stack.embeddings
+        embeddings.weight = values(own.embedding.table.weight)
+        stack.scale_embeddings = True
+        stack.position_encodings.encodings = values(sinusoid(512, shape.d_model))
+        norm(stack.layer_norm, own.norm)
+        for theirs, layer in zip(stack.layer, own.layers, strict=True):
+            attention: Any = getattr(layer, "self_attention", None) or layer.attention
+            around: Any = getattr(layer, "around_self_attention", None) or layer.around_attention
+            linear(theirs.self_attention.linear[0], attention.query, attention.key, attention.value)
+            linear(theirs.self_attention.linear[1], attention.output)
+            norm(theirs.self_attention.layer_norm, around.norm)
+            linear(theirs.ffn.linear_0, layer.feed_forward[0])
+            linear(theirs.ffn.linear_1, layer.feed_forward[2])
+            norm(theirs.ffn.layer_norm, layer.around_feed_forward.norm)
+    for theirs, layer in zip(spec.decoder.layer, model.decoder.layers, strict=True):
+        linear(theirs.attention.linear[0], layer.cross_attention.query)
+        linear(theirs.attention.linear[1], layer.cross_attention.key, layer.cross_attention.value)
+        linear(theirs.attention.linear[2], layer.cross_attention.output)
+        norm(theirs.attention.layer_norm, layer.around_cross_attention.norm)
+    spec.decoder.projection.weight = values(model.projection.weight)
+    words = [*SPECIAL_TOKENS, *(str(i) for i in range(len(SPECIAL_TOKENS), VOCABULARY))]
+    spec.register_source_vocabulary(words)
+    spec.register_target_vocabulary(words)
+    names = {"unk_token": "[UNK]", "bos_token": "[SOS]", "eos_token": "[EOS]", "decoder_start_token": "[SOS]"}
+    for name, token in names.items():
+        setattr(spec.config, name, token)
+    spec.config.add_source_eos = True
+    spec.validate()
+    spec.optimize(quantization=quantization)
+    folder.mkdir()
+    spec.save(str(folder))
+
+
+def ctranslate2(model: Transformer, shape: ModelConfig, folder: Path, kind: str, device: str, threads: int) -> Work:
+    """CTranslate2, a thread a worker, and as many workers as threads."""
+    from ctranslate2 import Translator as Theirs  # pyright: ignore[reportMissingImports]
+
+    place = Path(tempfile.mkdtemp(dir=folder)) / kind
+    converted(model, shape, place, None if kind == "float32" else kind)
+    translator = Theirs(str(place), device=device, inter_threads=threads, intra_threads=1, compute_type=kind)
+
+    def work(batches: list[Batch]) -> list[list[int]]:
+        sentences = [[str(i) for i in ids] for batch in batches for ids in batch]
+        results = translator.translate_batch(
+            sentences, beam_size=1, min_decoding_length=TOKENS, max_decoding_length=TOKENS,
+            max_batch_size=len(batches[0]), batch_type="examples",
+        )  # fmt: skip
+        names = {token: i for i, token in enumerate(SPECIAL_TOKENS)}
+        return [[names.get(word) or int(word) for word in result.hypotheses[0]] for result in results]
+
+    return work
+
+
+# ---------------------------------------------------------------------------------------------------------- measuring
+
+
+def sentences(data: str | None, count: int) -> Batch:
+    """Ids of sentences with the lengths of real ones, longest first."""
+    path = Path(f"{data}.en") if data else ROOT / "data/phrasebook/train.tsv"
+    if data and not path.exists():
+        path = Path(data)
+    lengths = sorted(len(line.split("\t")[0].split()) for line in path.read_text(encoding="utf-8").split("\n")[:2000])
+    random = np.random.default_rng(1)
+    chosen = [max(1, lengths[i]) for i in np.linspace(len(lengths) - 1, 0, count).astype(int)]
+    return [random.integers(len(SPECIAL_TOKENS), VOCABULARY, length).tolist() for length in chosen]
+
+
+def compare(options: argparse.Namespace, device: torch.device) -> None:
+    """Print a table for each shape and batch."""
+    cores = torch.get_num_threads()
+    print(f"{describe(device, torch.float32)}\n{TOKENS} tokens for each sentence\n")
+    with tempfile.TemporaryDirectory() as folder:
+        for name in options.shapes:
+            shape = SHAPES[name]
+            torch.manual_seed(1)
+            model = Transformer(shape, VOCABULARY, VOCABULARY).eval().requires_grad_(False).to(device)
+            kinds = ("int8", "bfloat16", "float32") if device.type == "cpu" else ("bfloat16", "float32")
+            engines: dict[str, Any] = {f"ours {kind}": ready(model, kind) for kind in kinds}
+            for size in options.batches:
+                many = size > 1 and device.type == "cpu"
+                batches = [sentences(options.data, size * cores)[i * size : (i + 1) * size] for i in range(cores)]
+                groups = [batches] if many else [[batch] for batch in batches] * (6 if size == 1 else 1)
+                thread_counts = [cores] if many else sorted({1, cores})
+                contenders: dict[str, list[Work]] = {
+                    kind: [ours(engine, device, threads) for threads in thread_counts]
+                    for kind, engine in {**engines, "model float32": model}.items()
+                }
+                if find_spec("transformers"):
+                    contenders["marian float32"] = [marian(shape, device, cores)]
+                if find_spec("ctranslate2"):
+                    for kind in ("int8", "float32") if device.type == "cpu" else ("float16", "float32"):
+                        workers = cores if many else 1
+                        contenders[f"ctranslate2 {kind}"] = [
+                            ctranslate2(model, shape, Path(folder), kind, device.type, workers)
+                        ]
+                table(f"{name}, batch {size}", contenders, groups)
+
+
+def table(title: str, contenders: dict[str, list[Work]], groups: list[list[Batch]]) -> None:
+    """Let all contenders translate all groups of batches, in turns."""
+    best = dict.fromkeys(contenders, float("inf"))
+    said: dict[str, list[list[int]]] = {}
+    for turn in range(TURNS + 1):
+        for name, ways in contenders.items():
+            for work in ways:
+                begun = time.perf_counter()
+                found = [tokens for group in groups for tokens in work(group)]
+                if turn:  # the first one only warms up
+                    best[name] = min(best[name], time.perf_counter() - begun)
+                said[name] = found
+    count = sum(len(batch) for group in groups for batch in group)
+    against = [name for name in ("marian float32", "ctranslate2 int8", "ctranslate2 float16") if name in best]
+    print(f"{title:20} sentences/s" + "".join(f"  x {name}" for name in against))
+    for name, taken in best.items():
+        ratios = "".join(f"{best[other] / taken:{len(other) + 4}.2f}" for other in against)
+        print(f"{name:20} {count / taken:11.1f}{ratios}")
+    if "ctranslate2 float32" in said:
+        pairs = zip(said["ours float32"], said["ctranslate2 float32"], strict=True)
+        same = sum(a == b for a, b in pairs) / count
+        print(f"translations on which ours and CTranslate2 agree, in float32: {same:.0%}")
+    print()
 
 
 def seconds(translator: Translator, batches: list[list[str]]) -> float:
@@ -29,45 +255,49 @@ def seconds(translator: Translator, batches: list[list[str]]) -> float:
     begun = time.perf_counter()
     for batch in batches:
         translator.translate(batch)
-    if translator.device.type == "cuda":
-        torch.cuda.synchronize()
     return time.perf_counter() - begun
 
 
-def main() -> None:
-    """Print a table."""
-    parser = argparse.ArgumentParser(description="Compare beam search with greedy decoding on the pairs of a run.")
-    parser.add_argument("--run", type=Path, required=True, metavar="DIR", help="folder of a run")
-    parser.add_argument("--split", choices=("validation", "test"), default="validation")
-    parser.add_argument("--pairs", type=int, default=1000, help="how many at most (default: 1000)")
-    parser.add_argument("--beams", type=int, nargs="+", default=[5], metavar="N", help="beam sizes (default: 5)")
-    parser.add_argument("--batches", type=int, nargs="+", default=[16, 64, 128], metavar="N", help="sentences a batch")
-    parser.add_argument("--device", default="auto")
-    options = parser.parse_args()
-
-    device = choose_device(options.device)
-    tune(device)
+def beams(options: argparse.Namespace, device: torch.device) -> None:
+    """Greedy search against beams, and formats against each other, on the pairs of a run."""
     greedy = Translator(options.run, options.device).with_decoding(beam_size=1, n_best=1, diversity_groups=1)
-    beams = {size: greedy.with_decoding(beam_size=size) for size in options.beams}
+    contenders = {"greedy": greedy} | {f"beam {size}": greedy.with_decoding(beam_size=size) for size in options.beams}
+    kinds = ("float32", "bfloat16", "int8") if device.type == "cpu" else ("float32", "bfloat16")
+    contenders |= {f"greedy {kind}": greedy.with_decoding(precision=kind) for kind in kinds}
     lines = (options.run / "data" / f"{options.split}.tsv").read_text(encoding="utf-8").split("\n")[:-1]
     pairs = [line.split("\t") for line in lines[: options.pairs]]
     sources, references = (list(side) for side in zip(*pairs, strict=True))
     print(f"{describe(device, greedy.dtype)}\n{len(sources):,} sentences of {options.run}, {options.split}\n")
-
-    print("batch   search   sentences/s   time / greedy")
+    print("batch   search            sentences/s   time / greedy")
     by_length = sorted(sources, key=len, reverse=True)
     for size in options.batches:
         batches = [by_length[start : start + size] for start in range(0, len(sources), size)]
-        turns = [[seconds(each, batches) for each in (greedy, *beams.values())] for _ in range(TURNS)]
+        turns = [[seconds(each, batches) for each in contenders.values()] for _ in range(TURNS)]
         best = [min(times) for times in zip(*turns, strict=True)]
-        for name, taken in zip(["greedy", *(f"beam {beam}" for beam in beams)], best, strict=True):
-            print(f"{size:5}   {name:8} {len(sources) / taken:11.1f} {taken / best[0]:15.2f}")
-
-    print("\nsearch    BLEU    chrF")
-    for name, each in [("greedy", greedy), *((f"beam {beam}", each) for beam, each in beams.items())]:
+        for name, taken in zip(contenders, best, strict=True):
+            print(f"{size:5}   {name:16} {len(sources) / taken:12.1f} {taken / best[0]:15.2f}")
+    print("\nsearch             BLEU    chrF")
+    for name, each in contenders.items():
         found = score(each.translate(sources), references, each.config.data.bleu_tokenize)
-        print(f"{name:8} {found.bleu:5.2f}   {found.chrf:5.2f}")
+        print(f"{name:16}  {found.bleu:5.2f}   {found.chrf:5.2f}")
     print(f"\nBLEU: {found.signature}")
+
+
+def main() -> None:
+    """Print tables."""
+    parser = argparse.ArgumentParser(description="Measure translating against peers, or beams against greedy search.")
+    parser.add_argument("--shapes", choices=SHAPES, nargs="+", default=list(SHAPES))
+    parser.add_argument("--batches", type=int, nargs="+", default=[1, 64], metavar="N", help="sentences a batch")
+    parser.add_argument("--data", metavar="NAME", help="text that gives the lengths: a file, or NAME of NAME.en")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--run", type=Path, metavar="DIR", help="compare searches on the pairs of this run instead")
+    parser.add_argument("--split", choices=("validation", "test"), default="validation")
+    parser.add_argument("--pairs", type=int, default=1000, help="how many at most (default: 1000)")
+    parser.add_argument("--beams", type=int, nargs="+", default=[5], metavar="N", help="beam sizes (default: 5)")
+    options = parser.parse_args()
+    device = choose_device(options.device)
+    tune(device)
+    (beams if options.run else compare)(options, device)
 
 
 if __name__ == "__main__":

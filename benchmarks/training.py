@@ -40,7 +40,7 @@ from torch import Tensor, nn
 import dataset
 import runtime
 import train
-from config import PAD, Config, override
+from config import EOS, PAD, SOS, Config, override
 
 SHAPES = {
     "small": {"d_model": 256, "d_ff": 1024, "n_heads": 4, "encoder_layers": 3, "decoder_layers": 3},
@@ -118,7 +118,7 @@ def batches(config: Config, data: dataset.Prepared, like_tutorial: bool) -> Iter
             order = np.random.default_rng(epoch).permutation(len(data.train))
             plan = [order[start : start + 128] for start in range(0, len(order), 128)]
         else:
-            plan = dataset.batch_plan(*data.train.lengths, config.training.batch_tokens, 1, epoch)
+            plan = dataset.batch_plan(*data.train.lengths, int(config.training.batch_tokens), 1, epoch)
         for indices in plan:
             yield dataset.make_batch(data.train, indices)
 
@@ -160,16 +160,16 @@ def marian(config: Config, source: int, target: int) -> nn.Module:
     from transformers import MarianConfig, MarianMTModel  # pyright: ignore[reportMissingImports]
 
     shape = config.model
-    model = MarianMTModel(
-        MarianConfig(
-            vocab_size=source, decoder_vocab_size=target, share_encoder_decoder_embeddings=False,
-            tie_word_embeddings=False, d_model=shape.d_model, encoder_ffn_dim=shape.d_ff, decoder_ffn_dim=shape.d_ff,
-            encoder_layers=shape.encoder_layers, decoder_layers=shape.decoder_layers, dropout=0.1,
-            attention_dropout=0.1, activation_dropout=0.1, encoder_attention_heads=shape.n_heads,
-            decoder_attention_heads=shape.n_heads, pad_token_id=PAD, decoder_start_token_id=2, eos_token_id=3,
-            activation_function="relu", scale_embedding=True, attn_implementation="sdpa", max_position_embeddings=256,
-        )
-    )  # fmt: skip
+    settings: dict[str, Any] = {
+        "vocab_size": source, "decoder_vocab_size": target, "share_encoder_decoder_embeddings": False,
+        "tie_word_embeddings": False, "d_model": shape.d_model, "encoder_ffn_dim": shape.d_ff,
+        "decoder_ffn_dim": shape.d_ff, "encoder_layers": shape.encoder_layers, "decoder_layers": shape.decoder_layers,
+        "encoder_attention_heads": shape.n_heads, "decoder_attention_heads": shape.n_heads, "dropout": 0.1,
+        "attention_dropout": 0.1, "activation_dropout": 0.1, "pad_token_id": PAD, "decoder_start_token_id": SOS,
+        "eos_token_id": EOS, "activation_function": "relu", "scale_embedding": True, "attn_implementation": "sdpa",
+        "max_position_embeddings": 256,
+    }  # fmt: skip
+    model = MarianMTModel(MarianConfig(**settings))
 
     class Logits(nn.Module):
         def __init__(self) -> None:

@@ -13,7 +13,7 @@ from torch import nn
 import train
 from config import PAD, Config, DecodingConfig, ModelConfig
 from decoding import search
-from engine import Engines, Precision, choose_weights, product, ready
+from engine import Engines, Precision, _int8_serves, choose_weights, product, ready
 from model import Ensemble, Transformer
 from runtime import DeviceError
 from translator import Translator
@@ -90,13 +90,14 @@ def test_engines_of_an_ensemble_equal_the_ensemble() -> None:
 
 def test_precision_is_what_was_asked_for() -> None:
     """Guards int8 on a device that has no kernels for it, which would end in a traceback."""
-    cpu = torch.device("cpu")
-    assert choose_weights("auto", cpu) == "int8"
-    assert choose_weights("auto", torch.device("cuda")) == "bfloat16"
-    assert choose_weights("auto", torch.device("mps")) == "float32"
-    assert choose_weights("float32", cpu) == "float32"
+    cpu, many = torch.device("cpu"), 5_000_000
+    assert choose_weights("auto", cpu, many) == ("int8" if _int8_serves() else "float32")
+    assert choose_weights("auto", cpu, 1_000_000) == "float32"
+    assert choose_weights("auto", torch.device("cuda"), many) == "bfloat16"
+    assert choose_weights("auto", torch.device("mps"), many) == "float32"
+    assert choose_weights("float32", cpu, many) == "float32"
     with pytest.raises(DeviceError, match=r"decoding.precision int8 .* cuda"):
-        choose_weights("int8", torch.device("cuda"))
+        choose_weights("int8", torch.device("cuda"), many)
 
 
 def test_threads_and_batches_change_no_translation(tiny: Callable[..., Config]) -> None:

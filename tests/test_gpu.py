@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 import torch
 
+import checkpoint
+import runtime
 import train
-from config import PAD, Config, ModelConfig
+from config import PAD, Config, ModelConfig, load
+from conftest import tiny_pairs, write_tsv
+from faults.harness import checkpoints, directory, training_of
 from model import Transformer
+from optim import loss_sums
 from translator import Translator
+
+Tiny = Callable[..., Config]
 
 pytestmark = [
     pytest.mark.gpu,
@@ -40,7 +48,7 @@ def test_cuda_computes_what_a_cpu_does() -> None:
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
 @pytest.mark.parametrize("compiled", [False, True])
-def test_trains_and_translates_on_cuda(tiny: Callable[..., Config], precision: str, compiled: bool) -> None:
+def test_trains_and_translates_on_cuda(tiny: Tiny, precision: str, compiled: bool) -> None:
     """Guards every precision, with and without compilation, from the first update to a translation on a CPU."""
     config = tiny(
         training__device="cuda", training__precision=precision, training__compile=compiled, training__max_epochs=20,
@@ -50,3 +58,96 @@ def test_trains_and_translates_on_cuda(tiny: Callable[..., Config], precision: s
     run = Path(config.run.dir) / config.run.name
     on_cpu, on_cuda = (Translator(run, device).translate(["the cat sees the dog."]) for device in ("cpu", "cuda"))
     assert on_cpu == on_cuda
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_the_loss_on_cuda_is_that_on_a_cpu(smoothing: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards the loss without all logits: both sums and both gradients, over several chunks, padding included."""
+    monkeypatch.setattr("optim.CHUNK", 300)  # 6 tokens of 50 words
+    generator = torch.Generator().manual_seed(0)
+    states, weight = (torch.randn(*shape, generator=generator) for shape in ((4, 7, 16), (50, 16)))
+    target = torch.randint(4, 50, (4, 7), generator=generator)
+    target[1, 5:] = target[3, 2:] = PAD
+    results = []
+    for device in ("cpu", "cuda"):
+        x, projection = (tensor.to(device).requires_grad_() for tensor in (states, weight))
+        loss = loss_sums(x, projection, target.to(device), smoothing)
+        loss.smoothed.backward()
+        assert x.grad is not None
+        assert projection.grad is not None
+        results.append([tensor.detach().cpu() for tensor in (*loss, x.grad, projection.grad)])
+    torch.testing.assert_close(results[1], results[0], rtol=1e-4, atol=1e-4)
+
+
+def test_batches_made_ahead_are_pinned_and_the_same(tiny: Tiny) -> None:
+    """Guards the thread and the copy: the very batches that a CPU trains on, and `progress` no further than they."""
+    config = tiny(training__copy_dropout=0.5)
+    on_cpu, on_cuda = (training_of(config, device) for device in ("cpu", "cuda"))
+    with closing(on_cuda.updates()) as updates:
+        for _, expected, found in zip(range(40), on_cpu.updates(), updates, strict=False):
+            for one, other in zip(expected, found, strict=True):
+                for side in ("source", "target_in", "target_out"):
+                    ids = getattr(other, side)
+                    assert ids.is_pinned()
+                    assert torch.equal(ids, getattr(one, side))
+                    assert torch.equal(on_cuda._sent(ids).cpu(), ids)
+            assert on_cuda.progress == on_cpu.progress
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_gradients_never_wait_for_the_device(tiny: Tiny, dtype: torch.dtype) -> None:
+    """Guards the one synchronisation of an update against a second: while one batch is computed, the next is queued."""
+    training = training_of(tiny(), "cuda", dtype)
+    with closing(training.updates()) as updates:
+        training.update(next(updates))  # kernels are chosen, and the optimizer has its moments
+        batches = next(updates)
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            training.gradients(batches, step=2)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+    training.optimizer.zero_grad()
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_auto_finds_what_fits_and_trains(tiny: Tiny, compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards the search on a real memory: a limit that is met ends it, what it found trains, and a resume keeps it."""
+    changes = {
+        "training__device": "cuda", "training__precision": "bfloat16", "training__compile": compiled,
+        "training__max_epochs": None, "training__accumulate": 1, "training__batch_tokens": "auto",
+    }  # fmt: skip
+    config, longer = (tiny(training__max_steps=steps, data__test_fraction=0, **changes) for steps in (20, 30))
+    write_tsv(Path(config.data.train), tiny_pairs(60_000))
+    training = training_of(config, "cuda", torch.bfloat16)
+    assert training.batch_tokens == 4096
+    assert training.batches_in_epoch >= train.FEWEST_BATCHES
+
+    small, large = peak(training, 1024), peak(training, 4096)
+    assert 0 < small < large < 1
+    with monkeypatch.context() as patch:
+        patch.setattr(train, "OF_MEMORY", (small + large) / 2)
+        assert train.main(config) == 0
+    found = load(directory(config) / "config.yaml").training.batch_tokens
+    assert found in (1024, 2048)
+    assert train.main(longer) == 0
+    assert load(directory(config) / "config.yaml").training.batch_tokens == found
+    last = checkpoint.newest(checkpoints(config), quarantine=False, warn=pytest.fail)
+    assert last is not None
+    assert last.step == 30
+
+
+def peak(training: train.Training, batch_tokens: int) -> float:
+    """The share of the memory that updates of so many tokens take."""
+    runtime.peak_memory(training.device)
+    with training._rehearsal(batch_tokens) as batch:
+        training.gradients([batch], step=1)
+    return runtime.peak_memory(training.device)
+
+
+def test_a_profile_names_kernels(tiny: Tiny, capfd: pytest.CaptureFixture) -> None:
+    """Guards the table against the time that a CPU spends on queueing, and against operations counted twice."""
+    assert train.main(tiny(training__device="cuda", training__profile=4, training__max_epochs=2)) == 0
+    said = capfd.readouterr().out
+    assert said.count(" ms ") == train.COSTLIEST
+    assert "aten::" not in said
+    assert len(list((directory(tiny()) / "profile").iterdir())) == 1

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from itertools import count
 
 import pytest
 import torch
 
-from conftest import in_child
+from conftest import ROOT, in_child
 from runtime import (
     DeviceError,
+    ahead,
     autocast,
     choose_device,
     choose_precision,
@@ -119,3 +126,69 @@ def test_first_signal_asks_and_second_ends() -> None:
     with stop_signals():
         pass
     assert signal.getsignal(signal.SIGTERM) == before
+
+
+@pytest.mark.parametrize("number", [0, 1, 3, 20])
+def test_what_is_made_ahead_comes_in_order_and_not_too_early(number: int) -> None:
+    """Guards the order, the end, and the memory: a thread that is faster than its user must wait."""
+    made: list[int] = []
+
+    def items() -> Iterator[int]:
+        for i in range(10):
+            made.append(i)
+            yield i
+
+    before = threading.active_count()
+    for i, item in enumerate(ahead(items(), number)):
+        assert item == i
+        time.sleep(0.001)
+        assert len(made) <= i + 1 + number
+    assert made == list(range(10))
+    assert threading.active_count() == before
+
+
+def test_a_failure_ahead_comes_in_its_turn() -> None:
+    """Guards against a batch lost before the error, an error that is swallowed, and a thread that outlives it."""
+
+    def items() -> Iterator[int]:
+        yield from (1, 2)
+        raise KeyError("the third")
+
+    before, got = threading.active_count(), []
+    with pytest.raises(KeyError, match="the third"):
+        got.extend(item for item in ahead(items(), 5))
+    assert threading.active_count() == before
+    made = ahead(items(), 5)
+    assert [next(made), next(made)] == [1, 2]
+
+
+@pytest.mark.parametrize("leave", ["close", "drop"])
+def test_who_leaves_what_is_made_ahead_leaves_no_thread(leave: str) -> None:
+    """Guards a training that stops at a signal amid an epoch."""
+    before, numbers = threading.active_count(), ahead(count(1), 3)
+    assert next(numbers) == 1
+    assert threading.active_count() == before + 1
+    if leave == "close":
+        numbers.close()
+    del numbers
+    assert threading.active_count() == before
+
+
+def test_a_thread_ahead_hinders_neither_signals_nor_the_end() -> None:
+    """Guards Ctrl-C while a batch is waited for, and the end of a process that has not closed anything."""
+    code = (
+        "import itertools, os, signal, time\n"
+        "from runtime import ahead, stop_signals\n"
+        "def items():\n"
+        "    yield 1\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n"
+        "    time.sleep(0.5)\n"
+        "    yield from itertools.count(2)\n"
+        "with stop_signals() as stop:\n"
+        "    numbers = ahead(items(), 1)\n"
+        "    seen = [next(itertools.dropwhile(lambda _: not stop, numbers))]\n"
+        "print(seen)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout in ("[1]\n", "[2]\n")

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import signal
+import threading
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -14,11 +19,12 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 import checkpoint
 import dataset
 import train
-from config import Config
+from config import UNK, Config
 from conftest import in_child, tiny_pairs, write_tsv
 from faults import harness
-from faults.harness import after_step, die, outcome
-from runtime import Stop
+from faults.harness import after_step, die, outcome, together, training_of
+from optim import Loss
+from runtime import Stop, ahead
 
 Tiny = Callable[..., Config]
 
@@ -42,10 +48,124 @@ def test_raised_limit_extends_a_finished_run(tiny: Tiny) -> None:
     assert {tag: [p for p in curve if p[0] != 6 or "test/" not in tag] for tag, curve in extended.items()} == points
 
 
-def training_of(config: Config) -> train.Training:
-    directory = Path(config.run.dir) / config.run.name
-    data = dataset.prepare(config, directory / "data", lambda _: None)
-    return train.Training(config, directory, data, torch.device("cpu"), torch.float32)
+def in_a_thread() -> None:
+    """Have batches made ahead, as on a GPU."""
+    train.runtime.ahead = lambda items, _: ahead(items, 3)
+
+
+def test_batches_made_ahead_change_nothing(tiny: Tiny) -> None:
+    """Guards the place in the data against a thread that is ahead of it: killed and resumed, nothing is left out."""
+    once, ahead = (tiny(run__name=name) for name in ("once", "ahead"))
+    assert run(once) == 0
+    assert harness.run(ahead, together(in_a_thread, after_step(19, die))) == -signal.SIGKILL
+    assert harness.run(ahead, in_a_thread) == 0
+    assert outcome(ahead) == outcome(once)
+
+
+def test_words_are_hidden_by_the_step_alone(tiny: Tiny) -> None:
+    """Guards the exact resume: what a resumed run hides in a batch is what the undisturbed one did."""
+    training, resumed = (training_of(tiny(training__copy_dropout=0.5)) for _ in range(2))
+    for each in (training, resumed):  # as if equal numbers were equal words
+        each.twins = np.where(np.arange(len(each.twins)) > 4, np.arange(len(each.twins)), -1)
+    updates = training.updates()
+    for step in range(12):  # into the second epoch
+        next(updates)
+        training.progress.step = step + 1
+    resumed.progress = replace(training.progress)
+    for going_on, again in islice(zip(updates, resumed.updates(), strict=True), 12):
+        for one, other in zip(going_on, again, strict=True):
+            assert all(torch.equal(getattr(one, side), getattr(other, side)) for side in ("source", "target_out"))
+            assert (one.source == UNK).any()
+    assert resumed.progress == training.progress
+
+
+def test_a_failure_leaves_no_thread(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards against a process that cannot end, or that goes on making batches for nobody."""
+    training = training_of(tiny())
+    seen: list[int] = []
+
+    def spoilt(states: torch.Tensor, *_: object) -> Loss:
+        seen.append(threading.active_count())
+        return Loss(states.sum() * torch.nan, states.sum().detach())
+
+    with monkeypatch.context() as patch:
+        patch.setattr(train.runtime, "ahead", lambda items, _: ahead(items, 3))
+        patch.setattr(train, "loss_sums", spoilt)
+        with pytest.raises(train.NumericalError):
+            training.run(Stop())
+    training.writer.close()
+    assert threading.active_count() < seen[0] - 1, "neither this thread nor the writer's is left"
+
+
+def test_a_profile_changes_nothing(tiny: Tiny, capfd: pytest.CaptureFixture) -> None:
+    """Guards the results against being looked at; the trace holds so many updates, or those that there were."""
+    plain, profiled = (tiny(run__name=name, training__profile=n) for name, n in (("plain", 0), ("profiled", 4)))
+    assert run(plain) == 0
+    assert "perfetto" not in capfd.readouterr().out
+    assert run(profiled) == 0
+    said = capfd.readouterr().out
+    assert said.count("perfetto") == 1
+    assert said.count(" ms ") == train.COSTLIEST
+    assert "x aten::mm" in said
+    assert outcome(profiled) == outcome(plain)
+    assert not (harness.directory(plain) / "profile").exists()
+    assert traced(profiled) == {f"step-{train.WARM_UP + 4:08d}.json.gz": 4}
+    brief = tiny(run__name="brief", training__profile=100, training__max_steps=train.WARM_UP + 2)
+    assert run(brief) == 0
+    assert list(traced(brief)) == [f"step-{train.WARM_UP + 2:08d}.json.gz"]
+
+
+def traced(config: Config) -> dict[str, int]:
+    """The traces of a run, by name, and how many updates are in each."""
+    found = {}
+    for path in (harness.directory(config) / "profile").iterdir():
+        events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
+        found[path.name] = len({event["name"] for event in events if "ProfilerStep#" in event.get("name", "")})
+    return found
+
+
+@pytest.mark.parametrize(
+    ("most", "room", "expected"),
+    [
+        (2**16, 10**9, 2**16),
+        (2**16, 5000, 4096),
+        (2**16, 4096, 4096),
+        (1024, 10**9, 1024),
+        (256, 0, 256),
+        (4096, 0, 1024),
+    ],
+)
+def test_the_largest_batch_that_fits_is_found(most: int, room: int, expected: int) -> None:
+    """Guards against a batch that does not fit, one of half the size, and a trial of what is not allowed anyway."""
+    tried: list[int] = []
+
+    def fits(tokens: int) -> bool:
+        tried.append(tokens)
+        return tokens <= room
+
+    assert train.largest_that_fits(most, fits) == expected
+    assert max(tried, default=0) <= most
+
+
+def test_auto_leaves_enough_batches_and_is_a_number_from_then_on(tiny: Tiny, capfd: pytest.CaptureFixture) -> None:
+    """Guards the exact resume: what was found once is not searched for again, and auto in the file is no change."""
+    config = tiny(run__name="auto", training__batch_tokens="auto", training__max_steps=12, training__max_epochs=None)
+    training = training_of(tiny(training__batch_tokens="auto"))
+    assert training.batches_in_epoch >= train.FEWEST_BATCHES
+    positions = int(np.maximum(*training.data.train.lengths).sum())
+    assert positions / train.FEWEST_BATCHES < 2 * training.batch_tokens
+
+    same = replace(config, run=replace(config.run, name="same"))
+    same = replace(same, training=replace(same.training, batch_tokens=training.batch_tokens))
+    assert run(same) == 0
+    capfd.readouterr()
+    assert harness.run(config, after_step(9, die)) == -signal.SIGKILL
+    assert f"training.batch_tokens auto: {training.batch_tokens}" in capfd.readouterr().out
+    # Were it searched for again, another number would be found.
+    assert harness.run(config, lambda: setattr(train, "FEWEST_BATCHES", 1)) == 0
+    assert "batch_tokens" not in capfd.readouterr().out
+    assert outcome(config) == outcome(same)
+    assert f"batch_tokens: {training.batch_tokens}\n" in (harness.directory(config) / "config.yaml").read_text()
 
 
 @pytest.mark.parametrize("cut", [1, 2, 5])

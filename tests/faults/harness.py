@@ -29,6 +29,7 @@ from tensorboard.summary.writer import event_file_writer
 from torch.utils.tensorboard import SummaryWriter
 
 import checkpoint
+import dataset
 import train
 from config import Config, values
 from conftest import ROOT, in_child, tiny_config
@@ -38,7 +39,7 @@ Fault = Callable[[], object]
 Outcome = tuple[dict[str, bytes], dict[str, Any], dict[str, list[tuple[int, float]]]]
 
 CHANGING_CALLS = ("open", "write", "fsync", "rename", "replace", "mkdir", "unlink", "rmdir")
-VOLATILE = ("seconds", "update_seconds")  # of Progress: the clock is no part of a result
+VOLATILE = ("seconds", "update_seconds", "data_seconds")  # of Progress: the clock is no part of a result
 _writers = 0
 
 
@@ -57,6 +58,12 @@ def directory(config: Config) -> Path:
 
 def checkpoints(config: Config) -> Path:
     return directory(config) / "checkpoints"
+
+
+def training_of(config: Config, device: str = "cpu", dtype: torch.dtype = torch.float32) -> train.Training:
+    """A training that has made no step, in this process."""
+    data = dataset.prepare(config, directory(config) / "data", lambda _: None)
+    return train.Training(config, directory(config), data, torch.device(device), dtype)
 
 
 # ------------------------------------------------------------------------------------------------------- processes

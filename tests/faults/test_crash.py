@@ -153,7 +153,7 @@ def test_02_sigkill_at_every_file_system_call_of_a_save(toy: Toy, reference: Ref
 @pytest.mark.parametrize("moment", ["the first batch", "between loss and translations", "between validation and save"])
 def test_03_sigkill_around_a_validation(toy: Toy, reference: Reference, moment: str) -> None:
     """Guards best score and patience against a validation that counts twice, and its curve against two points."""
-    evaluating = wrap(Transformer, "forward", at(1, die), which=lambda self, *_: not self.training)
+    evaluating = wrap(Transformer, "states", at(1, die), which=lambda self, *_: not self.training)
     fault = {
         "the first batch": evaluating,
         "between loss and translations": wrap(translator.Translator, "explain", at(1, die)),
@@ -242,7 +242,7 @@ def test_05_signal_during_a_validation_cuts_it_short(toy: Toy, work: str, number
     def many_slow_batches() -> None:
         translator.BATCH_TOKENS = 50
         slow = wrap(
-            *((Transformer, "forward") if work == "loss" else (translator.Translator, "_search")),
+            *((Transformer, "states") if work == "loss" else (translator.Translator, "_search")),
             act=lambda call: os.kill(os.getpid(), number) if call == 1 else time.sleep(2),
             which=lambda self, *_: work == "translations" or not self.training,
         )

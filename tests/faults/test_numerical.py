@@ -15,18 +15,23 @@ import checkpoint
 import dataset
 import train
 from config import EOS, PAD, Config
-from faults.harness import Fault, Reference, at_step, checkpoints, contents, die, directory, outcome, run
+from faults.harness import (
+    Fault,
+    Reference,
+    at_step,
+    checkpoints,
+    contents,
+    die,
+    directory,
+    outcome,
+    run,
+    training_of,
+)
 from model import Transformer
 from optim import Loss
 
 Toy = Callable[..., Config]
 faults = pytest.mark.faults
-
-
-def training_of(config: Config) -> train.Training:
-    """A training that has made no step, in this process."""
-    data = dataset.prepare(config, directory(config) / "data", lambda _: None)
-    return train.Training(config, directory(config), data, torch.device("cpu"), torch.float32)
 
 
 def batches_of(training: train.Training, *rows: range) -> list[dataset.Batch]:
@@ -69,8 +74,7 @@ def test_15_loss_that_is_not_finite(toy: Toy, reference: Reference, value: float
     assert error.startswith(f"train.py: error: step 11: loss {value}, gradient norm nan, learning rate 0.00")
     assert error.count("\n") == 1
     data = dataset.load(directory(toy()) / "data")
-    settings = toy().training
-    plan = dataset.batch_plan(*data.train.lengths, settings.batch_tokens, seed=toy().run.seed, epoch=1)
+    plan = dataset.batch_plan(*data.train.lengths, int(toy().training.batch_tokens), seed=toy().run.seed, epoch=1)
     guilty = plan[2 * (11 - 8) - 1]
     assert f"the training pairs {', '.join(map(str, guilty[:8]))} and {len(guilty) - 8} more" in error
     first = data.train.source.padded(guilty[:1])[0][0]
@@ -189,15 +193,13 @@ def test_17_update_of_a_halved_batch_equals_that_of_the_whole(
     order of sums; with plain descent, for Adam makes a step of full size out of a gradient that is all rounding. The
     parts are cut in two again until they fit.
     """
-    updated, copied = [], toy(model__dropout=0.0, training__copy_dropout=0.5)
+    updated, still = [], toy(model__dropout=0.0)
     for limit in (10**9, positions):
-        training = training_of(copied)
-        training.optimizer = torch.optim.SGD(training.model.parameters(), lr=1.0)
-        # As if equal numbers were equal words, so that some are hidden at random: the same ones in the parts.
-        training.twins = np.where(np.arange(len(training.twins)) > 4, np.arange(len(training.twins)), -1)
-        batches = batches_of(training, range(2), range(2, 40))
         with monkeypatch.context() as patch:
             patch.setattr(Transformer, "states", too_large_above(limit))
+            training = training_of(still)
+            training.optimizer = torch.optim.SGD(training.model.parameters(), lr=1.0)
+            batches = batches_of(training, range(2), range(2, 40))
             training.update(batches)
             training.update(batches)
         updated.append(training)
@@ -255,17 +257,17 @@ def test_17_the_largest_batch_is_tried_first_and_leaves_no_trace(toy: Toy, monke
     """
     training = training_of(toy())
     shapes, held = [], []
-    forward = Transformer.states
+    states = training.states
 
-    def seen(self: Transformer, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    def seen(source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         shapes.append(source.numel() + target.numel())
-        return forward(self, source, target)
+        return states(source, target)
 
     def counted(like: torch.Tensor) -> torch.Tensor:
         held.append(like.numel())
         return torch.empty(like.shape)
 
-    monkeypatch.setattr(Transformer, "states", seen)
+    monkeypatch.setattr(training, "states", seen)
     monkeypatch.setattr(torch, "empty_like", counted)
     before, random = weights(training), torch.get_rng_state()
     training.rehearse()
@@ -282,6 +284,22 @@ def test_17_the_largest_batch_is_tried_first_and_leaves_no_trace(toy: Toy, monke
     fresh = training_of(toy())
     fresh.update(next(fresh.updates()))
     assert all(torch.equal(tensor, weights(fresh)[name]) for name, tensor in weights(training).items())
+
+
+@faults
+@pytest.mark.parametrize(("positions", "share", "fits"), [(10**9, 0.7, True), (10**9, 0.9, False), (100, 0.1, False)])
+def test_17_what_is_tried_for_size_leaves_no_trace(
+    toy: Toy, positions: int, share: float, fits: bool, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
+) -> None:
+    """Guards the search for the largest batch: neither parts of a batch nor a memory filled to the brim count."""
+    monkeypatch.setattr(Transformer, "states", too_large_above(positions))
+    training = training_of(toy())
+    before = weights(training)
+    monkeypatch.setattr(train.runtime, "peak_memory", lambda _: share)
+    assert training.fits(1024) == fits
+    assert all(torch.equal(tensor, before[name]) for name, tensor in weights(training).items())
+    assert all(parameter.grad is None for parameter in training.model.parameters())
+    assert capfd.readouterr().out == ""
 
 
 @faults
