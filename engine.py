@@ -73,7 +73,7 @@ def _int8(weight: Tensor, bias: Tensor | None) -> Map:
         rows = x.reshape(-1, x.shape[-1])
         size = rows.abs().amax(1, True).mul_(1 / 127)
         # A row of zeros is divided by zero here; multiplied by it again below, whatever that gave is zero.
-        sums = multiply_bytes((rows / size).round_().to(torch.int8), integers) * scale
+        sums = multiply_bytes((rows / size).round_().to(torch.int8), integers).float().mul_(scale)
         result = sums.mul_(size) if bias is None else torch.addcmul(bias, sums, size)
         return result.view(*x.shape[:-1], -1)
 
@@ -89,7 +89,7 @@ def choose_weights(name: str, device: torch.device, weights: int) -> Precision:
     """
     match name:
         case "auto" if device.type == "cpu":
-            return "int8" if 4 * weights > CACHE and _int8_serves() else "float32"
+            return "int8" if 4 * weights > CACHE and _serves("int8") else "float32"
         case "auto":
             return "bfloat16" if device.type == "cuda" else "float32"
         case "int8" if device.type != "cpu":
@@ -100,24 +100,23 @@ def choose_weights(name: str, device: torch.device, weights: int) -> Precision:
 
 
 @cache
-def _int8_serves() -> bool:
-    """Whether products of bytes are exact here, and faster than those of float32; found out within milliseconds.
+def _serves(precision: Precision) -> bool:
+    """Whether products in this format are right here, and faster than in float32; found out within milliseconds.
 
-    Without instructions for them, a processor may cut sums off at 16 bits, or take many times as long.
+    Without instructions for it, a processor may cut sums of bytes off at 16 bits, or take many times as long.
     """
-    x, y = torch.full((16, 512), 127, dtype=torch.int8), torch.full((512, 512), 127, dtype=torch.int8)
-    floats = x.float(), y.float()
-    if not (multiply_bytes(x, y) == 127 * 127 * 512).all():
-        return False
-    times = []
-    for multiply, (a, b) in ((multiply_bytes, (x, y)), (torch.mm, floats)):
-        best = math.inf
-        for _ in range(5):
-            begun = time.perf_counter()
-            multiply(a, b)
-            best = min(best, time.perf_counter() - begun)
-        times.append(best)
-    return times[0] < times[1]
+    x, weight = torch.ones(32, 512), torch.ones(512, 512)
+    exact, other = product(weight, None, "float32"), product(weight, None, precision)
+    return bool((other(x) == exact(x)).all()) and _seconds(other, x) < _seconds(exact, x)
+
+
+def _seconds(apply: Map, x: Tensor) -> float:
+    best = math.inf
+    for _ in range(5):
+        begun = time.perf_counter()
+        apply(x)
+        best = min(best, time.perf_counter() - begun)
+    return best
 
 
 # --------------------------------------------------------------------------------------------------------------- layers
@@ -189,7 +188,8 @@ class _CrossAttention(_Attention):
 
     def keys_values(self, states: Tensor) -> KeysValues:
         """As `Attention.keys_values`."""
-        return KeysValues(*self.split(self.both(states), 2))
+        keys, values = self.split(self.both(states), 2)
+        return KeysValues(keys.contiguous(), values.contiguous())  # once, for they are read at every step
 
     def __call__(self, x: Tensor, memory: KeysValues, mask: Tensor) -> Tensor:
         """States x (B, T, D) to states of the same shape."""

@@ -46,6 +46,7 @@ TURNS = 4
 TOKENS = 20
 VOCABULARY = 10_000
 SHAPES = {
+    "tiny": ModelConfig(d_model=32, d_ff=64, n_heads=2, encoder_layers=1, decoder_layers=1, tie="none"),  # and no more
     "small": ModelConfig(d_model=256, d_ff=1024, n_heads=4, encoder_layers=3, decoder_layers=3, tie="none"),
     "base": ModelConfig(d_model=512, d_ff=2048, n_heads=8, encoder_layers=6, decoder_layers=6, tie="none"),
 }
@@ -286,7 +287,7 @@ def beams(options: argparse.Namespace, device: torch.device) -> None:
 def main() -> None:
     """Print tables."""
     parser = argparse.ArgumentParser(description="Measure translating against peers, or beams against greedy search.")
-    parser.add_argument("--shapes", choices=SHAPES, nargs="+", default=list(SHAPES))
+    parser.add_argument("--shapes", choices=SHAPES, nargs="+", default=["small", "base"])
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 64], metavar="N", help="sentences a batch")
     parser.add_argument("--data", metavar="NAME", help="text that gives the lengths: a file, or NAME of NAME.en")
     parser.add_argument("--device", default="auto")

@@ -43,6 +43,7 @@ import train
 from config import EOS, PAD, SOS, Config, override
 
 SHAPES = {
+    "tiny": {"d_model": 32, "d_ff": 64, "n_heads": 2, "encoder_layers": 1, "decoder_layers": 1},  # runs, and no more
     "small": {"d_model": 256, "d_ff": 1024, "n_heads": 4, "encoder_layers": 3, "decoder_layers": 3},
     "base": {"d_model": 512, "d_ff": 2048, "n_heads": 8, "encoder_layers": 6, "decoder_layers": 6},
 }

@@ -13,7 +13,7 @@ from torch import nn
 import train
 from config import PAD, Config, DecodingConfig, ModelConfig
 from decoding import search
-from engine import Engines, Precision, _int8_serves, choose_weights, product, ready
+from engine import Engines, Precision, _serves, choose_weights, product, ready
 from model import Ensemble, Transformer
 from runtime import DeviceError
 from translator import Translator
@@ -91,7 +91,7 @@ def test_engines_of_an_ensemble_equal_the_ensemble() -> None:
 def test_precision_is_what_was_asked_for() -> None:
     """Guards int8 on a device that has no kernels for it, which would end in a traceback."""
     cpu, many = torch.device("cpu"), 5_000_000
-    assert choose_weights("auto", cpu, many) == ("int8" if _int8_serves() else "float32")
+    assert choose_weights("auto", cpu, many) == ("int8" if _serves("int8") else "float32")
     assert choose_weights("auto", cpu, 1_000_000) == "float32"
     assert choose_weights("auto", torch.device("cuda"), many) == "bfloat16"
     assert choose_weights("auto", torch.device("mps"), many) == "float32"

@@ -83,7 +83,12 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_command_of_the_readme(command: str, tmp_path: Path, trained: Path) -> None:
     """Guards the first thing that a new user types. A command that this test does not know fails it."""
     words = shlex.split(command.partition(" | ")[2] or command)
-    scripts = {"train.py": SHORT, "make_phrasebook.py": ["--check"], "decoding.py": ["--pairs=9", "--batches=9"]}
+    scripts = {
+        "train.py": SHORT, "make_phrasebook.py": ["--check"], "startup.py": ["--turns=1"],
+        "decoding.py": ["--pairs=9", "--batches=9", "--shapes=tiny"],
+        "training.py": ["--shape=tiny", "--rounds=1", "--seconds=0.1", "--contenders=ours", "--batch_tokens=500"],
+        "scaling.py": ["--sizes=500", "--rounds=1", "--seconds=0.1"],
+    }  # fmt: skip
     match words:
         case ["python", "-m", "pytest", *_]:
             pass  # that is what runs this very test
@@ -91,7 +96,7 @@ def test_command_of_the_readme(command: str, tmp_path: Path, trained: Path) -> N
             extra = scripts.get(Path(script).name, [])
             (tmp_path / "letter.en").write_text("Good morning!\n", encoding="utf-8")
             write_tsv(tmp_path / "letters.tsv", tiny_pairs(9))
-            if script in ("translate.py", "evaluate.py", "checkpoint.py", "benchmarks/decoding.py"):
+            if script in ("translate.py", "evaluate.py", "checkpoint.py") or "benchmarks" in script:
                 shutil.copytree(trained, tmp_path / "runs" / "phrasebook")
                 shutil.copytree(trained, tmp_path / "runs" / "wide")
             if "configs/" in command:  # see the test above
