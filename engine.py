@@ -8,7 +8,7 @@ the arithmetic but fetching the weights, and the hundreds of small calls around 
     - weights are integers of 8 bits with a scale for each row, a quarter of the memory (or bfloat16, half of it);
     - queries, keys and values come of one product;
     - no call goes through `nn.Module`, and which variant of the model this is is settled in advance.
-A sentence by itself takes a quarter of the time for it, one of sixty-four half. A test holds both equal.
+A sentence by itself takes a third of the time for it, one of sixty-four half. A test holds both equal.
 
 Shapes are those of `model`: B batch   W hypotheses of a sentence   H heads   S source positions   D and K widths
 """
@@ -107,7 +107,7 @@ def _serves(precision: Precision) -> bool:
     """
     x, weight = torch.ones(32, 512), torch.ones(512, 512)
     exact, other = product(weight, None, "float32"), product(weight, None, precision)
-    return bool((other(x) == exact(x)).all()) and _seconds(other, x) < _seconds(exact, x)
+    return torch.allclose(other(x), exact(x), rtol=1e-3) and _seconds(other, x) < _seconds(exact, x)
 
 
 def _seconds(apply: Map, x: Tensor) -> float:

@@ -556,7 +556,10 @@ class Training:
         for tag, value in curves.items():
             self.writer.add_scalar(tag, value, step)
         epoch = curves["train/epoch"]
-        line = f"epoch {epoch:.1f}, loss {loss:.2f}, {speed:,.0f} tokens/s, {utilisation:.0%} of the limit"
+        line = (
+            f"epoch {epoch:.1f}, loss {loss:.2f}, {speed:,.0f} tokens/s, {utilisation:.0%} of the limit, "
+            f"{curves['train/padding']:.0%} padding, {curves['speed/data']:.0%} waiting for data"
+        )
         bar.set_postfix_str(line, refresh=False)
         if bar.disable and time.monotonic() - self.last_line > 20:  # in a log file, a line now and then
             self.last_line = time.monotonic()

@@ -15,9 +15,9 @@ import math
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -224,12 +224,13 @@ class Translator:
         if advance:
             advance(waiting.count(0))
         found: dict[int, Sentence] = {}
-        for batch, translated in self._translated(flat):
-            found.update(zip(batch, translated, strict=True))
-            for k in batch:
-                waiting[owners[k]] -= 1
-            if advance:
-                advance(sum(waiting[i] == 0 for i in {owners[k] for k in batch}))
+        with closing(self._translated(flat)) as done_batches:  # also if advance raises: no thread works on for nobody
+            for batch, translated in done_batches:
+                found.update(zip(batch, translated, strict=True))
+                for k in batch:
+                    waiting[owners[k]] -= 1
+                if advance:
+                    advance(sum(waiting[i] == 0 for i in {owners[k] for k in batch}))
         done = iter(found[k] for k in range(len(flat)))
         between = glue(self.config.data.target_lang)
         translations = []
@@ -356,7 +357,7 @@ class Translator:
             self._engine = ready(self.model, self.config.decoding.precision)
         return self._engine
 
-    def _translated(self, flat: Sequence[_Piece]) -> Iterator[tuple[list[int], list[Sentence]]]:
+    def _translated(self, flat: Sequence[_Piece]) -> Generator[tuple[list[int], list[Sentence]], None, None]:
         """Batches, as numbers of sentences, and their translations, in the order in which they get done.
 
         On a CPU each batch has one thread: a decoder's steps are too small to be shared well, so that two threads with

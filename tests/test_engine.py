@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -106,18 +107,28 @@ def test_threads_and_batches_change_no_translation(tiny: Callable[..., Config]) 
     assert train.main(config) == 0
     run = Path(config.run.dir) / config.run.name
     texts = [source for source, _ in train.dataset.load(run / "data").test] * 4
-    translator, threads = Translator(run, "cpu"), torch.get_num_threads()
+    translator, threads, alive = Translator(run, "cpu"), torch.get_num_threads(), threading.active_count()
     try:
         torch.set_num_threads(3)
         told: list[int] = []
         found = [translation.text for translation in translator.explain(texts, advance=told.append)]
         assert torch.get_num_threads() == 3
+        assert sum(told) == len(texts)
+        assert len(told) > 3, "there was but one batch"
+
+        def stop(done: int) -> None:
+            if done:
+                raise InterruptedError
+
+        with pytest.raises(InterruptedError) as raised:  # which holds on to every frame that it has passed
+            translator.explain(texts, advance=stop)
+        assert raised
+        assert torch.get_num_threads() == 3
+        assert threading.active_count() == alive
         torch.set_num_threads(1)
         assert found == translator.translate(texts) == [translator.translate([text])[0] for text in texts]
     finally:
         torch.set_num_threads(threads)
-    assert sum(told) == len(texts)
-    assert len(told) > 3, "there was but one batch"
 
 
 @pytest.mark.parametrize("precision", ["auto", "bfloat16", "int8"])
