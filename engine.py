@@ -7,7 +7,7 @@
 the arithmetic but fetching the weights, and the hundreds of small calls around it. So here
     - weights are integers of 8 bits with a scale for each row, a quarter of the memory (or bfloat16, half of it);
     - queries, keys and values come of one product;
-    - no call goes through `nn.Module`, and which variant of the model this is is settled in advance.
+    - no layer is called through `nn.Module`, and which variant of the model this is is settled in advance.
 A sentence by itself takes a third of the time for it, one of sixty-four half. A test holds both equal.
 
 Shapes are those of `model`: B batch   W hypotheses of a sentence   H heads   S source positions   D and K widths
@@ -38,7 +38,7 @@ from model import (
     mean_log_probs,
     padding_mask,
 )
-from runtime import DeviceError
+from runtime import DeviceError, has_bfloat16
 
 Precision = Literal["float32", "bfloat16", "int8"]
 Map = Callable[[Tensor], Tensor]
@@ -57,8 +57,10 @@ def product(weight: Tensor, bias: Tensor | None, precision: Precision) -> Map:
         case "bfloat16":
             half, half_bias = weight.bfloat16(), None if bias is None else bias.bfloat16()
             return lambda x: F.linear(x.bfloat16(), half, half_bias).float()
-        case "int8":
+        case "int8" if weight.shape[1] > 1:  # for one column, torch's product of bytes reads what is not its own
             return _int8(weight, bias)
+        case "int8":
+            return product(weight, bias, "float32")
 
 
 def _int8(weight: Tensor, bias: Tensor | None) -> Map:
@@ -83,40 +85,47 @@ def _int8(weight: Tensor, bias: Tensor | None) -> Map:
 def choose_weights(name: str, device: torch.device, weights: int) -> Precision:
     """The precision of that name for a model whose every step reads so many weights.
 
-    auto is bfloat16 on a GPU. On a CPU it is int8 for a model that the cache would not hold in float32, if the CPU is
-    fast and right in it: a smaller model gains little, and int8 costs a tenth of a BLEU point.
-    Raises DeviceError for int8 elsewhere.
+    auto is bfloat16 on a GPU that has it. On a CPU it is int8 for a model that the cache would not hold in float32, if
+    the CPU is right in it and not far slower: a smaller model gains little, and int8 costs a tenth of a BLEU point.
+    Raises DeviceError for int8 where it is not to be had.
     """
     match name:
         case "auto" if device.type == "cpu":
-            return "int8" if 4 * weights > CACHE and _serves("int8") else "float32"
+            return "int8" if 4 * weights > CACHE and _right() and _swift() else "float32"
         case "auto":
-            return "bfloat16" if device.type == "cuda" else "float32"
+            return "bfloat16" if device.type == "cuda" and has_bfloat16(device) else "float32"
         case "int8" if device.type != "cpu":
             raise DeviceError(f"decoding.precision int8 is for CPUs, not for the device {device}.")
+        case "int8" if not _right():
+            raise DeviceError("decoding.precision int8 is not to be had: this CPU does not multiply bytes exactly.")
         case "float32" | "bfloat16" | "int8":
             return name
     raise ValueError(name)
 
 
 @cache
-def _serves(precision: Precision) -> bool:
-    """Whether products in this format are right here, and faster than in float32; found out within milliseconds.
+def _right() -> bool:
+    """Whether products of bytes are exact here: a processor without instructions for them may cut sums off."""
+    x, weight = torch.ones(32, 512), torch.ones(512, 512)
+    return torch.allclose(product(weight, None, "int8")(x), x @ weight.t(), rtol=1e-3)
 
-    Without instructions for it, a processor may cut sums of bytes off at 16 bits, or take many times as long.
+
+@cache
+def _swift() -> bool:
+    """Whether products of bytes take less than four times as long as those of float32; found out in milliseconds.
+
+    They are either far faster or far slower, so that a machine that is busy meanwhile finds the same.
     """
     x, weight = torch.ones(32, 512), torch.ones(512, 512)
-    exact, other = product(weight, None, "float32"), product(weight, None, precision)
-    return torch.allclose(other(x), exact(x), rtol=1e-3) and _seconds(other, x) < _seconds(exact, x)
-
-
-def _seconds(apply: Map, x: Tensor) -> float:
-    best = math.inf
-    for _ in range(5):
-        begun = time.perf_counter()
-        apply(x)
-        best = min(best, time.perf_counter() - begun)
-    return best
+    times = []
+    for precision in ("int8", "float32"):
+        apply, best = product(weight, None, precision), math.inf
+        for _ in range(5):
+            begun = time.perf_counter()
+            apply(x)
+            best = min(best, time.perf_counter() - begun)
+        times.append(best)
+    return times[0] < 4 * times[1]
 
 
 # --------------------------------------------------------------------------------------------------------------- layers

@@ -94,10 +94,11 @@ class Embedding(nn.Module):
         """Embed ids (B, T), the first of which stands at position start: (B, T, D)."""
         x = self.table(ids) * self.scale
         if self.has_positions:
-            end = start + ids.shape[1]
-            if end > len(self.positions):
-                self.positions = sinusoid(2 * end, x.shape[2]).to(self.positions.device)
-            x = x + self.positions[start:end]
+            positions, end = self.positions, start + ids.shape[1]
+            if end > len(positions):
+                # Another thread may put a shorter table there meanwhile: this one goes on with its own.
+                positions = self.positions = sinusoid(2 * end, x.shape[2]).to(positions.device)
+            x = x + positions[start:end]
         return self.dropout(x)
 
 

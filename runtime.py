@@ -70,7 +70,7 @@ def choose_precision(
     if name == "auto":
         match device.type:
             case "cuda":
-                fast = _has_bfloat16(device)
+                fast = has_bfloat16(device)
             case "cpu":
                 fast = bool(measured) and measured[torch.bfloat16] > 4 / 3 * measured[torch.float32]
             case _:
@@ -81,7 +81,7 @@ def choose_precision(
     return DTYPES[name]
 
 
-def _has_bfloat16(device: torch.device) -> bool:
+def has_bfloat16(device: torch.device) -> bool:
     """Whether the hardware has it: torch's own test also counts emulation, which is slow."""
     return torch.version.hip is not None or torch.cuda.get_device_properties(device).major >= 8
 
@@ -211,7 +211,8 @@ def profiled(
 ) -> Iterator[Callable[[], None]]:
     """Within, record what the device does in so many updates; with 0 of them, nothing.
 
-    Yields what is to be called after each update. After the last, or at an earlier end, done is called with the record.
+    Yields what is to be called after each update. After the last of these, or at an end amid them, done is called with
+    the record.
     """
     if updates == 0:
         yield lambda: None

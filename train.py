@@ -778,7 +778,9 @@ def train(config: Config) -> int:
     with checkpoint.lock(directory):
         saved = checkpoint.newest(root, quarantine=True, warn=say)
         data = prepare(config, directory / "data", begun=saved is not None)
-        training = Training(config, directory, data, device, dtype, rates.get(dtype, math.inf))
+        training = Training(
+            config, directory, data, device, dtype, rates.get(dtype, rates.get(torch.bfloat16, math.inf))
+        )
         training.introduce()
         if saved is not None:
             training.restore(saved)

@@ -31,10 +31,10 @@ import config as configuration
 from config import EOS, PAD, SOS, UNK, Config
 from corpus import DataError, clean
 from dataset import source_batch
-from decoding import Hypothesis, normalizer, search
+from decoding import Hypothesis, StepModel, normalizer, search
 from engine import CACHE, Engine, Engines, ready
 from model import Ensemble, Transformer
-from runtime import DeviceError, autocast, choose_device, choose_precision
+from runtime import DeviceError, Stopped, autocast, choose_device, choose_precision
 from segment import Trained, glue, pieces, sentences
 from text import in_a_line
 from tokenizer import UNSEEN, Tokenizer
@@ -273,7 +273,8 @@ class Translator:
     def score(self, pairs: Sequence[tuple[str, str]]) -> list[Candidate]:
         """How probable the model finds given translations, each taken as one sentence.
 
-        The score is the one by which a search would have ranked it. A word that the vocabulary does not know has the
+        The score is the one by which a search would have ranked it, but for the digits that `decoding.precision` cuts
+        off. A word that the vocabulary does not know has the
         probability of [UNK].
         """
         sources = [self._piece(clean(source)).ids for source, _ in pairs]
@@ -353,7 +354,9 @@ class Translator:
 
     def _ready(self) -> Engine | Engines:
         """The model, made ready to translate with."""
-        if self._engine is None or self._changing:
+        if self._changing:
+            return ready(self.model, self.config.decoding.precision)
+        if self._engine is None:
             self._engine = ready(self.model, self.config.decoding.precision)
         return self._engine
 
@@ -378,13 +381,15 @@ class Translator:
                     found = self._search(engine, pieces)
                 yield batch, self._sentences(pieces, found)
             return
+        stoppable = _Stoppable(engine)
         pool = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
         try:
-            searches = {pool.submit(self._search, engine, pieces): (batch, pieces) for batch, pieces in batches}
+            searches = {pool.submit(self._search, stoppable, pieces): (batch, pieces) for batch, pieces in batches}
             for done in as_completed(searches):
                 batch, pieces = searches[done]
                 yield batch, self._sentences(pieces, done.result())
         finally:
+            stoppable.stopped = True
             pool.shutdown(cancel_futures=True)
             torch.set_num_threads(threads)  # part of that setting is the whole process's
 
@@ -401,7 +406,7 @@ class Translator:
 
     def _search(
         self,
-        engine: Engine | Engines,
+        engine: StepModel,
         batch: Sequence[_Piece],
         watch: Callable[[int, list[int]], None] | None = None,
     ) -> list[list[Hypothesis]]:
@@ -489,6 +494,21 @@ class Translator:
             lost = [literal for literal in LITERAL.findall(sentence.source) if literal not in best.text]
             if lost:
                 self.warnings.append(f"text {number}: lost in translation: {', '.join(lost)}.")
+
+
+class _Stoppable:
+    """An engine whose searches, which run in threads, end at their next step when nobody waits for them any more."""
+
+    def __init__(self, engine: Engine | Engines) -> None:
+        self.engine = engine
+        self.start = engine.start
+        self.stopped = False
+
+    def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
+        """As `Engine.step`. Raises Stopped."""
+        if self.stopped:
+            raise Stopped
+        return self.engine.step(tokens, state)
 
 
 def copies(target: Sequence[int], source: Sequence[int], words: Sequence[str], weights: Tensor) -> dict[int, int]:

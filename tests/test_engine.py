@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -11,16 +12,20 @@ import pytest
 import torch
 from torch import nn
 
+import engine
 import train
 from config import PAD, Config, DecodingConfig, ModelConfig
 from decoding import search
-from engine import Engines, Precision, _serves, choose_weights, product, ready
+from engine import Engine, Engines, Precision, _right, _swift, choose_weights, product, ready
 from model import Ensemble, Transformer
 from runtime import DeviceError
 from translator import Translator
 
 SMALL = ModelConfig(d_model=32, n_heads=4, encoder_layers=2, decoder_layers=3, d_ff=64, dropout=0.1)
 SOURCE = torch.tensor([[5, 6, 7, 8, 3], [9, 4, 3, PAD, PAD], [7, 3, PAD, PAD, PAD]])
+
+
+BYTES = pytest.mark.skipif(not _right(), reason="this CPU does not multiply bytes exactly")
 
 
 def model(seed: int = 0, **changes: Any) -> Transformer:
@@ -34,7 +39,9 @@ def model(seed: int = 0, **changes: Any) -> Transformer:
 SHAPES: list[dict[str, Any]] = [{}, {"norm": "post"}, {"positions": "none"}, {"tie": "all"}, {"n_heads": 1}]
 
 
-@pytest.mark.parametrize(("precision", "digits"), [("float32", 1e-5), ("bfloat16", 0.03), ("int8", 0.06)])
+@pytest.mark.parametrize(
+    ("precision", "digits"), [("float32", 1e-5), ("bfloat16", 0.03), pytest.param("int8", 0.06, marks=BYTES)]
+)
 @pytest.mark.parametrize("changes", SHAPES)
 @pytest.mark.parametrize("width", [1, 3])
 def test_steps_equal_the_models(changes: dict[str, Any], width: int, precision: Precision, digits: float) -> None:
@@ -60,7 +67,7 @@ def test_steps_equal_the_models(changes: dict[str, Any], width: int, precision: 
                 tokens = tokens[index]
 
 
-@pytest.mark.parametrize(("precision", "digits"), [("bfloat16", 0.02), ("int8", 0.03)])
+@pytest.mark.parametrize(("precision", "digits"), [("bfloat16", 0.02), pytest.param("int8", 0.03, marks=BYTES)])
 def test_products_are_near_in_fewer_bits(precision: Precision, digits: float) -> None:
     """Guards the scales: each row of the weights has its own, and a bias is not rounded with them."""
     torch.manual_seed(0)
@@ -77,6 +84,12 @@ def test_products_are_near_in_fewer_bits(precision: Precision, digits: float) ->
         assert apply(x).dtype == torch.float32
 
 
+def test_one_column_is_no_int8() -> None:
+    """Guards a feed-forward block of width 1: torch's product of bytes would read what lies beside it in memory."""
+    weight, x = torch.randn(6, 1), torch.randn(4, 1)
+    torch.testing.assert_close(product(weight, None, "int8")(x), x @ weight.t())
+
+
 def test_engines_of_an_ensemble_equal_the_ensemble() -> None:
     """Guards the mean of probabilities, not of logits."""
     both = Ensemble([model(1), model(2)])
@@ -89,16 +102,23 @@ def test_engines_of_an_ensemble_equal_the_ensemble() -> None:
         assert [h.score for h in a] == pytest.approx([h.score for h in b], rel=1e-4)
 
 
-def test_precision_is_what_was_asked_for() -> None:
-    """Guards int8 on a device that has no kernels for it, which would end in a traceback."""
+def test_precision_is_what_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards int8 where it would end in a traceback, or translate wrongly without a word: a GPU, a CPU that cuts sums
+    of bytes off."""
     cpu, many = torch.device("cpu"), 5_000_000
-    assert choose_weights("auto", cpu, many) == ("int8" if _serves("int8") else "float32")
+    assert choose_weights("auto", cpu, many) == ("int8" if _right() and _swift() else "float32")
     assert choose_weights("auto", cpu, 1_000_000) == "float32"
-    assert choose_weights("auto", torch.device("cuda"), many) == "bfloat16"
+    for has in (True, False):
+        monkeypatch.setattr(engine, "has_bfloat16", lambda _, has=has: has)
+        assert choose_weights("auto", torch.device("cuda"), many) == ("bfloat16" if has else "float32")
     assert choose_weights("auto", torch.device("mps"), many) == "float32"
     assert choose_weights("float32", cpu, many) == "float32"
     with pytest.raises(DeviceError, match=r"decoding.precision int8 .* cuda"):
         choose_weights("int8", torch.device("cuda"), many)
+    monkeypatch.setattr(engine, "_right", lambda: False)
+    assert choose_weights("auto", cpu, many) == "float32"
+    with pytest.raises(DeviceError, match="does not multiply bytes exactly"):
+        choose_weights("int8", cpu, many)
 
 
 def test_threads_and_batches_change_no_translation(tiny: Callable[..., Config]) -> None:
@@ -131,7 +151,42 @@ def test_threads_and_batches_change_no_translation(tiny: Callable[..., Config]) 
         torch.set_num_threads(threads)
 
 
-@pytest.mark.parametrize("precision", ["auto", "bfloat16", "int8"])
+def test_a_search_that_is_given_up_ends_at_its_next_step(
+    tiny: Callable[..., Config], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guards Ctrl-C: the threads' batches would be translated to their ends, which can take minutes."""
+    config = tiny()
+    assert train.main(config) == 0
+    translator, threads = Translator(Path(config.run.dir) / config.run.name, "cpu"), torch.get_num_threads()
+    steps, step, given_up = [], Engine.step, threading.Event()
+
+    def counted(self: Engine, tokens: torch.Tensor, state: Any) -> Any:
+        if len(translations) == 1:
+            given_up.wait(60)
+            steps.append(len(tokens))
+        logits, state = step(self, tokens, state)
+        return logits.index_fill(1, torch.tensor([3]), -math.inf), state  # no sentence ever ends
+
+    translations: list[int] = []
+
+    def stop(done: int) -> None:
+        if done:
+            translations.append(done)
+            threading.Timer(0.5, given_up.set).start()
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Engine, "step", counted)
+    texts = ["the cat sees the dog."] * 30 + ["the cat sees the dog and the cat and the dog."] * 30
+    try:
+        torch.set_num_threads(3)
+        with pytest.raises(KeyboardInterrupt):
+            translator.explain(texts, advance=stop)
+    finally:
+        torch.set_num_threads(threads)
+    assert len(steps) <= 3, "each thread may finish the step that it is at"
+
+
+@pytest.mark.parametrize("precision", ["auto", "bfloat16", pytest.param("int8", marks=BYTES)])
 def test_a_run_is_translated_in_any_precision(tiny: Callable[..., Config], precision: str) -> None:
     """Guards the setting on its whole way, beams and samples included."""
     config = tiny(decoding__precision=precision)

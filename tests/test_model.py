@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from model import (
     Decoder,
     DecoderLayer,
     Dropout,
+    Embedding,
     Encoder,
     EncoderLayer,
     KeysValues,
@@ -273,6 +275,21 @@ def test_operations_are_those_that_torch_counts() -> None:
     looked = (encoder * 5 * 5 + decoder * (4 * 4 + 4 * 5)) * scores, (encoder * 3 * 5 * 5 + decoder * 4 * 5) * scores
     assert counted[0] == 2 * (of_source * 10 + of_target * 8) + looked[0]
     assert counted[1] == 2 * of_source * 10 + looked[1]
+
+
+def test_threads_may_embed_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards the table of positions that grows: another thread puts a shorter one there before this one has used it."""
+    embedding = Embedding(12, SMALL).eval()
+    ids = torch.full((1, 300), 5)
+    expected = embedding(torch.full((1, 400), 5))[:, :300]
+    embedding.positions = sinusoid(10, 32)
+    setting = nn.Module.__setattr__
+
+    def overtaken(self: nn.Module, name: str, value: Any) -> None:
+        setting(self, name, sinusoid(20, 32) if name == "positions" else value)
+
+    monkeypatch.setattr(Embedding, "__setattr__", overtaken)
+    torch.testing.assert_close(embedding(ids), expected)
 
 
 def test_parts_work_by_themselves() -> None:
