@@ -488,8 +488,12 @@ class Batch:
 
     def to(self, device: torch.device | str) -> Batch:
         """The batch on a device."""
-        tensors = {name: getattr(self, name).to(device) for name in ("source", "target_in", "target_out")}
-        return replace(self, **tensors)
+        return self.moved(lambda ids: ids.to(device))
+
+    def moved(self, how: Callable[[Tensor], Tensor]) -> Batch:
+        """The batch with its ids in another memory."""
+        source, target_in, target_out = map(how, (self.source, self.target_in, self.target_out))
+        return replace(self, source=source, target_in=target_in, target_out=target_out)
 
     def halves(self) -> list[Batch]:
         """The first and the second half of at least two rows, each no wider than its own sentences are."""

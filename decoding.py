@@ -128,14 +128,9 @@ def _beam(
         if watch:
             _tell(watch, sentences, found, tokens, scores)
 
-        # No hypothesis alive can end with a better score than this, (A, G).
         longest = limit if settings.length_penalty >= 0 else torch.full_like(limit, length + 1)
-        bound = scores.unflatten(1, (groups, of_group)).amax(2) / normalizer(longest, settings)[:, None]
-        going = [
-            a
-            for a, (sentence, best) in enumerate(zip(sentences, bound.tolist(), strict=True))
-            if any(best[g] > _worst(found[sentence][g], wanted) for g in range(groups))
-        ]
+        bound = scores.unflatten(1, (groups, of_group)).amax(2) / normalizer(longest, settings)[:, None]  # (A, G)
+        going = _unfinished([found[sentence] for sentence in sentences], bound.tolist(), wanted)
         places = allowed.shape[1]  # of a sentence in the batch just computed
         kept = None
         if len(going) < len(sentences):
@@ -144,7 +139,7 @@ def _beam(
             rules.keep(kept)
             limit, scores, tokens, steps, origin, at = (x[kept] for x in (limit, scores, tokens, steps, origin, at))
         if sentences:
-            stay = kept is None and places == scores.shape[1] == 1  # greedy, and nobody left
+            stay = kept is None and places == scores.shape[1] == 1  # one sample of each, and nobody left
             state = state.select(None if stay else (at * places + origin).flatten(), kept)
 
     return [
@@ -233,6 +228,18 @@ def _ranked(hypotheses: list[Hypothesis]) -> list[Hypothesis]:
 def _worst(hypotheses: list[Hypothesis], wanted: int) -> float:
     """The score that a new hypothesis has to beat to be among those that are wanted of its group."""
     return _ranked(hypotheses)[wanted - 1].score if len(hypotheses) >= wanted else -torch.inf
+
+
+def _unfinished(found: list[list[list[Hypothesis]]], bound: list[list[float]], wanted: int) -> list[int]:
+    """Which of the A sentences go on: those of which some group may still find a better hypothesis than it has.
+
+    bound (A, G) is the score that no hypothesis alive can surpass.
+    """
+    return [
+        a
+        for a, (groups, bounds) in enumerate(zip(found, bound, strict=True))
+        if any(best > _worst(group, wanted) for group, best in zip(groups, bounds, strict=True))
+    ]
 
 
 def _tell(

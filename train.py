@@ -146,12 +146,6 @@ def largest_that_fits(most: int, fits: Callable[[int], bool]) -> int:
     return tokens
 
 
-def moved(batch: Batch, how: Callable[[torch.Tensor], torch.Tensor]) -> Batch:
-    """The batch with its ids in another memory."""
-    source, target_in, target_out = map(how, (batch.source, batch.target_in, batch.target_out))
-    return replace(batch, source=source, target_in=target_in, target_out=target_out)
-
-
 class Training:
     """One run: the model, how far it has come, and where that is written down."""
 
@@ -250,7 +244,7 @@ class Training:
                     batch = dataset.make_batch(self.data.train, rows)
                     batch = dataset.without_copied(batch, self.twins, settings.copy_dropout, random)
                     # From pinned memory a GPU fetches it by itself; from other memory the program would have to wait.
-                    batches.append(moved(batch, torch.Tensor.pin_memory) if self.device.type == "cuda" else batch)
+                    batches.append(batch.moved(torch.Tensor.pin_memory) if self.device.type == "cuda" else batch)
                 used += len(batches)
                 yield (batches, epoch, used) if used < len(plan) else (batches, epoch + 1, 0)
             epoch, used = epoch + 1, 0
@@ -326,7 +320,7 @@ class Training:
         sums: list[torch.Tensor] = []
         with suppress(torch.OutOfMemoryError):  # which holds on to what is in memory until this block is left
             for batch in batches:
-                there = moved(batch, self._sent)
+                there = batch.moved(self._sent)
                 with runtime.autocast(self.device, self.dtype):
                     states = self.states(there.source, there.target_in)
                     projection = self.model.projection.weight
