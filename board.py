@@ -17,6 +17,7 @@ from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
 import config as configuration
+import health
 from config import Config
 
 if TYPE_CHECKING:
@@ -54,7 +55,8 @@ def open_board(directory: Path, step: int, config: Config) -> SummaryWriter:
                     "loss": ["Multiline", ["train/loss", "valid/loss"]],
                     "perplexity": ["Multiline", ["train/perplexity", "valid/perplexity"]],
                     "scores": ["Multiline", ["valid/bleu", "valid/chrf"]],
-                }
+                },
+                **health.charts(),
             }
         )
     return writer
@@ -95,4 +97,5 @@ def attention_figure(weights: torch.Tensor, source: Sequence[str], target: Seque
         axis.set_yticks(range(len(target)), target, fontsize=8)
     axes[0][0].set_ylabel("next token")
     figure.supxlabel("source token looked at", fontsize=9)
+    figure.draw_without_rendering()  # the layout settles at the second drawing, which is the writer's
     return figure

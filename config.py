@@ -155,7 +155,9 @@ class RunConfig(Section):
 class DataConfig(Section):
     """The sentence pairs."""
 
-    source_lang: str = _refused("en", "language to translate from")
+    source_lang: str | None = _refused(
+        "en", "language to translate from; null: none, a language model learns text in target_lang"
+    )
     target_lang: str = _refused("it", "language to translate into")
     # Free as places: a corpus may move. That it is still the same one, `dataset` makes sure by its content.
     train: str = _free("data/phrasebook", "training pairs: a folder, a file, or a data set on the hub")
@@ -198,16 +200,29 @@ class TokenizerConfig(Section):
 class ModelConfig(Section):
     """The shape of the Transformer."""
 
+    architecture: Literal["encoder-decoder", "decoder-only", "encoder-only"] = _refused(
+        "encoder-decoder", "two stacks; one that goes on writing; or one that writes all words at once"
+    )
     d_model: int = _refused(128, "width of the vectors between the layers; even", at_least=2)
     n_heads: int = _refused(4, "attention heads; must divide d_model", at_least=1)
-    encoder_layers: int = _refused(3, "layers that read the source", at_least=1)
+    kv_heads: int | None = _refused(
+        None, "heads of keys and values, each for several attention heads; null: as many", at_least=1
+    )
+    encoder_layers: int = _refused(3, "layers that read the source; a decoder-only model has none", at_least=1)
     decoder_layers: int = _refused(3, "layers that write the target", at_least=1)
     d_ff: int = _refused(512, "width inside the feed-forward blocks", at_least=1)
+    activation: Literal["relu", "gelu", "swiglu"] = _refused("relu", "what the feed-forward blocks do at that width")
     dropout: float = _warned(0.1, "share of values that are zeroed in training", at_least=0, below=1)
     attention_dropout: float = _warned(0.0, "likewise, of the attention weights", at_least=0, below=1)
     activation_dropout: float = _warned(0.0, "likewise, inside the feed-forward blocks", at_least=0, below=1)
+    attention_bias: bool = _refused(True, "whether the projections of attention have a bias")
     norm: Literal["pre", "post"] = _refused("pre", "normalise before each block, or after it")
-    positions: Literal["sinusoidal", "none"] = _refused("sinusoidal", "how the model sees the order of words")
+    norm_kind: Literal["layer", "rms"] = _refused("layer", "with mean and standard deviation, or by root mean square")
+    positions: Literal["sinusoidal", "learned", "rotary", "none"] = _refused(
+        "sinusoidal", "how the model sees the order of words"
+    )
+    max_positions: int = _refused(512, "positions that a model with learned ones knows", at_least=2)
+    upsampling: int = _refused(2, "encoder-only: places for target tokens that a source token gives", at_least=1)
     tie: Literal["none", "output", "all"] = _refused(
         "output", "output: target embedding and projection share one matrix; all: the source embedding, too"
     )
@@ -221,6 +236,13 @@ class ModelConfig(Section):
             raise ConfigError(
                 f"model.n_heads is {self.n_heads}, but it must divide model.d_model ({self.d_model}): "
                 f"choose one of {', '.join(map(str, choices))}."
+            )
+        if self.kv_heads is not None and self.n_heads % self.kv_heads:
+            raise ConfigError(f"model.kv_heads is {self.kv_heads}, but it must divide model.n_heads ({self.n_heads}).")
+        if self.positions == "rotary" and (self.d_model // self.n_heads) % 2:
+            raise ConfigError(
+                f"model.positions is rotary, but a head has {self.d_model // self.n_heads} features, which do not come "
+                "in pairs: choose another model.n_heads."
             )
 
 
@@ -254,6 +276,7 @@ class TrainingConfig(Section):
     save_every: int = _free(500, "steps between two checkpoints", at_least=1)
     keep_last: int = _free(3, "newest checkpoints that are kept, beside the best one", at_least=1)
     patience: int | None = _free(None, "stop after so many validations without a better BLEU", at_least=1)
+    health_every: int = _free(100, "steps between two looks inside the layers, for TensorBoard; 0: none", at_least=0)
     profile: int = _free(0, "updates of which a trace is written, near the start; 0: none", at_least=0)
 
     def __post_init__(self) -> None:
@@ -342,6 +365,35 @@ class Config:
                 "model.tie is all, but one matrix for both languages needs one vocabulary: "
                 "set tokenizer.shared to true, or model.tie to output."
             )
+        if self.data.source_lang is None:
+            if self.model.architecture != "decoder-only":
+                raise ConfigError(
+                    f"data.source_lang is null, but a model of that architecture ({self.model.architecture}) reads a "
+                    "source: a language model is decoder-only."
+                )
+            if not self.tokenizer.shared:
+                raise ConfigError("data.source_lang is null, which leaves one language: set tokenizer.shared to true.")
+        most = self.data.max_length + 1
+        if self.model.architecture == "decoder-only" and self.data.source_lang:
+            most *= 2
+        if self.model.architecture == "encoder-only":
+            most *= self.model.upsampling
+        if self.model.positions == "learned" and self.model.max_positions < most:
+            raise ConfigError(
+                f"model.max_positions is {self.model.max_positions}, but sentences of up to data.max_length "
+                f"({self.data.max_length}) tokens need {most}: raise the former, or lower the latter."
+            )
+        one_pass = self.model.architecture == "encoder-only"
+        if one_pass and (self.decoding.beam_size > 1 or self.decoding.sample):
+            raise ConfigError(
+                "model.architecture is encoder-only, which writes all words at once and leaves nothing to search: "
+                "decoding.beam_size must be 1 and decoding.sample false."
+            )
+
+    @property
+    def is_language_model(self) -> bool:
+        """Whether there is no source, but text alone."""
+        return self.data.source_lang is None
 
 
 _SECTIONS: dict[str, type[Section]] = {

@@ -12,6 +12,10 @@ What data.train, data.validation and data.test may name (a path is sought in the
     a folder, or owner/name     a data set of the Hugging Face hub: a copy of it, or the thing itself
 The languages of a row are `translation: {"en": ..., "it": ...}`, or columns `en` and `it`, or `source` and `target`.
 
+Where data.source_lang is null they name plain text in data.target_lang, which is read as pairs with an empty source. Of
+all these the target side alone is then asked for; besides, a row may have its text in a column `text`, a table may be
+one column, and a file may be text, a line each: book.txt, or book.it.
+
 Limits: all pairs are held in memory. Nothing is guessed: what is not UTF-8, or has no partner, ends in a DataError that
 says where, because a file that slips by one line teaches the wrong translation of everything below. Only pairs without
 text on a side are dropped, and counted; so are those that are not UTF-8, if data.on_bad_line is skip.
@@ -97,7 +101,7 @@ class Source:
         split: the setting that names it, and what it is for
         name: the value of that setting
         path: what to call it for `datasets`: a folder, or a name on the hub
-        parts: the files of each split, one table or two of parallel text; nothing if `datasets` must read it
+        parts: the files of each split, two of parallel text or else one; nothing if `datasets` must read it
         files: everything it consists of, as far as that is on this machine
     """
 
@@ -109,6 +113,16 @@ class Source:
 
     def __str__(self) -> str:
         return f"data.{self.split} ({self.name})"
+
+
+def noun(data: DataConfig) -> str:
+    """What to call one of the things that a corpus holds."""
+    return "pair" if data.source_lang else "text"
+
+
+def _languages(data: DataConfig) -> tuple[str, ...]:
+    """Those of a pair, or the one of plain text."""
+    return (data.source_lang, data.target_lang) if data.source_lang else (data.target_lang,)
 
 
 def find_sources(data: DataConfig) -> list[Source]:
@@ -142,19 +156,20 @@ def _parts(place: Path, split: str, data: DataConfig) -> dict[str, tuple[Path, .
 
 
 def _part(place: Path, data: DataConfig) -> tuple[Path, ...] | None:
-    """The one table or the two sides of parallel text that are at a place, or begin with it."""
-    sides = [Path(f"{place}.{language}") for language in (data.source_lang, data.target_lang)]
+    """The two sides of parallel text, or the one table or plain text, that are at a place or begin with it."""
+    sides = [Path(f"{place}.{language}") for language in _languages(data)]
     missing = [side for side in sides if not side.is_file()]
     if not missing:
         return tuple(sides)
+    endings = list(_READERS) if data.source_lang else [*_READERS, ".txt", f".{data.target_lang}"]
     if place.is_file():
-        if place.suffix in _READERS:
+        if place.suffix in endings:
             return (place,)
-        parallel = place.suffix[1:] in (data.source_lang, data.target_lang)
+        parallel = place.suffix[1:] in _languages(data)
         hint = f": for parallel text leave out the language, as in {place.with_suffix('')}" if parallel else ""
-        raise DataError(f"{place} is a file, but a file of pairs must end in {', '.join(_READERS)}{hint}.")
-    tables = [file for suffix in _READERS if (file := Path(f"{place}{suffix}")).is_file()]
-    if not tables and len(missing) == 1:
+        raise DataError(f"{place} is a file, but a file of {noun(data)}s must end in {', '.join(endings)}{hint}.")
+    tables = [file for suffix in endings if (file := Path(f"{place}{suffix}")).is_file()]
+    if not tables and len(missing) < len(sides):
         raise DataError(f"{place} is the beginning of parallel text, but {missing[0]} is missing.")
     if len(tables) > 1:
         raise DataError(f"there are {' and '.join(map(str, tables))}: name the one that is meant, or move the other.")
@@ -177,7 +192,8 @@ def _near(places: Collection[Path]) -> str:
         if place.parent.is_dir():
             entries = sorted(entry for entry in place.parent.iterdir() if not entry.name.startswith("."))
             there = [entry.name for entry in entries]
-            close = difflib.get_close_matches(place.name, [*there, *(entry.stem for entry in entries)], n=1)
+            stems = [entry.stem for entry in entries if entry.stem != place.name]  # what was asked for is no help
+            close = difflib.get_close_matches(place.name, [*there, *stems], n=1)
             if close:
                 return f": did you mean {Path(place.parent.name) / close[0]}?"
             if there:
@@ -222,7 +238,13 @@ def read_splits(source: Source, data: DataConfig) -> dict[str, Iterator[Pair]]:
 def _read_part(part: tuple[Path, ...], data: DataConfig) -> Iterator[Pair]:
     if len(part) == 2:
         return _read_text(*part, data)
-    return _READERS[part[0].suffix](part[0], data)
+    return _READERS.get(part[0].suffix, _read_plain)(part[0], data)
+
+
+def _pair(sides: Iterable[str]) -> Pair:
+    """Both sides, or the text alone, as a pair."""
+    *source, target = sides
+    return "".join(source), target
 
 
 def _not_empty(pairs: Iterator[Pair], source: Source) -> Iterator[Pair]:
@@ -261,6 +283,10 @@ def _read_text(source: Path, target: Path, data: DataConfig) -> Iterator[Pair]:
         yield pair
 
 
+def _read_plain(path: Path, data: DataConfig) -> Iterator[Pair]:
+    return (("", line) for line in _lines(path, data))
+
+
 def _read_tsv(path: Path, data: DataConfig) -> Iterator[Pair]:
     rows = ((f"{path}:{number}", line.split("\t")) for number, line in enumerate(_lines(path, data), 1))
     return _pairs_of_cells(rows, data)
@@ -280,21 +306,25 @@ def _read_csv(path: Path, data: DataConfig) -> Iterator[Pair]:
 
 
 def _pairs_of_cells(rows: Iterable[tuple[str, list[str]]], data: DataConfig) -> Iterator[Pair]:
-    """The pairs of (where, cells), by the names in the first row if that has names; an empty row is an empty pair."""
-    header: list[str] = []
-    left, right = 0, 1
+    """The pairs of (where, cells), by the names in the first row if that has names; an empty row is an empty pair.
+
+    Without names plain text is the last column, which is the target of a table of pairs.
+    """
+    sides, widths = ([0, 1], [2]) if data.source_lang else ([-1], [1, 2])
+    rule = f"without a row of names there must be {' or '.join(map(str, widths))}"
     for number, (where, cells) in enumerate(rows):
         columns = _columns(cells, data) if number == 0 else None
         if columns:
-            header = cells
-            left, right = map(cells.index, columns)
+            sides = [cells.index(column) for column in columns]
+            widths, rule = [len(cells)], f"the first row names {len(cells)}"
         elif cells in ([], [""]):
             yield "", ""
-        elif len(cells) != (len(header) or 2):
-            rule = f"the first row names {len(header)}" if header else "without a row of names there must be 2"
+        elif len(cells) not in widths:
             raise DataError(f"{where}: {len(cells)} column{'s' * (len(cells) != 1)}, but {rule}.")
         else:
-            yield cells[left], cells[right]
+            if len(widths) > 1:  # from now on a tab or comma within a text is a fault, not a second column
+                widths, rule = [len(cells)], f"the rows above have {len(cells)}"
+            yield _pair(cells[side] for side in sides)
 
 
 def _read_jsonl(path: Path, data: DataConfig) -> Iterator[Pair]:
@@ -371,10 +401,10 @@ def _reason(error: BaseException) -> str:
 # --- Rows ---------------------------------------------------------------------------------------------------------
 
 
-def _columns(names: Collection[str], data: DataConfig) -> Pair | None:
-    """The names of the columns of source and target; None if `names` has neither of the two known forms."""
-    known = ((data.source_lang, data.target_lang), ("source", "target"))
-    return next((pair for pair in known if set(pair) <= set(names)), None)
+def _columns(names: Collection[str], data: DataConfig) -> tuple[str, ...] | None:
+    """The names of the columns of source and target, or of plain text; None if `names` has none of the known forms."""
+    known = [("source", "target")] if data.source_lang else [("target",), ("text",)]
+    return next((columns for columns in (_languages(data), *known) if set(columns) <= set(names)), None)
 
 
 def _pair_of_row(row: Mapping[str, Any], data: DataConfig, where: str) -> Pair:
@@ -383,8 +413,7 @@ def _pair_of_row(row: Mapping[str, Any], data: DataConfig, where: str) -> Pair:
     columns = _columns(row, data)
     if columns is None:
         raise DataError(f"{where}: there is {', '.join(row) or 'nothing'}, but a row must be like {_example(data)}.")
-    left, right = (_text(row[column], f"{where}, {column}", data) for column in columns)
-    return left, right
+    return _pair(_text(row[column], f"{where}, {column}", data) for column in columns)
 
 
 def _text(value: Any, where: str, data: DataConfig) -> str:
@@ -398,18 +427,23 @@ def _text(value: Any, where: str, data: DataConfig) -> str:
 
 
 def _example(data: DataConfig) -> str:
-    return json.dumps({data.source_lang: "...", data.target_lang: "..."})
+    return json.dumps(dict.fromkeys(_languages(data), "..."))
 
 
 # --- Splitting ----------------------------------------------------------------------------------------------------
 
 
-def assign(source: str, validation_fraction: float, test_fraction: float) -> str:
-    """The split of a pair, by a hash of its cleaned source: equal sources fall together, in any order, in any corpus.
+def known_by(pair: Pair, data: DataConfig) -> str:
+    """What makes two pairs the same sentence: the source, or the text where there is no source."""
+    return pair[0 if data.source_lang else 1]
+
+
+def assign(sentence: str, validation_fraction: float, test_fraction: float) -> str:
+    """The split of a pair, by a hash of what it is `known_by`: equals fall together, in any order, in any corpus.
 
     The test set is what hashes lowest, so that it stays the same whatever becomes of the validation set.
     """
-    point = int.from_bytes(hashlib.blake2b(source.encode(), digest_size=8).digest()) / 2**64
+    point = int.from_bytes(hashlib.blake2b(sentence.encode(), digest_size=8).digest()) / 2**64
     if point < test_fraction:
         return "test"
     return "validation" if point < test_fraction + validation_fraction else "train"
@@ -444,17 +478,19 @@ def read_corpus(sources: Sequence[Source], data: DataConfig) -> tuple[dict[str, 
                 counts[read_from].read += 1
                 counts[read_from].unreadable += 1
                 continue
-            source, target = clean(raw_source), clean(raw_target)
-            split = assign(source, validation_fraction, test_fraction) if read_from == "train" else read_from
+            pair = clean(raw_source), clean(raw_target)
+            sentence = known_by(pair, data)
+            split = assign(sentence, validation_fraction, test_fraction) if read_from == "train" else read_from
             counts[split].read += 1
-            if source and target:
-                pairs[split].append((source, target))
+            if sentence and pair[1]:
+                pairs[split].append(pair)
             else:
                 counts[split].empty += 1
     for split in ("train", "validation"):
         if not pairs[split]:
             raise DataError(
-                f"there is no pair for {split} among {counts['train'].read + counts[split].read:,} that were read: "
-                "more pairs are needed, a larger data.validation_fraction, or pairs that data.validation names."
+                f"there is no {noun(data)} for {split} among {counts['train'].read + counts[split].read:,} that were "
+                f"read: more {noun(data)}s are needed, a larger data.validation_fraction, or {noun(data)}s that "
+                "data.validation names."
             )
     return pairs, counts

@@ -5,6 +5,8 @@ Use:
     for indices in batch_plan(*data.train.lengths, config.training.batch_tokens, seed, epoch):
         batch = make_batch(data.train, indices)              # .source, .target_in, .target_out, .tokens
 
+Plain text, for a language model, is pairs with an empty source: in a batch it is an end token and nothing else.
+
 What a run trains on is decided once, written into its folder, and never again: the tokenizers, which pair belongs to
 which split, and the ids. The batches and their order are a pure function of (lengths, seed, epoch), so that a resumed
 run needs to remember nothing but the number of its next batch.
@@ -36,7 +38,7 @@ from torch import Tensor
 
 from checkpoint import sync
 from config import EOS, PAD, SOS, SPECIAL_TOKENS, UNK, Config, DataConfig
-from corpus import SPLITS, Count, DataError, Pair, find_sources, hashes, read_corpus
+from corpus import SPLITS, Count, DataError, Pair, find_sources, hashes, known_by, noun, read_corpus
 from segment import sentences
 from tokenizer import UNSEEN, Tokenizer, train_pair
 
@@ -149,8 +151,8 @@ class Report:
     """What the corpus holds, and what was done to it."""
 
     counts: dict[str, Count]
-    sides: list[SideReport]
-    repeated: dict[str, int]  # by split: sentences whose source stands in training, too
+    sides: list[SideReport]  # of source and target; of plain text the same one twice
+    repeated: dict[str, int]  # by split: sentences whose source, or plain text, stands in training, too
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> Report:
@@ -158,19 +160,28 @@ class Report:
         counts = {split: Count(**count) for split, count in values["counts"].items()}
         return cls(counts, [SideReport(**side) for side in values["sides"]], values["repeated"])
 
+    @property
+    def plain(self) -> bool:
+        """Whether this is about plain text: the two languages of pairs differ."""
+        return self.sides[0].language == self.sides[1].language
+
+    @property
+    def _things(self) -> str:
+        return "texts" if self.plain else "pairs"
+
     def lines(self) -> list[str]:
         """The report, to be printed."""
         lines = []
         for split, count in self.counts.items():
             reasons = {
-                "lack a side": count.empty,
+                "are empty" if self.plain else "lack a side": count.empty,
                 "are not UTF-8": count.unreadable,
                 "are too long": count.too_long,
                 "are too uneven": count.uneven,
             }
             why = "".join(f"; {number:,} {reason} and are dropped" for reason, number in reasons.items() if number)
-            lines.append(f"{split}: {count.read:,} pairs{why}")
-        for side in self.sides:
+            lines.append(f"{split}: {count.read:,} {self._things}{why}")
+        for side in self.sides[self.plain :]:
             rare = f" (without {side.left_out:,} rarer words)" if side.left_out else ""
             lines.append(
                 f"{side.language}: {side.mean:.1f} tokens a sentence, half up to {side.median:.0f}, 99 % up to "
@@ -182,19 +193,21 @@ class Report:
     def warnings(self) -> list[str]:
         """What somebody should look at before believing in the run."""
         found = [
-            f"{count.dropped / count.read:.0%} of the {split} pairs are dropped: is the corpus what it should be, and "
-            "data.max_length large enough?"
+            f"{count.dropped / count.read:.0%} of the {split} {self._things} are dropped: is the corpus what it should "
+            "be, and data.max_length large enough?"
             for split, count in self.counts.items()
             if count.dropped > 0.2 * count.read
         ]
         found += [
-            f"{side.unknown:.0%} of the {side.language} validation tokens are unknown and will be translated as [UNK]: "
+            f"{side.unknown:.0%} of the {side.language} validation tokens are unknown and will be "
+            f"{'written' if self.plain else 'translated'} as [UNK]: "
             "set tokenizer.kind to bpe, or lower tokenizer.min_frequency."
-            for side in self.sides
+            for side in self.sides[self.plain :]
             if side.unknown > 0.05
         ]
         return found + [
-            f"{number:,} source sentences of {split} stand in train, too: scores will flatter."
+            f"{number:,} {'texts' if self.plain else 'source sentences'} of {split} stand in train, too: "
+            "scores will flatter."
             for split, number in self.repeated.items()
             if number
         ]
@@ -220,6 +233,8 @@ def _report(
     lines = columns(sampled(pairs["train"]))
     languages = data.source_lang, data.target_lang
     for side, language, tokenizer, texts in zip(SIDES, languages, tokenizers, lines, strict=True):
+        if language is None:
+            continue
         lengths = np.diff(getattr(train, side).offsets)
         counts_of_sentences = [len(sentences(text, language)) for text in texts]
         sides.append(
@@ -236,10 +251,12 @@ def _report(
             )
         )
     # The few are held against the many: a set of all training sources would take as much room as their ids.
-    held_out = {source for split in ("validation", "test") for source, _ in pairs[split]}
-    known = {source for source, _ in pairs["train"] if source in held_out}
-    repeated = {split: sum(source in known for source, _ in pairs[split]) for split in ("validation", "test")}
-    return Report(counts, sides, repeated)
+    held_out = {split: [known_by(pair, data) for pair in pairs[split]] for split in ("validation", "test")}
+    few = set(chain(*held_out.values()))
+    known = {sentence for pair in pairs["train"] if (sentence := known_by(pair, data)) in few}
+    repeated = {split: sum(sentence in known for sentence in texts) for split, texts in held_out.items()}
+    # What a language model is to go on from is cut by the lengths of what it has learnt.
+    return Report(counts, sides if data.source_lang else 2 * sides, repeated)
 
 
 # --- Preparing ----------------------------------------------------------------------------------------------------
@@ -290,18 +307,20 @@ def prepare(
     say(f"reading {', '.join(map(str, sources))}")
     pairs, counts = read_corpus(sources, data)
     if tokenizers is None:
-        say(f"training the tokenizers on {len(pairs['train']):,} pairs")
+        say(f"training the tokenizers on {len(pairs['train']):,} {noun(data)}s")
+        # They are one for plain text, to which its empty sources add nothing.
         tokenizers = train_pair(*columns(pairs["train"]), config.tokenizer)
     say("turning text into ids")
     train = encode_pairs(pairs["train"], *tokenizers)
-    shorter, longer = np.minimum(*train.lengths) - 1, np.maximum(*train.lengths) - 1  # end tokens do not count
+    lengths = train.lengths if data.source_lang else train.lengths[1:]  # a single side is even with itself
+    shorter, longer = np.min(lengths, axis=0) - 1, np.max(lengths, axis=0) - 1  # end tokens do not count
     short = longer <= data.max_length
     even = longer <= (data.max_ratio or np.inf) * shorter
     if not (short & even).any():
         limits = f"longer than data.max_length ({data.max_length})"
-        if data.max_ratio:
+        if data.max_ratio and data.source_lang:
             limits += f" or more uneven than data.max_ratio ({data.max_ratio:g})"
-        raise DataError(f"every training pair is {limits}: set it higher.")
+        raise DataError(f"every training {noun(data)} is {limits}: set it higher.")
     counts["train"].too_long = int((~short).sum())
     counts["train"].uneven = int((short & ~even).sum())
     train = EncodedPairs(train.source.where(short & even), train.target.where(short & even))

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+import ctc
 from config import EOS, PAD, SOS, UNK, DecodingConfig
 
 
@@ -80,6 +81,48 @@ def search(
     rules = _Rules(settings, least, unknowns, prefixes, source.device)
     loop = _greedy if settings.beam_size == 1 and not settings.sample else _beam
     return loop(model, source, limits, settings, rules, watch)
+
+
+class PlacesModel(Protocol):
+    """What `read_off` needs of a model, all of whose words come at once."""
+
+    def places(self, source: Tensor) -> Tensor:
+        """Logits (A, N, V) of what stands at each of N places for a token, `ctc.BLANK` being nothing."""
+        ...
+
+    def lengths(self, source: Tensor) -> Tensor:
+        """How many places are real: (A)."""
+        ...
+
+
+@torch.inference_mode()
+def read_off(
+    model: PlacesModel,
+    source: Tensor,
+    limits: Sequence[int],
+    settings: DecodingConfig | None = None,
+    unknowns: Sequence[int] | None = None,
+) -> list[list[Hypothesis]]:
+    """What stands at the places that a model fills in one pass, where others need `search`: one for each sentence.
+
+    It is what the likeliest path spells, see `ctc`. The log-probability of a token is that of its places together; that
+    of the closing [EOS] stands for all the empty ones.
+
+    Args:
+        limits, unknowns: as for `search`; but an [UNK] is ruled out only where there may be none at all
+    """
+    settings = settings or DecodingConfig()
+    log_probs = model.places(source).float().log_softmax(-1)
+    log_probs[..., [SOS, EOS]] = -torch.inf
+    if unknowns is not None:
+        log_probs[torch.tensor(unknowns) == 0, :, UNK] = -torch.inf
+    lengths = model.lengths(source)
+    sentences, path = ctc.best_path(log_probs, lengths)
+    rated = [ctc.by_token(*row) for row in zip(log_probs, lengths.tolist(), sentences, path, strict=True)]
+    return [
+        [_hypothesis([*ids, EOS] if len(ids) < limit else ids[:limit], each[:limit], settings)]
+        for ids, each, limit in zip(sentences, rated, limits, strict=True)
+    ]
 
 
 def _beam(

@@ -17,9 +17,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -28,15 +28,20 @@ from torch import Tensor, nn
 from model import (
     Attention,
     DecoderLayer,
+    DecoderOnly,
     EncoderLayer,
+    EncoderOnly,
     Ensemble,
     EnsembleState,
     KeysValues,
+    Model,
     Residual,
     State,
     Transformer,
     mean_log_probs,
     padding_mask,
+    turned,
+    written,
 )
 from runtime import DeviceError, has_bfloat16
 
@@ -132,11 +137,13 @@ def _swift() -> bool:
 
 
 def _norm(module: nn.Module) -> Map:
-    """A layer norm, or nothing where the model has none."""
-    if not isinstance(module, nn.LayerNorm):
-        return lambda x: x
-    shape, weight, bias, eps = module.normalized_shape, module.weight, module.bias, module.eps
-    return lambda x: torch.layer_norm(x, shape, weight, bias, eps)  # type: ignore[arg-type]
+    """A norm, or nothing where the model has none."""
+    match module:
+        case nn.LayerNorm(normalized_shape=shape, weight=weight, bias=bias, eps=eps):
+            return lambda x: torch.layer_norm(x, shape, weight, bias, eps)  # type: ignore[arg-type]
+        case nn.RMSNorm(normalized_shape=shape, weight=weight, eps=eps):
+            return lambda x: torch.rms_norm(x, shape, weight, eps)  # type: ignore[arg-type]
+    return lambda x: x
 
 
 def _around(residual: Residual) -> tuple[Map, Map]:
@@ -149,27 +156,32 @@ class _Attention:
     """Multi-head attention and what surrounds it."""
 
     def __init__(self, attention: Attention, residual: Residual, precision: Precision) -> None:
-        self.heads = attention.n_heads
+        self.width = attention.query.out_features // attention.n_heads
+        self.heads, self.kv_heads = attention.n_heads, attention.kv_heads
         self.output = self.joined(precision, attention.output)
         self.before, self.after = _around(residual)
 
     def joined(self, precision: Precision, *parts: nn.Linear) -> Map:
-        """Several projections as one: (B, T, D) to (B, T, parts D)."""
-        weight, bias = (torch.cat([getattr(part, name) for part in parts]) for name in ("weight", "bias"))
+        """Several projections as one: (B, T, D) to (B, T, all their widths)."""
+        weight = torch.cat([part.weight for part in parts])
+        bias = None if parts[0].bias is None else torch.cat([part.bias for part in parts])
         return product(weight, bias, precision)
 
-    def split(self, x: Tensor, parts: int) -> tuple[Tensor, ...]:
-        """(B, T, parts D) to parts of (B, H, T, K)."""
-        return x.view(*x.shape[:2], parts, self.heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
+    def split(self, x: Tensor, *heads: int) -> tuple[Tensor, ...]:
+        """(B, T, all heads K) to (B, H, T, K) for each number of heads."""
+        return x.view(*x.shape[:2], -1, self.width).transpose(1, 2).split(heads, 1)
 
     def look(self, x: Tensor, queries: Tensor, memory: KeysValues, mask: Tensor | None) -> Tensor:
-        """States x (B, T, D) to states that know of memory."""
-        if queries.shape[2] == 1 or x.device.type != "cpu":
+        """States x (B, T, D) to states that know of memory; mask (B, 1, 1, S) is the same for all positions."""
+        shape = queries.shape
+        if self.kv_heads < self.heads:  # to keys, the heads that share them are as so many positions
+            queries = queries.reshape(shape[0], self.kv_heads, -1, self.width)
+        if shape[2] == 1 or x.device.type != "cpu":
             heads = F.scaled_dot_product_attention(queries, memory.keys, memory.values, mask)
         else:  # of an encoder; for many short sentences in half the time, see `model.Attention`
-            scores = (queries / math.sqrt(queries.shape[3])) @ memory.keys.transpose(2, 3)
+            scores = (queries / math.sqrt(self.width)) @ memory.keys.transpose(2, 3)
             heads = (scores if mask is None else scores.add_(mask)).softmax(-1) @ memory.values
-        return self.after(x + self.output(heads.transpose(1, 2).reshape(x.shape)))
+        return self.after(x + self.output(heads.view(shape).transpose(1, 2).reshape(x.shape)))
 
 
 class _SelfAttention(_Attention):
@@ -179,9 +191,13 @@ class _SelfAttention(_Attention):
         super().__init__(attention, residual, precision)
         self.all = self.joined(precision, attention.query, attention.key, attention.value)
 
-    def __call__(self, x: Tensor, mask: Tensor | None, past: KeysValues | None) -> tuple[Tensor, KeysValues]:
+    def __call__(
+        self, x: Tensor, mask: Tensor | None, past: KeysValues | None, turns: Tensor | None
+    ) -> tuple[Tensor, KeysValues]:
         """States x (B, T, D) to states, and the keys and values of all positions up to here."""
-        queries, keys, values = self.split(self.all(self.before(x)), 3)
+        queries, keys, values = self.split(self.all(self.before(x)), self.heads, self.kv_heads, self.kv_heads)
+        if turns is not None:
+            queries, keys = turned(queries, turns), turned(keys, turns)
         new = KeysValues(keys, values)
         seen = new if past is None else past.extended(new)
         return self.look(x, queries, seen, mask), seen
@@ -197,12 +213,12 @@ class _CrossAttention(_Attention):
 
     def keys_values(self, states: Tensor) -> KeysValues:
         """As `Attention.keys_values`."""
-        keys, values = self.split(self.both(states), 2)
+        keys, values = self.split(self.both(states), self.kv_heads, self.kv_heads)
         return KeysValues(keys.contiguous(), values.contiguous())  # once, for they are read at every step
 
     def __call__(self, x: Tensor, memory: KeysValues, mask: Tensor) -> Tensor:
         """States x (B, T, D) to states of the same shape."""
-        [queries] = self.split(self.query(self.before(x)), 1)
+        [queries] = self.split(self.query(self.before(x)), self.heads)
         return self.look(x, queries, memory, mask)
 
 
@@ -211,19 +227,51 @@ def _feed_forward(layer: EncoderLayer | DecoderLayer, precision: Precision) -> M
         product(each.weight, each.bias, precision) for each in layer.feed_forward if isinstance(each, nn.Linear)
     )
     before, after = _around(layer.around_feed_forward)
-    return lambda x: after(x + second(first(before(x)).relu_()))
+    [_, [activation, _], _] = layer.feed_forward  # type: ignore[misc]
+    if isinstance(activation, nn.ReLU):
+        activation = Tensor.relu_
+    return lambda x: after(x + second(activation(first(before(x)))))
+
+
+# -------------------------------------------------------------------------------------------------------------- models
+
+BYTES = {"float32": 4, "bfloat16": 2, "int8": 1}
+
+
+class _Stack:
+    """Layers of self-attention."""
+
+    def __init__(self, layers: Sequence[EncoderLayer], norm: nn.Module, precision: Precision) -> None:
+        self.layers = [
+            (_SelfAttention(layer.attention, layer.around_attention, precision), _feed_forward(layer, precision))
+            for layer in layers
+        ]
+        self.norm = _norm(norm)
+
+    def __call__(
+        self, x: Tensor, mask: Tensor | None, turns: Tensor | None, past: list[KeysValues] | None = None
+    ) -> tuple[Tensor, list[KeysValues]]:
+        """As `model.Stack`; the mask (B, 1, 1, S) is one to be added to scores."""
+        seen = []
+        for i, (attention, feed_forward) in enumerate(self.layers):
+            x, own = attention(x, mask, past[i] if past else None, turns)
+            x = feed_forward(x)
+            seen.append(own)
+        return self.norm(x), seen
+
+
+def _added(mask: Tensor) -> Tensor:
+    """A mask that is added to scores: 0 where a query may look, else -inf."""
+    return torch.zeros(mask.shape, device=mask.device).masked_fill_(~mask, -math.inf)
 
 
 class Engine:
-    """A model that `decoding.search` can run, and nothing else."""
+    """An encoder-decoder model that `decoding.search` can run, and nothing else."""
 
     def __init__(self, model: Transformer, precision: Precision) -> None:
         """Take the weights of the model as they are now."""
         self.model = model
-        self.encoder = [
-            (_SelfAttention(layer.attention, layer.around_attention, precision), _feed_forward(layer, precision))
-            for layer in model.encoder.layers
-        ]
+        self.encoder = _Stack(model.encoder.layers, model.encoder.norm, precision)
         self.decoder = [
             (
                 _SelfAttention(layer.self_attention, layer.around_self_attention, precision),
@@ -232,40 +280,81 @@ class Engine:
             )
             for layer in model.decoder.layers
         ]
-        size = {"float32": 4, "bfloat16": 2, "int8": 1}[precision]
-        self.step_bytes = size * model.products()[1]  # that are read for each step
-        self.norms = _norm(model.encoder.norm), _norm(model.decoder.norm)
+        self.step_bytes = BYTES[precision] * model.products()[1]  # that are read for each step
+        self.norm = _norm(model.decoder.norm)
         self.projection = product(model.projection.weight, None, precision)
 
     def start(self, source: Tensor) -> State:
-        """As `Transformer.start`; the mask is one to be added to scores."""
-        hidden = ~padding_mask(source)
-        mask = torch.zeros(hidden.shape, device=source.device).masked_fill_(hidden, -math.inf)
-        x = self.model.encoder.embedding(source)
-        for attention, feed_forward in self.encoder:
-            x = feed_forward(attention(x, mask, None)[0])
-        x = self.norms[0](x)
+        """As `Model.start`; the mask is one to be added to scores."""
+        mask, embedding = _added(padding_mask(source)), self.model.encoder.embedding
+        x, _ = self.encoder(embedding(source), mask, embedding.turns(0, source.shape[1]))
         return State([cross.keys_values(x) for _, cross, _ in self.decoder], mask, None)
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        """As `Transformer.step`."""
+        """As `Model.step`."""
         memory, mask, past = state
-        embedding = self.model.decoder.embedding
-        x = embedding(tokens[:, None], past[0].keys.shape[2] if past else 0)  # (B W, 1, D)
+        embedding, start = self.model.decoder.embedding, past[0].keys.shape[2] if past else 0
+        x, turns = embedding(tokens[:, None], start), embedding.turns(start, 1)  # (B W, 1, D)
         seen = []
         for i, (own, cross, feed_forward) in enumerate(self.decoder):
-            x, layer = own(x, None, past[i] if past else None)
+            x, layer = own(x, None, past[i] if past else None, turns)
             seen.append(layer)
             y = x.view(len(mask), -1, x.shape[2])  # (B, W, D): to the source, hypotheses are as so many positions
             x = feed_forward(cross(y, memory[i], mask).view(x.shape))
-        return self.projection(self.norms[1](x[:, 0])), State(memory, mask, seen)
+        return self.projection(self.norm(x[:, 0])), State(memory, mask, seen)
+
+
+class DecoderOnlyEngine:
+    """A decoder-only model, likewise."""
+
+    def __init__(self, model: DecoderOnly, precision: Precision) -> None:
+        self.model = model
+        self.stack = _Stack(model.decoder.layers, model.decoder.norm, precision)
+        self.step_bytes = BYTES[precision] * model.products()[1]
+        self.projection = product(model.projection.weight, None, precision)
+
+    def start(self, source: Tensor) -> State:
+        """As `Model.start`."""
+        mask, embedding = padding_mask(source), self.model.source_embedding
+        _, seen = self.stack(embedding(source), _added(mask), embedding.turns(0, source.shape[1]))
+        return State([], mask, seen)
+
+    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        """As `Model.step`."""
+        mask, start = written(state, len(tokens))
+        embedding = self.model.embedding
+        x, seen = self.stack(embedding(tokens[:, None], start), _added(mask), embedding.turns(start, 1), state.past)
+        return self.projection(x[:, 0]), state._replace(past=seen)
+
+
+class EncoderOnlyEngine:
+    """An encoder-only model, which `decoding.read_off` runs once for a batch."""
+
+    step_bytes = 0  # there are no steps
+
+    def __init__(self, model: EncoderOnly, precision: Precision) -> None:
+        self.model = model
+        self.encoder = _Stack(model.encoder.layers, model.encoder.norm, precision)
+        self.decoder = _Stack(model.decoder.layers, model.decoder.norm, precision)
+        self.split = product(model.split.weight, model.split.bias, precision)
+        self.projection = product(model.projection.weight, None, precision)
+        self.lengths = model.lengths
+
+    def places(self, source: Tensor) -> Tensor:
+        """As `EncoderOnly.places`."""
+        embedding, times = self.model.encoder.embedding, self.model.settings.upsampling
+        mask = _added(padding_mask(source))
+        x, _ = self.encoder(embedding(source), mask, embedding.turns(0, source.shape[1]))
+        x = embedding.placed(self.split(x).unflatten(2, (times, -1)).flatten(1, 2))
+        x, _ = self.decoder(x, mask.repeat_interleave(times, 3), embedding.turns(0, x.shape[1]))
+        return self.projection(x)
 
 
 class Engines:
     """The engines of an ensemble, which translate together as `model.Ensemble` does."""
 
     def __init__(self, ensemble: Ensemble, precision: Precision) -> None:
-        self.members = [Engine(member, precision) for member in ensemble.members]
+        self.members: list[Any] = [_engine(member, precision) for member in ensemble.members]
         self.step_bytes = max(member.step_bytes for member in self.members)
 
     def start(self, source: Tensor) -> EnsembleState:
@@ -277,11 +366,33 @@ class Engines:
         steps = [member.step(tokens, own) for member, own in zip(self.members, state.states, strict=True)]
         return mean_log_probs([logits for logits, _ in steps]), EnsembleState([own for _, own in steps])
 
+    def places(self, source: Tensor) -> Tensor:
+        """As `Ensemble.places`."""
+        return mean_log_probs([member.places(source) for member in self.members])
 
-def ready(model: Transformer | Ensemble, name: str = "auto") -> Engine | Engines:
-    """What `decoding.search` runs in place of a model, with its weights as they are now; name: see `choose_weights`."""
-    largest = max(model.members if isinstance(model, Ensemble) else [model], key=lambda each: each.products()[1])
-    precision = choose_weights(name, largest.projection.weight.device, largest.products()[1])
+    def lengths(self, source: Tensor) -> Tensor:
+        """As `Ensemble.lengths`."""
+        return self.members[0].lengths(source)
+
+
+AnyEngine = Engine | DecoderOnlyEngine | EncoderOnlyEngine | Engines
+
+
+def _engine(model: Model, precision: Precision) -> Engine | DecoderOnlyEngine | EncoderOnlyEngine:
+    match model:
+        case DecoderOnly():
+            return DecoderOnlyEngine(model, precision)
+        case EncoderOnly():
+            return EncoderOnlyEngine(model, precision)
+        case Transformer():
+            return Engine(model, precision)
+    raise TypeError(type(model))
+
+
+def ready(model: Model | Ensemble, name: str = "auto") -> AnyEngine:
+    """What `decoding` runs in place of a model, with its weights as they are now; name: see `choose_weights`."""
+    members = list(model.members) if isinstance(model, Ensemble) else [model]
+    precision = choose_weights(name, members[0].projection.weight.device, max(max(each.products()) for each in members))
     with torch.inference_mode():
         model.eval()  # no dropout
-        return Engines(model, precision) if isinstance(model, Ensemble) else Engine(model, precision)
+        return Engines(model, precision) if isinstance(model, Ensemble) else _engine(model, precision)

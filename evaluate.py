@@ -76,8 +76,8 @@ import checkpoint
 import pages
 from corpus import DataError, Pair, clean, decode_line, find_source, read_splits
 from dataset import EncodedPairs, batch_plan, columns, make_batch
-from model import Transformer
-from optim import loss_sums
+from model import Model
+from optim import batch_loss
 from runtime import autocast, choose_device, tune
 from scores import Comparison, Figure, Measured, compare
 from text import cut, fit, in_a_line, visible
@@ -96,7 +96,7 @@ LONGEST_LOOP = 10  # words that are said again and again
 
 @torch.inference_mode()
 def mean_loss(
-    model: Transformer,
+    model: Model,
     pairs: EncodedPairs,
     batch_tokens: int,
     dtype: torch.dtype = torch.float32,
@@ -113,7 +113,10 @@ def mean_loss(
         batch = make_batch(pairs, indices).to(device)
         with autocast(device, dtype):
             states = model.states(batch.source, batch.target_in)
-            total += loss_sums(states, model.projection.weight, batch.target_out, smoothing=0.0).plain.item()
+            sums = batch_loss(
+                model.settings.architecture, states, model.projection.weight, batch.source, batch.target_out, 0.0
+            )
+            total += sums.plain.item()
         tokens += batch.tokens
         if advance:
             advance(len(indices))
@@ -272,7 +275,7 @@ def examine(
         run=settings.run.name,
         step=translator.step,
         checkpoint=str(translator.path),
-        source_lang=settings.data.source_lang,
+        source_lang=settings.data.source_lang or "",
         target_lang=settings.data.target_lang,
         decoding=asdict(settings.decoding),
         pairs=len(pairs),
@@ -520,6 +523,8 @@ def run(options: argparse.Namespace) -> None:
     weights: list[Path] = options.checkpoint or [options.run or newest_run()]
     home: Path | None = options.run or (None if options.checkpoint else weights[0])
     translator = Translator(weights, options.device, options.overrides)
+    if translator.config.is_language_model:
+        raise DataError("a language model translates nothing that could be scored: result.json has its perplexity.")
     if options.data:
         name, pairs = f"data-{Path(options.data).stem}", read_data(options.data, translator)
     else:

@@ -1,10 +1,13 @@
-"""The encoder-decoder Transformer, from token ids to logits ("Attention Is All You Need", Vaswani et al. 2017).
+"""The Transformer, from token ids to logits ("Attention Is All You Need", Vaswani et al. 2017), and its two siblings.
 
 Nothing here knows about text, losses, files or search: `dataset` makes the ids, `optim` scores the logits, and
 `decoding` calls `Transformer.start` once for a batch of sentences and `Transformer.step` once for each further token.
 
 The file reads from the bottom of the paper's figure 1 to its top: positions and embeddings, attention, feed-forward,
-one layer, a stack, the whole. Section numbers are the paper's.
+one layer, a stack, the whole. Section numbers are the paper's. After the encoder-decoder come the decoder-only and the
+encoder-only model, made of the same parts. `docs/transformer.md` follows one sentence on its way.
+
+    python model.py --config config.yaml        prints parameters, shapes and operations
 
 Shapes are written in these letters, and in this order:
     B batch   H heads   T target positions   S source positions   D model width   K head width   V vocabulary
@@ -14,14 +17,18 @@ Masks are boolean, True where a query may look at a key.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from config import PAD, ModelConfig
+import config as configuration
+import ctc
+from config import EOS, PAD, SOS, Config, ModelConfig
 from runtime import random_words
 
 # --------------------------------------------------------------------------------------------------------------- masks
@@ -35,6 +42,13 @@ def padding_mask(ids: Tensor) -> Tensor:
 def causal_mask(length: int, device: torch.device | None = None) -> Tensor:
     """Let position t look at positions 0..t and at nothing later: (T, T)."""
     return torch.ones(length, length, dtype=torch.bool, device=device).tril()
+
+
+def prefix_mask(prefix: int, length: int, device: torch.device | None = None) -> Tensor:
+    """Let everyone look at the first so many positions, and beyond them at nothing later: (T, T)."""
+    mask = causal_mask(length, device)
+    mask[:, :prefix] = True
+    return mask
 
 
 # ------------------------------------------------------------------------------------------- positions and embeddings
@@ -51,6 +65,20 @@ def sinusoid(length: int, width: int) -> Tensor:
     speed = torch.exp(torch.arange(0, width, 2, dtype=torch.float64) * (-math.log(10000.0) / width))
     angle = position * speed  # (T, D/2)
     return torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(1).float()
+
+
+def turned(x: Tensor, turns: Tensor) -> Tensor:
+    """Rotary positions (Su et al. 2021, "RoFormer"): turn vectors x (B, H, T, K) by the angles of their positions.
+
+    Where the sinusoid shows each position the hands of its clocks, here the vector itself is the hands: features i and
+    i + K/2 are the two coordinates of one. The product of a query and a key then depends on their distance alone.
+
+    Args:
+        turns: as `sinusoid` makes it for the width K, (T, K), or (B, 1, T, K) for rows that begin at different places
+    """
+    sin, cos = turns[..., 0::2], turns[..., 1::2]  # (T, K/2)
+    a, b = x.chunk(2, dim=-1)
+    return torch.cat((a * cos - b * sin, a * sin + b * cos), dim=-1).to(x.dtype)
 
 
 class Dropout(nn.Module):
@@ -77,7 +105,12 @@ class Dropout(nn.Module):
 
 
 class Embedding(nn.Module):
-    """Token ids to vectors: a learned table scaled by √D (section 3.4), plus the position, then dropout."""
+    """Token ids to vectors: a learned table scaled by √D (section 3.4), plus the position, then dropout.
+
+    Positions are the sinusoid, or a second learned table, or (rotary) nothing that is added here: then `turns` says by
+    which angles attention turns its queries and keys. Where the first of the ids stands is a number, or for rows that
+    begin at different places a tensor (B, 1).
+    """
 
     positions: Tensor
 
@@ -86,20 +119,61 @@ class Embedding(nn.Module):
         self.table = nn.Embedding(size, settings.d_model)
         self.scale = math.sqrt(settings.d_model)
         self.dropout = Dropout(settings.dropout)
-        self.has_positions = settings.positions == "sinusoidal"
-        # Derived, hence not saved with the weights; grown by `forward` when a longer sentence than any before arrives.
-        self.register_buffer("positions", sinusoid(256, settings.d_model), persistent=False)
+        self.kind = settings.positions
+        if self.kind == "learned":
+            self.learned = nn.Embedding(settings.max_positions, settings.d_model)
+        # Derived, hence not saved with the weights; grown when a longer sentence than any before arrives.
+        width = settings.d_model // settings.n_heads if self.kind == "rotary" else settings.d_model
+        self.register_buffer("positions", sinusoid(256, width), persistent=False)
 
-    def forward(self, ids: Tensor, start: int = 0) -> Tensor:
-        """Embed ids (B, T), the first of which stands at position start: (B, T, D)."""
-        x = self.table(ids) * self.scale
-        if self.has_positions:
-            positions, end = self.positions, start + ids.shape[1]
-            if end > len(positions):
-                # Another thread may put a shorter table there meanwhile: this one goes on with its own.
-                positions = self.positions = sinusoid(2 * end, x.shape[2]).to(positions.device)
-            x = x + positions[start:end]
-        return self.dropout(x)
+    def forward(self, ids: Tensor, start: int | Tensor = 0) -> Tensor:
+        """Embed ids (B, T), the first of which stand at position start: (B, T, D)."""
+        return self.dropout(self.placed(self.table(ids) * self.scale, start))
+
+    def placed(self, x: Tensor, start: int | Tensor = 0) -> Tensor:
+        """Add to vectors x (B, T, D) their positions, as far as these are such that are added."""
+        match self.kind:
+            case "sinusoidal":
+                return x + self._rows(start, x.shape[1])
+            case "learned":
+                return x + self._learned(start, x.shape[1]) * self.scale
+            case "rotary" | "none":
+                return x
+        raise ValueError(self.kind)
+
+    def turns(self, start: int | Tensor, length: int) -> Tensor | None:
+        """The angles for so many positions from start on, see `turned`; None if the model has no rotary positions."""
+        if self.kind != "rotary":
+            return None
+        rows = self._rows(start, length)
+        return rows if rows.dim() == 2 else rows[:, None]
+
+    def _rows(self, start: int | Tensor, length: int) -> Tensor:
+        """So many rows of the sinusoid from start on: (T, D), or (B, T, D)."""
+        positions, end = self.positions, _last(start) + length
+        if end > len(positions):
+            # Another thread may put a shorter table there meanwhile: this one goes on with its own.
+            positions = self.positions = sinusoid(2 * end, positions.shape[1]).to(positions.device)
+        return positions[start:end] if isinstance(start, int) else positions[_places(start, length)]
+
+    def _learned(self, start: int | Tensor, length: int) -> Tensor:
+        """Likewise of the learned table. Raises ValueError past its end, where there is nothing to be had."""
+        end = _last(start) + length
+        if end > self.learned.num_embeddings:
+            raise ValueError(
+                f"a sequence of {end} tokens does not fit into the {self.learned.num_embeddings} positions that this "
+                "model has learnt (model.max_positions)."
+            )
+        weight = self.learned.weight
+        return weight[start:end] if isinstance(start, int) else self.learned(_places(start, length))
+
+
+def _last(start: int | Tensor) -> int:
+    return start if isinstance(start, int) else int(start.max())
+
+
+def _places(start: Tensor, length: int) -> Tensor:
+    return start + torch.arange(length, device=start.device)  # (B, T)
 
 
 # ----------------------------------------------------------------------------------------------------------- attention
@@ -108,8 +182,8 @@ class Embedding(nn.Module):
 class KeysValues(NamedTuple):
     """One attention's projections of the sequence it looks at; during decoding they are kept and grow."""
 
-    keys: Tensor  # (B, H, S, K)
-    values: Tensor  # (B, H, S, K)
+    keys: Tensor  # (B, H, S, K); with grouped heads, fewer of them
+    values: Tensor  # (B, H, S, K), likewise
 
     def extended(self, new: KeysValues) -> KeysValues:
         """Append what new positions contribute."""
@@ -119,43 +193,62 @@ class KeysValues(NamedTuple):
         """Keep the rows that index (any number of row numbers) names, in its order."""
         return KeysValues(self.keys[index], self.values[index])
 
+    def repeated(self, times: int) -> KeysValues:
+        """Let each head serve so many heads of queries."""
+        return KeysValues(self.keys.repeat_interleave(times, 1), self.values.repeat_interleave(times, 1))
+
 
 class Attention(nn.Module):
-    """Multi-head attention of one sequence over the keys and values of another, or of itself (section 3.2.2)."""
+    """Multi-head attention of one sequence over the keys and values of another, or of itself (section 3.2.2).
+
+    With grouped heads (Ainslie et al. 2023, "GQA") there are fewer heads of keys and values than of queries, and each
+    serves several of these: what decoding has to keep, and to read at every step, is so many times less.
+    """
 
     def __init__(self, settings: ModelConfig) -> None:
         super().__init__()
-        width = settings.d_model
+        width, bias = settings.d_model, settings.attention_bias
         self.n_heads = settings.n_heads
-        self.query = nn.Linear(width, width)
-        self.key = nn.Linear(width, width)
-        self.value = nn.Linear(width, width)
-        self.output = nn.Linear(width, width)
+        self.kv_heads = settings.kv_heads or settings.n_heads
+        kv_width = width // self.n_heads * self.kv_heads
+        self.query = nn.Linear(width, width, bias)
+        self.key = nn.Linear(width, kv_width, bias)
+        self.value = nn.Linear(width, kv_width, bias)
+        self.output = nn.Linear(width, width, bias)
         self.dropout = Dropout(settings.attention_dropout)
 
-    def _split(self, x: Tensor) -> Tensor:
-        """Cut the width into heads: (B, T, D) to (B, H, T, K)."""
-        return x.unflatten(2, (self.n_heads, -1)).transpose(1, 2)
+    def queries(self, x: Tensor, turns: Tensor | None = None) -> Tensor:
+        """What each position of x (B, T, D) looks for, cut into heads: (B, H, T, K)."""
+        queries = self.query(x).unflatten(2, (self.n_heads, -1)).transpose(1, 2)
+        return queries if turns is None else turned(queries, turns)
 
-    def keys_values(self, memory: Tensor) -> KeysValues:
+    def keys_values(self, memory: Tensor, turns: Tensor | None = None) -> KeysValues:
         """Project memory (B, S, D) apart from its use, so that decoding projects each token once."""
-        return KeysValues(self._split(self.key(memory)), self._split(self.value(memory)))
+        keys, values = (
+            each(memory).unflatten(2, (self.kv_heads, -1)).transpose(1, 2) for each in (self.key, self.value)
+        )
+        return KeysValues(keys if turns is None else turned(keys, turns), values)
 
-    def forward(self, x: Tensor, memory: KeysValues, mask: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, memory: KeysValues, mask: Tensor | None = None, turns: Tensor | None = None) -> Tensor:
         """Let every position of x (B, T, D) look at the keys that mask (broadcast to B, H, T, S) allows."""
+        if self.kv_heads < self.n_heads:
+            memory = memory.repeated(self.n_heads // self.kv_heads)
         if x.device.type == "cpu":
             # For thousands of short sentences, torch's fused kernel is slower on a CPU than the formula as it stands:
             # a whole training step of a 4+4-layer model took 2.3 times (bfloat16) to 7 times (float32) as long.
-            heads = self.dropout(self.weights(x, memory, mask)) @ memory.values  # (B, H, T, K)
+            heads = self.dropout(self._weights(self.queries(x, turns), memory, mask)) @ memory.values  # (B, H, T, K)
         else:
-            queries = self._split(self.query(x))  # (B, H, T, K)
             dropped = self.dropout.share if self.training else 0.0
+            queries = self.queries(x, turns)
             heads = F.scaled_dot_product_attention(queries, memory.keys, memory.values, mask, dropped)
         return self.output(heads.transpose(1, 2).flatten(2))  # (B, T, D)
 
-    def weights(self, x: Tensor, memory: KeysValues, mask: Tensor | None = None) -> Tensor:
-        """softmax(QKᵀ/√K), by which `forward` takes its averages: (B, H, T, S), a row sums to 1."""
-        queries = self._split(self.query(x))  # (B, H, T, K)
+    def weights(self, x: Tensor, memory: KeysValues, mask: Tensor | None = None, turns: Tensor | None = None) -> Tensor:
+        """The weights by which `forward` takes its averages, to be looked at: (B, H, T, S), a row sums to 1."""
+        return self._weights(self.queries(x, turns), memory.repeated(self.n_heads // self.kv_heads), mask)
+
+    def _weights(self, queries: Tensor, memory: KeysValues, mask: Tensor | None) -> Tensor:
+        """softmax(QKᵀ/√K), of queries (B, H, T, K)."""
         scores = (queries / math.sqrt(queries.shape[3])) @ memory.keys.transpose(2, 3)  # (B, H, T, S)
         if mask is not None:
             scores.masked_fill_(~mask, -math.inf)  # in place, for no gradient needs the scores themselves
@@ -165,15 +258,41 @@ class Attention(nn.Module):
 # -------------------------------------------------------------------------------------------------------------- layers
 
 
+class SwiGLU(nn.Module):
+    """One half of the values, as far as the other half opens a gate to them (Shazeer 2020, "GLU Variants")."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (B, T, 2 F) to (B, T, F)."""
+        gate, values = x.chunk(2, dim=-1)
+        return F.silu(gate) * values
+
+
 class FeedForward(nn.Sequential):
-    """Two projections with a ReLU between, the same at every position (section 3.3)."""
+    """Two projections with a ReLU between, the same at every position (section 3.3); or with what came after ReLU."""
 
     def __init__(self, settings: ModelConfig) -> None:
+        width, halves = settings.d_ff, 1
+        match settings.activation:
+            case "relu":
+                activation = nn.ReLU()
+            case "gelu":
+                activation = nn.GELU()
+            case "swiglu":
+                activation, halves = SwiGLU(), 2
         super().__init__(
-            nn.Linear(settings.d_model, settings.d_ff),
-            nn.Sequential(nn.ReLU(), Dropout(settings.activation_dropout)),
-            nn.Linear(settings.d_ff, settings.d_model),
+            nn.Linear(settings.d_model, width * halves),
+            nn.Sequential(activation, Dropout(settings.activation_dropout)),
+            nn.Linear(width, settings.d_model),
         )
+
+
+def make_norm(settings: ModelConfig) -> nn.Module:
+    """What brings each vector to one scale; ε, which keeps it from dividing by zero, is torch's 1e-5 in both.
+
+    LayerNorm (Ba et al. 2016) subtracts the mean of the D features and divides by their standard deviation, the biased
+    one; RMSNorm (Zhang & Sennrich 2019) divides by the root of the mean square. Gain and bias are one for each feature.
+    """
+    return nn.LayerNorm(settings.d_model) if settings.norm_kind == "layer" else nn.RMSNorm(settings.d_model, eps=1e-5)
 
 
 class Residual(nn.Module):
@@ -188,7 +307,7 @@ class Residual(nn.Module):
 
     def __init__(self, settings: ModelConfig) -> None:
         super().__init__()
-        self.norm = nn.LayerNorm(settings.d_model)
+        self.norm = make_norm(settings)
         self.dropout = Dropout(settings.dropout)
         self.pre = settings.norm == "pre"
 
@@ -212,12 +331,20 @@ class EncoderLayer(nn.Module):
         self.around_attention = Residual(settings)
         self.around_feed_forward = Residual(settings)
 
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """States x (B, S, D) to states of the same shape; mask is broadcast to (B, H, S, S)."""
+    def forward(
+        self, x: Tensor, mask: Tensor | None = None, turns: Tensor | None = None, past: KeysValues | None = None
+    ) -> tuple[Tensor, KeysValues]:
+        """States x (B, S, D) to states of the same shape, and the attention's keys and values up to here.
+
+        mask is broadcast to (B, H, S, S). An encoder has no past: all of its sequence is there at once. The layer of a
+        decoder-only model is this one too, and remembers what it has seen as `DecoderLayer` does.
+        """
         y = self.around_attention.before(x)
-        x = self.around_attention.after(x, self.attention(y, self.attention.keys_values(y), mask))
+        new = self.attention.keys_values(y, turns)
+        past = new if past is None else past.extended(new)
+        x = self.around_attention.after(x, self.attention(y, past, mask, turns))
         y = self.around_feed_forward.before(x)
-        return self.around_feed_forward.after(x, self.feed_forward(y))
+        return self.around_feed_forward.after(x, self.feed_forward(y)), past
 
 
 class DecoderLayer(nn.Module):
@@ -239,6 +366,7 @@ class DecoderLayer(nn.Module):
         memory: KeysValues,
         memory_mask: Tensor | None,
         past: KeysValues | None = None,
+        turns: Tensor | None = None,
     ) -> tuple[Tensor, KeysValues]:
         """States x (B, T, D) to states of the same shape, and the self-attention's keys and values up to here.
 
@@ -248,9 +376,9 @@ class DecoderLayer(nn.Module):
         are as so many positions of one target, and the memory need not be copied for each.
         """
         y = self.around_self_attention.before(x)
-        new = self.self_attention.keys_values(y)
+        new = self.self_attention.keys_values(y, turns)
         past = new if past is None else past.extended(new)
-        x = self.around_self_attention.after(x, self.self_attention(y, past, mask))
+        x = self.around_self_attention.after(x, self.self_attention(y, past, mask, turns))
         y = self.around_cross_attention.before(x).reshape(len(memory.keys), -1, x.shape[2])  # (B, hypotheses x T, D)
         x = self.around_cross_attention.after(x, self.cross_attention(y, memory, memory_mask).view_as(x))
         y = self.around_feed_forward.before(x)
@@ -262,7 +390,7 @@ class DecoderLayer(nn.Module):
 
 def final_norm(settings: ModelConfig) -> nn.Module:
     """Pre-norm leaves the last sum unnormed, so a norm closes the stack; a post-norm layer has ended with its own."""
-    return nn.LayerNorm(settings.d_model) if settings.norm == "pre" else nn.Identity()
+    return make_norm(settings) if settings.norm == "pre" else nn.Identity()
 
 
 class Encoder(nn.Module):
@@ -279,8 +407,9 @@ class Encoder(nn.Module):
     def forward(self, source: Tensor, mask: Tensor | None = None) -> Tensor:
         """Source ids (B, S) to states (B, S, D); mask as `padding_mask` makes it."""
         x = self.embedding(source)
+        turns = self.embedding.turns(0, source.shape[1])
         for layer in self.layers:
-            x = layer(x, mask)
+            x, _ = layer(x, mask, turns)
         return self.norm(x)
 
 
@@ -310,9 +439,10 @@ class Decoder(nn.Module):
         """Target ids (B, T) to states (B, T, D), and every layer's keys and values up to here."""
         start = past[0].keys.shape[2] if past else 0
         x = self.embedding(target, start)
+        turns = self.embedding.turns(start, target.shape[1])
         seen: list[KeysValues] = []
         for i, layer in enumerate(self.layers):
-            x, own = layer(x, mask, memory[i], memory_mask, past[i] if past else None)
+            x, own = layer(x, mask, memory[i], memory_mask, past[i] if past else None, turns)
             seen.append(own)
         return self.norm(x), seen
 
@@ -323,9 +453,10 @@ class Decoder(nn.Module):
 class State(NamedTuple):
     """What decoding remembers between two steps of B sentences, each with the same number W of hypotheses."""
 
-    memory: list[KeysValues]  # a layer: of the source, 2 x (B, H, S, K)
+    memory: list[KeysValues]  # a layer: of the source, 2 x (B, H, S, K); of a decoder-only model, nothing
     memory_mask: Tensor  # (B, 1, 1, S)
-    past: list[KeysValues] | None  # a layer: of the target so far, 2 x (B W, H, T, K); None before the first step
+    # A layer: of the target so far, 2 x (B W, H, T, K); None before the first step. Decoder-only: of source and target.
+    past: list[KeysValues] | None
 
     def select(self, hypotheses: Tensor | None, sentences: Tensor | None) -> State:
         """Keep the hypotheses and the sentences with these numbers, in this order; None keeps all as they are."""
@@ -337,33 +468,21 @@ class State(NamedTuple):
         return State(memory, mask, past)
 
 
-class Transformer(nn.Module):
-    """The encoder-decoder model: source ids and target ids to logits over the next target token."""
+class Model(nn.Module):
+    """What the three architectures have in common: how weights begin, which they share, and the last projection."""
 
-    def __init__(self, settings: ModelConfig, source_size: int, target_size: int) -> None:
-        """Make a model with fresh weights (drawn from torch's global generator) for vocabularies of these sizes.
+    projection: nn.Linear
 
-        Raises ValueError if all embeddings are to be one table but the vocabularies differ in size.
-        """
+    def __init__(self, settings: ModelConfig) -> None:
         super().__init__()
-        self.encoder = Encoder(source_size, settings)
-        self.decoder = Decoder(target_size, settings)
-        self.projection = nn.Linear(settings.d_model, target_size, bias=False)
-        self._initialize()
-        # Sharing weights (section 3.4; Press & Wolf 2017): fewer to learn, and rare words are learnt from both ends.
-        match settings.tie:
-            case "output":
-                self.projection.weight = self.decoder.embedding.table.weight
-            case "all":
-                if source_size != target_size:
-                    raise ValueError(f"model.tie: all needs one vocabulary, not sizes {source_size} and {target_size}")
-                self.encoder.embedding.table.weight = self.decoder.embedding.table.weight
-                self.projection.weight = self.decoder.embedding.table.weight
-            case "none":
-                pass
+        self.settings = settings
 
-    def _initialize(self) -> None:
-        """Xavier for the matrices, zero for the biases; embeddings such that, scaled by √D, they have unit variance."""
+    def _begin(self, source: Embedding, target: Embedding | None) -> None:
+        """Xavier for the matrices, zero for the biases; embeddings such that, scaled by √D, they have unit variance.
+
+        Then share what model.tie says (section 3.4; Press & Wolf 2017): fewer weights to learn, and rare words are
+        learnt from both ends. Raises ValueError for one table for two vocabularies of different sizes.
+        """
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 nn.init.xavier_uniform_(module.weight)
@@ -371,20 +490,44 @@ class Transformer(nn.Module):
                     nn.init.zeros_(module.bias)
             elif isinstance(module, nn.Embedding):
                 nn.init.normal_(module.weight, std=module.embedding_dim**-0.5)
+        match self.settings.tie:
+            case "output" if target is not None:
+                self.projection.weight = target.table.weight
+            case "all":
+                sizes = source.table.num_embeddings, self.projection.out_features
+                if sizes[0] != sizes[1]:
+                    raise ValueError(f"model.tie: all needs one vocabulary, not sizes {sizes[0]} and {sizes[1]}")
+                shared = (target or source).table.weight
+                source.table.weight = self.projection.weight = shared
+            case "output" | "none":
+                pass
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
         """Logits (B, T, V) for the token that follows each of target (B, T), which begins with [SOS].
 
-        Row t has seen source (B, S) whole and target up to and including t; this is teacher forcing.
+        Row t has seen source (B, S) whole and target up to and including t; this is teacher forcing. An encoder-only
+        model does not look at the target: see `EncoderOnly.states`.
         """
         return self.projection(self.states(source, target))
 
     def states(self, source: Tensor, target: Tensor) -> Tensor:
-        """What `forward` projects, (B, T, D): training does that with the loss, in `optim.loss_sums`."""
-        state = self.start(source)
-        mask = causal_mask(target.shape[1], target.device) & padding_mask(target)  # (B, 1, T, T)
-        states, _ = self.decoder(target, mask, state.memory, state.memory_mask)
-        return states
+        """What `forward` projects, (B, T, D): training does that with the loss, in `optim`."""
+        raise NotImplementedError
+
+    def read(self, source: Tensor) -> Tensor:
+        """What the model makes of source ids (B, S) by themselves: states (B, S, D)."""
+        raise NotImplementedError
+
+    def start(self, source: Tensor) -> State:
+        """Read source ids (B, S): the state from which `step` goes on."""
+        raise NotImplementedError
+
+    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        """Logits (B W, V) for the token after tokens (B W,), and the state that has seen them.
+
+        tokens holds the last one of each hypothesis, in row b * W + w that of hypothesis w of sentence b.
+        """
+        raise NotImplementedError
 
     def products(self) -> tuple[int, int]:
         """The weights by which a source token is multiplied on its way, and those by which a target token is.
@@ -392,61 +535,280 @@ class Transformer(nn.Module):
         A forward pass takes two operations for each, a training step six. Not counted is what depends on the length of
         a sentence, the attention scores, a few per cent of the whole.
         """
-        encoder, decoder = (
-            sum(p.numel() for p in stack.layers.parameters() if p.dim() == 2)  # type: ignore[attr-defined]
-            for stack in (self.encoder, self.decoder)
-        )
+        raise NotImplementedError
+
+    def cross_attention(self, source: Tensor, target: Tensor) -> Tensor:
+        """Where each position of target (B, T) looks in source (B, S): (layers, B, H, T, S).
+
+        Rows sum to 1, or to less in a decoder-only model, which looks at the target meanwhile.
+        """
+        raise NotImplementedError
+
+    def alignment(self, source: Tensor, target: Tensor) -> Tensor:
+        """By how much each position of target (B, T) is made from each of source (B, S): (B, T, S)."""
+        return self.cross_attention(source, target).mean((0, 2))
+
+
+def matrices(module: nn.Module) -> int:
+    """The weights of a module's matrices."""
+    return sum(p.numel() for p in module.parameters() if p.dim() == 2)
+
+
+@contextmanager
+def watched(attentions: Sequence[Attention]) -> Iterator[list[Tensor]]:
+    """Within, whenever one of the attentions is called, its weights (B, H, T, S) are added to the list."""
+    maps: list[Tensor] = []
+
+    def keep(attention: Attention, inputs: tuple[Any, ...], _: Tensor) -> None:
+        maps.append(attention.weights(*inputs))
+
+    hooks = [each.register_forward_hook(keep) for each in attentions]
+    try:
+        yield maps
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+class Transformer(Model):
+    """The encoder-decoder model: source ids and target ids to logits over the next target token."""
+
+    def __init__(self, settings: ModelConfig, source_size: int, target_size: int) -> None:
+        """Make a model with fresh weights (drawn from torch's global generator) for vocabularies of these sizes.
+
+        Raises ValueError if all embeddings are to be one table but the vocabularies differ in size.
+        """
+        super().__init__(settings)
+        self.encoder = Encoder(source_size, settings)
+        self.decoder = Decoder(target_size, settings)
+        self.projection = nn.Linear(settings.d_model, target_size, bias=False)
+        self._begin(self.encoder.embedding, self.decoder.embedding)
+
+    def states(self, source: Tensor, target: Tensor) -> Tensor:
+        """As `Model.states`."""
+        state = self.start(source)
+        mask = causal_mask(target.shape[1], target.device) & padding_mask(target)  # (B, 1, T, T)
+        states, _ = self.decoder(target, mask, state.memory, state.memory_mask)
+        return states
+
+    def read(self, source: Tensor) -> Tensor:
+        """As `Model.read`: the encoder by itself."""
+        return self.encoder(source, padding_mask(source))
+
+    def products(self) -> tuple[int, int]:
+        """As `Model.products`."""
         memory = sum(
             each.weight.numel()
             for layer in self.decoder.layers
             for each in (layer.cross_attention.key, layer.cross_attention.value)
         )
+        encoder, decoder = (matrices(stack.layers) for stack in (self.encoder, self.decoder))  # type: ignore[arg-type]
         return encoder + memory, decoder - memory + self.projection.weight.numel()
 
     def start(self, source: Tensor) -> State:
-        """Read source ids (B, S): the state from which `step` goes on."""
+        """As `Model.start`."""
         mask = padding_mask(source)
         return State(self.decoder.memory(self.encoder(source, mask)), mask, None)
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        """Logits (B W, V) for the token after tokens (B W,), and the state that has seen them.
-
-        tokens holds the last one of each hypothesis, in row b * W + w that of hypothesis w of sentence b.
-        """
+        """As `Model.step`."""
         # One new position may look at everything before it: no mask is needed.
         states, past = self.decoder(tokens[:, None], None, state.memory, state.memory_mask, state.past)
         return self.projection(states[:, 0]), state._replace(past=past)
 
     @torch.no_grad()
     def cross_attention(self, source: Tensor, target: Tensor) -> Tensor:
-        """Where each position of target (B, T) looks in source (B, S): (layers, B, H, T, S), rows sum to 1."""
-        maps: list[Tensor] = []
-
-        def keep(attention: Attention, inputs: tuple[Tensor, KeysValues, Tensor], _: Tensor) -> None:
-            maps.append(attention.weights(*inputs))
-
-        hooks = [layer.cross_attention.register_forward_hook(keep) for layer in self.decoder.layers]
-        try:
+        """As `Model.cross_attention`."""
+        with watched([layer.cross_attention for layer in self.decoder.layers]) as maps:
             self.states(source, target)
-        finally:
-            for hook in hooks:
-                hook.remove()
         return torch.stack(maps)
 
-    def alignment(self, source: Tensor, target: Tensor) -> Tensor:
-        """By how much each position of target (B, T) is made from each of source (B, S): (B, T, S), rows sum to 1."""
-        return self.cross_attention(source, target).mean((0, 2))
+
+# ------------------------------------------------------------------------------------------------------------ siblings
+
+
+class Stack(nn.Module):
+    """Layers of self-attention without an embedding of their own: all that the models below have for a decoder."""
+
+    def __init__(self, settings: ModelConfig) -> None:
+        super().__init__()
+        self.layers: Sequence[EncoderLayer] = nn.ModuleList(  # type: ignore[assignment]
+            EncoderLayer(settings) for _ in range(settings.decoder_layers)
+        )
+        self.norm = final_norm(settings)
+
+    def forward(
+        self, x: Tensor, mask: Tensor, turns: Tensor | None, past: list[KeysValues] | None = None
+    ) -> tuple[Tensor, list[KeysValues]]:
+        """Embedded tokens x (B, T, D) to states, and every layer's keys and values up to here."""
+        seen: list[KeysValues] = []
+        for i, layer in enumerate(self.layers):
+            x, own = layer(x, mask, turns, past[i] if past else None)
+            seen.append(own)
+        return self.norm(x), seen
+
+
+class DecoderOnly(Model):
+    """The decoder-only model (Radford et al. 2018, "GPT"): one stack goes on writing where the source ends.
+
+    The sequence is the source, its [EOS], and the target, whose [SOS] parts the two. Among the tokens of the source all
+    see one another (Liu et al. 2018, "Generating Wikipedia", has them see the earlier ones alone; Raffel et al. 2020
+    compare), and the target sees the source and what it has written so far. With an empty source this is a language
+    model. In a batch the padding of shorter sources stands amid the sequence: no one sees it, and it counts for no
+    position.
+    """
+
+    def __init__(self, settings: ModelConfig, source_size: int, target_size: int) -> None:
+        """As `Transformer`."""
+        super().__init__(settings)
+        self.source_embedding = Embedding(source_size, settings)
+        self.embedding = Embedding(target_size, settings)
+        if settings.positions == "learned":  # of the one sequence
+            self.source_embedding.learned = self.embedding.learned
+        self.decoder = Stack(settings)
+        self.projection = nn.Linear(settings.d_model, target_size, bias=False)
+        self._begin(self.source_embedding, self.embedding)
+
+    def states(self, source: Tensor, target: Tensor) -> Tensor:
+        """As `Model.states`: those of the target alone, for only the target is to be learnt."""
+        read, length = source.shape[1], target.shape[1]
+        lengths = (source != PAD).sum(1, keepdim=True)  # (B, 1), where each target begins
+        x = torch.cat((self.source_embedding(source), self.embedding(target, lengths)), 1)  # (B, S + T, D)
+        mask = prefix_mask(read, read + length, x.device) & padding_mask(torch.cat((source, target), 1))
+        turns = self._turns(source, lengths, length)
+        return self.decoder(x, mask, turns)[0][:, read:]
+
+    def _turns(self, source: Tensor, lengths: Tensor, length: int) -> Tensor | None:
+        of_source, of_target = self.source_embedding.turns(0, source.shape[1]), self.embedding.turns(lengths, length)
+        if of_source is None or of_target is None:
+            return None
+        return torch.cat((of_source.expand(len(source), 1, -1, -1), of_target), 2)  # (B, 1, S + T, K)
+
+    def read(self, source: Tensor) -> Tensor:
+        """As `Model.read`."""
+        return self._read(source)[0]
+
+    def _read(self, source: Tensor) -> tuple[Tensor, list[KeysValues]]:
+        turns = self.source_embedding.turns(0, source.shape[1])
+        return self.decoder(self.source_embedding(source), padding_mask(source), turns)
+
+    def products(self) -> tuple[int, int]:
+        """As `Model.products`."""
+        stack = matrices(self.decoder)
+        return stack, stack + self.projection.weight.numel()
+
+    def start(self, source: Tensor) -> State:
+        """As `Model.start`."""
+        return State([], padding_mask(source), self._read(source)[1])
+
+    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        """As `Model.step`."""
+        assert state.past is not None
+        mask, start = written(state, len(tokens))
+        turns = self.embedding.turns(start, 1)
+        states, past = self.decoder(self.embedding(tokens[:, None], start), mask, turns, state.past)
+        return self.projection(states[:, 0]), state._replace(past=past)
+
+    @torch.no_grad()
+    def cross_attention(self, source: Tensor, target: Tensor) -> Tensor:
+        """As `Model.cross_attention`."""
+        with watched([layer.attention for layer in self.decoder.layers]) as maps:
+            self.states(source, target)
+        return torch.stack(maps)[..., source.shape[1] :, : source.shape[1]]
+
+
+def written(state: State, hypotheses: int) -> tuple[Tensor, Tensor]:
+    """For the next token of each hypothesis of a decoder-only model: what it may see, (B W, 1, 1, S + T), and its
+    position, (B W, 1)."""
+    assert state.past is not None
+    mask = state.memory_mask
+    before = state.past[0].keys.shape[2] - mask.shape[3]  # tokens of the target
+    start = mask.sum((1, 2, 3))[:, None] + before
+    mask = F.pad(mask, (0, before + 1), value=True)
+    return tuple(each.repeat_interleave(hypotheses // len(each), 0) for each in (mask, start))  # type: ignore[return-value]
+
+
+class EncoderOnly(Model):
+    """The encoder-only model: all words of the translation at once, in a single pass.
+
+    After Libovický & Helcl 2018, "End-to-End Non-Autoregressive Neural Machine Translation with CTC". The state that
+    the encoder has of each source token is split into several, which are places for target tokens. Further layers, in
+    which all places see one another, decide what stands at each: a token, or nothing. `ctc` tells how a sentence is
+    learnt, and read, from places of which most are empty.
+    """
+
+    def __init__(self, settings: ModelConfig, source_size: int, target_size: int) -> None:
+        """As `Transformer`. There is no embedding of the target, for no word waits for the one before it."""
+        super().__init__(settings)
+        self.encoder = Encoder(source_size, settings)
+        self.split = nn.Linear(settings.d_model, settings.upsampling * settings.d_model)
+        self.decoder = Stack(settings)
+        self.projection = nn.Linear(settings.d_model, target_size, bias=False)
+        self._begin(self.encoder.embedding, None)
+
+    def states(self, source: Tensor, target: Tensor | None = None) -> Tensor:
+        """The states of all places, (B, N, D): N is `upsampling` times S. The target is not looked at."""
+        mask = padding_mask(source)
+        places = self.split(self.encoder(source, mask)).unflatten(2, (self.settings.upsampling, -1)).flatten(1, 2)
+        places = self.encoder.embedding.placed(places)  # without their own positions, they hardly begin to learn
+        turns = self.encoder.embedding.turns(0, places.shape[1])
+        return self.decoder(places, mask.repeat_interleave(self.settings.upsampling, 3), turns)[0]
+
+    def read(self, source: Tensor) -> Tensor:
+        """As `Model.read`."""
+        return self.encoder(source, padding_mask(source))
+
+    def places(self, source: Tensor) -> Tensor:
+        """Logits (B, N, V) of what stands at each place, `ctc.BLANK` being nothing."""
+        return self.projection(self.states(source))
+
+    def lengths(self, source: Tensor) -> Tensor:
+        """How many places each sentence of source ids (B, S) has: (B)."""
+        return self.settings.upsampling * (source != PAD).sum(1)
+
+    def products(self) -> tuple[int, int]:
+        """As `Model.products`: a target token costs nothing, and a source token its places."""
+        each = matrices(self.decoder) + self.projection.weight.numel()
+        return matrices(self.encoder.layers) + matrices(self.split) + self.settings.upsampling * each, 0  # type: ignore[arg-type]
+
+    @torch.no_grad()
+    def cross_attention(self, source: Tensor, target: Tensor) -> Tensor:
+        """Where the place of each next token of target (B, T) looks, by source token: (layers, B, H, T, S).
+
+        Behind the last token stands no other, and its row is that of the token itself.
+        """
+        with watched([layer.attention for layer in self.decoder.layers]) as maps:
+            log_probs = self.places(source).float().log_softmax(-1)
+        wanted = F.pad(target[:, 1:], (0, 1), value=PAD)  # without [SOS]
+        tokens = (wanted != PAD).sum(1)
+        path = ctc.forced_path(log_probs, self.lengths(source), wanted, tokens)
+        at = ctc.first_places(path, wanted.shape[1])  # (B, T)
+        last = (tokens - 1).clamp(min=0)[:, None]
+        at = torch.where(torch.arange(at.shape[1], device=at.device) > last, at.gather(1, last), at)
+        looked = torch.stack(maps).unflatten(4, (-1, self.settings.upsampling)).sum(5)  # (layers, B, H, N, S)
+        return looked[:, torch.arange(len(at))[:, None], :, at].permute(2, 0, 3, 1, 4)
+
+
+def build_transformer(settings: ModelConfig, source_size: int, target_size: int) -> Model:
+    """The model that model.architecture names, with fresh weights; see `Transformer`."""
+    match settings.architecture:
+        case "encoder-decoder":
+            return Transformer(settings, source_size, target_size)
+        case "decoder-only":
+            return DecoderOnly(settings, source_size, target_size)
+        case "encoder-only":
+            return EncoderOnly(settings, source_size, target_size)
 
 
 class Ensemble(nn.Module):
     """Several models that translate together, by the mean of their probabilities; they share the vocabularies."""
 
-    def __init__(self, models: Sequence[Transformer]) -> None:
+    def __init__(self, models: Sequence[Model]) -> None:
         super().__init__()
-        self.members: Sequence[Transformer] = nn.ModuleList(models)  # type: ignore[assignment]
+        self.members: Sequence[Model] = nn.ModuleList(models)  # type: ignore[assignment]
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
-        """Log-probabilities (B, T, V), as logits of `Transformer.forward`."""
+        """Log-probabilities (B, T, V), as logits of `Model.forward`."""
         return mean_log_probs([member(source, target) for member in self.members])
 
     def start(self, source: Tensor) -> EnsembleState:
@@ -454,9 +816,17 @@ class Ensemble(nn.Module):
         return EnsembleState([member.start(source) for member in self.members])
 
     def step(self, tokens: Tensor, state: EnsembleState) -> tuple[Tensor, EnsembleState]:
-        """Log-probabilities (B W, V), and the state, as `Transformer.step`."""
+        """Log-probabilities (B W, V), and the state, as `Model.step`."""
         steps = [member.step(tokens, own) for member, own in zip(self.members, state.states, strict=True)]
         return mean_log_probs([logits for logits, _ in steps]), EnsembleState([own for _, own in steps])
+
+    def places(self, source: Tensor) -> Tensor:
+        """Log-probabilities (B, N, V), as logits of `EncoderOnly.places`."""
+        return mean_log_probs([member.places(source) for member in self.members])  # type: ignore[operator]
+
+    def lengths(self, source: Tensor) -> Tensor:
+        """As `EncoderOnly.lengths`."""
+        return self.members[0].lengths(source)  # type: ignore[operator]
 
     def cross_attention(self, source: Tensor, target: Tensor) -> Tensor:
         """The members' maps, (layers of all, B, 1, T, S); heads are averaged, for models may differ in their number."""
@@ -481,3 +851,40 @@ def mean_log_probs(logits: list[Tensor]) -> Tensor:
     """The logarithm of the mean of the probabilities that logits (…, V) stand for."""
     log_probs = torch.stack([each.float().log_softmax(-1) for each in logits])
     return log_probs.logsumexp(0) - math.log(len(logits))
+
+
+# ------------------------------------------------------------------------------------------------------- a look inside
+
+
+def vocabularies(config: Config) -> tuple[int, int, str]:
+    """How large they are, and how that is known: before a run's data are prepared, they may become so large at most."""
+    from tokenizers import Tokenizer
+
+    files = [
+        Path(config.run.dir) / config.run.name / "data" / f"{side}.tokenizer.json" for side in ("source", "target")
+    ]
+    if all(file.is_file() for file in files):
+        source, target = (Tokenizer.from_file(str(file)).get_vocab_size() for file in files)
+        return source, target, f"those of the run {config.run.name}"
+    return config.tokenizer.vocab_size, config.tokenizer.vocab_size, "tokenizer.vocab_size, the most they may have"
+
+
+def describe(config: Config, length: int = 7) -> list[str]:
+    """Parameters, shapes and operations of a model, and of the way of one sentence of so many tokens through it."""
+    import inside  # not needed to translate
+
+    of_source, of_target, why = vocabularies(config)
+    model = build_transformer(config.model, of_source, of_target).eval()
+    source = torch.tensor([[*range(4, 4 + length), EOS]])  # (1, S)
+    target = torch.tensor([[SOS, *range(4, 4 + length)]])  # (1, T)
+    at_once = config.model.architecture == "encoder-only"
+    with torch.no_grad():
+        lines = inside.lines(model, lambda: model(source, target), source.shape[1] if at_once else target.shape[1])
+    head = f"{config.model.architecture}; a sentence of {length} tokens a side"
+    return [head, f"vocabularies of {of_source:,} and {of_target:,} tokens: {why}", "", *lines]
+
+
+if __name__ == "__main__":
+    print(
+        "\n".join(describe(configuration.parse(prog="model.py", default_file=Path(__file__).with_name("config.yaml"))))
+    )

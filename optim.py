@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from config import PAD, TrainingConfig
+import ctc
+from config import EOS, PAD, TrainingConfig
 
 CHUNK = 8 * 2**20  # logits that are held at a time
 
@@ -24,6 +25,35 @@ class Loss(NamedTuple):
 
     smoothed: Tensor  # (), what is minimised
     plain: Tensor  # (), the negative log-likelihood, of which exp(mean) is the perplexity
+
+
+def batch_loss(
+    architecture: str, states: Tensor, projection: Tensor, source: Tensor, target: Tensor, smoothing: float
+) -> Loss:
+    """The loss of a batch for a model of that architecture, see `config.ModelConfig`; the rest as `loss_sums`.
+
+    Only for places that hold no token beforehand does it matter how long each source (B, S) is.
+    """
+    match architecture:
+        case "encoder-only":
+            return ctc_sums(states, projection, source, target)
+        case _:
+            return loss_sums(states, projection, target, smoothing)
+
+
+def ctc_sums(states: Tensor, projection: Tensor, source: Tensor, target: Tensor) -> Loss:
+    """-log p of target ids (B, T) without their [EOS], which needs no place: a sentence ends where its places do.
+
+    There is no label smoothing: between tokens and nothing, the model has to make up its mind.
+
+    Args:
+        states: (B, N, D), of N / S places for each token of source ids (B, S)
+        projection: as for `loss_sums`
+    """
+    lengths = states.shape[1] // source.shape[1] * (source != PAD).sum(1)
+    tokens = ((target != PAD) & (target != EOS)).sum(1)
+    total = _LinearCTC.apply(states, projection, lengths, target, tokens, torch.is_grad_enabled())
+    return Loss(total, total.detach())  # type: ignore[union-attr, arg-type]
 
 
 def loss_sums(states: Tensor, projection: Tensor, target: Tensor, smoothing: float) -> Loss:
@@ -73,8 +103,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
                 logits = x[chunk] @ own.t()  # (C, V)
                 right = torch.arange(len(logits), device=x.device), target[chunk]  # the places of the right tokens
                 probs = logits.softmax(1)
-                # lse z by the likeliest token, whose probability is at least 1/V and so never vanishes in 16 bits.
-                total[chunk] = logits.amax(1).float() - probs.amax(1).float().log()
+                total[chunk] = _log_sum_exp(logits, probs)
                 logit[chunk] = logits[right].float()
                 if by_x is not None and by_weight is not None:
                     probs[right] -= 1 - smoothing
@@ -94,6 +123,63 @@ class _LinearCrossEntropy(torch.autograd.Function):
         """What `forward` has found already, times the gradient by the smoothed sum."""
         by_x, by_weight = ctx.saved_tensors
         return by_x * scales[0], by_weight * scales[0], None, None, None
+
+
+def _log_sum_exp(logits: Tensor, probs: Tensor) -> Tensor:
+    """lse z of logits (C, V) by the likeliest token, whose probability is at least 1/V and so never vanishes in 16
+    bits."""
+    return logits.amax(1).float() - probs.amax(1).float().log()
+
+
+class _LinearCTC(torch.autograd.Function):
+    """The projection and CTC in one, as `_LinearCrossEntropy`.
+
+    Of all logits, CTC needs those of the tokens in the sentence, of [PAD], and the sum of all. When it has told from
+    these what each place should hold, the logits are made once more for their gradient: cheaper than to keep them.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, states: Tensor, weight: Tensor, lengths: Tensor, target: Tensor, tokens: Tensor, learning: bool
+    ) -> Tensor:
+        """states (B, N, D), weight (V, D), target (B, T), lengths and tokens (B) to the sum over all sentences."""
+        kind = states.device.type
+        dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
+        with torch.autocast(kind, enabled=False):
+            own, x = weight.to(dtype), states.detach().to(dtype).flatten(0, 1)  # (B N, D)
+            # A column for [PAD] and one for each token; that of a token that comes again is that of its first time.
+            again = (target[:, :, None] == target[:, None, :]).int().argmax(2) + 1  # (B, T)
+            columns = torch.cat((torch.full_like(target[:, :1], ctc.BLANK), target), 1)  # (B, 1 + T)
+            wanted = columns[:, None].expand(-1, states.shape[1], -1).flatten(0, 1)  # (B N, 1 + T)
+            log_probs = torch.empty(wanted.shape, device=x.device)
+            chunks = [slice(start, start + CHUNK // len(own)) for start in range(0, len(x), CHUNK // len(own))]
+            for chunk in chunks:
+                logits = x[chunk] @ own.t()  # (C, V)
+                total = _log_sum_exp(logits, logits.softmax(1))
+                log_probs[chunk] = logits.gather(1, wanted[chunk]).float() - total[:, None]
+            given = log_probs.unflatten(0, states.shape[:2]), lengths, again, tokens
+            if not learning:
+                rows = ctc.loss(*given)
+            else:
+                rows, held = ctc.loss_and_shares(*given)
+                real = torch.arange(states.shape[1], device=x.device) < lengths[:, None]
+                real &= (rows > 0)[:, None]  # where nothing can be learnt, the loss is 0
+                held, real = held.flatten(0, 1).to(dtype), real.flatten().to(dtype)[:, None]
+                by_x, by_weight = torch.empty(x.shape, device=x.device), torch.zeros_like(weight)
+                for chunk in chunks:
+                    gradient = (
+                        (x[chunk] @ own.t()).softmax(1).scatter_add_(1, wanted[chunk], -held[chunk]).mul_(real[chunk])
+                    )
+                    by_x[chunk] = gradient @ own
+                    by_weight += gradient.t() @ x[chunk]
+                ctx.save_for_backward(by_x.view(states.shape), by_weight)
+        return rows.sum()
+
+    @staticmethod
+    def backward(ctx: Any, *scales: Tensor) -> tuple[Tensor, Tensor, None, None, None, None]:
+        """What `forward` has found already, times the gradient by the sum."""
+        by_x, by_weight = ctx.saved_tensors
+        return by_x * scales[0], by_weight * scales[0], None, None, None, None
 
 
 def learning_rate(step: int, settings: TrainingConfig, total_steps: int | None) -> float:

@@ -7,7 +7,7 @@
 All that a run makes lies in runs/<name>/. The same command run again goes on after the last checkpoint, bit for bit as
 if it had never stopped, on the same CPU machine. Every setting is described in config.yaml.
 
-From here to the loss it is one hop: `Training.update` calls the model and `optim.loss_sums`.
+From here to the loss it is one hop: `Training.update` calls the model and `optim.batch_loss`.
 
 Exit codes: 0 done, 2 a mistake in the settings, 3 in the data, 4 no usable checkpoint, 5 the run is being trained
 already, 6 numbers that are not finite or too little memory, 7 a disk that fails or is full, 130 and 143 stopped by
@@ -56,8 +56,9 @@ import evaluate
 import runtime
 from corpus import DataError, Pair, find_sources
 from dataset import Batch, Prepared
-from model import Transformer
-from optim import learning_rate, loss_sums, make_optimizer
+from health import Health
+from model import Model, build_transformer
+from optim import batch_loss, learning_rate, make_optimizer
 from scores import score
 from text import cut, in_a_line, visible
 from translator import Translator
@@ -71,6 +72,7 @@ COSTLIEST = 10  # operations of a profile that are named
 LARGEST_MAP = 40  # tokens a side in an attention map
 OVERFLOWS = 20  # updates in a row that float16 may leave out; it finds its scale in fewer, or never
 WARM_UP = 3  # updates before those that training.profile shows
+PROBE = 16  # validation sentences by which the health of the layers is told, always the same
 SAMPLES = 8  # validation sentences whose translations are shown at each validation, always the same
 
 
@@ -91,7 +93,7 @@ class Progress:
     epoch: int = 0  # passes over the data completed
     batches: int = 0  # batches of the current pass that have been used
     seconds: float = 0.0  # spent since training began, over all resumes
-    best_bleu: float = -1.0
+    best_bleu: float = -1.0  # of a language model: 100 / perplexity
     best_step: int = 0
     worse: int = 0  # validations since the best one
     unvalidated: bool = False  # a signal cut short the validation of this step: it is still to be made
@@ -131,7 +133,7 @@ def end(progress: Progress, config: Config) -> str | None:
     if settings.max_minutes is not None and progress.seconds >= 60 * settings.max_minutes:
         return f"training.max_minutes ({settings.max_minutes:g}) is used up"
     if settings.patience is not None and progress.worse >= settings.patience:
-        return f"BLEU has not improved for training.patience ({settings.patience}) validations"
+        return f"the score has not improved for training.patience ({settings.patience}) validations"
     return None
 
 
@@ -169,13 +171,15 @@ class Training:
         self.dtype = dtype
         self.limit = limit
         runtime.seed_everything(config.run.seed, "weights")
-        self.model = Transformer(config.model, len(data.source), len(data.target)).to(self.device)
+        self.model = build_transformer(config.model, len(data.source), len(data.target)).to(self.device)
         # Only the call is compiled; weights are read from and written to the raw model, whose names stay plain.
         self.states = torch.compile(self.model.states, dynamic=True) if settings.compile else self.model.states
         self.optimizer = make_optimizer(self.model, settings)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.dtype == torch.float16)
         self.translator = Translator.around(self.model, data.source, data.target, config, data.report.sides[0], dtype)
         self.validation = dataset.encode_pairs(data.validation, data.source, data.target)
+        few = dataset.make_batch(self.validation, np.arange(min(PROBE, len(data.validation)))).to(device)
+        self.health = Health(self.model, few.source, few.target_in)
         self.twins = dataset.twins(data.source, data.target)
         self.progress = Progress()
         self.told_of_memory = False
@@ -276,8 +280,14 @@ class Training:
                 + f"; the weights were not touched. It came of {self._describe(bad)}. Lower training.lr or raise "
                 "training.warmup_steps, and run the same command again."
             )
+        look = bool(settings.health_every) and step % settings.health_every == 0
+        if look:
+            self.health.before()
         self.scaler.step(self.optimizer)  # in float16, an update whose gradient overflowed is left out
         self.scaler.update()
+        if look:
+            for tag, value in self.health.after().items():
+                self.writer.add_scalar(tag, value, step)
         self.optimizer.zero_grad(set_to_none=True)
 
         progress.step = step
@@ -323,8 +333,14 @@ class Training:
                 there = batch.moved(self._sent)
                 with runtime.autocast(self.device, self.dtype):
                     states = self.states(there.source, there.target_in)
-                    projection = self.model.projection.weight
-                    loss = loss_sums(states, projection, there.target_out, self.config.training.label_smoothing)
+                    loss = batch_loss(
+                        self.config.model.architecture,
+                        states,
+                        self.model.projection.weight,
+                        there.source,
+                        there.target_out,
+                        self.config.training.label_smoothing,
+                    )
                 self.scaler.scale(loss.smoothed / tokens).backward()
                 sums.append(torch.stack([loss.smoothed.detach(), loss.plain]))
             return sums
@@ -576,37 +592,57 @@ class Training:
         Raises Stopped, having left no trace, if stop asks for it meanwhile.
         """
         progress, step = self.progress, self.progress.step
-        sources, references = zip(*self.data.validation, strict=True)
         loss = evaluate.mean_loss(self.model, self.validation, self.batch_tokens, self.dtype, stop.poll)
-        translations = [each.text for each in self.translator.explain(sources, advance=stop.poll)]
-        scores = score(translations, references, self.config.data.bleu_tokenize)
         curves = {"loss": loss, "perplexity": evaluate.perplexity(loss)}
-        curves |= {"bleu": scores.bleu, "chrf": scores.chrf, "wer": scores.wer, "cer": scores.cer}
+        if self.config.is_language_model:
+            quality, told = 100 / curves["perplexity"], f"perplexity {curves['perplexity']:.2f}"
+            self._show_texts()
+        else:
+            sources, references = zip(*self.data.validation, strict=True)
+            translations = [each.text for each in self.translator.explain(sources, advance=stop.poll)]
+            scores = score(translations, references, self.config.data.bleu_tokenize)
+            curves |= {"bleu": scores.bleu, "chrf": scores.chrf, "wer": scores.wer, "cer": scores.cer}
+            quality, told = scores.bleu, f"BLEU {scores.bleu:.2f}, chrF {scores.chrf:.2f}"
+            self._show_samples(list(zip(sources, references, translations, strict=True)))
         for tag, value in curves.items():
             self.writer.add_scalar(f"valid/{tag}", value, step)
-        self._show_samples(list(zip(sources, references, translations, strict=True)))
 
-        better = scores.bleu > progress.best_bleu
+        better = quality > progress.best_bleu
         if better:
-            progress.best_bleu, progress.best_step, progress.worse = scores.bleu, step, 0
+            progress.best_bleu, progress.best_step, progress.worse = quality, step, 0
         else:
             progress.worse += 1
         progress.unvalidated = False
         say(
-            f"step {step}, {progress.seconds / 60:.1f} min: validation loss {loss:.3f}, BLEU {scores.bleu:.2f}, "
-            f"chrF {scores.chrf:.2f}{' (best so far)' if better else ''}"
+            f"step {step}, {progress.seconds / 60:.1f} min: validation loss {loss:.3f}, {told}"
+            f"{' (best so far)' if better else ''}"
         )
         return better
+
+    def _write_samples(self, heads: tuple[str, str, str], samples: list[tuple[str, str, str]]) -> None:
+        """A few sentences under three heads, to TensorBoard and to a file."""
+        step = self.progress.step
+        self.writer.add_text("samples", board.table(heads, samples), step)
+        width = max(map(len, heads)) + 2
+        rows = ("".join(f"{head:<{width}}{text}\n" for head, text in zip(heads, row, strict=True)) for row in samples)
+        folder = self.directory / "samples"
+        folder.mkdir(exist_ok=True)
+        (folder / f"step-{step:08d}.txt").write_text("\n".join(rows), encoding="utf-8")
+
+    def _show_texts(self) -> None:
+        """What a language model makes of the same few beginnings at every validation, drawn at random."""
+        texts = [text for _, text in self.data.validation]
+        chosen = texts[:: max(1, len(texts) // SAMPLES)][:SAMPLES]
+        beginnings = [" ".join(words[: max(1, len(words) // 3)]) for words in map(str.split, chosen)]
+        drawing = self.translator.with_decoding(sample=True, beam_size=1, diversity_groups=1)
+        rows = list(zip(beginnings, chosen, drawing.translate(beginnings), strict=True))
+        self._write_samples(("beginning", "text", "continued"), rows)
 
     def _show_samples(self, lines: list[tuple[str, str, str]]) -> None:
         """The same few sentences at every validation, as text and with the attention of the first."""
         step = self.progress.step
         samples = lines[:: max(1, len(lines) // SAMPLES)][:SAMPLES]
-        self.writer.add_text("samples", board.table(("source", "reference", "translation"), samples), step)
-        text = "\n".join(f"source       {a}\nreference    {b}\ntranslation  {c}\n" for a, b, c in samples)
-        folder = self.directory / "samples"
-        folder.mkdir(exist_ok=True)
-        (folder / f"step-{step:08d}.txt").write_text(text, encoding="utf-8")
+        self._write_samples(("source", "reference", "translation"), samples)
 
         # A picture of a long sentence is neither readable nor small: the shortest sample's is drawn, cut where need be.
         shortest = min(samples, key=lambda sample: len(sample[0]))
@@ -637,7 +673,9 @@ def report(training: Training) -> None:
         "step": progress.step,
         "validation": {"step": progress.best_step, "bleu": progress.best_bleu},
     }
-    if data.test:
+    if config.is_language_model:
+        result |= perplexities(training)
+    elif data.test:
         translator = Translator(directory, config.training.device)
         found = evaluate.examine(translator, data.test, config.data.bleu_tokenize)
         evaluate.write(found, directory / "report", "test")
@@ -652,7 +690,8 @@ def report(training: Training) -> None:
             for figure in found.figures:
                 writer.add_scalar(f"test/{figure.name.lower()}", figure.score, progress.step)
             writer.add_text("test", board.indented("\n".join(evaluate.lines(found))), progress.step)
-            writer.add_text("n-best", _alternatives(translator, data.test), progress.step)
+            if config.model.architecture != "encoder-only":  # which has no second best
+                writer.add_text("n-best", _alternatives(translator, data.test), progress.step)
         say(
             f"test set, {found.pairs} pairs, weights of step {translator.step}: BLEU {bleu.score:.2f} "
             f"[{bleu.low:.2f}, {bleu.high:.2f}] ({bleu.signature}), chrF {chrf.score:.2f}"
@@ -661,6 +700,25 @@ def report(training: Training) -> None:
             say(f"warning: {alarm.text}")
         say(f"the report, with the worst sentences: {directory / 'report' / 'test.html'}")
     checkpoint.replace_durably(directory / RESULT, checkpoint.json_bytes(result))
+
+
+def perplexities(training: Training) -> dict[str, object]:
+    """What result.json says of a language model: how well its best weights foretell the texts of each set."""
+    config, directory, data, progress = training.config, training.directory, training.data, training.progress
+    translator = Translator(directory, config.training.device)
+    model = translator.model
+    assert isinstance(model, Model)
+    result: dict[str, object] = {}
+    for split, pairs, step in (
+        ("validation", data.validation, progress.best_step),
+        ("test", data.test, translator.step),
+    ):
+        if pairs:
+            encoded = dataset.encode_pairs(pairs, data.source, data.target)
+            loss = evaluate.mean_loss(model, encoded, training.batch_tokens, translator.dtype)
+            result[split] = {"step": step, "texts": len(pairs), "loss": loss, "perplexity": evaluate.perplexity(loss)}
+            say(f"{split} set, {len(pairs)} texts, weights of step {step}: perplexity {evaluate.perplexity(loss):.2f}")
+    return result
 
 
 def _alternatives(translator: Translator, pairs: Sequence[Pair]) -> str:

@@ -45,6 +45,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--prefix", metavar="TEXT", help="let the translation of every line begin with TEXT")
     parser.add_argument("--json", action="store_true", help="a JSON object a line: scores, tokens, alignment, n-best")
     parser.add_argument("--align", action="store_true", help="show which source word each word was made from")
+    parser.add_argument("--embed", action="store_true", help="give a vector for each line, as JSON, not a translation")
     parser.add_argument("--score", action="store_true", help="score given translations: SOURCE TAB TRANSLATION a line")
     parser.add_argument("--attention", type=Path, metavar="FILE", help="write a page that shows the attention, as HTML")
     parser.add_argument(
@@ -68,6 +69,8 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
         parser.error("give --align, which is for people, or --json, which is for programs, not both")
     if parsed.score and (parsed.align or parsed.attention or parsed.example):
         parser.error("--score scores given translations: --align, --attention and --example have no part in that")
+    if parsed.embed and (parsed.align or parsed.attention or parsed.example or parsed.json or parsed.score):
+        parser.error("--embed gives vectors: --align, --attention, --example, --json and --score have no part in that")
     parsed.overrides = configuration.decoding_options(parser, parsed)
     return parsed
 
@@ -224,7 +227,8 @@ def converse(translator: Translator) -> None:
     for stream in (sys.stdin, sys.stdout):
         if isinstance(stream, io.TextIOWrapper):  # text is UTF-8 here as well, whatever the locale
             stream.reconfigure(encoding="utf-8", errors="surrogateescape")
-    languages = f"{visible(translator.config.data.source_lang)} > "
+    data = translator.config.data
+    languages = f"{visible(data.source_lang or data.target_lang)} > "
     warn("type a sentence and press Enter; Ctrl-D ends")
     while True:
         try:
@@ -288,7 +292,7 @@ def run(options: argparse.Namespace) -> None:
     translator = Translator(options.checkpoint or folder, options.device, options.overrides)
     if translator.config.decoding.n_best > 1 and not (options.json or options.align):
         warn("decoding.n_best: only --json and --align show more than the best translation")
-    plain = not (options.output or options.json or options.align or options.score or options.attention)
+    plain = not (options.output or options.json or options.align or options.score or options.attention or options.embed)
     if given.name == "stdin" and plain and sys.stdin.isatty() and sys.stdout.isatty():
         converse(translator)
         return
@@ -302,8 +306,14 @@ def run(options: argparse.Namespace) -> None:
         tqdm(total=given.lines, unit="line", dynamic_ncols=True, disable=hidden or None) as bar,  # None: if no terminal
     ):
         for texts in given.blocks:
-            if options.score:
-                found = translator.score(lines_with_pairs(texts, given.name, first))
+            if options.embed:
+                lines = [json.dumps([round(each, 6) for each in row]) for row in translator.embed(texts).tolist()]
+                bar.update(len(texts))
+            elif options.score:
+                alone = translator.config.is_language_model
+                found = translator.score(
+                    [("", each) for each in texts] if alone else lines_with_pairs(texts, given.name, first)
+                )
                 lines = [score_line(candidate, options.json) for candidate in found]
                 bar.update(len(texts))
             else:

@@ -6,6 +6,8 @@
 
 A text is cleaned, cut into sentences such as the model has learnt from, encoded, batched by length, searched, decoded,
 and put together again. What the vocabulary does not know is copied from the source as it stands there.
+
+A language model has no source: it goes on with each line that it is given, as with a translation that has begun.
 """
 
 from __future__ import annotations
@@ -28,15 +30,16 @@ from torch.overrides import TorchFunctionMode
 
 import checkpoint
 import config as configuration
-from config import EOS, PAD, SOS, UNK, Config
+import ctc
+from config import EOS, PAD, SOS, UNK, Config, ConfigError
 from corpus import DataError, clean
 from dataset import source_batch
-from decoding import Hypothesis, StepModel, normalizer, search
-from engine import CACHE, Engine, Engines, ready
-from model import Ensemble, Transformer
+from decoding import Hypothesis, normalizer, read_off, search
+from engine import CACHE, AnyEngine, ready
+from model import Ensemble, Model, build_transformer
 from runtime import DeviceError, Stopped, autocast, choose_device, choose_precision
 from segment import Trained, glue, pieces, sentences
-from text import in_a_line
+from text import cut, in_a_line, visible
 from tokenizer import UNSEEN, Tokenizer
 
 BATCH_TOKENS = 4096  # padded source positions in a batch, for each hypothesis in the beam
@@ -130,10 +133,15 @@ class Translator:
                 )
         unpacked = [_unpacked(each) for each in found]
         models = [model for model, *_ in unpacked]
+        if len({each.settings.architecture == "encoder-only" and each.settings.upsampling for each in models}) > 1:
+            raise checkpoint.CheckpointError(
+                "models that translate together must all write word by word, or all be encoder-only with the same "
+                "model.upsampling."
+            )
         _, settings, source, target, trained = unpacked[0]
         on = choose_device(device)
         self._set(
-            (models[0] if len(models) == 1 else Ensemble(models)).to(on),
+            (models[0] if len(models) == 1 else Ensemble(models)).to(on).eval(),
             source,
             target,
             configuration.override(settings, overrides),
@@ -145,7 +153,7 @@ class Translator:
     @classmethod
     def around(
         cls,
-        model: Transformer,
+        model: Model,
         source: Tokenizer,
         target: Tokenizer,
         settings: Config,
@@ -174,7 +182,7 @@ class Translator:
 
     def _set(
         self,
-        model: Transformer | Ensemble,
+        model: Model | Ensemble,
         source: Tokenizer,
         target: Tokenizer,
         settings: Config,
@@ -190,7 +198,7 @@ class Translator:
         self.dtype = dtype
         self.warnings: list[str] = []
         self._changing = False  # the weights, between two calls
-        self._engine: Engine | Engines | None = None
+        self._engine: AnyEngine | None = None
 
     # -------------------------------------------------------------------------------------------------- translating
 
@@ -211,8 +219,13 @@ class Translator:
             first: the number by which warnings call the first text
             advance: is told, now and then, how many more texts are done
             prefixes: words that the translation of each text has to begin with
+
+        Raises ConfigError for prefixes where the model has no use for them.
         """
         self.warnings = []
+        if prefixes and (self.config.is_language_model or self._at_once):
+            why = "writes all words at once" if self._at_once else "goes on with each text itself"
+            raise ConfigError(f"there is no translation to begin with a prefix: this model {why}.")
         lines = [[self._pieces(clean(line), first + i) for line in text.split("\n")] for i, text in enumerate(texts)]
         for line, prefix in zip((text[0] for text in lines), prefixes or [], strict=False):
             if line:
@@ -284,21 +297,45 @@ class Translator:
         lengths = [max(len(a), len(b)) + 1 for a, b in zip(sources, targets, strict=True)]
         self.model.eval()
         for batch in batches_by_length(lengths, BATCH_TOKENS):
-            with torch.inference_mode(), autocast(self.device, self.dtype):
-                logits = self.model(*self._teacher_forced([(sources[i], targets[i]) for i in batch]))
-            log_probs = logits.float().log_softmax(-1).cpu()
-            for row, i in enumerate(batch):
-                ids = [*targets[i], EOS]
-                each = log_probs[row].gather(1, torch.tensor(ids + [0] * (len(log_probs[row]) - len(ids)))[:, None])
-                hypothesis = Hypothesis(targets[i], each[: len(ids), 0].tolist(), 0.0, True)
-                total = sum(hypothesis.log_probs) / normalizer(len(ids), self.config.decoding)
+            rated = self._rated([(sources[i], targets[i]) for i in batch])
+            for i, log_probs in zip(batch, rated, strict=True):
+                score = sum(log_probs) / normalizer(len(log_probs), self.config.decoding)
                 labels = [self.target.label(word) for word in self.target.tokens(texts[i])]
-                found[i] = Candidate(texts[i], targets[i], [*labels, "[EOS]"], hypothesis.log_probs, total, True, {})
+                found[i] = Candidate(texts[i], targets[i], [*labels, "[EOS]"], log_probs, score, True, {})
         return [found[i] for i in range(len(pairs))]
+
+    def embed(self, texts: Sequence[str]) -> Tensor:
+        """A vector for each text, (texts, D): the mean of the model's states of its tokens; zeros for an empty one.
+
+        The states are the encoder's; those of the source in a decoder-only model, of the text in a language model.
+        Raises ConfigError for an ensemble, whose members have nothing in common there.
+        """
+        if isinstance(self.model, Ensemble):
+            raise ConfigError("a vector of a text is that of one model, not of several.")
+        self.warnings = []
+        pieces = [
+            [piece for line in text.split("\n") if line.strip() for piece in self._pieces(clean(line), i)]
+            for i, text in enumerate(texts, 1)
+        ]
+        owners = [i for i, of_text in enumerate(pieces) for _ in of_text]
+        flat = [piece for of_text in pieces for piece in of_text]
+        sums, counts = torch.zeros(len(texts), self.config.model.d_model), torch.zeros(len(texts), 1)
+        self.model.eval()
+        for batch in batches_by_length([len(piece.ids + piece.prefix) + 1 for piece in flat], BATCH_TOKENS):
+            source, target = self._teacher_forced([(flat[k].ids, flat[k].prefix) for k in batch])
+            with torch.inference_mode(), autocast(self.device, self.dtype):
+                of_text = self.config.is_language_model
+                states = self.model.states(source, target) if of_text else self.model.read(source)
+            real = (target if of_text else source) != PAD
+            total = (states.float() * real[:, :, None]).sum(1).cpu()
+            to = torch.tensor([owners[k] for k in batch])
+            sums.index_add_(0, to, total)
+            counts.index_add_(0, to, real.sum(1, keepdim=True).float().cpu())
+        return sums / counts.clamp(min=1)
 
     def align(self, sentence: Sentence, candidate: Candidate) -> list[int]:
         """For each token of a candidate, [EOS] excluded, the position of the source token that it is made from."""
-        if not candidate.ids:
+        if not candidate.ids or not sentence.ids:  # a language model has no source
             return []
         [weights] = self._alignments([(sentence.ids, candidate.ids)])
         return [candidate.copied.get(t, int(row.argmax())) for t, row in enumerate(weights)]
@@ -326,17 +363,20 @@ class Translator:
         return self.config.decoding.unknown == "copy" and self.source.encode(UNSEEN) == [UNK]
 
     def _pieces(self, text: str, number: int) -> list[_Piece]:
-        """The sentences of a cleaned line, such as the model has learnt from."""
+        """The sentences of a cleaned line, such as the model has learnt from; or the line, to be gone on with."""
+        if self.config.is_language_model:
+            return [_Piece(text, [], [], self.target.encode(text), self.target.tokens(text))]
         if not text:
             return []
         whole = self._piece(text)
         trained = self.trained
         if not self.config.decoding.split_sentences:
             trained = Trained(usual=trained.longest, longest=trained.longest, sentences=len(text))
-        found = pieces(text, self.config.data.source_lang, trained, self._lengths)
+        language = self.config.data.source_lang or ""
+        found = pieces(text, language, trained, self._lengths)
         if len(found) == 1:
             return [whole]
-        for length in self._lengths(sentences(text, self.config.data.source_lang)):
+        for length in self._lengths(sentences(text, language)):
             if length > trained.longest:
                 self.warnings.append(
                     f"text {number}: a sentence of {length:,} tokens is translated in parts, for the longest one that "
@@ -352,7 +392,11 @@ class Translator:
         decoding = self.config.decoding
         return BATCH_TOKENS // max(decoding.beam_size, decoding.n_best)
 
-    def _ready(self) -> Engine | Engines:
+    @property
+    def _at_once(self) -> bool:
+        return self.config.model.architecture == "encoder-only"
+
+    def _ready(self) -> AnyEngine:
         """The model, made ready to translate with."""
         if self._changing:
             return ready(self.model, self.config.decoding.precision)
@@ -394,7 +438,7 @@ class Translator:
             torch.set_num_threads(threads)  # part of that setting is the whole process's
 
     @contextmanager
-    def _threads(self, engine: Engine | Engines) -> Iterator[None]:
+    def _threads(self, engine: AnyEngine) -> Iterator[None]:
         """For a few sentences, threads help to fetch the weights from memory; those in the cache one has sooner."""
         threads = torch.get_num_threads()
         if self.device.type == "cpu" and engine.step_bytes < CACHE:
@@ -406,24 +450,26 @@ class Translator:
 
     def _search(
         self,
-        engine: StepModel,
+        engine: Any,
         batch: Sequence[_Piece],
         watch: Callable[[int, list[int]], None] | None = None,
     ) -> list[list[Hypothesis]]:
-        """The best hypotheses for each sentence of a batch."""
+        """The best hypotheses for each sentence of a batch. Raises DataError if one of them has no room."""
         decoding = self.config.decoding
         lengths = [len(piece.ids) for piece in batch]
         prefixes = [piece.prefix for piece in batch]
-        limits = [
-            max(min(decoding.max_length, int(decoding.max_ratio * length) + 10), len(prefix) + 1)
-            for length, prefix in zip(lengths, prefixes, strict=True)
-        ]
+        limits = [self._limit(piece) for piece in batch]
         least = [
             min(int(decoding.min_ratio * length), limit - 1) for length, limit in zip(lengths, limits, strict=True)
         ]
         # To copy a word that the model knows in its source language would be a word of the wrong language.
         unknowns = [(piece.ids + piece.prefix).count(UNK) for piece in batch] if decoding.unknown == "copy" else None
         source = source_batch([piece.ids for piece in batch]).to(self.device)
+        if self._at_once:
+            found = read_off(engine, source, limits, decoding, unknowns)
+            for i, [hypothesis] in enumerate(found if watch else []):
+                watch(i, hypothesis.tokens)  # type: ignore[misc]
+            return found
         return search(
             engine,
             source,
@@ -434,6 +480,59 @@ class Translator:
             prefixes if any(prefixes) else None,
             watch,
         )
+
+    def _limit(self, piece: _Piece) -> int:
+        """How many tokens the translation of a sentence may have, the closing [EOS] included."""
+        decoding, length, begun = self.config.decoding, len(piece.ids), len(piece.prefix)
+        if self.config.is_language_model:
+            limit = begun + decoding.max_length
+        else:
+            limit = max(min(decoding.max_length, int(decoding.max_ratio * length) + 10), begun + 1)
+        room = self._room(length)
+        if room <= begun:
+            raise DataError(
+                f"a sentence of {length + begun:,} tokens does not fit into the {self.config.model.max_positions} "
+                f"positions that this model has learnt: {visible(cut(piece.text, 60))!r}."
+            )
+        return min(limit, room)
+
+    def _room(self, length: int) -> int:
+        """How many tokens fit into a translation of a sentence of so many, as far as the model's positions go."""
+        settings = self.config.model
+        if settings.positions != "learned":
+            return sys.maxsize
+        read = length + 1  # and its [EOS]
+        match settings.architecture:
+            case "decoder-only":
+                return settings.max_positions - read
+            case "encoder-only":
+                return sys.maxsize if settings.upsampling * read <= settings.max_positions else 0
+            case "encoder-decoder":
+                return settings.max_positions if read <= settings.max_positions else 0
+
+    def _rated(self, pairs: Sequence[tuple[list[int], list[int]]]) -> list[list[float]]:
+        """The log-probability of each token of the targets of pairs of ids, that of the closing [EOS] last."""
+        for source, target in pairs:
+            if len(target) >= self._room(len(source)):
+                raise DataError(
+                    f"a pair of {len(source):,} and {len(target):,} tokens does not fit into the "
+                    f"{self.config.model.max_positions} positions that this model has learnt."
+                )
+        source, target = self._teacher_forced(pairs)
+        with torch.inference_mode(), autocast(self.device, self.dtype):
+            logits = self.model.places(source) if self._at_once else self.model(source, target)  # type: ignore[operator]
+            log_probs = logits.float().log_softmax(-1)
+            if self._at_once:
+                lengths = self.model.lengths(source)  # type: ignore[operator]
+                wanted = target[:, 1:]
+                path = ctc.forced_path(log_probs, lengths, wanted, (wanted != PAD).sum(1))
+                rows = zip(log_probs, lengths.tolist(), [ids for _, ids in pairs], path, strict=True)
+                return [ctc.by_token(*row) for row in rows]
+            following = torch.cat((target[:, 1:], torch.full_like(target[:, :1], PAD)), 1)
+            ended = torch.arange(target.shape[1]) == torch.tensor([len(ids) for _, ids in pairs])[:, None]
+            following = following.masked_fill(ended.to(self.device), EOS)
+            rated = log_probs.gather(2, following[:, :, None])[:, :, 0].tolist()
+        return [row[: len(ids) + 1] for row, (_, ids) in zip(rated, pairs, strict=True)]
 
     def _sentences(self, batch: Sequence[_Piece], hypotheses: Sequence[list[Hypothesis]]) -> list[Sentence]:
         """Make text of what the search found."""
@@ -499,16 +598,17 @@ class Translator:
 class _Stoppable:
     """An engine whose searches, which run in threads, end at their next step when nobody waits for them any more."""
 
-    def __init__(self, engine: Engine | Engines) -> None:
+    STEPS = ("step", "places")
+
+    def __init__(self, engine: AnyEngine) -> None:
         self.engine = engine
-        self.start = engine.start
         self.stopped = False
 
-    def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
-        """As `Engine.step`. Raises Stopped."""
-        if self.stopped:
+    def __getattr__(self, name: str) -> Any:
+        """What the engine has of that name. Raises Stopped for what takes its time."""
+        if self.stopped and name in self.STEPS:
             raise Stopped
-        return self.engine.step(tokens, state)
+        return getattr(self.engine, name)
 
 
 def copies(target: Sequence[int], source: Sequence[int], words: Sequence[str], weights: Tensor) -> dict[int, int]:
@@ -531,14 +631,14 @@ def _trained(side: Mapping[str, Any]) -> Trained:
     return Trained(math.ceil(side["percentile_99"]), side["longest"], side["sentences"])
 
 
-def _unpacked(found: checkpoint.Checkpoint) -> tuple[Transformer, Config, Tokenizer, Tokenizer, Trained]:
+def _unpacked(found: checkpoint.Checkpoint) -> tuple[Model, Config, Tokenizer, Tokenizer, Trained]:
     """What a checkpoint holds, all of it or nothing. CheckpointError if a part of it is not what it should be."""
     try:
         source, target = (Tokenizer.from_json(found.files[f"{side}.tokenizer.json"].decode()) for side in SIDES)
         settings = configuration.loads(found.files["config.yaml"], found.path / "config.yaml")
         trained = _trained(checkpoint.load_json(found.files["trained_on.json"])["sides"][0])
         with _Blank():
-            model = Transformer(settings.model, len(source), len(target))
+            model = build_transformer(settings.model, len(source), len(target))
         checkpoint.load_weights(model, found.files["model.safetensors"])
     except (checkpoint.CheckpointError, ValueError, LookupError, TypeError) as error:  # ConfigError is a ValueError
         raise checkpoint.CheckpointError(f"{found.path} cannot be used: {error}") from error

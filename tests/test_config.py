@@ -440,8 +440,9 @@ RESUME = {
         data.source_lang data.target_lang data.config data.revision
         data.validation_fraction data.test_fraction data.on_bad_line data.max_length data.max_ratio
         tokenizer.kind tokenizer.vocab_size tokenizer.min_frequency tokenizer.shared
-        model.d_model model.n_heads model.encoder_layers model.decoder_layers model.d_ff
-        model.norm model.positions model.tie
+        model.architecture model.d_model model.n_heads model.kv_heads model.encoder_layers model.decoder_layers
+        model.d_ff model.activation model.attention_bias model.norm model.norm_kind model.positions
+        model.max_positions model.upsampling model.tie
         training.batch_tokens training.accumulate
     """,
     "warned": """
@@ -457,7 +458,7 @@ RESUME = {
         run.name run.dir data.train data.validation data.test
         training.max_steps training.max_epochs training.max_minutes
         training.log_every training.validate_every training.save_every training.keep_last training.patience
-        training.profile
+        training.health_every training.profile
     """,
 }
 

@@ -143,6 +143,142 @@ def test_real_parallel_text_has_as_many_pairs_as_lines() -> None:
     assert len(read(SHARED / "tatoeba-en-fr" / "train", target_lang="fr")) == 160_690
 
 
+# --- Plain text ---------------------------------------------------------------------------------------------------
+
+
+def a_side(folder: Path) -> Path:
+    write_lines(folder / "corpus.it", [pair[1] for pair in PAIRS])
+    return folder / "corpus"
+
+
+def a_side_by_its_name(folder: Path) -> Path:
+    return Path(f"{a_side(folder)}.it")
+
+
+def txt(folder: Path) -> Path:
+    return write_lines(folder / "book.txt", [pair[1] for pair in PAIRS])
+
+
+def txt_in_a_folder(folder: Path) -> Path:
+    write_lines(folder / "train.txt", [pair[1] for pair in PAIRS])
+    write_lines(folder / "README.md", ["no text to learn from"])
+    return folder
+
+
+def column(folder: Path) -> Path:
+    return write_lines(folder / "corpus.tsv", [pair[1] for pair in PAIRS])
+
+
+def column_named(folder: Path) -> Path:
+    with (folder / "corpus.csv").open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([("text", "id"), *((pair[1], 7) for pair in PLAIN)])
+    return folder / "corpus.csv"
+
+
+def jsonl_text(folder: Path) -> Path:
+    return write_lines(folder / "corpus.jsonl", [json.dumps({"text": pair[1], "id": 7}) for pair in PAIRS])
+
+
+def hub_copy_text(folder: Path) -> Path:
+    """A folder laid out like a data set of plain text on the hub."""
+    (folder / "data").mkdir()
+    table = pyarrow.Table.from_pylist([{"text": pair[1]} for pair in PAIRS])
+    pyarrow.parquet.write_table(table, folder / "data" / "train-00000-of-00001.parquet")
+    return folder
+
+
+BILINGUAL = [text, text_crlf_bom, tsv, tsv_named, csv_named, jsonl, jsonl_columns, parquet, folder_of_files, hub_copy]
+ALONE = [a_side, a_side_by_its_name, txt, txt_in_a_folder, column, column_named, jsonl_text, hub_copy_text]
+
+
+@pytest.mark.parametrize("write", [*BILINGUAL, *ALONE])
+def test_every_format_gives_its_text(write: Callable[[Path], Path], tmp_path: Path) -> None:
+    """Guards a language model that learns the other language, or both, or that needs a translation to begin."""
+    expected = PLAIN if write in (csv_named, column_named) else PAIRS
+    assert read(write(tmp_path), source_lang=None) == [("", target) for _, target in expected]
+
+
+def test_the_language_goes_before_other_names(tmp_path: Path) -> None:
+    """Guards a column that only happens to be there, such as the text from which a translation was made."""
+    row = {"text": "one", "target": "eins", "it": "uno"}
+    rows = write_lines(tmp_path / "a.jsonl", [json.dumps(row)])
+    table = write_lines(tmp_path / "a.tsv", ["\t".join(row), "\t".join(row.values())])
+    for path, language in ((rows, "it"), (table, "it"), (rows, "fr"), (table, "fr")):
+        assert read(path, source_lang=None, target_lang=language) == [("", {"it": "uno", "fr": "eins"}[language])]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("half", r"no such thing at .*: did you mean .*/half\.en\?"),
+        ("half.en", r"a file of texts must end in \.tsv, \.csv, \.jsonl, \.parquet, \.txt, \.it\."),
+        ("trian", r"no such thing at .*: did you mean .*/train\?"),
+        ("two", r"there are .*two\.tsv and .*two\.txt: name the one"),
+    ],
+)
+def test_text_that_is_not_there_is_told_with_what_is(name: str, message: str, tmp_path: Path) -> None:
+    """Guards errors about a second side, which plain text has not, and a hint that is what was asked for."""
+    for file in ("train.it", "half.en", "two.tsv", "two.txt"):
+        write_lines(tmp_path / file, ["a"])
+    with pytest.raises(DataError, match=message):
+        find_source("train", settings(tmp_path / name, source_lang=None))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.txt", b"uno\nperch\xe9\n", r"a\.txt:2, byte 6: 0xe9 is not UTF-8"),
+        ("a.txt", b"", r"is empty: there is nothing to learn from"),
+        ("a.tsv", b"one\tuno\ttre\n", r"a\.tsv:1: 3 columns, but without a row of names there must be 1 or 2"),
+        ("a.tsv", b"uno\n\ndue\ttre\n", r"a\.tsv:3: 2 columns, but the rows above have 1"),
+        ("a.csv", b"one,uno\ndue\n", r"a\.csv:2: 1 column, but the rows above have 2"),
+        ("a.csv", b"it,id\nuno,1\ndue\n", r"a\.csv:3: 1 column, but the first row names 2"),
+        ("a.jsonl", b'["uno"]\n', r'a\.jsonl:1: a row must be an object such as \{"it": "\.\.\."\}'),
+        ("a.jsonl", b'{"en": "one"}\n', r'a\.jsonl:1: there is en, but a row must be like \{"it": "\.\.\."\}'),
+        ("a.jsonl", b'{"text": 1}\n', r"a\.jsonl:1, text: 1 is not text"),
+    ],
+)
+def test_a_fault_of_text_is_told_with_its_place(name: str, content: bytes, message: str, tmp_path: Path) -> None:
+    """Guards a stray tab or comma that cuts a text in two, and examples of rows that would not do."""
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        read(tmp_path / name, source_lang=None)
+
+
+def test_the_other_side_is_no_concern_of_text(tmp_path: Path) -> None:
+    """Guards text that is lost, or refused, for the sake of a translation that nobody asked for."""
+    (tmp_path / "a.en").write_bytes(b"perch\xe9\n")
+    write_lines(tmp_path / "a.it", ["uno", "due"])
+    assert read(tmp_path / "a", source_lang=None) == [("", "uno"), ("", "due")]
+    rows = [{"en": None, "it": "uno"}, {"en": 1, "it": "due"}, {"it": "tre"}]
+    path = write_lines(tmp_path / "b.jsonl", [json.dumps(row) for row in rows])
+    assert read(path, source_lang=None) == [("", "uno"), ("", "due"), ("", "tre")]
+
+
+def test_repeated_texts_stay_together(tmp_path: Path) -> None:
+    """Guards all text in one split, that of the empty source, and a text that is learnt and tested; guards a count of
+    empty sources, and an empty text that is not dropped."""
+    rows = [f"sentence {i}\tfrase  {i % 500}" for i in range(2000)] + ["sentence\t", "\tfrase 1", "", " \t "]
+    path = write_lines(tmp_path / "a.tsv", rows)
+    data = settings(path, source_lang=None, validation_fraction=0.1, test_fraction=0.1)
+    pairs, counts = read_corpus(find_sources(data), data)
+    texts = {split: {target for _, target in pairs[split]} for split in pairs}
+    assert {source for split in pairs.values() for source, _ in split} == {""}
+    assert all(texts.values())
+    assert sum(map(len, texts.values())) == len(set.union(*texts.values())) == 500
+    assert all(assign(text, 0.1, 0.1) == split for split in texts for text in texts[split])
+    assert sum(map(len, pairs.values())) == 2001
+    assert sum(count.read for count in counts.values()) == 2004
+    assert sum(count.dropped for count in counts.values()) == sum(count.empty for count in counts.values()) == 3
+
+
+def test_text_too_small_to_validate_on_is_refused(tmp_path: Path) -> None:
+    """Guards advice about pairs to somebody who has none."""
+    data = settings(write_lines(tmp_path / "a.txt", ["uno"]), source_lang=None)
+    with pytest.raises(DataError, match=r"no text for validation among 1 .*more texts are needed"):
+        read_corpus(find_sources(data), data)
+
+
 # --- Finding ------------------------------------------------------------------------------------------------------
 
 

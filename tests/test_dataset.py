@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dataset
-from config import EOS, PAD, SOS, UNK, Config, TokenizerConfig
+from config import EOS, PAD, SOS, UNK, Config, TokenizerConfig, override
 from conftest import ROOT, SHARED, in_child, tiny_pairs, write_tsv
-from corpus import DataError, Pair
+from corpus import SPLITS, DataError, Pair
 from dataset import (
     Batch,
     DataChangedError,
@@ -420,6 +420,123 @@ def test_a_share_of_train_is_never_repeated_in_it(tiny: Make, tmp_path: Path) ->
     report = prepare(tiny(), tmp_path / "data", quiet).report
     assert report.repeated == {"validation": 0, "test": 0}
     assert not report.warnings()
+
+
+# --- Plain text ---------------------------------------------------------------------------------------------------
+
+ALONE = ["--data.source_lang", "null", "--model.architecture", "decoder-only", "--tokenizer.shared", "true"]
+
+
+def without_source(config: Config, *arguments: str) -> Config:
+    """The config of a language model on the target side of its corpus."""
+    return override(config, [*ALONE, *arguments])
+
+
+def test_a_language_model_learns_the_target_side(tiny: Make, tmp_path: Path) -> None:
+    """Guards a text that is cut, doubled or mixed up with its translation on the way to the ids, or on the way back
+    from disk; guards sources in the batches, and words that are hidden as if they were copied."""
+    config = without_source(tiny())
+    first = prepare(config, tmp_path / "data", quiet)
+    for data in (first, prepare(config, tmp_path / "data", quiet)):
+        trained = data.target.decode_batch([sentence(data.train.target, i) for i in range(len(data.train))])
+        pairs = [*(("", text) for text in trained), *data.validation, *data.test]
+        assert sorted(pairs) == sorted(("", text) for _, text in tiny_pairs(300))
+        assert data.validation
+        assert data.test
+        assert data.source is data.target
+        assert data.train.source.ids.size == 0
+        assert same(data, first)
+        plan = batch_plan(*data.train.lengths, 100, seed=1, epoch=1)
+        assert sum(map(len, plan)) == len(data.train)
+        for rows in plan:
+            batch = make_batch(data.train, rows)
+            assert batch.source.tolist() == [[EOS]] * len(rows)
+            hidden = dataset.without_copied(
+                batch, dataset.twins(data.source, data.target), 0.999999, np.random.default_rng(0)
+            )
+            assert equal(hidden, batch)
+
+
+@pytest.mark.parametrize("kind", ["word", "bpe", "unigram"])
+def test_text_is_counted_once_by_its_tokenizer(tiny: Make, tmp_path: Path, kind: str) -> None:
+    """Guards a vocabulary of words below min_frequency, because text stood for both sides, or of the other language."""
+    config = without_source(
+        tiny(tokenizer__kind=kind, tokenizer__vocab_size=400, tokenizer__min_frequency=140, data__test_fraction=0)
+    )
+    data = prepare(config, tmp_path / "data", quiet)
+    held_out = {text for _, text in data.validation}
+    texts = [text for _, text in tiny_pairs(300) if text not in held_out]
+    expected = Tokenizer.train(texts, config.tokenizer)
+    assert data.target.vocabulary.keys() == expected.vocabulary.keys()
+    assert data.report.sides[1].left_out == expected.left_out
+    twice = Tokenizer.train([*texts, *texts], config.tokenizer)
+    assert kind == "unigram" or data.target.vocabulary.keys() < twice.vocabulary.keys()  # or it would prove nothing
+
+
+def test_the_report_on_text_tells_of_one_language(tiny: Make, tmp_path: Path) -> None:
+    """Guards means of nothing, a second language that is not there, and figures by which input would be cut to
+    nothing; guards texts that are dropped as uneven, being longer than no source at all."""
+    train = [("a", "x y"), ("b", "x"), ("c", "x x rare"), ("d", "x " * 9), ("e", "")]
+    config = corpus_of(tiny, train, [("a", "x new"), ("z", "x")], tokenizer__min_frequency=2)
+    config = without_source(config, "--data.max_ratio", "1", "--data.max_length", "8")
+    said: list[str] = []
+    with np.errstate(all="raise"):
+        report = prepare(config, tmp_path / "data", said.append).report
+    assert said[1:] == ["training the tokenizers on 4 texts", "turning text into ids"]
+    source, target = report.sides
+    assert source == target
+    assert (target.language, target.mean, target.longest, target.left_out, target.unknown) == ("it", 2, 3, 2, 1 / 3)
+    assert report.counts["train"] == dataset.Count(read=5, empty=1, too_long=1)
+    assert report.repeated == {"validation": 1, "test": 0}
+    assert report.lines() == [
+        "train: 5 texts; 1 are empty and are dropped; 1 are too long and are dropped",
+        "validation: 2 texts",
+        "test: 0 texts",
+        "it: 2.0 tokens a sentence, half up to 2, 99 % up to 3, longest 3; vocabulary 6 (without 2 rarer words); "
+        "33.33% of the validation tokens are unknown",
+        "warning: 40% of the train texts are dropped: is the corpus what it should be, and data.max_length large "
+        "enough?",
+        "warning: 33% of the it validation tokens are unknown and will be written as [UNK]: set tokenizer.kind to bpe, "
+        "or lower tokenizer.min_frequency.",
+        "warning: 1 texts of validation stand in train, too: scores will flatter.",
+    ]
+    saved = json.loads((tmp_path / "data" / "report.json").read_text(encoding="utf-8"))["report"]
+    assert dataset.Report.of(saved) == report
+
+
+def test_text_that_is_all_too_long_is_told_so(tiny: Make, tmp_path: Path) -> None:
+    """Guards advice to raise a limit that has no say."""
+    config = without_source(tiny(), "--data.max_ratio", "2", "--data.max_length", "1")
+    with pytest.raises(DataError, match=r"every training text is longer than data.max_length \(1\): set it higher"):
+        prepare(config, tmp_path / "data", quiet)
+
+
+def test_a_run_on_text_goes_on_with_text(tiny: Make, tmp_path: Path) -> None:
+    """Guards a language model that is refused on resume for want of a source, and one that goes on as a translator."""
+    config = without_source(tiny())
+    before = prepare(config, tmp_path / "data", quiet)
+    said: list[str] = []
+    assert same(prepare(config, tmp_path / "data", said.append), before)
+    assert not said
+    with pytest.raises(DataChangedError, match=r"data\.source_lang was None and is en"):
+        prepare(tiny(tokenizer__shared=True), tmp_path / "data", quiet)
+    corpus = Path(config.data.train)
+    corpus.write_bytes(corpus.read_bytes() + b"the cat\til gatto\n")
+    with pytest.raises(DataChangedError, match=r"pairs\.tsv is not the file it was"):
+        prepare(config, tmp_path / "data", quiet)
+
+
+def test_the_phrasebook_is_text_too(tmp_path: Path) -> None:
+    """Guards the bundled corpus, whose folder has other files beside its splits, and sources that count as repeated."""
+    data = prepare(without_source(Config()), tmp_path / "data", quiet)
+    tables = {split: (ROOT / "data" / "phrasebook" / f"{split}.tsv").read_text(encoding="utf-8") for split in SPLITS}
+    texts = {split: [row.split("\t")[1] for row in table.splitlines()] for split, table in tables.items()}
+    assert data.target.decode_batch([sentence(data.train.target, i) for i in range(100)]) == texts["train"][:100]
+    assert [len(data.train), len(data.validation), len(data.test)] == [len(texts[split]) for split in SPLITS]
+    assert data.validation == [("", text) for text in texts["validation"]]
+    trained = set(texts["train"])
+    repeated = {split: sum(text in trained for text in texts[split]) for split in ("validation", "test")}
+    assert data.report.repeated == repeated
 
 
 TWINS = [

@@ -84,17 +84,33 @@ def test_a_failure_leaves_no_thread(tiny: Tiny, monkeypatch: pytest.MonkeyPatch)
     training = training_of(tiny())
     seen: list[int] = []
 
-    def spoilt(states: torch.Tensor, *_: object) -> Loss:
+    def spoilt(_: str, states: torch.Tensor, *__: object) -> Loss:
         seen.append(threading.active_count())
         return Loss(states.sum() * torch.nan, states.sum().detach())
 
     with monkeypatch.context() as patch:
         patch.setattr(train.runtime, "ahead", lambda items, _: ahead(items, 3))
-        patch.setattr(train, "loss_sums", spoilt)
+        patch.setattr(train, "batch_loss", spoilt)
         with pytest.raises(train.NumericalError):
             training.run(Stop())
     training.writer.close()
     assert threading.active_count() < seen[0] - 1, "neither this thread nor the writer's is left"
+
+
+def test_a_look_inside_changes_nothing(tiny: Tiny) -> None:
+    """Guards the results against being looked at, the curves against a look at the wrong steps, and the key that turns
+    it off."""
+    blind, looked = (tiny(run__name=name, training__health_every=n) for name, n in (("blind", 0), ("looked", 6)))
+    assert run(blind) == run(looked) == 0
+    assert outcome(blind) == outcome(looked)
+    points = [
+        {tag: [point.step for point in events.Scalars(tag)] for tag in events.Tags()["scalars"] if "health" in tag}
+        for config in (blind, looked)
+        for events in [EventAccumulator(str(harness.directory(config) / "tensorboard")).Reload()]
+    ]
+    assert points[0] == {}
+    assert {"health/dead_relu/encoder 1", "health/attention_entropy/decoder 1 cross"} <= set(points[1])
+    assert set(map(tuple, points[1].values())) == {tuple(range(6, 33, 6))}
 
 
 def test_a_profile_changes_nothing(tiny: Tiny, capfd: pytest.CaptureFixture) -> None:

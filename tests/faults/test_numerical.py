@@ -49,14 +49,14 @@ def spoilt_loss(step: int, value: float) -> Fault:
     """The loss of the second batch of an update is not finite."""
 
     def fault() -> None:
-        sums, armed = train.loss_sums, []
+        sums, armed = train.batch_loss, []
         at_step(step, lambda: armed.append(True))()
 
         def spoilt(*args: object) -> Loss:
             loss = sums(*args)  # type: ignore[arg-type]
             return Loss(loss.smoothed * value, loss.plain) if armed and armed.pop() else loss
 
-        train.loss_sums = spoilt  # type: ignore[assignment]
+        train.batch_loss = spoilt  # type: ignore[assignment]
 
     return fault
 
@@ -120,7 +120,7 @@ def test_16_infinite_gradient_of_a_finite_loss(toy: Toy, reference: Reference, c
     def overflow() -> None:
         armed = []
         at_step(11, lambda: armed.append(True))()
-        sums = train.loss_sums
+        sums = train.batch_loss
 
         def steep(*args: object) -> Loss:
             loss = sums(*args)  # type: ignore[arg-type]
@@ -128,7 +128,7 @@ def test_16_infinite_gradient_of_a_finite_loss(toy: Toy, reference: Reference, c
                 loss.smoothed.register_hook(lambda gradient: gradient * float("inf"))
             return loss
 
-        train.loss_sums = steep  # type: ignore[assignment]
+        train.batch_loss = steep  # type: ignore[assignment]
 
     assert run(toy(), overflow) == 6
     error = capfd.readouterr().err

@@ -1,0 +1,190 @@
+"""Every architecture that ships, from its config to a translation, and stopped and resumed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+import config as configuration
+import train
+from config import Config, ConfigError, override
+from conftest import ROOT
+from corpus import DataError
+from translator import Translator
+
+CONFIGS = sorted((ROOT / "configs" / "architectures").glob("*.yaml"))
+SHORT = [
+    "--training.max_steps=3", "--training.max_epochs=null", "--training.validate_every=3", "--training.warmup_steps=1",
+    "--training.device=cpu", "--training.precision=float32", "--training.batch_tokens=200", "--training.health_every=2",
+    "--decoding.max_length=8", "--data.max_length=12",
+]  # fmt: skip
+Tiny = Callable[..., Config]
+
+
+def loaded(path: Path, *settings: str) -> Config:
+    return override(configuration.load(path), settings)
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_shipped_architecture_trains_and_translates(path: Path, tmp_path: Path) -> None:
+    """Guards every config on its whole way: bundled corpus, updates, validation, checkpoint, report, translation."""
+    config = loaded(path, *SHORT, f"--run.dir={tmp_path}")
+    assert config.run.name == path.stem, "or two of them would share a run"
+    assert train.main(config) == 0
+    result = json.loads((tmp_path / path.stem / "result.json").read_text())
+    translator = Translator(tmp_path / path.stem, "cpu")
+    if config.is_language_model:
+        assert result["test"]["perplexity"] < 1.2 * len(translator.target)
+        assert translator.translate(["La vecchia", ""])[0].startswith("La vecchia")
+    else:
+        assert result["test"]["pairs"] == 500
+        assert len(translator.translate(["The black cats are drinking the milk.", ""])) == 2
+    vectors = translator.embed(["The black cats are drinking the milk.", "", "Where is it?"])
+    assert vectors.shape == (3, config.model.d_model)
+    assert vectors[0].norm() > 0
+    assert not torch.equal(vectors[0], vectors[2])
+
+
+VARIANTS: dict[str, dict[str, object]] = {
+    "decoder-only": {"model__architecture": "decoder-only", "model__positions": "learned"},
+    "encoder-only": {"model__architecture": "encoder-only"},
+    "language model": {
+        "model__architecture": "decoder-only", "data__source_lang": None, "tokenizer__shared": True,
+    },
+    "rotary": {"model__positions": "rotary", "model__kv_heads": 1},
+    "learned": {"model__positions": "learned", "model__activation": "swiglu", "model__norm_kind": "rms"},
+    "none": {"model__positions": "none", "model__activation": "gelu", "model__attention_bias": False},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("changes", VARIANTS.values(), ids=VARIANTS)
+def test_resumed_run_equals_uninterrupted_one(changes: dict[str, object], tiny: Tiny) -> None:
+    """Guards weights that a checkpoint leaves out, or chance that is drawn otherwise after a stop."""
+    weights = []
+    for name, stops in (("whole", [9]), ("stopped", [4, 9])):
+        for steps in stops:
+            limits = {"training__max_steps": steps, "training__max_epochs": None, "training__schedule": "constant"}
+            assert train.main(tiny(run__name=name, **limits, **changes)) == 0
+        [folder] = Path(tiny().run.dir, name, "checkpoints").glob("step-*9")
+        weights.append((folder / "model.safetensors").read_bytes())
+    assert weights[0] == weights[1]
+
+
+# The BLEU that words translated one by one, in random order, must reach in forty passes. To put them into that order, a
+# model has to know positions from the beginning; rotary ones tell distances alone.
+LEAST = {"decoder-only": 40, "encoder-only": 90, "learned": 90, "rotary": 15, "none": 1}
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_architecture_learns(name: str, tiny: Tiny) -> None:
+    """Guards against a model that runs and learns nothing: a mask too many, a loss of something else."""
+    config = tiny(**VARIANTS[name], training__max_epochs=40, training__validate_every=80)
+    assert train.main(config) == 0
+    result = json.loads((Path(config.run.dir) / config.run.name / "result.json").read_text())
+    if config.is_language_model:  # of words drawn at random out of fourteen, the full stop and the end can be foretold
+        assert result["test"]["perplexity"] < 11
+    else:
+        assert LEAST[name] < result["validation"]["bleu"]
+    if name == "none":
+        assert result["validation"]["bleu"] < 40, "without positions, the order can only be guessed"
+
+
+def test_all_words_at_once_leave_nothing_to_search(tiny: Tiny) -> None:
+    """Guards settings and prefixes that an encoder-only model would ignore in silence."""
+    config = tiny(model__architecture="encoder-only", training__max_epochs=1)
+    for changes in ({"beam_size": 4}, {"sample": True}):
+        with pytest.raises(ConfigError, match="nothing to search"):
+            replace(config, decoding=replace(config.decoding, **changes))
+    assert train.main(config) == 0
+    translator = Translator(Path(config.run.dir) / config.run.name, "cpu")
+    with pytest.raises(ConfigError, match="all words at once"):
+        translator.explain(["the cat sees the dog."], prefixes=["il"])
+
+
+def test_scores_of_an_encoder_only_model_are_those_of_its_search(tiny: Tiny) -> None:
+    """Guards --score: it must follow the very path that a translation was read off from."""
+    config = tiny(model__architecture="encoder-only")
+    assert train.main(config) == 0
+    translator = Translator(Path(config.run.dir) / config.run.name, "cpu", ["--decoding.unknown", "keep"])
+    texts = ["the cat sees the dog.", "this black dog wants bread."]
+    for text, translation in zip(texts, translator.explain(texts), strict=True):
+        [found] = translation.sentences[0].candidates
+        [scored] = translator.score([(text, found.text)])
+        assert scored.ids == found.ids
+        assert scored.score == pytest.approx(found.score, rel=1e-3)
+        assert scored.log_probs == pytest.approx(found.log_probs, rel=1e-2, abs=1e-3)
+        assert len(translator.align(translation.sentences[0], found)) == len(found.ids)
+    spoken: list[str] = []
+    assert translator.speak(texts[0], spoken.append).text == "".join(spoken)
+
+
+def test_what_does_not_fit_into_learned_positions_is_said(tiny: Tiny) -> None:
+    """Guards the end of the table: an index error amid a translation, or a target that would run past it."""
+    settings = {"model__positions": "learned", "model__max_positions": 14, "data__max_length": 12}
+    config = tiny(**settings, training__max_epochs=1)
+    assert train.main(config) == 0
+    translator = Translator(Path(config.run.dir) / config.run.name, "cpu", ["--decoding.min_ratio", "9"])
+    [translation] = translator.explain(["the cat sees the dog."])
+    assert len(translation.sentences[0].candidates[0].ids) == 13, "and the closing [EOS]"
+    with pytest.raises(DataError, match="positions that this model has learnt"):
+        translator.score([("the cat", "il gatto " * 20)])
+    with pytest.raises(ConfigError, match=r"max_positions is 12.* need 13"):
+        tiny(**settings | {"model__max_positions": 12})
+    with pytest.raises(ConfigError, match=r"max_positions is 14.* need 26"):
+        tiny(**settings, model__architecture="decoder-only")
+
+
+def test_a_language_model_goes_on_with_its_text(tiny: Tiny, capsys: pytest.CaptureFixture) -> None:
+    """Guards the source that is not there: the beginning is kept, scores are those of the text, nothing is aligned."""
+    config = tiny(**VARIANTS["language model"])
+    assert train.main(config) == 0
+    assert "perplexity" in capsys.readouterr().out
+    run = Path(config.run.dir) / config.run.name
+    translator = Translator(run, "cpu", ["--decoding.sample", "true", "--decoding.max_length", "5"])
+    begun = ["il gatto vede", "zzz il", ""]
+    texts = translator.translate(begun)
+    assert texts[0].startswith(begun[0])
+    assert texts[1].startswith(begun[1]), "a word that the vocabulary does not know stays what it is"
+    assert texts == [translator.translate([each])[0] for each in begun]
+    one, other = translator.score([("", "il gatto."), ("", "gatto il gatto il gatto")])
+    assert one.log_probs[-1] > -0.4, "after the full stop there is the end"
+    assert other.log_probs[-1] < -2
+    translation = translator.explain(["il cane"])[0].sentences[0]
+    assert translator.align(translation, translation.candidates[0]) == []
+    with pytest.raises(ConfigError, match="goes on with each text"):
+        translator.explain(["il"], prefixes=["il"])
+    with pytest.raises(ConfigError, match="decoder-only"):
+        tiny(data__source_lang=None, tokenizer__shared=True)
+
+
+def test_vectors_are_those_of_the_sentence_alone(tiny: Tiny) -> None:
+    """Guards --embed: padding in the mean, sentences that change places, a text of several sentences."""
+    for changes in ({}, VARIANTS["decoder-only"], VARIANTS["encoder-only"], VARIANTS["language model"]):
+        config = tiny(run__name="-".join(map(str, changes.values())) or "tiny", training__max_epochs=1, **changes)
+        assert train.main(config) == 0
+        translator = Translator(Path(config.run.dir) / config.run.name, "cpu")
+        texts = ["il vino rosso.", "", "il gatto e il cane e il vino rosso e il pane.", "il vino rosso."]
+        together = translator.embed(texts)
+        alone = torch.cat([translator.embed([text]) for text in texts])
+        torch.testing.assert_close(together, alone, rtol=1e-4, atol=1e-5)
+        assert torch.equal(together[0], together[3])
+        assert config.is_language_model or together[1].abs().max() == 0
+
+
+def test_ensembles_need_models_that_write_alike(tiny: Tiny) -> None:
+    """Guards against a traceback where a model with steps meets one without."""
+    runs = []
+    for name in ("decoder-only", "encoder-only"):
+        data = {"run__name": name, "training__max_epochs": 1, "model__architecture": name}
+        assert train.main(tiny(**data)) == 0
+        runs.append(Path(tiny().run.dir) / name)
+    with pytest.raises(train.checkpoint.CheckpointError, match="word by word"):
+        Translator(runs, "cpu")
+    assert Translator([runs[1]] * 2, "cpu").translate(["the cat."]) == Translator(runs[1], "cpu").translate(
+        ["the cat."]
+    )

@@ -1,0 +1,281 @@
+"""The figures of a model's health, held against models whose state is known, and against doing without them."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import health
+import runtime
+from config import PAD, ModelConfig
+from health import Health
+from model import Model, Transformer, build_transformer
+
+SMALL = ModelConfig(d_model=32, n_heads=4, encoder_layers=2, decoder_layers=3, d_ff=64, dropout=0.3)
+SOURCE = torch.tensor([[5, 6, 7, 8, 3], [9, 4, 3, PAD, PAD], [7, 3, PAD, PAD, PAD]])
+TARGET = torch.tensor([[2, 5, 9, 7, 4, 4], [2, 8, PAD, PAD, PAD, PAD], [2, 7, 7, PAD, PAD, PAD]])
+ARCHITECTURES = ["encoder-decoder", "decoder-only", "encoder-only"]
+
+
+def model(**changes: Any) -> Model:
+    runtime.seed_everything(0)
+    return build_transformer(replace(SMALL, **changes), 12, 12)
+
+
+def with_gradients(ours: Model) -> Model:
+    (ours(SOURCE, TARGET) ** 2).mean().backward()
+    return ours
+
+
+def look(ours: Model, source: Tensor = SOURCE, target: Tensor = TARGET) -> dict[str, float]:
+    """All figures of an update that changes nothing."""
+    watch = Health(ours, source, target)
+    watch.before()
+    return watch.after()
+
+
+def norm(tensors: list[Tensor]) -> float:
+    return torch.cat([tensor.flatten() for tensor in tensors]).norm().item()
+
+
+# ------------------------------------------------------------------------------------------------ leaving no trace
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_training_is_the_same_bit_for_bit(architecture: str) -> None:
+    """Guards training against being watched: a random number drawn, a mode, a gradient or a weight left otherwise."""
+
+    def trained(watched: bool) -> tuple[list[Tensor], Tensor, Tensor]:
+        ours = model(architecture=architecture, attention_dropout=0.2)
+        watch = Health(ours, SOURCE, TARGET)
+        optimizer = torch.optim.Adam(ours.parameters(), lr=0.01)
+        for step in range(4):
+            words = torch.randint(4, 12, (2, 3 + step), generator=torch.Generator().manual_seed(step))
+            (ours(words, words) ** 2).mean().backward()
+            if watched:
+                watch.before()
+            optimizer.step()
+            figures = watch.after() if watched else {}
+            assert all(math.isfinite(value) for value in figures.values())
+            optimizer.zero_grad()
+        return list(ours.state_dict().values()), torch.get_rng_state(), runtime.random_words(8)
+
+    (weights, *numbers), (expected, *wanted) = trained(True), trained(False)
+    for one, other in zip([*weights, *numbers], [*expected, *wanted], strict=True):
+        assert torch.equal(one, other)
+
+
+def test_a_look_leaves_gradients_and_modes() -> None:
+    """Guards what weights do not show: a gradient changed after the step, a part woken from evaluation, memory held."""
+    ours = with_gradients(model())
+    ours.train()
+    ours.encoder.layers[0].eval()  # type: ignore[union-attr, index, operator]
+    modes = [module.training for module in ours.modules()]
+    before = [p.grad.clone() for p in ours.parameters() if p.grad is not None]
+    learning: list[bool] = []
+    hook = ours.encoder.register_forward_hook(lambda *_: learning.append(torch.is_grad_enabled()))  # type: ignore[operator]
+    look(ours)
+    hook.remove()
+    assert learning == [False]  # else the look would hold all that a backward pass needs
+    assert [module.training for module in ours.modules()] == modes
+    for p, gradient in zip((p for p in ours.parameters() if p.grad is not None), before, strict=True):
+        assert torch.equal(p.grad, gradient)  # type: ignore[arg-type]
+
+
+def test_no_hook_stays_behind() -> None:
+    """Guards each later update against paying for the look, also where the probe fails."""
+    ours = with_gradients(model())
+    look(ours)
+    watch = Health(ours, SOURCE, TARGET)
+    watch.before()
+    watch.source = SOURCE + 1000  # no such word
+    with pytest.raises(IndexError):
+        watch.after()
+    assert not any(module._forward_hooks for module in ours.modules())
+    assert ours.training
+
+
+# ----------------------------------------------------------------------------------------------------- the figures
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("shape", [{}, {"norm": "post"}, {"positions": "rotary", "norm_kind": "rms", "kv_heads": 2}])
+def test_every_part_has_its_figures(architecture: str, shape: dict[str, Any]) -> None:
+    """Guards against a layer, or a kind of model, that is not seen."""
+    ours = with_gradients(model(architecture=architecture, **shape))
+    figures = look(ours)
+    sides = [("decoder", 3)] if architecture == "decoder-only" else [("encoder", 2), ("decoder", 3)]
+    layers = [f"{side} {i + 1}" for side, count in sides for i in range(count)]
+    looking = [f"{layer} self" for layer in layers]
+    if architecture == "encoder-decoder":
+        looking += [f"{layer} cross" for layer in layers if "decoder" in layer]
+    normed = layers if shape.get("norm") == "post" else [*layers, *(f"{side} end" for side, _ in sides)]
+    expected = {
+        "dead_relu": layers, "norm_gain": normed, "norm_bias": [] if "norm_kind" in shape else normed,
+        "activation": layers, "gradient": layers, "attention_entropy": looking, "update_to_weight": layers,
+    }  # fmt: skip
+    assert set(figures) == {f"health/{measure}/{part}" for measure, parts in expected.items() for part in parts}
+    assert all(math.isfinite(value) for value in figures.values())
+
+
+@pytest.mark.parametrize("shape", [{}, {"positions": "rotary", "kv_heads": 1}, {"positions": "learned"}])
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_padding_changes_no_figure(architecture: str, shape: dict[str, Any]) -> None:
+    """Guards each mean against padding, in the lengths that each kind of model makes of the two sides."""
+    ours = with_gradients(model(architecture=architecture, **shape))
+    expected = look(ours)
+    for more in ((3, 0), (0, 4), (1, 0), (7, 2)):  # (1, 0): both sides equally long
+        padded = [
+            nn.functional.pad(ids, (0, count), value=PAD) for ids, count in zip((SOURCE, TARGET), more, strict=True)
+        ]
+        assert look(ours, *padded) == pytest.approx(expected, rel=1e-4, abs=1e-6)
+    # As many positions of padding as of words would show in a mean: they do where padding is taken for words.
+    assert look(ours, *(ids.masked_fill(ids == PAD, 5) for ids in (SOURCE, TARGET))) != pytest.approx(
+        expected, rel=1e-4
+    )
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_a_probe_of_several_is_the_mean_of_its_tokens(architecture: str) -> None:
+    """Guards the weights of the means: a short sentence counts by its tokens, and a unit is dead if all find it so."""
+    ours = with_gradients(model(architecture=architecture))
+    lengths = [(int(s.ne(PAD).sum()), int(t.ne(PAD).sum())) for s, t in zip(SOURCE, TARGET, strict=True)]
+    alone = [look(ours, SOURCE[i : i + 1, :s], TARGET[i : i + 1, :t]) for i, (s, t) in enumerate(lengths)]
+    positions = {"encoder": [s for s, _ in lengths], "decoder": [t for _, t in lengths]}
+    if architecture != "encoder-decoder":
+        places = [s + t if architecture == "decoder-only" else s * SMALL.upsampling for s, t in lengths]
+        positions["decoder"] = places
+    for tag, value in look(ours).items():
+        _, measure, part = tag.split("/")
+        weights, values = positions[part.split()[0]], [each[tag] for each in alone]
+        match measure:
+            case "attention_entropy":
+                expected = sum(w * v for w, v in zip(weights, values, strict=True)) / sum(weights)
+            case "activation":
+                expected = math.sqrt(sum(w * v * v for w, v in zip(weights, values, strict=True)) / sum(weights))
+            case "dead_relu":
+                assert value <= min(values)
+                continue
+            case _:
+                expected = values[0]
+        assert value == pytest.approx(expected, rel=1e-4), tag
+
+
+def test_dead_units_are_counted() -> None:
+    """Guards the count: a unit that fires once is alive, one that fires on padding alone is dead."""
+    ours = with_gradients(model())
+    for dead, layer in enumerate(ours.encoder.layers):  # type: ignore[union-attr, arg-type]
+        first = layer.feed_forward[0]  # type: ignore[union-attr, index]
+        nn.init.zeros_(first.weight)
+        nn.init.ones_(first.bias)
+        first.bias.data[: 8 * dead + 4] = -1
+    figures = look(ours)
+    assert figures["health/dead_relu/encoder 1"] == pytest.approx(4 / 64)
+    assert figures["health/dead_relu/encoder 2"] == pytest.approx(12 / 64)
+    hidden = torch.zeros(2, 3, 4)
+    real = torch.tensor([[True, True, False], [True, False, False]])
+    hidden[1, 0, 0] = 0.1  # once
+    hidden[0, 2, 1] = hidden[1, 1, 2] = 5.0  # on padding
+    assert health.dead_units(hidden, real).item() == pytest.approx(3 / 4)
+
+
+@pytest.mark.parametrize("activation", ["gelu", "swiglu"])
+def test_only_a_relu_has_dead_units(activation: str) -> None:
+    """Guards against a figure that means nothing: of other activations hardly a value is ever zero."""
+    figures = look(with_gradients(model(activation=activation)))
+    assert not any("dead_relu" in tag for tag in figures)
+    assert any("activation" in tag for tag in figures)
+
+
+def test_entropy_of_uniform_and_of_certain_attention() -> None:
+    """Guards the logarithm, and the zeros in it: ln n for a uniform look at n tokens, 0 for a look at one."""
+    real = torch.tensor([[True, True], [True, False]])
+    assert health.entropy(torch.full((2, 4, 2, 10), 0.1), real).item() == pytest.approx(math.log(10))
+    certain = nn.functional.one_hot(torch.tensor([3, 5]), 10).float().expand(2, 4, 2, 10).clone()
+    assert health.entropy(certain, real).item() == 0
+    certain[1, :, 1] = math.nan  # a query of padding may see nothing at all
+    assert health.entropy(certain, real).item() == 0
+
+
+def test_entropy_of_a_model_that_looks_everywhere_alike() -> None:
+    """Guards which keys count: those that the mask allows, at each query."""
+    ours = with_gradients(model())
+    for module in ours.modules():
+        if isinstance(module, health.Attention):
+            nn.init.zeros_(module.query.weight)
+    figures = look(ours)
+    sources, targets = [5, 3, 2], [6, 2, 3]
+    seen = {
+        "encoder 1 self": [s for s in sources for _ in range(s)],
+        "decoder 1 self": [i + 1 for t in targets for i in range(t)],
+        "decoder 3 cross": [s for s, t in zip(sources, targets, strict=True) for _ in range(t)],
+    }
+    for part, counts in seen.items():
+        expected = sum(map(math.log, counts)) / len(counts)
+        assert figures[f"health/attention_entropy/{part}"] == pytest.approx(expected, rel=1e-5), part
+
+
+def test_states_after_a_post_norm_have_its_size() -> None:
+    """Guards the size of the states: of vectors that a fresh norm has just brought to unit variance it is one."""
+    figures = look(with_gradients(model(norm="post")))
+    sizes = [value for tag, value in figures.items() if "/activation/" in tag]
+    assert sizes == pytest.approx([1.0] * 5, rel=1e-3)
+
+
+def test_gradients_and_updates_are_those_of_the_layer() -> None:
+    """Guards the norms: taken of the layer alone, of this update's gradient, though it is gone when they are told."""
+    ours = with_gradients(model())
+    layer = ours.decoder.layers[1]  # type: ignore[union-attr, index]
+    assert isinstance(layer, nn.Module)
+    before = [p.detach().clone() for p in layer.parameters()]
+    gradients = [p.grad.clone() for p in layer.parameters() if p.grad is not None]
+    watch = Health(ours, SOURCE, TARGET)
+    watch.before()
+    optimizer = torch.optim.SGD(ours.parameters(), lr=0.25)
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    figures = watch.after()
+    assert figures["health/gradient/decoder 2"] == pytest.approx(norm(gradients), rel=1e-5)
+    expected = 0.25 * norm(gradients) / norm(before)
+    assert figures["health/update_to_weight/decoder 2"] == pytest.approx(expected, rel=1e-4)
+    assert look(with_gradients(ours))["health/update_to_weight/decoder 2"] == 0
+
+
+def test_norms_are_means_of_absolute_values() -> None:
+    """Guards the mean: gains that differ in sign do not cancel, and each norm of a layer is in it."""
+    ours = with_gradients(model())
+    layer = ours.encoder.layers[1]  # type: ignore[union-attr, index]
+    nn.init.constant_(layer.around_attention.norm.weight, -3.0)  # type: ignore[union-attr, arg-type]
+    nn.init.constant_(layer.around_feed_forward.norm.bias, -0.5)  # type: ignore[union-attr, arg-type]
+    nn.init.constant_(ours.decoder.norm.weight, 7.0)  # type: ignore[union-attr, arg-type]
+    figures = look(ours)
+    assert figures["health/norm_gain/encoder 2"] == pytest.approx((3 + 1) / 2)
+    assert figures["health/norm_bias/encoder 2"] == pytest.approx((0 + 0.5) / 2)
+    assert figures["health/norm_gain/decoder end"] == 7
+    assert figures["health/norm_gain/encoder end"] == 1
+
+
+def test_each_figure_has_its_chart() -> None:
+    """Guards TensorBoard's page: a figure that no chart shows, a chart that shows none, or two that show the same."""
+    tags = look(with_gradients(model()))
+    (charts,) = health.charts().values()
+    patterns = [pattern for kind, (pattern,) in charts.values() if kind == "Multiline"]
+    assert len(patterns) == len(charts) == len(health.MEASURES)
+    for tag in tags:
+        assert sum(re.match(pattern, tag) is not None for pattern in patterns) == 1
+    for pattern in patterns:
+        assert any(re.match(pattern, tag) for tag in tags)
+
+
+def test_a_language_model_has_no_source() -> None:
+    """Guards a decoder-only model that learns text: its source is empty."""
+    ours = with_gradients(model(architecture="decoder-only"))
+    figures = look(ours, SOURCE[:, :0])
+    assert all(math.isfinite(value) for value in figures.values())
+    assert isinstance(model(), Transformer)
