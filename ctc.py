@@ -12,6 +12,9 @@ Shapes: B batch, N places, T tokens of a target, V vocabulary. Lengths (B) say h
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -64,7 +67,7 @@ def forced_path(log_probs: Tensor, lengths: Tensor, target: Tensor, target_lengt
     states = 2 * target.shape[1] + 1
     labels = torch.full((rows, states), BLANK, device=target.device)
     labels[:, 1::2] = target
-    skips = F.pad((labels[:, 2:] != BLANK) & (labels[:, 2:] != labels[:, :-2]), (2, 0))
+    skips = F.pad((labels[:, 2:] != BLANK) & (labels[:, 2:] != labels[:, :-2]), (2, 0))[:, :states]
     rated = log_probs.gather(2, labels[:, None].expand(-1, places, -1))  # (B, N, states)
     best = torch.full_like(rated[:, 0], -torch.inf)
     best[:, :2] = rated[:, 0, :2]
@@ -86,6 +89,11 @@ def forced_path(log_probs: Tensor, lengths: Tensor, target: Tensor, target_lengt
     path = torch.cat(walked[::-1], 1)
     real = torch.arange(places, device=path.device) < lengths[:, None]
     return torch.where(real & (path % 2 == 1), path // 2, -1)
+
+
+def needed(target: Sequence[int]) -> int:
+    """How many places a sentence needs at least: one for each token, and one between equal neighbours."""
+    return len(target) + sum(a == b for a, b in pairwise(target))
 
 
 def first_places(path: Tensor, tokens: int) -> Tensor:

@@ -181,7 +181,7 @@ class _Attention:
         else:  # of an encoder; for many short sentences in half the time, see `model.Attention`
             scores = (queries / math.sqrt(self.width)) @ memory.keys.transpose(2, 3)
             heads = (scores if mask is None else scores.add_(mask)).softmax(-1) @ memory.values
-        return self.after(x + self.output(heads.view(shape).transpose(1, 2).reshape(x.shape)))
+        return self.after(x + self.output(heads.reshape(shape).transpose(1, 2).reshape(x.shape)))
 
 
 class _SelfAttention(_Attention):
@@ -343,10 +343,11 @@ class EncoderOnlyEngine:
     def places(self, source: Tensor) -> Tensor:
         """As `EncoderOnly.places`."""
         embedding, times = self.model.encoder.embedding, self.model.settings.upsampling
-        mask = _added(padding_mask(source))
-        x, _ = self.encoder(embedding(source), mask, embedding.turns(0, source.shape[1]))
-        x = embedding.placed(self.split(x).unflatten(2, (times, -1)).flatten(1, 2))
-        x, _ = self.decoder(x, mask.repeat_interleave(times, 3), embedding.turns(0, x.shape[1]))
+        mask = padding_mask(source)
+        x, _ = self.encoder(embedding(source), _added(mask), embedding.turns(0, source.shape[1]))
+        mask = mask.repeat_interleave(times, 3)
+        x = embedding.placed(self.split(x).unflatten(2, (times, -1)).flatten(1, 2), mask[:, 0, 0])
+        x, _ = self.decoder(x, _added(mask), embedding.turns(0, x.shape[1]))
         return self.projection(x)
 
 

@@ -104,12 +104,22 @@ class Dropout(nn.Module):
         return x * factors.div_(1 - self.share)
 
 
+class Starts(NamedTuple):
+    """At which position the rows of a batch begin, where that is not the same for all."""
+
+    rows: Tensor  # (B, 1)
+    latest: int  # at least the largest of them, known without waiting for the device
+
+    def places(self, length: int) -> Tensor:
+        """The positions of so many tokens of each row: (B, T)."""
+        return self.rows + torch.arange(length, device=self.rows.device)
+
+
 class Embedding(nn.Module):
     """Token ids to vectors: a learned table scaled by √D (section 3.4), plus the position, then dropout.
 
     Positions are the sinusoid, or a second learned table, or (rotary) nothing that is added here: then `turns` says by
-    which angles attention turns its queries and keys. Where the first of the ids stands is a number, or for rows that
-    begin at different places a tensor (B, 1).
+    which angles attention turns its queries and keys.
     """
 
     positions: Tensor
@@ -126,54 +136,57 @@ class Embedding(nn.Module):
         width = settings.d_model // settings.n_heads if self.kind == "rotary" else settings.d_model
         self.register_buffer("positions", sinusoid(256, width), persistent=False)
 
-    def forward(self, ids: Tensor, start: int | Tensor = 0) -> Tensor:
+    def forward(self, ids: Tensor, start: int | Starts = 0) -> Tensor:
         """Embed ids (B, T), the first of which stand at position start: (B, T, D)."""
-        return self.dropout(self.placed(self.table(ids) * self.scale, start))
+        return self.dropout(self.placed(self.table(ids) * self.scale, ids != PAD, start))
 
-    def placed(self, x: Tensor, start: int | Tensor = 0) -> Tensor:
-        """Add to vectors x (B, T, D) their positions, as far as these are such that are added."""
+    def placed(self, x: Tensor, real: Tensor, start: int | Starts = 0) -> Tensor:
+        """Add to vectors x (B, T, D) their positions, as far as these are such that are added.
+
+        real (B, T) is False for padding, which needs no position, and so may stand beyond the learned ones.
+        """
         match self.kind:
             case "sinusoidal":
                 return x + self._rows(start, x.shape[1])
             case "learned":
-                return x + self._learned(start, x.shape[1]) * self.scale
+                return x + self._learned(start, real) * self.scale
             case "rotary" | "none":
                 return x
         raise ValueError(self.kind)
 
-    def turns(self, start: int | Tensor, length: int) -> Tensor | None:
+    def turns(self, start: int | Starts, length: int) -> Tensor | None:
         """The angles for so many positions from start on, see `turned`; None if the model has no rotary positions."""
         if self.kind != "rotary":
             return None
         rows = self._rows(start, length)
         return rows if rows.dim() == 2 else rows[:, None]
 
-    def _rows(self, start: int | Tensor, length: int) -> Tensor:
+    def _rows(self, start: int | Starts, length: int) -> Tensor:
         """So many rows of the sinusoid from start on: (T, D), or (B, T, D)."""
-        positions, end = self.positions, _last(start) + length
+        positions, end = self.positions, (start if isinstance(start, int) else start.latest) + length
         if end > len(positions):
             # Another thread may put a shorter table there meanwhile: this one goes on with its own.
             positions = self.positions = sinusoid(2 * end, positions.shape[1]).to(positions.device)
-        return positions[start:end] if isinstance(start, int) else positions[_places(start, length)]
+        return positions[start:end] if isinstance(start, int) else positions[start.places(length)]
 
-    def _learned(self, start: int | Tensor, length: int) -> Tensor:
-        """Likewise of the learned table. Raises ValueError past its end, where there is nothing to be had."""
-        end = _last(start) + length
-        if end > self.learned.num_embeddings:
+    def _learned(self, start: int | Starts, real: Tensor) -> Tensor:
+        """Likewise of the learned table, as `real` (B, T) asks for. Raises ValueError past its end."""
+        length, most = real.shape[1], self.learned.num_embeddings
+        starts = (
+            start if isinstance(start, Starts) else Starts(torch.full_like(real[:, :1], start, dtype=torch.long), start)
+        )
+        places = starts.places(length)
+        # A device is not waited for: there it is for the caller to see that all fits.
+        if (
+            starts.latest + length > most
+            and places.device.type == "cpu"
+            and (end := int((places * real).max()) + 1) > most
+        ):
             raise ValueError(
-                f"a sequence of {end} tokens does not fit into the {self.learned.num_embeddings} positions that this "
-                "model has learnt (model.max_positions)."
+                f"a sequence of {end} tokens does not fit into the {most} positions that this model has learnt "
+                "(model.max_positions)."
             )
-        weight = self.learned.weight
-        return weight[start:end] if isinstance(start, int) else self.learned(_places(start, length))
-
-
-def _last(start: int | Tensor) -> int:
-    return start if isinstance(start, int) else int(start.max())
-
-
-def _places(start: Tensor, length: int) -> Tensor:
-    return start + torch.arange(length, device=start.device)  # (B, T)
+        return self.learned(places.clamp(max=most - 1))
 
 
 # ----------------------------------------------------------------------------------------------------------- attention
@@ -672,14 +685,14 @@ class DecoderOnly(Model):
     def states(self, source: Tensor, target: Tensor) -> Tensor:
         """As `Model.states`: those of the target alone, for only the target is to be learnt."""
         read, length = source.shape[1], target.shape[1]
-        lengths = (source != PAD).sum(1, keepdim=True)  # (B, 1), where each target begins
-        x = torch.cat((self.source_embedding(source), self.embedding(target, lengths)), 1)  # (B, S + T, D)
+        start = Starts((source != PAD).sum(1, keepdim=True), read)  # each target begins where its source ends
+        x = torch.cat((self.source_embedding(source), self.embedding(target, start)), 1)  # (B, S + T, D)
         mask = prefix_mask(read, read + length, x.device) & padding_mask(torch.cat((source, target), 1))
-        turns = self._turns(source, lengths, length)
+        turns = self._turns(source, start, length)
         return self.decoder(x, mask, turns)[0][:, read:]
 
-    def _turns(self, source: Tensor, lengths: Tensor, length: int) -> Tensor | None:
-        of_source, of_target = self.source_embedding.turns(0, source.shape[1]), self.embedding.turns(lengths, length)
+    def _turns(self, source: Tensor, start: Starts, length: int) -> Tensor | None:
+        of_source, of_target = self.source_embedding.turns(0, source.shape[1]), self.embedding.turns(start, length)
         if of_source is None or of_target is None:
             return None
         return torch.cat((of_source.expand(len(source), 1, -1, -1), of_target), 2)  # (B, 1, S + T, K)
@@ -717,15 +730,16 @@ class DecoderOnly(Model):
         return torch.stack(maps)[..., source.shape[1] :, : source.shape[1]]
 
 
-def written(state: State, hypotheses: int) -> tuple[Tensor, Tensor]:
-    """For the next token of each hypothesis of a decoder-only model: what it may see, (B W, 1, 1, S + T), and its
-    position, (B W, 1)."""
+def written(state: State, hypotheses: int) -> tuple[Tensor, Starts]:
+    """For the next token of each of so many hypotheses of a decoder-only model: what it may see, (B W, 1, 1, S + T),
+    and its position."""
     assert state.past is not None
-    mask = state.memory_mask
-    before = state.past[0].keys.shape[2] - mask.shape[3]  # tokens of the target
-    start = mask.sum((1, 2, 3))[:, None] + before
+    mask, seen = state.memory_mask, state.past[0].keys.shape[2]
+    before = seen - mask.shape[3]  # tokens of the target
+    start = mask.sum((1, 2, 3))[:, None] + before  # (B, 1)
     mask = F.pad(mask, (0, before + 1), value=True)
-    return tuple(each.repeat_interleave(hypotheses // len(each), 0) for each in (mask, start))  # type: ignore[return-value]
+    mask, start = (each.repeat_interleave(hypotheses // len(each), 0) for each in (mask, start))
+    return mask, Starts(start, seen)
 
 
 class EncoderOnly(Model):
@@ -750,9 +764,10 @@ class EncoderOnly(Model):
         """The states of all places, (B, N, D): N is `upsampling` times S. The target is not looked at."""
         mask = padding_mask(source)
         places = self.split(self.encoder(source, mask)).unflatten(2, (self.settings.upsampling, -1)).flatten(1, 2)
-        places = self.encoder.embedding.placed(places)  # without their own positions, they hardly begin to learn
+        mask = mask.repeat_interleave(self.settings.upsampling, 3)  # (B, 1, 1, N)
+        places = self.encoder.embedding.placed(places, mask[:, 0, 0])  # without them, it hardly begins to learn
         turns = self.encoder.embedding.turns(0, places.shape[1])
-        return self.decoder(places, mask.repeat_interleave(self.settings.upsampling, 3), turns)[0]
+        return self.decoder(places, mask, turns)[0]
 
     def read(self, source: Tensor) -> Tensor:
         """As `Model.read`."""

@@ -152,7 +152,8 @@ class _LinearCTC(torch.autograd.Function):
             columns = torch.cat((torch.full_like(target[:, :1], ctc.BLANK), target), 1)  # (B, 1 + T)
             wanted = columns[:, None].expand(-1, states.shape[1], -1).flatten(0, 1)  # (B N, 1 + T)
             log_probs = torch.empty(wanted.shape, device=x.device)
-            chunks = [slice(start, start + CHUNK // len(own)) for start in range(0, len(x), CHUNK // len(own))]
+            size = max(1, CHUNK // len(own))
+            chunks = [slice(start, start + size) for start in range(0, len(x), size)]
             for chunk in chunks:
                 logits = x[chunk] @ own.t()  # (C, V)
                 total = _log_sum_exp(logits, logits.softmax(1))

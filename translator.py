@@ -518,6 +518,11 @@ class Translator:
                     f"a pair of {len(source):,} and {len(target):,} tokens does not fit into the "
                     f"{self.config.model.max_positions} positions that this model has learnt."
                 )
+            if self._at_once and ctc.needed(target) > self.config.model.upsampling * (len(source) + 1):
+                raise DataError(
+                    f"a translation of {len(target):,} tokens has no room in the places that {len(source):,} source "
+                    "tokens make (model.upsampling): it has no score."
+                )
         source, target = self._teacher_forced(pairs)
         with torch.inference_mode(), autocast(self.device, self.dtype):
             logits = self.model.places(source) if self._at_once else self.model(source, target)  # type: ignore[operator]

@@ -119,6 +119,9 @@ def test_scores_of_an_encoder_only_model_are_those_of_its_search(tiny: Tiny) -> 
         assert scored.score == pytest.approx(found.score, rel=1e-3)
         assert scored.log_probs == pytest.approx(found.log_probs, rel=1e-2, abs=1e-3)
         assert len(translator.align(translation.sentences[0], found)) == len(found.ids)
+    with pytest.raises(DataError, match="no room"):
+        translator.score([("the cat.", "il gatto vede il cane e il gatto.")])
+    assert translator.score([("the cat.", "")])[0].ids == []
     spoken: list[str] = []
     assert translator.speak(texts[0], spoken.append).text == "".join(spoken)
 

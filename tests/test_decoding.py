@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from config import EOS, PAD, SOS, UNK, DecodingConfig, ModelConfig
-from decoding import NOTHING, _beam, _greedy, _likely, _Rules, search
-from model import Ensemble, Transformer
+from decoding import NOTHING, Hypothesis, _beam, _greedy, _likely, _Rules, normalizer, read_off, search
+from model import EncoderOnly, Ensemble, Transformer
 
 
 class History(NamedTuple):
@@ -400,3 +400,111 @@ def test_an_ensemble_searches_by_mean_probabilities(beam: int) -> None:
             probability = torch.stack(each).mean(0)
         expected = probability[0].gather(1, target[0, 1:, None])[:, 0].log()
         assert best[0].log_probs == pytest.approx(expected.tolist(), abs=1e-5)
+
+
+class Sheet:
+    """A model with two places for each source token, whose logits depend on the first one by a hash."""
+
+    def __init__(self, **likely: float) -> None:
+        self.likely = {{"eos": EOS, "sos": SOS, "unk": UNK}[name]: more for name, more in likely.items()}
+
+    def lengths(self, source: Tensor) -> Tensor:
+        return 2 * (source != PAD).sum(1)
+
+    def places(self, source: Tensor) -> Tensor:
+        return torch.stack([self.logits(int(row[0]))[: 2 * source.shape[1]] for row in source])
+
+    def logits(self, source: int) -> Tensor:
+        logits = 2 * torch.randn(8, 7, generator=torch.Generator().manual_seed(source))
+        for token, more in self.likely.items():
+            logits[:, token] += more
+        return logits
+
+
+# Of one to four tokens each, with padding between.
+LINES = torch.tensor([[n, *[5] * (n % 4), *[PAD] * (3 - n % 4)] for n in range(11, 23)])
+ENDLESS = [99] * len(LINES)
+
+
+def read(model: Any, source: Tensor = LINES, limits: list[int] = ENDLESS, **options: Any) -> list[Hypothesis]:
+    found = read_off(model, source, limits, **options)
+    assert all(len(each) == 1 for each in found)
+    return [hypothesis for [hypothesis] in found]
+
+
+@pytest.mark.parametrize("changes", [{}, {"length_penalty": 0.0}, {"length_formula": "paper"}])
+def test_what_is_read_off_is_the_likeliest_of_all_paths(changes: dict[str, Any]) -> None:
+    """Guards tokens, log-probabilities and scores, against the enumeration of all that may stand at two or four
+    places; no sentence is normalised anew for the tokens that are ruled out."""
+    settings, model = DecodingConfig(**changes), Sheet()
+    for source, hypothesis in zip(LINES, read(model, settings=settings), strict=True):
+        places = 2 * int((source != PAD).sum())
+        if places > 4:
+            continue
+        log_probs = model.logits(int(source[0])).log_softmax(-1)
+        allowed = [token for token in range(7) if token not in (SOS, EOS)]
+        every = (
+            (sum(float(log_probs[n, token]) for n, token in enumerate(ids)), ids)
+            for ids in itertools.product(allowed, repeat=places)
+        )
+        total, ids = max(every)
+        assert hypothesis.tokens == [token for token, _ in itertools.groupby(ids) if token != PAD]
+        assert hypothesis.complete
+        assert len(hypothesis.log_probs) == len(hypothesis.tokens) + 1
+        assert sum(hypothesis.log_probs) == pytest.approx(total, abs=1e-5)
+        empty = sum(float(log_probs[n, PAD]) for n, token in enumerate(ids) if token == PAD)
+        assert hypothesis.log_probs[-1] == pytest.approx(empty, abs=1e-5)
+        assert hypothesis.score == pytest.approx(total / normalizer(len(hypothesis.tokens) + 1, settings), abs=1e-5)
+
+
+def test_what_is_read_off_is_cut_at_its_limit() -> None:
+    """Guards the limit, in which the end counts as a token: as in a search, a sentence that fills it has none."""
+    lengths = [len(free.tokens) for free in read(Sheet())]
+    for spare in (1, 0, -1):
+        limits = [max(1, length + spare) for length in lengths]
+        for limit, free, cut in zip(limits, read(Sheet()), read(Sheet(), limits=limits), strict=True):
+            assert cut.tokens == free.tokens[:limit]
+            assert cut.complete == (len(free.tokens) < limit)
+            assert cut.log_probs == free.log_probs[:limit]
+            assert cut.score == pytest.approx(sum(cut.log_probs) / len(cut.log_probs))
+
+
+def test_begin_and_end_are_never_read_off() -> None:
+    """Guards [SOS] and [EOS], for which a model that writes at once has no use: they must not get into a text."""
+    for hypothesis in read(Sheet(sos=9, eos=9)):
+        assert not {SOS, EOS, PAD} & set(hypothesis.tokens)
+        assert all(math.isfinite(each) for each in hypothesis.log_probs)
+        assert hypothesis.score < -4, "what the model meant is that nothing else is likely"
+
+
+def test_unknown_words_are_read_off_where_there_may_be_any() -> None:
+    """Guards copying: without an unknown word in the source there is nothing that an [UNK] could be filled with."""
+    allowed = [n % 3 for n in range(len(LINES))]
+    found = read(Sheet(unk=9), unknowns=allowed)
+    assert [UNK in each.tokens for each in found] == [n > 0 for n in allowed]
+    assert all(UNK in each.tokens for each in read(Sheet(unk=9)))
+
+
+def test_a_batch_is_read_off_as_one_by_one() -> None:
+    """Guards the rows: each has its own places, limit and ration; what stands in the padding is not read."""
+    limits, allowed = [1 + n % 5 for n in range(len(LINES))], [n % 2 for n in range(len(LINES))]
+    together = read(Sheet(unk=1), limits=limits, unknowns=allowed)
+    for i, row in enumerate(LINES):
+        [alone] = read(Sheet(unk=1), row[None, row != PAD], [limits[i]], unknowns=[allowed[i]])
+        assert alone.tokens == together[i].tokens
+        assert alone.complete == together[i].complete
+        assert alone.log_probs == pytest.approx(together[i].log_probs)
+
+
+def test_an_encoder_only_model_is_read_off_alike_in_any_batch() -> None:
+    """Guards the whole chain, padding included."""
+    torch.manual_seed(0)
+    shape = ModelConfig(architecture="encoder-only", d_model=32, n_heads=4, encoder_layers=1, decoder_layers=1, d_ff=64)
+    model = EncoderOnly(shape, 12, 12).double().eval()
+    source = torch.tensor([[5, 6, 7, 8, EOS], [9, 4, EOS, PAD, PAD], [7, 7, 7, EOS, PAD]])
+    together = read(model, source, [20] * 3)
+    assert any(each.tokens for each in together)
+    for row, expected in zip(source, together, strict=True):
+        [alone] = read(model, row[None, row != PAD], [20])
+        assert alone.tokens == expected.tokens
+        assert alone.log_probs == pytest.approx(expected.log_probs, abs=1e-5)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,40 +16,54 @@ from torch import nn
 import engine
 import train
 from config import PAD, Config, DecodingConfig, ModelConfig
-from decoding import search
+from decoding import read_off, search
 from engine import Engine, Engines, Precision, _right, _swift, choose_weights, product, ready
-from model import Ensemble, Transformer
+from model import Ensemble, build_transformer
 from runtime import DeviceError
 from translator import Translator
 
-SMALL = ModelConfig(d_model=32, n_heads=4, encoder_layers=2, decoder_layers=3, d_ff=64, dropout=0.1)
+SMALL = ModelConfig(d_model=32, n_heads=4, encoder_layers=2, decoder_layers=3, d_ff=64, dropout=0.1, upsampling=3)
 SOURCE = torch.tensor([[5, 6, 7, 8, 3], [9, 4, 3, PAD, PAD], [7, 3, PAD, PAD, PAD]])
 
 
 BYTES = pytest.mark.skipif(not _right(), reason="this CPU does not multiply bytes exactly")
 
 
-def model(seed: int = 0, **changes: Any) -> Transformer:
+def model(seed: int = 0, **changes: Any) -> Any:
     torch.manual_seed(seed)
-    made = Transformer(ModelConfig(**(vars(SMALL) | changes)), 12, 12)
+    made = build_transformer(replace(SMALL, **changes), 12, 12)
     for parameter in made.parameters():  # fresh biases are zero and fresh gains one: an error there would not show
         nn.init.normal_(parameter, std=0.3)
     return made.eval()
 
 
-SHAPES: list[dict[str, Any]] = [{}, {"norm": "post"}, {"positions": "none"}, {"tie": "all"}, {"n_heads": 1}]
-
-
-@pytest.mark.parametrize(
+MODERN = {
+    "positions": "rotary", "kv_heads": 2, "activation": "swiglu", "norm_kind": "rms", "attention_bias": False,
+}  # fmt: skip
+SHAPES: dict[str, dict[str, Any]] = {
+    "plain": {}, "post": {"norm": "post"}, "no-positions": {"positions": "none"}, "tied": {"tie": "all"},
+    "one-head": {"n_heads": 1}, "learned": {"positions": "learned"}, "rotary": {"positions": "rotary"},
+    "gelu": {"activation": "gelu"}, "swiglu": {"activation": "swiglu"}, "rms": {"norm_kind": "rms"},
+    "grouped": {"kv_heads": 2}, "one-for-all": {"kv_heads": 1}, "no-bias": {"attention_bias": False},
+    "modern": MODERN, "modern-post": MODERN | {"norm": "post"},
+}  # fmt: skip
+each_shape = pytest.mark.parametrize("changes", SHAPES.values(), ids=SHAPES)
+each_precision = pytest.mark.parametrize(
     ("precision", "digits"), [("float32", 1e-5), ("bfloat16", 0.03), pytest.param("int8", 0.06, marks=BYTES)]
 )
-@pytest.mark.parametrize("changes", SHAPES)
+
+
+@each_precision
+@each_shape
+@pytest.mark.parametrize("architecture", ["encoder-decoder", "decoder-only"])
 @pytest.mark.parametrize("width", [1, 3])
-def test_steps_equal_the_models(changes: dict[str, Any], width: int, precision: Precision, digits: float) -> None:
+def test_steps_equal_the_models(
+    changes: dict[str, Any], architecture: str, width: int, precision: Precision, digits: float
+) -> None:
     """Guards the second form of the Transformer: joined projections, norms before or after, masks, hypotheses that
     share a source, and sentences that leave the batch."""
-    plain = model(**changes)
-    ours = ready(plain, precision)
+    plain = model(architecture=architecture, **changes)
+    ours: Any = ready(plain, precision)
     with torch.inference_mode():
         states: list[Any] = [each.start(SOURCE) for each in (plain, ours)]
         tokens = torch.full((3,), 2)
@@ -65,6 +80,35 @@ def test_steps_equal_the_models(changes: dict[str, Any], width: int, precision: 
                 index = torch.cat((torch.arange(2 * width, 3 * width), torch.arange(width)))
                 states = [state.select(index, torch.tensor([2, 0])) for state in states]
                 tokens = tokens[index]
+
+
+@pytest.mark.parametrize("architecture", ["encoder-decoder", "decoder-only"])
+def test_grouped_heads_may_lie_otherwise_in_memory(architecture: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards GPUs, whose fused attention gives its result with the heads last but one in memory."""
+    plain, fused = model(architecture=architecture, kv_heads=2), nn.functional.scaled_dot_product_attention
+    monkeypatch.setattr(
+        nn.functional,
+        "scaled_dot_product_attention",
+        lambda *inputs: fused(*inputs).transpose(1, 2).contiguous().transpose(1, 2),
+    )
+    ours: Any = ready(plain, "float32")
+    tokens = torch.tensor([2, 2, 2])
+    with torch.inference_mode():
+        expected, found = (each.step(tokens, each.start(SOURCE))[0] for each in (plain, ours))
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+
+@each_precision
+@each_shape
+def test_places_equal_the_models(changes: dict[str, Any], precision: Precision, digits: float) -> None:
+    """Guards the second form of the encoder-only model: what is split, its mask, and positions counted anew."""
+    plain = model(architecture="encoder-only", **changes)
+    ours: Any = ready(plain, precision)
+    with torch.inference_mode():
+        expected, found = plain.places(SOURCE), ours.places(SOURCE)
+    assert ours.lengths(SOURCE).tolist() == [15, 9, 6]
+    for a, b, length in zip(expected, found, (15, 9, 6), strict=True):
+        assert (a[:length] - b[:length]).norm() < digits * a[:length].norm()
 
 
 @pytest.mark.parametrize(("precision", "digits"), [("bfloat16", 0.02), pytest.param("int8", 0.03, marks=BYTES)])
@@ -90,16 +134,35 @@ def test_one_column_is_no_int8() -> None:
     torch.testing.assert_close(product(weight, None, "int8")(x), x @ weight.t())
 
 
-def test_engines_of_an_ensemble_equal_the_ensemble() -> None:
-    """Guards the mean of probabilities, not of logits."""
-    both = Ensemble([model(1), model(2)])
-    made = ready(both, "float32")
+@pytest.mark.parametrize(
+    "architectures",
+    [("encoder-decoder", "encoder-decoder"), ("decoder-only", "decoder-only"), ("encoder-decoder", "decoder-only")],
+)
+def test_engines_of_an_ensemble_equal_the_ensemble(architectures: tuple[str, str]) -> None:
+    """Guards the mean of probabilities, not of logits, and the states of models that remember different things."""
+    both = Ensemble([model(seed, architecture=name) for seed, name in enumerate(architectures, 1)])
+    made: Any = ready(both, "float32")
     assert isinstance(made, Engines)
     settings = DecodingConfig(beam_size=3, n_best=2)
     found, expected = (search(each, SOURCE, [8] * 3, settings) for each in (made, both))
     assert [[h.tokens for h in best] for best in found] == [[h.tokens for h in best] for best in expected]
     for a, b in zip(found, expected, strict=True):
         assert [h.score for h in a] == pytest.approx([h.score for h in b], rel=1e-4)
+
+
+def test_engines_of_models_that_write_at_once_equal_their_ensemble() -> None:
+    """Guards the mean of probabilities at each place."""
+    members = [model(seed, architecture="encoder-only", decoder_layers=seed) for seed in (1, 2)]
+    both = Ensemble(members)
+    made: Any = ready(both, "float32")
+    with torch.inference_mode():
+        mean = torch.stack([each.places(SOURCE).softmax(-1) for each in members]).mean(0)
+        for each in (both, made):
+            real = torch.arange(15) < each.lengths(SOURCE)[:, None]
+            torch.testing.assert_close(each.places(SOURCE).exp()[real], mean[real], rtol=1e-4, atol=1e-6)
+    found, expected = (read_off(each, SOURCE, [20] * 3) for each in (made, both))
+    assert [h.tokens for [h] in found] == [h.tokens for [h] in expected]
+    assert any(h.tokens for [h] in found)
 
 
 def test_precision_is_what_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

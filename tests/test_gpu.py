@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,7 +17,7 @@ import train
 from config import PAD, Config, ModelConfig, load
 from conftest import tiny_pairs, write_tsv
 from faults.harness import checkpoints, directory, training_of
-from model import Transformer
+from model import build_transformer
 from optim import loss_sums
 from translator import Translator
 
@@ -27,11 +29,20 @@ pytestmark = [
 ]
 
 
-def test_cuda_computes_what_a_cpu_does() -> None:
+@pytest.mark.parametrize("architecture", ["encoder-decoder", "decoder-only", "encoder-only"])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"positions": "learned", "activation": "gelu"},
+        {"positions": "rotary", "kv_heads": 2, "activation": "swiglu", "norm_kind": "rms", "attention_bias": False},
+    ],
+)
+def test_cuda_computes_what_a_cpu_does(architecture: str, changes: dict[str, Any]) -> None:
     """Guards the fused attention, which a CPU never runs: logits and gradients, padding included."""
     torch.manual_seed(0)
     settings = ModelConfig(d_model=64, n_heads=4, encoder_layers=2, decoder_layers=2, d_ff=128, dropout=0.0)
-    model = Transformer(settings, 30, 30)
+    model = build_transformer(replace(settings, architecture=architecture, **changes), 30, 30)  # type: ignore[arg-type]
     source, target = (torch.randint(4, 30, (3, 9)) for _ in range(2))
     source[1, 5:] = target[2, 4:] = PAD
     results = []
@@ -44,6 +55,19 @@ def test_cuda_computes_what_a_cpu_does() -> None:
         results.append([logits.detach().cpu(), *gradients])
     for on_cpu, on_cuda in zip(*results, strict=True):
         torch.testing.assert_close(on_cuda, on_cpu, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("architecture", ["decoder-only", "encoder-only"])
+def test_siblings_train_and_translate_on_cuda(tiny: Tiny, architecture: str) -> None:
+    """Guards the other two on a GPU: CTC there, positions that no one waits for, grouped heads in the engine."""
+    config = tiny(
+        model__architecture=architecture, model__positions="learned", model__kv_heads=1, training__device="cuda",
+        training__precision="bfloat16", training__max_epochs=40, training__validate_every=100,
+    )  # fmt: skip
+    assert train.main(config) == 0
+    run = Path(config.run.dir) / config.run.name
+    on_cpu, on_cuda = (Translator(run, device).translate(["the cat sees the dog."]) for device in ("cpu", "cuda"))
+    assert on_cpu == on_cuda
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])

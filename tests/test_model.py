@@ -11,45 +11,91 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+import ctc
 from config import PAD, ModelConfig
 from model import (
     Attention,
     Decoder,
     DecoderLayer,
+    DecoderOnly,
     Dropout,
     Embedding,
     Encoder,
     EncoderLayer,
+    EncoderOnly,
+    FeedForward,
     KeysValues,
+    Starts,
     Transformer,
+    build_transformer,
     causal_mask,
+    make_norm,
     padding_mask,
     sinusoid,
+    turned,
 )
 from runtime import seed_everything
 
-SMALL = ModelConfig(d_model=32, n_heads=4, encoder_layers=2, decoder_layers=3, d_ff=64, dropout=0.1)
+SMALL = ModelConfig(d_model=32, n_heads=4, encoder_layers=2, decoder_layers=3, d_ff=64, dropout=0.1, upsampling=3)
 SOURCE = torch.tensor([[5, 6, 7, 8, 3], [9, 4, 3, PAD, PAD]])
 TARGET = torch.tensor([[2, 5, 9, 7], [2, 8, PAD, PAD]])
 
+WRITING = ["encoder-decoder", "decoder-only"]  # word by word
+ARCHITECTURES = [*WRITING, "encoder-only"]
+POSITIONS = ["sinusoidal", "learned", "rotary", "none"]
+MODERN = {
+    "positions": "rotary", "kv_heads": 2, "activation": "swiglu", "norm_kind": "rms", "attention_bias": False,
+}  # fmt: skip
+VARIANTS: list[dict[str, Any]] = [*({"positions": each} for each in POSITIONS), MODERN]
 
-def model(**changes: object) -> Transformer:
+each_variant = pytest.mark.parametrize("changes", VARIANTS, ids=[*POSITIONS, "modern"])
+each_architecture = pytest.mark.parametrize("architecture", ARCHITECTURES)
+each_that_writes = pytest.mark.parametrize("architecture", WRITING)
+
+
+def model(**changes: Any) -> Any:
+    """A model in double precision. Fresh biases are zero and fresh gains one: an error there would not show."""
     torch.manual_seed(0)
-    return Transformer(replace(SMALL, **changes), 12, 11).double().eval()
+    made = build_transformer(replace(SMALL, **changes), 12, 11).double().eval()
+    for parameter in made.parameters():
+        if parameter.dim() == 1:
+            parameter.data += 0.3 * torch.randn_like(parameter)
+    return made
 
 
-def copy_linear(target: nn.Linear, weight: Tensor, bias: Tensor) -> None:
-    target.weight.data.copy_(weight)
-    target.bias.data.copy_(bias)
+Pairs = list[tuple[list[Any], Any]]  # some parameters of ours, and that of torch which holds them one after the other
 
 
-def copy_attention(ours: Attention, theirs: nn.MultiheadAttention) -> None:
-    """torch keeps the three projections in one matrix."""
-    for part, weight, bias in zip(
-        (ours.query, ours.key, ours.value), theirs.in_proj_weight.chunk(3), theirs.in_proj_bias.chunk(3), strict=True
-    ):
-        copy_linear(part, weight, bias)
-    copy_linear(ours.output, theirs.out_proj.weight, theirs.out_proj.bias)
+def of_attention(ours: Attention, theirs: Any) -> Pairs:
+    three = (ours.query, ours.key, ours.value)
+    return [
+        ([each.weight for each in three], theirs.in_proj_weight),
+        ([each.bias for each in three], theirs.in_proj_bias),
+        *of_linear(ours.output, theirs.out_proj),
+    ]
+
+
+def of_linear(ours: Any, theirs: Any) -> Pairs:
+    """Also of norms."""
+    return [([ours.weight], theirs.weight), ([ours.bias], theirs.bias)]
+
+
+def of_feed_forward(ours: FeedForward, theirs: Any) -> Pairs:
+    return [*of_linear(ours[0], theirs.linear1), *of_linear(ours[2], theirs.linear2)]
+
+
+def copy(pairs: Pairs) -> None:
+    """Without biases, torch's layers have none at all: ours are zero then, or likewise not there."""
+    for ours, theirs in pairs:
+        for i, parameter in enumerate(ours):
+            if parameter is not None:
+                parameter.data.copy_(torch.tensor(0.0) if theirs is None else theirs.chunk(len(ours))[i])
+
+
+def assert_same_gradients(pairs: Pairs) -> None:
+    for ours, theirs in pairs:
+        if theirs is not None:
+            torch.testing.assert_close(torch.cat([parameter.grad for parameter in ours]), theirs.grad)
 
 
 def randomised(module: nn.Module) -> nn.Module:
@@ -60,21 +106,25 @@ def randomised(module: nn.Module) -> nn.Module:
     return module.double().eval()
 
 
-def copy_feed_forward(ours: nn.Sequential, theirs: nn.Module) -> None:
-    copy_linear(ours[0], theirs.linear1.weight, theirs.linear1.bias)  # type: ignore[arg-type]
-    copy_linear(ours[2], theirs.linear2.weight, theirs.linear2.bias)  # type: ignore[arg-type]
-
-
-def test_attention_equals_torch() -> None:
+@pytest.mark.parametrize("bias", [True, False])
+def test_attention_equals_torch(bias: bool) -> None:
     """Guards the cutting into heads, the scale 1/√K and the sense of the mask: torch's mask says what is hidden."""
-    theirs = randomised(nn.MultiheadAttention(32, 4, batch_first=True))
-    ours = Attention(SMALL).double()
-    copy_attention(ours, theirs)  # type: ignore[arg-type]
-    x, memory = torch.randn(2, 4, 32).double(), torch.randn(2, 5, 32).double()
+    theirs = randomised(nn.MultiheadAttention(32, 4, bias=bias, batch_first=True))
+    ours = Attention(replace(SMALL, attention_bias=bias)).double()
+    assert (ours.query.bias is not None) == bias
+    pairs = of_attention(ours, theirs)
+    copy(pairs)
+    inputs = [[torch.randn(2, n, 32).double().requires_grad_() for n in (4, 5)]]
+    inputs.append([each.detach().clone().requires_grad_() for each in inputs[0]])
     mask = padding_mask(SOURCE)
-    expected, weights = theirs(x, memory, memory, key_padding_mask=~mask[:, 0, 0], average_attn_weights=False)
-    torch.testing.assert_close(ours(x, ours.keys_values(memory), mask), expected)
-    torch.testing.assert_close(ours.weights(x, ours.keys_values(memory), mask), weights)
+    [x1, memory1], [x2, memory2] = inputs
+    found, weights = ours(x1, ours.keys_values(memory1), mask), ours.weights(x1, ours.keys_values(memory1), mask)
+    expected, their_weights = theirs(x2, memory2, memory2, key_padding_mask=~mask[:, 0, 0], average_attn_weights=False)
+    torch.testing.assert_close((found, weights), (expected, their_weights))
+    for result in (found, expected):
+        result.square().sum().backward()
+    torch.testing.assert_close([each.grad for each in inputs[0]], [each.grad for each in inputs[1]])
+    assert_same_gradients(pairs)
 
 
 def test_both_forms_of_attention_agree() -> None:
@@ -86,7 +136,7 @@ def test_both_forms_of_attention_agree() -> None:
     mask = causal_mask(5) & padding_mask(SOURCE)
     spelled = ours(inputs[0], ours.keys_values(inputs[0]), mask)
     memory = ours.keys_values(inputs[1])
-    queries = ours._split(ours.query(inputs[1]))
+    queries = ours.queries(inputs[1])
     fused = nn.functional.scaled_dot_product_attention(queries, memory.keys, memory.values, mask)
     fused = ours.output(fused.transpose(1, 2).flatten(2))
     torch.testing.assert_close(spelled, fused)
@@ -95,37 +145,87 @@ def test_both_forms_of_attention_agree() -> None:
     torch.testing.assert_close(inputs[0].grad, inputs[1].grad)
 
 
+@pytest.mark.parametrize("kv_heads", [1, 2])
+def test_grouped_heads_are_repeated_heads(kv_heads: int) -> None:
+    """Guards which queries a head of keys serves: neighbours, not every second one; values and gradients."""
+    torch.manual_seed(0)
+    grouped, whole = Attention(replace(SMALL, kv_heads=kv_heads)).double(), Attention(SMALL).double()
+
+    def repeated(x: Tensor) -> Tensor:
+        return x.unflatten(0, (kv_heads, 8)).repeat_interleave(4 // kv_heads, 0).flatten(0, 1)
+
+    def summed(x: Any) -> Tensor:
+        return x.unflatten(0, (kv_heads, -1, 8)).sum(1).flatten(0, 1)
+
+    for name, parameter in grouped.named_parameters():
+        shared = name.startswith(("key", "value"))
+        whole.get_parameter(name).data.copy_(repeated(parameter.data) if shared else parameter.data)
+    x, mask = torch.randn(2, 5, 32).double(), padding_mask(SOURCE)
+    results = [each(x, each.keys_values(x), mask) for each in (grouped, whole)]
+    torch.testing.assert_close(*results)
+    torch.testing.assert_close(*(each.weights(x, each.keys_values(x), mask) for each in (grouped, whole)))
+    assert grouped.keys_values(x).keys.shape == (2, kv_heads, 5, 8), "what is kept is not repeated"
+    for result in results:
+        result.square().sum().backward()
+    for name, parameter in grouped.named_parameters():
+        gradient = whole.get_parameter(name).grad
+        torch.testing.assert_close(parameter.grad, summed(gradient) if name.startswith(("key", "value")) else gradient)
+
+
+LAYERS = {
+    "relu": ("relu", True),
+    "gelu": ("gelu", True),
+    "no-bias": ("gelu", False),
+}
+each_layer = pytest.mark.parametrize(("activation", "bias"), LAYERS.values(), ids=LAYERS)
+
+
+@each_layer
 @pytest.mark.parametrize("norm", ["pre", "post"])
-def test_encoder_layer_equals_torch(norm: str) -> None:
+def test_encoder_layer_equals_torch(norm: Any, activation: Any, bias: bool) -> None:
     """Guards where norms and residual connections stand, values and gradients."""
-    theirs = randomised(nn.TransformerEncoderLayer(32, 4, 64, batch_first=True, norm_first=norm == "pre"))
-    ours = EncoderLayer(replace(SMALL, norm=norm)).double().eval()
-    copy_attention(ours.attention, theirs.self_attn)  # type: ignore[arg-type]
-    copy_feed_forward(ours.feed_forward, theirs)
-    ours.around_attention.norm.load_state_dict(theirs.norm1.state_dict())  # type: ignore[union-attr]
-    ours.around_feed_forward.norm.load_state_dict(theirs.norm2.state_dict())  # type: ignore[union-attr]
+    theirs: Any = randomised(
+        nn.TransformerEncoderLayer(
+            32, 4, 64, activation=activation, batch_first=True, norm_first=norm == "pre", bias=bias
+        )
+    )
+    settings = replace(SMALL, norm=norm, activation=activation, attention_bias=bias)
+    ours = EncoderLayer(settings).double().eval()
+    pairs = [
+        *of_attention(ours.attention, theirs.self_attn), *of_feed_forward(ours.feed_forward, theirs),
+        *of_linear(ours.around_attention.norm, theirs.norm1), *of_linear(ours.around_feed_forward.norm, theirs.norm2),
+    ]  # fmt: skip
+    copy(pairs)
     x = torch.randn(2, 5, 32).double()
     mask = padding_mask(SOURCE)
     inputs = [x.clone().requires_grad_() for _ in range(2)]
-    results = [ours(inputs[0], mask), theirs(inputs[1], src_key_padding_mask=~mask[:, 0, 0])]
+    results = [ours(inputs[0], mask)[0], theirs(inputs[1], src_key_padding_mask=~mask[:, 0, 0])]
     for result in results:
         result[mask[:, 0, 0]].square().sum().backward()
     torch.testing.assert_close(results[0][mask[:, 0, 0]], results[1][mask[:, 0, 0]])
     torch.testing.assert_close(inputs[0].grad, inputs[1].grad)
-    torch.testing.assert_close(ours.feed_forward[0].weight.grad, theirs.linear1.weight.grad)  # type: ignore[union-attr]
+    assert_same_gradients(pairs)
 
 
+@each_layer
 @pytest.mark.parametrize("norm", ["pre", "post"])
-def test_decoder_layer_equals_torch(norm: str) -> None:
+def test_decoder_layer_equals_torch(norm: Any, activation: Any, bias: bool) -> None:
     """Guards the causal mask (the best-known tutorial has it inverted in one place) and the order of sub-layers."""
-    theirs = randomised(nn.TransformerDecoderLayer(32, 4, 64, batch_first=True, norm_first=norm == "pre"))
-    ours = DecoderLayer(replace(SMALL, norm=norm)).double().eval()
-    copy_attention(ours.self_attention, theirs.self_attn)  # type: ignore[arg-type]
-    copy_attention(ours.cross_attention, theirs.multihead_attn)  # type: ignore[arg-type]
-    copy_feed_forward(ours.feed_forward, theirs)
-    around = (ours.around_self_attention, ours.around_cross_attention, ours.around_feed_forward)
-    for residual, norm_module in zip(around, (theirs.norm1, theirs.norm2, theirs.norm3), strict=True):
-        residual.norm.load_state_dict(norm_module.state_dict())  # type: ignore[union-attr]
+    theirs: Any = randomised(
+        nn.TransformerDecoderLayer(
+            32, 4, 64, activation=activation, batch_first=True, norm_first=norm == "pre", bias=bias
+        )
+    )
+    ours = DecoderLayer(replace(SMALL, norm=norm, activation=activation, attention_bias=bias)).double().eval()
+    pairs = [
+        *of_attention(ours.self_attention, theirs.self_attn),
+        *of_attention(ours.cross_attention, theirs.multihead_attn),
+        *of_feed_forward(ours.feed_forward, theirs),
+        *of_linear(ours.around_self_attention.norm, theirs.norm1),
+        *of_linear(ours.around_cross_attention.norm, theirs.norm2),
+        *of_linear(ours.around_feed_forward.norm, theirs.norm3),
+    ]
+    copy(pairs)
     x, states = torch.randn(2, 4, 32).double(), torch.randn(2, 5, 32).double()
     mask = padding_mask(SOURCE)
     inputs = [(x.clone().requires_grad_(), states.clone().requires_grad_()) for _ in range(2)]
@@ -140,44 +240,170 @@ def test_decoder_layer_equals_torch(norm: str) -> None:
     second.square().sum().backward()
     torch.testing.assert_close(x1.grad, x2.grad)
     torch.testing.assert_close(states1.grad, states2.grad)
+    assert_same_gradients(pairs)
 
 
+def test_swiglu_is_its_formula() -> None:
+    """Guards which half is the gate, and the third matrix: (silu(x W) * (x V)) W2, with biases."""
+    block: Any = randomised(FeedForward(replace(SMALL, activation="swiglu")))
+    x = torch.randn(3, 32).double()
+    gate, values = (x @ w.t() + b for w, b in zip(block[0].weight.chunk(2), block[0].bias.chunk(2), strict=True))
+    expected = (gate / (1 + (-gate).exp()) * values) @ block[2].weight.t() + block[2].bias
+    assert block[0].weight.shape == (128, 32)
+    torch.testing.assert_close(block(x), expected)
+
+
+EPS = 1e-5
+
+
+def normed(x: Tensor, gain: Tensor, bias: Tensor, correction: int = 0, outside: float = 0.0) -> Tensor:
+    """Layer norm by its formula, with ε within the root; or, if asked for, outside of it."""
+    variance = x.var(-1, keepdim=True, correction=correction)
+    deviation = variance.sqrt() + outside if outside else (variance + EPS).sqrt()
+    return (x - x.mean(-1, keepdim=True)) / deviation * gain + bias
+
+
+@pytest.mark.parametrize("size", [1.0, 0.003])  # with the latter, ε is as large as the variance
+def test_layer_norm_is_its_formula(size: float) -> None:
+    """Guards what is often asked of it: the biased standard deviation, ε within the root, a gain for each feature."""
+    norm: Any = randomised(make_norm(SMALL))
+    x = 1 + size * torch.randn(3, 32).double()
+    gain, bias = norm.weight, norm.bias
+    torch.testing.assert_close(norm(x), normed(x, gain, bias))
+    for wrong in (
+        normed(x, gain, bias, correction=1), normed(x, gain, bias, outside=EPS), normed(x, gain.mean(), bias)
+    ):  # fmt: skip
+        assert (norm(x) - wrong).abs().max() > 1e-6
+
+
+@pytest.mark.parametrize("size", [1.0, 0.003])
+def test_rms_norm_is_its_formula(size: float) -> None:
+    """Guards ε, which torch would choose by the number format, and that no mean is subtracted and no bias added."""
+    norm: Any = randomised(make_norm(replace(SMALL, norm_kind="rms")))
+    x = size * (1 + torch.randn(3, 32).double())
+    torch.testing.assert_close(norm(x), x / (x.square().mean(-1, keepdim=True) + EPS).sqrt() * norm.weight)
+    assert [name for name, _ in norm.named_parameters()] == ["weight"]
+
+
+@each_that_writes
 @pytest.mark.parametrize("norm", ["pre", "post"])
-@pytest.mark.parametrize("positions", ["sinusoidal", "none"])
-def test_cached_equals_teacher_forced(norm: str, positions: str) -> None:
-    """Guards the classic bug: fine in validation, wrong in translation, since the cache is built otherwise."""
-    ours = model(norm=norm, positions=positions)
-    target = torch.tensor([[2, 5, 9, 7, 4, 4], [2, 8, 6, 5, 10, 9]])
-    expected = ours(SOURCE, target)
-    state = ours.start(SOURCE)
-    for t in range(target.shape[1]):
-        logits, state = ours.step(target[:, t], state)
-        torch.testing.assert_close(logits, expected[:, t])
+@each_variant
+def test_cached_equals_teacher_forced(changes: dict[str, Any], norm: str, architecture: str) -> None:
+    """Guards the classic bug, fine in validation, wrong in translation: the cache is built otherwise. In a beam,
+    sentences become several hypotheses, these change places, and sentences leave: all that is kept moves together."""
+    ours = model(architecture=architecture, norm=norm, **changes)
+    source = torch.tensor([[5, 6, 7, 8, 3], [9, 4, 3, PAD, PAD], [7, 10, 5, 3, PAD]])
+    rows, target, state = torch.arange(3), torch.full((3, 1), 2), ours.start(source)
+    moves = {  # after a step: which hypotheses, and which sentences, go on
+        0: (torch.tensor([0, 0, 1, 1, 2, 2]), None),
+        2: (torch.tensor([1, 0, 2, 2, 5, 4]), None),
+        3: (torch.tensor([5, 5, 1, 0]), torch.tensor([2, 0])),
+    }
+    for step in range(6):
+        logits, state = ours.step(target[:, -1], state)
+        torch.testing.assert_close(logits, ours(source[rows], target)[:, -1])
+        if step in moves:
+            hypotheses, sentences = moves[step]
+            rows, target, state = rows[hypotheses], target[hypotheses], state.select(hypotheses, sentences)
+        target = torch.cat((target, torch.randint(4, 11, (len(target), 1))), 1)
 
 
-def test_reordered_state_goes_on_as_the_reordered_sentences() -> None:
-    """Guards beam search: memory, mask and past must all move together."""
-    ours = model()
-    rows = torch.tensor([1, 1, 0])
-    _, state = ours.step(TARGET[:, 0], ours.start(SOURCE))
-    logits, _ = ours.step(torch.tensor([5, 8, 5]), state.select(rows, rows))
-    target = torch.tensor([[2, 5], [2, 8], [2, 5]])
-    torch.testing.assert_close(logits, ours(SOURCE[rows], target)[:, 1])
-
-
-def test_later_targets_and_padding_change_nothing() -> None:
-    """Guards the masks by perturbation: a model that sees the next word learns to copy it and nothing else."""
-    ours = model()
+@each_that_writes
+@each_variant
+def test_later_targets_change_nothing(changes: dict[str, Any], architecture: str) -> None:
+    """Guards the mask by perturbation: a model that sees the next word learns to copy it and nothing else."""
+    ours = model(architecture=architecture, **changes)
     expected = ours(SOURCE, TARGET)
     for t in range(1, TARGET.shape[1]):
         changed = TARGET.clone()
         changed[0, t:] = 4
         torch.testing.assert_close(ours(SOURCE, changed)[0, :t], expected[0, :t], rtol=0, atol=0)
         assert not torch.equal(ours(SOURCE, changed)[0, t], expected[0, t])
-    # One more column of padding on either side; and each sentence alone, without any.
-    padded = [torch.cat((ids, torch.full((2, 1), PAD)), 1) for ids in (SOURCE, TARGET)]
-    torch.testing.assert_close(ours(*padded)[:, :-1], expected)
-    torch.testing.assert_close(ours(SOURCE[1:, :3], TARGET[1:, :2]), expected[1:, :2])
+
+
+def tables(ours: Any) -> tuple[Tensor, Tensor | None]:
+    """The tables of source and target embeddings."""
+    match ours:
+        case Transformer():
+            return ours.encoder.embedding.table.weight, ours.decoder.embedding.table.weight
+        case DecoderOnly():
+            return ours.source_embedding.table.weight, ours.embedding.table.weight
+    return ours.encoder.embedding.table.weight, None
+
+
+@each_that_writes
+@each_variant
+def test_gradients_tell_what_a_position_sees(changes: dict[str, Any], architecture: str) -> None:
+    """Guards the masks both ways: all of the source and the target so far is seen, and nothing else."""
+    ours = model(architecture=architecture, tie="none", **changes)
+    for t in range(4):
+        parts = torch.autograd.grad(ours(SOURCE, TARGET)[0, t].square().sum(), tables(ours))  # type: ignore[arg-type]
+        seen = [set(part.abs().amax(1).nonzero()[:, 0].tolist()) for part in parts]
+        assert seen == [{5, 6, 7, 8, 3}, set(TARGET[0, : t + 1].tolist())]
+
+
+@each_variant
+def test_the_source_does_not_see_the_target(changes: dict[str, Any]) -> None:
+    """Guards the one sequence of a decoder-only model: what it reads is read before anything is written."""
+    ours = model(architecture="decoder-only", **changes)
+    alone, found = ours.read(SOURCE), []
+    ours.decoder.register_forward_hook(lambda _module, _inputs, output: found.append(output[0]))
+    ours(SOURCE, TARGET)
+    real = SOURCE != PAD
+    torch.testing.assert_close(found[0][:, :5][real], alone[real])
+
+
+def real_places(ours: Any, source: Tensor, target: Tensor) -> Tensor:
+    """Which of the rows of logits are not those of padding: (B, T), or (B, N)."""
+    if isinstance(ours, EncoderOnly):
+        return (source != PAD).repeat_interleave(ours.settings.upsampling, 1)
+    return target != PAD
+
+
+PADDED = [torch.cat((ids, torch.full((2, columns), PAD)), 1) for ids, columns in ((SOURCE, 2), (TARGET, 1))]
+ALONE = [(SOURCE[:1], TARGET[:1]), (SOURCE[1:, :3], TARGET[1:, :2])]
+
+
+@each_architecture
+@each_variant
+def test_padding_changes_nothing(changes: dict[str, Any], architecture: str) -> None:
+    """Guards the masks, and positions that begin where the source ends: more columns of padding on either side, and
+    each sentence alone, without any."""
+    ours = model(architecture=architecture, **changes)
+    alone = torch.cat([ours(*pair)[0] for pair in ALONE])
+    for batch in ((SOURCE, TARGET), PADDED):
+        torch.testing.assert_close(ours(*batch)[real_places(ours, *batch)], alone)
+
+
+@each_architecture
+@each_variant
+def test_padding_changes_no_gradient(changes: dict[str, Any], architecture: str) -> None:
+    """Guards what values do not show: that nothing is learnt from, or for, padding."""
+    ours = model(architecture=architecture, **changes)
+
+    def gradients(*pair: Tensor) -> tuple[Tensor, ...]:
+        logits = ours(*pair)[real_places(ours, *pair)]
+        return torch.autograd.grad(logits.square().sum(), tuple(ours.parameters()))
+
+    expected = tuple(a + b for a, b in zip(*(gradients(*pair) for pair in ALONE), strict=True))
+    torch.testing.assert_close(gradients(*PADDED), expected)
+    assert all(part.abs().max() > 0 for part in expected), "a parameter takes no part"
+
+
+@each_variant
+def test_all_words_at_once_look_at_no_target(changes: dict[str, Any]) -> None:
+    """Guards an encoder-only model: in translation there is no target yet."""
+    ours = model(architecture="encoder-only", **changes)
+    assert torch.equal(ours(SOURCE, TARGET), ours.places(SOURCE))
+    assert ours.places(SOURCE).shape == (2, 15, 11)
+    assert ours.lengths(SOURCE).tolist() == [15, 9]
+
+
+@each_architecture
+def test_the_names_of_architectures(architecture: str) -> None:
+    """Guards `build_transformer`."""
+    kinds = {"encoder-decoder": Transformer, "decoder-only": DecoderOnly, "encoder-only": EncoderOnly}
+    assert type(model(architecture=architecture)) is kinds[architecture]
 
 
 def test_no_gradient_flows_from_what_is_hidden() -> None:
@@ -202,13 +428,111 @@ def test_sinusoid_is_the_papers() -> None:
             assert table[position, 2 * i + 1] == pytest.approx(math.cos(angle), abs=1e-6)
 
 
-def test_positions_grow_on_demand() -> None:
+def test_a_shift_of_the_sinusoid_is_a_rotation() -> None:
+    """Guards what makes relative distance easy to learn: PE(p + k) = A PE(p), the same A for every p."""
+    table = sinusoid(64, 16).double()
+    for k in (1, 5, 23):
+        angles = k / 10000 ** (torch.arange(0, 16, 2).double() / 16)
+        blocks = [torch.tensor([[a.cos(), a.sin()], [-a.sin(), a.cos()]]) for a in angles]
+        shift = torch.block_diag(*blocks).double()
+        torch.testing.assert_close(table[k:], table[:-k] @ shift.t(), rtol=0, atol=1e-6)
+
+
+STARTS = {
+    "0": 0,
+    "7": 7,
+    "rows": Starts(torch.tensor([[0], [11]]), 11),
+    "beyond the first table": Starts(torch.tensor([[300], [2]]), 300),
+    "a higher bound": Starts(torch.tensor([[4], [9]]), 99),
+}
+
+
+@pytest.mark.parametrize("start", STARTS.values(), ids=STARTS)
+def test_rotary_positions_are_complex_powers(start: int | Starts) -> None:
+    """Guards the layout: features i and i + K/2 are one number, which turns by position / 10000^(2i/K)."""
+    x = torch.randn(2, 4, 5, 8).double()
+    turns = Embedding(12, replace(SMALL, positions="rotary")).turns(start, 5)
+    assert turns is not None
+    number = torch.complex(*x.chunk(2, -1))
+    speed = 10000 ** -(torch.arange(4).double() / 4)
+    position = (
+        torch.as_tensor(start if isinstance(start, int) else start.rows).reshape(-1, 1, 1, 1) + torch.arange(5)[:, None]
+    )
+    expected = number * torch.exp(1j * position * speed)
+    torch.testing.assert_close(turned(x, turns), torch.cat((expected.real, expected.imag), -1), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("start", list(STARTS.values())[1:], ids=list(STARTS)[1:])
+def test_rotary_scores_depend_on_distances_alone(start: int | Starts) -> None:
+    """Guards that queries and keys turn the same way, and that they do turn."""
+    torch.manual_seed(0)
+    ours, embedding = Attention(SMALL).double(), Embedding(12, replace(SMALL, positions="rotary"))
+    x = torch.randn(2, 5, 32).double()
+    found = [ours.weights(x, ours.keys_values(x, turns), None, turns) for turns in (
+        embedding.turns(0, 5), embedding.turns(start, 5), None
+    )]  # fmt: skip
+    torch.testing.assert_close(found[1], found[0], rtol=0, atol=1e-5)
+    assert (found[2] - found[0]).abs().max() > 0.01
+
+
+@pytest.mark.parametrize("positions", ["sinusoidal", "rotary"])
+@each_architecture
+def test_positions_grow_on_demand(architecture: str, positions: str) -> None:
     """Guards the crash at the first sentence longer than any in training; the old rows must not change."""
-    ours = model()
-    short = ours.encoder(SOURCE)
-    length = 2 * len(ours.encoder.embedding.positions) + 1
-    assert ours.encoder(torch.full((1, length), 5)).shape == (1, length, 32)
-    torch.testing.assert_close(ours.encoder(SOURCE), short, rtol=0, atol=0)
+    ours = model(architecture=architecture, positions=positions)
+    short = ours(SOURCE, TARGET)
+    assert ours(torch.full((1, 260), 5), TARGET[:1]).isfinite().all()
+    torch.testing.assert_close(ours(SOURCE, TARGET), short, rtol=0, atol=0)
+
+
+def ids(*lengths: int) -> Tensor:
+    """Rows of so many tokens, padded."""
+    return torch.tensor([[5] * length + [PAD] * (max(lengths) - length) for length in lengths])
+
+
+TABLES = {  # of eight positions: what just fits, and what does not
+    "encoder-decoder": ([(ids(8), ids(8))], [(ids(9), ids(2)), (ids(2), ids(9))]),
+    "decoder-only": ([(ids(6), ids(2)), (ids(3), ids(5))], [(ids(9), ids(1)), (ids(6), ids(3)), (ids(2), ids(7))]),
+    "encoder-only": ([(ids(2), ids(20))], [(ids(9), ids(2)), (ids(3), ids(2))]),  # of places, three for each token
+}
+
+
+@each_architecture
+def test_learned_positions_have_an_end(architecture: str) -> None:
+    """Guards against an index error from deep within: what is too long is said, and with which setting."""
+    ours = model(architecture=architecture, positions="learned", max_positions=8)
+    fitting, longer = TABLES[architecture]
+    for pair in fitting:
+        assert ours(*pair).isfinite().all()
+    for pair in longer:
+        with pytest.raises(ValueError, match=r"9 tokens does not fit into the 8 .*model\.max_positions"):
+            ours(*pair)
+
+
+@pytest.mark.parametrize(("architecture", "steps"), [("encoder-decoder", 8), ("decoder-only", 3)])
+def test_learned_positions_end_in_translation_too(architecture: str, steps: int) -> None:
+    """Guards the steps: the sentence with the longest source is the first to reach the end."""
+    ours = model(architecture=architecture, positions="learned", max_positions=8)
+    state = ours.start(SOURCE)
+    for _ in range(steps):
+        _, state = ours.step(torch.tensor([5, 5]), state)
+    with pytest.raises(ValueError, match=r"model\.max_positions"):
+        ours.step(torch.tensor([5, 5]), state)
+
+
+def test_padding_takes_no_learned_position() -> None:
+    """Guards a batch of pairs each of which fits: where a target is padded, there may be no position any more."""
+    ours = model(architecture="decoder-only", positions="learned", max_positions=8)
+    source, target = ids(6, 2), ids(2, 6)
+    found = ours(source, target)
+    torch.testing.assert_close(found[0, :2], ours(source[:1], target[:1, :2])[0])
+    torch.testing.assert_close(found[1], ours(source[1:, :2], target[1:])[0])
+
+
+def test_one_sequence_has_one_table_of_positions() -> None:
+    """Guards a decoder-only model with two: the target would be numbered anew."""
+    ours = model(architecture="decoder-only", positions="learned")
+    assert ours.source_embedding.learned.weight is ours.embedding.learned.weight
 
 
 def test_embeddings_start_with_unit_variance() -> None:
@@ -219,37 +543,89 @@ def test_embeddings_start_with_unit_variance() -> None:
     assert embedded.std().item() == pytest.approx(1.0, rel=0.05)
 
 
-@pytest.mark.parametrize(("tie", "tables"), [("none", 3), ("output", 2), ("all", 1)])
-def test_tying_shares_one_matrix_and_its_gradient(tie: str, tables: int) -> None:
+def test_learned_positions_start_with_unit_variance() -> None:
+    """Guards the same √D there: words and positions begin with equal weight."""
+    embedding = model(positions="learned").encoder.embedding
+    words = torch.full((1, 400), 5)
+    positions = embedding(words) - embedding.table(words) * embedding.scale
+    assert positions.std().item() == pytest.approx(1.0, rel=0.05)
+
+
+TIED = {
+    "encoder-decoder": {"none": 3, "output": 2, "all": 1},
+    "decoder-only": {"none": 3, "output": 2, "all": 1},
+    "encoder-only": {"none": 2, "output": 2, "all": 1},  # there is no target embedding
+}
+
+
+@each_architecture
+@pytest.mark.parametrize("tie", ["none", "output", "all"])
+def test_tying_shares_one_matrix_and_its_gradient(tie: Any, architecture: Any) -> None:
     """Guards tying by copy: after one update, copies differ."""
-    torch.manual_seed(0)
-    ours = Transformer(replace(SMALL, tie=tie), 12, 12)
-    matrices = (ours.encoder.embedding.table.weight, ours.decoder.embedding.table.weight, ours.projection.weight)
-    assert len({matrix.data_ptr() for matrix in matrices}) == tables
-    assert len({id(matrix) for matrix in matrices}) == tables
-    size = sum(p.numel() for p in ours.parameters())
-    assert (
-        size
-        == sum(p.numel() for p in Transformer(replace(SMALL, tie="none"), 12, 12).parameters()) - (3 - tables) * 12 * 32
-    )
+    ours = build_transformer(replace(SMALL, architecture=architecture, tie=tie), 12, 12)
+    matrices = [table for table in (*tables(ours), ours.projection.weight) if table is not None]
+    assert len({id(matrix) for matrix in matrices}) == TIED[architecture][tie]
+    untied = build_transformer(replace(SMALL, architecture=architecture, tie="none"), 12, 12)
+    sizes = [sum(p.numel() for p in each.parameters()) for each in (ours, untied)]
+    assert sizes[1] - sizes[0] == (TIED[architecture]["none"] - TIED[architecture][tie]) * 12 * 32
+    if tie == "output" and architecture != "encoder-only":
+        assert ours.projection.weight is tables(ours)[1]
 
 
-def test_three_way_tying_needs_one_vocabulary() -> None:
+@each_architecture
+def test_tying_all_needs_one_vocabulary(architecture: Any) -> None:
     """Guards against a crash far away, in the first embedding look-up."""
     with pytest.raises(ValueError, match="one vocabulary"):
-        Transformer(replace(SMALL, tie="all"), 12, 11)
+        build_transformer(replace(SMALL, architecture=architecture, tie="all"), 12, 11)
 
 
-def test_cross_attention_maps_are_the_weights_in_use() -> None:
+@each_architecture
+@pytest.mark.parametrize("changes", [{}, MODERN], ids=["plain", "modern"])
+def test_cross_attention_maps_are_the_weights_in_use(changes: dict[str, Any], architecture: str) -> None:
     """Guards the pictures: rows sum to one, padding gets nothing, and asking leaves no hook behind."""
-    ours = model()
+    ours = model(architecture=architecture, **changes)
     before = ours(SOURCE, TARGET)
     maps = ours.cross_attention(SOURCE, TARGET)
     assert maps.shape == (3, 2, 4, 4, 5)
-    torch.testing.assert_close(maps.sum(-1), torch.ones_like(maps[..., 0]))
+    if architecture == "decoder-only":  # the rest is for the target so far
+        assert maps.min() >= 0
+        assert maps.sum(-1).max() < 1
+    else:
+        torch.testing.assert_close(maps.sum(-1), torch.ones_like(maps[..., 0]))
     assert maps[:, 1, :, :, 3:].max() == 0
+    torch.testing.assert_close(ours.alignment(SOURCE, TARGET), maps.mean((0, 2)))
+    torch.testing.assert_close(ours.cross_attention(*ALONE[1])[:, 0], maps[:, 1, :, :2, :3])
     torch.testing.assert_close(ours(SOURCE, TARGET), before, rtol=0, atol=0)
-    assert not any(layer.cross_attention._forward_hooks for layer in ours.decoder.layers)
+    assert not any(module._forward_hooks for module in ours.modules())
+
+
+def test_a_decoder_only_model_looks_at_both_sides() -> None:
+    """Guards the columns that are cut out: those of the source, where the first target token finds all but itself."""
+    ours = model(architecture="decoder-only", decoder_layers=1, norm="post")
+    attention = ours.decoder.layers[0].attention
+    x = torch.cat((ours.source_embedding(SOURCE[:1]), ours.embedding(TARGET[:1], 5)), 1)
+    mask = causal_mask(9)
+    mask[:, :5] = True
+    weights = attention.weights(x, attention.keys_values(x), mask)
+    torch.testing.assert_close(ours.cross_attention(SOURCE[:1], TARGET[:1])[0], weights[:, :, 5:, :5])
+
+
+def test_words_written_at_once_are_aligned_by_their_places() -> None:
+    """Guards the rows: that of a word is where its first place on the likeliest path looked, summed over each source
+    token's places; behind the last word comes that word again."""
+    ours = model(architecture="encoder-only", decoder_layers=1, norm="post")
+    attention = ours.decoder.layers[0].attention
+    mask = padding_mask(SOURCE)
+    x = ours.split(ours.encoder(SOURCE, mask)).view(2, 15, 32) + sinusoid(15, 32)
+    weights = attention.weights(x, attention.keys_values(x), mask.repeat_interleave(3, 3))
+    expected = weights.view(2, 4, 15, 5, 3).sum(4)
+    wanted = TARGET[:, 1:]
+    path = ctc.forced_path(ours.places(SOURCE).log_softmax(-1), torch.tensor([15, 9]), wanted, torch.tensor([3, 1]))
+    maps = ours.cross_attention(SOURCE, TARGET)[0]
+    for b, tokens in enumerate((3, 1)):
+        for t in range(4):
+            place = path[b].tolist().index(min(t, tokens - 1))
+            torch.testing.assert_close(maps[b, :, t], expected[b, :, place])
 
 
 @pytest.mark.parametrize("where", ["dropout", "attention_dropout", "activation_dropout"])
@@ -261,20 +637,28 @@ def test_dropout_acts_in_training_alone(where: str) -> None:
     assert not torch.equal(ours(SOURCE, TARGET), ours(SOURCE, TARGET))
 
 
-def test_operations_are_those_that_torch_counts() -> None:
-    """Guards the share of the limit that training shows: a product left out, or counted for the wrong side."""
-    ours = model()
-    of_source, of_target = ours.products()
-    with FlopCounterMode(display=False) as whole:
-        ours(SOURCE, TARGET)
-    with FlopCounterMode(display=False) as longer:
-        ours(torch.cat((SOURCE, SOURCE), 1), TARGET)
-    counted = whole.get_total_flops(), longer.get_total_flops() - whole.get_total_flops()
-    scores = 4 * 32 * 2  # operations for each pair of positions and sentence: QKᵀ and the mean of V
+def scores(architecture: str, source: int, target: int) -> int:
+    """Pairs of positions, of queries and keys, in all layers."""
     encoder, decoder = 2, 3
-    looked = (encoder * 5 * 5 + decoder * (4 * 4 + 4 * 5)) * scores, (encoder * 3 * 5 * 5 + decoder * 4 * 5) * scores
-    assert counted[0] == 2 * (of_source * 10 + of_target * 8) + looked[0]
-    assert counted[1] == 2 * of_source * 10 + looked[1]
+    match architecture:
+        case "encoder-decoder":
+            return encoder * source**2 + decoder * (target**2 + target * source)
+        case "decoder-only":
+            return decoder * (source + target) ** 2
+    return encoder * source**2 + decoder * (3 * source) ** 2
+
+
+@each_architecture
+@pytest.mark.parametrize("changes", [{}, MODERN], ids=["plain", "modern"])
+def test_operations_are_those_that_torch_counts(changes: dict[str, Any], architecture: str) -> None:
+    """Guards the share of the limit that training shows: a product left out, or counted for the wrong side."""
+    ours = model(architecture=architecture, **changes)
+    of_source, of_target = ours.products()
+    for source in (SOURCE, torch.cat((SOURCE, SOURCE), 1)):
+        with FlopCounterMode(display=False) as counter:
+            ours(source, TARGET)
+        looked = 4 * 32 * 2 * scores(architecture, source.shape[1], 4)  # QKᵀ and the mean of V, of two sentences
+        assert counter.get_total_flops() == 2 * (of_source * source.numel() + of_target * 8) + looked
 
 
 def test_threads_may_embed_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -301,6 +685,21 @@ def test_parts_work_by_themselves() -> None:
     hidden, seen = decoder(TARGET, causal_mask(4), decoder.memory(states), None)
     assert hidden.shape == (2, 4, 32)
     assert all(isinstance(layer, KeysValues) and layer.keys.shape == (2, 4, 4, 8) for layer in seen)
+
+
+def test_six_blocks_of_the_papers_size_encode_a_sentence() -> None:
+    """Guards the encoder by itself: a state for each id, and the mask of a sentence without padding hides nothing."""
+    torch.manual_seed(0)
+    encoder = Encoder(100, ModelConfig(d_model=512, n_heads=8, encoder_layers=6, d_ff=2048)).eval()
+    source = torch.tensor([[5, 17, 42, 99, 3]])
+    with torch.inference_mode():
+        states = encoder(source)
+        assert states.shape == (1, 5, 512)
+        assert torch.equal(encoder(source, padding_mask(source)), states)
+        longer = nn.functional.pad(source, (0, 2), value=PAD)
+        masked = encoder(longer, padding_mask(longer))
+    torch.testing.assert_close(masked[:, :5], states, rtol=1e-4, atol=1e-4)
+    assert len(encoder.layers) == 6
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

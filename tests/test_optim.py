@@ -11,9 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+import ctc
 import optim
-from config import PAD, TrainingConfig
-from optim import learning_rate, loss_sums, make_optimizer
+from config import EOS, PAD, TrainingConfig
+from optim import batch_loss, ctc_sums, learning_rate, loss_sums, make_optimizer
 
 TARGET = torch.tensor([[5, 9, 3], [4, 3, PAD]])
 
@@ -56,6 +57,91 @@ def test_loss_in_16_bits_is_near_that_of_32(dtype: torch.dtype) -> None:
     for a, b in zip(*(torch.autograd.grad(x.smoothed, (states, projection)) for x in (near, exact)), strict=True):
         assert a.dtype == torch.float32
         assert (a - b).norm() < 0.02 * b.norm()
+
+
+# Of two places a source token. Words come again, next to one another and apart; one sentence is empty; the last but one
+# is too long for its places.
+PLACED_SOURCE = torch.tensor([[5, 6, 3], [4, 3, PAD], [7, 3, PAD], [8, 9, 3], [3, PAD, PAD], [5, 7, 3]])
+PLACED = torch.tensor(
+    [[5, 9, 5, EOS], [4, 4, EOS, PAD], [EOS, PAD, PAD, PAD], [6, 7, 8, EOS], [5, 5, 5, EOS], [4, 6, EOS, PAD]]
+)
+
+
+def placed(generator_seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    """States of places, and a projection."""
+    torch.manual_seed(generator_seed)
+    return torch.randn(6, 6, 8, requires_grad=True), torch.randn(11, 8, requires_grad=True)
+
+
+@pytest.mark.parametrize("chunk", [11, 33, 10**6])
+def test_loss_of_places_equals_torch(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards the sum (over sentences, each in full: torch's mean would divide by their lengths), the gradients that
+    are worked out by hand, words that come again, the seams between chunks, and that padding teaches nothing."""
+    monkeypatch.setattr(optim, "CHUNK", chunk)
+    states, projection = placed()
+    loss = ctc_sums(states, projection, PLACED_SOURCE, PLACED)
+    lengths, tokens = 2 * (PLACED_SOURCE != PAD).sum(1), (PLACED > EOS).sum(1)
+    log_probs = (states @ projection.t()).log_softmax(-1).transpose(0, 1)
+    rows = F.ctc_loss(log_probs, PLACED, lengths, tokens, reduction="none", zero_infinity=True)
+    assert (rows > 0).tolist() == [True] * 4 + [False, True]
+    torch.testing.assert_close(loss.smoothed, rows.sum())
+    assert loss.plain == loss.smoothed
+    assert not loss.plain.requires_grad
+    found, wanted = (torch.autograd.grad(3 * x, (states, projection)) for x in (loss.smoothed, rows.sum()))
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
+    assert found[0][1, 4:].abs().max() == 0
+    assert found[0][4].abs().max() == 0, "a sentence without a path"
+    with torch.no_grad():
+        assert ctc_sums(states, projection, PLACED_SOURCE, PLACED) == loss
+
+
+def test_loss_of_places_is_that_of_each_sentence_alone() -> None:
+    """Guards lengths in the batch: the places of padding hold nothing, not even what is empty."""
+    states, projection = placed()
+    alone = []
+    for state, source, target in zip(states, PLACED_SOURCE, PLACED, strict=True):
+        state, target = state[None, : 2 * int((source != PAD).sum())], target[None, target > EOS]
+        log_probs = (state @ projection.t()).log_softmax(-1).detach()
+        sizes = torch.tensor([state.shape[1]]), torch.tensor([target.shape[1]])
+        alone.append(ctc.loss(log_probs, sizes[0], target, sizes[1]))
+    torch.testing.assert_close(ctc_sums(states, projection, PLACED_SOURCE, PLACED).plain, torch.cat(alone).sum())
+
+
+def test_places_learn_no_end() -> None:
+    """Guards [EOS], which dataset gives every target: it would take a place, and the shortest sources have none to
+    spare."""
+    states, projection = placed()
+    ended, endless = (ctc_sums(states, projection, PLACED_SOURCE, ids) for ids in (PLACED, PLACED * (PLACED != EOS)))
+    torch.testing.assert_close(ended.plain, endless.plain)
+    for a, b in zip(*(torch.autograd.grad(x.smoothed, (states, projection)) for x in (ended, endless)), strict=True):
+        torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_loss_of_places_in_16_bits_is_near_that_of_32(dtype: torch.dtype) -> None:
+    """Guards what is summed over places and paths against the digits that the products have."""
+    torch.manual_seed(0)
+    states, projection = torch.randn(5, 40, 32, requires_grad=True), torch.randn(500, 32, requires_grad=True)
+    source, target = torch.full((5, 20), 5), torch.randint(4, 500, (5, 15))
+    exact = ctc_sums(states, projection, source, target)
+    with torch.autocast("cpu", dtype):
+        near = ctc_sums(states, projection, source, target)
+    torch.testing.assert_close(near.plain, exact.plain, rtol=1e-3, atol=0)
+    for a, b in zip(*(torch.autograd.grad(x.smoothed, (states, projection)) for x in (near, exact)), strict=True):
+        assert a.dtype == torch.float32
+        assert (a - b).norm() < 0.02 * b.norm()
+
+
+@pytest.mark.parametrize("architecture", ["encoder-decoder", "decoder-only", "encoder-only"])
+def test_each_architecture_has_its_loss(architecture: str) -> None:
+    """Guards the choice: places are no positions, and to smooth the labels is for models that write word by word."""
+    states, projection = placed()
+    states = states if architecture == "encoder-only" else states[:, :4]
+    found = batch_loss(architecture, states, projection, PLACED_SOURCE, PLACED, 0.1)
+    if architecture == "encoder-only":
+        assert found == ctc_sums(states, projection, PLACED_SOURCE, PLACED)
+    else:
+        assert found == loss_sums(states, projection, PLACED, 0.1)
 
 
 def settings(**changes: object) -> TrainingConfig:

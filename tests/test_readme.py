@@ -53,7 +53,7 @@ def test_shipped_config_trains(path: Path, tmp_path: Path, monkeypatch: pytest.M
     """
     monkeypatch.setenv("HF_HOME", str(tmp_path / "cache"))
     shipped = config.load(path)
-    languages = shipped.data.source_lang, shipped.data.target_lang
+    languages = shipped.data.source_lang or "", shipped.data.target_lang
     data = []
     if shipped.data.config:
         data = [f"--data.train={hub_folder(tmp_path / 'hub', languages, shipped.data.config)}"]
@@ -85,6 +85,7 @@ def test_command_of_the_readme(command: str, tmp_path: Path, trained: Path) -> N
     words = shlex.split(command.partition(" | ")[2] or command)
     scripts = {
         "train.py": SHORT, "make_phrasebook.py": ["--check"], "startup.py": ["--turns=1"],
+        "architectures.py": ["--turns=1", "--pairs=9"],
         "decoding.py": ["--pairs=9", "--batches=9", "--shapes=tiny"],
         "training.py": ["--shape=tiny", "--rounds=1", "--seconds=0.1", "--contenders=ours", "--batch_tokens=500"],
         "scaling.py": ["--sizes=500", "--rounds=1", "--seconds=0.1"],

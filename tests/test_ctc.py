@@ -1,0 +1,152 @@
+"""Sentences from places against the enumeration of all paths."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+
+import pytest
+import torch
+from torch import Tensor
+
+import ctc
+from ctc import BLANK
+
+PLACES, VOCABULARY = 5, 3
+# Targets and their places: common, with a token again (which needs an empty place between), empty, with just enough
+# places, with a single path, with a single place; and two that have no path.
+CASES = [([1, 2], 5), ([1, 1], 5), ([], 4), ([2, 1, 2], 3), ([2, 2, 2], 5), ([1], 1), ([1, 1], 2), ([1, 2, 1], 2)]
+TARGETS = [target for target, _ in CASES]
+LENGTHS = torch.tensor([length for _, length in CASES])
+TOKENS = torch.tensor([len(target) for target in TARGETS])
+TARGET = torch.tensor([target + [BLANK] * (3 - len(target)) for target in TARGETS])
+POSSIBLE = [0, 1, 2, 3, 4, 5]
+
+
+def spelled(ids: Sequence[int]) -> list[int]:
+    return [token for token, _ in itertools.groupby(ids) if token != BLANK]
+
+
+def paths(log_probs: Tensor, length: int, target: list[int] | None = None) -> Iterator[tuple[Tensor, tuple[int, ...]]]:
+    """All paths through log_probs (N, V), or those that spell a target, each with its log-probability."""
+    for ids in itertools.product(range(VOCABULARY), repeat=length):
+        if target is None or spelled(ids) == target:
+            yield log_probs[torch.arange(length), torch.tensor(ids)].sum(), ids
+
+
+def best(log_probs: Tensor, length: int, target: list[int] | None = None) -> tuple[float, list[int]]:
+    score, ids = max(paths(log_probs, length, target), key=lambda each: float(each[0]))
+    return float(score), list(ids)
+
+
+def written(path: Tensor, target: list[int], length: int) -> list[int]:
+    """The ids of a path; behind its places there must be nothing."""
+    assert (path[length:] == -1).all()
+    return [target[token] if token >= 0 else BLANK for token in path[:length].tolist()]
+
+
+@pytest.fixture(params=[0, 1, 2])
+def logits(request: pytest.FixtureRequest) -> Tensor:
+    generator = torch.Generator().manual_seed(request.param)
+    return 2 * torch.randn(len(CASES), PLACES, VOCABULARY, generator=generator, dtype=torch.double)
+
+
+def test_loss_is_the_sum_over_all_paths(logits: Tensor) -> None:
+    """Guards the blank, the lengths, and targets without a path, which must not make the whole batch infinite."""
+    log_probs = logits.log_softmax(-1)
+    rows = ctc.loss(log_probs, LENGTHS, TARGET, TOKENS)
+    for i, (target, length) in enumerate(CASES):
+        every = [score for score, _ in paths(log_probs[i], length, target)]
+        assert bool(every) == (i in POSSIBLE)
+        expected = -torch.stack(every).logsumexp(0) if every else torch.tensor(0.0, dtype=torch.double)
+        torch.testing.assert_close(rows[i], expected)
+
+
+def test_shares_give_the_gradient(logits: Tensor) -> None:
+    """Guards what torch calls a gradient: by logits it is what was said less what is known afterwards, and zero for
+    padding and for targets without a path."""
+    logits.requires_grad_()
+    log_probs = logits.log_softmax(-1)
+    given = log_probs.detach(), LENGTHS, TARGET, TOKENS
+    rows, shares = ctc.loss_and_shares(*given)
+    torch.testing.assert_close(rows, ctc.loss(*given))
+    likely = [torch.stack([score for score, _ in paths(log_probs[i], *reversed(CASES[i]))]) for i in POSSIBLE]
+    (expected,) = torch.autograd.grad(-sum(every.logsumexp(0) for every in likely), logits)  # type: ignore[arg-type]
+    torch.testing.assert_close(log_probs.exp() - shares, expected)
+
+
+def test_best_path_is_the_likeliest_of_all(logits: Tensor) -> None:
+    """Guards the reading: equal neighbours are one token, and an empty place parts two."""
+    log_probs = logits.log_softmax(-1)
+    sentences, path = ctc.best_path(log_probs, LENGTHS)
+    for row, length, sentence, way in zip(log_probs, LENGTHS.tolist(), sentences, path, strict=True):
+        _, ids = best(row, length)
+        assert sentence == spelled(ids)
+        assert written(way, sentence, length) == ids
+
+
+def test_paths_as_they_are_read() -> None:
+    """Guards by an example that can be read: `a a _ b _ b` spells `a b b`, and what lies behind counts for nothing."""
+    log_probs = torch.nn.functional.one_hot(torch.tensor([[1, 1, 0, 2, 0, 2, 1], [2, 2, 2, 0, 0, 1, 1]]), 3).float()
+    sentences, path = ctc.best_path(log_probs, torch.tensor([6, 4]))
+    assert sentences == [[1, 2, 2], [2]]
+    assert path.tolist() == [[0, 0, -1, 1, -1, 2, -1], [0, 0, 0, -1, -1, -1, -1]]
+    assert ctc.first_places(path, 4).tolist() == [[0, 3, 5, 0], [0, 0, 0, 0]]
+
+
+def test_forced_path_is_the_likeliest_that_spells_the_target(logits: Tensor) -> None:
+    """Guards Viterbi's steps: the skip between two tokens, none between equal ones, both ends, rows of any length."""
+    log_probs = logits.log_softmax(-1)
+    forced = ctc.forced_path(log_probs, LENGTHS, TARGET, TOKENS)
+    for i in POSSIBLE:
+        target, length = CASES[i]
+        assert written(forced[i], target, length) == best(log_probs[i], length, target)[1]
+
+
+def test_a_target_without_a_path_is_not_spelled(logits: Tensor) -> None:
+    """Guards what is said of it: some path, for it is asked for in the middle of a batch, but no crash."""
+    forced = ctc.forced_path(logits.log_softmax(-1), LENGTHS, TARGET, TOKENS)
+    for i in set(range(len(CASES))) - set(POSSIBLE):
+        assert spelled(written(forced[i], *CASES[i])) != TARGETS[i]
+
+
+def test_a_path_can_spell_nothing(logits: Tensor) -> None:
+    """Guards the empty translation by itself, which is as wide as it is long."""
+    nothing = torch.empty(len(CASES), 0, dtype=torch.long)
+    log_probs = logits.log_softmax(-1)
+    forced = ctc.forced_path(log_probs, LENGTHS, nothing, torch.zeros_like(LENGTHS))
+    assert (forced == -1).all()
+    found = ctc.by_token(log_probs[0], 5, [], forced[0])
+    assert found == pytest.approx([float(log_probs[0, :, BLANK].sum())])
+
+
+def test_forced_and_best_path_agree(logits: Tensor) -> None:
+    """Guards the two against each other: forced to what it reads anyway, a model takes the same path."""
+    log_probs = logits.log_softmax(-1)
+    sentences, path = ctc.best_path(log_probs, LENGTHS)
+    tokens = torch.tensor([len(each) for each in sentences])
+    target = torch.tensor([each + [BLANK] * (PLACES - len(each)) for each in sentences])
+    assert torch.equal(ctc.forced_path(log_probs, LENGTHS, target, tokens), path)
+
+
+def test_first_places_are_where_a_token_begins(logits: Tensor) -> None:
+    """Guards the alignment: the first of a token's neighbours, not any of them."""
+    forced = ctc.forced_path(logits.log_softmax(-1), LENGTHS, TARGET, TOKENS)
+    found = ctc.first_places(forced, 3)
+    for i in POSSIBLE:
+        path = forced[i].tolist()
+        assert found[i].tolist() == [path.index(t) if t in path else 0 for t in range(3)]
+
+
+def test_tokens_share_the_log_probability_of_their_path(logits: Tensor) -> None:
+    """Guards the scores: all places of a token are its own, the empty ones are the end's, and none is left out."""
+    log_probs = logits.log_softmax(-1)
+    forced = ctc.forced_path(log_probs, LENGTHS, TARGET, TOKENS)
+    for i in POSSIBLE:
+        target, length = CASES[i]
+        found = ctc.by_token(log_probs[i], length, target, forced[i])
+        expected = [0.0] * (len(target) + 1)
+        for n, token in enumerate(forced[i, :length].tolist()):
+            expected[token] += float(log_probs[i, n, target[token] if token >= 0 else BLANK])
+        assert found == pytest.approx(expected)
+        assert sum(found) == pytest.approx(best(log_probs[i], length, target)[0])
