@@ -46,7 +46,8 @@ def open_board(directory: Path, step: int, config: Config) -> SummaryWriter:
     if step == 0:
         values = {key: str(value) for key, value in configuration.values(config).items()}
         # add_hparams would open a second run beside this one; these three records put the table into this one.
-        for record in hparams(values, {"valid/bleu": None}):
+        metric = "valid/perplexity" if config.is_language_model else "valid/bleu"
+        for record in hparams(values, {metric: None}):
             writer.file_writer.add_summary(record)  # type: ignore[union-attr]
         writer.add_text("settings", indented(configuration.dump(config)), 0)
         writer.add_custom_scalars(

@@ -245,6 +245,16 @@ class ModelConfig(Section):
                 "in pairs: choose another model.n_heads."
             )
 
+    def positions_of(self, source: int, target: int) -> int:
+        """The positions that a pair of so many tokens takes, the end tokens included."""
+        match self.architecture:
+            case "encoder-decoder":
+                return max(source, target)
+            case "decoder-only":
+                return source + target
+            case "encoder-only":
+                return source * self.upsampling
+
 
 @dataclass(frozen=True)
 class TrainingConfig(Section):
@@ -262,7 +272,9 @@ class TrainingConfig(Section):
     schedule: Literal["inverse_sqrt", "linear", "cosine", "constant"] = _warned(
         "linear", "how the learning rate goes on from its peak"
     )
-    label_smoothing: float = _warned(0.1, "share of probability that other tokens should get", at_least=0, below=1)
+    label_smoothing: float = _warned(
+        0.1, "share of probability that other tokens should get; encoder-only: none", at_least=0, below=1
+    )
     copy_dropout: float = _warned(
         0.1, "share of names, numbers and the like, equal on both sides, that are shown as [UNK]", at_least=0, below=1
     )
@@ -373,21 +385,20 @@ class Config:
                 )
             if not self.tokenizer.shared:
                 raise ConfigError("data.source_lang is null, which leaves one language: set tokenizer.shared to true.")
-        most = self.data.max_length + 1
-        if self.model.architecture == "decoder-only" and self.data.source_lang:
-            most *= 2
-        if self.model.architecture == "encoder-only":
-            most *= self.model.upsampling
+        longest = self.data.max_length + 1
+        most = self.model.positions_of(1 if self.is_language_model else longest, longest)
         if self.model.positions == "learned" and self.model.max_positions < most:
             raise ConfigError(
                 f"model.max_positions is {self.model.max_positions}, but sentences of up to data.max_length "
                 f"({self.data.max_length}) tokens need {most}: raise the former, or lower the latter."
             )
-        one_pass = self.model.architecture == "encoder-only"
-        if one_pass and (self.decoding.beam_size > 1 or self.decoding.sample):
+        search = self.decoding
+        if self.model.architecture == "encoder-only" and (
+            search.beam_size > 1 or search.sample or search.min_ratio or search.no_repeat_ngram
+        ):
             raise ConfigError(
                 "model.architecture is encoder-only, which writes all words at once and leaves nothing to search: "
-                "decoding.beam_size must be 1 and decoding.sample false."
+                "decoding.beam_size must be 1, sample false, min_ratio 0 and no_repeat_ngram null."
             )
 
     @property

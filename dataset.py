@@ -548,6 +548,19 @@ def make_batch(pairs: EncodedPairs, indices: np.ndarray) -> Batch:
     )
 
 
+def have_room(pairs: EncodedPairs, upsampling: int) -> np.ndarray:
+    """Which targets fit into the places of an encoder-only model: (N), boolean.
+
+    A token takes a place, and so does what parts it from one that equals it, see `ctc`; the end token takes none.
+    """
+    ids, offsets = pairs.target.ids, pairs.target.offsets
+    again = np.zeros(len(ids) + 1, np.int64)  # how often, up to each token, one follows upon its like
+    again[2:] = np.cumsum(ids[1:] == ids[:-1])
+    starts, ends = offsets[:-1], offsets[1:]
+    repeats = again[ends] - again[np.minimum(starts + 1, ends)]
+    return ends - starts + repeats <= upsampling * pairs.source.lengths
+
+
 def twins(source: Tokenizer, target: Tokenizer) -> np.ndarray:
     """For each source id the target id of the very same word, if that is likely to be a name, a number or the like.
 

@@ -138,7 +138,10 @@ def _beam(
     groups = settings.n_best if settings.sample else settings.diversity_groups
     width = 1 if settings.sample else settings.beam_size // groups
     wanted = math.ceil(settings.n_best / groups)  # translations of each group
-    noise = [_generator(settings.seed, ids) for ids in source.tolist()] if settings.sample else []
+    noise = []
+    if settings.sample:
+        begun = rules.forced.tolist() or [[]] * len(limits)
+        noise = [_generator(settings.seed, [*a, *b]) for a, b in zip(source.tolist(), begun, strict=True)]
 
     found: list[list[list[Hypothesis]]] = [[[] for _ in range(groups)] for _ in limits]
     sentences = list(range(len(limits)))  # a -> number of the sentence in the input
@@ -359,9 +362,11 @@ def _likely(logits: Tensor, top_k: int | None, top_p: float) -> Tensor:
 
 
 def _generator(seed: int, ids: list[int]) -> torch.Generator:
-    """The chance of one sentence: the same for the same seed and sentence, whatever else is in the batch."""
-    while ids and ids[-1] == PAD:
-        ids = ids[:-1]
+    """The chance of one sentence: the same for the same seed and sentence, whatever else is in the batch.
+
+    ids are those of the source, and what its translation begins with; padding does not count.
+    """
+    ids = [each for each in ids if each not in (PAD, -1)]
     digest = hashlib.sha256(repr((seed, ids)).encode()).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest[:8], "big", signed=True))
 

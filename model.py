@@ -17,8 +17,9 @@ Masks are boolean, True where a query may look at a key.
 from __future__ import annotations
 
 import math
+import signal
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -875,31 +876,36 @@ def vocabularies(config: Config) -> tuple[int, int, str]:
     """How large they are, and how that is known: before a run's data are prepared, they may become so large at most."""
     from tokenizers import Tokenizer
 
-    files = [
-        Path(config.run.dir) / config.run.name / "data" / f"{side}.tokenizer.json" for side in ("source", "target")
-    ]
-    if all(file.is_file() for file in files):
-        source, target = (Tokenizer.from_file(str(file)).get_vocab_size() for file in files)
-        return source, target, f"those of the run {config.run.name}"
+    run = Path(config.run.dir) / config.run.name
+    with suppress(Exception):  # no such run, or one of other data: then nothing is known
+        begun = configuration.load(run / "config.yaml")
+        if (begun.tokenizer, begun.data.source_lang) == (config.tokenizer, config.data.source_lang):
+            files = (run / "data" / f"{side}.tokenizer.json" for side in ("source", "target"))
+            source, target = (Tokenizer.from_file(str(file)).get_vocab_size() for file in files)
+            return source, target, f"those of the run {config.run.name}"
     return config.tokenizer.vocab_size, config.tokenizer.vocab_size, "tokenizer.vocab_size, the most they may have"
 
 
-def describe(config: Config, length: int = 7) -> list[str]:
-    """Parameters, shapes and operations of a model, and of the way of one sentence of so many tokens through it."""
+def describe(config: Config) -> list[str]:
+    """Parameters, shapes and operations of a model, and of the way of one short sentence through it."""
     import inside  # not needed to translate
 
     of_source, of_target, why = vocabularies(config)
     model = build_transformer(config.model, of_source, of_target).eval()
-    source = torch.tensor([[*range(4, 4 + length), EOS]])  # (1, S)
+    length = min(7, config.data.max_length)
+    read = 0 if config.is_language_model else length
+    source = torch.tensor([[*range(4, 4 + read), EOS]])  # (1, S)
     target = torch.tensor([[SOS, *range(4, 4 + length)]])  # (1, T)
     at_once = config.model.architecture == "encoder-only"
     with torch.no_grad():
         lines = inside.lines(model, lambda: model(source, target), source.shape[1] if at_once else target.shape[1])
-    head = f"{config.model.architecture}; a sentence of {length} tokens a side"
+    head = f"{config.model.architecture}; a sentence of {length} tokens{' a side' if read else ''}"
     return [head, f"vocabularies of {of_source:,} and {of_target:,} tokens: {why}", "", *lines]
 
 
 if __name__ == "__main__":
+    if hasattr(signal, "SIGPIPE"):
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `head` has seen enough
     print(
         "\n".join(describe(configuration.parse(prog="model.py", default_file=Path(__file__).with_name("config.yaml"))))
     )

@@ -54,7 +54,7 @@ import checkpoint
 import dataset
 import evaluate
 import runtime
-from corpus import DataError, Pair, find_sources
+from corpus import DataError, Pair, find_sources, noun
 from dataset import Batch, Prepared
 from health import Health
 from model import Model, build_transformer
@@ -185,6 +185,7 @@ class Training:
         self.told_of_memory = False
         self.last_line = -math.inf  # when a line of progress was last written to a log file
         self.config = config
+        self.check_lengths()
         self.batch_tokens = self.found_tokens() if settings.batch_tokens == "auto" else settings.batch_tokens
         # From here on, and in all that is saved, the number stands for auto.
         self.config = replace(config, training=replace(settings, batch_tokens=self.batch_tokens))
@@ -213,6 +214,38 @@ class Training:
                 f"warning: training.validate_every is {settings.validate_every}, but there are only {steps} steps: "
                 "there will be one validation, at the end."
             )
+
+    def check_lengths(self) -> None:
+        """Say which pairs this model can learn nothing from, or not be measured by. Raises DataError if that is fatal.
+
+        Those of training are within data.max_length; those of validation and test are as they are.
+        """
+        settings, data = self.config.model, self.data
+        test = dataset.encode_pairs(data.test, data.source, data.target)
+        for name, pairs in (("training", data.train), ("validation", self.validation), ("test", test)):
+            if not len(pairs):
+                continue
+            if settings.positions == "learned" and name != "training":
+                most = max(settings.positions_of(*map(int, lengths)) for lengths in zip(*pairs.lengths, strict=True))
+                if most > settings.max_positions:
+                    things = f"{noun(self.config.data)}s"
+                    raise DataError(
+                        f"the longest of the {name} {things} takes {most} positions, but model.max_positions is "
+                        f"{settings.max_positions}: raise it, or take such {things} out."
+                    )
+            if settings.architecture == "encoder-only":
+                lost = int((~dataset.have_room(pairs, settings.upsampling)).sum())
+                if lost == len(pairs):
+                    raise DataError(
+                        f"every one of the {name} pairs has a longer target than model.upsampling "
+                        f"({settings.upsampling}) makes places for: raise it."
+                    )
+                if lost:
+                    say(
+                        f"warning: {lost:,} of {len(pairs):,} {name} pairs have longer targets than model.upsampling "
+                        f"({settings.upsampling}) makes places for: nothing is learnt from them, and their loss counts "
+                        "as 0"
+                    )
 
     def plan(self, epoch: int) -> list[np.ndarray]:
         """The batches of an epoch, as arrays of pair numbers: a function of the lengths, the seed and the epoch."""
@@ -374,6 +407,9 @@ class Training:
         """Compute the gradient of the largest batch and drop it: too little memory shows now, and not in an hour."""
         with self._rehearsal(self.batch_tokens) as batch:
             self.gradients([batch], self.progress.step + 1)
+            if self.config.training.health_every:  # a look takes its memory, too
+                self.health.before()
+                self.health.after()
 
     @contextmanager
     def _rehearsal(self, batch_tokens: int) -> Iterator[Batch]:
@@ -412,11 +448,13 @@ class Training:
 
     def _describe(self, batches: list[Batch]) -> str:
         """Name the pairs of batches by their numbers among the training pairs, and show the first."""
-        rows = [(i, ids) for batch in batches for i, ids in zip(batch.indices.tolist(), batch.source, strict=True)]
+        alone = self.config.is_language_model
+        side, tokenizer = ("target_out", self.data.target) if alone else ("source", self.data.source)
+        rows = [pair for each in batches for pair in zip(each.indices.tolist(), getattr(each, side), strict=True)]
         numbers = ", ".join(str(i) for i, _ in rows[:8])
         more = f" and {len(rows) - 8} more" if len(rows) > 8 else ""
-        text = visible(cut(self.data.source.decode(rows[0][1].tolist()), 60))
-        return f"the training pairs {numbers}{more}, the first being {text!r}"
+        text = visible(cut(tokenizer.decode(rows[0][1].tolist()), 60))
+        return f"the training {'texts' if alone else 'pairs'} {numbers}{more}, the first being {text!r}"
 
     # --------------------------------------------------------------------------------------------- checkpoints
 
@@ -461,7 +499,9 @@ class Training:
         progress, root = self.progress, self.directory / "checkpoints"
         best = checkpoint.get_best(root)
         if progress.best_step and (best is None or best["step"] != progress.best_step):
-            checkpoint.set_best(root, progress.best_step, bleu=progress.best_bleu)
+            score = progress.best_bleu
+            figure = {"perplexity": 100 / score} if self.config.is_language_model else {"bleu": score}
+            checkpoint.set_best(root, progress.best_step, **figure)
 
     def restore(self, saved: checkpoint.Checkpoint) -> None:
         """Become what the checkpoint holds. Raises CheckpointError if it does not belong to this run's data."""
@@ -674,7 +714,7 @@ def report(training: Training) -> None:
         "validation": {"step": progress.best_step, "bleu": progress.best_bleu},
     }
     if config.is_language_model:
-        result |= perplexities(training)
+        result |= perplexities(training)  # "validation" is one of them
     elif data.test:
         translator = Translator(directory, config.training.device)
         found = evaluate.examine(translator, data.test, config.data.bleu_tokenize)

@@ -67,10 +67,10 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
         parser.error("give sentences, --input or --example, not more than one of them")
     if parsed.align and parsed.json:
         parser.error("give --align, which is for people, or --json, which is for programs, not both")
-    if parsed.score and (parsed.align or parsed.attention or parsed.example):
-        parser.error("--score scores given translations: --align, --attention and --example have no part in that")
-    if parsed.embed and (parsed.align or parsed.attention or parsed.example or parsed.json or parsed.score):
-        parser.error("--embed gives vectors: --align, --attention, --example, --json and --score have no part in that")
+    if parsed.score and (parsed.align or parsed.attention or parsed.example or parsed.prefix):
+        parser.error("--score scores what is given: --align, --attention, --example and --prefix have no part in that")
+    if parsed.embed and any((parsed.align, parsed.attention, parsed.example, parsed.json, parsed.score, parsed.prefix)):
+        parser.error("--embed gives vectors: no other option about the output has a part in that")
     parsed.overrides = configuration.decoding_options(parser, parsed)
     return parsed
 
@@ -138,6 +138,15 @@ def lines_with_pairs(texts: Sequence[str], name: str, first: int) -> list[tuple[
                 f"{name}:{number}: a pair to score is SOURCE TAB TRANSLATION; here are {len(pair)} columns."
             )
     return [(source, target) for source, target in pairs]
+
+
+def to_score(texts: Sequence[str], name: str, first: int, alone: bool) -> list[tuple[str, str]]:
+    """The pairs to score: lines of two columns, or arguments in turn; alone: texts of a language model."""
+    if alone:
+        return [("", text) for text in texts]
+    if name == "argument" and len(texts) % 2 == 0 and not any("\t" in text for text in texts):
+        return list(zip(texts[::2], texts[1::2], strict=True))
+    return lines_with_pairs(texts, name, first)
 
 
 def examples(run_folder: Path, numbers: Sequence[int]) -> list[tuple[str, str]]:
@@ -239,7 +248,10 @@ def converse(translator: Translator) -> None:
         except DataError as error:
             warn(str(error))
             continue
-        translator.speak(text, lambda words: print(printable(words), end="", flush=True))
+        try:
+            translator.speak(text, lambda words: print(printable(words), end="", flush=True))
+        except DataError as error:
+            warn(str(error))
         print()
         for message in translator.warnings:
             warn(message)
@@ -274,8 +286,6 @@ def find_input(options: argparse.Namespace, folder: Path) -> Input:
     if options.sentences:
         # As bytes, so that an argument that is not UTF-8 is told like a line that is not.
         texts = [decode_line(os.fsencode(text), "argument", i) for i, text in enumerate(options.sentences, 1)]
-        if options.score and len(texts) % 2 == 0 and not any("\t" in text for text in texts):
-            texts = [f"{source}\t{target}" for source, target in zip(texts[::2], texts[1::2], strict=True)]
         return Input("argument", iter([texts]))
     if options.input:
         file = open_file(options.input, "rb")
@@ -290,6 +300,8 @@ def run(options: argparse.Namespace) -> None:
     given = find_input(options, folder)
     tune(choose_device(options.device))
     translator = Translator(options.checkpoint or folder, options.device, options.overrides)
+    if translator.config.is_language_model and (options.align or options.attention or options.example):
+        raise configuration.ConfigError("a language model has no source for --align, --attention or --example to show.")
     if translator.config.decoding.n_best > 1 and not (options.json or options.align):
         warn("decoding.n_best: only --json and --align show more than the best translation")
     plain = not (options.output or options.json or options.align or options.score or options.attention or options.embed)
@@ -307,13 +319,11 @@ def run(options: argparse.Namespace) -> None:
     ):
         for texts in given.blocks:
             if options.embed:
-                lines = [json.dumps([round(each, 6) for each in row]) for row in translator.embed(texts).tolist()]
+                vectors = translator.embed(texts, first).tolist()
+                lines = [json.dumps([round(each, 6) for each in vector]) for vector in vectors]
                 bar.update(len(texts))
             elif options.score:
-                alone = translator.config.is_language_model
-                found = translator.score(
-                    [("", each) for each in texts] if alone else lines_with_pairs(texts, given.name, first)
-                )
+                found = translator.score(to_score(texts, given.name, first, translator.config.is_language_model), first)
                 lines = [score_line(candidate, options.json) for candidate in found]
                 bar.update(len(texts))
             else:

@@ -31,7 +31,7 @@ from torch.overrides import TorchFunctionMode
 import checkpoint
 import config as configuration
 import ctc
-from config import EOS, PAD, SOS, UNK, Config, ConfigError
+from config import EOS, PAD, SOS, UNK, Config, ConfigError, ModelConfig
 from corpus import DataError, clean
 from dataset import source_batch
 from decoding import Hypothesis, normalizer, read_off, search
@@ -39,7 +39,7 @@ from engine import CACHE, AnyEngine, ready
 from model import Ensemble, Model, build_transformer
 from runtime import DeviceError, Stopped, autocast, choose_device, choose_precision
 from segment import Trained, glue, pieces, sentences
-from text import cut, in_a_line, visible
+from text import in_a_line
 from tokenizer import UNSEEN, Tokenizer
 
 BATCH_TOKENS = 4096  # padded source positions in a batch, for each hypothesis in the beam
@@ -251,7 +251,10 @@ class Translator:
             of_lines = [[next(done) for _ in line] for line in parts]
             of_text = [sentence for line in of_lines for sentence in line]
             self._check(of_text, first + i)
-            joined = (clean(between.join(sentence.candidates[0].text for sentence in line)) for line in of_lines)
+            joined = (  # a line of which nothing was made stays as it is
+                clean(between.join(sentence.candidates[0].text for sentence in line) if line else raw)
+                for line, raw in zip(of_lines, text.split("\n"), strict=True)
+            )
             translations.append(Translation(text, "\n".join(joined), of_text))
         return translations
 
@@ -283,7 +286,7 @@ class Translator:
         self._check(done, 1)
         return Translation(text, between.join(sentence.candidates[0].text for sentence in done), done)
 
-    def score(self, pairs: Sequence[tuple[str, str]]) -> list[Candidate]:
+    def score(self, pairs: Sequence[tuple[str, str]], first: int = 1) -> list[Candidate]:
         """How probable the model finds given translations, each taken as one sentence.
 
         The score is the one by which a search would have ranked it, but for the digits that `decoding.precision` cuts
@@ -293,6 +296,14 @@ class Translator:
         sources = [self._piece(clean(source)).ids for source, _ in pairs]
         texts = [clean(target) for _, target in pairs]
         targets = self.target.encode_batch(texts)
+        for number, (source, target) in enumerate(zip(sources, targets, strict=True), first):
+            if len(target) >= self._room(len(source)):
+                raise DataError(f"text {number}: this pair is longer than the positions that the model has learnt.")
+            if self._at_once and ctc.needed(target) > self.config.model.upsampling * (len(source) + 1):
+                raise DataError(
+                    f"text {number}: a translation of {len(target)} tokens has no room in the places that "
+                    f"{len(source)} source tokens make (model.upsampling), and so no score."
+                )
         found: dict[int, Candidate] = {}
         lengths = [max(len(a), len(b)) + 1 for a, b in zip(sources, targets, strict=True)]
         self.model.eval()
@@ -304,7 +315,7 @@ class Translator:
                 found[i] = Candidate(texts[i], targets[i], [*labels, "[EOS]"], log_probs, score, True, {})
         return [found[i] for i in range(len(pairs))]
 
-    def embed(self, texts: Sequence[str]) -> Tensor:
+    def embed(self, texts: Sequence[str], first: int = 1) -> Tensor:
         """A vector for each text, (texts, D): the mean of the model's states of its tokens; zeros for an empty one.
 
         The states are the encoder's; those of the source in a decoder-only model, of the text in a language model.
@@ -315,7 +326,7 @@ class Translator:
         self.warnings = []
         pieces = [
             [piece for line in text.split("\n") if line.strip() for piece in self._pieces(clean(line), i)]
-            for i, text in enumerate(texts, 1)
+            for i, text in enumerate(texts, first)
         ]
         owners = [i for i, of_text in enumerate(pieces) for _ in of_text]
         flat = [piece for of_text in pieces for piece in of_text]
@@ -363,11 +374,25 @@ class Translator:
         return self.config.decoding.unknown == "copy" and self.source.encode(UNSEEN) == [UNK]
 
     def _pieces(self, text: str, number: int) -> list[_Piece]:
-        """The sentences of a cleaned line, such as the model has learnt from; or the line, to be gone on with."""
-        if self.config.is_language_model:
-            return [_Piece(text, [], [], self.target.encode(text), self.target.tokens(text))]
+        """The sentences of a cleaned line, such as the model has learnt from; or the line, to be gone on with.
+
+        None for what is empty, or what the model has no positions for, which a warning says.
+        """
         if not text:
             return []
+        if self.config.is_language_model:
+            found = [_Piece(text, [], [], self.target.encode(text), self.target.tokens(text))]
+        else:
+            found = self._sentence_pieces(text, number)
+        if any(self._room(len(piece.ids)) <= len(piece.prefix) for piece in found):
+            self.warnings.append(
+                f"text {number}: it does not fit into the positions that the model has learnt (model.max_positions), "
+                "and is left as it is."
+            )
+            return []
+        return found
+
+    def _sentence_pieces(self, text: str, number: int) -> list[_Piece]:
         whole = self._piece(text)
         trained = self.trained
         if not self.config.decoding.split_sentences:
@@ -413,7 +438,8 @@ class Translator:
         if not flat:
             return
         engine = self._ready()
-        lengths = [len(piece.ids) + 1 for piece in flat]
+        more = self.config.decoding.max_length if self.config.is_language_model else 0
+        lengths = [len(piece.ids + piece.prefix) + 1 + more for piece in flat]
         threads = torch.get_num_threads() if self.device.type == "cpu" else 1
         budget = self._budget
         if threads > 1 and len(flat) >= 8 * threads:
@@ -482,7 +508,7 @@ class Translator:
         )
 
     def _limit(self, piece: _Piece) -> int:
-        """How many tokens the translation of a sentence may have, the closing [EOS] included."""
+        """How many tokens the translation of a sentence may have, the closing [EOS] included. Raises DataError."""
         decoding, length, begun = self.config.decoding, len(piece.ids), len(piece.prefix)
         if self.config.is_language_model:
             limit = begun + decoding.max_length
@@ -490,39 +516,33 @@ class Translator:
             limit = max(min(decoding.max_length, int(decoding.max_ratio * length) + 10), begun + 1)
         room = self._room(length)
         if room <= begun:
-            raise DataError(
-                f"a sentence of {length + begun:,} tokens does not fit into the {self.config.model.max_positions} "
-                f"positions that this model has learnt: {visible(cut(piece.text, 60))!r}."
-            )
+            raise DataError(f"a prefix of {begun} tokens leaves no room among the positions that the model has learnt.")
         return min(limit, room)
 
     def _room(self, length: int) -> int:
-        """How many tokens fit into a translation of a sentence of so many, as far as the model's positions go."""
-        settings = self.config.model
+        """How many tokens fit into a translation of a sentence of so many, as far as the positions of all models go.
+
+        That is one less than there are: to be looked at, a translation is given to the model with [SOS] and [EOS].
+        """
+        members = self.model.members if isinstance(self.model, Ensemble) else [self.model]
+        return min(self._room_in(each.settings, length + 1) for each in members)
+
+    @staticmethod
+    def _room_in(settings: ModelConfig, read: int) -> int:
         if settings.positions != "learned":
             return sys.maxsize
-        read = length + 1  # and its [EOS]
+        if settings.positions_of(read, 1) > settings.max_positions:
+            return 0
         match settings.architecture:
-            case "decoder-only":
-                return settings.max_positions - read
-            case "encoder-only":
-                return sys.maxsize if settings.upsampling * read <= settings.max_positions else 0
             case "encoder-decoder":
-                return settings.max_positions if read <= settings.max_positions else 0
+                return settings.max_positions - 1
+            case "decoder-only":
+                return settings.max_positions - read - 1
+            case "encoder-only":
+                return sys.maxsize
 
     def _rated(self, pairs: Sequence[tuple[list[int], list[int]]]) -> list[list[float]]:
         """The log-probability of each token of the targets of pairs of ids, that of the closing [EOS] last."""
-        for source, target in pairs:
-            if len(target) >= self._room(len(source)):
-                raise DataError(
-                    f"a pair of {len(source):,} and {len(target):,} tokens does not fit into the "
-                    f"{self.config.model.max_positions} positions that this model has learnt."
-                )
-            if self._at_once and ctc.needed(target) > self.config.model.upsampling * (len(source) + 1):
-                raise DataError(
-                    f"a translation of {len(target):,} tokens has no room in the places that {len(source):,} source "
-                    "tokens make (model.upsampling): it has no score."
-                )
         source, target = self._teacher_forced(pairs)
         with torch.inference_mode(), autocast(self.device, self.dtype):
             logits = self.model.places(source) if self._at_once else self.model(source, target)  # type: ignore[operator]
@@ -591,9 +611,10 @@ class Translator:
         for sentence in sentences:
             best = sentence.candidates[0]
             if not best.complete:
+                limits = "max_length" if self.config.is_language_model else "max_length and decoding.max_ratio"
                 self.warnings.append(
-                    f"text {number}: a translation was cut off after {len(best.ids)} tokens, the limit that "
-                    "decoding.max_length and decoding.max_ratio set."
+                    f"text {number}: what the model wrote was cut off after {len(best.ids)} tokens, the limit that "
+                    f"decoding.{limits} set, or the positions that it has learnt."
                 )
             lost = [literal for literal in LITERAL.findall(sentence.source) if literal not in best.text]
             if lost:

@@ -11,10 +11,13 @@ import pytest
 import torch
 
 import config as configuration
+import ctc
 import train
+import translate
 from config import Config, ConfigError, override
-from conftest import ROOT
+from conftest import ROOT, tiny_pairs, write_tsv
 from corpus import DataError
+from model import describe
 from translator import Translator
 
 CONFIGS = sorted((ROOT / "configs" / "architectures").glob("*.yaml"))
@@ -97,7 +100,7 @@ def test_architecture_learns(name: str, tiny: Tiny) -> None:
 def test_all_words_at_once_leave_nothing_to_search(tiny: Tiny) -> None:
     """Guards settings and prefixes that an encoder-only model would ignore in silence."""
     config = tiny(model__architecture="encoder-only", training__max_epochs=1)
-    for changes in ({"beam_size": 4}, {"sample": True}):
+    for changes in ({"beam_size": 4}, {"sample": True}, {"no_repeat_ngram": 3}, {"min_ratio": 0.5}):
         with pytest.raises(ConfigError, match="nothing to search"):
             replace(config, decoding=replace(config.decoding, **changes))
     assert train.main(config) == 0
@@ -131,15 +134,61 @@ def test_what_does_not_fit_into_learned_positions_is_said(tiny: Tiny) -> None:
     settings = {"model__positions": "learned", "model__max_positions": 14, "data__max_length": 12}
     config = tiny(**settings, training__max_epochs=1)
     assert train.main(config) == 0
-    translator = Translator(Path(config.run.dir) / config.run.name, "cpu", ["--decoding.min_ratio", "9"])
-    [translation] = translator.explain(["the cat sees the dog."])
-    assert len(translation.sentences[0].candidates[0].ids) == 13, "and the closing [EOS]"
-    with pytest.raises(DataError, match="positions that this model has learnt"):
-        translator.score([("the cat", "il gatto " * 20)])
+    run = Path(config.run.dir) / config.run.name
+    plain = tiny(run__name="plain", training__max_epochs=1)
+    assert train.main(plain) == 0
+    for paths in (run, [Path(config.run.dir) / "plain", run]):
+        translator = Translator(paths, "cpu", ["--decoding.min_ratio", "9"])
+        [translation] = translator.explain(["the cat sees the dog."])
+        [sentence] = translation.sentences
+        assert len(sentence.candidates[0].ids) == 12, "and the closing [EOS]; one place is for looking at it"
+        assert translator.attention(sentence, sentence.candidates[0]).shape[2] == 13
+        with pytest.raises(DataError, match=r"text 8: .* longer than the positions"):
+            translator.score([("the cat", "il gatto"), ("the cat", "il gatto " * 20)], first=7)
+        with pytest.raises(DataError, match="prefix of 20 tokens"):
+            translator.explain(["the cat"], prefixes=["il gatto " * 10])
     with pytest.raises(ConfigError, match=r"max_positions is 12.* need 13"):
         tiny(**settings | {"model__max_positions": 12})
     with pytest.raises(ConfigError, match=r"max_positions is 14.* need 26"):
         tiny(**settings, model__architecture="decoder-only")
+    with pytest.raises(ConfigError, match=r"max_positions is 13.* need 14"):
+        tiny(**settings | VARIANTS["language model"] | {"model__positions": "learned", "model__max_positions": 13})
+
+
+@pytest.mark.parametrize("split", ["validation", "test"])
+def test_held_out_pairs_that_do_not_fit_are_told_at_once(split: str, tiny: Tiny, capsys: pytest.CaptureFixture) -> None:
+    """Guards the training time: data.max_length holds for the training pairs alone, and all of it would be lost."""
+    config = tiny()
+    long = write_tsv(
+        Path(config.run.dir) / "long.tsv", [("the cat.", "il gatto."), ("the cat " * 15, "il gatto " * 15)]
+    )
+    learned = {"model__positions": "learned", "model__max_positions": 21, "data__max_length": 20}
+    assert train.main(tiny(**learned, **{f"data__{split}": long})) == 3
+    assert f"the longest of the {split} pairs takes 31 positions" in capsys.readouterr().err
+    assert not list(Path(config.run.dir, "tiny").glob("checkpoints/*"))
+
+
+def test_targets_without_room_are_told(tiny: Tiny, capsys: pytest.CaptureFixture) -> None:
+    """Guards CTC, whose loss of a target that has no path is 0: a wonderful loss, and nothing learnt."""
+    config = tiny(model__architecture="encoder-only", training__max_steps=2, training__warmup_steps=0)
+    corpus = Path(config.data.train)
+    short = [(" ".join(a.split()[:1]), b) for a, b in tiny_pairs(300)]
+    write_tsv(corpus, [*tiny_pairs(200, seed=1), *short])
+    assert train.main(config) == 0
+    said = capsys.readouterr().out
+    assert "training pairs have longer targets than model.upsampling (2)" in said
+    data = train.dataset.load(Path(config.run.dir) / "tiny" / "data")
+    places = 2 * data.train.source.lengths
+    wanted = [
+        ctc.needed(data.train.target.ids[a:b].tolist()) <= room
+        for a, b, room in zip(data.train.target.offsets, data.train.target.offsets[1:], places, strict=False)
+    ]
+    found = train.dataset.have_room(data.train, 2)
+    assert found.tolist() == wanted
+    assert 0 < found.sum() < len(found)
+    write_tsv(corpus, [(f"w{i}", "il gatto vede il cane e il gatto nero.") for i in range(99)])
+    assert train.main(replace(config, run=replace(config.run, name="none"))) == 3
+    assert "every one of the training pairs" in capsys.readouterr().err
 
 
 def test_a_language_model_goes_on_with_its_text(tiny: Tiny, capsys: pytest.CaptureFixture) -> None:
@@ -149,11 +198,14 @@ def test_a_language_model_goes_on_with_its_text(tiny: Tiny, capsys: pytest.Captu
     assert "perplexity" in capsys.readouterr().out
     run = Path(config.run.dir) / config.run.name
     translator = Translator(run, "cpu", ["--decoding.sample", "true", "--decoding.max_length", "5"])
-    begun = ["il gatto vede", "zzz il", ""]
+    begun = ["il gatto vede", "zzz il", "", "la", "il gatto", "il cane"]
     texts = translator.translate(begun)
     assert texts[0].startswith(begun[0])
     assert texts[1].startswith(begun[1]), "a word that the vocabulary does not know stays what it is"
+    assert texts[2] == ""
     assert texts == [translator.translate([each])[0] for each in begun]
+    more = [text.removeprefix(beginning) for text, beginning in zip(texts, begun, strict=True)]
+    assert len(set(more[3:])) > 1, "each text has a chance of its own"
     one, other = translator.score([("", "il gatto."), ("", "gatto il gatto il gatto")])
     assert one.log_probs[-1] > -0.4, "after the full stop there is the end"
     assert other.log_probs[-1] < -2
@@ -163,6 +215,52 @@ def test_a_language_model_goes_on_with_its_text(tiny: Tiny, capsys: pytest.Captu
         translator.explain(["il"], prefixes=["il"])
     with pytest.raises(ConfigError, match="decoder-only"):
         tiny(data__source_lang=None, tokenizer__shared=True)
+    best = json.loads((run / "checkpoints" / "best.json").read_text())
+    assert best["perplexity"] == pytest.approx(
+        json.loads((run / "result.json").read_text())["validation"]["perplexity"]
+    )
+
+
+def test_a_language_model_at_every_door(tiny: Tiny, capfd: pytest.CaptureFixture) -> None:
+    """Guards the command line: two texts to score are not a pair, a text that is too long harms no other, and what
+    looks at a source is refused."""
+    config = tiny(**VARIANTS["language model"] | {"model__positions": "learned", "model__max_positions": 140})
+    assert train.main(config) == 0
+    run = str(Path(config.run.dir) / config.run.name)
+    capfd.readouterr()
+
+    def said(*arguments: str) -> list[str]:
+        code = translate.main(translate.parse(["--run", run, *arguments]))
+        out, err = capfd.readouterr()
+        return [str(code), *out.splitlines(), *err.splitlines()]
+
+    code, one, two = said("--score", "il gatto vede.", "il cane nero.")
+    assert (code, one) == tuple(said("--score", "il gatto vede."))
+    assert one != two
+    long = " ".join(["il"] * 150)
+    code, first, left, last, warning = said("--decoding.max_length", "3", "il gatto", long, "il cane")
+    assert (code, left) == ("0", long)
+    assert first.startswith("il gatto")
+    assert last.startswith("il cane")
+    assert "text 2: it does not fit" in warning
+    code, vector, nothing, warning = said("--embed", "il gatto", long)
+    assert code == "0"
+    assert set(json.loads(nothing)) == {0.0} != set(json.loads(vector))
+    for arguments in (["--align", "il"], ["--attention", f"{run}/x.html", "il"], ["--example", "1"]):
+        code, *_, error = said(*arguments)
+        assert code == "2"
+        assert "no source" in error
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_a_model_is_printed(path: Path, tmp_path: Path) -> None:
+    """Guards `python model.py`: the sentence that a model sees, the run's own vocabularies and no other run's."""
+    config = loaded(path, f"--run.dir={tmp_path}")
+    lines = describe(config)
+    assert f"{config.tokenizer.vocab_size:,}" in lines[1]
+    assert any("operations: " in line for line in lines)
+    whole = next(line for line in lines if "(the whole)" in line)
+    assert ("(1, 1), (1, 8)" in whole) == config.is_language_model, whole
 
 
 def test_vectors_are_those_of_the_sentence_alone(tiny: Tiny) -> None:
