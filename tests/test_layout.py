@@ -68,6 +68,7 @@ LAYOUT: dict[str, tuple[int, set[str]]] = {
             "translator",
         },
     ),
+    "doctor": (5, {"checkpoint", "config", "corpus", "dataset", "text", "tokenizer", "translator"}),
     "train": (
         6,
         {
@@ -125,7 +126,7 @@ def test_no_module_shadows_the_standard_library() -> None:
     assert not set(MODULES) & set(sys.stdlib_module_names)
 
 
-@pytest.mark.parametrize("script", ["checkpoint.py", "evaluate.py", "train.py", "translate.py"])
+@pytest.mark.parametrize("script", ["checkpoint.py", "doctor.py", "evaluate.py", "train.py", "translate.py"])
 def test_help_does_not_wait_for_torch(script: str) -> None:
     """Guards the first second: help and mistakes are answered before torch is imported."""
     code = (

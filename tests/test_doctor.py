@@ -1,0 +1,409 @@
+"""For each fault a corpus that has this one: it is found, where it is, and nothing else is."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import doctor
+from config import Config, override
+from conftest import ROOT, SHARED, tiny_pairs, write_tsv
+from corpus import Pair
+from doctor import CHECKS, KINDS, LEVELS, Diagnosis, examine, lines, main, parse
+from text import columns
+
+# No source and no target stands there twice, and all are long enough to show their language.
+GOOD = [pair for pair in dict(tiny_pairs(1500)).items() if len(pair[0].split()) > 3][:800]
+
+
+needs_multi30k = pytest.mark.skipif(not (SHARED / "multi30k").is_dir(), reason="needs Multi30k in ../shared/data")
+
+PLAIN = {"model__architecture": "decoder-only", "tokenizer__shared": True}  # what a language model asks for
+
+
+def settings(folder: Path, pairs: list[Pair], **changes: object) -> Config:
+    """A config for pairs in a table, with words that are all known."""
+    words = {"data.train": write_tsv(folder / "pairs.tsv", pairs), "tokenizer.min_frequency": 1}
+    words |= {key.replace("__", "."): value for key, value in changes.items()}
+    return override(Config(), [f"--{key}={'null' if value is None else value}" for key, value in words.items()])
+
+
+def found(diagnosis: Diagnosis) -> dict[str, list[int]]:
+    """The lines of the examples, by what was found."""
+    return {finding.name: [example.line for example in finding.examples] for finding in diagnosis.findings}
+
+
+def text_of(diagnosis: Diagnosis, name: str) -> str:
+    [finding] = [finding for finding in diagnosis.findings if finding.name == name]
+    return finding.text
+
+
+def put(*lines: int, source: str | None = None, target: str | None = None) -> Callable[[list[Pair]], list[Pair]]:
+    """Put other texts in the lines; {} stands for the text that was there."""
+
+    def change(pairs: list[Pair]) -> list[Pair]:
+        for line in lines:
+            a, b = pairs[line - 1]
+            pairs[line - 1] = (source or "{}").format(a), (target or "{}").format(b)
+        return pairs
+
+    return change
+
+
+def swapped(pairs: list[Pair]) -> list[Pair]:
+    return [(b, a) if line in (7, 400) else (a, b) for line, (a, b) in enumerate(pairs, 1)]
+
+
+def numbered(pairs: list[Pair]) -> list[Pair]:
+    """Twelve pairs with a number, written in the ways of two languages; in six of them it is another one."""
+    for line in range(100, 112):
+        a, b = pairs[line - 1]
+        pairs[line - 1] = f"{a[:-1]} 1,{line}.", f"{b[:-1]} 1.{line + line % 2}."
+    return pairs
+
+
+def test_a_good_corpus_has_no_findings(tmp_path: Path) -> None:
+    """Guards the doctor who finds something with everybody; the tests below are about what they put in."""
+    diagnosis = examine(settings(tmp_path, GOOD))
+    assert (diagnosis.findings, diagnosis.settings) == ([], [])
+    assert lines(diagnosis)[-1] == "nothing to complain about"
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (put(5, 60, source="{} CafÃ© Ã  lâ€™heure"), {"mojibake": [5, 60]}),
+        (put(5, target="{} cittÃ\xa0"), {"mojibake": [5]}),
+        (put(9, target="{} citt\ufffd"), {"replaced": [9]}),
+        (put(9, 10, source="{}\x07\x1b[31m"), {"control": [9, 10]}),
+        (put(9, source="cat \u00ad{}"), {"control": [9]}),
+        (lambda pairs: [*pairs[:20], ("", "il gatto"), *pairs[20:], ("cat", "")], {"empty": [21, 802]}),
+        (swapped, {"swapped": [7, 400]}),
+        (put(30, 31, target="вот что было здесь, и ещё раз здесь"), {"script": [30, 31]}),
+        (put(30, source="Σ σ 猫 {}"), {}),
+        (put(30, target="the black cat wants the white bread"), {"language": [30]}),
+        (put(30, source="Xyz Qaa, 1, 2, 3, 4", target="Xyz Qaa, 1, 2, 3, 4"), {"copied": [30]}),
+        (put(30, source="Xyz Qaa, 1, 2, 3, 4", target="Xyz Qaa, 1, 2, 3, 4 {:.0}"), {"copied": [30]}),
+        (put(30, source="Xyz Qaa, 1, 2, 3, 4, 5", target="Xyz Qaa, 1, 2, 3, 4, 6"), {"near_copied": [30]}),
+        (put(44, target="{}" + " il pane è qui" * 9), {"uneven": [44]}),
+        (numbered, {"numbers": [101, 103, 105]}),
+        (put(3, source="<b>{}</b>", target="{}&amp;"), {"markup": [3]}),
+        (put(3, 4, source="{} www.cat.com", target="{} www.cat.com"), {"addresses": [3, 4]}),
+        (lambda pairs: [*pairs, pairs[16], pairs[16]], {"duplicates": [801, 802]}),
+        (lambda pairs: pairs + [(a, f"oggi {b}") for a, b in pairs[:250]], {"same_source": [801, 802, 803]}),
+        (lambda pairs: pairs + [(f"today {a}", b) for a, b in pairs[:250]], {"same_target": [801, 802, 803]}),
+    ],
+)  # fmt: skip
+def test_one_fault_is_one_finding(
+    tmp_path: Path, change: Callable[[list[Pair]], list[Pair]], expected: dict[str, list[int]]
+) -> None:
+    """Guards each check: it sees its fault, on the right lines, and no other sees it, too."""
+    pairs = change(list(GOOD))
+    diagnosis = examine(settings(tmp_path, pairs))
+    assert found(diagnosis) == expected
+    for finding in diagnosis.findings:
+        shown = pairs[finding.examples[0].line - 1]
+        assert finding.split == "train"
+        assert 0 < finding.count <= finding.of <= len(pairs)
+        assert finding.examples[0].target[:3] == shown[1][:3]
+
+
+def test_good_text_is_no_mojibake(tmp_path: Path) -> None:
+    """Guards letters before marks that are no traces of two bytes: quotes of many lands, capitals, degrees."""
+    good = [
+        "„Spaß“ und «É», à 20 °C",
+        "a MANHÃ” É» Ä“ på Åse",
+        "CAFÉ…” ñandú ¿Qué? ½",
+        "Ĉu ŝi Żółć",
+        "Ça “où” — l’été…",
+    ]
+    pairs = [(f"{a} {word}", f"{b} {word}") for (a, b), word in zip(GOOD, good * 160, strict=True)]
+    assert "mojibake" not in found(examine(settings(tmp_path, pairs)))
+
+
+@pytest.mark.parametrize(("shift", "where"), [(1, "1 line below"), (-1, "1 line above"), (2, "2 lines below")])
+def test_a_slip_is_told_from_where_on(tmp_path: Path, shift: int, where: str) -> None:
+    """Guards the worst fault of parallel text: a line too many on one side, from which on no pair is one."""
+    sides = [list(side) for side in zip(*GOOD, strict=True)]
+    late, early = (sides[1], sides[0]) if shift > 0 else (sides[0], sides[1])
+    late[500:500] = ["Ecco una riga che non è di troppo."] * abs(shift)
+    early[700:700] = ["Una riga qui mancava finora, ecco."] * abs(shift)
+    diagnosis = examine(settings(tmp_path, list(zip(*sides, strict=True))))
+    assert diagnosis.findings[0].name == "slipped"
+    assert diagnosis.findings[0].level == "grave"
+    assert where in diagnosis.findings[0].text
+    [first] = [finding.examples[0].line for finding in diagnosis.findings if finding.name == "slipped"]
+    assert abs(first - 501) <= 5
+    assert abs(diagnosis.findings[0].count - 200) <= 8
+    assert set(found(diagnosis)) <= {"slipped", "uneven", "duplicates"}
+
+
+def test_pairs_put_together_at_random_are_told(tmp_path: Path) -> None:
+    """Guards the slip by more lines than are tried, and the sides of two corpora."""
+    sources, targets = map(list, zip(*GOOD, strict=True))
+    targets[400:] = targets[500:] + targets[400:500]
+    diagnosis = examine(settings(tmp_path, list(zip(sources, targets, strict=True))))
+    assert diagnosis.findings[0].name == "unaligned"
+    assert set(found(diagnosis)) <= {"unaligned", "uneven"}
+    assert abs(diagnosis.findings[0].examples[0].line - 401) <= 10
+    everything = list(zip(sources, np.roll(targets, 99).tolist(), strict=True))
+    assert found(examine(settings(tmp_path, everything)))["unaligned"][0] < 20
+
+
+def test_lines_in_order_of_length_are_no_slip(tmp_path: Path) -> None:
+    """Guards corpora that are sorted, as Tatoeba's own is: the neighbour of a line fits nearly as well as its own."""
+    assert found(examine(settings(tmp_path, sorted(GOOD, key=lambda pair: len(pair[0]))))) == {}
+
+
+def test_bad_bytes_are_shown_and_skipping_is_suggested(tmp_path: Path) -> None:
+    """Guards a look that ends at the first bad line, and its bytes on the terminal."""
+    for side, name in enumerate(("en", "it")):
+        text = [pair[side].encode() for pair in GOOD]
+        if side:
+            text[41] = b"citt\xe0 \x1b[2J"
+        (tmp_path / f"corpus.{name}").write_bytes(b"\n".join(text))
+    config = settings(tmp_path, GOOD, data__train=tmp_path / "corpus")
+    diagnosis = examine(config)
+    assert found(diagnosis) == {"not_utf8": [42]}
+    assert diagnosis.findings[0].level == "grave"
+    assert [(setting.key, setting.value) for setting in diagnosis.settings] == [("data.on_bad_line", "skip")]
+    assert "⟨U+DCE0⟩" in "\n".join(lines(diagnosis))
+    assert examine(replace(config, data=replace(config.data, on_bad_line="skip"))).settings == []
+
+
+def test_overlap_with_given_files_is_told_and_its_lines_are_theirs(tmp_path: Path) -> None:
+    """Guards scores that flatter; what is split off by the program's own hash never overlaps."""
+    test = write_tsv(tmp_path / "test.tsv", [*GOOD[700:], GOOD[3], (GOOD[4][0], "oggi il gatto nero vede il pane")])
+    diagnosis = examine(settings(tmp_path, GOOD[:700], data__test=test))
+    assert found(diagnosis) == {"overlap": [101, 102]}
+    assert diagnosis.findings[0].split == "test"
+    assert "(1: with this target)" in diagnosis.findings[0].text
+    assert "overlap" not in found(examine(settings(tmp_path, GOOD + GOOD)))
+
+
+def test_validation_in_the_wrong_direction_is_told(tmp_path: Path) -> None:
+    """Guards files that were swapped: their profile is held against that of training."""
+    file = write_tsv(tmp_path / "validation.tsv", [(b, a) for a, b in GOOD[700:]])
+    diagnosis = examine(settings(tmp_path, GOOD[:700], data__validation=file))
+    assert {(finding.name, finding.split) for finding in diagnosis.findings} >= {("swapped", "validation")}
+    assert {finding.split for finding in diagnosis.findings} == {"validation"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "names", "keys"),
+    [
+        ({"tokenizer__vocab_size": 12}, {"unknown"}, ["tokenizer.kind"]),
+        ({"tokenizer__vocab_size": 300, "tokenizer__kind": "bpe"}, set(), []),
+        ({"data__max_length": 8}, {"too_long"}, ["data.max_length"]),
+        ({"data__max_ratio": 1.01}, set(), []),
+    ],
+)
+def test_what_a_setting_would_drop_is_told_with_a_better_one(
+    tmp_path: Path, changes: dict[str, object], names: set[str], keys: list[str]
+) -> None:
+    """Guards suggestions out of thin air: none without a measured reason, and following one ends the complaint."""
+    config = settings(tmp_path, GOOD, **changes)
+    diagnosis = examine(config)
+    assert set(found(diagnosis)) == names
+    assert [setting.key for setting in diagnosis.settings] == keys
+    better = override(config, [word for each in diagnosis.settings for word in (f"--{each.key}", each.value)])
+    if "tokenizer.kind" in keys:
+        better = override(better, ["--tokenizer.vocab_size", "400"])
+    assert examine(better).settings == []
+
+
+def test_uneven_pairs_by_ratio(tmp_path: Path) -> None:
+    """Guards data.max_ratio: suggested where few pairs are far beyond the rest, and counted where it is set."""
+    pairs = [(a, " ".join([b] * 4)) if number % 300 == 0 else (a, b) for number, (a, b) in enumerate(GOOD)]
+    [setting] = examine(settings(tmp_path, pairs)).settings
+    assert setting.key == "data.max_ratio"
+    assert float(setting.value) < 2
+    diagnosis = examine(settings(tmp_path, pairs, data__max_ratio=3))
+    assert found(diagnosis)["too_uneven"] == [1, 301, 601]
+    assert diagnosis.settings == []
+
+
+def test_plain_text(tmp_path: Path) -> None:
+    """Guards checks of two sides where there is one: none may complain of the empty other."""
+    file = tmp_path / "book.txt"
+    texts = [b for _, b in GOOD]
+    file.write_text("\n".join(texts), encoding="utf-8")
+    config = settings(tmp_path, GOOD, data__source_lang=None, data__train=file, **PLAIN)
+    assert found(examine(config)) == {}
+    file.write_text("\n".join([*texts[:50], "", "citt\ufffd", "вот что было", *texts, texts[0]]), encoding="utf-8")
+    expected = {"replaced": [52], "script": [53], "empty": [51], "duplicates": [54, 55, 56]}
+    diagnosis = examine(config)
+    assert found(diagnosis) == expected
+    again = examine(settings(tmp_path, GOOD, data__test=file, data__train=file, **PLAIN, data__source_lang=None))
+    assert "of which the text stands in training" in text_of(again, "overlap")
+    assert any(line.startswith("       line 53 ") and " | " not in line for line in lines(diagnosis))
+
+
+def test_lines_are_those_of_the_file(tmp_path: Path) -> None:
+    """Guards numbers that are off by the row of names; a cell of csv may have several lines, so its pairs count."""
+    pairs = put(40, source="{} <b>")(list(GOOD))
+    config = settings(tmp_path, [("en", "it"), *pairs])
+    assert found(examine(config)) == {"markup": [41]}
+    assert examine(config).splits == [doctor.Split("train", 800, "line")]
+    rows = tmp_path / "pairs.jsonl"
+    rows.write_text("".join(json.dumps({"en": a, "it": b}) + "\n" for a, b in pairs), encoding="utf-8")
+    assert found(examine(settings(tmp_path, [], data__train=rows))) == {"markup": [40]}
+    cells = tmp_path / "pairs.csv"
+    cells.write_text("".join(f'"{a}","{b}"\n' for a, b in pairs), encoding="utf-8")
+    diagnosis = examine(settings(tmp_path, [], data__train=cells))
+    assert (found(diagnosis), diagnosis.splits[0].unit) == ({"markup": [40]}, "pair")
+
+
+def test_a_sample_says_so_and_says_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards shares of a sample that are told as shares of all, and lines of the sample told as lines of the file."""
+    pairs = put(*range(1, 801, 8), source=" ".join(["the cat"] * 20))(list(GOOD))
+    config = settings(tmp_path, pairs, data__max_length=30)
+    [whole] = [each for each in examine(config).findings if each.name == "too_long"]
+    monkeypatch.setattr(doctor, "SAMPLE", 400)
+    diagnosis = examine(config)
+    [sample] = [each for each in diagnosis.findings if each.name == "too_long"]
+    assert (diagnosis.sampled, sample.of) == (400, 400)
+    assert sample.count / sample.of == pytest.approx(whole.count / whole.of, abs=0.05)
+    assert all(example.line % 8 == 1 for example in sample.examples)
+    assert "400" in lines(diagnosis)[0]
+
+
+def test_amounts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards a validation that takes longer than training, and one of a handful of pairs."""
+    pairs = [(f"{a} {i}", f"{b} {i}") for i in range(15) for a, b in GOOD]
+    large = examine(settings(tmp_path, pairs, data__validation_fraction=0.5)).settings
+    assert [(each.key, each.value) for each in large] == [("data.validation_fraction", "0.17")]
+    small = examine(settings(tmp_path, pairs, data__validation_fraction=0.002)).settings
+    assert [(each.key, each.value) for each in small] == [("data.validation_fraction", "0.042")]
+
+
+def test_hostile_text(tmp_path: Path) -> None:
+    """Guards terminals and JSON: control characters, surrogates, endless lines, texts that look like formats."""
+    evil = ["\x1b]0;x\x07", "\u202eabc", "{first} {0} %s", "x" * 3_000_000, "\u2028\u0085\r", "😀" * 500, "\U000e0001"]
+    pairs = [(f"{word}{i}", f"{word[:9]} {i}") for i in range(40) for word in evil]
+    file = tmp_path / "evil.jsonl"
+    pairs = [pair for pair in pairs if len(pair[0]) < 1000] + [("x" * 3_000_000, "y"), ("\ud800 a", "b")]
+    file.write_text("".join(json.dumps({"en": a, "it": b}) + "\n" for a, b in pairs), encoding="utf-8")
+    diagnosis = examine(settings(tmp_path, [], data__train=file))
+    shown = lines(diagnosis)
+    assert all(line.isascii() or not set(line) & set("\x1b\x07\u202e\u2028\x85\r") for line in shown)
+    assert all(columns(line) <= 100 for line in shown if not line.startswith("  --"))
+    assert "not_utf8" in found(diagnosis)
+    assert json.loads(json.dumps(asdict(diagnosis)).encode())["findings"]
+    assert len(json.dumps(asdict(diagnosis))) < 100_000
+
+
+SCHEMA = {
+    "": {"format", "source_lang", "target_lang", "splits", "sampled", "findings", "settings"},
+    "splits": {"name", "read", "unit"},
+    "findings": {"name", "level", "split", "count", "of", "text", "examples"},
+    "settings": {"key", "value", "why"},
+}
+
+
+def test_json_is_one_object_with_these_names(tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    """Guards programs that read it: a name that changes needs another `format`."""
+    config = settings(tmp_path, put(5, source="<b> {}")(list(GOOD)), tokenizer__vocab_size=12)
+    assert main(config, as_json=True) == 0
+    out, err = capsysbinary.readouterr()
+    values = json.loads(out)
+    assert err == b""
+    assert values["format"] == 1
+    assert set(values) == SCHEMA[""]
+    for name, keys in SCHEMA.items():
+        for each in values[name] if name else []:
+            assert set(each) == keys
+    assert set(values["findings"][-1]["examples"][0]) == {"line", "source", "target"}
+    assert {each["name"] for each in values["findings"]} <= set(KINDS)
+    order = [LEVELS.index(each["level"]) for each in values["findings"]]
+    assert order == sorted(order)
+    assert values["settings"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "fragment"),
+    [
+        (["--data.trian", "x"], 2, "did you mean --data.train?"),
+        (["--json", "--data.train"], 2, "--data.train needs a value"),
+        (["--data.train", "nowhere/at/all.tsv"], 3, "data.train is nowhere/at/all.tsv, but there is no such thing"),
+        (["--data.train", "bad.tsv"], 3, "bad.tsv:2: 1 column"),
+        (["--data.train", "empty.tsv"], 3, "there is no pair for train"),
+        (["--tokenizer.kind", "bpe", "--tokenizer.vocab_size", "9"], 2, "tokenizer.vocab_size is 9"),
+    ],
+)
+def test_a_mistake_is_one_line(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    code: int,
+    fragment: str,
+) -> None:
+    """Guards against tracebacks, and against a look at the wrong corpus."""
+    (tmp_path / "bad.tsv").write_text("a\tb\nc\n", encoding="utf-8")
+    (tmp_path / "empty.tsv").write_text("\t\n\t\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    try:
+        status = main(*parse(arguments))
+    except SystemExit as stop:
+        status = stop.code
+    out, err = capsys.readouterr()
+    assert (status, out, err.count("\n")) == (code, "", 1)
+    assert fragment in err
+
+
+def test_every_kind_has_a_check_and_a_test() -> None:
+    """Guards a kind that nobody finds any more."""
+    code, tests = ((ROOT / name).read_text(encoding="utf-8") for name in ("doctor.py", "tests/test_doctor.py"))
+    assert all(code.count(f'"{name}"') > 1 and f'"{name}"' in tests for name in KINDS)
+    assert len(set(CHECKS)) == len(CHECKS)
+
+
+def test_the_bundled_corpus_from_the_command_line() -> None:
+    """Guards the program as a whole, its defaults, and against complaints about the phrasebook."""
+    done = subprocess.run(
+        [sys.executable, ROOT / "doctor.py"], capture_output=True, encoding="utf-8", env=os.environ, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "en to it: 20,000 train, 500 validation, 500 test pairs\n\nnothing to complain about\n"
+
+
+@needs_multi30k
+def test_multi30k_has_what_one_can_see_in_it() -> None:
+    """Guards false alarms in a good corpus of free translations: what is told is there, and next to nothing else."""
+    corpus = SHARED / "multi30k"
+    places = {"train": corpus / "train", "validation": corpus / "val", "test": corpus / "test_2016_flickr"}
+    words = [word for split, place in places.items() for word in (f"--data.{split}", str(place))]
+    diagnosis = examine(override(Config(), ["--data.target_lang", "de", *words]))
+    told = {(each.name, each.split): each for each in diagnosis.findings}
+    assert set(told) == {
+        ("uneven", "train"), ("markup", "train"), ("overlap", "validation"), ("unknown", "validation")
+    }  # fmt: skip
+    assert [each.line for each in told["uneven", "train"].examples[:2]] == [16664, 16510]  # "@@" is no translation
+    assert told["uneven", "train"].count < 10
+    assert all(each.level != "grave" for each in diagnosis.findings)
+
+
+@needs_multi30k
+def test_two_slips_in_multi30k_are_two(tmp_path: Path) -> None:
+    """Guards stretches that hide one another, and pairs two lines off, which here are more alike than neighbours."""
+    files = {side: SHARED / "multi30k" / f"train.{side}" for side in ("en", "de")}
+    texts = {side: file.read_text(encoding="utf-8").split("\n") for side, file in files.items()}
+    del texts["en"][4000], texts["de"][4400], texts["de"][7999]
+    for side, text in texts.items():
+        (tmp_path / f"train.{side}").write_text("\n".join(text[:10_000]) + "\n", encoding="utf-8")
+    diagnosis = examine(settings(tmp_path, GOOD, data__target_lang="de", data__train=tmp_path / "train"))
+    slips = [finding for finding in diagnosis.findings if finding.name == "slipped"]
+    assert ["above" in slip.text for slip in slips] == [True, False]
+    assert all("1 line " in slip.text for slip in slips)
+    assert [slip.examples[0].line for slip in slips] == pytest.approx([8000, 4001], abs=5)
+    assert [slip.count for slip in slips] == pytest.approx([2000, 400], abs=10)
+    assert not any(finding.name == "unaligned" for finding in diagnosis.findings)
