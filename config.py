@@ -262,7 +262,7 @@ class TrainingConfig(Section):
 
     max_steps: int | None = _free(None, "stop after so many steps", at_least=1)
     max_epochs: int | None = _free(9, "stop after so many passes over the data", at_least=1)
-    max_minutes: float | None = _free(None, "stop after so many minutes", above=0)
+    max_minutes: float | None = _free(None, "stop after so many minutes; the learning rate has then come down", above=0)
     batch_tokens: int | Literal["auto"] = _refused(
         1024, "padded positions of the longer side in a batch, at most; auto: found when a run begins", at_least=1
     )
@@ -293,16 +293,10 @@ class TrainingConfig(Section):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        no_last_step = self.max_steps is None and self.max_epochs is None
-        if no_last_step and self.max_minutes is None:
+        if self.max_steps is None and self.max_epochs is None and self.max_minutes is None:
             raise ConfigError(
                 "training.max_steps, training.max_epochs and training.max_minutes are all null, "
                 "but training must end: set at least one."
-            )
-        if no_last_step and self.schedule in ("linear", "cosine"):
-            raise ConfigError(
-                f"training.schedule is {self.schedule}, but it falls towards a last step that must be known: "
-                "set training.max_steps or training.max_epochs, or choose inverse_sqrt or constant."
             )
         if self.schedule == "inverse_sqrt" and self.warmup_steps < 1:
             raise ConfigError("training.warmup_steps is 0, but it must be at least 1 for the schedule inverse_sqrt.")

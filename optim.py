@@ -183,14 +183,19 @@ class _LinearCTC(torch.autograd.Function):
         return by_x * scales[0], by_weight * scales[0], None, None, None, None
 
 
-def learning_rate(step: int, settings: TrainingConfig, total_steps: int | None) -> float:
+def learning_rate(
+    step: int, settings: TrainingConfig, total_steps: int | None, time_left: float | None = None
+) -> float:
     """The rate of update number step (the first is 1), at most training.lr.
 
     All schedules rise in a straight line over warmup_steps. Then
         inverse_sqrt  falls with 1/√step, as in the paper (section 5.3), and never ends;
-        linear        falls in a straight line to zero after total_steps;
-        cosine        falls along half a cosine to zero after total_steps;
+        linear        falls in a straight line to zero at the end;
+        cosine        falls along half a cosine to zero at the end;
         constant      stays.
+
+    The end comes after total_steps, or when time_left has gone from 1, at the end of the warm-up, to 0: whichever is
+    nearer.
     """
     warmup = settings.warmup_steps
     if step < warmup:
@@ -201,10 +206,11 @@ def learning_rate(step: int, settings: TrainingConfig, total_steps: int | None) 
         case "constant":
             return settings.lr
         case "linear" | "cosine":
-            if total_steps is None:
-                raise ValueError(f"schedule {settings.schedule} needs a last step")
             # The update after the last would have the rate 0, so that no update is spent on nothing.
-            left = max(0.0, (total_steps + 1 - step) / max(1, total_steps + 1 - warmup))
+            steps = [] if total_steps is None else [(total_steps + 1 - step) / max(1, total_steps + 1 - warmup)]
+            if not steps and time_left is None:
+                raise ValueError(f"schedule {settings.schedule} needs an end")
+            left = max(0.0, min(steps if time_left is None else [*steps, time_left]))
             return settings.lr * (left if settings.schedule == "linear" else (1 - math.cos(math.pi * left)) / 2)
 
 

@@ -93,6 +93,7 @@ class Progress:
     epoch: int = 0  # passes over the data completed
     batches: int = 0  # batches of the current pass that have been used
     seconds: float = 0.0  # spent since training began, over all resumes
+    warm_seconds: float = 0.0  # of these, until the learning rate was at its peak
     best_bleu: float = -1.0  # of a language model: 100 / perplexity
     best_step: int = 0
     worse: int = 0  # validations since the best one
@@ -294,7 +295,7 @@ class Training:
         settings, progress = self.config.training, self.progress
         step = progress.step + 1
         for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate(step, settings, self.total_steps)
+            group["lr"] = learning_rate(step, settings, self.total_steps, self.time_left())
 
         pieces, sums = self.gradients(batches, step)
         self.scaler.unscale_(self.optimizer)
@@ -324,6 +325,8 @@ class Training:
         self.optimizer.zero_grad(set_to_none=True)
 
         progress.step = step
+        if step <= settings.warmup_steps:
+            progress.warm_seconds = progress.seconds
         progress.halved += len(pieces) - len(batches)
         progress.smoothed += smoothed
         progress.plain += plain
@@ -334,6 +337,16 @@ class Training:
         progress.source_tokens += sum(batch.source_tokens for batch in batches)
         progress.padding += sum(batch.padding for batch in batches) / len(batches)
         progress.updates += 1
+
+    def time_left(self) -> float | None:
+        """What share of the time after the warm-up is left until training.max_minutes; None if there is no such limit.
+
+        A validation takes its part of it, and a pause between two resumes does not.
+        """
+        minutes, progress = self.config.training.max_minutes, self.progress
+        if minutes is None:
+            return None
+        return (60 * minutes - progress.seconds) / max(1e-9, 60 * minutes - progress.warm_seconds)
 
     def gradients(self, batches: list[Batch], step: int) -> tuple[list[Batch], list[torch.Tensor]]:
         """Leave in the weights the mean gradient of all target tokens of batches.
@@ -532,7 +545,7 @@ class Training:
             ) from error
         self.progress = progress_of(saved)
         step, settings = self.progress.step, self.config.training
-        now = learning_rate(step + 1, settings, self.total_steps)
+        now = learning_rate(step + 1, settings, self.total_steps, self.time_left())
         if now > before and step >= settings.warmup_steps:
             say(
                 f"warning: the learning rate had fallen to {before:.3g} and rises again to {now:.3g}, because training "

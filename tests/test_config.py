@@ -99,7 +99,6 @@ FILES: list[tuple[str | bytes, list[str]]] = [
     ("model:\n  tie: all", ["model.tie is all", "tokenizer.shared"]),
     ("data:\n  target_lang: en", ["data.target_lang is en", "differ from data.source_lang"]),
     ("training:\n  max_epochs: null", ["max_steps", "max_epochs", "max_minutes", "at least one"]),
-    ("training: {max_epochs: null, max_minutes: 5}", ["training.schedule is linear", "max_steps", "constant"]),
     ("training: {schedule: inverse_sqrt, warmup_steps: 0}", ["training.warmup_steps is 0", "at least 1"]),
     ("training:\n  device: gpu", ["training.device is gpu", "cuda"]),
     ("run:\n  name: a/b", ["run.name is a/b", "plain folder name"]),

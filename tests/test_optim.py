@@ -178,8 +178,23 @@ def test_inverse_sqrt_is_the_papers() -> None:
 
 def test_a_schedule_that_falls_to_the_end_needs_one() -> None:
     """Guards against a silent constant rate."""
-    with pytest.raises(ValueError, match="last step"):
+    with pytest.raises(ValueError, match="needs an end"):
         learning_rate(50, settings(schedule="cosine"), None)
+
+
+@pytest.mark.parametrize("schedule", ["linear", "cosine"])
+def test_rate_follows_the_nearer_end(schedule: str) -> None:
+    """Guards a limit of time: the rate comes down with the clock, steps or no steps, and never climbs for it."""
+    chosen = settings(schedule=schedule)
+    half = learning_rate(60, chosen, 109)
+    assert learning_rate(60, chosen, None, time_left=0.5) == pytest.approx(half)
+    assert learning_rate(60, chosen, 109, time_left=0.9) == pytest.approx(half)
+    assert learning_rate(60, chosen, 10**6, time_left=0.5) == pytest.approx(half)
+    assert learning_rate(60, chosen, 109, time_left=0.01) < 0.02 * chosen.lr
+    assert learning_rate(60, chosen, None, time_left=-0.1) == 0
+    assert learning_rate(5, chosen, None, time_left=-0.1) == learning_rate(5, chosen, 110), "warm-up goes by steps"
+    constant = settings(schedule="constant")
+    assert learning_rate(60, constant, None, time_left=0.1) == constant.lr
 
 
 def test_weight_decay_spares_norms_and_biases() -> None:

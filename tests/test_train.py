@@ -8,7 +8,7 @@ import signal
 import threading
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 
 import numpy as np
@@ -95,6 +95,25 @@ def test_a_failure_leaves_no_thread(tiny: Tiny, monkeypatch: pytest.MonkeyPatch)
             training.run(Stop())
     training.writer.close()
     assert threading.active_count() < seen[0] - 1, "neither this thread nor the writer's is left"
+
+
+def test_the_rate_has_come_down_when_time_is_up(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards "the best model that ten minutes give": a schedule that knows steps alone would be cut off at its peak, or
+    begin anew after a stop."""
+    now = count(start=0.0, step=0.01)  # each look at the clock takes as long
+    monkeypatch.setattr(train.time, "perf_counter", lambda: next(now))
+    limit = {"training__max_minutes": 0.2, "training__max_epochs": None, "training__log_every": 1}
+    config = tiny(**limit, training__validate_every=1000, training__save_every=1000)
+    assert train.main(replace(config, training=replace(config.training, max_minutes=0.1))) == 0
+    assert train.main(config) == 0
+    events = EventAccumulator(str(harness.directory(config) / "tensorboard")).Reload()
+    rates = [(point.step, point.value) for point in events.Scalars("train/learning_rate")]
+    assert [step for step, _ in rates] == list(range(1, len(rates) + 1))
+    values = [value for _, value in rates]
+    [again] = [i for i in range(5, len(values)) if values[i] > values[i - 1]]  # where the limit was raised
+    assert values[again - 1] < 0.02 * config.training.lr
+    assert values[-1] < 0.02 * config.training.lr
+    assert values[again] == pytest.approx(config.training.lr * 0.5, rel=0.1), "half of the longer time was left"
 
 
 def test_a_look_inside_changes_nothing(tiny: Tiny) -> None:
