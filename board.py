@@ -84,19 +84,19 @@ def attention_figure(weights: torch.Tensor, source: Sequence[str], target: Seque
     import matplotlib as mpl
 
     mpl.use("Agg")  # no window, on whatever machine
-    mpl.rcParams["text.parse_math"] = False  # a token may hold dollar signs
     warnings.filterwarnings("ignore", "Glyph .* missing", UserWarning)  # drawn as boxes where the font lacks a script
     from matplotlib import pyplot as plt
 
     layers = len(weights)
     size = (1.5 + layers * (0.6 + 0.26 * len(source)), 1.5 + 0.26 * len(target))
-    figure, axes = plt.subplots(1, layers, figsize=size, squeeze=False, layout="constrained", sharey=True)
-    for i, axis in enumerate(axes[0]):
-        axis.imshow(weights[i].float().cpu().numpy(), vmin=0, vmax=1, cmap="Blues", aspect="equal")
-        axis.set_title(f"layer {i + 1}", fontsize=9)
-        axis.set_xticks(range(len(source)), source, rotation=90, fontsize=8)
-        axis.set_yticks(range(len(target)), target, fontsize=8)
-    axes[0][0].set_ylabel("next token")
-    figure.supxlabel("source token looked at", fontsize=9)
-    figure.draw_without_rendering()  # the layout settles at the second drawing, which is the writer's
+    with mpl.rc_context({"text.parse_math": False}):  # a token may hold dollar signs
+        figure, axes = plt.subplots(1, layers, figsize=size, squeeze=False, layout="constrained", sharey=True)
+        for i, axis in enumerate(axes[0]):
+            axis.imshow(weights[i].float().cpu().numpy(), vmin=0, vmax=1, cmap="Blues", aspect="equal")
+            axis.set_title(f"layer {i + 1}", fontsize=9)
+            axis.set_xticks(range(len(source)), source, rotation=90, fontsize=8)
+            axis.set_yticks(range(len(target)), target, fontsize=8)
+        axes[0][0].set_ylabel("next token")
+        figure.supxlabel("source token looked at", fontsize=9)
+        figure.draw_without_rendering()  # the layout settles at the second drawing, which is the writer's
     return figure

@@ -260,6 +260,9 @@ class ModelConfig(Section):
 class TrainingConfig(Section):
     """How the weights are learnt, how long, and how closely it is watched. A step is one update of the weights."""
 
+    init_from: str | None = _refused(
+        None, "run or checkpoint whose weights and tokenizers it begins with; null: fresh weights"
+    )
     max_steps: int | None = _free(None, "stop after so many steps", at_least=1)
     max_epochs: int | None = _free(9, "stop after so many passes over the data", at_least=1)
     max_minutes: float | None = _free(None, "stop after so many minutes; the learning rate has then come down", above=0)

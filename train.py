@@ -59,7 +59,7 @@ from dataset import Batch, Prepared
 from health import Health
 from model import Model, build_transformer
 from optim import batch_loss, learning_rate, make_optimizer
-from scores import score
+from scores import Scores, score
 from text import cut, in_a_line, visible
 from translator import Translator
 
@@ -97,7 +97,9 @@ class Progress:
     best_bleu: float = -1.0  # of a language model: 100 / perplexity
     best_step: int = 0
     worse: int = 0  # validations since the best one
-    unvalidated: bool = False  # a signal cut short the validation of this step: it is still to be made
+    unvalidated: bool = False  # the validation of this step is still to be made: a signal cut it short, or it is step 0
+    first_bleu: float = -1.0  # with training.init_from: as `best_bleu`, of that model as it came
+    old_bleu: float = -1.0  # likewise, on the test set of the run it came from; -1: not measured
     overflows: int = 0  # updates in a row that float16 has left out
     halved: int = 0  # batches that were cut in two because they did not fit into memory
     # Sums since the last point of the curves:
@@ -511,10 +513,17 @@ class Training:
         """Name the best checkpoint in best.json; a kill between a save and this is made good by the next resume."""
         progress, root = self.progress, self.directory / "checkpoints"
         best = checkpoint.get_best(root)
-        if progress.best_step and (best is None or best["step"] != progress.best_step):
+        if progress.best_bleu >= 0 and (best is None or best["step"] != progress.best_step):
             score = progress.best_bleu
             figure = {"perplexity": 100 / score} if self.config.is_language_model else {"bleu": score}
             checkpoint.set_best(root, progress.best_step, **figure)
+
+    def begin_with(self, other: Translator) -> None:
+        """Take the weights of another run's model. Before the first update it is validated, and saved, as it came."""
+        self.model.load_state_dict(other.model.state_dict())
+        say(f"begins with {other.path}")
+        measured = old_test(self.config, other)
+        self.progress = Progress(unvalidated=True, old_bleu=measured[1].bleu if measured else -1.0)
 
     def restore(self, saved: checkpoint.Checkpoint) -> None:
         """Become what the checkpoint holds. Raises CheckpointError if it does not belong to this run's data."""
@@ -544,6 +553,8 @@ class Training:
                 f"{saved.path}: training.pt does not hold this optimizer's state ({error!r}): use another checkpoint."
             ) from error
         self.progress = progress_of(saved)
+        if not self.progress.step:  # the board begins anew, and needs that first validation again
+            self.progress = Progress(unvalidated=True, old_bleu=self.progress.old_bleu)
         step, settings = self.progress.step, self.config.training
         now = learning_rate(step + 1, settings, self.total_steps, self.time_left())
         if now > before and step >= settings.warmup_steps:
@@ -660,6 +671,8 @@ class Training:
         for tag, value in curves.items():
             self.writer.add_scalar(f"valid/{tag}", value, step)
 
+        if not step:
+            progress.first_bleu = quality
         better = quality > progress.best_bleu
         if better:
             progress.best_bleu, progress.best_step, progress.worse = quality, step, 0
@@ -752,6 +765,8 @@ def report(training: Training) -> None:
         for alarm in found.alarms:
             say(f"warning: {alarm.text}")
         say(f"the report, with the worst sentences: {directory / 'report' / 'test.html'}")
+    if config.training.init_from:
+        result["init_from"] = gained_and_lost(training)
     checkpoint.replace_durably(directory / RESULT, checkpoint.json_bytes(result))
 
 
@@ -771,6 +786,44 @@ def perplexities(training: Training) -> dict[str, object]:
             loss = evaluate.mean_loss(model, encoded, training.batch_tokens, translator.dtype)
             result[split] = {"step": step, "texts": len(pairs), "loss": loss, "perplexity": evaluate.perplexity(loss)}
             say(f"{split} set, {len(pairs)} texts, weights of step {step}: perplexity {evaluate.perplexity(loss):.2f}")
+    return result
+
+
+def old_test(config: Config, translator: Translator) -> tuple[int, Scores] | None:
+    """The test pairs of the run that training.init_from names, how many, and what a model makes of them.
+
+    None if they are not there, and for a language model, which translates nothing.
+    """
+    path = Path(config.training.init_from or "") / "data" / "test.tsv"
+    pairs = evaluate.read_pairs(path) if path.exists() and not config.is_language_model else []
+    if not pairs:
+        return None
+    sources, references = dataset.columns(pairs)
+    searching = translator.with_decoding(**asdict(config.decoding))  # before as after
+    return len(pairs), score(searching.translate(sources), references, config.data.bleu_tokenize)
+
+
+def gained_and_lost(training: Training) -> dict[str, object]:
+    """What result.json says of training.init_from: what that model still knows of what it knew.
+
+    Of a language model the path alone: the line of step 0 tells its perplexity on the new texts.
+    """
+    config, progress, path = training.config, training.progress, training.config.training.init_from
+    result: dict[str, object] = {"path": path}
+    if config.is_language_model:
+        return result
+    told = f"validation BLEU {progress.first_bleu:.2f} before, {progress.best_bleu:.2f} after"
+    after = old_test(config, Translator(training.directory, config.training.device)) if progress.old_bleu >= 0 else None
+    if after:
+        pairs, scores = after
+        result["old_test"] = {
+            "pairs": pairs,
+            "bleu_before": progress.old_bleu,
+            "bleu_after": scores.bleu,
+            "signature": scores.signature,
+        }
+        told += f"; on its own test set, {pairs} pairs: BLEU {progress.old_bleu:.2f} before, {scores.bleu:.2f} after"
+    say(f"begun with {path}: {told}")
     return result
 
 
@@ -835,18 +888,44 @@ def precision(config: Config, device: torch.device, saved: checkpoint.Checkpoint
     return config.training.precision
 
 
-def prepare(config: Config, directory: Path, begun: bool) -> Prepared:
-    """The data of this run, with a report when they are new. A run that has saved nothing yet may change its mind."""
+def other_model(config: Config, saved: checkpoint.Checkpoint | None) -> Translator | None:
+    """The model that training.init_from names; of a run that has begun its own, since the other may be gone by then.
+
+    Raises CheckpointError if it cannot be used, and ConfigError if the settings are not for such a model.
+    """
+    place = config.training.init_from
+    if place is None:
+        return None
+    other = Translator(saved.path if saved else place, config.training.device)
+    idle = []
+    for key, old, new, resume in configuration.changes(other.config, config):
+        if resume == "refused" and key.startswith(("model.", "data.source_lang", "data.target_lang")):
+            raise ConfigError(
+                f"{key} is {new}, but {old} in the model that training.init_from names ({place}): set it to {old}, or "
+                "training.init_from to null for fresh weights."
+            )
+        idle += [key] if key.startswith("tokenizer.") else []
+    if idle:
+        say(f"{', '.join(idle)}: of no effect, for the tokenizers are those of {place}")
+    return other
+
+
+def prepare(config: Config, directory: Path, begun: bool, other: Translator | None = None) -> Prepared:
+    """The data of this run, with a report when they are new. A run that has saved nothing yet may change its mind.
+
+    other is the model whose tokenizers it takes, if any.
+    """
     fresh = not directory.exists()
+    tokenizers = (other.source, other.target) if other else None
     try:
-        data = dataset.prepare(config, directory, say)
+        data = dataset.prepare(config, directory, say, tokenizers)
     except dataset.DataChangedError as error:
         if begun:
             raise
         say(f"{error} No step has been saved yet, so the data are prepared again.")
         shutil.rmtree(directory)
         fresh = True
-        data = dataset.prepare(config, directory, say)
+        data = dataset.prepare(config, directory, say, tokenizers)
     if fresh:
         for line in data.report.lines():
             say(line)
@@ -880,15 +959,19 @@ def train(config: Config) -> int:
                 f'run: python translate.py --run {directory} "your sentence"'
             )
             return 0
+    other = other_model(config, saved)
     with checkpoint.lock(directory):
         saved = checkpoint.newest(root, quarantine=True, warn=say)
-        data = prepare(config, directory / "data", begun=saved is not None)
+        data = prepare(config, directory / "data", begun=saved is not None, other=other)
         training = Training(
             config, directory, data, device, dtype, rates.get(dtype, rates.get(torch.bfloat16, math.inf))
         )
         training.introduce()
         if saved is not None:
             training.restore(saved)
+        elif other is not None:
+            training.begin_with(other)
+        other = None  # it has its place in memory
         checkpoint.replace_durably(directory / "config.yaml", configuration.dump(training.config).encode())
         if training.progress.unvalidated or not end(training.progress, config):
             training.rehearse()

@@ -30,6 +30,19 @@ def test_attention_is_drawn_for_every_layer(layers: int) -> None:
     figure.canvas.draw()
 
 
+def test_a_picture_changes_no_other() -> None:
+    """Guards tokens with dollar signs, which are no formulas, and later pictures, in which they may be."""
+    import matplotlib as mpl
+
+    before = dict(mpl.rcParams)
+    figure = attention_figure(torch.rand(1, 2, 2), ["$100", "$_{"], ["\\frac", "$$"])
+    assert "$_{" in [label.get_text() for label in figure.axes[0].get_xticklabels()]
+    figure.canvas.draw()  # as the writer does, later
+    assert {key: value for key, value in mpl.rcParams.items() if key != "backend"} == {
+        key: value for key, value in before.items() if key != "backend"
+    }
+
+
 def test_a_board_reopened_has_one_value_a_step(tmp_path: Path) -> None:
     """Guards the curves of a run that was killed: what came after its checkpoint is made again, not doubled."""
     first = open_board(tmp_path, 0, Config())

@@ -39,7 +39,7 @@ Fault = Callable[[], object]
 Outcome = tuple[dict[str, bytes], dict[str, Any], dict[str, list[tuple[int, float]]]]
 
 CHANGING_CALLS = ("open", "write", "fsync", "rename", "replace", "mkdir", "unlink", "rmdir")
-VOLATILE = ("seconds", "update_seconds", "data_seconds")  # of Progress: the clock is no part of a result
+VOLATILE = ("seconds", "warm_seconds", "update_seconds", "data_seconds")  # of Progress, by the clock
 _writers = 0
 
 

@@ -1,0 +1,219 @@
+"""A run that begins with another run's model: what it takes over, what it refuses, and what it tells in the end."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import checkpoint
+import train
+from config import Config
+from conftest import tiny_config, tiny_pairs, write_tsv
+from faults import harness
+from faults.harness import after_step, die, outcome
+from translator import find_checkpoint
+
+Make = Callable[..., Config]
+
+BRIEF = {"training__max_epochs": None, "training__max_steps": 12, "training__warmup_steps": 0, "training__lr": 0.002}
+
+
+@pytest.fixture(scope="module")
+def general(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run that has learnt something."""
+    folder = tmp_path_factory.mktemp("general")
+    write_tsv(folder / "corpus" / "pairs.tsv", tiny_pairs(600))
+    config = tiny_config(
+        folder, run__name="general", training__max_epochs=20, training__accumulate=1, training__lr=0.003,
+        training__warmup_steps=50, training__validate_every=200, training__save_every=300,
+    )  # fmt: skip
+    assert harness.run(config) == 0
+    return harness.directory(config)
+
+
+@pytest.fixture
+def domain(tmp_path: Path, general: Path) -> Make:
+    """A run on other pairs, in which a word means another thing; it begins with a copy of the general one."""
+    other = tmp_path / "runs" / "general"
+    shutil.copytree(general, other)
+    pairs = [(a, b.replace("gatto", "cane")) for a, b in tiny_pairs(200, seed=7)]
+    corpus = write_tsv(tmp_path / "corpus" / "domain.tsv", pairs)
+    settings = {"run__name": "domain", "data__train": corpus, "training__init_from": other, **BRIEF}
+    return lambda **changes: tiny_config(tmp_path, **(settings | changes))
+
+
+def result(config: Config) -> dict:
+    return checkpoint.load_json((harness.directory(config) / train.RESULT).read_bytes())
+
+
+def first_validation(config: Config) -> dict[str, float]:
+    """The points that the curves have at step 0."""
+    curves = harness.curves(harness.directory(config))
+    return {tag: points[0][1] for tag, points in curves.items() if points[0][0] == 0}
+
+
+def test_it_begins_with_exactly_that_model(domain: Make, capfd: pytest.CaptureFixture) -> None:
+    """Guards a transfer that is none: tokenizers made anew, which give each weight another word; weights of the newest
+    checkpoint in place of the best; a model drawn at random, which starts from BLEU 0."""
+    config = domain()
+    root = Path(config.training.init_from or "") / "checkpoints"
+    best = checkpoint.read(checkpoint.steps(root)[1])
+    checkpoint.set_best(root, best.step)
+    assert harness.run(config, after_step(1, die)) == -signal.SIGKILL
+    said = capfd.readouterr().out
+    assert "step 0, " in said
+    first = checkpoint.read(checkpoint.step_directory(harness.checkpoints(config), 0))
+    for name in ("model.safetensors", "source.tokenizer.json", "target.tokenizer.json"):
+        assert first.files[name] == best.files[name], name
+    assert not checkpoint.load_tensors(first.files["training.pt"])["optimizer"]["state"], "its moments are its own"
+    prepared = (harness.directory(config) / "data" / "target.tokenizer.json").read_bytes()
+    assert prepared == best.files["target.tokenizer.json"]
+    fresh = domain(run__name="fresh", training__init_from=None, training__validate_every=1, training__max_steps=1)
+    assert harness.run(fresh) == 0
+    begun = first_validation(config)
+    after_one = harness.curves(harness.directory(fresh))
+    assert begun["valid/bleu"] > 10 + after_one["valid/bleu"][0][1]
+    assert begun["valid/loss"] < after_one["valid/loss"][0][1]
+    assert first_validation(fresh) == {}, "fresh weights are worth no validation"
+
+
+def test_result_tells_what_was_gained_and_what_was_lost(domain: Make, capfd: pytest.CaptureFixture) -> None:
+    """Guards a report in which forgetting cannot be seen, and a "before" by other weights or on other pairs."""
+    config = domain()
+    assert harness.run(config) == 0
+    found = result(config)
+    assert found["init_from"]["path"] == config.training.init_from
+    old = found["init_from"]["old_test"]
+    before = result_of_other(config)["test"]
+    assert (old["pairs"], old["bleu_before"]) == (before["pairs"], pytest.approx(before["bleu"]))
+    assert old["signature"].startswith("nrefs:1")
+    assert found["validation"]["step"] > 0
+    assert old["bleu_after"] != old["bleu_before"]
+    assert found["test"]["pairs"] != old["pairs"], "the test set of this run is reported as ever"
+    [line] = [line for line in capfd.readouterr().out.splitlines() if line.startswith("begun with ")]
+    first_bleu = outcome(config)[1]["progress"]["first_bleu"]
+    assert first_bleu == pytest.approx(first_validation(config)["valid/bleu"])
+    assert f"validation BLEU {first_bleu:.2f} before, {found['validation']['bleu']:.2f} after" in line
+    assert f"BLEU {old['bleu_before']:.2f} before, {old['bleu_after']:.2f} after" in line
+
+
+def result_of_other(config: Config) -> dict:
+    return checkpoint.load_json((Path(config.training.init_from or "") / train.RESULT).read_bytes())
+
+
+def test_a_model_that_only_gets_worse_is_kept_as_it_came(domain: Make) -> None:
+    """Guards against a run that ends with a worse model than it was given, and calls it the best."""
+    config = domain(training__lr=3.0, training__validate_every=4)
+    assert harness.run(config) == 0
+    best = checkpoint.get_best(harness.checkpoints(config))
+    assert best is not None
+    assert best["step"] == 0
+    old = result(config)["init_from"]["old_test"]
+    assert old["bleu_after"] == old["bleu_before"]
+
+
+@pytest.mark.parametrize("step", [3, 9])
+def test_resumed_without_the_other_run_equals_uninterrupted(domain: Make, step: int) -> None:
+    """Guards the exact resume of a run that has to stand on its own: killed before and after its second checkpoint,
+    with the other run, and what was prepared here, gone."""
+    once, twice = domain(run__name="once"), domain(run__name="twice")
+    assert harness.run(once) == 0
+    assert harness.run(twice, after_step(step, die)) == -signal.SIGKILL
+    shutil.rmtree(str(twice.training.init_from))
+    shutil.rmtree(harness.directory(twice) / "data")
+    assert harness.run(twice) == 0
+    assert outcome(twice) == outcome(once)
+    assert result(twice)["init_from"] == {"path": twice.training.init_from}
+    assert result(twice)["test"] == result(once)["test"]
+
+
+def test_a_signal_during_the_first_validation_loses_nothing(domain: Make) -> None:
+    """Guards a stop at step 0, after which the other model would be taken for one that has been validated."""
+    once, twice = domain(run__name="once"), domain(run__name="twice")
+    assert harness.run(once) == 0
+    ask = harness.wrap(train.evaluate, "mean_loss", harness.at(1, harness.signal_oneself(signal.SIGTERM)))
+    assert harness.run(twice, ask) == 143
+    assert [path.name for path in checkpoint.steps(harness.checkpoints(twice))] == ["step-00000000"]
+    assert harness.run(twice) == 0
+    assert outcome(twice) == outcome(once)
+
+
+def refused(config: Config, code: int, capfd: pytest.CaptureFixture) -> str:
+    """The one line with which a run is refused; it has left nothing behind."""
+    capfd.readouterr()
+    before = harness.tree(Path(config.run.dir))
+    assert harness.run(config) == code
+    error = capfd.readouterr().err
+    assert error.startswith("train.py: error: ")
+    assert error.count("\n") == 1
+    assert harness.tree(Path(config.run.dir)) == before
+    return error
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "old"),
+    [
+        ("model__d_model", 64, "32"),
+        ("model__norm", "post", "pre"),
+        ("model__activation", "gelu", "relu"),  # the shapes agree, the function does not
+        ("data__target_lang", "fr", "it"),
+        ("data__source_lang", "de", "en"),
+    ],
+)
+def test_a_model_that_does_not_fit_is_refused(
+    domain: Make, setting: str, value: object, old: str, capfd: pytest.CaptureFixture
+) -> None:
+    """Guards weights that fill another function than they were learnt for, and a tensor's name as the explanation."""
+    error = refused(domain(**{setting: value}), 2, capfd)
+    assert f"{setting.replace('__', '.')} is {value}, but {old} in the model" in error
+    assert f"set it to {old}, or training.init_from to null" in error
+
+
+def test_a_model_that_cannot_be_used_is_refused(domain: Make, capfd: pytest.CaptureFixture) -> None:
+    """Guards a run that begins with fresh weights, or with damaged ones, where another model was asked for."""
+    config = domain()
+    other = Path(config.training.init_from or "")
+    missing = refused(domain(training__init_from=other.with_name("genral")), 4, capfd)
+    assert "genral holds no checkpoint" in missing
+    assert str(other) in missing
+    [damaged, *_] = checkpoint.steps(other / "checkpoints")
+    harness.flip_a_bit(damaged / "model.safetensors")
+    assert "sha256" in refused(domain(training__init_from=damaged), 4, capfd)
+    for path in checkpoint.steps(other / "checkpoints"):
+        (path / "model.safetensors").unlink(missing_ok=True)
+    assert harness.run(config) == 4
+    assert not harness.directory(config).exists()
+
+
+def test_what_has_no_effect_is_told_and_what_may_differ_may(domain: Make, capfd: pytest.CaptureFixture) -> None:
+    """Guards a setting of the tokenizers that is ignored in silence, and a refusal of more dropout, for which one
+    begins with another's weights in the first place. A checkpoint's folder is as good as a run's, without its test."""
+    config = domain(tokenizer__kind="bpe", tokenizer__vocab_size=300, model__dropout=0.3, data__max_length=50)
+    best = find_checkpoint(Path(config.training.init_from or "")).path
+    config = domain(tokenizer__kind="bpe", model__dropout=0.3, data__max_length=50, training__init_from=best)
+    assert harness.run(config) == 0
+    said = capfd.readouterr().out
+    assert f"tokenizer.kind: of no effect, for the tokenizers are those of {best}\n" in said
+    assert result(config)["init_from"] == {"path": str(best)}
+
+
+def test_another_model_for_a_run_that_has_begun_is_refused(domain: Make, capfd: pytest.CaptureFixture) -> None:
+    """Guards a command that seems to bring in a model, and goes on without it."""
+    fresh = domain(training__init_from=None, training__max_steps=2)
+    assert harness.run(fresh) == 0
+    assert "training.init_from was None and is " in refused(domain(), 2, capfd)
+
+
+def test_a_language_model_begins_with_another(tmp_path: Path, capfd: pytest.CaptureFixture) -> None:
+    """Guards the way through the report that has no translations to score."""
+    text = {"data__source_lang": None, "tokenizer__shared": True, "model__architecture": "decoder-only", **BRIEF}
+    first = tiny_config(tmp_path, run__name="first", **text)
+    assert harness.run(first) == 0
+    second = tiny_config(tmp_path, run__name="second", **text, training__init_from=harness.directory(first))
+    assert harness.run(second) == 0
+    assert "step 0, 0.0 min: validation loss" in capfd.readouterr().out
+    assert result(second)["init_from"] == {"path": second.training.init_from}
