@@ -63,7 +63,6 @@ if __name__ == "__main__":
 
 import json
 import math
-import re
 import textwrap
 from collections import defaultdict
 from dataclasses import asdict, dataclass, replace
@@ -80,7 +79,7 @@ from model import Model
 from optim import batch_loss
 from runtime import autocast, choose_device, tune
 from scores import Comparison, Figure, Measured, compare
-from text import cut, fit, in_a_line, visible
+from text import cut, fit, in_a_line, loops, visible
 from translator import Translator, exit_code, newest_run
 
 LENGTHS = (1, 6, 11, 16, 21, 31)  # source tokens with which each bucket begins
@@ -88,7 +87,6 @@ UNKNOWN = (0, 1, 2, 3)  # unknown source words with which each bucket begins
 WORST = 20
 SHARE = 0.01  # of the translations must be wrong in one way to raise an alarm
 RATIO = (0.8, 1.25)  # words of the translations per word of the references: beyond is an alarm
-LONGEST_LOOP = 10  # words that are said again and again
 
 
 # -------------------------------------------------------------------------------------------------- during training
@@ -370,18 +368,6 @@ def find_alarms(rows: Sequence[Row], measured: Measured, copied: Measured) -> li
         )
         found.append(Alarm("useless", text, []))
     return found
-
-
-def loops(text: str) -> bool:
-    """Whether up to ten words of a text, or of a compound, are said three times in a row; marks alone do not count."""
-    words = re.findall(r"\w+|[^\w\s]", text)
-    for n in range(1, min(LONGEST_LOOP, len(words) // 3) + 1):
-        run = 0
-        for i in range(len(words) - n):
-            run = run + 1 if words[i] == words[i + n] else 0
-            if run >= 2 * n and any(letter.isalpha() for word in words[i : i + n] for letter in word):
-                return True
-    return False
 
 
 # ------------------------------------------------------------------------------------------------ showing and saving

@@ -5,10 +5,12 @@ Limits: a terminal has its own rules for words that run from right to left and f
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from bisect import bisect_right
 from itertools import accumulate
 
+LONGEST_LOOP = 10  # words that are said again and again
 # Marks that turn the direction of all that follows them.
 _TURNING = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
@@ -48,3 +50,20 @@ def fit(text: str, width: int, side: str = "<") -> str:
     text = cut(text, width)
     blanks = " " * (width - columns(text))
     return text + blanks if side == "<" else blanks + text
+
+
+def words(text: str) -> list[str]:
+    """The words and the marks of a text, one by one."""
+    return re.findall(r"\w+|[^\w\s]", text)
+
+
+def loops(text: str) -> bool:
+    """Whether up to ten words of a text, or of a compound, are said three times in a row; marks alone do not count."""
+    said = words(text)
+    for n in range(1, min(LONGEST_LOOP, len(said) // 3) + 1):
+        run = 0
+        for i in range(len(said) - n):
+            run = run + 1 if said[i] == said[i + n] else 0
+            if run >= 2 * n and any(letter.isalpha() for word in said[i : i + n] for letter in word):
+                return True
+    return False

@@ -54,6 +54,7 @@ import checkpoint
 import dataset
 import evaluate
 import runtime
+from coach import Coach, constant_loss
 from corpus import DataError, Pair, find_sources, noun
 from dataset import Batch, Prepared
 from health import Health
@@ -186,6 +187,7 @@ class Training:
         self.twins = dataset.twins(data.source, data.target)
         self.progress = Progress()
         self.told_of_memory = False
+        self.train_loss = math.nan  # at the last point of the curves
         self.last_line = -math.inf  # when a line of progress was last written to a log file
         self.config = config
         self.check_lengths()
@@ -198,6 +200,7 @@ class Training:
         if settings.max_epochs:
             limits.append(settings.max_epochs * math.ceil(self.batches_in_epoch / settings.accumulate))
         self.total_steps = min(limits, default=None)  # None if only the clock will end the run
+        self.coach = self.new_coach()
 
     def introduce(self) -> None:
         """Say how large all this is, and which settings do not suit it."""
@@ -555,6 +558,7 @@ class Training:
         self.progress = progress_of(saved)
         if not self.progress.step:  # the board begins anew, and needs that first validation again
             self.progress = Progress(unvalidated=True, old_bleu=self.progress.old_bleu)
+        self.coach = self.new_coach()
         step, settings = self.progress.step, self.config.training
         now = learning_rate(step + 1, settings, self.total_steps, self.time_left())
         if now > before and step >= settings.warmup_steps:
@@ -607,6 +611,17 @@ class Training:
                     over = ended or bool(stop)  # asked once more, for a save takes its time
         self.writer.close()
 
+    def new_coach(self) -> Coach:
+        """One that knows nothing of this run but where it stands, and how often each token is to be learnt."""
+        counts = np.bincount(self.data.train.target.ids, minlength=EOS + 1)
+        counts[EOS] += len(self.data.train)
+        return Coach(self.config, self.total_steps, self.progress.step, constant_loss(counts.tolist()))
+
+    def advise(self, lines: list[str]) -> None:
+        """Say what the coach has to say."""
+        for line in lines:
+            say(f"coach: {line}")
+
     def log(self, bar: tqdm) -> None:
         """One point of the training curves: means over the updates since the last one."""
         progress, step = self.progress, self.progress.step
@@ -639,6 +654,8 @@ class Training:
             self.last_line = time.monotonic()
             last = f" of {self.total_steps}" if self.total_steps else ""
             say(f"step {step}{last}: {line}")
+        self.train_loss = loss
+        self.advise(self.coach.curve(step, loss, curves["train/gradient_norm"]))
         progress.reset_sums()
 
     def show_profile(self, record: torch.profiler.profile) -> None:
@@ -660,6 +677,7 @@ class Training:
         curves = {"loss": loss, "perplexity": evaluate.perplexity(loss)}
         if self.config.is_language_model:
             quality, told = 100 / curves["perplexity"], f"perplexity {curves['perplexity']:.2f}"
+            translations, references = [], ()
             self._show_texts()
         else:
             sources, references = zip(*self.data.validation, strict=True)
@@ -683,6 +701,7 @@ class Training:
             f"step {step}, {progress.seconds / 60:.1f} min: validation loss {loss:.3f}, {told}"
             f"{' (best so far)' if better else ''}"
         )
+        self.advise(self.coach.validation(step, loss, self.train_loss, quality, translations, references))
         return better
 
     def _write_samples(self, heads: tuple[str, str, str], samples: list[tuple[str, str, str]]) -> None:

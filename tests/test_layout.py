@@ -25,6 +25,7 @@ LAYOUT: dict[str, tuple[int, set[str]]] = {
     "attention": (1, {"text"}),
     "pages": (1, {"text"}),
     "tokenizer": (2, {"config"}),
+    "coach": (2, {"config", "text"}),
     "corpus": (2, {"config"}),
     "model": (2, {"config", "ctc", "inside", "runtime"}),
     "optim": (2, {"config", "ctc"}),
@@ -74,6 +75,7 @@ LAYOUT: dict[str, tuple[int, set[str]]] = {
         {
             "board",
             "checkpoint",
+            "coach",
             "config",
             "corpus",
             "dataset",
