@@ -69,6 +69,7 @@ FEWEST_BATCHES = 100  # in an epoch, with training.batch_tokens auto: from few l
 LARGEST_BATCH = 4096  # with training.batch_tokens auto, on what is no CUDA device
 OF_MEMORY = 0.8  # that may be taken, with training.batch_tokens auto; the rest is for what falls to pieces
 RESULT = "result.json"
+COUNTED = 1_000_000  # tokens that tell how often each occurs
 COSTLIEST = 10  # operations of a profile that are named
 LARGEST_MAP = 40  # tokens a side in an attention map
 OVERFLOWS = 20  # updates in a row that float16 may leave out; it finds its scale in fewer, or never
@@ -227,6 +228,8 @@ class Training:
         Those of training are within data.max_length; those of validation and test are as they are.
         """
         settings, data = self.config.model, self.data
+        if settings.positions != "learned" and settings.architecture != "encoder-only":
+            return
         test = dataset.encode_pairs(data.test, data.source, data.target)
         for name, pairs in (("training", data.train), ("validation", self.validation), ("test", test)):
             if not len(pairs):
@@ -613,8 +616,10 @@ class Training:
 
     def new_coach(self) -> Coach:
         """One that knows nothing of this run but where it stands, and how often each token is to be learnt."""
-        counts = np.bincount(self.data.train.target.ids, minlength=EOS + 1)
-        counts[EOS] += len(self.data.train)
+        target = self.data.train.target
+        stride = max(1, len(target.ids) // COUNTED)  # of millions of pairs, all of them would be as many bytes again
+        counts = np.bincount(target.ids[::stride], minlength=EOS + 1)
+        counts[EOS] += len(self.data.train) // stride
         return Coach(self.config, self.total_steps, self.progress.step, constant_loss(counts.tolist()))
 
     def advise(self, lines: list[str]) -> None:
