@@ -4,12 +4,14 @@ Use:
     config = parse()                                             # the command line of train.py
     config = load(run / "config.yaml")                           # what a run saved with dump()
     config = override(config, ["--decoding.beam_size", "5"])
+    config = with_preset(config, "small")                        # what was not chosen by the user, from `presets`
     config.model.d_model                                         # frozen, typed, checked
 
 A setting comes from the command line, else from the YAML file, else from the defaults below, in whatever order the
-arguments stand. A mistake ends in one line that names the setting, its value, the rule and, where it helps, the remedy.
-The values in a file are read as text and turned into the types declared here, so that a file and the command line mean
-the same, `5e-4` is a number in both, and no file can build an object.
+arguments stand. A preset stands behind those beside which it is named: `--model.preset` overrules the file, and one in
+the file leaves alone what the file spells out. A mistake ends in one line that names the setting, its value, the rule
+and, where it helps, the remedy. The values in a file are read as text and turned into the types declared here, so that
+a file and the command line mean the same, `5e-4` is a number in both, and no file can build an object.
 
 Limits: a file has two levels, section and setting, and no lists. Only what can be judged without looking at data or
 devices is checked. This module imports neither torch nor what does, so that `--help` and a typing mistake are answered
@@ -32,6 +34,7 @@ from typing import Any, Literal, NamedTuple, NoReturn, get_args, get_origin
 
 import yaml
 
+import presets
 from text import in_a_line
 
 # The first ids of every vocabulary. They live here because the tokenizer gives them out, the model and the loss treat
@@ -76,7 +79,8 @@ _refused = partial(setting, resume="refused")  # no: the weights would not fit, 
 class _Kind(NamedTuple):
     """A declared type taken apart: `int | None` is (int, optional), a Literal is (str, its choices).
 
-    `int | Literal["auto"]` is (int, its choices): a number, or one of these words.
+    `int | Literal["auto"]` is (int, its choices): a number, or one of these words. `Literal["auto"] | None` is
+    (str, its choices, optional).
     """
 
     base: type
@@ -89,8 +93,9 @@ def _kind(declared: Field) -> _Kind:
     if get_origin(declared.type) is Literal:
         return _Kind(str, parts, False)
     base = parts[0] if parts else declared.type
-    assert isinstance(base, type)
     choices = next((get_args(part) for part in parts if get_origin(part) is Literal), ())
+    base = str if get_origin(base) is Literal else base
+    assert isinstance(base, type)
     return _Kind(base, choices, type(None) in parts)
 
 
@@ -170,6 +175,10 @@ class DataConfig(Section):
     on_bad_line: Literal["error", "skip"] = _refused(
         "error", "what to do about a line that is not UTF-8: end, or drop its pair and count it"
     )
+    lowercase: bool = _refused(False, "whether all text is lower-cased, in training and in translating")
+    normalize: Literal["nfc", "nfkc"] = _refused(
+        "nfc", "form of Unicode: letters composed with their accents; nfkc: and without variants such as ﬁ, ２, ²"
+    )
     max_length: int = _refused(128, "tokens a side: longer training pairs are dropped, longer input split", at_least=1)
     max_ratio: float | None = _refused(
         None, "training pairs with a side of more than so many times the other's tokens are dropped", at_least=1
@@ -200,6 +209,9 @@ class TokenizerConfig(Section):
 class ModelConfig(Section):
     """The shape of the Transformer."""
 
+    preset: Literal["auto", "tiny", "small", "base", "big"] | None = _refused(
+        None, "size, dropout, vocabulary, batches and schedule by the amount of data; auto: by its training pairs"
+    )
     architecture: Literal["encoder-decoder", "decoder-only", "encoder-only"] = _refused(
         "encoder-decoder", "two stacks; one that goes on writing; or one that writes all words at once"
     )
@@ -215,6 +227,10 @@ class ModelConfig(Section):
     dropout: float = _warned(0.1, "share of values that are zeroed in training", at_least=0, below=1)
     attention_dropout: float = _warned(0.0, "likewise, of the attention weights", at_least=0, below=1)
     activation_dropout: float = _warned(0.0, "likewise, inside the feed-forward blocks", at_least=0, below=1)
+    word_dropout: float = _warned(0.0, "share of tokens whose vectors are zeroed whole", at_least=0, below=1)
+    depth_dropout: float = _warned(
+        0.0, "share of sentences that go past a sub-layer: stochastic depth", at_least=0, below=1
+    )
     attention_bias: bool = _refused(True, "whether the projections of attention have a bias")
     norm: Literal["pre", "post"] = _refused("pre", "normalise before each block, or after it")
     norm_kind: Literal["layer", "rms"] = _refused("layer", "with mean and standard deviation, or by root mean square")
@@ -275,8 +291,20 @@ class TrainingConfig(Section):
     schedule: Literal["inverse_sqrt", "linear", "cosine", "constant"] = _warned(
         "linear", "how the learning rate goes on from its peak"
     )
+    decay_share: float = _warned(
+        1.0,
+        "share of the way after the warm-up in which linear and cosine fall; before it, the rate stays",
+        above=0,
+        at_most=1,
+    )
     label_smoothing: float = _warned(
         0.1, "share of probability that other tokens should get; encoder-only: none", at_least=0, below=1
+    )
+    r_drop: float = _warned(
+        0.0, "weight of the agreement between two passes over each batch, which dropout makes differ", at_least=0
+    )
+    subword_dropout: float = _warned(
+        0.0, "share of merges, or pieces, left out as training words are cut into pieces", at_least=0, below=1
     )
     copy_dropout: float = _warned(
         0.1, "share of names, numbers and the like, equal on both sides, that are shown as [UNK]", at_least=0, below=1
@@ -367,6 +395,8 @@ class Config:
     model: ModelConfig = ModelConfig()
     training: TrainingConfig = TrainingConfig()
     decoding: DecodingConfig = DecodingConfig()
+    # Not a section, and never written down: where a preset is named, the settings that it has to leave alone.
+    chosen: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.model.tie == "all" and not self.tokenizer.shared:
@@ -382,6 +412,16 @@ class Config:
                 )
             if not self.tokenizer.shared:
                 raise ConfigError("data.source_lang is null, which leaves one language: set tokenizer.shared to true.")
+        if self.training.subword_dropout and self.tokenizer.kind == "word":
+            raise ConfigError(
+                f"training.subword_dropout is {self.training.subword_dropout}, but whole words have no pieces: "
+                "set tokenizer.kind to bpe, or it to 0."
+            )
+        if self.training.r_drop and self.model.architecture == "encoder-only":
+            raise ConfigError(
+                f"training.r_drop is {self.training.r_drop}, but it must be 0 for model.architecture encoder-only, "
+                "whose places hold no token beforehand on which two passes could agree."
+            )
         longest = self.data.max_length + 1
         most = self.model.positions_of(1 if self.is_language_model else longest, longest)
         if self.model.positions == "learned" and self.model.max_positions < most:
@@ -405,9 +445,12 @@ class Config:
 
 
 _SECTIONS: dict[str, type[Section]] = {
-    section.name: type(getattr(Config(), section.name)) for section in fields(Config)
+    section.name: type(section.default) for section in fields(Config) if isinstance(section.default, Section)
 }
 _SETTINGS = {f"{name}.{declared.name}": declared for name, section in _SECTIONS.items() for declared in fields(section)}
+
+
+STAND_IN = f"model.preset auto looks at the data when a run begins; here it stands for {presets.STAND_IN}."
 
 
 # --- What other modules call --------------------------------------------------------------------------------------
@@ -458,12 +501,14 @@ def parse(arguments: Sequence[str] | None = None, prog: str = "train.py", defaul
             raise ConfigError("--config is given twice, but a run has one file.")
         if not files and default_file is not None and default_file.exists():
             files = [default_file]
-        values = _settings(_read(files[0]), files[0]) if files else {}
-        config = _with(Config(), values | {key: _value(key, text) for key, text in given if key in _SETTINGS})
+        in_file = _settings(_read(files[0]), files[0]) if files else {}
+        config = _given(in_file, {key: _value(key, text) for key, text in given if key in _SETTINGS})
     except ConfigError as error:
         print(f"{prog}: error: {in_a_line(str(error))}", file=sys.stderr)
         raise SystemExit(2) from None
     if any(key == "print_config" for key, _ in given):
+        if config.model.preset == "auto":
+            print(f"# {STAND_IN}")
         print(dump(config), end="")
         raise SystemExit(0)
     return config
@@ -513,8 +558,23 @@ def loads(data: bytes, name: Path) -> Config:
 
 
 def override(config: Config, arguments: Sequence[str]) -> Config:
-    """Change what arguments such as `--section.key value` name. Raises ConfigError."""
+    """Change what arguments such as `--section.key value` name, and nothing else. Raises ConfigError."""
     return _with(config, {key: _value(key, text) for key, text in _pairs(arguments, keys())})
+
+
+def with_preset(config: Config, name: str) -> Config:
+    """What the preset makes of the config, of which only the chosen settings stay as they are. Raises ConfigError."""
+    return _beside({}, presets.settings(name, values(config), config.chosen), config)
+
+
+def as_begun(config: Config, begun: Config) -> Config:
+    """With the preset of a run that has begun: what was not chosen is what it is there, whatever would be set today.
+
+    The corpus may have grown since, and the tables of `presets` have changed. Raises ConfigError.
+    """
+    if config.model.preset is None or config.model.preset != begun.model.preset:
+        return config
+    return _beside({}, presets.beside(values(begun), values(config), config.chosen), config)
 
 
 def dump(config: Config) -> str:
@@ -522,7 +582,8 @@ def dump(config: Config) -> str:
 
     Other letters than ASCII are escaped, so that no terminal or locale can spoil the file that it is redirected to.
     """
-    return yaml.dump(asdict(config), Dumper=_Dumper, sort_keys=False)
+    sections = {name: asdict(getattr(config, name)) for name in _SECTIONS}
+    return yaml.dump(sections, Dumper=_Dumper, sort_keys=False)
 
 
 # --- From text to a config ----------------------------------------------------------------------------------------
@@ -568,7 +629,34 @@ def _with(config: Config, values: Mapping[str, Any]) -> Config:
     for name in _SECTIONS:
         changed = {key.removeprefix(f"{name}."): value for key, value in values.items() if key.startswith(f"{name}.")}
         sections[name] = replace(getattr(config, name), **changed)
-    return Config(**sections)
+    return replace(config, **sections)
+
+
+def _given(in_file: Mapping[str, Any], in_line: Mapping[str, Any]) -> Config:
+    """The config that a file and the command line describe together.
+
+    auto is known when the data are. Until then it stands for a preset that goes with what was chosen.
+    """
+    given = {**in_file, **in_line}
+    preset = given.get("model.preset")
+    if preset is None:
+        return _with(Config(), given)
+    chosen = frozenset(in_line if "model.preset" in in_line else given) & set(presets.KEYS)
+    empty, errors = Config(chosen=chosen), []
+    for name in [preset] if preset != "auto" else [presets.STAND_IN, *presets.PRESETS]:
+        try:
+            return _beside(given, presets.settings(name, values(empty) | given, chosen), empty)
+        except ConfigError as error:
+            errors.append(error)
+    raise errors[0]
+
+
+def _beside(given: Mapping[str, Any], of_preset: Mapping[str, Any], config: Config) -> Config:
+    """The config with what was given and what a preset sets beside it."""
+    try:
+        return _with(config, {**given, **of_preset})
+    except ConfigError as error:
+        raise ConfigError(f"{error} (What was not given is that of model.preset.)") from None
 
 
 def _did_you_mean(wrong: str, valid: Collection[str], dashes: str = "") -> str:

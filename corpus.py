@@ -40,6 +40,7 @@ Pair = tuple[str, str]
 SPLITS = ("train", "validation", "test")
 # What folders and data sets call them, too.
 ALIASES = {"valid": "validation", "val": "validation", "dev": "validation"}
+AS_WRITTEN = DataConfig()  # to clean text by, where no run says how: letters stay what they are
 
 
 class DataError(ValueError):
@@ -49,12 +50,18 @@ class DataError(ValueError):
 # --- Text ---------------------------------------------------------------------------------------------------------
 
 
-def clean(text: str) -> str:
-    """Compose letters and their accents (NFC), make each run of white space one blank, and strip the ends.
+def clean(text: str, data: DataConfig = AS_WRITTEN) -> str:
+    """Compose letters and their accents (data.normalize), make each run of white space one blank, and strip the ends.
 
-    Whatever becomes ids goes through here, in training and in translating. The result has neither tab nor line break.
+    Whatever becomes ids goes through here, in training and in translating. The result has neither tab nor line break,
+    and what is clean stays as it is. Lower case (data.lowercase) is that of Unicode whatever the language, as in
+    published lower-cased scores: ß stays, Σ at the end of a word becomes ς, and I becomes i in Turkish, too.
     """
-    return " ".join(unicodedata.normalize("NFC", text).split())
+    form = "NFKC" if data.normalize == "nfkc" else "NFC"
+    text = unicodedata.normalize(form, text)
+    if data.lowercase:
+        text = unicodedata.normalize(form, text.lower())  # H and a line below are two letters, but ẖ is one
+    return " ".join(text.split())
 
 
 def decode_line(raw: bytes, name: str, number: int, strict: bool = True) -> str:
@@ -478,7 +485,7 @@ def read_corpus(sources: Sequence[Source], data: DataConfig) -> tuple[dict[str, 
                 counts[read_from].read += 1
                 counts[read_from].unreadable += 1
                 continue
-            pair = clean(raw_source), clean(raw_target)
+            pair = clean(raw_source, data), clean(raw_target, data)
             sentence = known_by(pair, data)
             split = assign(sentence, validation_fraction, test_fraction) if read_from == "train" else read_from
             counts[split].read += 1

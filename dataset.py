@@ -78,15 +78,20 @@ class EncodedSide:
         lengths = np.diff(self.offsets)
         return EncodedSide.of(lengths[keep], self.ids[np.repeat(keep, lengths)])
 
-    def padded(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The given sentences (B) as a block (B, longest) of ids, end token and padding, and their lengths (B)."""
+    def joined(self, rows: np.ndarray) -> np.ndarray:
+        """The ids of the given sentences, any number of times each, one after the other."""
         starts = self.offsets[rows]
         lengths = self.offsets[rows + 1] - starts
-        columns = np.arange(lengths.max(initial=0) + 1)
-        block = np.where(columns == lengths[:, None], EOS, PAD)
         # Every token at once: where its row starts in `ids`, plus how many tokens of the row came before it.
         shift = starts - (np.cumsum(lengths) - lengths)
-        block[columns < lengths[:, None]] = self.ids[np.repeat(shift, lengths) + np.arange(lengths.sum())]
+        return self.ids[np.repeat(shift, lengths) + np.arange(lengths.sum())]
+
+    def padded(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The given sentences (B) as a block (B, longest) of ids, end token and padding, and their lengths (B)."""
+        lengths = self.offsets[rows + 1] - self.offsets[rows]
+        columns = np.arange(lengths.max(initial=0) + 1)
+        block = np.where(columns == lengths[:, None], EOS, PAD)
+        block[columns < lengths[:, None]] = self.joined(rows)
         return block, lengths + 1
 
 
@@ -487,6 +492,30 @@ def batch_plan(
         batches.append(order[start : start + rows])
         start += rows
     return [batches[i] for i in random.permutation(len(batches))]
+
+
+def plan_of(
+    count: int, source_lengths: np.ndarray, target_lengths: np.ndarray, batch_tokens: int, seed: int, epoch: int
+) -> list[np.ndarray]:
+    """As `batch_plan`, in so many batches, for which their limit may have to be another one.
+
+    With subword dropout lengths change from epoch to epoch, but the number of updates, by which the rate falls, must
+    not. `count` is that of the very pairs as they are, and at most so many pairs are there.
+    """
+    low, high = 1, batch_tokens  # the least limit that leaves no more than `count`
+    while len(plan := batch_plan(source_lengths, target_lengths, high, seed, epoch)) > count:
+        low, high = high + 1, 2 * high
+    while low < high:
+        middle = (low + high) // 2
+        tried = batch_plan(source_lengths, target_lengths, middle, seed, epoch)
+        if len(tried) > count:
+            low = middle + 1
+        else:
+            high, plan = middle, tried
+    while len(plan) < count:
+        largest = max(range(len(plan)), key=lambda i: len(plan[i]))
+        plan[largest : largest + 1] = np.array_split(plan[largest], 2)
+    return plan
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import config as configuration
-from config import UNK, Config
+from config import UNK, Config, DataConfig
 
 
 def parse(argv: Sequence[str] | None = None) -> tuple[Config, bool]:
@@ -164,8 +164,8 @@ class Part:
     hashes: np.ndarray  # (N, 2): 64 bits say which texts are equal, in a tenth of the room of a set of them
 
     @classmethod
-    def of(cls, split: str, raw: Iterable[Pair], files: Sequence[Path], plain: bool) -> Part:
-        """Read a split, to which the files belong."""
+    def of(cls, split: str, raw: Iterable[Pair], files: Sequence[Path], data: DataConfig) -> Part:
+        """Read a split, to which the files belong, and clean it as training would."""
         pairs: list[Pair] = []
         flaws: dict[str, list[int]] = defaultdict(list)
         for number, (source, target) in enumerate(raw):
@@ -173,15 +173,15 @@ class Part:
                 flaw = _flaw(source, target)
                 if flaw:
                     flaws[flaw].append(number)
-            pairs.append((clean(source), clean(target)))
+            pairs.append((clean(source, data), clean(target, data)))
         sizes, hashes = (
             np.stack([np.fromiter((of(pair[side]) for pair in pairs), np.int64, len(pairs)) for side in (0, 1)], 1)
             for of in (len, hash)
         )
-        good = np.all(sizes[:, int(plain) :] > 0, axis=1)
+        good = np.all(sizes[:, int(not data.source_lang) :] > 0, axis=1)
         good[flaws["not_utf8"]] = False
         unit = "line" if files and files[0].suffix not in (".csv", ".parquet") else "pair"
-        first = 2 if unit == "line" and files[0].suffix == ".tsv" and _has_names(files[0], pairs[0]) else 1
+        first = 2 if unit == "line" and files[0].suffix == ".tsv" and _has_names(files[0], pairs[0], data) else 1
         return cls(split, unit, first, pairs, flaws, np.flatnonzero(good), sizes, hashes)
 
     def finding(self, name: str, which: Rows, of: int = 0, count: int = 0, **words: object) -> Iterator[Finding]:
@@ -229,7 +229,7 @@ class Corpus:
             for split, raw in read_splits(source, data).items():
                 if split == source.split or (source.split == "train" and split in SPLITS):
                     given[split] = raw, files.get(split, ())
-        parts = {split: Part.of(split, *given[split], not data.source_lang) for split in SPLITS if split in given}
+        parts = {split: Part.of(split, *given[split], data) for split in SPLITS if split in given}
         return cls(config, parts)
 
     @property
@@ -252,11 +252,11 @@ class Corpus:
         return found
 
 
-def _has_names(table: Path, pair: Pair) -> bool:
+def _has_names(table: Path, pair: Pair, data: DataConfig) -> bool:
     """Whether the first row of a table is not its first pair."""
     with table.open("rb") as file:
         cells = file.readline().removeprefix(b"\xef\xbb\xbf").decode(errors="surrogateescape").split("\t")
-    return not {text for text in pair if text} <= set(map(clean, cells))
+    return not {text for text in pair if text} <= {clean(cell, data) for cell in cells}
 
 
 def _shown(text: str) -> str:

@@ -73,7 +73,8 @@ from tqdm import tqdm
 
 import checkpoint
 import pages
-from corpus import DataError, Pair, clean, decode_line, find_source, read_splits
+from config import DataConfig
+from corpus import AS_WRITTEN, DataError, Pair, clean, decode_line, find_source, read_splits
 from dataset import EncodedPairs, batch_plan, columns, make_batch
 from model import Model
 from optim import batch_loss
@@ -173,6 +174,7 @@ class Report:
         run, step, checkpoint: whose weights these are
         source_lang, target_lang: names of the languages
         decoding: the settings of the search
+        cleaning: the settings by which sources and references were cleaned, and that the translations follow
         pairs: how many there are
         length_ratio: words of the translations per word of the references, as BLEU counts them
         figures: BLEU, chrF, TER, WER, CER
@@ -192,6 +194,7 @@ class Report:
     source_lang: str
     target_lang: str
     decoding: dict[str, Any]
+    cleaning: dict[str, Any]
     pairs: int
     length_ratio: float
     figures: list[Figure]
@@ -210,6 +213,10 @@ class Earlier:
 
     name: str
     rows: list[tuple[str, str, str]]
+
+    def cleaned(self, data: DataConfig) -> Earlier:
+        """The same in lower case, or in another form of Unicode, if a run with these settings is so."""
+        return Earlier(self.name, [(clean(a, data), clean(b, data), clean(c, data)) for a, b, c in self.rows])
 
     def translations(self, pairs: Sequence[Pair]) -> list[str]:
         """One for each of the pairs. Raises DataError if these are other pairs; their order does not matter."""
@@ -236,6 +243,7 @@ def examine(
 ) -> Report:
     """Translate the sources of pairs of cleaned text and report how good that is.
 
+    Cleaned is as for the translator's training: with data.lowercase the references are in lower case, too.
     Beside the translating that takes some 4 seconds for 1,000 pairs of a dozen words, or 6 with earlier translations.
 
     Args:
@@ -276,6 +284,7 @@ def examine(
         source_lang=settings.data.source_lang or "",
         target_lang=settings.data.target_lang,
         decoding=asdict(settings.decoding),
+        cleaning=cleaning(settings.data),
         pairs=len(pairs),
         length_ratio=words / max(1, expected),
         figures=measured.figures,
@@ -287,6 +296,11 @@ def examine(
         worst=[i + 1 for i in sorted(range(len(rows)), key=lambda i: rows[i].chrf)[:WORST]],
         sentences=rows,
     )
+
+
+def cleaning(data: DataConfig) -> dict[str, Any]:
+    """The settings that say how text is cleaned, which scores depend on."""
+    return {"lowercase": data.lowercase, "normalize": data.normalize}
 
 
 def check_pairs(pairs: Sequence[Pair], name: str, earlier: Earlier | None) -> list[str]:
@@ -375,11 +389,11 @@ def find_alarms(rows: Sequence[Row], measured: Measured, copied: Measured) -> li
 
 def lines(report: Report) -> list[str]:
     """The report as text for a terminal, at most 100 columns wide."""
-    changed = (f"{key} {pages.written(value)}" for key, value in report.decoding.items() if value != _DEFAULTS.get(key))
-    search = ", ".join(changed) or "default search"
+    search = _changed(report.decoding, configuration.DecodingConfig()) or ["default search"]
+    settings = ", ".join(search + _changed(report.cleaning, AS_WRITTEN))
     title = (
         f"{report.run}, step {report.step}, {report.source_lang} to {report.target_lang}: "
-        f"{report.pairs:,} {report.name} pair{'s' * (report.pairs != 1)}; {search}"
+        f"{report.pairs:,} {report.name} pair{'s' * (report.pairs != 1)}; {settings}"
     )
     found = [*textwrap.wrap(visible(title), 100), ""]
 
@@ -419,7 +433,10 @@ def lines(report: Report) -> list[str]:
     return found
 
 
-_DEFAULTS = asdict(configuration.DecodingConfig())
+def _changed(settings: dict[str, Any], defaults: configuration.Section) -> list[str]:
+    """Those that do not have their default, with their values."""
+    usual = asdict(defaults)
+    return [f"{key} {pages.written(value)}" for key, value in settings.items() if value != usual.get(key)]
 
 
 def _aligned(table: Sequence[Sequence[str]]) -> list[str]:
@@ -448,9 +465,12 @@ def write(report: Report, folder: Path, name: str) -> None:
 # ----------------------------------------------------------------------------------------------------- command line
 
 
-def read_pairs(path: Path) -> list[Pair]:
-    """The pairs that a run has kept, as <run>/data/<split>.tsv. Raises DataError."""
-    return [(source, reference) for source, reference in _rows(path, 2)]
+def read_pairs(path: Path, data: DataConfig = AS_WRITTEN) -> list[Pair]:
+    """The pairs that a run has kept, as <run>/data/<split>.tsv, cleaned for a run with these settings.
+
+    Raises DataError.
+    """
+    return [(clean(source, data), clean(reference, data)) for source, reference in _rows(path, 2)]
 
 
 def read_data(name: str, translator: Translator) -> list[Pair]:
@@ -458,7 +478,7 @@ def read_data(name: str, translator: Translator) -> list[Pair]:
     data = replace(translator.config.data, test=name, config=None, revision=None, on_bad_line="error")
     try:
         raw = read_splits(find_source("test", data), data)["test"]
-        pairs = [(clean(source), clean(reference)) for source, reference in raw]
+        pairs = [(clean(source, data), clean(reference, data)) for source, reference in raw]
     except DataError as error:
         raise DataError(str(error).replace("data.test", "--data")) from error
     return [(source, reference) for source, reference in pairs if source and reference]
@@ -518,8 +538,10 @@ def run(options: argparse.Namespace) -> None:
         place = (home or weights[0].absolute().parents[1]) / "data" / f"{options.split}.tsv"
         if not place.exists():
             raise DataError(f"there is no {place}: name the pairs to translate with --data.")
-        name, pairs = options.split, read_pairs(place)
+        name, pairs = options.split, read_pairs(place, translator.config.data)
     earlier = read_earlier(options.against, name) if options.against else None
+    if earlier and cleaning(translator.config.data) != cleaning(AS_WRITTEN):
+        earlier = earlier.cleaned(translator.config.data)
     check_pairs(pairs, name, earlier)
     folder: Path | None = options.output
     if not folder and home and not options.checkpoint:

@@ -105,6 +105,21 @@ class Dropout(nn.Module):
         return x * factors.div_(1 - self.share)
 
 
+class WholeDropout(Dropout):
+    """Dropout that zeroes all or nothing of what stands at each place of the first dimensions, so many of them."""
+
+    def __init__(self, share: float, dimensions: int) -> None:
+        super().__init__(share)
+        self.dimensions = dimensions
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x of any shape to the same shape; unchanged outside of training."""
+        if not self.training or self.share == 0:
+            return x
+        ones = x.new_ones(x.shape[: self.dimensions])
+        return x * super().forward(ones)[(...,) + (None,) * (x.dim() - self.dimensions)]
+
+
 class Starts(NamedTuple):
     """At which position the rows of a batch begin, where that is not the same for all."""
 
@@ -129,6 +144,7 @@ class Embedding(nn.Module):
         super().__init__()
         self.table = nn.Embedding(size, settings.d_model)
         self.scale = math.sqrt(settings.d_model)
+        self.words = WholeDropout(settings.word_dropout, 2)  # a word may go, its place stays
         self.dropout = Dropout(settings.dropout)
         self.kind = settings.positions
         if self.kind == "learned":
@@ -139,7 +155,7 @@ class Embedding(nn.Module):
 
     def forward(self, ids: Tensor, start: int | Starts = 0) -> Tensor:
         """Embed ids (B, T), the first of which stand at position start: (B, T, D)."""
-        return self.dropout(self.placed(self.table(ids) * self.scale, ids != PAD, start))
+        return self.dropout(self.placed(self.words(self.table(ids) * self.scale), ids != PAD, start))
 
     def placed(self, x: Tensor, real: Tensor, start: int | Starts = 0) -> Tensor:
         """Add to vectors x (B, T, D) their positions, as far as these are such that are added.
@@ -317,12 +333,16 @@ class Residual(nn.Module):
 
     Pre-norm leaves the way past the sub-layers free of norms from the first layer to the last, and so trains without
     care for the warm-up (Xiong et al. 2020, "On Layer Normalization in the Transformer Architecture").
+
+    With stochastic depth (Huang et al. 2016, "Deep Networks with Stochastic Depth") some sentences of a batch go past
+    the sub-layer without what it would add.
     """
 
     def __init__(self, settings: ModelConfig) -> None:
         super().__init__()
         self.norm = make_norm(settings)
         self.dropout = Dropout(settings.dropout)
+        self.depth = WholeDropout(settings.depth_dropout, 1)
         self.pre = settings.norm == "pre"
 
     def before(self, x: Tensor) -> Tensor:
@@ -331,7 +351,7 @@ class Residual(nn.Module):
 
     def after(self, x: Tensor, y: Tensor) -> Tensor:
         """Join x with y, which the sub-layer made of it."""
-        x = x + self.dropout(y)
+        x = x + self.depth(self.dropout(y))
         return x if self.pre else self.norm(x)
 
 
@@ -890,6 +910,12 @@ def describe(config: Config) -> list[str]:
     """Parameters, shapes and operations of a model, and of the way of one short sentence through it."""
     import inside  # not needed to translate
 
+    begun = None
+    with suppress(Exception):  # no such run
+        begun = configuration.load(Path(config.run.dir) / config.run.name / "config.yaml")
+        config = configuration.as_begun(config, begun)
+    unknown = config.model.preset == "auto" and (begun is None or begun.model.preset != "auto")
+    note = [configuration.STAND_IN] if unknown else []
     of_source, of_target, why = vocabularies(config)
     model = build_transformer(config.model, of_source, of_target).eval()
     length = min(7, config.data.max_length)
@@ -900,7 +926,7 @@ def describe(config: Config) -> list[str]:
     with torch.no_grad():
         lines = inside.lines(model, lambda: model(source, target), source.shape[1] if at_once else target.shape[1])
     head = f"{config.model.architecture}; a sentence of {length} tokens{' a side' if read else ''}"
-    return [head, f"vocabularies of {of_source:,} and {of_target:,} tokens: {why}", "", *lines]
+    return [head, f"vocabularies of {of_source:,} and {of_target:,} tokens: {why}", *note, "", *lines]
 
 
 if __name__ == "__main__":

@@ -182,6 +182,16 @@ def free_memory(device: torch.device) -> None:
         torch.cuda.empty_cache()
 
 
+def total_memory(device: torch.device) -> float:
+    """The bytes of memory that the device has, used or not: a GPU's own, else the computer's; infinite if unknown."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_properties(device).total_memory
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # Windows has no sysconf
+        return math.inf
+
+
 def peak_memory(device: torch.device) -> float:
     """The share of a GPU's memory that was held at most since the last call, of what other processes leave: 0 to 1."""
     held = torch.cuda.max_memory_allocated(device)

@@ -39,11 +39,10 @@ if __name__ == "__main__":
     CONFIG = configuration.parse(default_file=Path(__file__).with_name("config.yaml"))
 
 import math
-import shutil
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import torch
@@ -53,22 +52,24 @@ import board
 import checkpoint
 import dataset
 import evaluate
+import results
 import runtime
+import start
 from coach import Coach, constant_loss
-from corpus import DataError, Pair, find_sources, noun
-from dataset import Batch, Prepared
+from corpus import DataError, find_sources, noun
+from dataset import Batch, EncodedPairs, Prepared
 from health import Health
-from model import Model, build_transformer
+from model import build_transformer
 from optim import batch_loss, learning_rate, make_optimizer
-from scores import Scores, score
+from progress import Progress, end, progress_of, say
+from scores import score
+from subwords import SubwordDropout
 from text import cut, in_a_line, visible
 from translator import Translator
 
 AHEAD = 8  # updates whose batches are made while a GPU is busy
 FEWEST_BATCHES = 100  # in an epoch, with training.batch_tokens auto: from few large steps, little is learnt
 LARGEST_BATCH = 4096  # with training.batch_tokens auto, on what is no CUDA device
-OF_MEMORY = 0.8  # that may be taken, with training.batch_tokens auto; the rest is for what falls to pieces
-RESULT = "result.json"
 COUNTED = 1_000_000  # tokens that tell how often each occurs
 COSTLIEST = 10  # operations of a profile that are named
 LARGEST_MAP = 40  # tokens a side in an attention map
@@ -84,62 +85,6 @@ class NumericalError(RuntimeError):
 
 class TooLargeError(RuntimeError):
     """A single sentence pair does not fit into memory."""
-
-
-@dataclass
-class Progress:
-    """Where training stands after an update. Saved with each checkpoint, it is all that a resumed run needs to know
-    beside the weights and the optimizer: what is random is drawn anew from (seed, step)."""
-
-    step: int = 0  # updates made
-    epoch: int = 0  # passes over the data completed
-    batches: int = 0  # batches of the current pass that have been used
-    seconds: float = 0.0  # spent since training began, over all resumes
-    warm_seconds: float = 0.0  # of these, until the learning rate was at its peak
-    best_bleu: float = -1.0  # of a language model: 100 / perplexity
-    best_step: int = 0
-    worse: int = 0  # validations since the best one
-    unvalidated: bool = False  # the validation of this step is still to be made: a signal cut it short, or it is step 0
-    first_bleu: float = -1.0  # with training.init_from: as `best_bleu`, of that model as it came
-    old_bleu: float = -1.0  # likewise, on the test set of the run it came from; -1: not measured
-    overflows: int = 0  # updates in a row that float16 has left out
-    halved: int = 0  # batches that were cut in two because they did not fit into memory
-    # Sums since the last point of the curves:
-    smoothed: float = 0.0
-    plain: float = 0.0
-    norm: float = 0.0
-    norms: int = 0  # of so many updates: one whose gradient overflows in float16 has none
-    tokens: int = 0
-    source_tokens: int = 0
-    padding: float = 0.0
-    updates: int = 0
-    update_seconds: float = 0.0
-    data_seconds: float = 0.0
-
-    def reset_sums(self) -> None:
-        """Begin the next point of the curves."""
-        self.smoothed = self.plain = self.norm = self.padding = self.update_seconds = self.data_seconds = 0.0
-        self.tokens = self.source_tokens = self.updates = self.norms = 0
-
-
-def say(message: str) -> None:
-    """Print a line without tearing the progress bar."""
-    tqdm.write(in_a_line(message), file=sys.stdout)
-    sys.stdout.flush()
-
-
-def end(progress: Progress, config: Config) -> str | None:
-    """Why training is over, naming the key that would extend it; None if it is not."""
-    settings = config.training
-    if settings.max_steps is not None and progress.step >= settings.max_steps:
-        return f"training.max_steps ({settings.max_steps}) is reached"
-    if settings.max_epochs is not None and progress.epoch >= settings.max_epochs:
-        return f"training.max_epochs ({settings.max_epochs}) is reached"
-    if settings.max_minutes is not None and progress.seconds >= 60 * settings.max_minutes:
-        return f"training.max_minutes ({settings.max_minutes:g}) is used up"
-    if settings.patience is not None and progress.worse >= settings.patience:
-        return f"the score has not improved for training.patience ({settings.patience}) validations"
-    return None
 
 
 def largest_that_fits(most: int, fits: Callable[[int], bool]) -> int:
@@ -186,6 +131,10 @@ class Training:
         few = dataset.make_batch(self.validation, np.arange(min(PROBE, len(data.validation)))).to(device)
         self.health = Health(self.model, few.source, few.target_in)
         self.twins = dataset.twins(data.source, data.target)
+        self.subwords = None
+        if settings.subword_dropout:
+            limits = settings.subword_dropout, config.data.max_length, config.run.seed
+            self.subwords = SubwordDropout(data.train, data.source, data.target, *limits)
         self.progress = Progress()
         self.told_of_memory = False
         self.train_loss = math.nan  # at the last point of the curves
@@ -195,8 +144,8 @@ class Training:
         self.batch_tokens = self.found_tokens() if settings.batch_tokens == "auto" else settings.batch_tokens
         # From here on, and in all that is saved, the number stands for auto.
         self.config = replace(config, training=replace(settings, batch_tokens=self.batch_tokens))
-        self._planned: tuple[int, list[np.ndarray]] = -1, []
-        self.batches_in_epoch = len(self.plan(0))  # the same in every epoch: it depends on the lengths alone
+        # The same in every epoch, for it depends on the lengths alone.
+        self.batches_in_epoch = len(dataset.batch_plan(*data.train.lengths, self.batch_tokens, config.run.seed, 0))
         limits = [settings.max_steps] if settings.max_steps else []
         if settings.max_epochs:
             limits.append(settings.max_epochs * math.ceil(self.batches_in_epoch / settings.accumulate))
@@ -256,12 +205,14 @@ class Training:
                         "as 0"
                     )
 
-    def plan(self, epoch: int) -> list[np.ndarray]:
-        """The batches of an epoch, as arrays of pair numbers: a function of the lengths, the seed and the epoch."""
-        if self._planned[0] != epoch:  # of millions of pairs, a plan takes a second
-            lengths, seed = self.data.train.lengths, self.config.run.seed
-            self._planned = epoch, dataset.batch_plan(*lengths, self.batch_tokens, seed, epoch)
-        return self._planned[1]
+    def planned(self, epoch: int) -> tuple[EncodedPairs, list[np.ndarray]]:
+        """The pairs as an epoch has them, and its batches, as arrays of pair numbers: a function of the pairs, the seed
+        and the epoch."""
+        pairs, sizes = self.data.train, (self.batch_tokens, self.config.run.seed, epoch)
+        if self.subwords is None:
+            return pairs, dataset.batch_plan(*pairs.lengths, *sizes)
+        pairs = self.subwords(epoch)
+        return pairs, dataset.plan_of(self.batches_in_epoch, *pairs.lengths, *sizes)
 
     # ------------------------------------------------------------------------------------------------ one update
 
@@ -281,13 +232,13 @@ class Training:
         settings, seed = self.config.training, self.config.run.seed
         step, epoch, used = self.progress.step, self.progress.epoch, self.progress.batches
         while True:
-            plan = self.plan(epoch)
+            pairs, plan = self.planned(epoch)
             while used < len(plan):
                 step += 1
                 random = np.random.default_rng((seed, step))
                 batches = []
                 for rows in plan[used : used + settings.accumulate]:
-                    batch = dataset.make_batch(self.data.train, rows)
+                    batch = dataset.make_batch(pairs, rows)
                     batch = dataset.without_copied(batch, self.twins, settings.copy_dropout, random)
                     # From pinned memory a GPU fetches it by itself; from other memory the program would have to wait.
                     batches.append(batch.moved(torch.Tensor.pin_memory) if self.device.type == "cuda" else batch)
@@ -376,6 +327,7 @@ class Training:
 
         Returns the sums of those that fitted.
         """
+        settings = self.config.training
         # Divided by the tokens of the whole update: how it is cut into batches does not change what is minimised.
         tokens = max(1, sum(batch.tokens for batch in batches))
         self.model.train()
@@ -386,14 +338,18 @@ class Training:
             for batch in batches:
                 there = batch.moved(self._sent)
                 with runtime.autocast(self.device, self.dtype):
-                    states = self.states(there.source, there.target_in)
+                    read, written = there.source, there.target_in
+                    if settings.r_drop:  # the same sentences twice, for dropout falls otherwise on each row
+                        read, written = read.repeat(2, 1), written.repeat(2, 1)
+                    states = self.states(read, written)
                     loss = batch_loss(
                         self.config.model.architecture,
                         states,
                         self.model.projection.weight,
                         there.source,
                         there.target_out,
-                        self.config.training.label_smoothing,
+                        settings.label_smoothing,
+                        settings.r_drop,
                     )
                 self.scaler.scale(loss.smoothed / tokens).backward()
                 sums.append(torch.stack([loss.smoothed.detach(), loss.plain]))
@@ -465,7 +421,7 @@ class Training:
         runtime.peak_memory(self.device)  # from now on
         with self._rehearsal(batch_tokens) as batch:
             fitted = len(self._attempt([batch], step=1)) == 1
-        return fitted and runtime.peak_memory(self.device) <= OF_MEMORY
+        return fitted and runtime.peak_memory(self.device) <= start.OF_MEMORY
 
     def _describe(self, batches: list[Batch]) -> str:
         """Name the pairs of batches by their numbers among the training pairs, and show the first."""
@@ -528,7 +484,7 @@ class Training:
         """Take the weights of another run's model. Before the first update it is validated, and saved, as it came."""
         self.model.load_state_dict(other.model.state_dict())
         say(f"begins with {other.path}")
-        measured = old_test(self.config, other)
+        measured = results.old_test(self.config, other)
         self.progress = Progress(unvalidated=True, old_bleu=measured[1].bleu if measured else -1.0)
 
     def restore(self, saved: checkpoint.Checkpoint) -> None:
@@ -749,213 +705,6 @@ class Training:
 # ---------------------------------------------------------------------------------------------------------- the program
 
 
-def result_step(directory: Path) -> int | None:
-    """The step after which the run was finished and its result written; None if it was not yet."""
-    path = directory / RESULT
-    return checkpoint.load_json(path.read_bytes())["step"] if path.exists() else None
-
-
-def report(training: Training) -> None:
-    """When training is over, translate the test set once, with the best weights: result.json and report/test.*."""
-    config, directory, data = training.config, training.directory, training.data
-    progress = training.progress
-    result: dict[str, object] = {
-        "step": progress.step,
-        "validation": {"step": progress.best_step, "bleu": progress.best_bleu},
-    }
-    if config.is_language_model:
-        result |= perplexities(training)  # "validation" is one of them
-    elif data.test:
-        translator = Translator(directory, config.training.device)
-        found = evaluate.examine(translator, data.test, config.data.bleu_tokenize)
-        evaluate.write(found, directory / "report", "test")
-        bleu, chrf, *_ = found.figures
-        result["test"] = {
-            "step": translator.step,
-            "pairs": found.pairs,
-            **{figure.name.lower(): figure.score for figure in found.figures},
-            "signature": bleu.signature,
-        }
-        with board.reopened(directory / "tensorboard") as writer:
-            for figure in found.figures:
-                writer.add_scalar(f"test/{figure.name.lower()}", figure.score, progress.step)
-            writer.add_text("test", board.indented("\n".join(evaluate.lines(found))), progress.step)
-            if config.model.architecture != "encoder-only":  # which has no second best
-                writer.add_text("n-best", _alternatives(translator, data.test), progress.step)
-        say(
-            f"test set, {found.pairs} pairs, weights of step {translator.step}: BLEU {bleu.score:.2f} "
-            f"[{bleu.low:.2f}, {bleu.high:.2f}] ({bleu.signature}), chrF {chrf.score:.2f}"
-        )
-        for alarm in found.alarms:
-            say(f"warning: {alarm.text}")
-        say(f"the report, with the worst sentences: {directory / 'report' / 'test.html'}")
-    if config.training.init_from:
-        result["init_from"] = gained_and_lost(training)
-    checkpoint.replace_durably(directory / RESULT, checkpoint.json_bytes(result))
-
-
-def perplexities(training: Training) -> dict[str, object]:
-    """What result.json says of a language model: how well its best weights foretell the texts of each set."""
-    config, directory, data, progress = training.config, training.directory, training.data, training.progress
-    translator = Translator(directory, config.training.device)
-    model = translator.model
-    assert isinstance(model, Model)
-    result: dict[str, object] = {}
-    for split, pairs, step in (
-        ("validation", data.validation, progress.best_step),
-        ("test", data.test, translator.step),
-    ):
-        if pairs:
-            encoded = dataset.encode_pairs(pairs, data.source, data.target)
-            loss = evaluate.mean_loss(model, encoded, training.batch_tokens, translator.dtype)
-            result[split] = {"step": step, "texts": len(pairs), "loss": loss, "perplexity": evaluate.perplexity(loss)}
-            say(f"{split} set, {len(pairs)} texts, weights of step {step}: perplexity {evaluate.perplexity(loss):.2f}")
-    return result
-
-
-def old_test(config: Config, translator: Translator) -> tuple[int, Scores] | None:
-    """The test pairs of the run that training.init_from names, how many, and what a model makes of them.
-
-    None if they are not there, and for a language model, which translates nothing.
-    """
-    path = Path(config.training.init_from or "") / "data" / "test.tsv"
-    pairs = evaluate.read_pairs(path) if path.exists() and not config.is_language_model else []
-    if not pairs:
-        return None
-    sources, references = dataset.columns(pairs)
-    searching = translator.with_decoding(**asdict(config.decoding))  # before as after
-    return len(pairs), score(searching.translate(sources), references, config.data.bleu_tokenize)
-
-
-def gained_and_lost(training: Training) -> dict[str, object]:
-    """What result.json says of training.init_from: what that model still knows of what it knew.
-
-    Of a language model the path alone: the line of step 0 tells its perplexity on the new texts.
-    """
-    config, progress, path = training.config, training.progress, training.config.training.init_from
-    result: dict[str, object] = {"path": path}
-    if config.is_language_model:
-        return result
-    told = f"validation BLEU {progress.first_bleu:.2f} before, {progress.best_bleu:.2f} after"
-    after = old_test(config, Translator(training.directory, config.training.device)) if progress.old_bleu >= 0 else None
-    if after:
-        pairs, scores = after
-        result["old_test"] = {
-            "pairs": pairs,
-            "bleu_before": progress.old_bleu,
-            "bleu_after": scores.bleu,
-            "signature": scores.signature,
-        }
-        told += f"; on its own test set, {pairs} pairs: BLEU {progress.old_bleu:.2f} before, {scores.bleu:.2f} after"
-    say(f"begun with {path}: {told}")
-    return result
-
-
-def _alternatives(translator: Translator, pairs: Sequence[Pair]) -> str:
-    """A few test sentences with the four best translations of each and their scores, as a Markdown table."""
-    chosen = pairs[:: max(1, len(pairs) // SAMPLES)][:SAMPLES]
-    several = translator.with_decoding(beam_size=4, n_best=4, diversity_groups=1, sample=False)
-    rows = [
-        (source, reference, f"{candidate.score:.3f}", candidate.text)
-        for (source, reference), translation in zip(chosen, several.explain([a for a, _ in chosen]), strict=True)
-        for sentence in translation.sentences
-        for candidate in sentence.candidates
-    ]
-    return board.table(("source", "reference", "score", "translation"), rows)
-
-
-def progress_of(saved: checkpoint.Checkpoint) -> Progress:
-    """Where the checkpoint stands. Raises CheckpointError if another version of this program wrote it."""
-    try:
-        progress = Progress(**checkpoint.load_json(saved.files["state.json"])["progress"])
-        if not all(isinstance(value, int | float) for value in vars(progress).values()):
-            raise TypeError("what must be a number is none")
-        return progress
-    except (KeyError, TypeError) as error:
-        raise checkpoint.CheckpointError(
-            f"{saved.path}: state.json is that of another version of this program ({error}): go on with that version."
-        ) from error
-
-
-def resumable(config: Config, saved: checkpoint.Checkpoint) -> None:
-    """Compare with the settings that a checkpoint was made with. Raises ConfigError if they may not differ so."""
-    old = configuration.loads(saved.files["config.yaml"], saved.path / "config.yaml")
-    for change in configuration.changes(old, config):
-        what = f"{change.key} was {change.old} and is {change.new}"
-        match change.resume:
-            case "refused":
-                raise ConfigError(
-                    f"{what}, but the run {config.run.name} has begun with the former: "
-                    "set it back, or choose another run.name to begin anew."
-                )
-            case "warned":
-                say(f"warning: {what}: the run goes on with the latter")
-            case "free":
-                pass
-
-
-def settled(config: Config, saved: checkpoint.Checkpoint) -> Config:
-    """A run that has begun keeps what training.batch_tokens auto was found to be, for its data go on amid an epoch."""
-    if config.training.batch_tokens != "auto":
-        return config
-    begun = configuration.loads(saved.files["config.yaml"], saved.path / "config.yaml")
-    return replace(config, training=replace(config.training, batch_tokens=begun.training.batch_tokens))
-
-
-def precision(config: Config, device: torch.device, saved: checkpoint.Checkpoint | None) -> str:
-    """The setting; but a run that has begun keeps what auto was found to be, on the same processor: the next
-    measurement may be disturbed, and the run would not go on bit for bit."""
-    if config.training.precision == "auto" and saved:
-        state = checkpoint.load_json(saved.files["state.json"])
-        if state.get("processor") == runtime.processor(device):
-            return state.get("precision", "auto")
-    return config.training.precision
-
-
-def other_model(config: Config, saved: checkpoint.Checkpoint | None) -> Translator | None:
-    """The model that training.init_from names; of a run that has begun its own, since the other may be gone by then.
-
-    Raises CheckpointError if it cannot be used, and ConfigError if the settings are not for such a model.
-    """
-    place = config.training.init_from
-    if place is None:
-        return None
-    other = Translator(saved.path if saved else place, config.training.device)
-    idle = []
-    for key, old, new, resume in configuration.changes(other.config, config):
-        if resume == "refused" and key.startswith(("model.", "data.source_lang", "data.target_lang")):
-            raise ConfigError(
-                f"{key} is {new}, but {old} in the model that training.init_from names ({place}): set it to {old}, or "
-                "training.init_from to null for fresh weights."
-            )
-        idle += [key] if key.startswith("tokenizer.") else []
-    if idle:
-        say(f"{', '.join(idle)}: of no effect, for the tokenizers are those of {place}")
-    return other
-
-
-def prepare(config: Config, directory: Path, begun: bool, other: Translator | None = None) -> Prepared:
-    """The data of this run, with a report when they are new. A run that has saved nothing yet may change its mind.
-
-    other is the model whose tokenizers it takes, if any.
-    """
-    fresh = not directory.exists()
-    tokenizers = (other.source, other.target) if other else None
-    try:
-        data = dataset.prepare(config, directory, say, tokenizers)
-    except dataset.DataChangedError as error:
-        if begun:
-            raise
-        say(f"{error} No step has been saved yet, so the data are prepared again.")
-        shutil.rmtree(directory)
-        fresh = True
-        data = dataset.prepare(config, directory, say, tokenizers)
-    if fresh:
-        for line in data.report.lines():
-            say(line)
-    return data
-
-
 def train(config: Config) -> int:
     """Begin the run that config describes, or go on with it. Returns the exit code."""
     directory = Path(config.run.dir) / config.run.name
@@ -965,28 +714,29 @@ def train(config: Config) -> int:
     runtime.tune(device)
     rates = runtime.rates(device)
     saved = checkpoint.newest(root, quarantine=False, warn=lambda _: None)
-    dtype = runtime.choose_precision(precision(config, device, saved), device, rates)
+    dtype = runtime.choose_precision(start.precision(config, device, saved), device, rates)
     say(runtime.describe(device, dtype))
     measured = ", ".join(f"{rate / 1e9:,.0f} in {str(kind).removeprefix('torch.')}" for kind, rate in rates.items())
     say(f"products of matrices, billions of operations a second: {measured}")
     if saved is None:
         find_sources(config.data)
+        config = start.with_preset(config, device)
     else:
-        config = settled(config, saved)
-        resumable(config, saved)
+        config = start.settled(config, saved)
+        start.resumable(config, saved)
         progress = progress_of(saved)
         why = end(progress, config)
-        if why and result_step(directory) == progress.step:
+        if why and results.result_step(directory) == progress.step:
             say(
                 f"the run {config.run.name} is finished: {why} at step {progress.step}. "
                 f"To go on, raise the limit; to begin anew, choose another run.name; to use it, "
                 f'run: python translate.py --run {directory} "your sentence"'
             )
             return 0
-    other = other_model(config, saved)
+    other = start.other_model(config, saved)
     with checkpoint.lock(directory):
         saved = checkpoint.newest(root, quarantine=True, warn=say)
-        data = prepare(config, directory / "data", begun=saved is not None, other=other)
+        data = start.prepare(config, directory / "data", begun=saved is not None, other=other)
         training = Training(
             config, directory, data, device, dtype, rates.get(dtype, rates.get(torch.bfloat16, math.inf))
         )
@@ -1005,7 +755,7 @@ def train(config: Config) -> int:
                 say(f"stopped after step {training.progress.step}, which is saved: the same command goes on from there")
                 return stop.exit_code
         say(f"finished: {end(training.progress, config)}")
-        report(training)
+        results.report(training.config, directory, data, training.progress)
         say(f'translate with: python translate.py --run {directory} "your sentence"')
     return 0
 

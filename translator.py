@@ -5,7 +5,8 @@
     translator.explain(["The train leaves at nine."])[0].sentences   # scores, tokens, other translations
 
 A text is cleaned, cut into sentences such as the model has learnt from, encoded, batched by length, searched, decoded,
-and put together again. What the vocabulary does not know is copied from the source as it stands there.
+and put together again. What the vocabulary does not know is copied from the source as it stands there, or in lower
+case where data.lowercase is set.
 
 A language model has no source: it goes on with each line that it is given, as with a translation that has begun.
 """
@@ -138,6 +139,10 @@ class Translator:
                 "models that translate together must all write word by word, or all be encoder-only with the same "
                 "model.upsampling."
             )
+        if len({(each.data.lowercase, each.data.normalize) for _, each, *_ in unpacked}) > 1:
+            raise checkpoint.CheckpointError(
+                "models that translate together must read the same text: data.lowercase or data.normalize differs."
+            )
         _, settings, source, target, trained = unpacked[0]
         on = choose_device(device)
         self._set(
@@ -229,7 +234,7 @@ class Translator:
         lines = [[self._pieces(clean(line), first + i) for line in text.split("\n")] for i, text in enumerate(texts)]
         for line, prefix in zip((text[0] for text in lines), prefixes or [], strict=False):
             if line:
-                words = clean(prefix)
+                words = clean(prefix, self.config.data)
                 line[0] = replace(line[0], prefix=self.target.encode(words), prefix_words=self.target.tokens(words))
         owners = [i for i, text in enumerate(lines) for line in text for _ in line]
         flat = [piece for text in lines for line in text for piece in line]
@@ -293,8 +298,8 @@ class Translator:
         off. A word that the vocabulary does not know has the
         probability of [UNK].
         """
-        sources = [self._piece(clean(source)).ids for source, _ in pairs]
-        texts = [clean(target) for _, target in pairs]
+        sources = [self._piece(source).ids for source, _ in pairs]
+        texts = [clean(target, self.config.data) for _, target in pairs]
         targets = self.target.encode_batch(texts)
         for number, (source, target) in enumerate(zip(sources, targets, strict=True), first):
             if len(target) >= self._room(len(source)):
@@ -361,7 +366,8 @@ class Translator:
     # ------------------------------------------------------------------------------------------------------ its steps
 
     def _piece(self, text: str) -> _Piece:
-        """What the tokenizer makes of a sentence, each literal in it being one unknown word."""
+        """What the tokenizer makes of a sentence, cleaned as in training, each literal in it being one unknown word."""
+        text = clean(text, self.config.data)
         if not self._carries_literals:
             return _Piece(text, self.source.encode(text), self.source.tokens(text))
         plain = LITERAL.sub(UNSEEN, text)
@@ -374,13 +380,15 @@ class Translator:
         return self.config.decoding.unknown == "copy" and self.source.encode(UNSEEN) == [UNK]
 
     def _pieces(self, text: str, number: int) -> list[_Piece]:
-        """The sentences of a cleaned line, such as the model has learnt from; or the line, to be gone on with.
+        """The sentences of a line, such as the model has learnt from; or the line, to be gone on with.
 
+        The line is cleaned, but as it was written: capitals tell where sentences begin, and are lowered afterwards.
         None for what is empty, or what the model has no positions for, which a warning says.
         """
         if not text:
             return []
         if self.config.is_language_model:
+            text = clean(text, self.config.data)
             found = [_Piece(text, [], [], self.target.encode(text), self.target.tokens(text))]
         else:
             found = self._sentence_pieces(text, number)

@@ -31,6 +31,7 @@ os.environ.setdefault("GOMP_SPINCOUNT", "2000")  # as in train.py
 import torch
 
 import dataset
+import results
 import train
 from runtime import choose_device, choose_precision, describe, rates, tune
 from translator import Translator
@@ -58,7 +59,7 @@ class Contender:
         training = train.Training(translator.config, scratch / path.name, data, device, dtype)
         training.writer = cast(Any, SimpleNamespace(add_scalar=lambda *_: None))
         updates = list(islice(training.updates(), UPDATES))
-        result = json.loads((path / train.RESULT).read_text(encoding="utf-8"))
+        result = json.loads((path / results.RESULT).read_text(encoding="utf-8"))
         sources = [text for _, text in data.test] if translator.config.is_language_model else [a for a, _ in data.test]
         return cls(path, translator, training, updates, sources, result["step"])
 
@@ -82,7 +83,7 @@ class Contender:
 
     def quality(self) -> str:
         """What the training said of the test set."""
-        test = json.loads((self.path / train.RESULT).read_text(encoding="utf-8")).get("test", {})
+        test = json.loads((self.path / results.RESULT).read_text(encoding="utf-8")).get("test", {})
         return f"{test['bleu']:.2f}" if "bleu" in test else f"ppl {test['perplexity']:.2f}" if test else "-"
 
 

@@ -17,6 +17,7 @@ import corpus
 from config import DataConfig
 from conftest import SHARED
 from corpus import DataError, Pair, assign, clean, find_source, find_sources, hashes, read_corpus, read_splits
+from tokenizer import UNSEEN
 
 # Text that careless readers change: quotes, what looks like a missing value, and line breaks that are none.
 PAIRS = [
@@ -415,6 +416,42 @@ def test_cleaning_keeps_what_is_not_white() -> None:
     assert clean(" a\t\u00a0b\u2028c\x85 … ½ e\u0301 \u200d") == "a b c … ½ é \u200d"
 
 
+TURNING = "HJTWYAΑΩιΣσ İſ™ﬁK²Å\u212a\u212b\u0331\u0345\u0301\u0307¨"
+CLEANINGS = [DataConfig(lowercase=lowercase, normalize=form) for lowercase in (False, True) for form in ("nfc", "nfkc")]
+
+
+@pytest.mark.parametrize("data", CLEANINGS, ids=lambda data: f"{data.normalize}-{data.lowercase}")
+@given(text=st.text(st.one_of(st.characters(exclude_categories=["Cs"]), st.sampled_from(TURNING))))
+@example(text="H\u0331 J\u030c Ά\u0345 ᾈ \u0345Α Ω\u0345\u0301 İ I\u0307 ſ\u0307 ™ ﬁ \u212a ² Å ΣΑΣ ϴ ᏸ \ua64a ¨")
+def test_what_is_clean_stays_as_it_is(text: str, data: DataConfig) -> None:
+    """Guards lower case before the normal form, or after it alone: then a text cleaned twice has other ids, as its
+    pieces in translating have, and so has one whose accents came apart. The stand-in for addresses must stay."""
+    cleaned = clean(text, data)
+    assert clean(cleaned, data) == cleaned
+    assert clean(unicodedata.normalize("NFD", text), data) == cleaned
+    assert bool(cleaned) == bool(clean(text))
+    assert unicodedata.is_normalized("NFKC" if data.normalize == "nfkc" else "NFC", cleaned)
+    assert clean(UNSEEN, data) == UNSEEN
+    if data.lowercase:
+        assert cleaned == cleaned.lower()
+
+
+@pytest.mark.parametrize(
+    ("text", "nfc", "nfkc", "lower", "both"),
+    [
+        ("Straße ΟΔΟΣ", "Straße ΟΔΟΣ", "Straße ΟΔΟΣ", "straße οδος", "straße οδος"),
+        ("İI", "İI", "İI", "i\u0307i", "i\u0307i"),
+        ("ﬁ X² ™", "ﬁ X² ™", "fi X2 TM", "ﬁ x² ™", "fi x2 tm"),
+        ("Ｗｉｄｅ！", "Ｗｉｄｅ！", "Wide!", "ｗｉｄｅ！", "wide!"),
+        ("\u212a \u212b ſ", "K Å ſ", "K Å s", "k å ſ", "k å s"),
+        ("H\u0331\u3000ẖ", "H\u0331 ẖ", "H\u0331 ẖ", "ẖ ẖ", "ẖ ẖ"),
+    ],
+)
+def test_letters_become_what_the_settings_say(text: str, nfc: str, nfkc: str, lower: str, both: str) -> None:
+    """Guards casefold, which makes Strasse of Straße and an everyday sigma of the last one, and a setting ignored."""
+    assert [clean(text, data) for data in CLEANINGS] == [nfc, nfkc, lower, both]
+
+
 def test_the_split_is_a_property_of_the_sentence() -> None:
     """Guards splits that depend on the order or the size of the corpus, and shares that are not the ones asked for."""
     sentences = [f"sentence {i}" for i in range(20_000)]
@@ -429,9 +466,10 @@ def test_the_split_is_a_property_of_the_sentence() -> None:
 
 
 def test_repeated_sources_stay_together(tmp_path: Path) -> None:
-    """Guards a test sentence whose other translation, or other spacing, is in training."""
-    rows = [f"sentence  {i % 500}\tfrase {i}" for i in range(2000)]
-    data = settings(write_lines(tmp_path / "a.tsv", rows), validation_fraction=0.1, test_fraction=0.1)
+    """Guards a test sentence whose other translation, or other spacing or casing, is in training."""
+    rows = [f"{'sS'[i // 500 % 2]}entence  {i % 500}\tfrase {i}" for i in range(2000)]
+    file = write_lines(tmp_path / "a.tsv", rows)
+    data = settings(file, validation_fraction=0.1, test_fraction=0.1, lowercase=True)
     pairs, counts = read_corpus(find_sources(data), data)
     sources = {split: {source for source, _ in pairs[split]} for split in pairs}
     assert all(sources.values())

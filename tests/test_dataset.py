@@ -29,6 +29,7 @@ from dataset import (
     encode_pairs,
     encode_side,
     make_batch,
+    plan_of,
     prepare,
     sampled,
     source_batch,
@@ -281,6 +282,34 @@ def test_a_changed_setting_is_refused(tiny: Make, tmp_path: Path) -> None:
     ):
         prepare(tiny(data__max_length=5, tokenizer__kind="bpe"), tmp_path / "data", quiet)
     assert same(prepare(tiny(data__bleu_tokenize="char", training__lr=0.5), tmp_path / "data", quiet), before)
+
+
+def test_a_lowered_corpus_is_one_in_lower_case(tiny: Make, tmp_path: Path) -> None:
+    """Guards a split, a tokenizer or a report that still sees the letters as they were written."""
+    files = [Path(tiny().data.train).with_name(f"{name}.tsv") for name in ("lower", "upper")]
+    pairs = [(source.replace("cat", "cat²"), target) for source, target in tiny_pairs(200)]
+    write_tsv(files[0], [(source.replace("²", "2"), target) for source, target in pairs])
+    write_tsv(files[1], [(source.title(), target.upper()) for source, target in pairs])
+    settings = {"data__lowercase": True, "data__normalize": "nfkc"}
+    lower = prepare(tiny(data__train=files[0]), tmp_path / "lower", quiet)
+    upper = prepare(tiny(data__train=files[1], **settings), tmp_path / "upper", quiet)
+    assert same(replace(upper, origin=lower.origin, fingerprint=lower.fingerprint), lower)
+    assert same(prepare(tiny(data__train=files[1], **settings), tmp_path / "upper", quiet), upper)
+
+
+def test_data_of_a_time_before_a_setting_are_as_its_default_makes_them(tiny: Make, tmp_path: Path) -> None:
+    """Guards old runs: refused because they do not name what nobody could set, or gone on with in lower case."""
+    before = prepare(tiny(), tmp_path / "data", quiet)
+    file = tmp_path / "data" / "report.json"
+    summary = json.loads(file.read_text(encoding="utf-8"))
+    for key in ("data.lowercase", "data.normalize"):
+        del summary["origin"]["settings"][key]
+    file.write_text(json.dumps(summary), encoding="utf-8")
+    assert prepare(tiny(), tmp_path / "data", quiet).validation == before.validation
+    for change, said in (("lowercase", "was False and is True"), ("normalize", "was nfc and is nfkc")):
+        value = {"lowercase": True, "normalize": "nfkc"}[change]
+        with pytest.raises(DataChangedError, match=rf"data\.{change} {said}"):
+            prepare(tiny(**{f"data__{change}": value}), tmp_path / "data", quiet)
 
 
 def test_a_corpus_that_is_gone_is_no_obstacle(tiny: Make, tmp_path: Path) -> None:
@@ -591,3 +620,28 @@ def test_the_benchmark_of_scaling_works(tmp_path: Path) -> None:
         assert [line.split()[0] for line in done.stdout.splitlines()] == ["prepare", "300", "900"]
     trained = dataset.load(tmp_path / "900" / "data").report.counts
     assert sum(count.read for count in trained.values()) == 900
+
+
+@pytest.mark.parametrize("growth", [0.0, 0.3, 2.0])
+@pytest.mark.parametrize("epoch", range(3))
+def test_a_plan_of_so_many_batches(growth: float, epoch: int) -> None:
+    """Guards the number of updates, which must not change with the lengths, that no pair is lost or seen twice, and
+    batches of one size."""
+    random = np.random.default_rng(epoch)
+    before, other = (random.integers(2, 30, size=400) for _ in range(2))
+    after = tuple(lengths + random.poisson(growth * lengths) for lengths in (before, other))
+    count = len(batch_plan(before, other, 300, seed=1, epoch=0))
+    plan = plan_of(count, after[0], after[1], 300, 1, epoch)
+    assert len(plan) == count
+    assert sorted(np.concatenate(plan).tolist()) == list(range(400))
+    sizes = [len(rows) * max(int(lengths[rows].max()) for lengths in after) for rows in plan]
+    assert max(sizes) < 1.4 * 300 * (1 + growth)
+    again = plan_of(count, after[0], after[1], 300, 1, epoch)
+    assert all(np.array_equal(one, other) for one, other in zip(plan, again, strict=True))
+
+
+def test_a_plan_of_as_many_batches_as_pairs() -> None:
+    """Guards the search for a limit where it ends: each pair alone, or all of them together."""
+    lengths = np.array([5, 5, 9])
+    assert list(map(len, plan_of(1, lengths, lengths, 4, 1, 0))) == [3]
+    assert sorted(map(len, plan_of(3, lengths, lengths, 1000, 1, 0))) == [1, 1, 1]

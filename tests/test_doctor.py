@@ -70,6 +70,15 @@ def numbered(pairs: list[Pair]) -> list[Pair]:
     return pairs
 
 
+def test_a_lowered_corpus_is_looked_at_in_lower_case(tmp_path: Path) -> None:
+    """Guards a doctor who takes for two what is one in training, or a pair in capitals for the names of columns."""
+    written = [(a, b) if i % 2 else (a.upper(), b.upper()) for i, (a, b) in enumerate([*GOOD, GOOD[1]])]
+    expected = examine(settings(tmp_path, [(a.lower(), b.lower()) for a, b in written]))
+    assert found(expected) == {"duplicates": [801]}
+    assert examine(settings(tmp_path, written, data__lowercase=True)) == expected
+    assert "duplicates" not in found(examine(settings(tmp_path, written)))
+
+
 def test_a_good_corpus_has_no_findings(tmp_path: Path) -> None:
     """Guards the doctor who finds something with everybody; the tests below are about what they put in."""
     diagnosis = examine(settings(tmp_path, GOOD))

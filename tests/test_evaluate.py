@@ -484,6 +484,36 @@ def test_other_pairs_are_read_and_cleaned(
     assert sorted(trained.rglob("*")) == before, "a checkpoint alone is not reported on in the run's folder"
 
 
+def test_a_lowered_run_is_scored_in_lower_case(tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    """Guards cased references, or other translations, which lower-case ones can never equal, and silence about it."""
+    written = [(source.capitalize(), target.upper()) for source, target in tiny_pairs(200)]
+    lower = [(source.lower(), target.lower()) for source, target in written]
+    corpus = write_tsv(tmp_path / "corpus.tsv", written)
+    config = tiny_config(tmp_path, data__train=corpus, data__lowercase=True, training__max_steps=10)
+    assert in_child(lambda: train.main(config)) == 0
+    run = Path(config.run.dir) / config.run.name
+    files = [write_tsv(tmp_path / f"{name}.tsv", pairs[:9]) for name, pairs in (("new", written), ("low", lower))]
+    reports = []
+    for file in files:
+        capsysbinary.readouterr()
+        assert call("--run", run, "--data", file) == 0
+        assert "lowercase true" in " ".join(capsysbinary.readouterr().out.decode().split())
+        reports.append(json.loads((run / "report" / f"data-{file.stem}.json").read_bytes()))
+    assert reports[0]["sentences"] == reports[1]["sentences"]
+    assert reports[0]["figures"] == reports[1]["figures"]
+    assert reports[0]["cleaning"] == {"lowercase": True, "normalize": "nfc"}
+    # Likewise what another one said, in capitals, and what it has as its own test set.
+    said = tmp_path / "said.tsv"
+    said.write_text("".join(f"{a}\t{b}\t{b.title()}\n" for a, b in written[:9]), encoding="utf-8")
+    assert call("--run", run, "--data", files[1], "--against", said) == 0
+    found = json.loads((run / "report" / "data-low.json").read_bytes())
+    assert found["against"]["figures"][0]["score"] == pytest.approx(100)
+    write_tsv(tmp_path / "mixed" / "data" / "test.tsv", written[:9])
+    weights = ("--run", tmp_path / "mixed", "--checkpoint", reports[0]["checkpoint"])
+    assert call(*weights, "--output", tmp_path / "report") == 0
+    assert json.loads((tmp_path / "report" / "test.json").read_bytes())["sentences"] == reports[0]["sentences"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "fragment"),
     [

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import checkpoint
+import results
 import train
 from config import Config
 from conftest import tiny_config, tiny_pairs, write_tsv
@@ -47,7 +48,7 @@ def domain(tmp_path: Path, general: Path) -> Make:
 
 
 def result(config: Config) -> dict:
-    return checkpoint.load_json((harness.directory(config) / train.RESULT).read_bytes())
+    return checkpoint.load_json((harness.directory(config) / results.RESULT).read_bytes())
 
 
 def first_validation(config: Config) -> dict[str, float]:
@@ -102,7 +103,7 @@ def test_result_tells_what_was_gained_and_what_was_lost(domain: Make, capfd: pyt
 
 
 def result_of_other(config: Config) -> dict:
-    return checkpoint.load_json((Path(config.training.init_from or "") / train.RESULT).read_bytes())
+    return checkpoint.load_json((Path(config.training.init_from or "") / results.RESULT).read_bytes())
 
 
 def test_a_model_that_only_gets_worse_is_kept_as_it_came(domain: Make) -> None:

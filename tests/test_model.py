@@ -25,8 +25,10 @@ from model import (
     EncoderOnly,
     FeedForward,
     KeysValues,
+    Residual,
     Starts,
     Transformer,
+    WholeDropout,
     build_transformer,
     causal_mask,
     make_norm,
@@ -628,13 +630,49 @@ def test_words_written_at_once_are_aligned_by_their_places() -> None:
             torch.testing.assert_close(maps[b, :, t], expected[b, :, place])
 
 
-@pytest.mark.parametrize("where", ["dropout", "attention_dropout", "activation_dropout"])
+@pytest.mark.parametrize(
+    "where", ["dropout", "attention_dropout", "activation_dropout", "word_dropout", "depth_dropout"]
+)
 def test_dropout_acts_in_training_alone(where: str) -> None:
     """Guards the model against translating with dropout on, and each kind of it against being left out."""
     ours = model(**{"dropout": 0.0, where: 0.5})
     torch.testing.assert_close(ours(SOURCE, TARGET), ours(SOURCE, TARGET), rtol=0, atol=0)
     ours.train()
     assert not torch.equal(ours(SOURCE, TARGET), ours(SOURCE, TARGET))
+
+
+@pytest.mark.parametrize("dimensions", [1, 2])
+def test_whole_dropout_zeroes_all_or_nothing(dimensions: int) -> None:
+    """Guards words and sentences against losing single features instead, and the rest against not being scaled up."""
+    seed_everything(1)
+    y = WholeDropout(0.25, dimensions)(torch.ones(400, 50, 6))
+    places = y.flatten(dimensions)
+    assert torch.equal(places.amin(-1), places.amax(-1))
+    assert y.unique().tolist() == pytest.approx([0, 4 / 3])
+    count = 400 * 50 ** (dimensions - 1)
+    assert float((places[..., 0] == 0).float().mean()) == pytest.approx(0.25, abs=5 * math.sqrt(0.25 * 0.75 / count))
+
+
+def test_a_word_that_is_dropped_keeps_its_place() -> None:
+    """Guards the positions, which are added after the words are dropped: the order of the rest must be seen."""
+    ours = model(word_dropout=1 - 1e-9, dropout=0.0).train()
+    assert isinstance(ours, Transformer)
+    embedded = ours.encoder.embedding(SOURCE)
+    torch.testing.assert_close(embedded, ours.encoder.embedding.positions[: SOURCE.shape[1]].expand_as(embedded))
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_sentences_go_past_a_block(norm: str) -> None:
+    """Guards stochastic depth: what is skipped is the block, not the way past it, for one sentence and not another."""
+    around = Residual(replace(SMALL, dropout=0.0, depth_dropout=0.5, norm=norm))
+    x, y = torch.randn(60, 5, 32), torch.randn(60, 5, 32)
+    seed_everything(1)
+    found = around.after(x, y)
+    past, through = (each if norm == "pre" else around.norm(each) for each in (x, x + 2 * y))
+    skipped = [torch.allclose(row, other, atol=1e-6) for row, other in zip(found, past, strict=True)]
+    assert 15 < sum(skipped) < 45
+    for i, skips in enumerate(skipped):
+        torch.testing.assert_close(found[i], (past if skips else through)[i])
 
 
 def scores(architecture: str, source: int, target: int) -> int:

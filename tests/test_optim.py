@@ -59,6 +59,46 @@ def test_loss_in_16_bits_is_near_that_of_32(dtype: torch.dtype) -> None:
         assert (a - b).norm() < 0.02 * b.norm()
 
 
+@pytest.mark.parametrize("chunk", [11, 44, 10**6])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_loss_of_two_passes_is_that_of_the_paper(smoothing: float, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards the weight of the disagreement, its gradient by both passes, which is worked out by hand, the pairing of
+    rows across chunks, and that padding is not asked to agree."""
+    monkeypatch.setattr(optim, "CHUNK", chunk)
+    torch.manual_seed(0)
+    states, projection = (torch.randn(shape, requires_grad=True) for shape in ((4, 3, 8), (11, 8)))
+    loss = loss_sums(states, projection, TARGET, smoothing, r_drop=5.0)
+    logits = states @ projection.t()
+    p, q = (each[TARGET != PAD].log_softmax(-1) for each in logits.chunk(2))
+    apart = sum(F.kl_div(a, b, reduction="sum", log_target=True) for a, b in ((p, q), (q, p)))
+    twice = TARGET.repeat(2, 1).flatten()
+    passes, plain = (
+        F.cross_entropy(logits.flatten(0, 1), twice, ignore_index=PAD, reduction="sum", label_smoothing=eps) / 2
+        for eps in (smoothing, 0.0)
+    )
+    expected = passes + 5 / 4 * apart
+    torch.testing.assert_close(loss.smoothed, expected)
+    torch.testing.assert_close(loss.plain, plain)
+    found, wanted = (torch.autograd.grad(3 * x, (states, projection)) for x in (loss.smoothed, expected))
+    torch.testing.assert_close(found, wanted)
+
+
+@pytest.mark.parametrize("r_drop", [0.0, 5.0])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_two_passes_in_16_bits_are_near_those_of_32(dtype: torch.dtype, r_drop: float) -> None:
+    """Guards the difference of two logits, which is small where they are large."""
+    torch.manual_seed(0)
+    projection, target = (0.5 * torch.randn(500, 32)).requires_grad_(), torch.randint(4, 500, (5, 40))
+    one = torch.randn(5, 40, 32)
+    states = torch.cat((one, one + 0.3 * torch.randn(5, 40, 32))).requires_grad_()
+    exact = loss_sums(states, projection, target, 0.1, r_drop)
+    with torch.autocast("cpu", dtype):
+        near = loss_sums(states, projection, target, 0.1, r_drop)
+    torch.testing.assert_close(near.smoothed, exact.smoothed, rtol=3e-3, atol=0)
+    for a, b in zip(*(torch.autograd.grad(x.smoothed, (states, projection)) for x in (near, exact)), strict=True):
+        assert (a - b).norm() < 0.03 * b.norm()
+
+
 # Of two places a source token. Words come again, next to one another and apart; one sentence is empty; the last but one
 # is too long for its places.
 PLACED_SOURCE = torch.tensor([[5, 6, 3], [4, 3, PAD], [7, 3, PAD], [8, 9, 3], [3, PAD, PAD], [5, 7, 3]])
@@ -165,6 +205,24 @@ def test_rates_after_the_peak() -> None:
     assert learning_rate(60, settings(schedule="cosine"), 109) == pytest.approx(0.25)
     assert learning_rate(110, settings(schedule="constant"), None) == 0.5
     assert learning_rate(200, settings(schedule="linear"), 110) == 0.0, "a run extended by minutes must not climb back"
+
+
+@pytest.mark.parametrize("schedule", ["linear", "cosine"])
+@pytest.mark.parametrize("by_time", [False, True])
+def test_the_rate_stays_until_its_share_is_left(schedule: str, by_time: bool) -> None:
+    """Guards warmup-stable-decay: the last fifth must be the whole fall, without a jump, by steps as by the clock."""
+
+    def rate(left: float, share: float) -> float:
+        """With so much of the 100 steps, or of the time, after the warm-up left."""
+        step = round(111 - 101 * left)
+        shared = settings(schedule=schedule, decay_share=share)
+        return learning_rate(11, shared, None, left) if by_time else learning_rate(step, shared, 110)
+
+    ways = [i / 101 for i in range(1, 101)]
+    rates = [rate(left, 20 / 101) for left in ways]
+    assert rates[19:] == [0.5] * 81
+    assert rates[:19] == pytest.approx([rate(left * 101 / 20, 1.0) for left in ways[:19]], abs=0.02)
+    assert rates[:20] == sorted(set(rates[:20]))
 
 
 def test_inverse_sqrt_is_the_papers() -> None:

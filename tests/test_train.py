@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 import signal
 import threading
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 import checkpoint
 import dataset
+import results
 import train
 from config import UNK, Config
 from conftest import in_child, tiny_pairs, write_tsv
@@ -77,6 +79,68 @@ def test_words_are_hidden_by_the_step_alone(tiny: Tiny) -> None:
             assert all(torch.equal(getattr(one, side), getattr(other, side)) for side in ("source", "target_out"))
             assert (one.source == UNK).any()
     assert resumed.progress == training.progress
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_words_are_cut_by_the_step_alone(tiny: Tiny, kind: str) -> None:
+    """Guards the exact resume with subword dropout, and the text of what is taught: a run that is killed amid an epoch
+    goes on with the very pieces that it would have seen."""
+    settings = {"tokenizer__kind": kind, "tokenizer__vocab_size": 300, "training__subword_dropout": 0.3}
+    config = tiny(**settings)
+    training = training_of(config)
+    resumed = train.Training(config, training.directory, training.data, training.device, training.dtype)
+    updates, pieces = training.updates(), 0
+    for step in range(12):  # into the second epoch
+        for batch in next(updates):
+            expected = dataset.make_batch(training.data.train, batch.indices)
+            pieces += batch.tokens - expected.tokens
+            for side, tokenizer in (("source", training.data.source), ("target_out", training.data.target)):
+                texts = [tokenizer.decode_batch(getattr(each, side).tolist()) for each in (batch, expected)]
+                assert texts[0] == texts[1]
+        training.progress.step = step + 1
+    assert pieces > 0
+    resumed.progress = replace(training.progress)
+    for going_on, again in islice(zip(updates, resumed.updates(), strict=True), 12):
+        for one, other in zip(going_on, again, strict=True):
+            assert all(torch.equal(getattr(one, side), getattr(other, side)) for side in ("source", "target_out"))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"training__r_drop": 5.0},
+        {"training__subword_dropout": 0.2, "tokenizer__kind": "bpe", "tokenizer__vocab_size": 300},
+        {"model__word_dropout": 0.2, "model__depth_dropout": 0.2},
+    ],
+    ids=["r_drop", "subword_dropout", "word_dropout"],
+)
+def test_a_killed_run_goes_on_with_what_is_random(tiny: Tiny, settings: dict[str, object]) -> None:
+    """Guards the exact resume against chance that is drawn from anything but the seed and the step."""
+    once, twice = (tiny(run__name=name, **settings, training__max_epochs=2) for name in ("once", "twice"))
+    assert run(once) == 0
+    # The same tokenizer: trained twice, that of pieces would have other ids.
+    shutil.copytree(harness.directory(once) / "data", harness.directory(twice) / "data")
+    assert harness.run(twice, after_step(9, die)) == -signal.SIGKILL
+    assert harness.run(twice) == 0
+    assert outcome(twice) == outcome(once)
+
+
+def test_r_drop_compares_two_passes_over_one_batch(tiny: Tiny) -> None:
+    """Guards that the passes are of the same sentences, and that without dropout they agree: then the update is that of
+    a single pass."""
+    updated = []
+    for weight in (0.0, 5.0):
+        training = training_of(tiny(model__dropout=0.0, training__r_drop=weight))
+        training.optimizer = torch.optim.SGD(training.model.parameters())
+        training.update([dataset.make_batch(training.data.train, np.arange(6))])
+        updated.append(training.model.state_dict())
+    torch.testing.assert_close(updated[0], updated[1], rtol=1e-5, atol=1e-7)
+    losses = []
+    for weight in (0.0, 5.0):  # with dropout they do not
+        training = training_of(tiny(model__dropout=0.5, training__r_drop=weight))
+        training.update([dataset.make_batch(training.data.train, np.arange(6))])
+        losses.append(training.progress.smoothed)
+    assert losses[1] > 1.05 * losses[0]
 
 
 def test_a_failure_leaves_no_thread(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -288,7 +352,7 @@ def test_a_run_learns_and_leaves_all_that_it_promises(tiny: Tiny) -> None:
     write_tsv(Path(config.data.train), tiny_pairs(600))
     assert run(config) == 0
     directory = Path(config.run.dir) / config.run.name
-    result = checkpoint.load_json((directory / train.RESULT).read_bytes())
+    result = checkpoint.load_json((directory / results.RESULT).read_bytes())
     assert result["test"]["bleu"] > 80
     assert result["test"]["signature"].startswith("nrefs:1")
     kept = checkpoint.steps(directory / "checkpoints")

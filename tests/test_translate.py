@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import checkpoint
 import train
 import translate
-from config import EOS, SOS, UNK, ConfigError
+from config import EOS, SOS, UNK, ConfigError, override
 from conftest import ROOT, in_child, tiny_config
 from corpus import clean
 from echo import echo, until
@@ -128,6 +128,43 @@ def test_a_paragraph_is_translated_sentence_by_sentence(run: Path) -> None:
     assert not any("in parts" in warning for warning in translator.warnings)
     whole = Translator(run, overrides=["--decoding.split_sentences", "false"])
     assert len(whole.explain([" ".join(parts[:2])])[0].sentences) == 1
+
+
+LOWERED = ["--data.lowercase", "true", "--data.normalize", "nfkc"]
+
+
+def test_a_lowered_run_hears_no_capitals(run: Path) -> None:
+    """Guards every way in, of which one may keep its capitals, which a model of lower-case text has never seen."""
+    plain, lowered = Translator(run), Translator(run, overrides=LOWERED)
+    texts = ["ＴＨＥ Cat sees the DOG.", "This\u3000red WINE.", "", "And HERE."]
+    lower = ["the cat sees the dog.", "this red wine.", "", "and here."]
+    targets, low = ["Il GATTO.", "ＩＬ vino", "il", "Qui."], ["il gatto.", "il vino", "il", "qui."]
+    found, expected = lowered.explain(texts, prefixes=targets), plain.explain(lower, prefixes=low)
+    assert [each.sentences for each in found] == [each.sentences for each in expected]
+    assert [each.sentences for each in found] != [each.sentences for each in plain.explain(texts, prefixes=targets)]
+    assert [each.source for each in found] == texts
+    assert lowered.score([*zip(texts, targets, strict=True)]) == plain.score([*zip(lower, low, strict=True)])
+    torch.testing.assert_close(lowered.embed(texts), plain.embed(lower))
+    said: list[str] = []
+    lowered.speak(texts[0], said.append)
+    assert clean("".join(said)) == plain.translate(lower[:1])[0]
+
+
+def test_capitals_still_tell_sentences_apart(run: Path) -> None:
+    """Guards text lower-cased before it is cut: an abbreviation ends a sentence only where a capital follows."""
+    text = "It is 5 p.m. We go."
+    found = Translator(run, overrides=LOWERED).explain([text, text.lower()])
+    assert [each.source for each in found[0].sentences] == ["it is 5 p.m.", "we go."]
+    assert [each.source for each in found[1].sentences] == [text.lower()]
+
+
+def test_a_lowered_run_on_text_goes_on_in_lower_case(run: Path) -> None:
+    """Guards a language model, whose text to go on with passes by the source's way in."""
+    arguments = ["--model.architecture", "decoder-only", "--tokenizer.shared", "true", "--data.source_lang", "null"]
+    lowered = Translator(run)
+    lowered.config = override(lowered.config, LOWERED + arguments)
+    [piece] = lowered._pieces("Il GATTO", 1)
+    assert (piece.text, piece.prefix) == ("il gatto", lowered.target.encode("il gatto"))
 
 
 def test_lines_and_blank_lines_stay(run: Path) -> None:
@@ -359,6 +396,15 @@ def test_checkpoints_of_other_vocabularies_do_not_translate_together(run: Path, 
         Translator([run, Path(config.run.dir) / "other"])
 
 
+def test_checkpoints_of_other_casing_do_not_translate_together(run: Path, tmp_path: Path) -> None:
+    """Guards a model that is shown lower case because its companion was: their vocabularies may well be the same."""
+    settings = {"training__max_steps": 2, "data__max_length": 12, "data__lowercase": True}
+    config = tiny_config(tmp_path / "other", run__name="other", **settings)  # a corpus without capitals
+    assert in_child(lambda: train.main(config)) == 0
+    with pytest.raises(checkpoint.CheckpointError, match=r"data\.lowercase or data\.normalize differs"):
+        Translator([run, Path(config.run.dir) / "other"])
+
+
 def test_a_prompt_answers_line_by_line(run: Path, tmp_path: Path) -> None:
     """Guards the conversation on a terminal: a prompt, an answer, an end at Ctrl-D, and history for the next time."""
     ours, theirs = pty.openpty()
@@ -438,6 +484,18 @@ def test_unknown_words_may_be_kept_or_dropped() -> None:
     assert keep.translate([text]) == ["My name is [UNK], see [UNK] [UNK] [UNK] [UNK] [UNK]!"]  # no full stop is known
     assert "lost in translation: www.x.org" in keep.warnings[0]
     assert drop.translate(["My name is Zoltán, see"]) == ["My name is, see"]
+
+
+def test_a_lowered_run_copies_in_lower_case() -> None:
+    """Guards a name in capitals within lower case, which no reference has, and a mark that becomes a word."""
+    text, known = "In NUMBER: Zoltán! (See https://X.org/A)", "in number: "
+    for way, expected in (("copy", f"{known}zoltán! (see https://x.org/a)"), ("keep", f"{known}[UNK]! (see [UNK])")):
+        translator = echo(f"unknown={way}")
+        translator.config = override(translator.config, LOWERED)
+        if way == "keep":
+            text = text.replace("https://X.org/A", "Anna")
+        assert translator.translate([text]) == [expected]
+        assert translator.warnings == []
 
 
 def test_the_text_for_unseen_words_may_itself_occur() -> None:

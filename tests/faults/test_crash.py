@@ -26,6 +26,7 @@ from tensorboard.summary.writer import record_writer
 
 import checkpoint
 import dataset
+import results
 import train
 import translator
 from config import Config
@@ -268,7 +269,7 @@ def test_05_signal_during_the_last_validation(toy: Toy, max_steps: int) -> None:
         at(2 if max_steps == 12 else 1, signal_oneself(signal.SIGTERM)),
     )
     assert run(config, evaluating) == 143
-    assert not (directory(config) / train.RESULT).exists()
+    assert not (directory(config) / results.RESULT).exists()
     assert run(config) == run(expected) == 0
     assert outcome(config) == outcome(expected)
 

@@ -1,0 +1,131 @@
+"""What a setting is worth: one config trained several times over, with that setting changed, by several seeds.
+
+    python benchmarks/recipes.py --config configs/multi30k-en-de.yaml --work /scratch/recipes --jobs 2
+    python benchmarks/recipes.py --config mine.yaml --work /scratch/recipes --seeds 1 --only plain r_drop \
+        --change "narrow: --model.d_model 64 --model.d_ff 256"
+
+Each recipe is the config and nothing else (plain), or with the settings of CHANGES or of --change. All seeds of a
+recipe are trained before the next begins. Runs that `--work` holds from an earlier call are not made again if they are
+finished, and go on where they stopped if they are not.
+
+The columns: BLEU of the validation pairs by the best checkpoint, as the training measured it, mean and standard
+deviation over the seeds; what that is more than plain, mean over the seeds that both have, and its standard error; the
+epoch of that checkpoint; the minutes that the training took, which depend on what else the machine did meanwhile. The
+test set is for the recipe that was chosen: `evaluate.py` looks at it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import shlex
+import statistics
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PLAIN = "plain"
+CHANGES = {
+    "no smoothing": "--training.label_smoothing 0",
+    "smoothing 0.2": "--training.label_smoothing 0.2",
+    "r_drop": "--training.r_drop 5",
+    "subword_dropout": "--training.subword_dropout 0.1",
+    "word_dropout": "--model.word_dropout 0.1",
+    "depth_dropout": "--model.depth_dropout 0.1",
+    "attention_dropout": "--model.attention_dropout 0.1",
+    "activation_dropout": "--model.activation_dropout 0.1",
+    "weight_decay": "--training.weight_decay 0.1",
+    "cosine": "--training.schedule cosine",
+    "stable, then decay": "--training.decay_share 0.5",
+    "inverse_sqrt": "--training.schedule inverse_sqrt",
+    "constant": "--training.schedule constant",
+}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a finished run reached."""
+
+    bleu: float
+    step: int
+    minutes: float
+
+
+def main() -> None:
+    """Train what is not trained yet, and print a table."""
+    parser = argparse.ArgumentParser(description="Measure what settings are worth.")
+    parser.add_argument("--config", type=Path, required=True, help="of which all recipes are variants")
+    parser.add_argument("--work", type=Path, required=True, help="folder of the runs")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="of the recipes; default: all")
+    parser.add_argument("--change", action="append", default=[], metavar="'NAME: --SECTION.KEY VALUE …'")
+    parser.add_argument("--jobs", type=int, default=1, help="runs at a time, which share the processors")
+    options = parser.parse_args()
+    recipes = {PLAIN: "", **CHANGES}
+    for change in options.change:
+        name, _, settings = change.partition(":")
+        recipes[name] = settings
+    wanted = options.only or list(recipes)
+    for name in wanted:
+        if name not in recipes:
+            parser.error(f"there is no recipe {name}: choose among {', '.join(recipes)}")
+
+    threads = max(1, (os.cpu_count() or 1) // options.jobs)
+    found: dict[str, dict[int, Outcome]] = {name: {} for name in wanted}
+
+    def make(job: tuple[str, int]) -> None:
+        name, seed = job
+        found[name][seed] = trained(options, name, seed, shlex.split(recipes[name]), threads)
+        print(f"{name}, seed {seed}: {found[name][seed].bleu:.2f}", file=sys.stderr, flush=True)
+
+    with ThreadPoolExecutor(options.jobs) as pool:
+        list(pool.map(make, [(name, seed) for name in wanted for seed in options.seeds]))
+    print("\n".join(table(found)))
+
+
+def trained(options: argparse.Namespace, name: str, seed: int, settings: list[str], threads: int) -> Outcome:
+    """Train a recipe with a seed, unless that is done, and read what came of it."""
+    run = f"{name.replace(' ', '-').replace(',', '')}-{seed}"
+    directory = options.work.resolve() / run
+    command = [sys.executable, "train.py", f"--config={options.config.resolve()}", f"--run.dir={directory.parent}"]
+    command += [f"--run.name={run}", f"--run.seed={seed}", *settings]
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    with (directory.parent / f"{run}.log").open("a", encoding="utf-8") as log:
+        surroundings = {**os.environ, "OMP_NUM_THREADS": str(threads)}
+        ended = subprocess.run(command, cwd=ROOT, stdout=log, stderr=log, env=surroundings, check=False)
+    if ended.returncode:
+        sys.exit(f"recipes.py: error: train.py ended with {ended.returncode}: see {log.name}")
+    best = json.loads((directory / "result.json").read_text(encoding="utf-8"))["validation"]
+    newest = max((directory / "checkpoints").glob("step-*"))
+    state = json.loads((newest / "state.json").read_text(encoding="utf-8"))["progress"]
+    return Outcome(best["bleu"], best["step"], state["seconds"] / 60)
+
+
+def table(found: dict[str, dict[int, Outcome]]) -> list[str]:
+    """A Markdown table, a row for each recipe."""
+    lines = ["| recipe | validation BLEU | more than plain | best step | minutes |", "| --- | --- | --- | --- | --- |"]
+    plain = found.get(PLAIN, {})
+    for name, runs in found.items():
+        gains = [run.bleu - plain[seed].bleu for seed, run in runs.items() if seed in plain]
+        gain = "" if name == PLAIN or not gains else f"{statistics.mean(gains):+.2f}"
+        if gain and len(gains) > 1:
+            gain += f" ± {statistics.stdev(gains) / math.sqrt(len(gains)):.2f}"
+        step, minutes = (statistics.mean(getattr(run, key) for run in runs.values()) for key in ("step", "minutes"))
+        bleu = spread([run.bleu for run in runs.values()])
+        lines.append(f"| {name} | {bleu} | {gain} | {step:.0f} | {minutes:.1f} |")
+    return lines
+
+
+def spread(values: list[float]) -> str:
+    """The mean of some figures, and their standard deviation where there are several."""
+    mean = f"{statistics.mean(values):.2f}"
+    return f"{mean} ± {statistics.stdev(values):.2f}" if len(values) > 1 else mean
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,187 @@
+"""Presets: how large a model, how it is held back from learning by heart, and how it is trained, in one word.
+
+Use:
+    name = choose(29_000)                                          # small
+    changed = settings(name, values, chosen={"model.dropout"})     # by their dotted names, for `config` to check
+
+The tables below are the only place of these numbers. A preset sets every key of them but for those that the user has
+chosen, and where what the user has chosen does not go with a number of the table, the number gives way (`beside`).
+
+Limits: nothing here looks at data or devices. Memory is estimated: a model that was rehearsed by `train` is certain.
+"""
+
+import math
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+# Whatever the size. A preset also unsets what another file may have set for a model of its own.
+_COMMON: dict[str, Any] = {
+    "tokenizer.kind": "bpe",
+    "tokenizer.min_frequency": 2,
+    "tokenizer.shared": True,
+    "model.kv_heads": None,
+    "model.attention_dropout": 0.0,
+    "model.activation_dropout": 0.0,
+    "model.word_dropout": 0.0,
+    "model.depth_dropout": 0.0,
+    "model.norm": "pre",
+    "model.tie": "all",
+    "training.max_steps": None,
+    "training.max_minutes": None,
+    "training.accumulate": 1,
+    "training.schedule": "linear",
+    "training.decay_share": 1.0,
+    "training.label_smoothing": 0.1,
+    "training.subword_dropout": 0.0,
+    "training.weight_decay": 0.0,
+}
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "tiny": {
+        **_COMMON,
+        "tokenizer.vocab_size": 2000,
+        "model.d_model": 128,
+        "model.n_heads": 4,
+        "model.encoder_layers": 3,
+        "model.decoder_layers": 3,
+        "model.d_ff": 512,
+        "model.dropout": 0.3,
+        "training.max_epochs": 60,
+        "training.batch_tokens": 1024,
+        "training.lr": 0.003,
+        "training.warmup_steps": 200,
+        "training.r_drop": 5.0,
+        "training.validate_every": 250,
+        "training.save_every": 250,
+    },
+    "small": {
+        **_COMMON,
+        "tokenizer.vocab_size": 8000,
+        "model.d_model": 128,
+        "model.n_heads": 4,
+        "model.encoder_layers": 4,
+        "model.decoder_layers": 4,
+        "model.d_ff": 512,
+        "model.dropout": 0.3,
+        "training.max_epochs": 30,
+        "training.batch_tokens": 2048,
+        "training.lr": 0.005,
+        "training.warmup_steps": 400,
+        "training.r_drop": 5.0,
+        "training.validate_every": 500,
+        "training.save_every": 500,
+    },
+    "base": {
+        **_COMMON,
+        "tokenizer.vocab_size": 8000,
+        "model.d_model": 256,
+        "model.n_heads": 4,
+        "model.encoder_layers": 4,
+        "model.decoder_layers": 4,
+        "model.d_ff": 1024,
+        "model.dropout": 0.2,
+        "training.max_epochs": 20,
+        "training.batch_tokens": 4096,
+        "training.lr": 0.002,
+        "training.warmup_steps": 1000,
+        "training.r_drop": 0.0,
+        "training.validate_every": 1000,
+        "training.save_every": 1000,
+    },
+    "big": {
+        **_COMMON,
+        "tokenizer.vocab_size": 16000,
+        "model.d_model": 512,
+        "model.n_heads": 8,
+        "model.encoder_layers": 6,
+        "model.decoder_layers": 6,
+        "model.d_ff": 2048,
+        "model.dropout": 0.1,
+        "training.max_epochs": 10,
+        "training.batch_tokens": "auto",
+        "training.lr": 0.001,
+        "training.warmup_steps": 4000,
+        "training.r_drop": 0.0,
+        "training.validate_every": 2000,
+        "training.save_every": 2000,
+    },
+}
+
+KEYS = tuple(PRESETS["small"])  # what every preset sets
+STAND_IN = "small"  # shown for auto where no data are looked at; that of some ten thousand pairs
+UP_TO = {"tiny": 10_000, "small": 100_000, "base": 1_000_000, "big": math.inf}  # training pairs, from small to large
+ENOUGH = 1_000_000  # pairs beyond which none need be counted
+
+_ENDS = ("training.max_steps", "training.max_epochs", "training.max_minutes")
+
+
+def choose(pairs: int, fits: Callable[[str], bool] = lambda _: True) -> str:
+    """The preset for so many training pairs, or the largest below it that fits; where none does, the smallest."""
+    names = list(UP_TO)
+    place = next(i for i, most in enumerate(UP_TO.values()) if pairs <= most)
+    return next((name for name in reversed(names[: place + 1]) if fits(name)), names[0])
+
+
+def settings(name: str, values: Mapping[str, Any], chosen: Collection[str]) -> dict[str, Any]:
+    """What the preset sets, given the values of all settings, of which the user has chosen some."""
+    return beside(PRESETS[name], values, chosen)
+
+
+def beside(picked: Mapping[str, Any], values: Mapping[str, Any], chosen: Collection[str]) -> dict[str, Any]:
+    """What of the picked values of KEYS is left beside the chosen settings, mended where it does not go with them.
+
+    The user's end is the only one: ten minutes that were asked for are not cut short by a number of epochs.
+    """
+    found = {key: picked[key] for key in KEYS if key not in chosen}
+    now = {**values, **found}
+    instead: dict[str, Any] = {}
+    if any(now[key] is not None for key in _ENDS if key in chosen):
+        instead |= dict.fromkeys(_ENDS)
+    if now["model.architecture"] == "encoder-only":
+        instead["training.r_drop"] = 0.0
+    if now["tokenizer.kind"] == "word":
+        instead["training.subword_dropout"] = 0.0
+    if now["model.tie"] == "all" and not now["tokenizer.shared"]:
+        instead["model.tie"] = "output"
+    return found | {key: value for key, value in instead.items() if key in found}
+
+
+def parameters(values: Mapping[str, Any]) -> int:
+    """About how many weights a model of these settings has: the matrices, with a full vocabulary."""
+    width, inner = values["model.d_model"], values["model.d_ff"]
+    attention = 4 * width * width
+    feed_forward = (3 if values["model.activation"] == "swiglu" else 2) * width * inner
+    reads = values["model.architecture"] != "decoder-only"
+    crosses = values["model.architecture"] == "encoder-decoder"
+    layers = values["model.encoder_layers"] * reads * (attention + feed_forward)
+    layers += values["model.decoder_layers"] * (attention * (1 + crosses) + feed_forward)
+    tables = {"all": 1, "output": 2, "none": 3}[values["model.tie"]]
+    return layers + tables * values["tokenizer.vocab_size"] * width
+
+
+def memory(values: Mapping[str, Any]) -> int:
+    """About how many bytes a training with these settings takes, beside what PyTorch itself does.
+
+    16 bytes a parameter: weight, gradient and two moments in float32. And 4 bytes for each value that a layer keeps for
+    its gradient: counted, about 12 d_model + 2 d_ff a position; twice that with R-Drop. All logits are never there at
+    once. batch_tokens auto begins with 1024.
+    """
+    batch = values["training.batch_tokens"]
+    positions = (1024 if batch == "auto" else batch) * (2 if values["training.r_drop"] else 1)
+    layers = values["model.encoder_layers"] + values["model.decoder_layers"]
+    kept = layers * (12 * values["model.d_model"] + 2 * values["model.d_ff"])
+    return 16 * parameters(values) + 4 * positions * kept
+
+
+def summary(values: Mapping[str, Any]) -> str:
+    """The settings that tell one preset from another, in a line."""
+    batch = values["training.batch_tokens"]
+    ends = [f"{values[key]:g} {key.removeprefix('training.max_')}" for key in _ENDS if values[key] is not None]
+    layers = [values["model.encoder_layers"], values["model.decoder_layers"]]
+    layers = layers[values["model.architecture"] == "decoder-only" :]
+    return (
+        f"d_model {values['model.d_model']}, {'+'.join(map(str, layers))} layers, d_ff {values['model.d_ff']}, dropout "
+        f"{values['model.dropout']:g}, {values['tokenizer.kind']} of {values['tokenizer.vocab_size']:,}, batch_tokens "
+        f"{batch if batch == 'auto' else f'{batch:,}'}, lr {values['training.lr']:g}, r_drop "
+        f"{values['training.r_drop']:g}, {' or '.join(ends)}"
+    )

@@ -1,0 +1,163 @@
+"""What a run begins with, or goes on with: its settings, the preset, another run's model, the data."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+
+import torch
+
+import checkpoint
+import config as configuration
+import dataset
+import presets
+import runtime
+from config import Config, ConfigError, DataConfig
+from corpus import find_source, noun, read_splits
+from dataset import Prepared
+from progress import say
+from translator import Translator
+
+# What training.init_from cannot change: the weights would not fit, or the tokenizers would not know the text.
+SAME = ("model.", "data.source_lang", "data.target_lang", "data.lowercase", "data.normalize")
+OF_MEMORY = 0.8  # that a training may take; the rest is for what falls to pieces
+
+
+def resumable(config: Config, saved: checkpoint.Checkpoint) -> None:
+    """Compare with the settings that a checkpoint was made with. Raises ConfigError if they may not differ so."""
+    old = configuration.loads(saved.files["config.yaml"], saved.path / "config.yaml")
+    # First what explains the others.
+    for change in sorted(configuration.changes(old, config), key=lambda change: change.key != "model.preset"):
+        what = f"{change.key} was {change.old} and is {change.new}"
+        match change.resume:
+            case "refused":
+                raise ConfigError(
+                    f"{what}, but the run {config.run.name} has begun with the former: "
+                    "set it back, or choose another run.name to begin anew."
+                )
+            case "warned":
+                say(f"warning: {what}: the run goes on with the latter")
+            case "free":
+                pass
+
+
+def settled(config: Config, saved: checkpoint.Checkpoint) -> Config:
+    """A run that has begun keeps what its preset set, and what training.batch_tokens auto was found to be.
+
+    The former depends on data that may have grown since, and with the latter the data go on amid an epoch.
+    """
+    begun = configuration.loads(saved.files["config.yaml"], saved.path / "config.yaml")
+    config = configuration.as_begun(config, begun)
+    if config.training.batch_tokens != "auto":
+        return config
+    return replace(config, training=replace(config.training, batch_tokens=begun.training.batch_tokens))
+
+
+def count_pairs(data: DataConfig, enough: int) -> int:
+    """About how many pairs there are to train on; where there are more than `enough`, some number above it.
+
+    They are read as `dataset.prepare` will read them, up to there. Those that are empty count, too, and what is told
+    off for validation and test is taken for its share. Raises DataError.
+    """
+    splits = read_splits(find_source("train", data), data)
+    share = 1.0
+    for split, fraction in (("validation", data.validation_fraction), ("test", data.test_fraction)):
+        share -= 0 if split in splits or getattr(data, split) else fraction
+    # No further than it takes to leave more than enough.
+    read = sum(1 for _ in islice(splits["train"], math.ceil((enough + 1) / max(share, 0.01)) + 1))
+    return round(share * read)
+
+
+def with_preset(config: Config, device: torch.device) -> Config:
+    """The config of a new run, whose model.preset auto becomes the one for its data and this device; says what it is.
+
+    Raises ConfigError if that does not go with what was chosen, and DataError for data that cannot be read.
+    """
+    name, kept = config.model.preset, [key for key in presets.KEYS if key in config.chosen]
+    if name is None:
+        return config
+    if len(kept) == len(presets.KEYS):
+        say(
+            f"warning: model.preset is {name}, but of no effect: the file spells out every setting that it would set. "
+            f"Take them out, or write --model.preset {name}, which overrules the file."
+        )
+        return config
+    why = ""
+    if name == "auto":
+        pairs, things = count_pairs(config.data, presets.ENOUGH), f"{noun(config.data)}s to train on"
+        much = f"more than {presets.ENOUGH:,}" if pairs > presets.ENOUGH else f"about {pairs:,}"
+        room = OF_MEMORY * runtime.total_memory(device)
+
+        def needed(name: str) -> int:
+            return presets.memory(configuration.values(configuration.with_preset(config, name)))
+
+        wanted = presets.choose(pairs)
+        name = presets.choose(pairs, lambda name: needed(name) <= room)
+        why = f": {much} {things} -> {name}"
+        if name != wanted:
+            why += f", for {wanted} needs about {needed(wanted) / 2**30:.1f} GiB of memory, and {device} has"
+            why += f" {room / 2**30:.1f} to take"
+        config = configuration.with_preset(config, name)
+    say(f"model.preset {config.model.preset}{why}: {presets.summary(configuration.values(config))}")
+    if kept:
+        say(f"kept as given: {', '.join(kept)}")
+    return config
+
+
+def precision(config: Config, device: torch.device, saved: checkpoint.Checkpoint | None) -> str:
+    """The setting; but a run that has begun keeps what auto was found to be, on the same processor: the next
+    measurement may be disturbed, and the run would not go on bit for bit."""
+    if config.training.precision == "auto" and saved:
+        state = checkpoint.load_json(saved.files["state.json"])
+        if state.get("processor") == runtime.processor(device):
+            return state.get("precision", "auto")
+    return config.training.precision
+
+
+def other_model(config: Config, saved: checkpoint.Checkpoint | None) -> Translator | None:
+    """The model that training.init_from names; of a run that has begun its own, since the other may be gone by then.
+
+    Raises CheckpointError if it cannot be used, and ConfigError if the settings are not for such a model.
+    """
+    place = config.training.init_from
+    if place is None:
+        return None
+    other = Translator(saved.path if saved else place, config.training.device)
+    idle = []
+    for key, old, new, resume in configuration.changes(other.config, config):
+        if key == "model.preset":  # by which name its shape was found does not matter
+            continue
+        if resume == "refused" and key.startswith(SAME):
+            raise ConfigError(
+                f"{key} is {new}, but {old} in the model that training.init_from names ({place}): set it to {old}, or "
+                "training.init_from to null for fresh weights."
+            )
+        idle += [key] if key.startswith("tokenizer.") else []
+    if idle:
+        say(f"{', '.join(idle)}: of no effect, for the tokenizers are those of {place}")
+    return other
+
+
+def prepare(config: Config, directory: Path, begun: bool, other: Translator | None = None) -> Prepared:
+    """The data of this run, with a report when they are new. A run that has saved nothing yet may change its mind.
+
+    other is the model whose tokenizers it takes, if any.
+    """
+    fresh = not directory.exists()
+    tokenizers = (other.source, other.target) if other else None
+    try:
+        data = dataset.prepare(config, directory, say, tokenizers)
+    except dataset.DataChangedError as error:
+        if begun:
+            raise
+        say(f"{error} No step has been saved yet, so the data are prepared again.")
+        shutil.rmtree(directory)
+        fresh = True
+        data = dataset.prepare(config, directory, say, tokenizers)
+    if fresh:
+        for line in data.report.lines():
+            say(line)
+    return data

@@ -1,0 +1,406 @@
+"""Presets: whose word counts, what is kept when a run goes on, and that no preset makes a config that cannot be."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import fields
+from itertools import product
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+import torch
+
+import checkpoint
+import config as configuration
+import model
+import presets
+import start
+import train
+from config import Config, DataConfig, ModelConfig, dump, load, loads, parse, values
+from conftest import in_child, tiny_pairs, write_tsv
+from corpus import find_sources, read_corpus
+
+ROOT = Path(presets.__file__).parent
+NAMES = [*presets.PRESETS]
+
+
+def given(**settings: object) -> list[str]:
+    """The settings as a command line: `model__dropout=0.2`."""
+    return [f"--{key.replace('__', '.')}={'null' if value is None else value}" for key, value in settings.items()]
+
+
+@contextmanager
+def tables(**changes: dict[str, Any]) -> Iterator[None]:
+    """Within, presets have other values: those of a later version of this program."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, values in changes.items():
+            patch.setitem(presets.PRESETS, name, presets.PRESETS[name] | values)
+        yield
+
+
+# --- The tables ---------------------------------------------------------------------------------------------------
+
+
+def test_presets_are_settings_and_all_of_the_same() -> None:
+    """Guards a misspelt key, one that a preset lacks (a file's own would shine through), and a name without a table."""
+    (declared,) = (field for field in fields(ModelConfig) if field.name == "preset")
+    assert get_args(get_args(declared.type)[0]) == ("auto", *presets.PRESETS)
+    assert list(presets.UP_TO) == NAMES
+    assert set(presets.KEYS) <= set(configuration.keys())
+    assert [name for name in NAMES if set(presets.PRESETS[name]) != set(presets.KEYS)] == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_preset_is_what_the_table_says_and_survives_the_file(name: str) -> None:
+    """Guards a value of another type, which the dump would write otherwise, and a load that applies today's table."""
+    config = parse(["--model.preset", name])
+    assert {key: value for key, value in values(config).items() if key in presets.KEYS} == presets.PRESETS[name]
+    text = dump(config)
+    with tables(**{name: {"model.d_model": 64, "training.lr": 0.5}}):
+        again = loads(text.encode(), Path("config.yaml"))
+    assert again == config
+    assert dump(again) == text
+    assert "chosen" not in text
+
+
+KINDS = {
+    "encoder-decoder": {},
+    "decoder-only": {},
+    "encoder-only": {},
+    "language model": {"model__architecture": "decoder-only", "data__source_lang": None, "tokenizer__shared": "true"},
+}
+CHOICES: list[dict[str, object]] = [
+    {},
+    {"tokenizer__kind": "word"},
+    {"tokenizer__kind": "unigram", "model__tie": "none"},
+    {"tokenizer__shared": "false"},
+    {"model__positions": "rotary", "model__activation": "swiglu"},
+    {"training__max_minutes": 3.0},
+]
+
+
+@pytest.mark.parametrize(("kind", "name"), [*product(KINDS, NAMES)])
+def test_preset_goes_with_every_architecture(kind: str, name: str) -> None:
+    """Guards a table that is tuned on one architecture and refused by another, R-Drop and ties above all."""
+    settings = KINDS[kind] or {"model__architecture": kind}
+    with tables(**{name: {"training.subword_dropout": 0.1}}):
+        for choice in CHOICES:
+            choice = settings | choice
+            if choice.get("tokenizer__shared") == "false" and kind == "language model":
+                continue
+            config = values(parse(given(model__preset=name, **choice)))
+            assert [
+                key
+                for key, value in choice.items()
+                if str(config[key.replace("__", ".")]).lower() != str(value).lower()
+            ] == []
+            assert bool(config["training.r_drop"]) == (name in ("tiny", "small") and kind != "encoder-only")
+            assert bool(config["training.subword_dropout"]) == (config["tokenizer.kind"] != "word")
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "settings"),
+    [
+        ("encoder-decoder", "tiny", {}),
+        ("encoder-decoder", "big", {"model__activation": "swiglu"}),
+        ("encoder-decoder", "base", {"tokenizer__shared": "false"}),
+        ("encoder-decoder", "base", {"model__tie": "none"}),
+        ("decoder-only", "small", {"model__tie": "none"}),
+        ("encoder-only", "base", {}),
+    ],
+)
+def test_parameters_are_estimated(kind: str, name: str, settings: dict[str, object]) -> None:
+    """Guards the formula by which memory is judged, against the model itself."""
+    config = parse(given(model__preset=name, model__architecture=kind, **settings))
+    vocabulary = config.tokenizer.vocab_size
+    with torch.device("meta"):
+        built = model.build_transformer(config.model, vocabulary, vocabulary)
+    weights = sum(p.numel() for p in built.parameters())
+    assert presets.parameters(values(config)) == pytest.approx(weights, rel=0.05)
+
+
+# --- Whose word counts --------------------------------------------------------------------------------------------
+
+EDITED = "tokenizer: {vocab_size: 500}\nmodel: {d_model: 64, dropout: 0.25, kv_heads: 2}\ndata: {max_length: 77}\n"
+NAMED = EDITED.replace("model: {", "model: {preset: big, ")
+
+
+@pytest.mark.parametrize(
+    ("file", "line", "expected"),
+    [
+        # preset on the command line: it overrules the file, and is overruled by the command line
+        (EDITED, {"model__preset": "base"}, (8000, 256, 0.2, None, 0.002)),
+        (EDITED, {"model__preset": "base", "model__dropout": 0.4}, (8000, 256, 0.4, None, 0.002)),
+        (EDITED, {"training__lr": 0.1, "model__preset": "base"}, (8000, 256, 0.2, None, 0.1)),
+        (NAMED, {"model__preset": "base", "model__kv_heads": 1}, (8000, 256, 0.2, 1, 0.002)),
+        # preset in the file: the file and the command line overrule it
+        (NAMED, {}, (500, 64, 0.25, 2, 0.001)),
+        (NAMED, {"model__dropout": 0.4, "training__lr": 0.1}, (500, 64, 0.4, 2, 0.1)),
+        # none
+        (EDITED, {}, (500, 64, 0.25, 2, 0.003)),
+        (NAMED, {"model__preset": None}, (500, 64, 0.25, 2, 0.003)),
+    ],
+)
+def test_who_wins(file: str, line: dict[str, object], expected: tuple[object, ...], tmp_path: Path) -> None:
+    """Guards the order of defaults, file, preset and command line; what no preset sets, the file sets in any case."""
+    path = tmp_path / "a.yaml"
+    path.write_text(file, encoding="utf-8")
+    config = parse(["--config", str(path), *given(**line)])
+    found = config.tokenizer.vocab_size, config.model.d_model, config.model.dropout, config.model.kv_heads
+    assert (*found, config.training.lr) == expected
+    assert config.data.max_length == 77
+
+
+def test_the_shipped_file_does_not_stand_in_the_way() -> None:
+    """Guards `python train.py --model.preset auto`: config.yaml spells out every key, none of which the user chose."""
+    line = given(model__preset="auto", model__dropout=0.2, run__name="mine")
+    config = parse(line, default_file=ROOT / "config.yaml")
+    assert config == parse(line)
+    assert config.chosen == {"model.dropout"}
+    assert config.model.d_model == presets.PRESETS[presets.STAND_IN]["model.d_model"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "ends"),
+    [
+        ({}, (None, 30, None)),
+        ({"training__max_steps": 5}, (5, None, None)),
+        ({"training__max_minutes": 5}, (None, None, 5)),
+        ({"training__max_epochs": 7}, (None, 7, None)),
+        ({"training__max_epochs": 7, "training__max_minutes": 5}, (None, 7, 5)),
+        ({"training__max_minutes": None}, (None, 30, None)),
+    ],
+)
+def test_the_end_that_is_given_is_the_end(settings: dict[str, object], ends: tuple[object, ...]) -> None:
+    """Guards ten minutes that were asked for against the preset's number of epochs."""
+    training = parse(given(model__preset="small", **settings)).training
+    assert (training.max_steps, training.max_epochs, training.max_minutes) == ends
+
+
+@pytest.mark.parametrize(
+    ("settings", "fragments"),
+    [
+        ({"model__preset": "big", "model__d_model": 100}, ["model.n_heads is 8", "divide model.d_model (100)"]),
+        ({"model__preset": "auto", "model__d_model": 99}, ["model.d_model is 99", "even"]),
+        ({"model__preset": "small", "training__max_epochs": None}, ["at least one"]),
+        ({"model__preset": "small", "tokenizer__shared": "false", "model__tie": "all"}, ["model.tie is all"]),
+    ],
+)
+def test_mistake_beside_a_preset(settings: dict[str, object], fragments: list[str], capsys: Any) -> None:
+    """Guards a combination that nobody judges, since it is whole only when the preset is there; and a message that
+    speaks of a number which the user has never seen, and does not say from where it comes."""
+    with pytest.raises(SystemExit) as stopped:
+        parse(given(**settings))
+    message = capsys.readouterr().err
+    assert stopped.value.code == 2
+    assert [fragment for fragment in [*fragments, "model.preset"] if fragment not in message] == []
+    assert message.count("\n") == 1
+
+
+def test_auto_is_not_refused_for_what_it_may_still_become() -> None:
+    """Guards 8 heads of keys, which go with the preset big alone: whether it will be that one is not known yet."""
+    assert parse(given(model__preset="auto", model__kv_heads=8)).model.kv_heads == 8
+
+
+def test_printed_config_tells_that_auto_is_open(capsys: Any, tmp_path: Path) -> None:
+    """Guards numbers that look like those of the run to come."""
+    with pytest.raises(SystemExit):
+        parse(["--print_config", "--model.preset", "auto"])
+    text = capsys.readouterr().out
+    assert text.startswith("# model.preset auto looks at the data")
+    (tmp_path / "a.yaml").write_text(text, encoding="utf-8")
+    assert load(tmp_path / "a.yaml") == parse(["--model.preset", "auto"])
+
+
+# --- What auto chooses --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("pairs", "name"),
+    [
+        (1, "tiny"),
+        (10_000, "tiny"),
+        (10_001, "small"),
+        (100_000, "small"),
+        (100_001, "base"),
+        (1_000_000, "base"),
+        (1_000_001, "big"),
+        (10**9, "big"),
+    ],
+)
+def test_boundaries(pairs: int, name: str) -> None:
+    """Guards each boundary on both sides, and a count that stops before it knows that there is enough."""
+    assert presets.choose(pairs) == name
+    assert presets.choose(min(pairs, presets.ENOUGH + 1)) == name
+
+
+def test_memory_makes_it_smaller_but_never_larger() -> None:
+    """Guards a step in the wrong direction, and an end without a choice."""
+    fitting = {"tiny": "tiny", "small": "tiny", "base": "base", "big": "base"}
+    for pairs, name in ((1, "tiny"), (50_000, "small"), (500_000, "base"), (10**7, "big")):
+        assert presets.choose(pairs, lambda name: name in ("tiny", "base")) == fitting[name]
+        assert presets.choose(pairs, lambda _: False) == "tiny"
+    needs = [presets.memory(values(parse(["--model.preset", name]))) for name in NAMES]
+    assert needs == sorted(needs)
+
+
+@pytest.mark.parametrize(
+    ("gigabytes", "settings", "name"),
+    [
+        (math.inf, {}, "big"),
+        (1.2, {}, "base"),
+        (0.01, {}, "tiny"),
+        (1.2, {"model__d_model": 64, "model__d_ff": 64, "tokenizer__vocab_size": 100}, "big"),
+    ],
+)
+def test_memory_is_that_of_the_settings_as_they_will_be(
+    gigabytes: float, settings: dict[str, object], name: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    """Guards an estimate of the table alone, where the user has chosen a narrower model; and a silent step down."""
+    monkeypatch.setattr(start, "count_pairs", lambda *_: 2_000_000)
+    monkeypatch.setattr(start.runtime, "total_memory", lambda _: gigabytes * 2**30)
+    config = start.with_preset(parse(given(model__preset="auto", **settings)), torch.device("cpu"))
+    told = capsys.readouterr().out
+    assert config.training.lr == presets.PRESETS[name]["training.lr"]
+    assert f"more than 1,000,000 pairs to train on -> {name}" in told
+    assert ("for big needs about" in told) == (name != "big")
+    assert [key.replace("__", ".") for key in settings if key.replace("__", ".") not in told.partition("kept")[2]] == []
+    assert config.model.preset == "auto"
+
+
+@pytest.mark.parametrize("form", ["pairs.tsv", "text", "plain.txt", "folder"])
+def test_pairs_are_counted(form: str, tmp_path: Path) -> None:
+    """Guards a count of all pairs where a share is told off, of one side, or of other splits; and one without end."""
+    pairs = tiny_pairs(2000)
+    changes: dict[str, Any] = {"train": str(tmp_path / form)}
+    match form:
+        case "pairs.tsv":
+            write_tsv(tmp_path / form, pairs)
+            changes |= {"validation_fraction": 0.2, "test_fraction": 0.1}
+        case "text":
+            for side, language in enumerate(("en", "it")):
+                text = "".join(f"{pair[side]}\n" for pair in pairs)
+                (tmp_path / f"text.{language}").write_text(text, encoding="utf-8")
+            changes |= {"validation": str(write_tsv(tmp_path / "few.tsv", pairs[:50])), "test_fraction": 0.3}
+        case "plain.txt":
+            (tmp_path / form).write_text("".join(f"{target}\n" for _, target in pairs), encoding="utf-8")
+            changes |= {"source_lang": None}
+        case "folder":
+            write_tsv(tmp_path / "folder" / "train.tsv", pairs)
+            write_tsv(tmp_path / "folder" / "validation.tsv", pairs[:300])
+            write_tsv(tmp_path / "folder" / "test.tsv", pairs[:300])
+            changes |= {"validation_fraction": 0.2, "test_fraction": 0.2}
+    data = DataConfig(**changes)
+    read = len(read_corpus(find_sources(data), data)[0]["train"])
+    assert start.count_pairs(data, 10**6) == pytest.approx(read, rel=0.05)
+    assert 500 < start.count_pairs(data, 500) < 510
+
+
+# --- A run --------------------------------------------------------------------------------------------------------
+
+
+def test_what_was_not_chosen_is_kept() -> None:
+    """Guards a run that goes on with the numbers of a later version, or of a corpus that has grown since."""
+    begun = parse(given(model__preset="tiny", model__dropout=0.2, training__max_steps=2))
+    begun = configuration.override(begun, ["--model.preset", "auto", "--training.batch_tokens", "512"])
+    for line in ({}, {"model__dropout": 0.15}, {"training__max_steps": 9}, {"training__max_minutes": 3}):
+        with tables(tiny={"model.d_model": 64}, small={"model.d_model": 32}):
+            config = configuration.as_begun(parse(given(model__preset="auto", **line)), begun)
+        different = {key: new for key, _, new, _ in configuration.changes(begun, config)}
+        expected: dict[str, object] = {key.replace("__", "."): value for key, value in line.items()}
+        if "training__max_minutes" in line:
+            expected["training.max_steps"] = None
+        assert different == expected
+    for other in ({}, {"model__preset": "small"}):
+        config = parse(given(**other))
+        assert configuration.as_begun(config, begun) == config
+
+
+def test_auto_from_the_first_step_to_the_resume(tmp_path: Path, capfd: Any) -> None:
+    """Guards the whole: auto is found before anything is written, stands in the run with its numbers, and a resume
+    takes these, with another table, without the corpus, and whatever auto would be today."""
+    corpus = write_tsv(tmp_path / "pairs.tsv", tiny_pairs(300))
+
+    def settings(**changes: object) -> Config:
+        fixed: dict[str, object] = {
+            "model__preset": "auto", "run__dir": tmp_path / "runs", "run__name": "auto", "data__train": corpus,
+            "training__max_steps": 2, "training__batch_tokens": 300, "training__device": "cpu", "model__d_ff": 64,
+            "training__precision": "float32", "decoding__precision": "float32", "decoding__max_length": 8,
+        }  # fmt: skip
+        return parse(given(**fixed | changes), default_file=ROOT / "config.yaml")
+
+    def run(config: Config) -> tuple[int, str]:
+        code = in_child(lambda: train.main(config))
+        printed = capfd.readouterr()
+        return code, printed.out + printed.err
+
+    # Of what goes with big alone it is known only now that it does not.
+    code, told = run(settings(model__kv_heads=8))
+    assert code == 2
+    assert "model.kv_heads is 8" in told
+    assert not (tmp_path / "runs").exists()
+
+    assert configuration.STAND_IN in model.describe(settings())
+    code, told = run(settings())
+    assert code == 0, told
+    assert "model.preset auto: about 288 pairs to train on -> tiny: d_model 128, 3+3 layers, d_ff 64" in told
+    (kept,) = (line.removeprefix("kept as given: ") for line in told.splitlines() if line.startswith("kept as given"))
+    assert set(kept.split(", ")) == {"model.d_ff", "training.max_steps", "training.batch_tokens"}
+    begun = load(tmp_path / "runs" / "auto" / "config.yaml")
+    assert begun.model.preset == "auto"
+    ours = {"model.d_ff": 64, "training.max_steps": 2, "training.max_epochs": None, "training.batch_tokens": 300}
+    assert {key: values(begun)[key] for key in presets.KEYS} == presets.PRESETS["tiny"] | ours
+    assert configuration.STAND_IN not in model.describe(settings())
+
+    corpus.unlink()
+    with tables(tiny={"model.d_model": 64, "model.dropout": 0.5}):
+        code, told = run(settings(training__max_steps=4, training__lr=0.001))
+    assert code == 0, told
+    assert "training.lr was 0.003 and is 0.001" in told
+    assert len(re.findall(r"\w+\.\w+ was ", told)) == 1, told
+    saved = checkpoint.newest(tmp_path / "runs" / "auto" / "checkpoints", quarantine=False, warn=print)
+    assert saved is not None
+    assert train.progress_of(saved).step == 4
+    (changed,) = (
+        key
+        for key, *_ in configuration.changes(begun, load(tmp_path / "runs" / "auto" / "config.yaml"))
+        if key != "training.max_steps"
+    )
+    assert changed == "training.lr"
+
+    code, told = run(settings(model__d_ff=128))
+    assert code == 2
+    assert "model.d_ff was 64 and is 128" in told
+    code, told = run(settings(model__preset="small"))
+    assert code == 2
+    assert "model.preset was auto and is small" in told
+
+
+def test_weights_do_not_ask_by_which_name_their_shape_was_found(tmp_path: Path) -> None:
+    """Guards training.init_from between runs of the same shape, of which one was made by a preset."""
+    here = parse(given(model__preset="tiny"))
+    there = configuration.override(here, ["--model.preset", "null"])
+
+    class Other:
+        config = there
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(start, "Translator", lambda *_: Other())
+        begins = configuration.override(here, ["--training.init_from", str(tmp_path)])
+        assert start.other_model(begins, None) is not None
+
+
+def test_preset_that_the_file_leaves_nothing_to_says_so(tmp_path: Path, capsys: Any) -> None:
+    """Guards somebody who edits config.yaml, which spells out every key, and believes to train with a preset."""
+    file = tmp_path / "mine.yaml"
+    text = (ROOT / "config.yaml").read_text(encoding="utf-8")
+    file.write_text(text.replace("preset: null", "preset: auto"), encoding="utf-8")
+    config = parse(["--config", str(file), "--data.train", str(tmp_path / "absent.tsv")])
+    assert start.with_preset(config, torch.device("cpu")) == config  # without a look at the data
+    told = capsys.readouterr().out
+    assert told.startswith("warning: model.preset is auto, but of no effect")
+    assert told.count("\n") == 1
