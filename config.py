@@ -286,6 +286,9 @@ class TrainingConfig(Section):
         1024, "padded positions of the longer side in a batch, at most; auto: found when a run begins", at_least=1
     )
     accumulate: int = _refused(1, "batches whose gradients are summed for one step", at_least=1)
+    optimizer: Literal["adamw", "muon"] = _refused(
+        "adamw", "what moves the weights; muon: the matrices inside the layers by Muon, the rest by AdamW"
+    )
     lr: float = _warned(0.003, "learning rate at its peak", above=0)
     warmup_steps: int = _warned(200, "steps in which the learning rate rises to its peak", at_least=0)
     schedule: Literal["inverse_sqrt", "linear", "cosine", "constant"] = _warned(

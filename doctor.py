@@ -26,6 +26,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import config as configuration
+import presets
 from config import UNK, Config, DataConfig
 
 
@@ -230,6 +231,8 @@ class Corpus:
                 if split == source.split or (source.split == "train" and split in SPLITS):
                     given[split] = raw, files.get(split, ())
         parts = {split: Part.of(split, *given[split], data) for split in SPLITS if split in given}
+        if config.model.preset == "auto":
+            config = configuration.with_preset(config, presets.choose(len(parts["train"].pairs)))
         return cls(config, parts)
 
     @property

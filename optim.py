@@ -258,11 +258,85 @@ def learning_rate(
 
 
 def make_optimizer(model: nn.Module, settings: TrainingConfig) -> torch.optim.Optimizer:
-    """AdamW with the paper's betas; weight decay, if any, on matrices alone, never on biases and norms."""
-    matrices = [p for p in model.parameters() if p.dim() > 1]
-    vectors = [p for p in model.parameters() if p.dim() <= 1]
-    groups = [
-        {"params": matrices, "weight_decay": settings.weight_decay},
-        {"params": vectors, "weight_decay": 0.0},
-    ]
-    return torch.optim.AdamW(groups, lr=settings.lr, betas=(0.9, 0.98), eps=1e-9, fused=True)
+    """AdamW with the paper's betas; weight decay, if any, on matrices alone, never on biases and norms.
+
+    With Muon (Jordan et al. 2024) the matrices inside the layers are moved by it: by their momentum, made orthogonal,
+    so that no direction is favoured. Its steps are scaled to be as long as AdamW's (Liu et al. 2025, "Muon is
+    Scalable"), and the same learning rate serves both. Embeddings and what projects onto the vocabulary stay with
+    AdamW: their rows are words, of which few occur in a batch.
+    """
+    tables = [module.weight for module in model.modules() if isinstance(module, nn.Embedding)]
+    tables += [module.weight for name, module in model.named_children() if name == "projection"]  # type: ignore[misc]
+    groups: dict[str, list[nn.Parameter]] = {"inner": [], "outer": [], "vectors": []}
+    for p in model.parameters():
+        outer = settings.optimizer == "adamw" or any(p is table for table in tables)
+        groups["vectors" if p.dim() < 2 else "outer" if outer else "inner"].append(p)
+    adamw = torch.optim.AdamW(
+        [
+            {"params": groups["outer"], "weight_decay": settings.weight_decay},
+            {"params": groups["vectors"], "weight_decay": 0.0},
+        ],
+        lr=settings.lr,
+        betas=(0.9, 0.98),
+        eps=1e-9,
+        fused=True,
+    )
+    if settings.optimizer == "adamw":
+        return adamw
+    muon = torch.optim.Muon(
+        groups["inner"], settings.lr, weight_decay=settings.weight_decay, adjust_lr_fn="match_rms_adamw"
+    )
+    return Together(adamw, muon)  # type: ignore[return-value]  # it has all that is used of one
+
+
+class Together:
+    """Several optimizers, each of parameters of its own, that are used, saved and restored as one."""
+
+    def __init__(self, *parts: torch.optim.Optimizer) -> None:
+        self.parts = parts
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        """The groups of all."""
+        return [group for part in self.parts for group in part.param_groups]
+
+    @property
+    def state(self) -> dict[Tensor, Any]:
+        """What each parameter's optimizer remembers of it."""
+        return {p: state for part in self.parts for p, state in part.state.items()}
+
+    def step(self) -> None:
+        """Change the weights."""
+        for part in self.parts:
+            part.step()
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients."""
+        for part in self.parts:
+            part.zero_grad(set_to_none)
+
+    def state_dict(self) -> dict[str, Any]:
+        """As of one optimizer, whose parameters are those of the first part, then those of the next."""
+        state, groups, first = {}, [], 0
+        for part in self.parts:
+            own = part.state_dict()
+            state |= {first + i: values for i, values in own["state"].items()}
+            groups += [{**group, "params": [first + i for i in group["params"]]} for group in own["param_groups"]]
+            first += sum(len(group["params"]) for group in own["param_groups"])
+        return {"state": state, "param_groups": groups}
+
+    def load_state_dict(self, saved: dict[str, Any]) -> None:
+        """What `state_dict` gave. Raises ValueError, LookupError or TypeError for that of other optimizers."""
+        groups, first = list(saved["param_groups"]), 0
+        if len(groups) != len(self.param_groups):
+            raise ValueError(f"{len(groups)} groups of parameters instead of {len(self.param_groups)}")
+        for part in self.parts:
+            own, groups = groups[: len(part.param_groups)], groups[len(part.param_groups) :]
+            last = first + sum(len(group["params"]) for group in own)
+            part.load_state_dict(
+                {
+                    "state": {i - first: values for i, values in saved["state"].items() if first <= i < last},
+                    "param_groups": [{**group, "params": [i - first for i in group["params"]]} for group in own],
+                }
+            )
+            first = last

@@ -29,6 +29,7 @@ _COMMON: dict[str, Any] = {
     "training.max_steps": None,
     "training.max_minutes": None,
     "training.accumulate": 1,
+    "training.optimizer": "adamw",
     "training.schedule": "linear",
     "training.decay_share": 1.0,
     "training.label_smoothing": 0.1,

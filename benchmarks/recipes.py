@@ -40,6 +40,7 @@ CHANGES = {
     "attention_dropout": "--model.attention_dropout 0.1",
     "activation_dropout": "--model.activation_dropout 0.1",
     "weight_decay": "--training.weight_decay 0.1",
+    "muon": "--training.optimizer muon",
     "cosine": "--training.schedule cosine",
     "stable, then decay": "--training.decay_share 0.5",
     "inverse_sqrt": "--training.schedule inverse_sqrt",

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import doctor
+import presets
 from config import Config, override
 from conftest import ROOT, SHARED, tiny_pairs, write_tsv
 from corpus import Pair
@@ -283,6 +284,16 @@ def test_a_sample_says_so_and_says_the_same(tmp_path: Path, monkeypatch: pytest.
     assert sample.count / sample.of == pytest.approx(whole.count / whole.of, abs=0.05)
     assert all(example.line % 8 == 1 for example in sample.examples)
     assert "400" in lines(diagnosis)[0]
+
+
+def test_a_preset_is_the_one_for_the_data(tmp_path: Path) -> None:
+    """Guards a diagnosis of a vocabulary that the training will not have."""
+    config = settings(tmp_path, GOOD)
+    auto = override(config, ["--model.preset", "auto"])
+    corpus = doctor.Corpus.read(auto)
+    assert corpus.config.tokenizer.vocab_size == presets.PRESETS["tiny"]["tokenizer.vocab_size"]
+    assert corpus.config.tokenizer.kind == "bpe"
+    assert doctor.Corpus.read(config).config == config
 
 
 def test_amounts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,7 +72,7 @@ LAYOUT: dict[str, tuple[int, set[str]]] = {
             "translator",
         },
     ),
-    "doctor": (5, {"checkpoint", "config", "corpus", "dataset", "text", "tokenizer", "translator"}),
+    "doctor": (5, {"checkpoint", "config", "corpus", "dataset", "presets", "text", "tokenizer", "translator"}),
     "start": (
         5,
         {"checkpoint", "config", "corpus", "dataset", "presets", "progress", "runtime", "translator"},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
 from dataclasses import replace
@@ -13,7 +14,8 @@ from torch import nn
 
 import ctc
 import optim
-from config import EOS, PAD, TrainingConfig
+from config import EOS, PAD, ModelConfig, TrainingConfig
+from model import build_transformer
 from optim import batch_loss, ctc_sums, learning_rate, loss_sums, make_optimizer
 
 TARGET = torch.tensor([[5, 9, 3], [4, 3, PAD]])
@@ -262,3 +264,57 @@ def test_weight_decay_spares_norms_and_biases() -> None:
     decay = {id(p): group["weight_decay"] for group in optimizer.param_groups for p in group["params"]}
     assert decay == {id(p): 0.1 if p.dim() == 2 else 0.0 for p in module.parameters()}
     assert math.isclose(optimizer.param_groups[0]["betas"][1], 0.98)
+
+
+def muon(**changes: object) -> tuple[nn.Module, torch.optim.Optimizer]:
+    """A small Transformer, the optimizer for it, and a gradient in each parameter."""
+    torch.manual_seed(0)
+    small = ModelConfig(d_model=16, n_heads=2, encoder_layers=1, decoder_layers=1, d_ff=24)
+    model = build_transformer(small, 11, 13)
+    for p in model.parameters():
+        p.grad = torch.randn_like(p)
+    return model, make_optimizer(model, settings(optimizer="muon", **changes))
+
+
+def test_muon_moves_what_lies_inside_the_layers() -> None:
+    """Guards the tables of words, of whose rows few have a gradient, against steps that favour no direction; and that
+    no parameter is left out, or moved twice."""
+    model, optimizer = muon()
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    optimizer.step()
+    moved = [p for group in optimizer.param_groups for p in group["params"]]
+    assert sorted(map(id, moved)) == sorted(map(id, model.parameters()))
+    by_muon = {id(p) for p in moved if "momentum_buffer" in optimizer.state[p]}
+    for name, p in model.named_parameters():
+        step = (before[name] - p.detach()) / 0.5
+        inside = p.dim() == 2 and "embedding" not in name and "projection" not in name
+        assert (id(p) in by_muon) == inside, name
+        if inside:  # orthogonal, as nearly as five iterations make it, and as long as a step of Adam's
+            stretched = torch.linalg.svdvals(step) / (0.2 * math.sqrt(max(p.shape)))
+            assert 0.5 < float(stretched[-3]) <= float(stretched[0]) < 1.4, name  # of 16, two may be too small for that
+        else:
+            torch.testing.assert_close(step.abs(), torch.ones_like(step), rtol=1e-3, atol=0)
+
+
+def test_several_optimizers_are_saved_and_restored_as_one() -> None:
+    """Guards the exact resume: each parameter must find what its optimizer remembers of it."""
+    (model, optimizer), (other, fresh) = muon(), muon()
+    gradients = [p.grad for p in model.parameters()]
+
+    def step(model: nn.Module, optimizer: torch.optim.Optimizer, scale: float) -> None:
+        for p, gradient in zip(model.parameters(), gradients, strict=True):
+            p.grad = scale * gradient if gradient is not None else None
+        optimizer.step()
+
+    for scale in (1.0, -0.3):
+        step(model, optimizer, scale)
+    other.load_state_dict(model.state_dict())
+    fresh.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    for each in ((model, optimizer), (other, fresh)):
+        step(*each, 0.7)
+    for p, q in zip(model.parameters(), other.parameters(), strict=True):
+        assert torch.equal(p, q)
+    with pytest.raises(ValueError, match="groups of parameters"):
+        fresh.load_state_dict(make_optimizer(model, settings()).state_dict())
+    optimizer.zero_grad()
+    assert all(p.grad is None for p in model.parameters())

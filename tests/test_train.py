@@ -111,8 +111,9 @@ def test_words_are_cut_by_the_step_alone(tiny: Tiny, kind: str) -> None:
         {"training__r_drop": 5.0},
         {"training__subword_dropout": 0.2, "tokenizer__kind": "bpe", "tokenizer__vocab_size": 300},
         {"model__word_dropout": 0.2, "model__depth_dropout": 0.2},
+        {"training__optimizer": "muon"},
     ],
-    ids=["r_drop", "subword_dropout", "word_dropout"],
+    ids=["r_drop", "subword_dropout", "word_dropout", "muon"],
 )
 def test_a_killed_run_goes_on_with_what_is_random(tiny: Tiny, settings: dict[str, object]) -> None:
     """Guards the exact resume against chance that is drawn from anything but the seed and the step."""
