@@ -312,6 +312,12 @@ class TrainingConfig(Section):
     copy_dropout: float = _warned(
         0.1, "share of names, numbers and the like, equal on both sides, that are shown as [UNK]", at_least=0, below=1
     )
+    ema: float = _refused(
+        0.0,
+        "how much of their running mean each update keeps, which is used in place of the weights; 0: no mean",
+        at_least=0,
+        below=1,
+    )
     clip_norm: float = _warned(1.0, "a longer gradient is scaled down to this length", above=0)
     weight_decay: float = _warned(0.0, "pull of the weights towards zero", at_least=0)
     precision: Literal["auto", "float32", "bfloat16", "float16"] = _warned("auto", "number format of the arithmetic")

@@ -9,6 +9,8 @@ Shapes: B batch, T target positions, D model width, V vocabulary; N = B T, C of 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -340,3 +342,40 @@ class Together:
                 }
             )
             first = last
+
+
+class Average:
+    """The exponential moving average of a model's weights (Polyak & Juditsky 1992), to be used in their place.
+
+    While the rate is high the weights stray around a better place than any that they are at: their mean is nearer to
+    it. When the rate has come down to zero, they are there themselves.
+    """
+
+    def __init__(self, model: nn.Module, decay: float) -> None:
+        self.parameters = list(model.parameters())
+        self.decay = decay
+        self.means = [p.detach().clone() for p in self.parameters]
+
+    def update(self, step: int) -> None:
+        """Take in the weights after update number step. The first ones are forgotten sooner: they know nothing yet."""
+        decay = min(self.decay, (1 + step) / (10 + step))
+        for p, mean in zip(self.parameters, self.means, strict=True):
+            mean.lerp_(p.detach(), 1 - decay)
+
+    def begin(self) -> None:
+        """Begin anew with the weights as they are."""
+        for p, mean in zip(self.parameters, self.means, strict=True):
+            mean.copy_(p.detach())
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        """Until this is left, the model has the mean for its weights."""
+        self._exchange()
+        try:
+            yield
+        finally:
+            self._exchange()
+
+    def _exchange(self) -> None:
+        for p, mean in zip(self.parameters, self.means, strict=True):
+            p.data, mean.data = mean.data, p.data

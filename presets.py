@@ -34,6 +34,7 @@ _COMMON: dict[str, Any] = {
     "training.decay_share": 1.0,
     "training.label_smoothing": 0.1,
     "training.subword_dropout": 0.0,
+    "training.ema": 0.0,
     "training.weight_decay": 0.0,
 }
 

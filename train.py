@@ -41,7 +41,7 @@ if __name__ == "__main__":
 import math
 import time
 from collections.abc import Callable, Generator, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from dataclasses import asdict, replace
 
 import numpy as np
@@ -60,7 +60,7 @@ from corpus import DataError, find_sources, noun
 from dataset import Batch, EncodedPairs, Prepared
 from health import Health
 from model import build_transformer
-from optim import batch_loss, learning_rate, make_optimizer
+from optim import Average, batch_loss, learning_rate, make_optimizer
 from progress import Progress, end, progress_of, say
 from scores import score
 from subwords import SubwordDropout
@@ -125,6 +125,7 @@ class Training:
         # Only the call is compiled; weights are read from and written to the raw model, whose names stay plain.
         self.states = torch.compile(self.model.states, dynamic=True) if settings.compile else self.model.states
         self.optimizer = make_optimizer(self.model, settings)
+        self.average = Average(self.model, settings.ema) if settings.ema else None
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.dtype == torch.float16)
         self.translator = Translator.around(self.model, data.source, data.target, config, data.report.sides[0], dtype)
         self.validation = dataset.encode_pairs(data.validation, data.source, data.target)
@@ -282,6 +283,8 @@ class Training:
             for tag, value in self.health.after().items():
                 self.writer.add_scalar(tag, value, step)
         self.optimizer.zero_grad(set_to_none=True)
+        if self.average:
+            self.average.update(step)
 
         progress.step = step
         if step <= settings.warmup_steps:
@@ -440,15 +443,18 @@ class Training:
         self.writer.flush()  # first, so that a resumed run finds every point of the curves up to its checkpoint
         progress, root = self.progress, self.directory / "checkpoints"
         progress.seconds = time.perf_counter() - self.begun
+        tensors = {"optimizer": self.optimizer.state_dict(), "scaler": self.scaler.state_dict()}
+        if self.average:
+            tensors["weights"] = self.model.state_dict()
+        with self.best_weights():
+            weights = checkpoint.weights_bytes(self.model)
         files = {
-            "model.safetensors": checkpoint.weights_bytes(self.model),
+            "model.safetensors": weights,
             "config.yaml": configuration.dump(self.config).encode(),
             "source.tokenizer.json": self.data.source.to_json().encode(),
             "target.tokenizer.json": self.data.target.to_json().encode(),
             "trained_on.json": checkpoint.json_bytes(asdict(self.data.report)),
-            "training.pt": checkpoint.tensors_bytes(
-                {"optimizer": self.optimizer.state_dict(), "scaler": self.scaler.state_dict()}
-            ),
+            "training.pt": checkpoint.tensors_bytes(tensors),
             "state.json": checkpoint.json_bytes(
                 {
                     "progress": asdict(progress),
@@ -460,6 +466,10 @@ class Training:
         checkpoint.save(root, progress.step, files)
         self._mark_best()
         checkpoint.prune(root, self.config.training.keep_last)
+
+    def best_weights(self) -> AbstractContextManager[None]:
+        """Until this is left, the model has the weights that are to be used: with training.ema their running mean."""
+        return self.average.in_place() if self.average else nullcontext()
 
     def surroundings(self) -> dict[str, object]:
         """What has a say in the last bits of a sum beside the config and the data."""
@@ -483,6 +493,8 @@ class Training:
     def begin_with(self, other: Translator) -> None:
         """Take the weights of another run's model. Before the first update it is validated, and saved, as it came."""
         self.model.load_state_dict(other.model.state_dict())
+        if self.average:
+            self.average.begin()
         say(f"begins with {other.path}")
         measured = results.old_test(self.config, other)
         self.progress = Progress(unvalidated=True, old_bleu=measured[1].bleu if measured else -1.0)
@@ -510,6 +522,9 @@ class Training:
             self.optimizer.load_state_dict({"state": tensors["optimizer"]["state"], "param_groups": groups})
             if self.scaler.is_enabled() and tensors["scaler"]:
                 self.scaler.load_state_dict(tensors["scaler"])
+            if self.average:
+                self.average.begin()
+                self.model.load_state_dict(tensors["weights"])
         except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
             raise checkpoint.CheckpointError(
                 f"{saved.path}: training.pt does not hold this optimizer's state ({error!r}): use another checkpoint."
@@ -562,7 +577,7 @@ class Training:
                     progress.unvalidated = due or end(progress, self.config) is not None
                 better = False
                 if progress.unvalidated:
-                    with suppress(runtime.Stopped):
+                    with suppress(runtime.Stopped), self.best_weights():
                         better = self.validate(stop)
                 ended = end(progress, self.config) is not None
                 if ended or stop or better or progress.step % settings.save_every == 0:

@@ -445,7 +445,7 @@ RESUME = {
         model.preset model.architecture model.d_model model.n_heads model.kv_heads model.encoder_layers
         model.decoder_layers model.d_ff model.activation model.attention_bias model.norm model.norm_kind
         model.positions model.max_positions model.upsampling model.tie
-        training.init_from training.batch_tokens training.accumulate training.optimizer
+        training.init_from training.batch_tokens training.accumulate training.optimizer training.ema
     """,
     "warned": """
         data.bleu_tokenize model.dropout model.attention_dropout model.activation_dropout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import itertools
 import math
@@ -16,7 +17,7 @@ import ctc
 import optim
 from config import EOS, PAD, ModelConfig, TrainingConfig
 from model import build_transformer
-from optim import batch_loss, ctc_sums, learning_rate, loss_sums, make_optimizer
+from optim import Average, batch_loss, ctc_sums, learning_rate, loss_sums, make_optimizer
 
 TARGET = torch.tensor([[5, 9, 3], [4, 3, PAD]])
 
@@ -318,3 +319,26 @@ def test_several_optimizers_are_saved_and_restored_as_one() -> None:
         fresh.load_state_dict(make_optimizer(model, settings()).state_dict())
     optimizer.zero_grad()
     assert all(p.grad is None for p in model.parameters())
+
+
+def test_the_mean_of_weights_is_that_of_its_definition() -> None:
+    """Guards the decay and its beginning, and that the weights come back unchanged, the mean as well, after a failure
+    too."""
+    model = nn.Linear(3, 2)
+    average, expected = Average(model, 0.9), model.weight.detach().clone()
+    for step in range(1, 120):
+        with torch.no_grad():
+            model.weight.add_(torch.randn(2, 3))
+        average.update(step)
+        decay = min(0.9, (1 + step) / (10 + step))
+        expected = decay * expected + (1 - decay) * model.weight.detach()
+    weights = model.weight.detach().clone()
+    with contextlib.suppress(KeyError), average.in_place():
+        torch.testing.assert_close(model.weight.detach(), expected)
+        raise KeyError
+    assert torch.equal(model.weight, weights)
+    with average.in_place():
+        torch.testing.assert_close(model.weight.detach(), expected)
+    average.begin()
+    with average.in_place():
+        assert torch.equal(model.weight, weights)

@@ -25,9 +25,11 @@ from config import UNK, Config
 from conftest import in_child, tiny_pairs, write_tsv
 from faults import harness
 from faults.harness import after_step, die, outcome, together, training_of
+from model import build_transformer
 from optim import Loss
 from runtime import Stop, ahead
 
+TARGET = "decoder.embedding.table.weight"
 Tiny = Callable[..., Config]
 
 
@@ -112,8 +114,9 @@ def test_words_are_cut_by_the_step_alone(tiny: Tiny, kind: str) -> None:
         {"training__subword_dropout": 0.2, "tokenizer__kind": "bpe", "tokenizer__vocab_size": 300},
         {"model__word_dropout": 0.2, "model__depth_dropout": 0.2},
         {"training__optimizer": "muon"},
+        {"training__ema": 0.9},
     ],
-    ids=["r_drop", "subword_dropout", "word_dropout", "muon"],
+    ids=["r_drop", "subword_dropout", "word_dropout", "muon", "ema"],
 )
 def test_a_killed_run_goes_on_with_what_is_random(tiny: Tiny, settings: dict[str, object]) -> None:
     """Guards the exact resume against chance that is drawn from anything but the seed and the step."""
@@ -124,6 +127,31 @@ def test_a_killed_run_goes_on_with_what_is_random(tiny: Tiny, settings: dict[str
     assert harness.run(twice, after_step(9, die)) == -signal.SIGKILL
     assert harness.run(twice) == 0
     assert outcome(twice) == outcome(once)
+
+
+def test_what_is_saved_and_validated_is_the_mean_of_the_weights(tiny: Tiny) -> None:
+    """Guards training.ema: the same updates as without it, whose running mean is what people get."""
+    plain, averaged = (
+        tiny(run__name=name, training__ema=ema, training__max_steps=30, training__validate_every=30)
+        for name, ema in (("plain", 0.0), ("averaged", 0.9))
+    )
+    assert run(plain) == run(averaged) == 0
+    one, other = (
+        checkpoint.newest(harness.directory(each) / "checkpoints", quarantine=False, warn=print)
+        for each in (plain, averaged)
+    )
+    assert one
+    assert other
+    raw = checkpoint.load_tensors(other.files["training.pt"])["weights"]
+    model = build_transformer(plain.model, *(len(raw[name]) for name in ("encoder.embedding.table.weight", TARGET)))
+    checkpoint.load_weights(model, one.files["model.safetensors"])
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(tensor, raw[name])
+    assert one.files["model.safetensors"] != other.files["model.safetensors"]
+    losses = [EventAccumulator(str(harness.directory(each) / "tensorboard")).Reload() for each in (plain, averaged)]
+    trained, validated = ([each.Scalars(tag)[-1].value for each in losses] for tag in ("train/loss", "valid/loss"))
+    assert trained[0] == trained[1]
+    assert validated[0] != validated[1]
 
 
 def test_r_drop_compares_two_passes_over_one_batch(tiny: Tiny) -> None:
