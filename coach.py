@@ -171,6 +171,8 @@ class Coach:
         losses = [loss for loss, _ in self.points]
         if self.started or len(losses) < 2 * WINDOW or self.told & {"diverging", "dead"}:
             return []
+        if self.config.training.decay_share < 1:  # then most is learnt at the end, whatever the length
+            return []
         end, third = median(losses[-5:]), len(losses) * 3 // 4
         quarter, whole = median(losses[third - 4 : third + 1]) - end, median(losses[:5]) - end
         line = (

@@ -406,6 +406,8 @@ class Config:
     decoding: DecodingConfig = DecodingConfig()
     # Not a section, and never written down: where a preset is named, the settings that it has to leave alone.
     chosen: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
+    # Likewise: what of the user's file it sets aside.
+    overruled: tuple[tuple[str, Any], ...] = field(default=(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.model.tie == "all" and not self.tokenizer.shared:
@@ -421,7 +423,8 @@ class Config:
                 )
             if not self.tokenizer.shared:
                 raise ConfigError("data.source_lang is null, which leaves one language: set tokenizer.shared to true.")
-        if self.training.subword_dropout and self.tokenizer.kind == "word":
+        # With training.init_from the tokenizers are those of another run, which `start` looks at.
+        if self.training.subword_dropout and self.tokenizer.kind == "word" and not self.training.init_from:
             raise ConfigError(
                 f"training.subword_dropout is {self.training.subword_dropout}, but whole words have no pieces: "
                 "set tokenizer.kind to bpe, or it to 0."
@@ -511,7 +514,8 @@ def parse(arguments: Sequence[str] | None = None, prog: str = "train.py", defaul
         if not files and default_file is not None and default_file.exists():
             files = [default_file]
         in_file = _settings(_read(files[0]), files[0]) if files else {}
-        config = _given(in_file, {key: _value(key, text) for key, text in given if key in _SETTINGS})
+        named = any(key == "config" for key, _ in given)
+        config = _given(in_file, named, {key: _value(key, text) for key, text in given if key in _SETTINGS})
     except ConfigError as error:
         print(f"{prog}: error: {in_a_line(str(error))}", file=sys.stderr)
         raise SystemExit(2) from None
@@ -641,8 +645,8 @@ def _with(config: Config, values: Mapping[str, Any]) -> Config:
     return replace(config, **sections)
 
 
-def _given(in_file: Mapping[str, Any], in_line: Mapping[str, Any]) -> Config:
-    """The config that a file and the command line describe together.
+def _given(in_file: Mapping[str, Any], named: bool, in_line: Mapping[str, Any]) -> Config:
+    """The config that a file, which the user has named or not, and the command line describe together.
 
     auto is known when the data are. Until then it stands for a preset that goes with what was chosen.
     """
@@ -651,7 +655,9 @@ def _given(in_file: Mapping[str, Any], in_line: Mapping[str, Any]) -> Config:
     if preset is None:
         return _with(Config(), given)
     chosen = frozenset(in_line if "model.preset" in in_line else given) & set(presets.KEYS)
-    empty, errors = Config(chosen=chosen), []
+    # What the default file spells out is nobody's choice.
+    overruled = tuple((key, in_file[key]) for key in presets.KEYS if key in in_file and key not in chosen and named)
+    empty, errors = Config(chosen=chosen, overruled=overruled), []
     for name in [preset] if preset != "auto" else [presets.STAND_IN, *presets.PRESETS]:
         try:
             return _beside(given, presets.settings(name, values(empty) | given, chosen), empty)

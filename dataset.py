@@ -24,7 +24,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import shutil
+from bisect import insort
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -228,6 +230,7 @@ def sampled(pairs: Sequence[Pair]) -> Sequence[Pair]:
 
 def _report(
     pairs: dict[str, list[Pair]],
+    written: list[Pair],
     counts: dict[str, Count],
     train: EncodedPairs,
     tokenizers: tuple[Tokenizer, Tokenizer],
@@ -235,7 +238,7 @@ def _report(
 ) -> Report:
     sides = []
     validation = encode_pairs(pairs["validation"], *tokenizers)
-    lines = columns(sampled(pairs["train"]))
+    lines = columns(sampled(written))
     languages = data.source_lang, data.target_lang
     for side, language, tokenizer, texts in zip(SIDES, languages, tokenizers, lines, strict=True):
         if language is None:
@@ -329,7 +332,10 @@ def prepare(
     counts["train"].too_long = int((~short).sum())
     counts["train"].uneven = int((short & ~even).sum())
     train = EncodedPairs(train.source.where(short & even), train.target.where(short & even))
-    report = _report(pairs, counts, train, tokenizers, data)
+    written = pairs["train"]
+    if data.lowercase:  # by their capitals sentences are told apart, here as in translating
+        written = read_corpus(sources, replace(data, lowercase=False))[0]["train"]
+    report = _report(pairs, written, counts, train, tokenizers, data)
     with _published(directory) as folder:
         for side, tokenizer in zip(SIDES, tokenizers, strict=True):
             np.save(folder / f"train.{side}.npy", getattr(train, side).ids)
@@ -502,20 +508,15 @@ def plan_of(
     With subword dropout lengths change from epoch to epoch, but the number of updates, by which the rate falls, must
     not. `count` is that of the very pairs as they are, and at most so many pairs are there.
     """
-    low, high = 1, batch_tokens  # the least limit that leaves no more than `count`
-    while len(plan := batch_plan(source_lengths, target_lengths, high, seed, epoch)) > count:
-        low, high = high + 1, 2 * high
-    while low < high:
-        middle = (low + high) // 2
-        tried = batch_plan(source_lengths, target_lengths, middle, seed, epoch)
-        if len(tried) > count:
-            low = middle + 1
-        else:
-            high, plan = middle, tried
-    while len(plan) < count:
-        largest = max(range(len(plan)), key=lambda i: len(plan[i]))
-        plan[largest : largest + 1] = np.array_split(plan[largest], 2)
-    return plan
+    limit = batch_tokens
+    while len(plan := batch_plan(source_lengths, target_lengths, limit, seed, epoch)) > count:
+        limit = max(limit + 1, math.ceil(limit * len(plan) / count))
+    plan.sort(key=len)
+    while len(plan) < count:  # by a few
+        for half in np.array_split(plan.pop(), 2):
+            insort(plan, half, key=len)
+    random = np.random.default_rng((seed, epoch))
+    return [plan[i] for i in random.permutation(len(plan))]
 
 
 @dataclass(frozen=True)

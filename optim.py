@@ -351,14 +351,16 @@ class Average:
     it. When the rate has come down to zero, they are there themselves.
     """
 
-    def __init__(self, model: nn.Module, decay: float) -> None:
+    def __init__(self, model: nn.Module, decay: float, fresh: bool = True) -> None:
+        """fresh tells whether the model knows nothing yet: then its first weights are forgotten sooner."""
+        self.fresh = fresh
         self.parameters = list(model.parameters())
         self.decay = decay
         self.means = [p.detach().clone() for p in self.parameters]
 
     def update(self, step: int) -> None:
-        """Take in the weights after update number step. The first ones are forgotten sooner: they know nothing yet."""
-        decay = min(self.decay, (1 + step) / (10 + step))
+        """Take in the weights after update number step."""
+        decay = min(self.decay, (1 + step) / (10 + step)) if self.fresh else self.decay
         for p, mean in zip(self.parameters, self.means, strict=True):
             mean.lerp_(p.detach(), 1 - decay)
 

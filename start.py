@@ -104,6 +104,10 @@ def with_preset(config: Config, device: torch.device) -> Config:
     say(f"model.preset {config.model.preset}{why}: {presets.summary(configuration.values(config))}")
     if kept:
         say(f"kept as given: {', '.join(kept)}")
+    now = configuration.values(config)
+    set_aside = [f"{key} {old}, now {now[key]}" for key, old in config.overruled if old != now[key]]
+    if set_aside:
+        say(f"not as in the file, for the preset overrules it: {'; '.join(set_aside)}")
     return config
 
 
@@ -136,6 +140,11 @@ def other_model(config: Config, saved: checkpoint.Checkpoint | None) -> Translat
                 "training.init_from to null for fresh weights."
             )
         idle += [key] if key.startswith("tokenizer.") else []
+    if config.training.subword_dropout and (other.source.is_of_words or other.target.is_of_words):
+        raise ConfigError(
+            f"training.subword_dropout is {config.training.subword_dropout}, but the tokens of the model that "
+            f"training.init_from names ({place}) are whole words, which have no pieces: set it to 0."
+        )
     if idle:
         say(f"{', '.join(idle)}: of no effect, for the tokenizers are those of {place}")
     return other

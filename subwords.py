@@ -13,7 +13,12 @@ segmentation of what remains is taken; after MaxMatch-Dropout (Hiraoka 2022).
 
 The library's own dropout cannot be seeded. Here all is a function of (seed, epoch): each word has VARIANTS, each a
 function of the seed, the word and its number, and which one a word has at which place, the epoch draws. So a resumed
-run repeats it, and a variant is made once: an epoch of 29,000 pairs takes some hundredths of a second.
+run repeats it, and a variant is made once, when it is first drawn.
+
+Limits: where blanks do not part words, as in Chinese, a run of more than LONG pieces is parted into pairs of pieces,
+and nothing is joined across these. The table of words takes 45 bytes a token while it is made, and each epoch a copy of
+all ids. Lengths grow (by a quarter at 0.1 with bpe), and with them the batches, whose number stays; for an encoder-only
+model a target may outgrow its places, and then teaches nothing in that epoch.
 
 Shapes: N sentences   W words of all of them   U different words
 """
@@ -33,6 +38,7 @@ from dataset import EncodedPairs, EncodedSide
 from tokenizer import Tokenizer
 
 VARIANTS = 32  # of a word; the same one may come twice
+LONG = 8  # pieces from one blank to the next
 BLANK = "Ġ"  # how byte-level pieces write the blank with which a word begins
 CHUNK = 100_000  # sentences that are cut at a time, to bound the memory that it takes
 
@@ -56,13 +62,20 @@ class SubwordDropout:
 
 
 class SideDropout:
-    """Cuts the words of one side into other pieces. A word is what stands from one blank to the next."""
+    """Cuts the words of one side into other pieces. A word is what stands from one blank to the next.
+
+    Where one ends and the next begins makes no difference while nothing is left out: what BPE has not joined in the
+    end, it has joined at no time.
+    """
 
     def __init__(self, side: EncodedSide, divider: Divider, longest: int) -> None:
         self.divider, self.longest, self.dtype = divider, longest, side.ids.dtype
         begins = divider.begins[side.ids]
         begins[side.offsets[:-1][np.diff(side.offsets) > 0]] = True
         starts = np.flatnonzero(begins)  # of the words, in `ids`
+        sizes = np.diff(np.append(starts, len(side.ids)))
+        places = np.arange(len(side.ids)) - np.repeat(starts, sizes)
+        starts = np.flatnonzero((places == 0) | ((places % 2 == 0) & np.repeat(sizes > LONG, sizes)))
         self.offsets = np.searchsorted(starts, side.offsets)  # (N + 1), of the sentences, in `words`
         kinds, first, words = np.unique(hashes(side.ids, starts), return_index=True, return_inverse=True)
         self.words = words.astype(np.int32)  # (W), the number of each word among the different ones
@@ -126,8 +139,9 @@ class Divider:
         self.ids = tokenizer.vocabulary
         self.names = sorted(self.ids, key=lambda name: self.ids[name])
         self.rate, self.seed = rate, seed
-        self.ranks = {tuple(pair): rank for rank, pair in enumerate(model.get("merges", ()))}
-        self.scores = {} if self.ranks else dict(map(tuple, model["vocab"]))
+        self.is_bpe = model["type"] == "BPE"
+        self.ranks = {tuple(pair): rank for rank, pair in enumerate(model["merges"])} if self.is_bpe else {}
+        self.scores = {} if self.is_bpe else dict(map(tuple, model["vocab"]))
 
     @cached_property
     def begins(self) -> np.ndarray:
@@ -142,7 +156,7 @@ class Divider:
         def dropped() -> bool:
             return draw() < self.rate
 
-        pieces = merged(text, self.ranks, dropped) if self.ranks else likeliest(text, self.scores, dropped)
+        pieces = merged(text, self.ranks, dropped) if self.is_bpe else likeliest(text, self.scores, dropped)
         return tuple(self.ids[piece] for piece in pieces)
 
 

@@ -88,6 +88,11 @@ class Tokenizer:
         """A hash (sha256) that differs for any two tokenizers that could give different ids."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()
 
+    @property
+    def is_of_words(self) -> bool:
+        """Whether its tokens are whole words, not pieces of them."""
+        return self._words
+
     def __len__(self) -> int:
         """Number of ids, the special ones included."""
         return self._core.get_vocab_size()

@@ -125,7 +125,7 @@ class Training:
         # Only the call is compiled; weights are read from and written to the raw model, whose names stay plain.
         self.states = torch.compile(self.model.states, dynamic=True) if settings.compile else self.model.states
         self.optimizer = make_optimizer(self.model, settings)
-        self.average = Average(self.model, settings.ema) if settings.ema else None
+        self.average = Average(self.model, settings.ema, fresh=not settings.init_from) if settings.ema else None
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.dtype == torch.float16)
         self.translator = Translator.around(self.model, data.source, data.target, config, data.report.sides[0], dtype)
         self.validation = dataset.encode_pairs(data.validation, data.source, data.target)
@@ -166,6 +166,12 @@ class Training:
                 f"warning: training.warmup_steps is {settings.warmup_steps}, but there are only {steps} steps: the "
                 "learning rate will hardly fall, or not even reach its peak. Lower it, or raise training.max_epochs."
             )
+        if settings.decay_share < 1 and settings.schedule in ("inverse_sqrt", "constant"):
+            say(f"warning: training.decay_share is of no effect: the schedule {settings.schedule} does not end")
+        model = self.config.model
+        shares = (model.dropout, model.attention_dropout, model.activation_dropout, model.word_dropout)
+        if settings.r_drop and not any((*shares, model.depth_dropout)):
+            say("warning: training.r_drop is of no effect but the time: without dropout, both passes are the same")
         if steps and settings.validate_every > steps:
             say(
                 f"warning: training.validate_every is {settings.validate_every}, but there are only {steps} steps: "
@@ -206,14 +212,15 @@ class Training:
                         "as 0"
                     )
 
-    def planned(self, epoch: int) -> tuple[EncodedPairs, list[np.ndarray]]:
+    def planned(self, batch_tokens: int, epoch: int) -> tuple[EncodedPairs, list[np.ndarray]]:
         """The pairs as an epoch has them, and its batches, as arrays of pair numbers: a function of the pairs, the seed
         and the epoch."""
-        pairs, sizes = self.data.train, (self.batch_tokens, self.config.run.seed, epoch)
-        if self.subwords is None:
-            return pairs, dataset.batch_plan(*pairs.lengths, *sizes)
-        pairs = self.subwords(epoch)
-        return pairs, dataset.plan_of(self.batches_in_epoch, *pairs.lengths, *sizes)
+        pairs, seed = self.data.train, self.config.run.seed
+        plan = dataset.batch_plan(*pairs.lengths, batch_tokens, seed, epoch)
+        if self.subwords is not None:  # other lengths, as many batches
+            pairs = self.subwords(epoch)
+            plan = dataset.plan_of(len(plan), *pairs.lengths, batch_tokens, seed, epoch)
+        return pairs, plan
 
     # ------------------------------------------------------------------------------------------------ one update
 
@@ -233,7 +240,7 @@ class Training:
         settings, seed = self.config.training, self.config.run.seed
         step, epoch, used = self.progress.step, self.progress.epoch, self.progress.batches
         while True:
-            pairs, plan = self.planned(epoch)
+            pairs, plan = self.planned(self.batch_tokens, epoch)
             while used < len(plan):
                 step += 1
                 random = np.random.default_rng((seed, step))
@@ -394,12 +401,12 @@ class Training:
     @contextmanager
     def _rehearsal(self, batch_tokens: int) -> Iterator[Batch]:
         """Yield the largest batch of up to so many tokens; until this is left, memory is as full as at an update."""
-        source, target = self.data.train.lengths
-        plan = dataset.batch_plan(source, target, batch_tokens, self.config.run.seed, epoch=0)
+        pairs, plan = self.planned(batch_tokens, self.progress.epoch)
+        source, target = pairs.lengths
         largest = max(plan, key=lambda rows: len(rows) * int(source[rows].max() + target[rows].max()))
         # Room for the moments, which the optimizer makes at its first step.
         moments = [torch.empty_like(p) for p in self.model.parameters() if p not in self.optimizer.state for _ in "mv"]
-        yield dataset.make_batch(self.data.train, largest)
+        yield dataset.make_batch(pairs, largest)
         del moments
         self.optimizer.zero_grad(set_to_none=True)
 
@@ -604,7 +611,8 @@ class Training:
         loss = progress.plain / progress.tokens
         speed = progress.tokens / progress.update_seconds
         of_source, of_target = self.model.products()
-        operations = 6 * (of_source * progress.source_tokens + of_target * progress.tokens)
+        passes = 2 if self.config.training.r_drop else 1
+        operations = 6 * passes * (of_source * progress.source_tokens + of_target * progress.tokens)
         utilisation = operations / progress.update_seconds / self.limit
         curves = {
             "train/loss": loss,

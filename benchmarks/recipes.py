@@ -10,7 +10,7 @@ finished, and go on where they stopped if they are not.
 
 The columns: BLEU of the validation pairs by the best checkpoint, as the training measured it, mean and standard
 deviation over the seeds; what that is more than plain, mean over the seeds that both have, and its standard error; the
-epoch of that checkpoint; the minutes that the training took, which depend on what else the machine did meanwhile. The
+step of that checkpoint; the minutes that the training took, which depend on what else the machine did meanwhile. The
 test set is for the recipe that was chosen: `evaluate.py` looks at it.
 """
 
@@ -29,6 +29,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path[0] = str(ROOT)
+
+import config as configuration
+
 PLAIN = "plain"
 CHANGES = {
     "no smoothing": "--training.label_smoothing 0",
@@ -71,6 +75,8 @@ def main() -> None:
     for change in options.change:
         name, _, settings = change.partition(":")
         recipes[name] = settings
+    if configuration.load(options.config).is_language_model:
+        parser.error(f"{options.config} is of a language model, but recipes are compared by BLEU")
     wanted = options.only or list(recipes)
     for name in wanted:
         if name not in recipes:

@@ -146,7 +146,7 @@ def work(options: argparse.Namespace, size: int) -> None:
     start = time.perf_counter() - begun
 
     begun = time.perf_counter()
-    training.planned(1)
+    training.planned(training.batch_tokens, 1)
     found = {"imports": imports, "start": start, "plan": time.perf_counter() - begun}
     for _ in range(2):
         training.update(batches)

@@ -7,8 +7,9 @@ Every budget begins with nothing: the tokenizers are trained, the text is turned
 `training.max_minutes`, by which its learning rate comes down. Validations and checkpoints are part of the minutes.
 
 The columns: the budget; the minutes from the start of the program until the training had ended, imports and preparing
-included; the passes over the data; BLEU of validation and test by the best checkpoint, searched for as the config says,
-mean over the seeds and their range. A checkpoint is chosen by validation alone; the test set says what that came to.
+included; the passes over the data that were completed; BLEU of validation and test by the best checkpoint, searched
+for as the config says, mean over the seeds and their range. A checkpoint is chosen by validation alone; the test set
+says what that came to.
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path[0] = str(ROOT)
+
+import config as configuration
 
 
 @dataclass(frozen=True)
@@ -32,7 +36,7 @@ class Outcome:
     """What a budget came to."""
 
     minutes: float
-    epochs: float
+    passes: float
     validation: float
     test: float
 
@@ -45,6 +49,9 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[1])
     parser.add_argument("--work", type=Path, help="folder for the runs, new ones (default: a temporary one)")
     options, settings = parser.parse_known_args()
+    config = configuration.load(options.config)
+    if config.is_language_model or not (config.data.test or config.data.test_fraction):
+        parser.error(f"{options.config} has no test set of pairs, by which a budget is told")
     print("| budget | from raw text | passes | validation BLEU | test BLEU |")
     print("| --- | --- | --- | --- | --- |", flush=True)
     with tempfile.TemporaryDirectory() as scratch:
@@ -52,9 +59,9 @@ def main() -> None:
         work.mkdir(parents=True, exist_ok=True)
         for minutes in options.minutes:
             found = [trained(options.config.resolve(), work, minutes, seed, settings) for seed in options.seeds]
-            spent, epochs = (statistics.mean(getattr(each, key) for each in found) for key in ("minutes", "epochs"))
+            spent, passes = (statistics.mean(getattr(each, key) for each in found) for key in ("minutes", "passes"))
             scores = " | ".join(spread([getattr(each, key) for each in found]) for key in ("validation", "test"))
-            print(f"| {minutes:g} min | {spent:.1f} min | {epochs:.1f} | {scores} |", flush=True)
+            print(f"| {minutes:g} min | {spent:.1f} min | {passes:.0f} | {scores} |", flush=True)
 
 
 def trained(config: Path, work: Path, minutes: float, seed: int, settings: list[str]) -> Outcome:
@@ -63,7 +70,8 @@ def trained(config: Path, work: Path, minutes: float, seed: int, settings: list[
     if (work / run).exists():
         sys.exit(f"speedrun.py: error: {work / run} exists, but a speedrun begins with nothing: take it away.")
     command = [sys.executable, "train.py", f"--config={config}", f"--run.dir={work}", f"--run.name={run}"]
-    command += [f"--run.seed={seed}", f"--training.max_minutes={minutes}", "--training.max_epochs=null", *settings]
+    command += [f"--run.seed={seed}", f"--training.max_minutes={minutes}", "--training.max_epochs=null"]
+    command += ["--training.max_steps=null", *settings]
     begun = time.perf_counter()
     ended = None
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:

@@ -645,3 +645,18 @@ def test_a_plan_of_as_many_batches_as_pairs() -> None:
     lengths = np.array([5, 5, 9])
     assert list(map(len, plan_of(1, lengths, lengths, 4, 1, 0))) == [3]
     assert sorted(map(len, plan_of(3, lengths, lengths, 1000, 1, 0))) == [1, 1, 1]
+
+
+def test_sentences_are_counted_with_their_capitals(tmp_path: Path) -> None:
+    """Guards the length of what is translated at a time: a text in lower case has fewer sentences in it, of German for
+    one, while what people type is cut by the capitals that it has."""
+    pairs = [
+        (f"Zwei Männer sitzen. Ein Hund {n} rennt. Es regnet.", f"two men sit, a dog {n} runs") for n in range(800)
+    ]
+    write_tsv(tmp_path / "pairs.tsv", pairs)
+    words = ["--data.train", str(tmp_path / "pairs.tsv"), "--data.source_lang", "de", "--data.target_lang", "en"]
+    counted = [
+        prepare(override(Config(), [*words, "--data.lowercase", lower]), tmp_path / lower, print).report.sides[0]
+        for lower in ("false", "true")
+    ]
+    assert [side.sentences for side in counted] == [3, 3]

@@ -84,18 +84,41 @@ def test_trains_and_translates_on_cuda(tiny: Tiny, precision: str, compiled: boo
     assert on_cpu == on_cuda
 
 
-@pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_the_loss_on_cuda_is_that_on_a_cpu(smoothing: float, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"training__optimizer": "muon"},
+        {"training__ema": 0.99},
+        {"training__r_drop": 1.0},
+        {"model__word_dropout": 0.05, "model__depth_dropout": 0.05},
+        {"training__subword_dropout": 0.05, "tokenizer__kind": "bpe", "tokenizer__vocab_size": 300},
+    ],
+    ids=["muon", "ema", "r_drop", "word_dropout", "subword_dropout"],
+)
+@pytest.mark.parametrize("precision", ["float16", "bfloat16"])
+def test_recipes_train_on_cuda(tiny: Tiny, settings: dict[str, object], precision: str) -> None:
+    """Guards each part of a recipe with the scaler of float16, which unscales and skips for every optimizer."""
+    config = tiny(
+        training__device="cuda", training__precision=precision, training__max_epochs=20, training__lr=0.003,
+        training__warmup_steps=50, training__validate_every=100, **settings,
+    )  # fmt: skip
+    assert train.main(config) == 0
+    assert Translator(Path(config.run.dir) / config.run.name, "cpu").translate(["the cat sees the dog."])[0]
+
+
+@pytest.mark.parametrize(("smoothing", "r_drop"), [(0.0, 0.0), (0.1, 0.0), (0.1, 5.0)])
+def test_the_loss_on_cuda_is_that_on_a_cpu(smoothing: float, r_drop: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """Guards the loss without all logits: both sums and both gradients, over several chunks, padding included."""
     monkeypatch.setattr("optim.CHUNK", 300)  # 6 tokens of 50 words
     generator = torch.Generator().manual_seed(0)
-    states, weight = (torch.randn(*shape, generator=generator) for shape in ((4, 7, 16), (50, 16)))
+    passes = 2 if r_drop else 1
+    states, weight = (torch.randn(*shape, generator=generator) for shape in ((4 * passes, 7, 16), (50, 16)))
     target = torch.randint(4, 50, (4, 7), generator=generator)
     target[1, 5:] = target[3, 2:] = PAD
     results = []
     for device in ("cpu", "cuda"):
         x, projection = (tensor.to(device).requires_grad_() for tensor in (states, weight))
-        loss = loss_sums(x, projection, target.to(device), smoothing)
+        loss = loss_sums(x, projection, target.to(device), smoothing, r_drop)
         loss.smoothed.backward()
         assert x.grad is not None
         assert projection.grad is not None

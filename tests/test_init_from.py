@@ -218,3 +218,10 @@ def test_a_language_model_begins_with_another(tmp_path: Path, capfd: pytest.Capt
     assert harness.run(second) == 0
     assert "step 0, 0.0 min: validation loss" in capfd.readouterr().out
     assert result(second)["init_from"] == {"path": second.training.init_from}
+
+
+def test_words_of_another_model_have_no_pieces(domain: Make, capfd: pytest.CaptureFixture) -> None:
+    """Guards subword dropout by what the tokenizers are, not by a setting that is of no effect here."""
+    assert harness.run(domain(training__subword_dropout=0.1, tokenizer__kind="bpe", tokenizer__vocab_size=300)) == 2
+    assert "whole words, which have no pieces" in capfd.readouterr().err
+    assert not harness.directory(domain()).exists()

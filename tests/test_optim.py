@@ -342,3 +342,9 @@ def test_the_mean_of_weights_is_that_of_its_definition() -> None:
     average.begin()
     with average.in_place():
         assert torch.equal(model.weight, weights)
+    learnt = Average(model, 0.9, fresh=False)
+    with torch.no_grad():
+        model.weight.add_(1)
+    learnt.update(1)
+    with learnt.in_place():
+        torch.testing.assert_close(model.weight.detach(), weights + 0.1)

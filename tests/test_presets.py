@@ -404,3 +404,16 @@ def test_preset_that_the_file_leaves_nothing_to_says_so(tmp_path: Path, capsys: 
     told = capsys.readouterr().out
     assert told.startswith("warning: model.preset is auto, but of no effect")
     assert told.count("\n") == 1
+
+
+def test_what_a_preset_sets_aside_is_told(tmp_path: Path, capsys: Any) -> None:
+    """Guards a recipe of one's own against being overruled in silence; of the shipped file nobody has to be told."""
+    file = tmp_path / "mine.yaml"
+    file.write_text("training: {ema: 0.99, lr: 0.003}\nmodel: {dropout: 0.2}", encoding="utf-8")
+    start.with_preset(
+        parse(["--config", str(file), "--model.preset", "tiny", "--model.dropout=0.25"]), torch.device("cpu")
+    )
+    said = capsys.readouterr().out
+    assert "overrules it: training.ema 0.99, now 0.0\n" in said, "the rate is that of the preset, too"
+    start.with_preset(parse(["--model.preset", "tiny"], default_file=ROOT / "config.yaml"), torch.device("cpu"))
+    assert "overrules" not in capsys.readouterr().out

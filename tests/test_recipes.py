@@ -22,7 +22,9 @@ def loaded(name: str) -> ModuleType:
     assert spec.loader
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # where dataclasses looks for it
-    spec.loader.exec_module(module)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.path", ["", *sys.path])  # of which it sets the first
+        spec.loader.exec_module(module)
     return module
 
 
@@ -86,3 +88,15 @@ def test_a_speedrun_begins_with_nothing(file: Path, tmp_path: Path) -> None:
     again = ran("speedrun", *arguments)
     assert again.returncode == 1
     assert "begins with nothing" in again.stderr
+
+
+@pytest.mark.parametrize("name", ["recipes", "speedrun"])
+def test_what_has_no_bleu_is_refused_before_hours_of_training(name: str, file: Path, tmp_path: Path) -> None:
+    """Guards against a training whose result nobody can read."""
+    text = file.read_text(encoding="utf-8").replace("source_lang: en", "source_lang: null")
+    text = text.replace("shared: false", "shared: true").replace("encoder-decoder", "decoder-only")
+    file.write_text(text, encoding="utf-8")
+    refused = ran(name, "--config", file, "--work", tmp_path / "work")
+    assert refused.returncode == 2
+    assert "BLEU" in refused.stderr or "test set" in refused.stderr
+    assert not (tmp_path / "work").exists()

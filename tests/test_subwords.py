@@ -150,3 +150,27 @@ def test_a_sentence_does_not_outgrow_the_limit(kind: str) -> None:
     found = cut(kind, 0.999, longest=60)
     assert found == [new if len(new) <= 60 else kept for new, kept in zip(long, short, strict=True)]
     assert {len(new) <= 60 for new in long} == {True, False}
+
+
+def test_a_tokenizer_without_merges() -> None:
+    """Guards the smallest vocabulary that bytes allow: there is nothing to leave out, and nothing to fail at."""
+    ours = Tokenizer.train(TEXTS, TokenizerConfig(kind="bpe", vocab_size=260))
+    side = encode_side(TEXTS, ours)
+    assert rows_of(SideDropout(side, Divider(ours, 0.5, 1), FAR)(np.random.default_rng(0))) == rows_of(side)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_text_without_blanks_is_cut_in_parts(kind: str) -> None:
+    """Guards the time for Chinese and the like: were a sentence one word, none would come twice."""
+    letters = "天地玄黄宇宙洪荒日月盈昃辰宿列张"
+    random = np.random.default_rng(0)
+    texts = ["".join(letters[i] for i in random.integers(0, 16, size=40)) for _ in range(60)]
+    ours = Tokenizer.train(texts, TokenizerConfig(kind=kind, vocab_size=400))  # type: ignore[arg-type]
+    dropout = SideDropout(encode_side(texts, ours), Divider(ours, 0.2, 1), FAR)
+    assert max(map(len, dropout.kinds)) <= subwords.LONG
+    assert len(dropout.kinds) < len(dropout.words)
+    found = rows_of(dropout(np.random.default_rng(0)))
+    assert ours.decode_batch(found) == texts
+    assert found != rows_of(encode_side(texts, ours))
+    whole = rows_of(SideDropout(encode_side(texts, ours), Divider(ours, 0.0, 1), FAR)(np.random.default_rng(0)))
+    assert list(map(len, whole)) == list(map(len, rows_of(encode_side(texts, ours))))

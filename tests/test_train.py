@@ -154,6 +154,34 @@ def test_what_is_saved_and_validated_is_the_mean_of_the_weights(tiny: Tiny) -> N
     assert validated[0] != validated[1]
 
 
+@pytest.mark.parametrize(
+    ("settings", "warning"),
+    [
+        ({"training__r_drop": 5.0, "model__dropout": 0.0}, "training.r_drop is of no effect"),
+        ({"training__decay_share": 0.5, "training__schedule": "constant"}, "training.decay_share is of no effect"),
+        ({"training__r_drop": 5.0, "model__dropout": 0.0, "model__word_dropout": 0.1}, None),
+        ({"training__decay_share": 0.5}, None),
+    ],
+)
+def test_settings_without_effect_are_told(
+    tiny: Tiny, settings: dict[str, object], warning: str | None, capfd: pytest.CaptureFixture
+) -> None:
+    """Guards against time that is spent on nothing, and against a schedule that is not the one which was asked for."""
+    training_of(tiny(**settings)).introduce()
+    said = capfd.readouterr().out
+    assert (warning in said) if warning else ("of no effect" not in said)
+
+
+def test_the_largest_batch_is_rehearsed_with_its_words_cut(tiny: Tiny) -> None:
+    """Guards memory with subword dropout, which makes batches larger than their text as it is would."""
+    pieces = {"tokenizer__kind": "bpe", "tokenizer__vocab_size": 300, "training__subword_dropout": 0.5}
+    training = training_of(tiny(**pieces))
+    sizes = [batch.target_in.numel() for batches in islice(training.updates(), 30) for batch in batches]
+    with training._rehearsal(training.batch_tokens) as batch:
+        assert batch.target_in.numel() > training.batch_tokens
+        assert batch.target_in.numel() > 0.9 * max(sizes)
+
+
 def test_r_drop_compares_two_passes_over_one_batch(tiny: Tiny) -> None:
     """Guards that the passes are of the same sentences, and that without dropout they agree: then the update is that of
     a single pass."""

@@ -272,7 +272,7 @@ def test_17_the_largest_batch_is_tried_first_and_leaves_no_trace(toy: Toy, monke
     before, random = weights(training), torch.get_rng_state()
     training.rehearse()
     monkeypatch.undo()
-    batches = [dataset.make_batch(training.data.train, rows) for rows in training.planned(0)[1]]
+    batches = [dataset.make_batch(training.data.train, rows) for rows in training.planned(training.batch_tokens, 0)[1]]
     assert shapes == [max(batch.source.numel() + batch.target_out.numel() for batch in batches)]
     assert sum(held) == 2 * sum(parameter.numel() for parameter in training.model.parameters())
     assert all(torch.equal(tensor, before[name]) for name, tensor in weights(training).items())
