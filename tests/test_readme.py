@@ -79,7 +79,13 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "phrasebook"
 
 
-@pytest.mark.parametrize("command", dict.fromkeys(COMMANDS))
+# Its peers, imported one after the other, take half a minute.
+SLOW = {"python benchmarks/training.py"}
+
+
+@pytest.mark.parametrize(
+    "command", [pytest.param(each, marks=[pytest.mark.slow] * (each in SLOW)) for each in dict.fromkeys(COMMANDS)]
+)
 def test_command_of_the_readme(command: str, tmp_path: Path, trained: Path) -> None:
     """Guards the first thing that a new user types. A command that this test does not know fails it."""
     words = shlex.split(command.partition(" | ")[2] or command)
