@@ -33,6 +33,8 @@ _COMMON: dict[str, Any] = {
     "training.schedule": "linear",
     "training.decay_share": 1.0,
     "training.label_smoothing": 0.1,
+    # In the time of 15 epochs with R-Drop (33.8 BLEU, Multi30k's validation), 30 without come to 39.3.
+    "training.r_drop": 0.0,
     "training.subword_dropout": 0.0,
     "training.ema": 0.0,
     "training.weight_decay": 0.0,
@@ -52,7 +54,6 @@ PRESETS: dict[str, dict[str, Any]] = {
         "training.batch_tokens": 1024,
         "training.lr": 0.003,
         "training.warmup_steps": 200,
-        "training.r_drop": 5.0,
         "training.validate_every": 250,
         "training.save_every": 250,
     },
@@ -69,7 +70,6 @@ PRESETS: dict[str, dict[str, Any]] = {
         "training.batch_tokens": 2048,
         "training.lr": 0.005,
         "training.warmup_steps": 400,
-        "training.r_drop": 5.0,
         "training.validate_every": 500,
         "training.save_every": 500,
     },
@@ -86,7 +86,6 @@ PRESETS: dict[str, dict[str, Any]] = {
         "training.batch_tokens": 4096,
         "training.lr": 0.002,
         "training.warmup_steps": 1000,
-        "training.r_drop": 0.0,
         "training.validate_every": 1000,
         "training.save_every": 1000,
     },
@@ -103,7 +102,6 @@ PRESETS: dict[str, dict[str, Any]] = {
         "training.batch_tokens": "auto",
         "training.lr": 0.001,
         "training.warmup_steps": 4000,
-        "training.r_drop": 0.0,
         "training.validate_every": 2000,
         "training.save_every": 2000,
     },
@@ -184,6 +182,5 @@ def summary(values: Mapping[str, Any]) -> str:
     return (
         f"d_model {values['model.d_model']}, {'+'.join(map(str, layers))} layers, d_ff {values['model.d_ff']}, dropout "
         f"{values['model.dropout']:g}, {values['tokenizer.kind']} of {values['tokenizer.vocab_size']:,}, batch_tokens "
-        f"{batch if batch == 'auto' else f'{batch:,}'}, lr {values['training.lr']:g}, r_drop "
-        f"{values['training.r_drop']:g}, {' or '.join(ends)}"
+        f"{batch if batch == 'auto' else f'{batch:,}'}, lr {values['training.lr']:g}, {' or '.join(ends)}"
     )
