@@ -336,6 +336,18 @@ def prepare(
     if data.lowercase:  # by their capitals sentences are told apart, here as in translating
         written = read_corpus(sources, replace(data, lowercase=False))[0]["train"]
     report = _report(pairs, written, counts, train, tokenizers, data)
+    _write(directory, train, tokenizers, pairs, {"origin": origin, "report": asdict(report)})
+    return load(directory)
+
+
+def _write(
+    directory: Path,
+    train: EncodedPairs,
+    tokenizers: tuple[Tokenizer, Tokenizer],
+    pairs: dict[str, list[Pair]],
+    summary: dict[str, Any],
+) -> None:
+    """Put into the folder what `load` reads."""
     with _published(directory) as folder:
         for side, tokenizer in zip(SIDES, tokenizers, strict=True):
             np.save(folder / f"train.{side}.npy", getattr(train, side).ids)
@@ -344,9 +356,7 @@ def prepare(
         for split in ("validation", "test"):
             lines = "".join(f"{source}\t{target}\n" for source, target in pairs[split])
             (folder / f"{split}.tsv").write_text(lines, encoding="utf-8")
-        summary = {"origin": origin, "report": asdict(report)}
         (folder / "report.json").write_text(json.dumps(summary, indent=2, ensure_ascii=False), encoding="utf-8")
-    return load(directory)
 
 
 def load(directory: Path) -> Prepared:

@@ -136,6 +136,7 @@ class Training:
         if settings.subword_dropout:
             limits = settings.subword_dropout, config.data.max_length, config.run.seed
             self.subwords = SubwordDropout(data.train, data.source, data.target, *limits)
+        self._planned: tuple[tuple[int, int], tuple[EncodedPairs, list[np.ndarray]]] | None = None  # the last one
         self.progress = Progress()
         self.told_of_memory = False
         self.train_loss = math.nan  # at the last point of the curves
@@ -146,7 +147,7 @@ class Training:
         # From here on, and in all that is saved, the number stands for auto.
         self.config = replace(config, training=replace(settings, batch_tokens=self.batch_tokens))
         # The same in every epoch, for it depends on the lengths alone.
-        self.batches_in_epoch = len(dataset.batch_plan(*data.train.lengths, self.batch_tokens, config.run.seed, 0))
+        self.batches_in_epoch = len(self.planned(self.batch_tokens, 0)[1])
         limits = [settings.max_steps] if settings.max_steps else []
         if settings.max_epochs:
             limits.append(settings.max_epochs * math.ceil(self.batches_in_epoch / settings.accumulate))
@@ -215,12 +216,15 @@ class Training:
     def planned(self, batch_tokens: int, epoch: int) -> tuple[EncodedPairs, list[np.ndarray]]:
         """The pairs as an epoch has them, and its batches, as arrays of pair numbers: a function of the pairs, the seed
         and the epoch."""
-        pairs, seed = self.data.train, self.config.run.seed
-        plan = dataset.batch_plan(*pairs.lengths, batch_tokens, seed, epoch)
-        if self.subwords is not None:  # other lengths, as many batches
-            pairs = self.subwords(epoch)
-            plan = dataset.plan_of(len(plan), *pairs.lengths, batch_tokens, seed, epoch)
-        return pairs, plan
+        key = batch_tokens, epoch
+        if self._planned is None or self._planned[0] != key:  # of millions of pairs, a plan takes a second
+            pairs, seed = self.data.train, self.config.run.seed
+            plan = dataset.batch_plan(*pairs.lengths, batch_tokens, seed, epoch)
+            if self.subwords is not None:  # other lengths, as many batches
+                pairs = self.subwords(epoch)
+                plan = dataset.plan_of(len(plan), *pairs.lengths, batch_tokens, seed, epoch)
+            self._planned = key, (pairs, plan)
+        return self._planned[1]
 
     # ------------------------------------------------------------------------------------------------ one update
 
