@@ -323,6 +323,7 @@ class TrainingConfig(Section):
     precision: Literal["auto", "float32", "bfloat16", "float16"] = _warned("auto", "number format of the arithmetic")
     compile: bool = _warned(False, "compile the model: a slow start, then faster steps")
     device: str = _warned("auto", "auto, cpu, cuda, cuda:1 (the second GPU) or mps")
+    fsdp: bool = _free(False, "under torchrun: each rank keeps a part of every weight, for models larger than a GPU")
     log_every: int = _free(10, "steps between two points of the training curves", at_least=1)
     validate_every: int = _free(500, "steps between two validations", at_least=1)
     save_every: int = _free(500, "steps between two checkpoints", at_least=1)
@@ -340,6 +341,12 @@ class TrainingConfig(Section):
             )
         if self.schedule == "inverse_sqrt" and self.warmup_steps < 1:
             raise ConfigError("training.warmup_steps is 0, but it must be at least 1 for the schedule inverse_sqrt.")
+        if self.fsdp:
+            for key, other in (("batch_tokens", "auto"), ("optimizer", "muon"), ("precision", "float16")):
+                if getattr(self, key) == other:
+                    raise ConfigError(f"training.fsdp is true, but does not go with training.{key}: {other}.")
+            if self.ema:
+                raise ConfigError("training.fsdp is true, but does not go with training.ema: set that to 0.")
         if not re.fullmatch(r"auto|cpu|mps|cuda(:[0-9]+)?", self.device):
             raise ConfigError(
                 f"training.device is {_show(self.device)}, but it must be one of auto, cpu, cuda, cuda:1, mps."

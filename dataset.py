@@ -559,6 +559,18 @@ class Batch:
         middle = len(self.indices) // 2
         return [self._rows(slice(middle)), self._rows(slice(middle, None))]
 
+    def share(self, index: int, count: int) -> Batch:
+        """What rank `index` of `count` computes of it: every count-th row, so that each has as much to do.
+
+        Of fewer rows than ranks, whoever has none computes the first one for nothing, as `tokens` of 0 tells: in what
+        follows all take part.
+        """
+        if count == 1:
+            return self
+        if index >= len(self.indices):
+            return replace(self._rows(slice(1)), tokens=0, source_tokens=0)
+        return self._rows(slice(index, None, count))
+
     def _rows(self, rows: slice) -> Batch:
         source, target = self.source[rows], self.target_out[rows]
         of_source, of_target = ((ids != PAD).any(0) for ids in (source, target))

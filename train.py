@@ -7,11 +7,15 @@
 All that a run makes lies in runs/<name>/. The same command run again goes on after the last checkpoint, bit for bit as
 if it had never stopped, on the same CPU machine. Every setting is described in config.yaml.
 
-From here to the loss it is one hop: `Training.update` calls the model and `optim.batch_loss`.
+From here to the loss it is one hop: `Learner` calls the model and `optim.batch_loss`.
+
+Several GPUs, or machines, train one model together when torchrun starts this program on each of them, see `ranks`:
+
+    torchrun --nproc-per-node 4 train.py --config config.yaml
 
 Exit codes: 0 done, 2 a mistake in the settings, 3 in the data, 4 no usable checkpoint, 5 the run is being trained
-already, 6 numbers that are not finite or too little memory, 7 a disk that fails or is full, 130 and 143 stopped by
-Ctrl-C or SIGTERM.
+already, 6 numbers that are not finite or too little memory, 7 a disk that fails or is full, 8 another rank has ended,
+130 and 143 stopped by Ctrl-C or SIGTERM.
 """
 
 from __future__ import annotations
@@ -23,7 +27,7 @@ import sys
 from pathlib import Path
 
 import config as configuration
-from config import EOS, SOS, Config, ConfigError
+from config import EOS, Config, ConfigError, TrainingConfig
 
 if __name__ == "__main__":
     # Threads that wait for work spin for microseconds only, then sleep; GNU OpenMP reads this when torch is imported.
@@ -38,6 +42,7 @@ if __name__ == "__main__":
     # Before torch is imported, which takes seconds: --help and a mistake are answered at once.
     CONFIG = configuration.parse(default_file=Path(__file__).with_name("config.yaml"))
 
+import copy
 import math
 import time
 from collections.abc import Callable, Generator, Iterator
@@ -46,12 +51,14 @@ from dataclasses import asdict, replace
 
 import numpy as np
 import torch
+from torch import Tensor, nn
 from tqdm import tqdm
 
 import board
 import checkpoint
 import dataset
 import evaluate
+import ranks
 import results
 import runtime
 import start
@@ -59,9 +66,11 @@ from coach import Coach, constant_loss
 from corpus import DataError, find_sources, noun
 from dataset import Batch, EncodedPairs, Prepared
 from health import Health
-from model import build_transformer
-from optim import Average, batch_loss, learning_rate, make_optimizer
+from model import DecoderLayer, EncoderLayer, Model, build_transformer
+from optim import Average, Loss, batch_loss, learning_rate, make_optimizer
 from progress import Progress, end, progress_of, say
+from ranks import RankError, Ranks
+from samples import Samples
 from scores import score
 from subwords import SubwordDropout
 from text import cut, in_a_line, visible
@@ -72,11 +81,10 @@ FEWEST_BATCHES = 100  # in an epoch, with training.batch_tokens auto: from few l
 LARGEST_BATCH = 4096  # with training.batch_tokens auto, on what is no CUDA device
 COUNTED = 1_000_000  # tokens that tell how often each occurs
 COSTLIEST = 10  # operations of a profile that are named
-LARGEST_MAP = 40  # tokens a side in an attention map
 OVERFLOWS = 20  # updates in a row that float16 may leave out; it finds its scale in fewer, or never
+ALONE = Ranks()
 WARM_UP = 3  # updates before those that training.profile shows
 PROBE = 16  # validation sentences by which the health of the layers is told, always the same
-SAMPLES = 8  # validation sentences whose translations are shown at each validation, always the same
 
 
 class NumericalError(RuntimeError):
@@ -98,6 +106,33 @@ def largest_that_fits(most: int, fits: Callable[[int], bool]) -> int:
     return tokens
 
 
+class Learner(nn.Module):
+    """A model and its loss as one call, so that what torch wraps around it, for several ranks, sees all of it."""
+
+    def __init__(self, model: Model, settings: TrainingConfig) -> None:
+        super().__init__()
+        self.model = model
+        self.settings = settings
+        # Only the call is compiled; weights are read from and written to the raw model, whose names stay plain.
+        self.states = torch.compile(model.states, dynamic=True) if settings.compile else model.states
+
+    def forward(self, source: Tensor, target_in: Tensor, target_out: Tensor) -> Loss:
+        """The loss of a batch, see `dataset.Batch`, as sums over its target tokens."""
+        r_drop = self.settings.r_drop
+        read, written = source, target_in
+        if r_drop:  # the same sentences twice, for dropout falls otherwise on each row
+            read, written = read.repeat(2, 1), written.repeat(2, 1)
+        return batch_loss(
+            self.model.settings.architecture,
+            self.states(read, written),
+            self.model.projection.weight,
+            source,
+            target_out,
+            self.settings.label_smoothing,
+            r_drop,
+        )
+
+
 class Training:
     """One run: the model, how far it has come, and where that is written down."""
 
@@ -109,10 +144,13 @@ class Training:
         device: torch.device,
         dtype: torch.dtype,
         limit: float = math.inf,
+        rank: Ranks = ALONE,
     ) -> None:
         """Make a fresh model; `restore` turns it into that of a checkpoint.
 
-        limit is the rate at which the device multiplies matrices, FLOP/s; the curves show what share of it is used.
+        Args:
+            limit: the rate at which the device multiplies matrices, FLOP/s; the curves show what share of it is used
+            rank: this process among those that train together
         """
         settings = config.training
         self.directory = directory
@@ -120,17 +158,24 @@ class Training:
         self.device = device
         self.dtype = dtype
         self.limit = limit
+        self.rank = rank
         runtime.seed_everything(config.run.seed, "weights")
-        self.model = build_transformer(config.model, len(data.source), len(data.target)).to(self.device)
-        # Only the call is compiled; weights are read from and written to the raw model, whose names stay plain.
-        self.states = torch.compile(self.model.states, dynamic=True) if settings.compile else self.model.states
+        self.model = build_transformer(config.model, len(data.source), len(data.target))
+        self.whole = self.model  # but with training.fsdp, when `model` has a part of each weight: see `collect`
+        if settings.fsdp and rank.count > 1:
+            self.whole = copy.deepcopy(self.model).to(device if rank.first else "cpu")
+            layers = [each for each in self.model.modules() if isinstance(each, EncoderLayer | DecoderLayer)]
+            self.learner = ranks.sharded(Learner(self.model, settings), layers, rank, device)
+        else:
+            self.learner = ranks.replicated(Learner(self.model.to(device), settings), rank, device)
         self.optimizer = make_optimizer(self.model, settings)
         self.average = Average(self.model, settings.ema, fresh=not settings.init_from) if settings.ema else None
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.dtype == torch.float16)
-        self.translator = Translator.around(self.model, data.source, data.target, config, data.report.sides[0], dtype)
+        self.translator = Translator.around(self.whole, data.source, data.target, config, data.report.sides[0], dtype)
+        self.samples = Samples(directory / "samples", data, self.translator, self.whole)
         self.validation = dataset.encode_pairs(data.validation, data.source, data.target)
         few = dataset.make_batch(self.validation, np.arange(min(PROBE, len(data.validation)))).to(device)
-        self.health = Health(self.model, few.source, few.target_in)
+        self.health = Health(self.whole, few.source, few.target_in)
         self.twins = dataset.twins(data.source, data.target)
         self.subwords = None
         if settings.subword_dropout:
@@ -154,6 +199,11 @@ class Training:
         self.total_steps = min(limits, default=None)  # None if only the clock will end the run
         self.coach = self.new_coach()
 
+    @property
+    def is_dealt_out(self) -> bool:
+        """Whether this rank has but a part of each weight."""
+        return self.whole is not self.model
+
     def introduce(self) -> None:
         """Say how large all this is, and which settings do not suit it."""
         settings, steps = self.config.training, self.total_steps
@@ -169,6 +219,8 @@ class Training:
             )
         if settings.decay_share < 1 and settings.schedule in ("inverse_sqrt", "constant"):
             say(f"warning: training.decay_share is of no effect: the schedule {settings.schedule} does not end")
+        if settings.fsdp and not self.is_dealt_out:
+            say("warning: training.fsdp is of no effect: there is one rank, which keeps all weights itself")
         model = self.config.model
         shares = (model.dropout, model.attention_dropout, model.activation_dropout, model.word_dropout)
         if settings.r_drop and not any((*shares, model.depth_dropout)):
@@ -252,6 +304,7 @@ class Training:
                 for rows in plan[used : used + settings.accumulate]:
                     batch = dataset.make_batch(pairs, rows)
                     batch = dataset.without_copied(batch, self.twins, settings.copy_dropout, random)
+                    batch = batch.share(self.rank.index, self.rank.count)
                     # From pinned memory a GPU fetches it by itself; from other memory the program would have to wait.
                     batches.append(batch.moved(torch.Tensor.pin_memory) if self.device.type == "cuda" else batch)
                 used += len(batches)
@@ -259,7 +312,7 @@ class Training:
             epoch, used = epoch + 1, 0
 
     def update(self, batches: list[Batch]) -> None:
-        """Change the weights once, by the mean gradient of all target tokens of batches.
+        """Change the weights once, by the mean gradient of all target tokens of the batches of all ranks.
 
         Raises NumericalError, before the weights are touched, if the loss or the gradient is not finite.
         """
@@ -268,15 +321,22 @@ class Training:
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(step, settings, self.total_steps, self.time_left())
 
-        pieces, sums = self.gradients(batches, step)
+        counts = sum(batch.tokens for batch in batches), sum(batch.source_tokens for batch in batches)
+        tokens, source_tokens = map(int, self.rank.sums(*counts))
+        pieces, sums = self.gradients(batches, step, tokens)
         self.scaler.unscale_(self.optimizer)
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), settings.clip_norm)
+        if self.is_dealt_out:
+            norm = ranks.whole(norm).to(self.device)
         # The one synchronisation of an update: it pays for weights that are never spoilt.
         *losses, length = torch.cat([*sums, norm[None]]).tolist()
-        smoothed, plain = sum(losses[::2]), sum(losses[1::2])
+        own = sum(losses[::2])
+        smoothed, plain, halved = self.rank.sums(own, sum(losses[1::2]), len(pieces) - len(batches))
         overflow = self.scaler.is_enabled() and not math.isfinite(length)
         progress.overflows = progress.overflows + 1 if overflow else 0
         if not math.isfinite(smoothed) or not (overflow or math.isfinite(length)) or progress.overflows > OVERFLOWS:
+            if math.isfinite(own) and not math.isfinite(smoothed):
+                raise RankError("the loss of another rank is not finite: see what it said. The last checkpoint stands.")
             bad = [piece for piece, loss in zip(pieces, losses[::2], strict=True) if not math.isfinite(loss)] or pieces
             raise NumericalError(
                 f"step {step}: loss {smoothed:g}, gradient norm {length:g}, learning rate "
@@ -285,7 +345,7 @@ class Training:
                 + f"; the weights were not touched. It came of {self._describe(bad)}. Lower training.lr or raise "
                 "training.warmup_steps, and run the same command again."
             )
-        look = bool(settings.health_every) and step % settings.health_every == 0
+        look = self.looks_inside and step % settings.health_every == 0
         if look:
             self.health.before()
         self.scaler.step(self.optimizer)  # in float16, an update whose gradient overflowed is left out
@@ -300,14 +360,14 @@ class Training:
         progress.step = step
         if step <= settings.warmup_steps:
             progress.warm_seconds = progress.seconds
-        progress.halved += len(pieces) - len(batches)
+        progress.halved += int(halved)
         progress.smoothed += smoothed
         progress.plain += plain
         if math.isfinite(length):
             progress.norm += length
             progress.norms += 1
-        progress.tokens += sum(batch.tokens for batch in batches)
-        progress.source_tokens += sum(batch.source_tokens for batch in batches)
+        progress.tokens += tokens
+        progress.source_tokens += source_tokens
         progress.padding += sum(batch.padding for batch in batches) / len(batches)
         progress.updates += 1
 
@@ -321,8 +381,8 @@ class Training:
             return None
         return (60 * minutes - progress.seconds) / max(1e-9, 60 * minutes - progress.warm_seconds)
 
-    def gradients(self, batches: list[Batch], step: int) -> tuple[list[Batch], list[torch.Tensor]]:
-        """Leave in the weights the mean gradient of all target tokens of batches.
+    def gradients(self, batches: list[Batch], step: int, tokens: int) -> tuple[list[Batch], list[Tensor]]:
+        """Leave in the weights the mean gradient of all target tokens, so many, of the batches of all ranks.
 
         A batch that does not fit into memory is cut in two, and all is begun again. The update stays the same, since
         the loss is a sum over tokens whatever the batches; only dropout then draws otherwise.
@@ -331,44 +391,34 @@ class Training:
         Raises TooLargeError if a single pair does not fit.
         """
         pieces = list(batches)
-        while len(sums := self._attempt(pieces, step)) < len(pieces):
+        while len(sums := self._attempt(pieces, step, tokens)) < len(pieces):
             large = len(sums)
             pieces[large : large + 1] = self._halves(pieces[large], step)
         return pieces, sums
 
-    def _attempt(self, batches: list[Batch], step: int) -> list[torch.Tensor]:
+    def _attempt(self, batches: list[Batch], step: int, tokens: int) -> list[Tensor]:
         """Do what `gradients` does, but end at the first batch that does not fit into memory, and leave no gradient.
 
         Returns the sums of those that fitted.
         """
-        settings = self.config.training
-        # Divided by the tokens of the whole update: how it is cut into batches does not change what is minimised.
-        tokens = max(1, sum(batch.tokens for batch in batches))
         self.model.train()
         # Dropout depends on the seed and the step, and on nothing drawn before: so a resumed run repeats it.
-        runtime.seed_everything(self.config.run.seed, step)
-        sums: list[torch.Tensor] = []
+        runtime.seed_everything(self.config.run.seed, step, *([] if self.rank.first else [self.rank.index]))
+        sums: list[Tensor] = []
         with suppress(torch.OutOfMemoryError):  # which holds on to what is in memory until this block is left
             for batch in batches:
                 there = batch.moved(self._sent)
-                with runtime.autocast(self.device, self.dtype):
-                    read, written = there.source, there.target_in
-                    if settings.r_drop:  # the same sentences twice, for dropout falls otherwise on each row
-                        read, written = read.repeat(2, 1), written.repeat(2, 1)
-                    states = self.states(read, written)
-                    loss = batch_loss(
-                        self.config.model.architecture,
-                        states,
-                        self.model.projection.weight,
-                        there.source,
-                        there.target_out,
-                        settings.label_smoothing,
-                        settings.r_drop,
-                    )
-                self.scaler.scale(loss.smoothed / tokens).backward()
-                sums.append(torch.stack([loss.smoothed.detach(), loss.plain]))
+                last = batch is batches[-1]
+                with ranks.lost(), nullcontext() if last else ranks.without_exchange(self.learner):
+                    with runtime.autocast(self.device, self.dtype):
+                        loss = self.learner(there.source, there.target_in, there.target_out)
+                    # Divided by the tokens of the whole update: how it is cut into batches, and dealt out to ranks,
+                    # does not change what is minimised. That gradients are averaged over the ranks is made good.
+                    share = self.rank.count if batch.tokens else 0
+                    self.scaler.scale(loss.smoothed * share / max(1, tokens)).backward()
+                sums.append(torch.stack([loss.smoothed.detach(), loss.plain]) * bool(batch.tokens))
             return sums
-        there = states = loss = None  # room for the next attempt
+        there = loss = None  # room for the next attempt
         self.optimizer.zero_grad(set_to_none=True)
         runtime.free_memory(self.device)
         return sums
@@ -380,6 +430,12 @@ class Training:
     def _halves(self, batch: Batch, step: int) -> list[Batch]:
         """Cut a batch that does not fit into memory."""
         rows, source, target = len(batch.indices), batch.source.shape[1], batch.target_out.shape[1]
+        if self.rank.count > 1:  # the others do not wait until this rank has begun again
+            raise TooLargeError(
+                f"step {step}: {rows} pairs of up to {source} and {target} tokens do not fit into the memory of "
+                f"{self.device}: train under a new run.name with half of training.batch_tokens and twice "
+                "training.accumulate, or with more ranks."
+            )
         if rows == 1:
             raise TooLargeError(
                 f"step {step}: a single pair of {source} and {target} tokens does not fit into the memory of "
@@ -397,10 +453,15 @@ class Training:
     def rehearse(self) -> None:
         """Compute the gradient of the largest batch and drop it: too little memory shows now, and not in an hour."""
         with self._rehearsal(self.batch_tokens) as batch:
-            self.gradients([batch], self.progress.step + 1)
-            if self.config.training.health_every:  # a look takes its memory, too
+            self.gradients([batch], self.progress.step + 1, batch.tokens)
+            if self.looks_inside:  # which takes its memory, too
                 self.health.before()
                 self.health.after()
+
+    @property
+    def looks_inside(self) -> bool:
+        """Whether the health of the layers is told: by the first rank, if it has all weights."""
+        return self.rank.first and not self.is_dealt_out and bool(self.config.training.health_every)
 
     @contextmanager
     def _rehearsal(self, batch_tokens: int) -> Iterator[Batch]:
@@ -410,7 +471,8 @@ class Training:
         largest = max(plan, key=lambda rows: len(rows) * int(source[rows].max() + target[rows].max()))
         # Room for the moments, which the optimizer makes at its first step.
         moments = [torch.empty_like(p) for p in self.model.parameters() if p not in self.optimizer.state for _ in "mv"]
-        yield dataset.make_batch(pairs, largest)
+        with ranks.without_exchange(self.learner):
+            yield dataset.make_batch(pairs, largest).share(self.rank.index, self.rank.count)
         del moments
         self.optimizer.zero_grad(set_to_none=True)
 
@@ -423,7 +485,7 @@ class Training:
         positions = int(np.maximum(*self.data.train.lengths).sum())
         most = 2 ** int(math.log2(max(1, positions / FEWEST_BATCHES)))
         if self.device.type == "cuda":
-            found = largest_that_fits(most, self.fits)
+            found = -int(*self.rank.most(-largest_that_fits(most, self.fits)))  # what fits on every rank
             runtime.free_memory(self.device)
         else:
             found = min(most, LARGEST_BATCH)
@@ -434,7 +496,7 @@ class Training:
         """Whether updates by batches of so many tokens take no more than OF_MEMORY of the memory of a CUDA device."""
         runtime.peak_memory(self.device)  # from now on
         with self._rehearsal(batch_tokens) as batch:
-            fitted = len(self._attempt([batch], step=1)) == 1
+            fitted = len(self._attempt([batch], 1, batch.tokens)) == 1
         return fitted and runtime.peak_memory(self.device) <= start.OF_MEMORY
 
     def _describe(self, batches: list[Batch]) -> str:
@@ -451,14 +513,19 @@ class Training:
 
     def save(self) -> None:
         """Write a checkpoint of this very step, and delete those that are no longer needed."""
-        self.writer.flush()  # first, so that a resumed run finds every point of the curves up to its checkpoint
         progress, root = self.progress, self.directory / "checkpoints"
-        progress.seconds = time.perf_counter() - self.begun
+        [progress.seconds] = self.rank.most(time.perf_counter() - self.begun)
+        self.collect()
         tensors = {"optimizer": self.optimizer.state_dict(), "scaler": self.scaler.state_dict()}
+        if self.is_dealt_out:
+            tensors = ranks.whole(tensors)
+        if not self.rank.first:
+            return
+        self.writer.flush()  # first, so that a resumed run finds every point of the curves up to its checkpoint
         if self.average:
             tensors["weights"] = self.model.state_dict()
         with self.best_weights():
-            weights = checkpoint.weights_bytes(self.model)
+            weights = checkpoint.weights_bytes(self.whole)
         files = {
             "model.safetensors": weights,
             "config.yaml": configuration.dump(self.config).encode(),
@@ -478,6 +545,22 @@ class Training:
         self._mark_best()
         checkpoint.prune(root, self.config.training.keep_last)
 
+    def collect(self) -> None:
+        """Bring the weights together in `whole`, on the first rank, where they are dealt out to all."""
+        if self.is_dealt_out:
+            to = self.whole.state_dict()
+            for name, weight in self.model.state_dict().items():
+                weight = ranks.whole(weight)
+                if self.rank.first:
+                    to[name].copy_(weight)
+
+    def deal_out(self) -> None:
+        """Take the weights from `whole`, where each rank has a part of them."""
+        if self.is_dealt_out:
+            to = self.model.state_dict()
+            for name, weight in self.whole.state_dict().items():
+                to[name].copy_(ranks.dealt(weight, to[name]))
+
     def best_weights(self) -> AbstractContextManager[None]:
         """Until this is left, the model has the weights that are to be used: with training.ema their running mean."""
         return self.average.in_place() if self.average else nullcontext()
@@ -489,6 +572,7 @@ class Training:
             "precision": str(self.dtype).removeprefix("torch."),
             "processor": runtime.processor(self.device),
             "threads": torch.get_num_threads(),
+            "ranks": self.rank.count,
             "torch": str(torch.__version__),
         }
 
@@ -503,12 +587,13 @@ class Training:
 
     def begin_with(self, other: Translator) -> None:
         """Take the weights of another run's model. Before the first update it is validated, and saved, as it came."""
-        self.model.load_state_dict(other.model.state_dict())
+        self.whole.load_state_dict(other.model.state_dict())
+        self.deal_out()
         if self.average:
             self.average.begin()
         say(f"begins with {other.path}")
-        measured = results.old_test(self.config, other)
-        self.progress = Progress(unvalidated=True, old_bleu=measured[1].bleu if measured else -1.0)
+        measured = results.old_test(self.config, other) if self.rank.first else None
+        self.progress = self.rank.same(Progress(unvalidated=True, old_bleu=measured[1].bleu if measured else -1.0))
 
     def restore(self, saved: checkpoint.Checkpoint) -> None:
         """Become what the checkpoint holds. Raises CheckpointError if it does not belong to this run's data."""
@@ -524,13 +609,21 @@ class Training:
                     f"warning: {name} was {state[name]} and is {value}: the run goes on, but not bit for bit as "
                     "it would have"
                 )
-        checkpoint.load_weights(self.model, saved.files["model.safetensors"])
+        checkpoint.load_weights(self.whole, saved.files["model.safetensors"])
+        self.deal_out()
         tensors = checkpoint.load_tensors(saved.files["training.pt"])
         # The moments alone: decay and the rest are what the config says now, and each update sets its own rate.
         try:
             before = tensors["optimizer"]["param_groups"][0]["lr"]  # of the last update
             groups = [{**group, "lr": before} for group in self.optimizer.state_dict()["param_groups"]]
-            self.optimizer.load_state_dict({"state": tensors["optimizer"]["state"], "param_groups": groups})
+            moments = tensors["optimizer"]["state"]
+            if self.is_dealt_out:
+                weights = [p for group in self.optimizer.param_groups for p in group["params"]]
+                moments = {
+                    i: {name: ranks.dealt(value, weights[i]) for name, value in of_weight.items()}
+                    for i, of_weight in moments.items()
+                }
+            self.optimizer.load_state_dict({"state": moments, "param_groups": groups})
             if self.scaler.is_enabled() and tensors["scaler"]:
                 self.scaler.load_state_dict(tensors["scaler"])
             if self.average:
@@ -551,9 +644,10 @@ class Training:
                 f"warning: the learning rate had fallen to {before:.3g} and rises again to {now:.3g}, because training "
                 "is to last longer or training.lr has changed: the curves will jump"
             )
-        # Later checkpoints, if the newest was damaged, belong to steps that are about to be made again.
-        checkpoint.set_aside_newer(self.directory / "checkpoints", self.progress.step)
-        self._mark_best()
+        if self.rank.first:
+            # Later checkpoints, if the newest was damaged, belong to steps that are about to be made again.
+            checkpoint.set_aside_newer(self.directory / "checkpoints", self.progress.step)
+            self._mark_best()
         say(f"resumed from step {self.progress.step}")
 
     # ------------------------------------------------------------------------------------------------ the loop
@@ -561,10 +655,16 @@ class Training:
     def run(self, stop: runtime.Stop) -> None:
         """Train until the end, or until stop asks for it; either way the last step is saved."""
         settings, progress = self.config.training, self.progress
-        self.writer = board.open_board(self.directory / "tensorboard", progress.step, self.config)
+        if self.rank.first:
+            self.writer = board.open_board(self.directory / "tensorboard", progress.step, self.config)
         self.begun = time.perf_counter() - progress.seconds
         bar = tqdm(
-            total=self.total_steps, initial=progress.step, unit="step", dynamic_ncols=True, disable=None, leave=False
+            total=self.total_steps,
+            initial=progress.step,
+            unit="step",
+            dynamic_ncols=True,
+            disable=None if self.rank.first else True,  # None: if no terminal
+            leave=False,
         )
         with (
             bar,
@@ -580,7 +680,7 @@ class Training:
                     self.update(batches)
                     progress.update_seconds += time.perf_counter() - before
                     profiled()
-                    progress.seconds = time.perf_counter() - self.begun
+                    [progress.seconds] = self.rank.most(time.perf_counter() - self.begun)
                     if progress.step % settings.log_every == 0:
                         self.log(bar)
                     bar.update()
@@ -588,13 +688,24 @@ class Training:
                     progress.unvalidated = due or end(progress, self.config) is not None
                 better = False
                 if progress.unvalidated:
+                    self.collect()
                     with suppress(runtime.Stopped), self.best_weights():
-                        better = self.validate(stop)
+                        better = self.rank.first and self.validate(stop)
+                    better, validated = self.rank.same((better, progress))
+                    vars(progress).update(vars(validated))
                 ended = end(progress, self.config) is not None
-                if ended or stop or better or progress.step % settings.save_every == 0:
+                if ended or self.asked(stop) or better or progress.step % settings.save_every == 0:
                     self.save()
-                    over = ended or bool(stop)  # asked once more, for a save takes its time
-        self.writer.close()
+                    over = ended or self.asked(stop)  # once more, for a save takes its time
+        if self.rank.first:
+            self.writer.close()
+
+    def asked(self, stop: runtime.Stop) -> bool:
+        """Whether the process of any rank has been asked to end: then all do, after the same update."""
+        [signal] = self.rank.most(stop.signal or 0)
+        if signal and not stop:
+            stop.signal = int(signal)
+        return bool(signal)
 
     def new_coach(self) -> Coach:
         """One that knows nothing of this run but where it stands, and how often each token is to be learnt."""
@@ -630,6 +741,10 @@ class Training:
             "speed/utilisation": utilisation,  # of the rate at which this device multiplies matrices
             "speed/data": progress.data_seconds / progress.update_seconds,  # share of the time without a batch to learn
         }
+        self.train_loss = loss
+        progress.reset_sums()
+        if not self.rank.first:
+            return
         for tag, value in curves.items():
             self.writer.add_scalar(tag, value, step)
         epoch = curves["train/epoch"]
@@ -642,12 +757,12 @@ class Training:
             self.last_line = time.monotonic()
             last = f" of {self.total_steps}" if self.total_steps else ""
             say(f"step {step}{last}: {line}")
-        self.train_loss = loss
         self.advise(self.coach.curve(step, loss, curves["train/gradient_norm"]))
-        progress.reset_sums()
 
     def show_profile(self, record: torch.profiler.profile) -> None:
         """Write down what the last updates did, and say what took longest."""
+        if not self.rank.first:
+            return
         path = self.directory / "profile" / f"step-{self.progress.step:08d}.json.gz"
         path.parent.mkdir(exist_ok=True)
         record.export_chrome_trace(str(path))
@@ -661,19 +776,19 @@ class Training:
         Raises Stopped, having left no trace, if stop asks for it meanwhile.
         """
         progress, step = self.progress, self.progress.step
-        loss = evaluate.mean_loss(self.model, self.validation, self.batch_tokens, self.dtype, stop.poll)
+        loss = evaluate.mean_loss(self.whole, self.validation, self.batch_tokens, self.dtype, stop.poll)
         curves = {"loss": loss, "perplexity": evaluate.perplexity(loss)}
         if self.config.is_language_model:
             quality, told = 100 / curves["perplexity"], f"perplexity {curves['perplexity']:.2f}"
             translations, references = [], ()
-            self._show_texts()
+            self.samples.of_texts(self.writer, step)
         else:
             sources, references = zip(*self.data.validation, strict=True)
             translations = [each.text for each in self.translator.explain(sources, advance=stop.poll)]
             scores = score(translations, references, self.config.data.bleu_tokenize)
             curves |= {"bleu": scores.bleu, "chrf": scores.chrf, "wer": scores.wer, "cer": scores.cer}
             quality, told = scores.bleu, f"BLEU {scores.bleu:.2f}, chrF {scores.chrf:.2f}"
-            self._show_samples(list(zip(sources, references, translations, strict=True)))
+            self.samples.of_translations(self.writer, step, list(zip(sources, references, translations, strict=True)))
         for tag, value in curves.items():
             self.writer.add_scalar(f"valid/{tag}", value, step)
 
@@ -692,62 +807,33 @@ class Training:
         self.advise(self.coach.validation(step, loss, self.train_loss, quality, translations, references))
         return better
 
-    def _write_samples(self, heads: tuple[str, str, str], samples: list[tuple[str, str, str]]) -> None:
-        """A few sentences under three heads, to TensorBoard and to a file."""
-        step = self.progress.step
-        self.writer.add_text("samples", board.table(heads, samples), step)
-        width = max(map(len, heads)) + 2
-        rows = ("".join(f"{head:<{width}}{text}\n" for head, text in zip(heads, row, strict=True)) for row in samples)
-        folder = self.directory / "samples"
-        folder.mkdir(exist_ok=True)
-        (folder / f"step-{step:08d}.txt").write_text("\n".join(rows), encoding="utf-8")
-
-    def _show_texts(self) -> None:
-        """What a language model makes of the same few beginnings at every validation, drawn at random."""
-        texts = [text for _, text in self.data.validation]
-        chosen = texts[:: max(1, len(texts) // SAMPLES)][:SAMPLES]
-        beginnings = [" ".join(words[: max(1, len(words) // 3)]) for words in map(str.split, chosen)]
-        drawing = self.translator.with_decoding(sample=True, beam_size=1, diversity_groups=1)
-        rows = list(zip(beginnings, chosen, drawing.translate(beginnings), strict=True))
-        self._write_samples(("beginning", "text", "continued"), rows)
-
-    def _show_samples(self, lines: list[tuple[str, str, str]]) -> None:
-        """The same few sentences at every validation, as text and with the attention of the first."""
-        step = self.progress.step
-        samples = lines[:: max(1, len(lines) // SAMPLES)][:SAMPLES]
-        self._write_samples(("source", "reference", "translation"), samples)
-
-        # A picture of a long sentence is neither readable nor small: the shortest sample's is drawn, cut where need be.
-        shortest = min(samples, key=lambda sample: len(sample[0]))
-        source = self.data.source.encode(shortest[0])[:LARGEST_MAP]
-        target = self.data.target.encode(shortest[2])[:LARGEST_MAP]
-        weights = self.model.cross_attention(
-            torch.tensor([[*source, EOS]], device=self.device), torch.tensor([[SOS, *target]], device=self.device)
-        )
-        weights = weights[:, 0].mean(1)  # (layers, T, S), over the heads
-        names = [*self.data.source.pieces(source), "[EOS]"], [*self.data.target.pieces(target), "[EOS]"]
-        self.writer.add_figure("attention", board.attention_figure(weights, *names), step)
-
 
 # ---------------------------------------------------------------------------------------------------------- the program
 
 
 def train(config: Config) -> int:
     """Begin the run that config describes, or go on with it. Returns the exit code."""
+    rank = Ranks.of_environment()
+    device = rank.own(runtime.choose_device(config.training.device))
+    with ranks.joined(rank, device):
+        return train_on(config, rank, device)
+
+
+def train_on(config: Config, rank: Ranks, device: torch.device) -> int:
+    """Do what `train` does as one of several ranks, or alone."""
     directory = Path(config.run.dir) / config.run.name
     root = directory / "checkpoints"
     # All that can be refused is refused before anything is written.
-    device = runtime.choose_device(config.training.device)
     runtime.tune(device)
     rates = runtime.rates(device)
     saved = checkpoint.newest(root, quarantine=False, warn=lambda _: None)
-    dtype = runtime.choose_precision(start.precision(config, device, saved), device, rates)
+    dtype = rank.same(runtime.choose_precision(start.precision(config, device, saved), device, rates))
     say(runtime.describe(device, dtype))
     measured = ", ".join(f"{rate / 1e9:,.0f} in {str(kind).removeprefix('torch.')}" for kind, rate in rates.items())
     say(f"products of matrices, billions of operations a second: {measured}")
     if saved is None:
         find_sources(config.data)
-        config = start.with_preset(config, device)
+        config = rank.same(start.with_preset(config, device) if rank.first else config)
     else:
         config = start.settled(config, saved)
         start.resumable(config, saved)
@@ -761,19 +847,20 @@ def train(config: Config) -> int:
             )
             return 0
     other = start.other_model(config, saved)
-    with checkpoint.lock(directory):
-        saved = checkpoint.newest(root, quarantine=True, warn=say)
-        data = start.prepare(config, directory / "data", begun=saved is not None, other=other)
-        training = Training(
-            config, directory, data, device, dtype, rates.get(dtype, rates.get(torch.bfloat16, math.inf))
-        )
+    with checkpoint.lock(directory) if rank.first else nullcontext():
+        with rank.before_others():
+            saved = checkpoint.newest(root, quarantine=rank.first, warn=say)
+            data = start.prepare(config, directory / "data", begun=saved is not None, other=other)
+        limit = rank.count * rates.get(dtype, rates.get(torch.bfloat16, math.inf))
+        training = Training(config, directory, data, device, dtype, limit, rank)
         training.introduce()
         if saved is not None:
             training.restore(saved)
         elif other is not None:
             training.begin_with(other)
         other = None  # it has its place in memory
-        checkpoint.replace_durably(directory / "config.yaml", configuration.dump(training.config).encode())
+        if rank.first:
+            checkpoint.replace_durably(directory / "config.yaml", configuration.dump(training.config).encode())
         if training.progress.unvalidated or not end(training.progress, config):
             training.rehearse()
             with runtime.stop_signals() as stop, checkpoint.storing(directory):
@@ -782,7 +869,8 @@ def train(config: Config) -> int:
                 say(f"stopped after step {training.progress.step}, which is saved: the same command goes on from there")
                 return stop.exit_code
         say(f"finished: {end(training.progress, config)}")
-        results.report(training.config, directory, data, training.progress)
+        if rank.first:
+            results.report(training.config, directory, data, training.progress)
         say(f'translate with: python translate.py --run {directory} "your sentence"')
     return 0
 
@@ -799,6 +887,7 @@ EXIT_CODES: dict[type[Exception], int] = {
     TooLargeError: 6,
     checkpoint.StorageError: 7,
     OSError: 7,
+    RankError: 8,
 }
 
 

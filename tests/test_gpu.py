@@ -150,7 +150,7 @@ def test_gradients_never_wait_for_the_device(tiny: Tiny, dtype: torch.dtype) -> 
         batches = next(updates)
         torch.cuda.set_sync_debug_mode("error")
         try:
-            training.gradients(batches, step=2)
+            training.gradients(batches, 2, sum(batch.tokens for batch in batches))
         finally:
             torch.cuda.set_sync_debug_mode("default")
     training.optimizer.zero_grad()
@@ -187,7 +187,7 @@ def peak(training: train.Training, batch_tokens: int) -> float:
     """The share of the memory that updates of so many tokens take."""
     runtime.peak_memory(training.device)
     with training._rehearsal(batch_tokens) as batch:
-        training.gradients([batch], step=1)
+        training.gradients([batch], 1, batch.tokens)
     return runtime.peak_memory(training.device)
 
 

@@ -22,6 +22,7 @@ LAYOUT: dict[str, tuple[int, set[str]]] = {
     "runtime": (0, set()),
     "scores": (0, set()),
     "segment": (0, set()),
+    "ranks": (1, {"runtime"}),
     "config": (1, {"presets", "text"}),
     "attention": (1, {"text"}),
     "pages": (1, {"text"}),
@@ -38,6 +39,7 @@ LAYOUT: dict[str, tuple[int, set[str]]] = {
     "health": (3, {"config", "model"}),
     "subwords": (4, {"dataset", "tokenizer"}),
     "board": (4, {"config", "health"}),
+    "samples": (5, {"board", "config", "dataset", "model", "translator"}),
     "translator": (
         4,
         {
@@ -106,8 +108,10 @@ LAYOUT: dict[str, tuple[int, set[str]]] = {
             "model",
             "optim",
             "progress",
+            "ranks",
             "results",
             "runtime",
+            "samples",
             "scores",
             "start",
             "subwords",

@@ -80,7 +80,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 # Its peers, imported one after the other, take half a minute.
-SLOW = {"python benchmarks/training.py"}
+SLOW = {"python benchmarks/training.py", "torchrun --nproc-per-node 2 train.py --config config.yaml"}
 
 
 @pytest.mark.parametrize(
@@ -99,6 +99,10 @@ def test_command_of_the_readme(command: str, tmp_path: Path, trained: Path) -> N
     match words:
         case ["python", "-m", "pytest", *_]:
             pass  # that is what runs this very test
+        case ["torchrun", *options, "train.py", "--config", "config.yaml"]:
+            train_py = [str(ROOT / "train.py"), "--config", str(ROOT / "config.yaml")]
+            command_line = [sys.executable, "-m", "torch.distributed.run", *options, *train_py, *SHORT]
+            subprocess.run(command_line, cwd=tmp_path, check=True)
         case ["python", script, *arguments]:
             extra = scripts.get(Path(script).name, [])
             (tmp_path / "letter.en").write_text("Good morning!\n", encoding="utf-8")

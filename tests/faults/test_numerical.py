@@ -257,7 +257,7 @@ def test_17_the_largest_batch_is_tried_first_and_leaves_no_trace(toy: Toy, monke
     """
     training = training_of(toy())
     shapes, held = [], []
-    states = training.states
+    states = training.model.states
 
     def seen(source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         shapes.append(source.numel() + target.numel())
@@ -267,7 +267,7 @@ def test_17_the_largest_batch_is_tried_first_and_leaves_no_trace(toy: Toy, monke
         held.append(like.numel())
         return torch.empty(like.shape)
 
-    monkeypatch.setattr(training, "states", seen)
+    monkeypatch.setattr(training.learner, "states", seen)
     monkeypatch.setattr(torch, "empty_like", counted)
     before, random = weights(training), torch.get_rng_state()
     training.rehearse()
@@ -330,7 +330,7 @@ def test_18_a_batch_without_tokens_moves_nothing(toy: Toy) -> None:
 
     [full] = batches_of(training, range(4))
     forced = replace(full, target_out=torch.full_like(full.target_out, PAD), tokens=0)
-    training.gradients([forced], step=1)
+    training.gradients([forced], step=1, tokens=0)
     assert not any(p.grad is not None and p.grad.any() for p in training.model.parameters())
     before = weights(training)
     training.optimizer = torch.optim.SGD(training.model.parameters(), lr=1.0)

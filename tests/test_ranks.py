@@ -1,0 +1,253 @@
+"""Several ranks train what one process would: here over gloo, on the CPU, in forked processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import checkpoint
+import train
+from config import Config, ConfigError, override
+from conftest import ROOT
+from dataset import Batch
+from faults import harness
+from faults.harness import Fault, after_step, die, nothing, outcome, signal_oneself, together
+from ranks import Ranks
+from runtime import DeviceError
+from translator import Translator
+
+# Without attention's biases, of which those of the keys have no gradient but rounding, which AdamW makes steps of.
+EXACT = {"model__dropout": 0, "model__attention_bias": False, "data__test_fraction": 0, "training__max_epochs": 3}
+Tiny = Callable[..., Config]
+
+
+def start(config: Config, index: int, count: int, port: int, fault: Fault) -> int:
+    """Begin to train as one of several ranks; return the pid."""
+
+    def as_rank() -> None:
+        names = {"RANK": index, "LOCAL_RANK": index, "WORLD_SIZE": count, "MASTER_ADDR": "127.0.0.1"}
+        os.environ.update({name: str(value) for name, value in names.items()} | {"MASTER_PORT": str(port)})
+        fault()
+
+    return harness.start(config, as_rank)
+
+
+def run(config: Config, count: int, faults: dict[int, Fault] | None = None, everywhere: Fault = nothing) -> list[int]:
+    """Train on so many ranks, of which some have faults, and return how each ended."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    faults = faults or {}
+    children = [start(config, i, count, port, together(everywhere, faults.get(i, nothing))) for i in range(count)]
+    return [harness.wait(child, 60) for child in children]
+
+
+def weights(config: Config) -> dict[str, torch.Tensor]:
+    """Those of the newest checkpoint."""
+    found = checkpoint.newest(harness.checkpoints(config), quarantine=False, warn=print)
+    assert found
+    return load_file(found.path / "model.safetensors")
+
+
+def assert_like(one: Config, other: Config) -> None:
+    """Both runs have the same curves to 4 digits, and weights within 0.001, a tenth of one update at the full rate."""
+    curves, expected = outcome(one)[2], outcome(other)[2]
+    for tag in ("train/loss", "train/gradient_norm", "valid/loss", "train/epoch"):
+        assert curves[tag] == [(step, pytest.approx(value, rel=1e-4)) for step, value in expected[tag]]
+    torch.testing.assert_close(weights(one), weights(other), rtol=0, atol=1e-3)
+
+
+def to_log(folder: Path, index: int) -> Fault:
+    """A fault that writes down which pairs each update of this rank sees."""
+
+    def fault() -> None:
+        update = train.Training.update
+
+        def logged(self: train.Training, batches: list[Batch]) -> None:
+            pairs = [batch.indices.tolist() if batch.tokens else [] for batch in batches]
+            with (folder / f"{index}.jsonl").open("a") as file:
+                file.write(json.dumps([self.progress.step + 1, pairs]) + "\n")
+            update(self, batches)
+
+        train.Training.update = logged
+
+    return fault
+
+
+def seen(folder: Path) -> dict[int, list[list[int]]]:
+    """By step, the pairs of each batch on all ranks together, sorted."""
+    found: dict[int, list[list[int]]] = {}
+    for path in sorted(folder.glob("*.jsonl")):
+        for step, batches in map(json.loads, path.read_text().splitlines()):
+            before = found.get(step, [[] for _ in batches])
+            found[step] = [sorted(a + b) for a, b in zip(before, batches, strict=True)]
+    return found
+
+
+@pytest.fixture
+def alone(tiny: Tiny) -> Config:
+    """A run of one process, finished."""
+    config = tiny(run__name="alone", **EXACT)
+    assert harness.run(config) == 0
+    return config
+
+
+@pytest.mark.parametrize(("count", "fsdp"), [(2, False), (4, False), (2, True)])
+def test_ranks_make_the_weights_of_one_process(tiny: Tiny, alone: Config, count: int, fsdp: bool) -> None:
+    """Guards the update against the number of ranks: gradients weighted by rank and not by token, shares left out, a
+    batch of fewer rows than ranks, weights that part from one another."""
+    config = tiny(run__name="several", training__fsdp=fsdp, **EXACT)
+    assert run(config, count) == [0] * count
+    assert_like(config, alone)
+
+
+def test_ranks_share_the_batches_of_one_process(tiny: Tiny, tmp_path: Path) -> None:
+    """Guards the order of the data, with dropout on, before and after a resume on another number of ranks: each pair is
+    seen by one rank, in the update in which one process would see it."""
+    settings = {"data__test_fraction": 0, "training__max_epochs": 3}
+    folders = [tmp_path / "one", tmp_path / "several"]
+    for folder in folders:
+        folder.mkdir()
+    one = tiny(run__name="one", **settings)
+    assert harness.run(one, to_log(folders[0], 0)) == 0
+    several = tiny(run__name="several", **settings)
+    stopped = {i: together(to_log(folders[1], i), after_step(9, signal_oneself(signal.SIGTERM))) for i in range(2)}
+    assert run(several, 2, stopped) == [128 + signal.SIGTERM] * 2
+    assert run(several, 3, {i: to_log(folders[1], i) for i in range(3)}) == [0, 0, 0]
+    assert seen(folders[1]) == seen(folders[0])
+
+
+@pytest.mark.parametrize(("before", "after", "fsdp"), [(2, 1, False), (1, 3, False), (2, 1, True), (1, 2, True)])
+def test_a_run_goes_on_on_other_ranks(tiny: Tiny, alone: Config, before: int, after: int, fsdp: bool) -> None:
+    """Guards checkpoints that know of ranks: moments that are a part, or on the wrong rank, after a resume."""
+    config = tiny(run__name="several", training__fsdp=fsdp, **EXACT)
+    stop = after_step(10, signal_oneself(signal.SIGTERM))
+    assert run(config, before, {before - 1: stop}) == [128 + signal.SIGTERM] * before
+    assert run(config, after) == [0] * after
+    assert_like(config, alone)
+
+
+def test_one_rank_that_dies_ends_all(tiny: Tiny, alone: Config, capfd: pytest.CaptureFixture[str]) -> None:
+    """Guards a training that waits for ever for a rank that is gone, and its last checkpoint."""
+    config = tiny(run__name="several", **EXACT)
+    codes = run(config, 3, {1: after_step(9, die)})
+    assert codes == [8, -signal.SIGKILL, 8]
+    errors = capfd.readouterr().err
+    assert "another rank has ended or cannot be reached" in errors
+    assert "Traceback" not in errors
+    assert run(config, 2) == [0, 0]
+    assert_like(config, alone)
+
+
+def test_a_loss_that_is_not_finite_on_one_rank_ends_all(tiny: Tiny, capfd: pytest.CaptureFixture[str]) -> None:
+    """Guards the weights of the others, and the word of the one that knows which sentences it was."""
+    config = tiny(run__name="several", **EXACT)
+
+    def spoil() -> None:
+        forward = train.Learner.forward
+
+        def spoilt(self: train.Learner, *batch: torch.Tensor) -> train.Loss:
+            loss = forward(self, *batch)
+            return loss._replace(smoothed=loss.smoothed * float("nan")) if steps[0] == 5 else loss
+
+        steps = [0]
+        after_step(4, lambda: steps.__setitem__(0, 5))()
+        train.Learner.forward = spoilt  # type: ignore[method-assign]
+
+    assert run(config, 2, {1: spoil}) == [8, 6]
+    errors = capfd.readouterr().err
+    assert "the loss of another rank is not finite" in errors
+    assert "step 5: loss nan" in errors
+    assert "It came of the training pairs" in errors
+
+
+def test_what_is_wrong_for_all_is_told_by_the_first(tiny: Tiny, capfd: pytest.CaptureFixture[str]) -> None:
+    """Guards the others against waiting for a first rank that could not read the data."""
+    config = tiny(run__name="several", data__max_length=1, **EXACT)
+    codes = run(config, 2)
+    assert codes[0] == 3
+    assert codes[1] in (3, 8)
+    output = capfd.readouterr()
+    assert "data.max_length" in output.err
+    assert output.out.count("reading data.train") == 1
+
+
+def test_all_ranks_go_by_one_clock(tiny: Tiny) -> None:
+    """Guards training.max_minutes: a rank whose own clock says otherwise would leave the others waiting."""
+    config = tiny(run__name="several", **EXACT | {"training__max_epochs": None, "training__max_minutes": 0.05})
+
+    def slow() -> None:
+        counter = train.time.perf_counter
+        train.time.perf_counter = lambda: 1.5 * counter()  # type: ignore[assignment]
+
+    assert run(config, 2, {1: slow}) == [0, 0]
+    assert outcome(config)[1]["progress"]["step"] > 0
+
+
+def test_a_checkpoint_of_ranks_translates_anywhere(tiny: Tiny) -> None:
+    """Guards the names of weights against wrappers, and whole weights against parts: no key is needed to load them."""
+    for fsdp in (False, True):
+        config = tiny(run__name=f"fsdp-{fsdp}", training__fsdp=fsdp, **EXACT)
+        assert run(config, 2) == [0, 0]
+        assert Translator(harness.directory(config)).translate(["the cat sees the dog."])[0]
+
+
+@pytest.mark.parametrize(("rows", "count"), [(7, 1), (7, 2), (7, 3), (2, 3)])
+def test_shares_make_the_batch(rows: int, count: int) -> None:
+    """Guards rows that two ranks have, or none, and the padding that a share need not have."""
+    draw = np.random.default_rng(0)
+    lengths = draw.integers(1, 6, rows)
+    ids = [draw.integers(4, 9, length).tolist() for length in lengths]
+    longest = max(lengths)
+    padded = torch.tensor([[*row, *[0] * (longest - len(row))] for row in ids])
+    whole = Batch(padded, padded, padded, np.arange(rows), int(sum(lengths)), int(sum(lengths)))
+    shares = [whole.share(index, count) for index in range(count)]
+    working = [share for share in shares if share.tokens]
+    assert sorted(i for share in working for i in share.indices) == list(range(rows))
+    assert sum(share.tokens for share in shares) == sum(share.source_tokens for share in shares) == whole.tokens
+    for share in working:
+        assert [[i for i in row if i] for row in share.source.tolist()] == [ids[i] for i in share.indices]
+        assert share.source.shape[1] == max(lengths[share.indices])
+    assert len(shares) - len(working) == max(0, count - rows)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    ["batch_tokens=auto", "optimizer=muon", "precision=float16", "ema=0.9"],
+)
+def test_what_does_not_go_with_parts_of_weights_is_refused(setting: str) -> None:
+    """Guards settings that would train something else, or wait for ever, where each rank has a part of the weights."""
+    with pytest.raises(ConfigError, match=r"training\.fsdp"):
+        override(Config(), ["--training.fsdp=true", f"--training.{setting}"])
+
+
+def test_ranks_do_not_share_a_device() -> None:
+    """Guards two ranks on the one GPU that training.device names."""
+    ranks = Ranks(index=1, count=2, local=1)
+    assert ranks.own(torch.device("cpu")) == torch.device("cpu")
+    assert Ranks().own(torch.device("cuda", 1)) == torch.device("cuda", 1)
+    for device in ("cuda:1", "mps"):
+        with pytest.raises(DeviceError, match="2 ranks cannot share"):
+            ranks.own(torch.device(device))
+
+
+@pytest.mark.slow
+def test_torchrun_starts_the_ranks(tiny: Tiny, alone: Config) -> None:
+    """Guards what torchrun itself does to the program: its environment, its exit code, what is printed once."""
+    config = tiny(run__name="several", **EXACT)
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "train.py"]
+    done = subprocess.run([*command, *harness.arguments(config)], cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("finished:") == 1
+    assert_like(config, alone)
