@@ -165,7 +165,9 @@ class DataConfig(Section):
     )
     target_lang: str = _refused("it", "language to translate into")
     # Free as places: a corpus may move. That it is still the same one, `dataset` makes sure by its content.
-    train: str = _free("data/phrasebook", "training pairs: a folder, a file, or a data set on the hub")
+    train: str = _free(
+        "data/phrasebook", "training pairs: a folder, a file, or a data set on the hub; several, as a + 2.5 * b"
+    )
     validation: str | None = _free(None, "validation pairs; null: those of the data set, or a share of train")
     test: str | None = _free(None, "test pairs; null: those of the data set, or a share of train")
     config: str | None = _refused(None, "configuration of a data set on the hub, such as en-it")

@@ -2,7 +2,7 @@
 
 Use:
     sources = find_sources(config.data)                          # is everything there, and what is it?
-    pairs, counts = read_corpus(sources, config.data)            # pairs["train"] is a list of ("Hello.", "Ciao.")
+    pairs, counts, weights = read_corpus(sources, config.data)   # pairs["train"] is a list of ("Hello.", "Ciao.")
 
 What data.train, data.validation and data.test may name (a path is sought in the current folder, then beside this file):
     path/train                  parallel text: the lines of path/train.en and path/train.it belong together
@@ -10,6 +10,8 @@ What data.train, data.validation and data.test may name (a path is sought in the
     pairs.jsonl  pairs.parquet  rows with the two languages
     a folder                    of such files, called train, validation and test
     a folder, or owner/name     a data set of the Hugging Face hub: a copy of it, or the thing itself
+data.train may name several, data/news + 2.5 * data/letters: what is seen of an epoch is all of the first, and each pair
+of the second two or three times.
 The languages of a row are `translation: {"en": ..., "it": ...}`, or columns `en` and `it`, or `source` and `target`.
 
 Where data.source_lang is null they name plain text in data.target_lang, which is read as pairs with an empty source. Of
@@ -29,7 +31,7 @@ import os
 import re
 import unicodedata
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -40,6 +42,7 @@ Pair = tuple[str, str]
 SPLITS = ("train", "validation", "test")
 # What folders and data sets call them, too.
 ALIASES = {"valid": "validation", "val": "validation", "dev": "validation"}
+MOST_OFTEN = 1000  # that a pair may be seen in an epoch
 AS_WRITTEN = DataConfig()  # to clean text by, where no run says how: letters stay what they are
 
 
@@ -106,10 +109,11 @@ class Source:
 
     Attributes:
         split: the setting that names it, and what it is for
-        name: the value of that setting
+        name: the value of that setting, or what it says of this one of several
         path: what to call it for `datasets`: a folder, or a name on the hub
         parts: the files of each split, two of parallel text or else one; nothing if `datasets` must read it
         files: everything it consists of, as far as that is on this machine
+        weight: how often each training pair is seen in an epoch
     """
 
     split: str
@@ -117,6 +121,7 @@ class Source:
     path: str
     parts: Mapping[str, tuple[Path, ...]]
     files: tuple[Path, ...]
+    weight: float = 1.0
 
     def __str__(self) -> str:
         return f"data.{self.split} ({self.name})"
@@ -133,13 +138,32 @@ def _languages(data: DataConfig) -> tuple[str, ...]:
 
 
 def find_sources(data: DataConfig) -> list[Source]:
-    """Find what data.train, data.validation and data.test name, as far as they name anything."""
-    return [find_source(split, data) for split in SPLITS if getattr(data, split)]
+    """Find what data.train, data.validation and data.test name, as far as they name anything. Raises DataError."""
+    named = {split: name for split in SPLITS if (name := getattr(data, split))}
+    several = named.pop("train", "")
+    found = [replace(find_source("train", data, name), weight=weight) for weight, name in parts_of(several)]
+    return found + [find_source(split, data, name) for split, name in named.items()]
 
 
-def find_source(split: str, data: DataConfig) -> Source:
-    """Find what data.train, data.validation or data.test names; DataError if there is nothing."""
-    name = getattr(data, split)
+def parts_of(several: str) -> list[tuple[float, str]]:
+    """The weights and the names of the corpora in the value of data.train, "a + 2.5 * b". Raises DataError."""
+    found = []
+    for part in re.split(r"\s\+\s", several):
+        weight, name = re.fullmatch(r"\s*(?:([0-9.]+)\s*\*)?\s*(.*?)\s*", part).groups()  # type: ignore[union-attr]
+        try:
+            found.append((float(weight or 1), name))
+        except ValueError:
+            found.append((0.0, name))
+        if not name or not 0 < found[-1][0] <= MOST_OFTEN:
+            raise DataError(
+                f"data.train is {several}, but several corpora are named as in data/news + 2.5 * data/letters, with "
+                f"weights above 0 and up to {MOST_OFTEN}."
+            )
+    return found
+
+
+def find_source(split: str, data: DataConfig, name: str) -> Source:
+    """Find what data.train, data.validation or data.test names, or one of several; DataError if there is nothing."""
     path = Path(name).expanduser()
     places = [path] if path.is_absolute() else [Path.cwd() / path, Path(__file__).resolve().parent / path]
     for place in dict.fromkeys(places):
@@ -211,12 +235,14 @@ def _near(places: Collection[Path]) -> str:
 def hashes(sources: Sequence[Source]) -> dict[str, str]:
     """The sha256 of every file, by its name as seen from where the source lies; a hub's data.revision pins its own."""
     found = {}
-    for source in sources:
+    for number, source in enumerate(sources):
+        again = sum(other.split == source.split for other in sources[:number])
+        setting = f"data.{source.split}" + (f" ({again + 1})" if again else "")
         for path in source.files:
             name = os.path.relpath(path, Path(source.path).parent)
             try:
                 with path.open("rb") as file:
-                    found[f"data.{source.split}: {name}"] = hashlib.file_digest(file, "sha256").hexdigest()
+                    found[f"{setting}: {name}"] = hashlib.file_digest(file, "sha256").hexdigest()
             except OSError as error:
                 raise _unreadable(path, error) from error
     return found
@@ -471,16 +497,29 @@ class Count:
         return self.empty + self.too_long + self.uneven + self.unreadable
 
 
-def read_corpus(sources: Sequence[Source], data: DataConfig) -> tuple[dict[str, list[Pair]], dict[str, Count]]:
-    """The cleaned pairs of each split: named by the settings, else the data set's own, else a share of train."""
-    raw = {source.split: read_splits(source, data) for source in sources}
-    given = raw.pop("train") | {split: splits[split] for split, splits in raw.items()}
+def read_corpus(
+    sources: Sequence[Source], data: DataConfig
+) -> tuple[dict[str, list[Pair]], dict[str, Count], list[float]]:
+    """The cleaned pairs of each split, what became of the others, and how often each training pair is seen in an epoch.
+
+    The splits are named by the settings, else the data sets' own, else a share of train.
+    """
+    given: dict[str, list[tuple[Iterator[Pair], float]]] = {}
+    for source in sources:  # train first: what is named for a split wins over what came with train
+        splits = read_splits(source, data)
+        if source.split != "train":
+            given[source.split] = [(splits[source.split], 1.0)]
+            continue
+        for split in [split for split in SPLITS if split in splits]:
+            given.setdefault(split, []).append((splits[split], source.weight))
     validation_fraction = 0.0 if "validation" in given else data.validation_fraction
     test_fraction = 0.0 if "test" in given else data.test_fraction
     pairs: dict[str, list[Pair]] = {split: [] for split in SPLITS}
     counts = {split: Count() for split in SPLITS}
-    for read_from in [split for split in SPLITS if split in given]:
-        for raw_source, raw_target in given[read_from]:
+    weights: list[float] = []
+    parts = [(split, *part) for split in SPLITS for part in given.get(split, [])]
+    for read_from, raw, weight in parts:
+        for raw_source, raw_target in raw:
             if not (is_text(raw_source) and is_text(raw_target)):
                 counts[read_from].read += 1
                 counts[read_from].unreadable += 1
@@ -491,6 +530,7 @@ def read_corpus(sources: Sequence[Source], data: DataConfig) -> tuple[dict[str, 
             counts[split].read += 1
             if sentence and pair[1]:
                 pairs[split].append(pair)
+                weights += [weight] * (split == "train")
             else:
                 counts[split].empty += 1
     for split in ("train", "validation"):
@@ -500,4 +540,4 @@ def read_corpus(sources: Sequence[Source], data: DataConfig) -> tuple[dict[str, 
                 f"read: more {noun(data)}s are needed, a larger data.validation_fraction, or {noun(data)}s that "
                 "data.validation names."
             )
-    return pairs, counts
+    return pairs, counts, weights

@@ -40,7 +40,7 @@ from torch import Tensor
 
 from checkpoint import sync
 from config import EOS, PAD, SOS, SPECIAL_TOKENS, UNK, Config, DataConfig
-from corpus import SPLITS, Count, DataError, Pair, find_sources, hashes, known_by, noun, read_corpus
+from corpus import SPLITS, Count, DataError, Pair, find_sources, hashes, known_by, noun, parts_of, read_corpus
 from segment import sentences
 from tokenizer import UNSEEN, Tokenizer, train_pair
 
@@ -49,6 +49,7 @@ LARGE = 64 * 2**20  # bytes; arrays above are mapped from disk
 CHUNK = 10_000  # sentences that are tokenised at a time
 SAMPLE = 100_000  # training pairs in which sentences are counted: more would not change what one line in 200 has
 SIDES = ("source", "target")
+WEIGHTS = "train.weights.npy"
 PLACES = tuple(f"data.{split}" for split in SPLITS)
 
 
@@ -275,6 +276,7 @@ class Prepared:
     """All that a run knows of its corpus. The fingerprint tells it from every other, tokenizers included."""
 
     train: EncodedPairs
+    weights: np.ndarray | None  # (N), how often each is seen in an epoch; None: once
     validation: list[Pair]  # cleaned text
     test: list[Pair]  # cleaned text; may be empty
     source: Tokenizer
@@ -313,7 +315,7 @@ def prepare(
                 "commit of it."
             )
     say(f"reading {', '.join(map(str, sources))}")
-    pairs, counts = read_corpus(sources, data)
+    pairs, counts, weights = read_corpus(sources, data)
     if tokenizers is None:
         say(f"training the tokenizers on {len(pairs['train']):,} {noun(data)}s")
         # They are one for plain text, to which its empty sources add nothing.
@@ -332,23 +334,27 @@ def prepare(
     counts["train"].too_long = int((~short).sum())
     counts["train"].uneven = int((short & ~even).sum())
     train = EncodedPairs(train.source.where(short & even), train.target.where(short & even))
+    weights = np.array(weights, np.float32)[short & even]
     written = pairs["train"]
     if data.lowercase:  # by their capitals sentences are told apart, here as in translating
         written = read_corpus(sources, replace(data, lowercase=False))[0]["train"]
     report = _report(pairs, written, counts, train, tokenizers, data)
-    _write(directory, train, tokenizers, pairs, {"origin": origin, "report": asdict(report)})
+    _write(directory, train, weights, tokenizers, pairs, {"origin": origin, "report": asdict(report)})
     return load(directory)
 
 
 def _write(
     directory: Path,
     train: EncodedPairs,
+    weights: np.ndarray,
     tokenizers: tuple[Tokenizer, Tokenizer],
     pairs: dict[str, list[Pair]],
     summary: dict[str, Any],
 ) -> None:
     """Put into the folder what `load` reads."""
     with _published(directory) as folder:
+        if (weights != 1).any():
+            np.save(folder / WEIGHTS, weights)
         for side, tokenizer in zip(SIDES, tokenizers, strict=True):
             np.save(folder / f"train.{side}.npy", getattr(train, side).ids)
             np.save(folder / f"train.{side}.offsets.npy", getattr(train, side).offsets)
@@ -366,11 +372,13 @@ def load(directory: Path) -> Prepared:
         source = Tokenizer.from_json(texts[0])
         target = source if texts[0] == texts[1] else Tokenizer.from_json(texts[1])
         arrays = [[directory / f"train.{side}{part}.npy" for part in ("", ".offsets")] for side in SIDES]
+        weights = directory / WEIGHTS
         validation, test = (_load_pairs(directory / f"{split}.tsv") for split in ("validation", "test"))
         summary = json.loads((directory / "report.json").read_text(encoding="utf-8"))
         identity = [summary["origin"], source.fingerprint, target.fingerprint]
         return Prepared(
             train=EncodedPairs(*(EncodedSide(*map(_load_array, paths)) for paths in arrays)),
+            weights=_load_array(weights) if weights.exists() else None,
             validation=validation,
             test=test,
             source=source,
@@ -415,6 +423,9 @@ def _published(directory: Path) -> Iterator[Path]:
 def _settings(config: Config, tokenizers: tuple[Tokenizer, Tokenizer] | None) -> dict[str, Any]:
     """Every setting that has a say in the prepared data, by name."""
     found: dict[str, Any] = {"format": FORMAT}
+    weights = [weight for weight, _ in parts_of(config.data.train)]
+    if weights != [1.0]:
+        found["the weights in data.train"] = weights
     found |= {f"data.{key}": value for key, value in asdict(config.data).items() if key != "bleu_tokenize"}
     if tokenizers is None:
         return found | {f"tokenizer.{key}": value for key, value in asdict(config.tokenizer).items()}
@@ -508,6 +519,26 @@ def batch_plan(
         batches.append(order[start : start + rows])
         start += rows
     return [batches[i] for i in random.permutation(len(batches))]
+
+
+def rows_of(weights: np.ndarray | None, count: int, seed: int, epoch: int) -> np.ndarray:
+    """The pairs that an epoch sees, each by its number, as often as its weight says: 2.5 is two times or three.
+
+    Which pairs of a weight are seen once more is drawn from (seed, epoch); how many they are is the same in every one.
+
+    Args:
+        weights: (N); None for 1 each
+        count: N
+    """
+    if weights is None:
+        return np.arange(count)
+    random = np.random.default_rng((seed, epoch))
+    times = np.floor(weights).astype(np.int64)
+    for weight in np.unique(weights):
+        alike = np.flatnonzero(weights == weight)
+        more = round(float(weight % 1) * len(alike))
+        times[random.permutation(alike)[:more]] += 1
+    return np.repeat(np.arange(count), times)
 
 
 def plan_of(

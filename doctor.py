@@ -58,7 +58,20 @@ import numpy as np
 
 import text as screen
 from checkpoint import json_bytes
-from corpus import ALIASES, SPLITS, DataError, Pair, assign, clean, find_sources, is_text, known_by, noun, read_splits
+from corpus import (
+    ALIASES,
+    SPLITS,
+    DataError,
+    Pair,
+    assign,
+    clean,
+    find_sources,
+    is_text,
+    known_by,
+    noun,
+    parts_of,
+    read_splits,
+)
 from dataset import SAMPLE, encode_side
 from tokenizer import train_pair
 from translator import exit_code
@@ -225,6 +238,10 @@ class Corpus:
         """Find and read all that the settings name. DataError for what cannot be read, or has no text at all."""
         data = replace(config.data, on_bad_line="skip")
         given: dict[str, tuple[Iterator[Pair], Sequence[Path]]] = {}
+        if len(parts_of(data.train)) > 1:
+            raise DataError(
+                "data.train names several corpora: the doctor looks at one at a time, set it to one of them."
+            )
         for source in find_sources(data):  # train first: what is named for a split wins over what came with train
             files = {ALIASES.get(split, split): files for split, files in source.parts.items()}
             for split, raw in read_splits(source, data).items():

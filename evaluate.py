@@ -477,7 +477,7 @@ def read_data(name: str, translator: Translator) -> list[Pair]:
     """Other pairs, found, read and cleaned as data.test is in training. Raises DataError."""
     data = replace(translator.config.data, test=name, config=None, revision=None, on_bad_line="error")
     try:
-        raw = read_splits(find_source("test", data), data)["test"]
+        raw = read_splits(find_source("test", data, name), data)["test"]
         pairs = [(clean(source, data), clean(reference, data)) for source, reference in raw]
     except DataError as error:
         raise DataError(str(error).replace("data.test", "--data")) from error

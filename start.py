@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 
 import torch
@@ -16,7 +16,7 @@ import dataset
 import presets
 import runtime
 from config import Config, ConfigError, DataConfig
-from corpus import find_source, noun, read_splits
+from corpus import find_sources, noun, read_splits
 from dataset import Prepared
 from progress import say
 from translator import Translator
@@ -62,12 +62,13 @@ def count_pairs(data: DataConfig, enough: int) -> int:
     They are read as `dataset.prepare` will read them, up to there. Those that are empty count, too, and what is told
     off for validation and test is taken for its share. Raises DataError.
     """
-    splits = read_splits(find_source("train", data), data)
+    found = [read_splits(source, data) for source in find_sources(data) if source.split == "train"]
     share = 1.0
     for split, fraction in (("validation", data.validation_fraction), ("test", data.test_fraction)):
-        share -= 0 if split in splits or getattr(data, split) else fraction
+        share -= 0 if any(split in splits for splits in found) or getattr(data, split) else fraction
     # No further than it takes to leave more than enough.
-    read = sum(1 for _ in islice(splits["train"], math.ceil((enough + 1) / max(share, 0.01)) + 1))
+    pairs = chain(*(splits["train"] for splits in found))
+    read = sum(1 for _ in islice(pairs, math.ceil((enough + 1) / max(share, 0.01)) + 1))
     return round(share * read)
 
 

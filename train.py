@@ -270,11 +270,16 @@ class Training:
         and the epoch."""
         key = batch_tokens, epoch
         if self._planned is None or self._planned[0] != key:  # of millions of pairs, a plan takes a second
-            pairs, seed = self.data.train, self.config.run.seed
-            plan = dataset.batch_plan(*pairs.lengths, batch_tokens, seed, epoch)
-            if self.subwords is not None:  # other lengths, as many batches
-                pairs = self.subwords(epoch)
-                plan = dataset.plan_of(len(plan), *pairs.lengths, batch_tokens, seed, epoch)
+            pairs, seed, weights = self.data.train, self.config.run.seed, self.data.weights
+            rows = dataset.rows_of(weights, len(pairs), seed, 0)
+            source, target = pairs.lengths
+            plan = dataset.batch_plan(source[rows], target[rows], batch_tokens, seed, epoch)
+            if self.subwords is not None or weights is not None:  # other lengths in each epoch, but as many batches
+                pairs = self.subwords(epoch) if self.subwords else pairs
+                rows = dataset.rows_of(weights, len(pairs), seed, epoch)
+                source, target = pairs.lengths
+                plan = dataset.plan_of(len(plan), source[rows], target[rows], batch_tokens, seed, epoch)
+            plan = [rows[batch] for batch in plan]
             self._planned = key, (pairs, plan)
         return self._planned[1]
 

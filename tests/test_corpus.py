@@ -16,7 +16,18 @@ from hypothesis import strategies as st
 import corpus
 from config import DataConfig
 from conftest import SHARED
-from corpus import DataError, Pair, assign, clean, find_source, find_sources, hashes, read_corpus, read_splits
+from corpus import (
+    DataError,
+    Pair,
+    assign,
+    clean,
+    find_source,
+    find_sources,
+    hashes,
+    parts_of,
+    read_corpus,
+    read_splits,
+)
 from tokenizer import UNSEEN
 
 # Text that careless readers change: quotes, what looks like a missing value, and line breaks that are none.
@@ -40,7 +51,7 @@ def settings(train: object, **changes: object) -> DataConfig:
 
 def read(train: object, **changes: object) -> list[Pair]:
     data = settings(train, **changes)
-    return list(read_splits(find_source("train", data), data)["train"])
+    return list(read_splits(find_source("train", data, data.train), data)["train"])
 
 
 def write_lines(path: Path, lines: list[str], end: str = "\n") -> Path:
@@ -222,7 +233,7 @@ def test_text_that_is_not_there_is_told_with_what_is(name: str, message: str, tm
     for file in ("train.it", "half.en", "two.tsv", "two.txt"):
         write_lines(tmp_path / file, ["a"])
     with pytest.raises(DataError, match=message):
-        find_source("train", settings(tmp_path / name, source_lang=None))
+        find_sources(settings(tmp_path / name, source_lang=None))
 
 
 @pytest.mark.parametrize(
@@ -262,7 +273,7 @@ def test_repeated_texts_stay_together(tmp_path: Path) -> None:
     rows = [f"sentence {i}\tfrase  {i % 500}" for i in range(2000)] + ["sentence\t", "\tfrase 1", "", " \t "]
     path = write_lines(tmp_path / "a.tsv", rows)
     data = settings(path, source_lang=None, validation_fraction=0.1, test_fraction=0.1)
-    pairs, counts = read_corpus(find_sources(data), data)
+    pairs, counts, _ = read_corpus(find_sources(data), data)
     texts = {split: {target for _, target in pairs[split]} for split in pairs}
     assert {source for split in pairs.values() for source, _ in split} == {""}
     assert all(texts.values())
@@ -311,7 +322,7 @@ def test_what_is_not_there_is_told_with_what_is(name: str, message: str, tmp_pat
     for file in ("train.tsv", "half.en", "notes.txt"):
         write_lines(tmp_path / file, ["a\tb"])
     with pytest.raises(DataError, match=message):
-        find_source("train", settings(tmp_path / name))
+        find_sources(settings(tmp_path / name))
 
 
 def test_two_tables_for_one_split_are_refused(tmp_path: Path) -> None:
@@ -319,7 +330,7 @@ def test_two_tables_for_one_split_are_refused(tmp_path: Path) -> None:
     write_lines(tmp_path / "train.tsv", ["a\tb"])
     write_lines(tmp_path / "train.csv", ["a,b"])
     with pytest.raises(DataError, match=r"train\.tsv and .*train\.csv: name the one"):
-        find_source("train", settings(tmp_path))
+        find_sources(settings(tmp_path))
 
 
 def test_hashes_follow_the_content_not_the_place(tmp_path: Path) -> None:
@@ -355,7 +366,7 @@ def test_mistakes_about_a_data_set_tell_what_there_is(tmp_path: Path) -> None:
         read(folder, config="en-it", target_lang="fr")
     data = settings(folder, config="en-it", test=str(folder))
     with pytest.raises(DataError, match=r"has no split test, only train, validation"):
-        read_splits(find_source("test", data), data)
+        read_splits(find_source("test", data, str(data.test)), data)
 
 
 # --- Faults in files ----------------------------------------------------------------------------------------------
@@ -470,7 +481,7 @@ def test_repeated_sources_stay_together(tmp_path: Path) -> None:
     rows = [f"{'sS'[i // 500 % 2]}entence  {i % 500}\tfrase {i}" for i in range(2000)]
     file = write_lines(tmp_path / "a.tsv", rows)
     data = settings(file, validation_fraction=0.1, test_fraction=0.1, lowercase=True)
-    pairs, counts = read_corpus(find_sources(data), data)
+    pairs, counts, _ = read_corpus(find_sources(data), data)
     sources = {split: {source for source, _ in pairs[split]} for split in pairs}
     assert all(sources.values())
     assert sum(map(len, sources.values())) == len(set.union(*sources.values())) == 500
@@ -484,7 +495,7 @@ def test_named_splits_go_before_own_ones_before_shares(tmp_path: Path) -> None:
         write_lines(folder / f"{split}.tsv", [f"{split} {i}\tx" for i in range(200)])
     named = write_lines(tmp_path / "mine.tsv", ["mine\tmia"])
     data = settings(folder, test=str(named))
-    pairs, _ = read_corpus(find_sources(data), data)
+    pairs, *_ = read_corpus(find_sources(data), data)
     assert [len(pairs[split]) for split in pairs] == [200, 200, 1]
     assert pairs["validation"][7] == ("dev 7", "x")
     assert pairs["test"] == [("mine", "mia")]
@@ -495,3 +506,63 @@ def test_a_corpus_too_small_to_validate_on_is_refused(tmp_path: Path) -> None:
     data = settings(write_lines(tmp_path / "a.tsv", ["one\tuno"]))
     with pytest.raises(DataError, match=r"no pair for validation among 1 .*data\.validation_fraction"):
         read_corpus(find_sources(data), data)
+
+
+# --- Several corpora ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("several", "parts"),
+    [
+        ("data/news", [(1, "data/news")]),
+        ("data/c++ notes", [(1, "data/c++ notes")]),
+        ("data/news + 2.5 * data/letters", [(1, "data/news"), (2.5, "data/letters")]),
+        ("0.1*a + owner/name + 3 * c.tsv", [(0.1, "a"), (1, "owner/name"), (3, "c.tsv")]),
+    ],
+)
+def test_several_corpora_are_told_apart(several: str, parts: list[tuple[float, str]]) -> None:
+    """Guards paths with a plus or a blank in them against what joins several."""
+    assert parts_of(several) == parts
+
+
+@pytest.mark.parametrize("several", ["a + ", "0 * a", "1.2.3 * a", "2 *", "1001 * a"])
+def test_weights_that_make_no_sense_are_refused(several: str) -> None:
+    """Guards a corpus that is left out in silence."""
+    with pytest.raises(DataError, match=r"several corpora are named as in .* above 0 and up to 1000"):
+        find_sources(settings(several))
+
+
+def test_several_corpora_are_read_in_turn(tmp_path: Path) -> None:
+    """Guards the weight of each pair, past pairs that are dropped or told off, and what each corpus brings for other
+    splits; guards a sentence of both that stands in two splits."""
+    one = [f"one {i}\tuno {i}" for i in range(300)] + ["\tvuoto", "one 1\tuno"]
+    two = [f"one {i}\tdue {i}" for i in range(200)]
+    write_lines(tmp_path / "one.tsv", one)
+    write_lines(tmp_path / "two" / "train.tsv", two)
+    data = settings(f"{tmp_path / 'one.tsv'} + 2.5 * {tmp_path / 'two'}", validation_fraction=0.1, test_fraction=0.1)
+    pairs, counts, weights = read_corpus(find_sources(data), data)
+    assert sum(count.read for count in counts.values()) == 502
+    assert counts["train"].empty == 1
+    assert weights == [2.5 if target.startswith("due") else 1.0 for _, target in pairs["train"]]
+    assert 0 < weights.count(2.5) < len(weights)
+    sources = {split: {source for source, _ in pairs[split]} for split in pairs}
+    assert sum(map(len, sources.values())) == len(set.union(*sources.values())) == 300
+
+    write_lines(tmp_path / "two" / "test.tsv", ["exam\tesame"])
+    pairs, _, _ = read_corpus(find_sources(data), data)
+    assert pairs["test"] == [("exam", "esame")]
+    named = settings(data.train, test=str(write_lines(tmp_path / "own.tsv", ["own\tproprio"])))
+    assert read_corpus(find_sources(named), named)[0]["test"] == [("own", "proprio")]
+
+
+def test_files_of_several_corpora_have_names_of_their_own(tmp_path: Path) -> None:
+    """Guards a change in one of two files that are called the same, in different folders."""
+    for folder in ("a", "b"):
+        write_lines(tmp_path / folder / "pairs.tsv", [f"{folder}\tx"])
+    data = settings(f"{tmp_path / 'a' / 'pairs.tsv'} + {tmp_path / 'b' / 'pairs.tsv'}")
+    before = hashes(find_sources(data))
+    assert list(before) == ["data.train: pairs.tsv", "data.train (2): pairs.tsv"]
+    write_lines(tmp_path / "a" / "pairs.tsv", ["other\tx"])
+    after = hashes(find_sources(data))
+    assert before["data.train: pairs.tsv"] != after["data.train: pairs.tsv"]
+    assert before["data.train (2): pairs.tsv"] == after["data.train (2): pairs.tsv"]

@@ -31,6 +31,7 @@ from dataset import (
     make_batch,
     plan_of,
     prepare,
+    rows_of,
     sampled,
     source_batch,
 )
@@ -660,3 +661,38 @@ def test_sentences_are_counted_with_their_capitals(tmp_path: Path) -> None:
         for lower in ("false", "true")
     ]
     assert [side.sentences for side in counted] == [3, 3]
+
+
+def test_an_epoch_sees_each_pair_as_often_as_its_weight_says() -> None:
+    """Guards the share of each corpus, and the number of rows, which must be the same in every epoch."""
+    weights = np.array([1.0] * 50 + [2.5] * 40 + [0.25] * 40, np.float32)
+    seen = [np.bincount(rows_of(weights, 130, 1, epoch), minlength=len(weights)) for epoch in range(3)]
+    for times in seen:
+        assert (times[:50] == 1).all()
+        assert sorted(times[50:90]) == [2] * 20 + [3] * 20
+        assert sorted(times[90:]) == [0] * 30 + [1] * 10
+    assert not np.array_equal(seen[0], seen[1])
+    assert np.array_equal(rows_of(weights, 130, 1, 2), rows_of(weights, 130, 1, 2))
+    assert not np.array_equal(rows_of(weights, 130, 1, 2), rows_of(weights, 130, 2, 2))
+
+
+def test_weights_are_part_of_what_was_prepared(tiny: Make, tmp_path: Path) -> None:
+    """Guards a resumed run whose corpora got other weights, which would be a change of the data in silence."""
+    other = write_tsv(tmp_path / "other.tsv", [("hello.", "salve."), ("a b c d e f g h i.", "a."), ("bye.", "ciao.")])
+    plain = tiny()
+    several = tiny(data__train=f"{plain.data.train} + 3 * {other}", data__max_length=9)
+    prepared = prepare(several, tmp_path / "data", quiet)
+    assert prepared.weights is not None
+    texts = prepared.source.decode_batch(
+        [prepared.train.source.padded(np.array([i]))[0][0].tolist() for i in range(len(prepared.train))]
+    )
+    weight_of = dict(zip(texts, prepared.weights.tolist(), strict=True))
+    assert {text: weight for text, weight in weight_of.items() if weight != 1} == {
+        text: 3.0 for text in ("hello.", "bye.") if text in weight_of
+    }
+    assert 3.0 in weight_of.values()
+    assert same(prepare(several, tmp_path / "data", quiet), prepared)
+    for changed in (f"{plain.data.train} + 2 * {other}", f"{plain.data.train} + {other}", plain.data.train):
+        with pytest.raises(DataChangedError):
+            prepare(tiny(data__train=changed, data__max_length=9), tmp_path / "data", quiet)
+    assert prepare(plain, tmp_path / "plain", quiet).weights is None

@@ -83,6 +83,27 @@ def test_words_are_hidden_by_the_step_alone(tiny: Tiny) -> None:
     assert resumed.progress == training.progress
 
 
+@pytest.mark.parametrize("subword_dropout", [0.0, 0.3])
+def test_weighted_corpora_are_drawn_by_the_epoch_alone(tiny: Tiny, tmp_path: Path, subword_dropout: float) -> None:
+    """Guards the exact resume and the number of updates where an epoch sees some pairs more often than others."""
+    other = write_tsv(tmp_path / "other.tsv", [(f"{a} {a}", f"{b} {b}") for a, b in tiny_pairs(60, seed=5)])
+    corpora = f"0.5 * {tiny().data.train} + 2.5 * {other}"
+    subwords = {"tokenizer__kind": "bpe", "tokenizer__vocab_size": 300, "training__subword_dropout": subword_dropout}
+    training, resumed = (training_of(tiny(data__train=corpora, **subwords)) for _ in range(2))
+    weights = training.data.weights
+    assert weights is not None
+    for epoch in range(3):
+        _, plan = training.planned(training.batch_tokens, epoch)
+        times = np.bincount(np.concatenate(plan), minlength=len(weights))
+        assert len(plan) == training.batches_in_epoch
+        assert times[weights == 0.5].mean() == pytest.approx(0.5, abs=0.02)
+        assert set(times[weights == 2.5]) == {2, 3}
+    assert all(
+        np.array_equal(*rows)
+        for rows in zip(*(each.planned(each.batch_tokens, 2)[1] for each in (training, resumed)), strict=True)
+    )
+
+
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
 def test_words_are_cut_by_the_step_alone(tiny: Tiny, kind: str) -> None:
     """Guards the exact resume with subword dropout, and the text of what is taught: a run that is killed amid an epoch

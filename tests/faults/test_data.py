@@ -100,7 +100,7 @@ def test_20_a_mark_at_the_beginning_is_no_letter(tmp_path: Path) -> None:
     data = tiny_config(
         tmp_path, data__train=parallel(tmp_path, mark + b"one\r\n" + mark + b"two\r\n", mark + b"uno\ndue")
     )
-    pairs = list(read_splits(find_source("train", data.data), data.data)["train"])
+    pairs = list(read_splits(find_source("train", data.data, data.data.train), data.data)["train"])
     assert pairs == [("one", "uno"), ("\ufefftwo", "due")]
 
 
@@ -136,7 +136,7 @@ def test_20_skip_drops_the_pair_and_counts_it(tmp_path: Path, write: Callable[..
         rows[i] = (data, rows[i][1]) if side == 0 else (rows[i][0], data)
     path = write(tmp_path, rows)
     config = tiny_config(tmp_path, data__train=path, data__on_bad_line="skip")
-    pairs, counts = read_corpus(find_sources(config.data), config.data)
+    pairs, counts, _ = read_corpus(find_sources(config.data), config.data)
     assert sorted(pair for split in pairs.values() for pair in split) == sorted(
         (source, clean(source.replace("one", "( uno" if write is as_csv else "uno") + ")" * (write is as_csv)))
         for source in good
@@ -183,7 +183,7 @@ def test_22_only_lf_ends_a_line(tmp_path: Path, end: str, last: bool) -> None:
     sides = [[text(word, i) for i in range(1000)] for word in ("en", "it")]
     path = parallel(tmp_path, *(lines(side, end)[: None if last else -len(end)] for side in sides))
     data = tiny_config(tmp_path, data__train=path).data
-    pairs = list(read_splits(find_source("train", data), data)["train"])
+    pairs = list(read_splits(find_source("train", data, data.train), data)["train"])
     counted = (tmp_path / "text.en").read_bytes().count(b"\n") + (not last)  # as `wc -l` does
     assert len(pairs) == counted == 1000
     assert pairs == list(zip(*sides, strict=True))
@@ -204,7 +204,7 @@ def test_23_pairs_without_a_side_are_dropped_and_counted(tmp_path: Path) -> None
         (tmp_path / f"{name}.tsv").write_bytes(lines(rows))
     changes = {"data__validation": tmp_path / "validation.tsv", "data__test_fraction": 0.0}
     config = tiny_config(tmp_path, data__train=tmp_path / "train.tsv", **changes)
-    pairs, counts = read_corpus(find_sources(config.data), config.data)
+    pairs, counts, _ = read_corpus(find_sources(config.data), config.data)
     assert pairs["train"] == pairs["validation"] == [("one", "uno"), ("four", "quattro"), ("five", "cinque")]
     assert counts["train"] == counts["validation"] == Count(read=7, empty=4)
     assert counts["train"].dropped == 4
@@ -295,7 +295,14 @@ def test_25_every_cell_is_text(tmp_path: Path) -> None:
     (tmp_path / "cells.jsonl").write_bytes(lines(rows))
     for path in (tsv, tmp_path / "cells.jsonl"):
         config = tiny_config(tmp_path, data__train=tsv, data__validation=path, data__test_fraction=0.0)
-        assert list(read_splits(find_source("validation", config.data), config.data)["validation"]) == pairs
+        assert (
+            list(
+                read_splits(find_source("validation", config.data, str(config.data.validation)), config.data)[
+                    "validation"
+                ]
+            )
+            == pairs
+        )
         data, _ = ready(config, tmp_path / path.suffix[1:])
         assert data.validation == [(clean(a), clean(b)) for a, b in pairs]
         assert len(data.train) == len(pairs)

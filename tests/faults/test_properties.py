@@ -107,7 +107,7 @@ def test_22_as_many_pairs_as_lines(pairs: list[tuple[str, str]], end: str, last:
             lines = end.join(pair[side] for pair in pairs) + end * last
             (Path(folder) / f"any.{language}").write_bytes(lines.encode())
         data = tiny_config(Path(folder), data__train=Path(folder) / "any").data
-        read = list(read_splits(find_source("train", data), data)["train"])
+        read = list(read_splits(find_source("train", data, data.train), data)["train"])
     assert read == [(pairs[0][0].removeprefix("\ufeff"), pairs[0][1].removeprefix("\ufeff")), *pairs[1:]]
 
 

@@ -118,7 +118,7 @@ def test_37_a_pickle_is_no_corpus(tmp_path: Path, suffix: str, hub_like: bool) -
     place.write_bytes(pickle.dumps(Payload(target)))
     data = tiny_config(tmp_path, data__train=place.parent if hub_like else place).data
     with pytest.raises(DataError, match="is a pickle" if hub_like else "must end in"):
-        read_splits(find_source("train", data), data)
+        read_splits(find_source("train", data, data.train), data)
     assert not target.exists()
 
 
