@@ -351,10 +351,22 @@ class Translator:
 
     def align(self, sentence: Sentence, candidate: Candidate) -> list[int]:
         """For each token of a candidate, [EOS] excluded, the position of the source token that it is made from."""
-        if not candidate.ids or not sentence.ids:  # a language model has no source
-            return []
-        [weights] = self._alignments([(sentence.ids, candidate.ids)])
-        return [candidate.copied.get(t, int(row.argmax())) for t, row in enumerate(weights)]
+        [weights] = self.alignments([(sentence, candidate)])
+        return made_from(candidate, weights)
+
+    def alignments(self, pairs: Sequence[tuple[Sentence, Candidate]]) -> list[Tensor]:
+        """By how much each token of candidates is made from each of their sentences, [EOS] excluded: (T, S) each.
+
+        It is (0, 0) where there is nothing to align: a language model has no source.
+        """
+        found = [torch.zeros(0, 0) for _ in pairs]
+        some = [i for i, (sentence, candidate) in enumerate(pairs) if sentence.ids and candidate.ids]
+        lengths = [1 + max(len(part.ids) for part in pairs[i]) for i in some]
+        for batch in batches_by_length(lengths, BATCH_TOKENS):
+            ids = [(pairs[some[k]][0].ids, pairs[some[k]][1].ids) for k in batch]
+            for k, weights in zip(batch, self._alignments(ids), strict=True):
+                found[some[k]] = weights
+        return found
 
     def attention(self, sentence: Sentence, candidate: Candidate) -> Tensor:
         """Where each token of a candidate looked in its source, [EOS] included: (layers, H, T, S)."""
@@ -658,6 +670,11 @@ def copies(target: Sequence[int], source: Sequence[int], words: Sequence[str], w
         free = [s for s in unknown if s not in found.values()] or others
         found[t] = max(free, key=lambda s: float(weights[t, s]))
     return found
+
+
+def made_from(candidate: Candidate, weights: Tensor) -> list[int]:
+    """For each token of a candidate the position of the source token that weights (T, S) align it with most."""
+    return [candidate.copied.get(t, int(row.argmax())) for t, row in enumerate(weights)]
 
 
 def _trained(side: Mapping[str, Any]) -> Trained:

@@ -22,6 +22,7 @@ LAYOUT: dict[str, tuple[int, set[str]]] = {
     "runtime": (0, set()),
     "scores": (0, set()),
     "segment": (0, set()),
+    "web": (0, set()),
     "ranks": (1, {"runtime"}),
     "config": (1, {"presets", "text"}),
     "attention": (1, {"text"}),
@@ -57,6 +58,7 @@ LAYOUT: dict[str, tuple[int, set[str]]] = {
             "tokenizer",
         },
     ),
+    "batching": (5, {"runtime", "translator"}),
     "translate": (5, {"attention", "config", "corpus", "runtime", "text", "translator"}),
     "evaluate": (
         5,
@@ -79,6 +81,7 @@ LAYOUT: dict[str, tuple[int, set[str]]] = {
         5,
         {"checkpoint", "config", "corpus", "dataset", "presets", "progress", "runtime", "translator"},
     ),
+    "serve": (6, {"batching", "config", "corpus", "runtime", "text", "translator", "web"}),
     "results": (
         6,
         {
@@ -158,7 +161,9 @@ def test_no_module_shadows_the_standard_library() -> None:
     assert not set(MODULES) & set(sys.stdlib_module_names)
 
 
-@pytest.mark.parametrize("script", ["checkpoint.py", "doctor.py", "evaluate.py", "train.py", "translate.py"])
+@pytest.mark.parametrize(
+    "script", ["checkpoint.py", "doctor.py", "evaluate.py", "serve.py", "train.py", "translate.py"]
+)
 def test_help_does_not_wait_for_torch(script: str) -> None:
     """Guards the first second: help and mistakes are answered before torch is imported."""
     code = (

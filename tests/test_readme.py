@@ -95,7 +95,10 @@ def test_command_of_the_readme(command: str, tmp_path: Path, trained: Path) -> N
         "decoding.py": ["--pairs=9", "--batches=9", "--shapes=tiny"],
         "training.py": ["--shape=tiny", "--rounds=1", "--seconds=0.1", "--contenders=ours", "--batch_tokens=500"],
         "scaling.py": ["--sizes=500", "--rounds=1", "--seconds=0.1"],
+        "serving.py": ["--texts=4", "--clients=2", "--rounds=1", "--decoding.max_length=5"],
     }  # fmt: skip
+    if "serv" in command and words[0] == "python":
+        pytest.importorskip("fastapi", reason="serve.py needs libraries of its own: pip install -e '.[serve]'")
     match words:
         case ["python", "-m", "pytest", *_]:
             pass  # that is what runs this very test
@@ -103,6 +106,13 @@ def test_command_of_the_readme(command: str, tmp_path: Path, trained: Path) -> N
             train_py = [str(ROOT / "train.py"), "--config", str(ROOT / "config.yaml")]
             command_line = [sys.executable, "-m", "torch.distributed.run", *options, *train_py, *SHORT]
             subprocess.run(command_line, cwd=tmp_path, check=True)
+        case ["python", "serve.py", *arguments]:
+            shutil.copytree(trained, tmp_path / "runs" / "phrasebook")
+            arguments = [sys.executable, ROOT / "serve.py", *arguments, "--port=0"]
+            with subprocess.Popen(arguments, cwd=tmp_path, stderr=subprocess.PIPE) as process:
+                assert process.stderr is not None
+                assert b"http://127.0.0.1:" in process.stderr.readline()  # see test_serve.py for what is there
+                process.terminate()
         case ["python", script, *arguments]:
             extra = scripts.get(Path(script).name, [])
             (tmp_path / "letter.en").write_text("Good morning!\n", encoding="utf-8")

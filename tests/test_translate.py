@@ -9,6 +9,7 @@ import pty
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,7 @@ from echo import echo, until
 from model import Transformer
 from tokenizer import UNSEEN
 from translate import printable
-from translator import LITERAL, Translator, batches_by_length, copies, find_checkpoint
+from translator import LITERAL, Translator, batches_by_length, copies, find_checkpoint, made_from
 
 TEXTS = ["the cat sees the dog.", "this red wine.", "", "and here.", "the dog wants the black bread here today."]
 
@@ -328,6 +329,19 @@ def test_json_tells_all(run: Path) -> None:
                 assert all(0 <= s < len(sentence["tokens"]) for s in candidate["alignment"])
                 mean = sum(candidate["log_probs"]) / len(candidate["log_probs"])
                 assert candidate["score"] == pytest.approx(mean, abs=1e-3)
+
+
+def test_alignments_of_many_are_those_of_each(run: Path) -> None:
+    """Guards padding, which could be aligned with, and the way back to the order of the pairs."""
+    translator = Translator(run).with_decoding(beam_size=3, n_best=3)
+    pairs = [(s, c) for text in translator.explain(TEXTS) for s in text.sentences for c in s.candidates]
+    for (sentence, candidate), weights in zip(pairs, translator.alignments(pairs), strict=True):
+        [alone] = translator.alignments([(sentence, candidate)])
+        torch.testing.assert_close(weights, alone)
+        assert weights.shape == (len(candidate.ids), len(sentence.ids))
+        assert made_from(candidate, weights) == translator.align(sentence, candidate)
+    without_source = replace(pairs[0][0], ids=[])
+    assert [each.shape for each in translator.alignments([(without_source, pairs[0][1])])] == [(0, 0)]
 
 
 def test_a_given_translation_scores_as_if_it_had_been_found(run: Path, tmp_path: Path) -> None:
