@@ -3,6 +3,7 @@
     python translate.py "The train leaves at nine." "Where is it?"
     python translate.py --input letter.en --output letter.it
     some-program | python translate.py --run runs/phrasebook | another-program
+    python translate.py --engine ctranslate2 "Where is it?"  # another program searches, see `export`
     python translate.py                                    # on a terminal: a prompt
 
     from translate import Translator
@@ -60,6 +61,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
         action="append",
         help="folder of one checkpoint, instead of a run's best; given several times, they translate together",
     )
+    parser.add_argument("--engine", choices=("ctranslate2",), help="let another program search, with a run's model")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 or mps (default: auto)")
     configuration.add_decoding_options(parser)
     parsed = parser.parse_args(argv)
@@ -71,6 +73,9 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
         parser.error("--score scores what is given: --align, --attention, --example and --prefix have no part in that")
     if parsed.embed and any((parsed.align, parsed.attention, parsed.example, parsed.json, parsed.score, parsed.prefix)):
         parser.error("--embed gives vectors: no other option about the output has a part in that")
+    looks_inside = (parsed.json, parsed.align, parsed.attention, parsed.score, parsed.embed)
+    if parsed.engine and (parsed.checkpoint or any(looks_inside)):
+        parser.error("--engine gives translations of a run alone, without --checkpoint and what looks into the model")
     parsed.overrides = configuration.decoding_options(parser, parsed)
     return parsed
 
@@ -300,6 +305,10 @@ def run(options: argparse.Namespace) -> None:
     given = find_input(options, folder)
     tune(choose_device(options.device))
     translator = Translator(options.checkpoint or folder, options.device, options.overrides)
+    if options.engine:
+        from export import with_ctranslate2  # which takes its time
+
+        translator = with_ctranslate2(translator, folder)
     if translator.config.is_language_model and (options.align or options.attention or options.example):
         raise configuration.ConfigError("a language model has no source for --align, --attention or --example to show.")
     if translator.config.decoding.n_best > 1 and not (options.json or options.align):

@@ -22,8 +22,9 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -32,10 +33,10 @@ from torch.overrides import TorchFunctionMode
 import checkpoint
 import config as configuration
 import ctc
-from config import EOS, PAD, SOS, UNK, Config, ConfigError, ModelConfig
+from config import EOS, PAD, SOS, UNK, Config, ConfigError, DecodingConfig, ModelConfig
 from corpus import DataError, clean
 from dataset import source_batch
-from decoding import Hypothesis, normalizer, read_off, search
+from decoding import Hypothesis, Watch, normalizer, read_off, search
 from engine import CACHE, AnyEngine, ready
 from model import Ensemble, Model, build_transformer
 from runtime import DeviceError, Stopped, autocast, choose_device, choose_precision
@@ -96,6 +97,25 @@ class _Piece:
     words: list[str]  # what each id stands for, an unknown word or a literal itself
     prefix: list[int] = field(default_factory=list)  # target ids that the translation has to begin with
     prefix_words: list[str] = field(default_factory=list)  # and what they stand for
+
+
+class OtherEngine(Protocol):
+    """Another program that searches in place of `decoding.search`, with the same model."""
+
+    step_bytes: int  # as of `engine.Engine`
+
+    def search(
+        self,
+        source: Tensor,
+        limits: Sequence[int],
+        settings: DecodingConfig,
+        least: Sequence[int] | None,
+        unknowns: Sequence[int] | None,
+        prefixes: Sequence[Sequence[int]] | None,
+        watch: Watch | None,
+    ) -> list[list[Hypothesis]]:
+        """As `decoding.search`; the log-probabilities of single tokens may lack."""
+        ...
 
 
 class Translator:
@@ -185,6 +205,12 @@ class Translator:
             other._engine = None
         return other
 
+    def searching_with(self, engine: OtherEngine) -> Translator:
+        """The same translator, for which another program searches; all that stands around the search stays."""
+        other = copy.copy(self)
+        other._other = engine
+        return other
+
     def _set(
         self,
         model: Model | Ensemble,
@@ -204,6 +230,7 @@ class Translator:
         self.warnings: list[str] = []
         self._changing = False  # the weights, between two calls
         self._engine: AnyEngine | None = None
+        self._other: OtherEngine | None = None
 
     # -------------------------------------------------------------------------------------------------- translating
 
@@ -441,8 +468,10 @@ class Translator:
     def _at_once(self) -> bool:
         return self.config.model.architecture == "encoder-only"
 
-    def _ready(self) -> AnyEngine:
+    def _ready(self) -> AnyEngine | OtherEngine:
         """The model, made ready to translate with."""
+        if self._other is not None:
+            return self._other
         if self._changing:
             return ready(self.model, self.config.decoding.precision)
         if self._engine is None:
@@ -484,7 +513,7 @@ class Translator:
             torch.set_num_threads(threads)  # part of that setting is the whole process's
 
     @contextmanager
-    def _threads(self, engine: AnyEngine) -> Iterator[None]:
+    def _threads(self, engine: AnyEngine | OtherEngine) -> Iterator[None]:
         """For a few sentences, threads help to fetch the weights from memory; those in the cache one has sooner."""
         threads = torch.get_num_threads()
         if self.device.type == "cpu" and engine.step_bytes < CACHE:
@@ -516,8 +545,8 @@ class Translator:
             for i, [hypothesis] in enumerate(found if watch else []):
                 watch(i, hypothesis.tokens)  # type: ignore[misc]
             return found
-        return search(
-            engine,
+        find = partial(search, engine) if self._other is None else engine.search
+        return find(
             source,
             limits,
             decoding,
@@ -644,9 +673,9 @@ class Translator:
 class _Stoppable:
     """An engine whose searches, which run in threads, end at their next step when nobody waits for them any more."""
 
-    STEPS = ("step", "places")
+    STEPS = ("step", "places", "search")
 
-    def __init__(self, engine: AnyEngine) -> None:
+    def __init__(self, engine: AnyEngine | OtherEngine) -> None:
         self.engine = engine
         self.stopped = False
 
@@ -793,6 +822,9 @@ def exit_code(work: Callable[[], None], say: Callable[[str], None], output: str)
     except BrokenPipeError:  # the reader has seen enough, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or the interpreter would complain when it flushes at exit
         return 0
+    except checkpoint.StorageError as error:
+        say(f"error: {error}")
+        return 7
     except OSError as error:
         say(f"error: {output} cannot be written: {error.filename or 'standard output'}: {error.strerror or error}.")
         return 7

@@ -31,13 +31,13 @@ sys.path[0] = str(ROOT)  # or this file would stand for the module of its name
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from config import EOS, PAD, SOS, SPECIAL_TOKENS, DecodingConfig, ModelConfig
 from dataset import source_batch
 from decoding import search
 from engine import ready
-from model import Transformer, sinusoid
+from formats import ctranslate2_spec, save_ctranslate2
+from model import Transformer
 from runtime import choose_device, describe, tune
 from scores import score
 from translator import Translator
@@ -109,64 +109,19 @@ def marian(shape: ModelConfig, device: torch.device, threads: int) -> Work:
     return work
 
 
-def converted(model: Transformer, shape: ModelConfig, folder: Path, quantization: str | None) -> None:
-    """Write the model as CTranslate2 reads it."""
-    from ctranslate2 import specs  # pyright: ignore[reportMissingImports]
-
-    def values(x: Tensor) -> np.ndarray:
-        return x.detach().cpu().numpy()
-
-    def linear(spec: Any, *parts: Any) -> None:
-        spec.weight = np.concatenate([values(part.weight) for part in parts])
-        spec.bias = np.concatenate([values(part.bias) for part in parts])
-
-    def norm(spec: Any, part: Any) -> None:
-        spec.gamma, spec.beta = values(part.weight), values(part.bias)
-
-    spec: Any = specs.TransformerSpec(
-        specs.TransformerEncoderSpec(shape.encoder_layers, shape.n_heads, pre_norm=True),
-        specs.TransformerDecoderSpec(shape.decoder_layers, shape.n_heads, pre_norm=True),
-    )
-    for stack, own in ((spec.encoder, model.encoder), (spec.decoder, model.decoder)):
-        embeddings = stack.embeddings[0] if isinstance(stack.embeddings, list) else stack.embeddings
-        embeddings.weight = values(own.embedding.table.weight)
-        stack.scale_embeddings = True
-        stack.position_encodings.encodings = values(sinusoid(512, shape.d_model))
-        norm(stack.layer_norm, own.norm)
-        for theirs, layer in zip(stack.layer, own.layers, strict=True):
-            attention: Any = getattr(layer, "self_attention", None) or layer.attention
-            around: Any = getattr(layer, "around_self_attention", None) or layer.around_attention
-            linear(theirs.self_attention.linear[0], attention.query, attention.key, attention.value)
-            linear(theirs.self_attention.linear[1], attention.output)
-            norm(theirs.self_attention.layer_norm, around.norm)
-            linear(theirs.ffn.linear_0, layer.feed_forward[0])
-            linear(theirs.ffn.linear_1, layer.feed_forward[2])
-            norm(theirs.ffn.layer_norm, layer.around_feed_forward.norm)
-    for theirs, layer in zip(spec.decoder.layer, model.decoder.layers, strict=True):
-        linear(theirs.attention.linear[0], layer.cross_attention.query)
-        linear(theirs.attention.linear[1], layer.cross_attention.key, layer.cross_attention.value)
-        linear(theirs.attention.linear[2], layer.cross_attention.output)
-        norm(theirs.attention.layer_norm, layer.around_cross_attention.norm)
-    spec.decoder.projection.weight = values(model.projection.weight)
+def converted(model: Transformer, folder: Path, quantization: str | None) -> None:
+    """Write the model as CTranslate2 reads it, with numbers for words."""
     words = [*SPECIAL_TOKENS, *(str(i) for i in range(len(SPECIAL_TOKENS), VOCABULARY))]
-    spec.register_source_vocabulary(words)
-    spec.register_target_vocabulary(words)
-    names = {"unk_token": "[UNK]", "bos_token": "[SOS]", "eos_token": "[EOS]", "decoder_start_token": "[SOS]"}
-    for name, token in names.items():
-        setattr(spec.config, name, token)
-    spec.config.add_source_eos = True
-    spec.validate()
-    spec.optimize(quantization=quantization)
     folder.mkdir()
-    spec.save(str(folder))
+    save_ctranslate2(ctranslate2_spec(model, words, words), folder, quantization)
 
 
-def ctranslate2(model: Transformer, shape: ModelConfig, folder: Path, kind: str, device: str, threads: int) -> Work:
+def ctranslate2(model: Transformer, folder: Path, kind: str, device: str, threads: int) -> Work:
     """CTranslate2, a thread a worker, and as many workers as threads."""
     from ctranslate2 import Translator as Theirs  # pyright: ignore[reportMissingImports]
 
     place = Path(tempfile.mkdtemp(dir=folder)) / kind
-    converted(model, shape, place, None if kind == "float32" else kind)
+    converted(model, place, None if kind == "float32" else kind)
     translator = Theirs(str(place), device=device, inter_threads=threads, intra_threads=1, compute_type=kind)
 
     def work(batches: list[Batch]) -> list[list[int]]:
@@ -221,7 +176,7 @@ def compare(options: argparse.Namespace, device: torch.device) -> None:
                     for kind in ("int8", "float32") if device.type == "cpu" else ("float16", "float32"):
                         workers = cores if many else 1
                         contenders[f"ctranslate2 {kind}"] = [
-                            ctranslate2(model, shape, Path(folder), kind, device.type, workers)
+                            ctranslate2(model, Path(folder), kind, device.type, workers)
                         ]
                 table(f"{name}, batch {size}", contenders, groups)
 

@@ -59,7 +59,12 @@ LAYOUT: dict[str, tuple[int, set[str]]] = {
         },
     ),
     "batching": (5, {"runtime", "translator"}),
-    "translate": (5, {"attention", "config", "corpus", "runtime", "text", "translator"}),
+    "translate": (6, {"attention", "config", "corpus", "export", "runtime", "text", "translator"}),
+    "formats": (4, {"config", "dataset", "decoding", "model", "tokenizer"}),
+    "export": (
+        5,
+        {"checkpoint", "config", "corpus", "engine", "formats", "model", "scores", "text", "translator"},
+    ),
     "evaluate": (
         5,
         {
@@ -162,7 +167,7 @@ def test_no_module_shadows_the_standard_library() -> None:
 
 
 @pytest.mark.parametrize(
-    "script", ["checkpoint.py", "doctor.py", "evaluate.py", "serve.py", "train.py", "translate.py"]
+    "script", ["checkpoint.py", "doctor.py", "evaluate.py", "export.py", "serve.py", "train.py", "translate.py"]
 )
 def test_help_does_not_wait_for_torch(script: str) -> None:
     """Guards the first second: help and mistakes are answered before torch is imported."""

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from importlib.util import find_spec
 from pathlib import Path
 
 import pyarrow as pa
@@ -79,8 +80,12 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "phrasebook"
 
 
-# Its peers, imported one after the other, take half a minute.
-SLOW = {"python benchmarks/training.py", "torchrun --nproc-per-node 2 train.py --config config.yaml"}
+# Peers and other engines, whose imports take half a minute.
+SLOW = {
+    "torchrun --nproc-per-node 2 train.py --config config.yaml",
+    "python benchmarks/training.py",
+    *(f"python export.py --run runs/phrasebook --to {engine}" for engine in ("huggingface", "onnx")),
+}
 
 
 @pytest.mark.parametrize(
@@ -117,7 +122,11 @@ def test_command_of_the_readme(command: str, tmp_path: Path, trained: Path) -> N
             extra = scripts.get(Path(script).name, [])
             (tmp_path / "letter.en").write_text("Good morning!\n", encoding="utf-8")
             write_tsv(tmp_path / "letters.tsv", tiny_pairs(9))
-            if script in ("translate.py", "evaluate.py", "checkpoint.py") or "benchmarks" in script:
+            if script == "export.py" or "--engine" in arguments:
+                needed = {"ctranslate2", "transformers", "onnx", "onnxscript", "onnxruntime"}
+                if missing := [name for name in sorted(needed) if not find_spec(name)]:
+                    pytest.skip(f"needs {', '.join(missing)}: pip install -e '.[export]'")
+            if script in ("translate.py", "evaluate.py", "export.py", "checkpoint.py") or "benchmarks" in script:
                 shutil.copytree(trained, tmp_path / "runs" / "phrasebook")
                 shutil.copytree(trained, tmp_path / "runs" / "wide")
             if "configs/" in command:  # see the test above

@@ -1,0 +1,477 @@
+"""A trained translator for other engines: CTranslate2, Hugging Face's transformers, ONNX.
+
+    python export.py --run runs/phrasebook --to ctranslate2
+    python export.py --run runs/phrasebook --to onnx --quantize int8 --output phrasebook-onnx
+
+makes a folder that holds the model in the engine's own files, the tokenizers, and a README.md that says what it is and
+how to load it without this program. The folder appears by one rename, and only after the engine has translated
+sentences of the run's validation set, greedily, into the very tokens that we make of them in float32. With int8, what
+that costs is told besides.
+
+Messages go to standard error, the name of the folder to standard output. Exit codes: 0 done, 2 wrong arguments, or a
+model that the engine cannot express, 3 no sentences to check with, 4 no usable checkpoint, or an engine that translates
+it otherwise, 7 a folder that cannot be written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import config as configuration
+
+MARK = "export.json"  # of what an export was made; only an export has this file
+
+
+def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """Parse the command line, and refuse a place that must not be overwritten."""
+    parser = configuration.Parser(
+        prog="export.py", allow_abbrev=False, description="Write a trained translator as another engine reads it."
+    )
+    parser.add_argument("--run", type=Path, required=True, metavar="DIR", help="folder of a run, as runs/phrasebook")
+    parser.add_argument("--to", required=True, choices=("ctranslate2", "huggingface", "onnx"), help="the engine")
+    parser.add_argument("--quantize", choices=("int8",), help="weights of a byte each, as the engine makes them")
+    parser.add_argument("--output", type=Path, metavar="DIR", help="folder to be made (default: in RUN/exports)")
+    parser.add_argument("--replace", action="store_true", help="replace an export that lies there already")
+    parsed = parser.parse_args(argv)
+    if parsed.quantize and parsed.to == "huggingface":
+        parser.error("--quantize is for ctranslate2 and onnx: transformers has no int8 files of its own")
+    name = f"{parsed.to}-{parsed.quantize}" if parsed.quantize else parsed.to
+    parsed.output = parsed.output or parsed.run / "exports" / name
+    if os.path.lexists(parsed.output):
+        if not (parsed.output / MARK).is_file():
+            parser.error(f"{parsed.output} exists, and is no export that may be replaced: choose another --output")
+        if not parsed.replace:
+            parser.error(f"{parsed.output} exists: choose another --output, or replace it with --replace")
+    return parsed
+
+
+if __name__ == "__main__":
+    # Before torch is imported, which takes seconds: --help and a mistake are answered at once.
+    ARGUMENTS = parse()
+
+
+import hashlib
+import json
+import shutil
+import tempfile
+
+import torch
+
+import checkpoint
+import formats
+from config import EOS, SOS, ConfigError, ModelConfig
+from corpus import DataError
+from engine import choose_weights
+from formats import Format
+from model import Transformer
+from scores import score
+from text import in_a_line
+from translator import Sentence, Translator, exit_code
+
+CHECKED = 200  # sentences that an engine has to translate as we do
+TIE = 1e-3  # nats; between tokens as near as that, the last digits of float32 decide, and each engine has its own
+
+
+class ExportError(checkpoint.CheckpointError):
+    """An engine translates otherwise than the checkpoint does: one line that shows the first difference."""
+
+
+def say(message: str) -> None:
+    """Tell the user what is not the result."""
+    print(f"export.py: {in_a_line(message)}", file=sys.stderr)
+
+
+# ------------------------------------------------------------------------------------------------------------ checking
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Sentence pairs, and what we make of them: greedily, in float32, with [UNK] where a word is not known."""
+
+    sources: list[str]
+    references: list[str]
+    sentences: list[list[Sentence]]  # of each source
+    limit: int  # tokens of a translation, the closing [EOS] included
+
+    @property
+    def flat(self) -> list[Sentence]:
+        """All sentences, one after the other."""
+        return [sentence for of_text in self.sentences for sentence in of_text]
+
+    @property
+    def ours(self) -> list[list[int]]:
+        """The ids of their translations."""
+        return [sentence.candidates[0].ids for sentence in self.flat]
+
+
+def sample(translator: Translator, run: Path) -> Sample:
+    """Translate some of the run's validation pairs, and of its test pairs if there are too few. Raises DataError."""
+    pairs = []
+    for split in ("validation", "test"):
+        path = run / "data" / f"{split}.tsv"
+        if path.exists():
+            pairs += [line.split("\t") for line in path.read_text(encoding="utf-8").split("\n")[:-1]]
+    if not pairs:
+        raise DataError(f"{run / 'data'}: an export is checked on the run's validation pairs, and there are none.")
+    sources, references = (list(side) for side in zip(*pairs[:CHECKED], strict=True))
+    settings = translator.config
+    longest = max(len(translator.source.encode(text)) for text in sources)
+    limit = min(settings.decoding.max_length, 2 * longest + 10)
+    if settings.model.positions == "learned":
+        limit = min(limit, settings.model.max_positions - 1)
+    plain = translator.with_decoding(
+        beam_size=1, n_best=1, diversity_groups=1, sample=False, min_ratio=0.0, max_ratio=float(limit),
+        max_length=limit, no_repeat_ngram=None, precision="float32", unknown="keep", split_sentences=False,
+    )  # fmt: skip
+    return Sample(sources, references, [found.sentences for found in plain.explain(sources)], limit)
+
+
+def check(engine: formats.Opened, sample: Sample, translator: Translator) -> None:
+    """See that the engine makes of the texts what we do. Raises ExportError."""
+    flat = sample.flat
+    texts = [sentence.source for sentence in flat]
+    for text, ours, theirs in zip(texts, (each.ids for each in flat), engine.encode(texts), strict=True):
+        if [*ours, EOS] != theirs:
+            raise ExportError(f"the tokenizer of the export cuts {text!r} otherwise: {theirs}, not {[*ours, EOS]}.")
+    decoded = zip(translator.target.decode_batch(sample.ours), engine.decode(sample.ours), strict=True)
+    for ours, theirs in decoded:
+        if ours != theirs:
+            raise ExportError(f"the tokenizer of the export writes {theirs!r}, not {ours!r}.")
+    found = engine.greedy([sentence.ids for sentence in flat], sample.limit)
+    for text, sentence, ours, theirs in zip(texts, flat, sample.ours, found, strict=True):
+        if ours != theirs and not tied(translator.model, sentence.ids, ours, theirs):  # type: ignore[arg-type]
+            raise ExportError(
+                f"the engine translates {text!r} otherwise, and nothing was written: "
+                f"{translator.target.decode(theirs)!r}, not {translator.target.decode(ours)!r}."
+            )
+
+
+def tied(model: Transformer, source: Sequence[int], ours: Sequence[int], theirs: Sequence[int]) -> bool:
+    """Whether, where two translations part, both tokens are equally likely but for the last digits of float32."""
+    a, b = [*ours, EOS], [*theirs, EOS]
+    parted = next((t for t, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), None)
+    if parted is None:  # one was cut off where the other one was not
+        return False
+    with torch.inference_mode():
+        logits = model(torch.tensor([[*source, EOS]]), torch.tensor([[SOS, *ours[:parted]]]))[0, -1]
+    return abs(float(logits[a[parted]] - logits[b[parted]])) < TIE
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What fewer bits cost: greedy translations in int8 against ours in float32."""
+
+    same: float  # share of the sentences
+    bleu: float
+    bleu_float32: float
+    signature: str
+
+    def __str__(self) -> str:
+        return (
+            f"int8: {self.same:.1%} of the translations are the same as in float32; "
+            f"BLEU {self.bleu:.2f}, {self.bleu_float32:.2f} in float32 ({self.signature})"
+        )
+
+
+def cost(engine: formats.Opened, sample: Sample, tokenize: str) -> Cost:
+    """Translate the sample once more, with the engine's weights as they are now."""
+    found = engine.greedy([sentence.ids for sentence in sample.flat], sample.limit)
+    same = sum(a == b for a, b in zip(sample.ours, found, strict=True)) / len(found)
+    scores = []
+    for translations in (found, sample.ours):
+        texts = iter(engine.decode(translations))
+        joined = [" ".join(next(texts) for _ in of_text) for of_text in sample.sentences]
+        scores.append(score(joined, sample.references, tokenize))
+    return Cost(same, scores[0].bleu, scores[1].bleu, scores[0].signature)
+
+
+# -------------------------------------------------------------------------------------------------------------- making
+
+
+@contextmanager
+def appearing(output: Path) -> Iterator[Path]:
+    """A folder beside output, which takes its name, and the place of what lies there, if all goes well; or is gone."""
+    with checkpoint.storing(output):
+        new = not output.parent.exists()
+        output.parent.mkdir(parents=True, exist_ok=True)
+        beside = Path(tempfile.mkdtemp(prefix=f".tmp-{output.name}-", dir=output.parent))
+        beside.chmod(0o755)
+    try:
+        yield beside
+        with checkpoint.storing(output):
+            if os.path.lexists(output):
+                output.rename(beside.with_name(f"{beside.name}-old"))
+            beside.rename(output)
+    finally:
+        for litter in (beside, beside.with_name(f"{beside.name}-old")):
+            shutil.rmtree(litter, ignore_errors=True)
+        if new:
+            with suppress(OSError):
+                output.parent.rmdir()
+
+
+def fingerprint(translator: Translator) -> str:
+    """What tells the translator's checkpoint from any other: the hash of its manifest."""
+    return hashlib.sha256((translator.path / checkpoint.MANIFEST).read_bytes()).hexdigest()
+
+
+def make(translator: Translator, run: Path, kind: Format, output: Path, quantize: bool = False) -> Sample:
+    """Write an export of a run's translator, checked; return what it was checked with.
+
+    Raises ConfigError for a model that the engine cannot express, DataError if there is nothing to check with,
+    ExportError if the engine translates otherwise, and StorageError.
+    """
+    reason = formats.refusal(kind, translator.config.model)
+    if reason:
+        raise ConfigError(f"{translator.path}: {reason}.")
+    model, source, target = translator.model, translator.source, translator.target
+    assert isinstance(model, Transformer)
+    checked, lost = sample(translator, run), None
+    with appearing(output) as folder:
+        formats.write(kind, model, source, target, translator.config.data, folder)
+        check(formats.opened(kind, folder), checked, translator)
+        say(f"{len(checked.flat)} sentences: {kind} translates them as we do in float32, token by token")
+        if quantize:
+            formats.quantize(kind, model, source, target, folder)
+            lost = cost(formats.opened(kind, folder), checked, translator.config.data.bleu_tokenize)
+            say(f"{len(checked.flat)} sentences, {lost}")
+        (folder / "README.md").write_text(card(translator, run, kind, checked, lost), encoding="utf-8")
+        mark = {
+            "format": kind, "weights": "int8" if quantize else "float32",
+            "checkpoint": {"step": translator.step, "manifest": fingerprint(translator)}, "checked": len(checked.flat),
+        }  # fmt: skip
+        (folder / MARK).write_bytes(checkpoint.json_bytes(mark))
+    return checked
+
+
+def with_ctranslate2(translator: Translator, run: Path) -> Translator:
+    """A run's translator, for which CTranslate2 searches. The export that it needs is made once for each checkpoint.
+
+    Raises ConfigError for a setting of the search that CTranslate2 lacks, and what `make` does.
+    """
+    formats.require("ctranslate2")
+    unlike = formats.unlike_ctranslate2(translator.config.decoding)
+    if unlike:
+        raise ConfigError(f"CTranslate2 lacks {unlike}.")
+    folder = run / "exports" / f"engine-{fingerprint(translator)[:16]}"
+    if not (folder / MARK).is_file():
+        make(translator, run, "ctranslate2", folder)
+        for old in folder.parent.glob("engine-*"):
+            if old != folder:
+                shutil.rmtree(old, ignore_errors=True)
+    weights = max(translator.model.products())  # type: ignore[operator]
+    precision = choose_weights(translator.config.decoding.precision, translator.device, weights)
+    return translator.searching_with(
+        formats.CTranslate2(
+            folder, translator.source, translator.target, translator.device.type, precision, torch.get_num_threads()
+        )
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------- model card
+
+
+def left_out(kind: Format, translator: Translator) -> list[str]:
+    """What our translator does, and the export does not, a line each."""
+    config, decoding = translator.config, translator.config.decoding
+    longest = len(formats.places(translator.model.encoder.embedding))  # type: ignore[union-attr]
+    notes = [
+        "Texts are not cut into sentences: give it one sentence at a time, such as it was trained on, "
+        f"of {longest - 1:,} tokens at most.",
+        f"A translation is limited by one number of tokens, not by decoding.max_ratio ({decoding.max_ratio:g}) "
+        "times its source.",
+    ]
+    if translator.source.is_of_words and kind == "ctranslate2":
+        notes.append("Words that the vocabulary does not know are copied in CTranslate2's way, by replace_unknowns.")
+    elif translator.source.is_of_words:
+        notes.append("Words that the vocabulary does not know are not copied, but written as [UNK].")
+    if kind == "onnx":
+        notes.append("The files hold one step of a search; the search itself, here greedy, is the caller's.")
+    elif decoding.length_formula == "paper":
+        notes.append(f"decoding.length_formula: {kind} divides by length^α, not by ((5 + length) / 6)^α.")
+    if decoding.diversity_groups > 1 or decoding.sample or decoding.min_ratio:
+        notes.append("decoding: groups, samples and min_ratio are those of the engine, if it has them.")
+    if config.data.lowercase:
+        notes.append("Capital letters are lowered one by one, so that a Σ at the end of a word becomes σ, not ς.")
+    return notes
+
+
+def loading(kind: Format, translator: Translator, text: str) -> str:
+    """Lines of Python that load the export and translate a text, to be run in its folder."""
+    match kind:
+        case "ctranslate2":
+            return of_ctranslate2(text, translator.source.is_of_words)
+        case "huggingface":
+            return of_huggingface(text, translator.source.fingerprint == translator.target.fingerprint)
+        case "onnx":
+            return of_onnx(text, translator.config.model)
+
+
+TOKENIZERS = """\
+source, target = (tokenizers.Tokenizer.from_file(f"{side}.tokenizer.json") for side in ("source", "target"))
+source.encode_special_tokens = True  # "[EOS]" in a text is text
+"""
+
+
+def of_ctranslate2(text: str, of_words: bool) -> str:
+    """`loading` for CTranslate2, which copies words that are in no vocabulary if it is given them."""
+    if of_words:
+        work = f"""\
+words = source.normalizer.normalize_str({text!r}).split(" ")
+known = all(source.token_to_id(word) is not None for word in words)
+options = {{"beam_size": 1, "min_decoding_length": 0, "replace_unknowns": True, "disable_unk": known}}
+[found] = translator.translate_batch([words], **options)
+"""
+    else:
+        work = f"""\
+pieces = source.encode({text!r}, add_special_tokens=False).tokens
+[found] = translator.translate_batch([pieces], beam_size=1, min_decoding_length=0)
+"""
+    return f"""\
+import ctranslate2
+import tokenizers
+
+{TOKENIZERS}translator = ctranslate2.Translator(".")
+{work}print(target.decoder.decode(found.hypotheses[0]))
+"""
+
+
+def of_huggingface(text: str, shared: bool) -> str:
+    """`loading` for transformers."""
+    return f"""\
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+source = AutoTokenizer.from_pretrained(".")
+target = {"source" if shared else 'AutoTokenizer.from_pretrained("./target")'}
+model = AutoModelForSeq2SeqLM.from_pretrained(".")
+batch = source([{text!r}], padding=True, return_tensors="pt")
+[ids] = model.generate(**batch, num_beams=1)
+print(target.decode(ids[1:-1]))  # without [SOS] and [EOS]
+"""
+
+
+def of_onnx(text: str, settings: ModelConfig) -> str:
+    """`loading` for onnxruntime."""
+    heads, width = settings.kv_heads or settings.n_heads, settings.d_model // settings.n_heads
+    return f"""\
+import numpy as np
+import onnxruntime
+import tokenizers
+
+{TOKENIZERS}encoder, decoder = (onnxruntime.InferenceSession(f"{{name}}.onnx") for name in ("encoder", "decoder"))
+ids = np.array([source.encode({text!r}).ids])
+[memory] = encoder.run(None, {{"source": ids}})  # keys and values of the source
+past = np.zeros(({settings.decoder_layers}, 2, 1, {heads}, 0, {width}), np.float32)  # and of the target so far
+found, token = [], {SOS}
+while len(found) < 256:
+    given = {{"token": np.array([[token]]), "source": ids, "memory": memory, "past": past}}
+    logits, past = decoder.run(None, given)
+    token = int(logits[0].argmax())
+    if token == {EOS}:
+        break
+    found.append(token)
+print(target.decode(found, skip_special_tokens=False))
+"""
+
+
+def card(translator: Translator, run: Path, kind: Format, sample: Sample, lost: Cost | None) -> str:
+    """The README.md of an export: what it is, how good, how to load it, and what it lacks."""
+    config = translator.config
+    languages = [config.data.source_lang or "", config.data.target_lang]
+    parameters = sum(p.numel() for p in translator.model.parameters())
+    checked = f"{len(sample.flat)} sentences were translated greedily, token by token as Dragoman does in float32"
+    return "\n".join(
+        [
+            "---",
+            f"language: {json.dumps(languages)}",
+            "license: unknown",
+            "pipeline_tag: translation",
+            "---",
+            "",
+            f"# {in_a_line(config.run.name)}: {in_a_line(' to '.join(languages))}",
+            "",
+            f"A Transformer encoder-decoder of {parameters:,} parameters, trained with Dragoman for "
+            f"{translator.step:,} updates and written for {kind}.",
+            "",
+            "## Data",
+            "",
+            counts(translator),
+            "",
+            "## Scores",
+            "",
+            *results(run, translator.step),
+            f"- The float32 files were checked: {checked}.",
+            *([f"- {lost}."] if lost else []),
+            "",
+            "## Use",
+            "",
+            f"    pip install {' '.join(formats.READERS[kind])}",
+            "",
+            "In this folder:",
+            "",
+            "```python",
+            f"{loading(kind, translator, sample.sources[0])}```",
+            "",
+            "## What is not in it",
+            "",
+            *(f"- {line}" for line in left_out(kind, translator)),
+            "",
+            "## Licence",
+            "",
+            "Unknown: it depends on the data, and is for those to state who publish the model.",
+            "",
+        ]
+    )
+
+
+def counts(translator: Translator) -> str:
+    """How many pairs there were, in a line."""
+    report = json.loads((translator.path / "trained_on.json").read_bytes())
+    parts = []
+    for split, count in report["counts"].items():
+        kept = count["read"] - sum(number for name, number in count.items() if name != "read")
+        parts.append(f"{kept:,} {split} pairs")
+    return ", ".join(parts) + "."
+
+
+def results(run: Path, step: int) -> list[str]:
+    """The scores of result.json, as far as they are those of the same step."""
+    path = run / "result.json"
+    found = json.loads(path.read_bytes()) if path.exists() else {}
+    lines = []
+    if found.get("validation", {}).get("step") == step:
+        lines.append(f"- Validation: BLEU {found['validation']['bleu']:.2f}.")
+    test: dict[str, Any] = found.get("test", {})
+    if test.get("step") == step:
+        lines.append(
+            f"- Test, {test['pairs']:,} pairs: BLEU {test['bleu']:.2f}, chrF {test['chrf']:.2f} ({test['signature']})."
+        )
+    return [*lines, "- Scores are Dragoman's own, with the search of the run."] if lines else ["- None are known."]
+
+
+# -------------------------------------------------------------------------------------------------------- command line
+
+
+def main(options: argparse.Namespace) -> int:
+    """Export, and turn every foreseen failure into one line and an exit code."""
+
+    def work() -> None:
+        formats.require(options.to)
+        translator = Translator(options.run, "cpu")
+        make(translator, options.run, options.to, options.output, bool(options.quantize))
+        for line in left_out(options.to, translator):
+            say(f"not in it: {line}")
+        print(options.output)
+
+    return exit_code(work, say, "the export")
+
+
+if __name__ == "__main__":
+    sys.exit(main(ARGUMENTS))
