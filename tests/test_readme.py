@@ -83,6 +83,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # Peers and other engines, whose imports take half a minute.
 SLOW = {
     "torchrun --nproc-per-node 2 train.py --config config.yaml",
+    "python benchmarks/ranks.py",
     "python benchmarks/training.py",
     *(f"python export.py --run runs/phrasebook --to {engine}" for engine in ("huggingface", "onnx")),
 }
@@ -99,6 +100,7 @@ def test_command_of_the_readme(command: str, tmp_path: Path, trained: Path) -> N
         "architectures.py": ["--turns=1", "--pairs=9"],
         "decoding.py": ["--pairs=9", "--batches=9", "--shapes=tiny"],
         "training.py": ["--shape=tiny", "--rounds=1", "--seconds=0.1", "--contenders=ours", "--batch_tokens=500"],
+        "ranks.py": ["--turns=1", "--steps=1", "--counts=2", *SHORT],
         "scaling.py": ["--sizes=500", "--rounds=1", "--seconds=0.1"],
         "serving.py": ["--texts=4", "--clients=2", "--rounds=1", "--decoding.max_length=5"],
     }  # fmt: skip
