@@ -149,12 +149,11 @@ def parts_of(several: str) -> list[tuple[float, str]]:
     """The weights and the names of the corpora in the value of data.train, "a + 2.5 * b". Raises DataError."""
     found = []
     for part in re.split(r"\s\+\s", several):
-        weight, name = re.fullmatch(r"\s*(?:([0-9.]+)\s*\*)?\s*(.*?)\s*", part).groups()  # type: ignore[union-attr]
-        try:
-            found.append((float(weight or 1), name))
-        except ValueError:
-            found.append((0.0, name))
-        if not name or not 0 < found[-1][0] <= MOST_OFTEN:
+        matched = re.fullmatch(r"\s*(?:(\d+|\d*\.\d+)\s*\*)?\s*(.*?)\s*", part, re.DOTALL)
+        assert matched, "whatever it is"
+        weight, name = matched.groups()
+        found.append((float(weight or 1), name))
+        if not name or re.match(r"[\d.]+\s*\*", name) or not 0 < found[-1][0] <= MOST_OFTEN:
             raise DataError(
                 f"data.train is {several}, but several corpora are named as in data/news + 2.5 * data/letters, with "
                 f"weights above 0 and up to {MOST_OFTEN}."

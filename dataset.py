@@ -118,6 +118,11 @@ class EncodedPairs:
         """Those of the sources (N) and those of the targets (N), the end tokens included."""
         return self.source.lengths, self.target.lengths
 
+    def lengths_of(self, rows: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+        """Likewise, of the given pairs, any number of times each; None: of all."""
+        source, target = self.lengths
+        return (source, target) if rows is None else (source[rows], target[rows])
+
 
 def encode_side(texts: Sequence[str], tokenizer: Tokenizer) -> EncodedSide:
     """Tokenise sentences, in chunks, since a list of Python's numbers takes 20 times the room of an array."""
@@ -335,6 +340,8 @@ def prepare(
     counts["train"].uneven = int((short & ~even).sum())
     train = EncodedPairs(train.source.where(short & even), train.target.where(short & even))
     weights = np.array(weights, np.float32)[short & even]
+    if not len(rows_of(weights, 0, 0)):
+        raise DataError(f"the weights in data.train leave none of its {len(train):,} {noun(data)}s: raise them.")
     written = pairs["train"]
     if data.lowercase:  # by their capitals sentences are told apart, here as in translating
         written = read_corpus(sources, replace(data, lowercase=False))[0]["train"]
@@ -446,6 +453,18 @@ def _in_place(files: dict[str, str]) -> dict[str, str]:
     return found
 
 
+def _only_moved(key: str, before: str, after: str, files: dict[str, str]) -> bool:
+    """Whether a place, or each of several, has the name that it had, or is one of files, whose content is told."""
+    names = [[name for _, name in parts_of(text)] if key == "data.train" else [text] for text in (before, after)]
+    if len(names[0]) != len(names[1]):
+        return False
+    settings = [key, *(f"{key} ({number})" for number in range(2, len(names[0]) + 1))]
+    return all(
+        one == other or any(name.startswith(f"{setting}: ") for name in files)
+        for setting, one, other in zip(settings, *names, strict=True)
+    )
+
+
 def _check_unchanged(
     then: dict[str, Any], config: Config, say: Callable[[str], None], tokenizers: tuple[Tokenizer, Tokenizer] | None
 ) -> None:
@@ -472,7 +491,7 @@ def _check_unchanged(
         if then["files"].get(files.get(place, "")) != now.get(new_files.get(place, ""))
     ]
     if not changed:
-        for key in [key for key in moved if any(name.startswith(f"{key}: ") for name in now)]:
+        for key in [key for key in moved if _only_moved(key, before[key], after[key], now)]:
             say(f"{key} was {before[key]} and is {after[key]}: the same files in another place")
             settings.remove(key)
     changes = [f"{key} was {before.get(key)} and is {after.get(key)}" for key in settings]
@@ -521,24 +540,19 @@ def batch_plan(
     return [batches[i] for i in random.permutation(len(batches))]
 
 
-def rows_of(weights: np.ndarray | None, count: int, seed: int, epoch: int) -> np.ndarray:
-    """The pairs that an epoch sees, each by its number, as often as its weight says: 2.5 is two times or three.
+def rows_of(weights: np.ndarray, seed: int, epoch: int) -> np.ndarray:
+    """The pairs that an epoch sees, each by its number, as often as its weight (N) says: 2.5 is two or three times.
 
-    Which pairs of a weight are seen once more is drawn from (seed, epoch); how many they are is the same in every one.
-
-    Args:
-        weights: (N); None for 1 each
-        count: N
+    Which are seen once more is drawn from (seed, epoch), among all pairs of that weight; how many they are is the same
+    in every epoch.
     """
-    if weights is None:
-        return np.arange(count)
     random = np.random.default_rng((seed, epoch))
     times = np.floor(weights).astype(np.int64)
     for weight in np.unique(weights):
         alike = np.flatnonzero(weights == weight)
         more = round(float(weight % 1) * len(alike))
         times[random.permutation(alike)[:more]] += 1
-    return np.repeat(np.arange(count), times)
+    return np.repeat(np.arange(len(weights)), times)
 
 
 def plan_of(

@@ -59,6 +59,7 @@ if __name__ == "__main__":
 
 import hashlib
 import json
+import re
 import shutil
 import tempfile
 
@@ -203,14 +204,20 @@ def appearing(output: Path) -> Iterator[Path]:
         output.parent.mkdir(parents=True, exist_ok=True)
         beside = Path(tempfile.mkdtemp(prefix=f".tmp-{output.name}-", dir=output.parent))
         beside.chmod(0o755)
+    old = beside.with_name(f"{beside.name}-old")
     try:
         yield beside
         with checkpoint.storing(output):
             if os.path.lexists(output):
-                output.rename(beside.with_name(f"{beside.name}-old"))
-            beside.rename(output)
+                output.rename(old)
+            try:
+                beside.rename(output)
+            except OSError:
+                if old.exists():
+                    old.rename(output)
+                raise
     finally:
-        for litter in (beside, beside.with_name(f"{beside.name}-old")):
+        for litter in (beside, old):
             shutil.rmtree(litter, ignore_errors=True)
         if new:
             with suppress(OSError):
@@ -257,20 +264,22 @@ def with_ctranslate2(translator: Translator, run: Path) -> Translator:
     Raises ConfigError for a setting of the search that CTranslate2 lacks, and what `make` does.
     """
     formats.require("ctranslate2")
+    if translator.device.type not in ("cpu", "cuda"):
+        raise ConfigError(f"CTranslate2 does not translate on {translator.device}: set --device to cpu or cuda.")
     unlike = formats.unlike_ctranslate2(translator.config.decoding)
     if unlike:
         raise ConfigError(f"CTranslate2 lacks {unlike}.")
     folder = run / "exports" / f"engine-{fingerprint(translator)[:16]}"
     if not (folder / MARK).is_file():
-        make(translator, run, "ctranslate2", folder)
-        for old in folder.parent.glob("engine-*"):
-            if old != folder:
+        make(Translator(translator.path, "cpu"), run, "ctranslate2", folder)
+        for old in folder.parent.glob("engine-*"):  # of other checkpoints; what a user has named stays
+            if old != folder and re.fullmatch(r"engine-[0-9a-f]{16}", old.name) and (old / MARK).is_file():
                 shutil.rmtree(old, ignore_errors=True)
     weights = max(translator.model.products())  # type: ignore[operator]
     precision = choose_weights(translator.config.decoding.precision, translator.device, weights)
     return translator.searching_with(
         formats.CTranslate2(
-            folder, translator.source, translator.target, translator.device.type, precision, torch.get_num_threads()
+            folder, translator.source, translator.target, translator.device, precision, torch.get_num_threads()
         )
     )
 

@@ -354,14 +354,19 @@ class CTranslate2:
     step_bytes = 0  # its threads are its own
 
     def __init__(
-        self, folder: Path, source: Tokenizer, target: Tokenizer, device: str, precision: str, threads: int
+        self, folder: Path, source: Tokenizer, target: Tokenizer, device: torch.device, precision: str, threads: int
     ) -> None:
         """Load an export. Raises ConfigError for a device or a precision that CTranslate2 does not have here."""
         import ctranslate2  # pyright: ignore[reportMissingImports]
 
         try:
             self.translator: Any = ctranslate2.Translator(
-                str(folder), device=device, compute_type=precision, inter_threads=threads, intra_threads=1
+                str(folder),
+                device=device.type,
+                device_index=device.index or 0,
+                compute_type=precision,
+                inter_threads=threads,
+                intra_threads=1,
             )
         except (ValueError, RuntimeError) as error:
             raise ConfigError(f"CTranslate2 cannot translate on {device} in {precision}: {error}") from None

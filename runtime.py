@@ -271,11 +271,19 @@ class Stop:
 
 
 @contextmanager
-def stop_signals() -> Iterator[Stop]:
-    """Within, the first Ctrl-C or SIGTERM only sets a flag, polled where stopping is safe; the second ends all."""
+def stop_signals(several: float = 0.0) -> Iterator[Stop]:
+    """Within, the first Ctrl-C or SIGTERM only sets a flag, polled where stopping is safe; the second ends all.
+
+    Those that come within `several` seconds of the first count as the same.
+    """
     stop = Stop()
+    first = -math.inf
 
     def ask(number: int, frame: FrameType | None) -> None:
+        nonlocal first
+        if stop and time.monotonic() < first + several:
+            return
+        first = time.monotonic()
         if stop:
             os._exit(128 + number)  # no clearing up, which may be what hangs; a checkpoint survives worse than this
         stop.signal = number

@@ -7,7 +7,7 @@
 
 It is made for this computer, or for a network of people who trust each other: there is no password, and no encryption.
 Ctrl-C and SIGTERM let what has been accepted be answered, then it ends.
-Exit codes: 0 done, 2 wrong arguments, 4 no usable checkpoint.
+Exit codes: 2 wrong arguments, 4 no usable checkpoint, 130 and 143 ended by Ctrl-C or SIGTERM.
 """
 
 from __future__ import annotations

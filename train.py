@@ -83,6 +83,7 @@ COUNTED = 1_000_000  # tokens that tell how often each occurs
 COSTLIEST = 10  # operations of a profile that are named
 OVERFLOWS = 20  # updates in a row that float16 may leave out; it finds its scale in fewer, or never
 ALONE = Ranks()
+SEVERAL = 5.0  # seconds in which torchrun, Slurm and a terminal may all send the same process their signals
 WARM_UP = 3  # updates before those that training.profile shows
 PROBE = 16  # validation sentences by which the health of the layers is told, always the same
 
@@ -164,10 +165,7 @@ class Training:
         self.whole = self.model  # but with training.fsdp, when `model` has a part of each weight: see `collect`
         if settings.fsdp and rank.count > 1:
             self.whole = copy.deepcopy(self.model).to(device if rank.first else "cpu")
-            layers = [each for each in self.model.modules() if isinstance(each, EncoderLayer | DecoderLayer)]
-            self.learner = ranks.sharded(Learner(self.model, settings), layers, rank, device)
-        else:
-            self.learner = ranks.replicated(Learner(self.model.to(device), settings), rank, device)
+        self.learner = self.wrapped(Learner(self.model, settings))
         self.optimizer = make_optimizer(self.model, settings)
         self.average = Average(self.model, settings.ema, fresh=not settings.init_from) if settings.ema else None
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.dtype == torch.float16)
@@ -184,6 +182,7 @@ class Training:
         self._planned: tuple[tuple[int, int], tuple[EncodedPairs, list[np.ndarray]]] | None = None  # the last one
         self.progress = Progress()
         self.told_of_memory = False
+        self.signal = 0  # that has asked one of the ranks to end
         self.train_loss = math.nan  # at the last point of the curves
         self.last_line = -math.inf  # when a line of progress was last written to a log file
         self.config = config
@@ -198,6 +197,13 @@ class Training:
             limits.append(settings.max_epochs * math.ceil(self.batches_in_epoch / settings.accumulate))
         self.total_steps = min(limits, default=None)  # None if only the clock will end the run
         self.coach = self.new_coach()
+
+    def wrapped(self, learner: Learner) -> nn.Module:
+        """What is called in place of the learner, so that the gradients of all ranks come together."""
+        if self.is_dealt_out:
+            layers = [each for each in self.model.modules() if isinstance(each, EncoderLayer | DecoderLayer)]
+            return ranks.sharded(learner, layers, self.rank, self.device)
+        return ranks.replicated(learner.to(self.device), self.rank, self.device)
 
     @property
     def is_dealt_out(self) -> bool:
@@ -221,6 +227,8 @@ class Training:
             say(f"warning: training.decay_share is of no effect: the schedule {settings.schedule} does not end")
         if settings.fsdp and not self.is_dealt_out:
             say("warning: training.fsdp is of no effect: there is one rank, which keeps all weights itself")
+        if self.is_dealt_out and settings.health_every:
+            say("warning: training.health_every is of no effect with training.fsdp: no rank has all weights")
         model = self.config.model
         shares = (model.dropout, model.attention_dropout, model.activation_dropout, model.word_dropout)
         if settings.r_drop and not any((*shares, model.depth_dropout)):
@@ -271,15 +279,13 @@ class Training:
         key = batch_tokens, epoch
         if self._planned is None or self._planned[0] != key:  # of millions of pairs, a plan takes a second
             pairs, seed, weights = self.data.train, self.config.run.seed, self.data.weights
-            rows = dataset.rows_of(weights, len(pairs), seed, 0)
-            source, target = pairs.lengths
-            plan = dataset.batch_plan(source[rows], target[rows], batch_tokens, seed, epoch)
+            first, rows = (None if weights is None else dataset.rows_of(weights, seed, each) for each in (0, epoch))
+            plan = dataset.batch_plan(*pairs.lengths_of(first), batch_tokens, seed, epoch)
             if self.subwords is not None or weights is not None:  # other lengths in each epoch, but as many batches
                 pairs = self.subwords(epoch) if self.subwords else pairs
-                rows = dataset.rows_of(weights, len(pairs), seed, epoch)
-                source, target = pairs.lengths
-                plan = dataset.plan_of(len(plan), source[rows], target[rows], batch_tokens, seed, epoch)
-            plan = [rows[batch] for batch in plan]
+                plan = dataset.plan_of(len(plan), *pairs.lengths_of(rows), batch_tokens, seed, epoch)
+            if rows is not None:
+                plan = [rows[batch] for batch in plan]
             self._planned = key, (pairs, plan)
         return self._planned[1]
 
@@ -707,10 +713,8 @@ class Training:
 
     def asked(self, stop: runtime.Stop) -> bool:
         """Whether the process of any rank has been asked to end: then all do, after the same update."""
-        [signal] = self.rank.most(stop.signal or 0)
-        if signal and not stop:
-            stop.signal = int(signal)
-        return bool(signal)
+        [self.signal] = map(int, self.rank.most(stop.signal or 0))
+        return bool(self.signal)
 
     def new_coach(self) -> Coach:
         """One that knows nothing of this run but where it stands, and how often each token is to be learnt."""
@@ -832,6 +836,11 @@ def train_on(config: Config, rank: Ranks, device: torch.device) -> int:
     runtime.tune(device)
     rates = runtime.rates(device)
     saved = checkpoint.newest(root, quarantine=False, warn=lambda _: None)
+    step = saved.step if saved else None
+    if rank.same(step) != step:
+        raise checkpoint.CheckpointError(
+            f"{root} does not look alike to all ranks: it must lie where all can reach it."
+        )
     dtype = rank.same(runtime.choose_precision(start.precision(config, device, saved), device, rates))
     say(runtime.describe(device, dtype))
     measured = ", ".join(f"{rate / 1e9:,.0f} in {str(kind).removeprefix('torch.')}" for kind, rate in rates.items())
@@ -868,11 +877,11 @@ def train_on(config: Config, rank: Ranks, device: torch.device) -> int:
             checkpoint.replace_durably(directory / "config.yaml", configuration.dump(training.config).encode())
         if training.progress.unvalidated or not end(training.progress, config):
             training.rehearse()
-            with runtime.stop_signals() as stop, checkpoint.storing(directory):
+            with runtime.stop_signals(SEVERAL if rank.count > 1 else 0.0) as stop, checkpoint.storing(directory):
                 training.run(stop)
-            if stop:
+            if stop or training.signal:
                 say(f"stopped after step {training.progress.step}, which is saved: the same command goes on from there")
-                return stop.exit_code
+                return stop.exit_code if stop else 128 + training.signal
         say(f"finished: {end(training.progress, config)}")
         if rank.first:
             results.report(training.config, directory, data, training.progress)

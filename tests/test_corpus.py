@@ -516,6 +516,7 @@ def test_a_corpus_too_small_to_validate_on_is_refused(tmp_path: Path) -> None:
     [
         ("data/news", [(1, "data/news")]),
         ("data/c++ notes", [(1, "data/c++ notes")]),
+        ("two\nlines", [(1, "two\nlines")]),
         ("data/news + 2.5 * data/letters", [(1, "data/news"), (2.5, "data/letters")]),
         ("0.1*a + owner/name + 3 * c.tsv", [(0.1, "a"), (1, "owner/name"), (3, "c.tsv")]),
     ],

@@ -666,14 +666,14 @@ def test_sentences_are_counted_with_their_capitals(tmp_path: Path) -> None:
 def test_an_epoch_sees_each_pair_as_often_as_its_weight_says() -> None:
     """Guards the share of each corpus, and the number of rows, which must be the same in every epoch."""
     weights = np.array([1.0] * 50 + [2.5] * 40 + [0.25] * 40, np.float32)
-    seen = [np.bincount(rows_of(weights, 130, 1, epoch), minlength=len(weights)) for epoch in range(3)]
+    seen = [np.bincount(rows_of(weights, 1, epoch), minlength=len(weights)) for epoch in range(3)]
     for times in seen:
         assert (times[:50] == 1).all()
         assert sorted(times[50:90]) == [2] * 20 + [3] * 20
         assert sorted(times[90:]) == [0] * 30 + [1] * 10
     assert not np.array_equal(seen[0], seen[1])
-    assert np.array_equal(rows_of(weights, 130, 1, 2), rows_of(weights, 130, 1, 2))
-    assert not np.array_equal(rows_of(weights, 130, 1, 2), rows_of(weights, 130, 2, 2))
+    assert np.array_equal(rows_of(weights, 1, 2), rows_of(weights, 1, 2))
+    assert not np.array_equal(rows_of(weights, 1, 2), rows_of(weights, 2, 2))
 
 
 def test_weights_are_part_of_what_was_prepared(tiny: Make, tmp_path: Path) -> None:
@@ -696,3 +696,26 @@ def test_weights_are_part_of_what_was_prepared(tiny: Make, tmp_path: Path) -> No
         with pytest.raises(DataChangedError):
             prepare(tiny(data__train=changed, data__max_length=9), tmp_path / "data", quiet)
     assert prepare(plain, tmp_path / "plain", quiet).weights is None
+
+
+def test_weights_that_leave_nothing_are_refused(tiny: Make, tmp_path: Path) -> None:
+    """Guards an epoch without a single batch, which would never end."""
+    with pytest.raises(DataError, match=r"the weights in data\.train leave none of its .* pairs: raise them"):
+        prepare(tiny(data__train=f"0.001 * {tiny().data.train}"), tmp_path / "data", quiet)
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "moved"),
+    [
+        ("old.tsv", "new.tsv", True),
+        ("owner/one", "owner/two", False),
+        ("a.tsv + owner/one", "b.tsv + owner/one", True),
+        ("a.tsv + owner/one", "a.tsv + owner/two", False),
+        ("a.tsv", "a.tsv + owner/one", False),
+    ],
+)
+def test_only_files_can_have_moved(before: str, after: str, moved: bool) -> None:
+    """Guards a data set on the hub, whose content nothing tells, against another of several corpora that has moved."""
+    files = {"data.train: a.tsv": "hash"} if ".tsv" in after else {}
+    assert dataset._only_moved("data.train", before, after, files) == moved

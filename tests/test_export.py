@@ -334,7 +334,8 @@ def test_ctranslate2_searches_for_the_translator(run: Path) -> None:
 def test_the_export_for_the_translator_is_made_once_for_a_checkpoint(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Guards a run that is trained further: an export of its old checkpoint would translate as it did then."""
+    """Guards a run that is trained further: an export of its old checkpoint would translate as it did then; and a
+    user's own folder beside it, whatever its name."""
     need("ctranslate2")
     made: list[Path] = []
     make = export.make
@@ -347,6 +348,9 @@ def test_the_export_for_the_translator_is_made_once_for_a_checkpoint(
     for name in ("data", "result.json"):
         (tmp_path / name).symlink_to(run / name)
     (tmp_path / "checkpoints").symlink_to(run / "checkpoints")
+    own = tmp_path / "exports" / "engine-phone"
+    own.mkdir(parents=True)
+    (own / export.MARK).touch()
     for _ in range(2):
         export.with_ctranslate2(Translator(tmp_path, "cpu"), tmp_path)
     assert len(made) == 1
@@ -354,7 +358,7 @@ def test_the_export_for_the_translator_is_made_once_for_a_checkpoint(
     other = next(path for path in checkpoint.steps(run / "checkpoints") if path != best)
     export.with_ctranslate2(Translator(other, "cpu"), tmp_path)
     assert len(made) == 2
-    assert [path.name for path in (tmp_path / "exports").iterdir()] == [made[1].name]
+    assert {path.name for path in (tmp_path / "exports").iterdir()} == {made[1].name, own.name}
 
 
 def test_engine_on_the_command_line(run: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> None:

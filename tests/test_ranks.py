@@ -242,6 +242,15 @@ def test_ranks_do_not_share_a_device() -> None:
             ranks.own(torch.device(device))
 
 
+def test_a_rank_that_gets_its_signal_twice_still_saves(tiny: Tiny) -> None:
+    """Guards the end under Slurm, where torchrun hands on what each process has got itself; and a rank that stops
+    because another was asked to, and is asked itself a moment later."""
+    config = tiny(run__name="several", **EXACT)
+    terminate = signal_oneself(signal.SIGTERM)
+    assert run(config, 2, {0: after_step(9, together(terminate, terminate))}) == [143, 143]
+    assert outcome(config)[1]["progress"]["step"] == 9
+
+
 @pytest.mark.slow
 def test_torchrun_starts_the_ranks(tiny: Tiny, alone: Config) -> None:
     """Guards what torchrun itself does to the program: its environment, its exit code, what is printed once."""
