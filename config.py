@@ -543,6 +543,20 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: error: {in_a_line(message)}\n")
 
 
+def add_model_options(parser: argparse.ArgumentParser) -> None:
+    """Let a program be told with what to translate, and where: --run or --checkpoint, and --device."""
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--run", type=Path, metavar="DIR", help="folder of a run (default: the one that saved last)")
+    where.add_argument(
+        "--checkpoint",
+        type=Path,
+        metavar="DIR",
+        action="append",
+        help="folder of one checkpoint, instead of a run's best; given several times, they translate together",
+    )
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 or mps (default: auto)")
+
+
 def add_decoding_options(parser: argparse.ArgumentParser) -> None:
     """Let a program take `--decoding.beam_size 5` and the like; `decoding_options` collects them."""
     chosen = [key for key in _SETTINGS if key.startswith("decoding.")]

@@ -17,7 +17,6 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
-from pathlib import Path
 
 import config as configuration
 
@@ -27,16 +26,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = configuration.Parser(
         prog="serve.py", allow_abbrev=False, description="Translate for a browser and for other programs, over HTTP."
     )
-    where = parser.add_mutually_exclusive_group()
-    where.add_argument("--run", type=Path, metavar="DIR", help="folder of a run (default: the one that saved last)")
-    where.add_argument(
-        "--checkpoint",
-        type=Path,
-        metavar="DIR",
-        action="append",
-        help="folder of one checkpoint, instead of a run's best; given several times, they translate together",
-    )
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 or mps (default: auto)")
+    configuration.add_model_options(parser)
     parser.add_argument(
         "--host", default="127.0.0.1", help="address to listen at (default: 127.0.0.1, for this computer alone)"
     )

@@ -52,17 +52,8 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--example", type=int, metavar="N", action="append", help="translate sentence N of the run's test set"
     )
-    where = parser.add_mutually_exclusive_group()
-    where.add_argument("--run", type=Path, metavar="DIR", help="folder of a run (default: the one that saved last)")
-    where.add_argument(
-        "--checkpoint",
-        type=Path,
-        metavar="DIR",
-        action="append",
-        help="folder of one checkpoint, instead of a run's best; given several times, they translate together",
-    )
+    configuration.add_model_options(parser)
     parser.add_argument("--engine", choices=("ctranslate2",), help="let another program search, with a run's model")
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 or mps (default: auto)")
     configuration.add_decoding_options(parser)
     parsed = parser.parse_args(argv)
     if bool(parsed.sentences) + bool(parsed.input) + bool(parsed.example) > 1:
