@@ -28,13 +28,14 @@ import sys
 import textwrap
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import Field, asdict, dataclass, field, fields, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, NoReturn, get_args, get_origin
 
 import yaml
 
 import presets
+from languages import Direction, parse_directions
 from text import in_a_line
 
 # The first ids of every vocabulary. They live here because the tokenizer gives them out, the model and the loss treat
@@ -164,6 +165,14 @@ class DataConfig(Section):
         "en", "language to translate from; null: none, a language model learns text in target_lang"
     )
     target_lang: str = _refused("it", "language to translate into")
+    directions: str | None = _refused(
+        None, "several for one model, such as en-it, it-en; the two languages above are then the usual one"
+    )
+    temperature: float = _refused(
+        1.0,
+        "of several directions; 1: each is seen as often as it has pairs; 5: those with few, more often",
+        at_least=1,
+    )
     # Free as places: a corpus may move. That it is still the same one, `dataset` makes sure by its content.
     train: str = _free(
         "data/phrasebook", "training pairs: a folder, a file, or a data set on the hub; several, as a + 2.5 * b"
@@ -195,6 +204,21 @@ class DataConfig(Section):
             raise ConfigError(
                 f"data.target_lang is {_show(self.target_lang)}, but it must differ from data.source_lang."
             )
+        try:
+            several = self.several
+        except ValueError as error:
+            raise ConfigError(f"data.directions is {_show(self.directions)}, but {error}.") from None
+        usual = Direction(self.source_lang or "", self.target_lang)
+        if several and usual not in several:
+            raise ConfigError(
+                f"data.source_lang and data.target_lang are {self.source_lang} and {self.target_lang}, but must be one "
+                f"of data.directions ({self.directions}): the one that is taken if none is asked for."
+            )
+
+    @cached_property
+    def several(self) -> list[Direction]:
+        """The directions of data.directions; none where there is but one, which needs no tag."""
+        return parse_directions(self.directions) if self.directions else []
 
 
 @dataclass(frozen=True)
@@ -555,6 +579,12 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         help="folder of one checkpoint, instead of a run's best; given several times, they translate together",
     )
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 or mps (default: auto)")
+
+
+def add_direction_options(parser: argparse.ArgumentParser) -> None:
+    """Give a parser the options that choose among the directions of a model of several."""
+    parser.add_argument("--to", metavar="LANGUAGE", help="of a model of several directions: translate into LANGUAGE")
+    parser.add_argument("--from", dest="source", metavar="LANGUAGE", help="and take the text to be in LANGUAGE")
 
 
 def add_decoding_options(parser: argparse.ArgumentParser) -> None:

@@ -14,6 +14,10 @@ data.train may name several, data/news + 2.5 * data/letters: what is seen of an 
 of the second two or three times.
 The languages of a row are `translation: {"en": ..., "it": ...}`, or columns `en` and `it`, or `source` and `target`.
 
+With data.directions all of this is sought for each pair of languages among them, and what has them is read: a folder
+may hold train.en, train.it and train.fr, a row any number of languages. Columns must then bear the names of languages,
+unless there are but two. A pair that serves both ways is two pairs, each with its tag.
+
 Where data.source_lang is null they name plain text in data.target_lang, which is read as pairs with an empty source. Of
 all these the target side alone is then asked for; besides, a row may have its text in a column `text`, a table may be
 one column, and a file may be text, a line each: book.txt, or book.it.
@@ -30,13 +34,15 @@ import json
 import os
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
 from config import DataConfig
+from languages import Direction, tagged
 
 Pair = tuple[str, str]
 SPLITS = ("train", "validation", "test")
@@ -48,6 +54,10 @@ AS_WRITTEN = DataConfig()  # to clean text by, where no run says how: letters st
 
 class DataError(ValueError):
     """Something is wrong with the data: one line that says what, where, and what to do."""
+
+
+class OtherLanguagesError(DataError):
+    """There are rows, but without the two languages that are asked for."""
 
 
 # --- Text ---------------------------------------------------------------------------------------------------------
@@ -114,6 +124,8 @@ class Source:
         parts: the files of each split, two of parallel text or else one; nothing if `datasets` must read it
         files: everything it consists of, as far as that is on this machine
         weight: how often each training pair is seen in an epoch
+        number: which one of several it is, from 1
+        languages: of source and target, if there are several directions
     """
 
     split: str
@@ -122,6 +134,8 @@ class Source:
     parts: Mapping[str, tuple[Path, ...]]
     files: tuple[Path, ...]
     weight: float = 1.0
+    number: int = 1
+    languages: tuple[str, str] | None = None
 
     def __str__(self) -> str:
         return f"data.{self.split} ({self.name})"
@@ -139,10 +153,49 @@ def _languages(data: DataConfig) -> tuple[str, ...]:
 
 def find_sources(data: DataConfig) -> list[Source]:
     """Find what data.train, data.validation and data.test name, as far as they name anything. Raises DataError."""
-    named = {split: name for split in SPLITS if (name := getattr(data, split))}
-    several = named.pop("train", "")
-    found = [replace(find_source("train", data, name), weight=weight) for weight, name in parts_of(several)]
-    return found + [find_source(split, data, name) for split, name in named.items()]
+    named = [("train", *part) for part in parts_of(data.train)]
+    named += [(split, 1.0, name) for split in SPLITS[1:] if (name := getattr(data, split))]
+    found: list[Source] = []
+    for split, weight, name in named:
+        number = 1 + max((source.number for source in found if source.split == split), default=0)
+        found += [replace(source, weight=weight, number=number) for source in find_named(split, data, name)]
+    return found
+
+
+def find_named(split: str, data: DataConfig, name: str) -> list[Source]:
+    """As `find_source`, but with data.directions once for each pair of languages that may be there."""
+    found: list[Source] = []
+    missing = DataError("")
+    for languages, of_pair in by_languages(data).items():
+        try:
+            found.append(replace(find_source(split, of_pair, name), languages=languages))
+        except DataError as error:
+            missing = error
+    if not found:
+        raise missing
+    return found
+
+
+def by_languages(data: DataConfig) -> dict[tuple[str, str] | None, DataConfig]:
+    """For each pair of languages among data.directions the settings to find and read its pairs by; None: the only one.
+
+    There `directions` says no more than whether columns must bear the names of the languages.
+    """
+    if not data.several:
+        return {None: data}
+    found: dict[tuple[str, str] | None, DataConfig] = {}
+    for source, target in [(data.source_lang or "", data.target_lang), *data.several]:
+        if (target, source) not in found:
+            found[source, target] = replace(
+                data, source_lang=source, target_lang=target, directions=f"{source}-{target}"
+            )
+    [usual, *others] = found
+    return found if others else {usual: replace(data, directions=None)}
+
+
+def directions_of(languages: tuple[str, str], data: DataConfig) -> list[Direction]:
+    """The directions in which pairs of these languages are learnt from."""
+    return [direction for direction in data.several if set(direction) == set(languages)]
 
 
 def parts_of(several: str) -> list[tuple[float, str]]:
@@ -234,9 +287,8 @@ def _near(places: Collection[Path]) -> str:
 def hashes(sources: Sequence[Source]) -> dict[str, str]:
     """The sha256 of every file, by its name as seen from where the source lies; a hub's data.revision pins its own."""
     found = {}
-    for number, source in enumerate(sources):
-        again = sum(other.split == source.split for other in sources[:number])
-        setting = f"data.{source.split}" + (f" ({again + 1})" if again else "")
+    for source in sources:
+        setting = f"data.{source.split}" + (f" ({source.number})" if source.number > 1 else "")
         for path in source.files:
             name = os.path.relpath(path, Path(source.path).parent)
             try:
@@ -256,6 +308,7 @@ def read_splits(source: Source, data: DataConfig) -> dict[str, Iterator[Pair]]:
     A file has one split, the one that it was named for. A folder or a data set must have that one, and brings the
     others that it has. DataError, now or on the way, for what cannot be read.
     """
+    data = by_languages(data)[source.languages] if source.languages else data
     if source.parts:
         splits = {split: _read_part(part, data) for split, part in source.parts.items()}
     else:
@@ -344,13 +397,18 @@ def _pairs_of_cells(rows: Iterable[tuple[str, list[str]]], data: DataConfig) -> 
     """
     sides, widths = ([0, 1], [2]) if data.source_lang else ([-1], [1, 2])
     rule = f"without a row of names there must be {' or '.join(map(str, widths))}"
+    named = False
     for number, (where, cells) in enumerate(rows):
         columns = _columns(cells, data) if number == 0 else None
         if columns:
             sides = [cells.index(column) for column in columns]
-            widths, rule = [len(cells)], f"the first row names {len(cells)}"
+            widths, rule, named = [len(cells)], f"the first row names {len(cells)}", True
         elif cells in ([], [""]):
             yield "", ""
+        elif data.directions and not named:
+            raise OtherLanguagesError(
+                f"{where}: the first row must name the columns, {' and '.join(_languages(data))}."
+            )
         elif len(cells) not in widths:
             raise DataError(f"{where}: {len(cells)} column{'s' * (len(cells) != 1)}, but {rule}.")
         else:
@@ -436,6 +494,8 @@ def _reason(error: BaseException) -> str:
 def _columns(names: Collection[str], data: DataConfig) -> tuple[str, ...] | None:
     """The names of the columns of source and target, or of plain text; None if `names` has none of the known forms."""
     known = [("source", "target")] if data.source_lang else [("target",), ("text",)]
+    if data.directions:
+        known = []
     return next((columns for columns in (_languages(data), *known) if set(columns) <= set(names)), None)
 
 
@@ -444,7 +504,8 @@ def _pair_of_row(row: Mapping[str, Any], data: DataConfig, where: str) -> Pair:
     row = inner if isinstance(inner, Mapping) else row
     columns = _columns(row, data)
     if columns is None:
-        raise DataError(f"{where}: there is {', '.join(row) or 'nothing'}, but a row must be like {_example(data)}.")
+        there = ", ".join(row) or "nothing"
+        raise OtherLanguagesError(f"{where}: there is {there}, but a row must be like {_example(data)}.")
     return _pair(_text(row[column], f"{where}, {column}", data) for column in columns)
 
 
@@ -465,9 +526,26 @@ def _example(data: DataConfig) -> str:
 # --- Splitting ----------------------------------------------------------------------------------------------------
 
 
-def known_by(pair: Pair, data: DataConfig) -> str:
-    """What makes two pairs the same sentence: the source, or the text where there is no source."""
+def known_by(pair: Pair, data: DataConfig, languages: tuple[str, str] | None = None) -> str:
+    """What makes two pairs the same sentence: the source, or the text where there is no source.
+
+    Of a pair of two languages that serves several directions it is the side whose language most of them have: so a
+    sentence and its translation are on the same side of a split in all of them.
+    """
+    if languages:
+        often = Counter(chain(*data.several))
+        return pair[languages.index(max(languages, key=lambda language: often[language]))]
     return pair[0 if data.source_lang else 1]
+
+
+def for_directions(pair: Pair, languages: tuple[str, str] | None, data: DataConfig) -> list[Pair]:
+    """A pair of cleaned text as each direction has it that learns from such pairs; or as it is, if there is but one."""
+    if languages is None:
+        return [pair]
+    by_name = dict(zip(languages, pair, strict=True))
+    return [
+        (tagged(by_name[each.source], each), by_name[each.target]) for each in data.several if {*each} == {*languages}
+    ]
 
 
 def assign(sentence: str, validation_fraction: float, test_fraction: float) -> str:
@@ -503,35 +581,31 @@ def read_corpus(
 
     The splits are named by the settings, else the data sets' own, else a share of train.
     """
-    given: dict[str, list[tuple[Iterator[Pair], float]]] = {}
-    for source in sources:  # train first: what is named for a split wins over what came with train
-        splits = read_splits(source, data)
-        if source.split != "train":
-            given[source.split] = [(splits[source.split], 1.0)]
-            continue
-        for split in [split for split in SPLITS if split in splits]:
-            given.setdefault(split, []).append((splits[split], source.weight))
-    validation_fraction = 0.0 if "validation" in given else data.validation_fraction
-    test_fraction = 0.0 if "test" in given else data.test_fraction
+    given = given_splits(sources, data)
     pairs: dict[str, list[Pair]] = {split: [] for split in SPLITS}
     counts = {split: Count() for split in SPLITS}
     weights: list[float] = []
-    parts = [(split, *part) for split in SPLITS for part in given.get(split, [])]
-    for read_from, raw, weight in parts:
-        for raw_source, raw_target in raw:
-            if not (is_text(raw_source) and is_text(raw_target)):
-                counts[read_from].read += 1
-                counts[read_from].unreadable += 1
-                continue
-            pair = clean(raw_source, data), clean(raw_target, data)
-            sentence = known_by(pair, data)
-            split = assign(sentence, validation_fraction, test_fraction) if read_from == "train" else read_from
-            counts[split].read += 1
-            if sentence and pair[1]:
-                pairs[split].append(pair)
-                weights += [weight] * (split == "train")
-            else:
-                counts[split].empty += 1
+    for (read_from, languages), parts in given.items():
+        fractions = [0.0 if (split, languages) in given else getattr(data, f"{split}_fraction") for split in SPLITS[1:]]
+        for raw, weight in parts:
+            for raw_source, raw_target in raw:
+                if not (is_text(raw_source) and is_text(raw_target)):
+                    counts[read_from].read += 1
+                    counts[read_from].unreadable += 1
+                    continue
+                pair = clean(raw_source, data), clean(raw_target, data)
+                sentence = known_by(pair, data, languages)
+                split = assign(sentence, *fractions) if read_from == "train" else read_from
+                several = for_directions(pair, languages, data)
+                counts[split].read += len(several)
+                if pair[1] and (pair[0] or not data.source_lang):
+                    pairs[split] += several
+                    weights += [weight] * (len(several) if split == "train" else 0)
+                else:
+                    counts[split].empty += len(several)
+    for direction in data.several:
+        if not any(source.startswith(tagged("", direction)) for source, _ in pairs["train"]):
+            raise DataError(f"there is no pair for {direction} among data.train ({data.train}).")
     for split in ("train", "validation"):
         if not pairs[split]:
             raise DataError(
@@ -540,3 +614,48 @@ def read_corpus(
                 "data.validation names."
             )
     return pairs, counts, weights
+
+
+def read_split(split: str, sources: Sequence[Source], data: DataConfig) -> list[Pair]:
+    """The cleaned pairs of one split that sources have, but for those that lack a side. Raises DataError."""
+    found = []
+    for (name, languages), parts in given_splits(sources, data).items():
+        for raw, _ in parts if name == split else ():
+            pairs = (tuple(clean(text, data) for text in pair) for pair in raw)
+            found += [
+                each
+                for source, target in pairs
+                if source and target
+                for each in for_directions((source, target), languages, data)
+            ]
+    return found
+
+
+def given_splits(
+    sources: Sequence[Source], data: DataConfig
+) -> dict[tuple[str, tuple[str, str] | None], list[tuple[Iterator[Pair], float]]]:
+    """What is to be read for each split, and each pair of languages, with its weight."""
+    found: dict[tuple[str, tuple[str, str] | None], list[tuple[Iterator[Pair], float]]] = {}
+    fed = set()
+    for source in sources:  # train first: what is named for a split wins over what came with train
+        splits = read_splits(source, data)
+        own = source.split != "train"
+        for split in [source.split] if own else [split for split in SPLITS if split in splits]:
+            raw = splits[split] if source.languages is None else _begun(splits[split])
+            if raw is None:
+                continue
+            fed.add((source.split, source.number))
+            key = split, source.languages
+            found[key] = [(raw, 1.0)] if own else [*found.get(key, []), (raw, source.weight)]
+    for source in sources:
+        if (source.split, source.number) not in fed:
+            raise DataError(f"{source} has no pairs in the languages of data.directions ({data.directions}).")
+    return {key: found[key] for key in sorted(found, key=lambda key: SPLITS.index(key[0]))}
+
+
+def _begun(raw: Iterator[Pair]) -> Iterator[Pair] | None:
+    """The pairs, of which the first one is read by now; None if they are in other languages."""
+    try:
+        return chain([next(raw)], raw)
+    except OtherLanguagesError:
+        return None

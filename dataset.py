@@ -40,7 +40,20 @@ from torch import Tensor
 
 from checkpoint import sync
 from config import EOS, PAD, SOS, SPECIAL_TOKENS, UNK, Config, DataConfig
-from corpus import SPLITS, Count, DataError, Pair, find_sources, hashes, known_by, noun, parts_of, read_corpus
+from corpus import (
+    MOST_OFTEN,
+    SPLITS,
+    Count,
+    DataError,
+    Pair,
+    find_sources,
+    hashes,
+    known_by,
+    noun,
+    parts_of,
+    read_corpus,
+)
+from languages import split_tag, targets
 from segment import sentences
 from tokenizer import UNSEEN, Tokenizer, train_pair
 
@@ -175,8 +188,8 @@ class Report:
 
     @property
     def plain(self) -> bool:
-        """Whether this is about plain text: the two languages of pairs differ."""
-        return self.sides[0].language == self.sides[1].language
+        """Whether this is about plain text, of which there is but one side."""
+        return self.sides[0] == self.sides[1]
 
     @property
     def _things(self) -> str:
@@ -234,6 +247,12 @@ def sampled(pairs: Sequence[Pair]) -> Sequence[Pair]:
     return [pairs[i] for i in np.sort(chosen)]
 
 
+def _with_language(text: str, language: str) -> tuple[str, str]:
+    """A text without its tag, if it has one, and the language that it is in."""
+    direction, text = split_tag(text)
+    return text, direction.source if direction else language
+
+
 def _report(
     pairs: dict[str, list[Pair]],
     written: list[Pair],
@@ -245,12 +264,14 @@ def _report(
     sides = []
     validation = encode_pairs(pairs["validation"], *tokenizers)
     lines = columns(sampled(written))
-    languages = data.source_lang, data.target_lang
+    languages = [data.source_lang, data.target_lang]
+    if data.several:
+        languages = [", ".join(dict.fromkeys(each)) for each in zip(*data.several, strict=True)]
     for side, language, tokenizer, texts in zip(SIDES, languages, tokenizers, lines, strict=True):
         if language is None:
             continue
         lengths = np.diff(getattr(train, side).offsets)
-        counts_of_sentences = [len(sentences(text, language)) for text in texts]
+        counts_of_sentences = [len(sentences(*_with_language(text, language))) for text in texts]
         sides.append(
             SideReport(
                 language,
@@ -319,12 +340,12 @@ def prepare(
                 f"warning: {source} can change on the hub, and this run could not be repeated: set data.revision to a "
                 "commit of it."
             )
-    say(f"reading {', '.join(map(str, sources))}")
+    say(f"reading {', '.join(dict.fromkeys(map(str, sources)))}")
     pairs, counts, weights = read_corpus(sources, data)
     if tokenizers is None:
         say(f"training the tokenizers on {len(pairs['train']):,} {noun(data)}s")
         # They are one for plain text, to which its empty sources add nothing.
-        tokenizers = train_pair(*columns(pairs["train"]), config.tokenizer)
+        tokenizers = train_pair(*columns(pairs["train"]), config.tokenizer, targets(data.several))
     say("turning text into ids")
     train = encode_pairs(pairs["train"], *tokenizers)
     lengths = train.lengths if data.source_lang else train.lengths[1:]  # a single side is even with itself
@@ -340,6 +361,10 @@ def prepare(
     counts["train"].uneven = int((short & ~even).sum())
     train = EncodedPairs(train.source.where(short & even), train.target.where(short & even))
     weights = np.array(weights, np.float32)[short & even]
+    if data.temperature > 1 and data.several:
+        numbers = {str(direction): number for number, direction in enumerate(data.several)}
+        kept = [source for (source, _), keep in zip(pairs["train"], short & even, strict=True) if keep]
+        weights = balanced(weights, [numbers[str(split_tag(source)[0])] for source in kept], data.temperature)
     if not len(rows_of(weights, 0, 0)):
         raise DataError(f"the weights in data.train leave none of its {len(train):,} {noun(data)}s: raise them.")
     written = pairs["train"]
@@ -555,6 +580,16 @@ def rows_of(weights: np.ndarray, seed: int, epoch: int) -> np.ndarray:
     return np.repeat(np.arange(len(weights)), times)
 
 
+def balanced(weights: np.ndarray, parts: Sequence[int], temperature: float) -> np.ndarray:
+    """The weights of pairs (N) that are parted, raised where a part (its number for each, N) has few.
+
+    A part of share p is seen in proportion to p ** (1 / temperature) (Arivazhagan et al. 2019), the largest as before.
+    """
+    totals = np.bincount(parts, weights)
+    factors = np.divide(totals, totals.max(), out=np.ones_like(totals), where=totals > 0) ** (1 / temperature - 1)
+    return (weights * np.minimum(factors, MOST_OFTEN)[np.asarray(parts)]).astype(np.float32)
+
+
 def plan_of(
     count: int, source_lengths: np.ndarray, target_lengths: np.ndarray, batch_tokens: int, seed: int, epoch: int
 ) -> list[np.ndarray]:
@@ -669,7 +704,7 @@ def twins(source: Tokenizer, target: Tokenizer) -> np.ndarray:
         there = target.vocabulary
         for word, i in source.vocabulary.items():
             letters = sum(map(str.isalnum, word))
-            if word not in SPECIAL_TOKENS and (letters > 2 or any(map(str.isdigit, word))):
+            if word not in SPECIAL_TOKENS and word not in source.tags and (letters > 2 or any(map(str.isdigit, word))):
                 found[i] = there.get(word, -1)
     return found
 

@@ -242,6 +242,11 @@ class Corpus:
             raise DataError(
                 "data.train names several corpora: the doctor looks at one at a time, set it to one of them."
             )
+        if data.several:
+            raise DataError(
+                "data.directions names several: the doctor looks at one at a time, set data.directions to null and "
+                "data.source_lang and data.target_lang to one of them."
+            )
         for source in find_sources(data):  # train first: what is named for a split wins over what came with train
             files = {ALIASES.get(split, split): files for split, files in source.parts.items()}
             for split, raw in read_splits(source, data).items():

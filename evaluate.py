@@ -49,6 +49,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--output", type=Path, metavar="DIR", help="folder of the report (default: RUN/report)")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 or mps (default: auto)")
     parser.add_argument("--json", action="store_true", help="print the report as JSON instead of as tables")
+    configuration.add_direction_options(parser)
     configuration.add_decoding_options(parser)
     parsed = parser.parse_args(argv)
     parsed.overrides = configuration.decoding_options(parser, parsed)
@@ -74,12 +75,13 @@ from tqdm import tqdm
 import checkpoint
 import pages
 from config import DataConfig
-from corpus import AS_WRITTEN, DataError, Pair, clean, decode_line, find_source, read_splits
+from corpus import AS_WRITTEN, DataError, Pair, clean, decode_line, find_named, read_split
 from dataset import EncodedPairs, batch_plan, columns, make_batch
+from languages import Direction, by_direction, split_tag, tagged
 from model import Model
 from optim import batch_loss
 from runtime import autocast, choose_device, tune
-from scores import Comparison, Figure, Measured, compare
+from scores import Comparison, Figure, Measured, compare, score
 from text import cut, fit, in_a_line, loops, visible
 from translator import Translator, exit_code, newest_run
 
@@ -120,6 +122,16 @@ def mean_loss(
         if advance:
             advance(len(indices))
     return total / tokens
+
+
+def bleu_by_direction(
+    sources: Sequence[str], translations: Sequence[str], references: Sequence[str], tokenize: str
+) -> dict[Direction, float]:
+    """The BLEU of each direction that the tags of sources tell; nothing where there are none."""
+    return {
+        direction: score([translations[i] for i in which], [references[i] for i in which], tokenize).bleu
+        for direction, which in by_direction(sources).items()
+    }
 
 
 def perplexity(loss: float) -> float:
@@ -180,6 +192,7 @@ class Report:
         figures: BLEU, chrF, TER, WER, CER
         copied: the same if every source were taken for its translation
         against: another translator on the same pairs
+        directions: what each has, of a model of several; the figures are then of all pairs together
         lengths, unknown: buckets by source tokens and by unknown source words; none is empty
         alarms: what somebody should look at before believing in the scores
         worst: the sentences with the lowest chrF, counted from 1, the worst first
@@ -200,6 +213,7 @@ class Report:
     figures: list[Figure]
     copied: list[Figure]
     against: Comparison | None
+    directions: list[Bucket]
     lengths: list[Bucket]
     unknown: list[Bucket]
     alarms: list[Alarm]
@@ -259,7 +273,7 @@ def examine(
     results = translator.explain(sources, advance=advance)
     translations = [result.text for result in results]
     measured = Measured.of(translations, references, tokenize)
-    copied = Measured.of(sources, references, tokenize)
+    copied = Measured.of([split_tag(source)[1] for source in sources], references, tokenize)
     rows = [
         Row(
             *pairs[i],
@@ -273,7 +287,9 @@ def examine(
         )
         for i, result in enumerate(results)
     ]
-    settings = translator.config
+    settings, directions = translator.config, by_direction(sources)
+    languages = zip(*directions or [(settings.data.source_lang or "", settings.data.target_lang)], strict=True)
+    source_lang, target_lang = (", ".join(dict.fromkeys(each)) for each in languages)
     words, expected = int(measured.bleu.sums[:, 0].sum()), int(measured.bleu.sums[:, 1].sum())
     return Report(
         format=1,
@@ -281,8 +297,8 @@ def examine(
         run=settings.run.name,
         step=translator.step,
         checkpoint=str(translator.path),
-        source_lang=settings.data.source_lang or "",
-        target_lang=settings.data.target_lang,
+        source_lang=source_lang,
+        target_lang=target_lang,
         decoding=asdict(settings.decoding),
         cleaning=cleaning(settings.data),
         pairs=len(pairs),
@@ -290,6 +306,7 @@ def examine(
         figures=measured.figures,
         copied=copied.figures,
         against=compare(earlier.name, measured, Measured.of(before, references, tokenize)) if earlier else None,
+        directions=[bucket(str(direction), which, measured) for direction, which in directions.items()],
         lengths=buckets(LENGTHS, [row.tokens for row in rows], measured),
         unknown=buckets(UNKNOWN, [row.unknown for row in rows], measured),
         alarms=find_alarms(rows, measured, copied),
@@ -319,8 +336,13 @@ def buckets(firsts: Sequence[int], values: Sequence[int], measured: Measured) ->
         ]
         name = f"{first}+" if after is None else str(first) if after == first + 1 else f"{first}-{after - 1}"
         if members:
-            found.append(Bucket(name, len(members), measured.bleu.score(members), measured.chrf.score(members)))
+            found.append(bucket(name, members, measured))
     return found
+
+
+def bucket(name: str, members: Sequence[int], measured: Measured) -> Bucket:
+    """Some of the sentences, by their positions."""
+    return Bucket(name, len(members), measured.bleu.score(members), measured.chrf.score(members))
 
 
 def find_alarms(rows: Sequence[Row], measured: Measured, copied: Measured) -> list[Alarm]:
@@ -358,7 +380,7 @@ def find_alarms(rows: Sequence[Row], measured: Measured, copied: Measured) -> li
         found.append(Alarm("same", text, [i + 1 for i in most[:20]]))
     look_at(
         "untranslated",
-        [row.translation == row.source != row.reference for row in rows],
+        [row.translation == split_tag(row.source)[1] != row.reference for row in rows],
         "the source again, but not in the reference. Are there untranslated pairs in the training data?",
     )
     look_at(
@@ -413,7 +435,12 @@ def lines(report: Report) -> list[str]:
             table.append([each.name, f"{figure.score:.2f}", f"{each.difference:+.2f}", between, p])
         found += [*_aligned(table), ""]
 
-    for label, parts in ("source tokens", report.lengths), ("unknown source words", report.unknown):
+    parted = (
+        ("direction", report.directions),
+        ("source tokens", report.lengths),
+        ("unknown source words", report.unknown),
+    )
+    for label, parts in (each for each in parted if each[1]):
         table = [[label, "pairs", "BLEU", "chrF"]]
         table += [[part.name, f"{part.pairs:,}", f"{part.bleu:.2f}", f"{part.chrf:.2f}"] for part in parts]
         found += [*_aligned(table), ""]
@@ -470,18 +497,35 @@ def read_pairs(path: Path, data: DataConfig = AS_WRITTEN) -> list[Pair]:
 
     Raises DataError.
     """
-    return [(clean(source, data), clean(reference, data)) for source, reference in _rows(path, 2)]
+    found = []
+    for source, reference in _rows(path, 2):
+        direction, text = split_tag(source) if data.several else (None, source)
+        text = clean(text, data)
+        found.append((tagged(text, direction) if direction else text, clean(reference, data)))
+    return found
 
 
 def read_data(name: str, translator: Translator) -> list[Pair]:
     """Other pairs, found, read and cleaned as data.test is in training. Raises DataError."""
     data = replace(translator.config.data, test=name, config=None, revision=None, on_bad_line="error")
     try:
-        raw = read_splits(find_source("test", data, name), data)["test"]
-        pairs = [(clean(source, data), clean(reference, data)) for source, reference in raw]
+        return read_split("test", find_named("test", data, name), data)
     except DataError as error:
         raise DataError(str(error).replace("data.test", "--data")) from error
-    return [(source, reference) for source, reference in pairs if source and reference]
+
+
+def asked_for(
+    pairs: Sequence[Pair], name: str, translator: Translator, options: argparse.Namespace
+) -> tuple[str, list[Pair]]:
+    """The pairs of the directions that are asked for, and what to call them. Raises ConfigError for others."""
+    translator.asking("", options.to or "", options.source or "")
+    found = [
+        pair
+        for pair in pairs
+        for direction in [split_tag(pair[0])[0] or translator.usual]
+        if options.to in (None, direction.target) and options.source in (None, direction.source)
+    ]
+    return "-".join(filter(None, (name, options.source, options.to))), found
 
 
 def read_earlier(path: Path, name: str) -> Earlier:
@@ -539,6 +583,8 @@ def run(options: argparse.Namespace) -> None:
         if not place.exists():
             raise DataError(f"there is no {place}: name the pairs to translate with --data.")
         name, pairs = options.split, read_pairs(place, translator.config.data)
+    if options.to or options.source:
+        name, pairs = asked_for(pairs, name, translator, options)
     earlier = read_earlier(options.against, name) if options.against else None
     if earlier and cleaning(translator.config.data) != cleaning(AS_WRITTEN):
         earlier = earlier.cleaned(translator.config.data)

@@ -322,7 +322,8 @@ it is usually taken for real.</p>
   ("reference", row.reference, report.target_lang),
   ("translation", row.translation, report.target_lang),
 ) %}
-<dt>{{ kind }}</dt><dd class="text {{ kind }}" dir="auto" lang="{{ language }}">{{ text or "(empty)" }}</dd>
+<dt>{{ kind }}</dt>
+<dd class="text {{ kind }}" dir="auto" lang="{{ language if "," not in language }}">{{ text or "(empty)" }}</dd>
 {% endfor %}
 </dl></article>
 {% endfor %}
@@ -402,6 +403,7 @@ def evaluation(report: Mapping[str, Any]) -> str:
         ticks=ticks,
         bar=_scale(100, 78, 328),
         parted=[
+            *([("By direction", report["directions"])] if report["directions"] else []),
             ("By source length, in tokens", report["lengths"]),
             ("By unknown source words", report["unknown"]),
         ],

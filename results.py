@@ -47,9 +47,15 @@ def report(config: Config, directory: Path, data: Prepared, progress: Progress) 
             **{figure.name.lower(): figure.score for figure in found.figures},
             "signature": bleu.signature,
         }
+        if found.directions:
+            result["test"] |= {
+                "directions": {each.name: {"pairs": each.pairs, "bleu": each.bleu} for each in found.directions}
+            }
         with board.reopened(directory / "tensorboard") as writer:
             for figure in found.figures:
                 writer.add_scalar(f"test/{figure.name.lower()}", figure.score, progress.step)
+            for direction in found.directions:
+                writer.add_scalar(f"test/bleu/{direction.name}", direction.bleu, progress.step)
             writer.add_text("test", board.indented("\n".join(evaluate.lines(found))), progress.step)
             if config.model.architecture != "encoder-only":  # which has no second best
                 writer.add_text("n-best", _alternatives(translator, data.test), progress.step)
@@ -57,6 +63,8 @@ def report(config: Config, directory: Path, data: Prepared, progress: Progress) 
             f"test set, {found.pairs} pairs, weights of step {translator.step}: BLEU {bleu.score:.2f} "
             f"[{bleu.low:.2f}, {bleu.high:.2f}] ({bleu.signature}), chrF {chrf.score:.2f}"
         )
+        for direction in found.directions:
+            say(f"{direction.name}: {direction.pairs} pairs, BLEU {direction.bleu:.2f}")
         for alarm in found.alarms:
             say(f"warning: {alarm.text}")
         say(f"the report, with the worst sentences: {directory / 'report' / 'test.html'}")

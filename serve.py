@@ -127,6 +127,10 @@ class Ask(BaseModel):
         description="translations followed at a time, at least n_best; null: as the server is set; "
         "without effect where the model writes all words at once or draws by probability",
     )
+    target_lang: Annotated[str, Field(max_length=100)] | None = Field(
+        None, description="of a model of several directions: the language to translate into; null: the usual one"
+    )
+    source_lang: Annotated[str, Field(max_length=100)] | None = Field(None, description="likewise, of the texts")
     attention: bool = Field(False, description="whether to tell how much each token looked at each source token")
 
     @model_validator(mode="after")
@@ -135,10 +139,12 @@ class Ask(BaseModel):
             raise ValueError("give text or texts, and not both")
         return self
 
-    @property
-    def order(self) -> Order:
-        """The same for a batcher."""
-        return Order(self.texts or [self.text], self.n_best, self.beam_size)
+    def order(self, translator: Translator) -> Order:
+        """The same for a batcher. Raises ConfigError for languages that the translator does not know."""
+        texts = self.texts or [self.text]
+        if self.target_lang or self.source_lang:
+            texts = [translator.asking(text, self.target_lang or "", self.source_lang or "") for text in texts]
+        return Order(texts, self.n_best, self.beam_size)
 
 
 class CandidateTold(BaseModel):
@@ -180,12 +186,20 @@ class Told(BaseModel):
     translations: list[TextTold]
 
 
+class DirectionTold(BaseModel):
+    """From which language into which."""
+
+    source_lang: str
+    target_lang: str
+
+
 class Info(BaseModel):
     """What answers here."""
 
     status: Literal["ok"] = "ok"
     source_lang: str | None = Field(description="null: a language model, which goes on with a text")
     target_lang: str
+    directions: list[DirectionTold] = Field(description="all, if there are several; the languages above: the usual one")
     run: str
     step: int
     characters: int = Field(default=CHARACTERS, description="of a request at most")
@@ -324,10 +338,10 @@ def application(batcher: Batcher, info: Info, seconds: float = TRANSLATING) -> F
         """Translate a text, or several."""
         ask = await read(request)
         try:
-            answers = await awaited(batcher.submit(ask.order), request, seconds)
+            answers = await awaited(batcher.submit(ask.order(batcher.translator)), request, seconds)
         except Full:
             raise HTTPException(503, "too many are waiting: come back in a moment", AGAIN) from None
-        except DataError as error:
+        except (DataError, configuration.ConfigError) as error:
             raise HTTPException(422, in_a_line(str(error))) from None
         return Response(told(answers, ask.attention).model_dump_json(), media_type="application/json")
 
@@ -413,6 +427,7 @@ def run(options: argparse.Namespace) -> None:
         if not is_loopback(host):
             say("warning: whoever reaches this computer over the network can use this: there is no password")
         languages = " to ".join(filter(None, (info.source_lang, info.target_lang)))
+        languages = ", ".join(f"{each.source_lang} to {each.target_lang}" for each in info.directions) or languages
         say(f"http://{host}:{port} translates {languages} (run {info.run}, step {info.step}); Ctrl-C ends")
         with closing(Batcher(translator)) as batcher:
             server(guarded(application(batcher, info), is_loopback(host))).run(sockets=[listening])
@@ -424,6 +439,7 @@ def introduce(translator: Translator) -> Info:
     return Info(
         source_lang=settings.data.source_lang,
         target_lang=settings.data.target_lang,
+        directions=[DirectionTold(source_lang=a, target_lang=b) for a, b in settings.data.several],
         run=settings.run.name,
         step=translator.step,
         n_best=1 if settings.model.architecture == "encoder-only" else MOST_BEST,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 from dataclasses import replace
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 
 import torch
@@ -16,13 +16,13 @@ import dataset
 import presets
 import runtime
 from config import Config, ConfigError, DataConfig
-from corpus import find_sources, noun, read_splits
+from corpus import find_sources, for_directions, given_splits, noun
 from dataset import Prepared
 from progress import say
 from translator import Translator
 
 # What training.init_from cannot change: the weights would not fit, or the tokenizers would not know the text.
-SAME = ("model.", "data.source_lang", "data.target_lang", "data.lowercase", "data.normalize")
+SAME = ("model.", "data.source_lang", "data.target_lang", "data.directions", "data.lowercase", "data.normalize")
 OF_MEMORY = 0.8  # that a training may take; the rest is for what falls to pieces
 
 
@@ -62,12 +62,18 @@ def count_pairs(data: DataConfig, enough: int) -> int:
     They are read as `dataset.prepare` will read them, up to there. Those that are empty count, too, and what is told
     off for validation and test is taken for its share. Raises DataError.
     """
-    found = [read_splits(source, data) for source in find_sources(data) if source.split == "train"]
+    given = given_splits(find_sources(data), data)
     share = 1.0
     for split, fraction in (("validation", data.validation_fraction), ("test", data.test_fraction)):
-        share -= 0 if any(split in splits for splits in found) or getattr(data, split) else fraction
+        share -= 0 if any(split == other for other, _ in given) else fraction
     # No further than it takes to leave more than enough.
-    pairs = chain(*(splits["train"] for splits in found))
+    pairs = (
+        each
+        for (split, languages), parts in given.items()
+        for raw, _ in (parts if split == "train" else ())
+        for pair in raw
+        for each in for_directions(pair, languages, data)
+    )
     read = sum(1 for _ in islice(pairs, math.ceil((enough + 1) / max(share, 0.01)) + 1))
     return round(share * read)
 

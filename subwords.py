@@ -139,6 +139,7 @@ class Divider:
         self.ids = tokenizer.vocabulary
         self.names = sorted(self.ids, key=lambda name: self.ids[name])
         self.rate, self.seed = rate, seed
+        self.tags = frozenset(tokenizer.tags.values())
         self.is_bpe = model["type"] == "BPE"
         self.ranks = {tuple(pair): rank for rank, pair in enumerate(model["merges"])} if self.is_bpe else {}
         self.scores = {} if self.is_bpe else dict(map(tuple, model["vocab"]))
@@ -149,7 +150,9 @@ class Divider:
         return np.array([name.startswith(BLANK) for name in self.names])
 
     def variant(self, word: tuple[int, ...], number: int) -> tuple[int, ...]:
-        """The ids of a word, given by ids, in its variant of that number."""
+        """The ids of a word, given by ids, in its variant of that number. A tag, a word for itself, has but one."""
+        if word[0] in self.tags:
+            return word
         text = "".join(self.names[i] for i in word)
         draw = random.Random(f"{self.seed} {number} {text}").random  # noqa: S311
 

@@ -8,7 +8,8 @@ Use:
 
 A tokenizer is one tokenizer.json of Hugging Face's `tokenizers`: normaliser, vocabulary and decoder all live in that
 text, and the first four ids are [PAD] [UNK] [SOS] [EOS]. None of them can be written in a sentence: a literal "[EOS]"
-stays the text that it is.
+stays the text that it is. After them come the tags of a model of several directions, if it is one, such as >>it<<. At
+the beginning of a text, and there alone, a tag is what it says, see `languages`; it is no part of what is decoded.
 
 kind "word": words, and marks of punctuation that know which neighbour they touch, so that `decode(encode(text))` is
 `text` for every text of known words, its spacing included. An unknown word becomes [UNK].
@@ -29,6 +30,7 @@ import tokenizers
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, trainers
 
 from config import EOS, PAD, SOS, SPECIAL_TOKENS, ConfigError, TokenizerConfig
+from languages import split_tag, tag_of
 
 # Marks of kind "word". Where a text itself uses one, its look-alike (■, ⎵) is taken instead, and comes back.
 JOINER = "￭"  # on the side on which a mark of punctuation touches its neighbour: l ￭'￭ amico
@@ -44,27 +46,35 @@ class Tokenizer:
 
     Attributes:
         left_out: kinds of word that the training text had and the vocabulary has not; 0 for a tokenizer that was loaded
+        tags: the ids of the tags, by the token
     """
 
     def __init__(self, core: tokenizers.Tokenizer) -> None:
         self._core = core
         self._words = isinstance(core.model, models.WordLevel)
         self.left_out = 0
+        added = {i: each.content for i, each in core.get_added_tokens_decoder().items()}
+        self.tags = {content: i for i, content in sorted(added.items()) if i >= len(SPECIAL_TOKENS)}
+        self._silent = SILENT | set(self.tags.values())
         # Otherwise "[EOS]" in a sentence would end it. Not saved in the json, so it is set here, for every tokenizer.
         core.encode_special_tokens = True
 
     @classmethod
-    def train(cls, sentences: Iterable[str], settings: TokenizerConfig) -> "Tokenizer":
-        """Learn a vocabulary. Of words the most frequent are kept, in that order, equals in the order of their text.
+    def train(cls, sentences: Iterable[str], settings: TokenizerConfig, languages: Sequence[str] = ()) -> "Tokenizer":
+        """Learn a vocabulary, with a tag for each of the languages.
 
-        min_frequency is not used by unigram, whose pieces are chosen by likelihood. Raises ConfigError for a vocabulary
-        that has no room for the bytes.
+        Of words the most frequent are kept, in that order, equals in the order of their text. min_frequency is not used
+        by unigram, whose pieces are chosen by likelihood. Raises ConfigError for a vocabulary that has no room for the
+        bytes.
         """
+        special = [*SPECIAL_TOKENS, *map(tag_of, languages)]
+        if languages:
+            sentences = (split_tag(sentence)[1] for sentence in sentences)
         match settings.kind:
             case "word":
-                return _train_words(sentences, settings)
+                return _train_words(sentences, settings, special)
             case "bpe" | "unigram":
-                return _train_pieces(sentences, settings)
+                return _train_pieces(sentences, settings, special)
 
     @classmethod
     def from_json(cls, text: str) -> "Tokenizer":
@@ -108,7 +118,17 @@ class Tokenizer:
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of many texts, on all processors."""
-        return [encoding.ids for encoding in self._core.encode_batch_fast(texts, add_special_tokens=False)]
+        tags = []
+        if self.tags:
+            tags, texts = zip(*map(self._parted, texts), strict=True) if texts else ((), ())
+        found = [encoding.ids for encoding in self._core.encode_batch_fast(texts, add_special_tokens=False)]
+        return [[self.tags[tag], *ids] if tag else ids for tag, ids in zip(tags, found, strict=True)] if tags else found
+
+    def _parted(self, text: str) -> tuple[str, str]:
+        """The tag that a text begins with, if it does, and the rest."""
+        direction, rest = split_tag(text)
+        tag = tag_of(direction.target) if direction else ""
+        return (tag, rest) if tag in self.tags else ("", text)
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ids, from which padding, start and end are left out; an unknown word shows as [UNK]."""
@@ -116,7 +136,7 @@ class Tokenizer:
 
     def decode_batch(self, batch: Sequence[Sequence[int]]) -> list[str]:
         """The texts of many sequences of ids."""
-        texts = [[i for i in ids if i not in SILENT] for ids in batch]
+        texts = [[i for i in ids if i not in self._silent] for ids in batch]
         # "Special" is [UNK] as well, so the library must not be the one that skips.
         return self._core.decode_batch(texts, skip_special_tokens=False)
 
@@ -134,11 +154,13 @@ class Tokenizer:
 
     def tokens(self, text: str) -> list[str]:
         """What the ids of `encode(text)` stand for: of an unknown word the word, not [UNK]. Joiners are included."""
-        return _normalize(text) if self._words else self._core.encode(text, add_special_tokens=False).tokens
+        tag, text = self._parted(text)
+        words = _normalize(text) if self._words else self._core.encode(text, add_special_tokens=False).tokens
+        return [tag, *words] if tag else words
 
     def label(self, token: str) -> str:
         """A token as `pieces` shows it."""
-        if token in SPECIAL_TOKENS:
+        if token in SPECIAL_TOKENS or token in self.tags:
             return token
         if self._words:
             text = token.replace(JOINER, "")
@@ -150,13 +172,19 @@ class Tokenizer:
 
 
 def train_pair(
-    source_sentences: Iterable[str], target_sentences: Iterable[str], settings: TokenizerConfig
+    source_sentences: Iterable[str],
+    target_sentences: Iterable[str],
+    settings: TokenizerConfig,
+    languages: Sequence[str] = (),
 ) -> tuple[Tokenizer, Tokenizer]:
-    """Train the tokenizers of source and target, which are one and the same object if they share a vocabulary."""
+    """Train the tokenizers of source and target, which are one and the same object if they share a vocabulary.
+
+    languages are those for which the source has tags, of a model of several directions.
+    """
     if settings.shared:
-        both = Tokenizer.train(chain(source_sentences, target_sentences), settings)
+        both = Tokenizer.train(chain(source_sentences, target_sentences), settings, languages)
         return both, both
-    return Tokenizer.train(source_sentences, settings), Tokenizer.train(target_sentences, settings)
+    return Tokenizer.train(source_sentences, settings, languages), Tokenizer.train(target_sentences, settings)
 
 
 # --- Words --------------------------------------------------------------------------------------------------------
@@ -181,7 +209,7 @@ def _normalize(text: str) -> list[str]:
     return _NORMALIZER.normalize_str(text).split(" ") if text else []
 
 
-def _train_words(sentences: Iterable[str], settings: TokenizerConfig) -> Tokenizer:
+def _train_words(sentences: Iterable[str], settings: TokenizerConfig, special: Sequence[str]) -> Tokenizer:
     # Counted here rather than by the library's trainer, which is no faster and tells nobody what it leaves out.
     # What stands between two blanks becomes the same tokens wherever it stands, so each kind is normalised once.
     between: Counter[str] = Counter()
@@ -192,12 +220,12 @@ def _train_words(sentences: Iterable[str], settings: TokenizerConfig) -> Tokeniz
         for word in _normalize(text):
             counts[word] += number
     ranked = sorted((word for word in counts if word != EMPTY), key=lambda word: (-counts[word], word))
-    room = settings.vocab_size - len(SPECIAL_TOKENS) - 1
+    room = settings.vocab_size - len(special) - 1
     kept = [word for word in ranked[:room] if counts[word] >= settings.min_frequency]
-    vocabulary = {token: i for i, token in enumerate([*SPECIAL_TOKENS, EMPTY, *kept])}
+    vocabulary = {token: i for i, token in enumerate([*special, EMPTY, *kept])}
 
     core = tokenizers.Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))  # noqa: S106
-    core.add_special_tokens(list(SPECIAL_TOKENS))
+    core.add_special_tokens(list(special))
     core.normalizer = _NORMALIZER
     core.pre_tokenizer = pre_tokenizers.Split(" ", "removed")
     # WordPiece puts a blank before each token but those that begin with its prefix; the joiners at the end of a token
@@ -221,16 +249,16 @@ def _train_words(sentences: Iterable[str], settings: TokenizerConfig) -> Tokeniz
 _BYTES = decoders.ByteLevel()
 
 
-def _train_pieces(sentences: Iterable[str], settings: TokenizerConfig) -> Tokenizer:
+def _train_pieces(sentences: Iterable[str], settings: TokenizerConfig, special: Sequence[str]) -> Tokenizer:
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    least = len(SPECIAL_TOKENS) + len(alphabet)
+    least = len(special) + len(alphabet)
     if settings.vocab_size < least:
         raise ConfigError(
             f"tokenizer.vocab_size is {settings.vocab_size}, but it must be at least {least} for {settings.kind}, "
-            f"which needs {len(alphabet)} bytes and {len(SPECIAL_TOKENS)} special tokens."
+            f"which needs {len(alphabet)} bytes and {len(special)} special tokens."
         )
     trainer: trainers.Trainer
-    common = {"vocab_size": settings.vocab_size, "special_tokens": list(SPECIAL_TOKENS), "initial_alphabet": alphabet}
+    common = {"vocab_size": settings.vocab_size, "special_tokens": list(special), "initial_alphabet": alphabet}
     if settings.kind == "bpe":
         core = tokenizers.Tokenizer(models.BPE())
         trainer = trainers.BpeTrainer(**common, min_frequency=settings.min_frequency, show_progress=False)

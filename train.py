@@ -795,8 +795,13 @@ class Training:
             sources, references = zip(*self.data.validation, strict=True)
             translations = [each.text for each in self.translator.explain(sources, advance=stop.poll)]
             scores = score(translations, references, self.config.data.bleu_tokenize)
-            curves |= {"bleu": scores.bleu, "chrf": scores.chrf, "wer": scores.wer, "cer": scores.cer}
-            quality, told = scores.bleu, f"BLEU {scores.bleu:.2f}, chrF {scores.chrf:.2f}"
+            curves |= {"chrf": scores.chrf, "wer": scores.wer, "cer": scores.cer}
+            each = evaluate.bleu_by_direction(sources, translations, references, self.config.data.bleu_tokenize)
+            # Of several directions the mean: in BLEU of all sentences together, the longest texts would count most.
+            quality = sum(each.values()) / len(each) if each else scores.bleu
+            curves |= {"bleu": quality} | {f"bleu/{direction}": bleu for direction, bleu in each.items()}
+            told = f"BLEU {quality:.2f}, chrF {scores.chrf:.2f}"
+            told += "".join(f", {direction} {bleu:.2f}" for direction, bleu in each.items())
             self.samples.of_translations(self.writer, step, list(zip(sources, references, translations, strict=True)))
         for tag, value in curves.items():
             self.writer.add_scalar(f"valid/{tag}", value, step)

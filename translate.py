@@ -3,6 +3,7 @@
     python translate.py "The train leaves at nine." "Where is it?"
     python translate.py --input letter.en --output letter.it
     some-program | python translate.py --run runs/phrasebook | another-program
+    python translate.py --to en "Dov'è la stazione?"       # of a model of several directions
     python translate.py --engine ctranslate2 "Where is it?"  # another program searches, see `export`
     python translate.py                                    # on a terminal: a prompt
 
@@ -54,6 +55,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     )
     configuration.add_model_options(parser)
     parser.add_argument("--engine", choices=("ctranslate2",), help="let another program search, with a run's model")
+    configuration.add_direction_options(parser)
     configuration.add_decoding_options(parser)
     parsed = parser.parse_args(argv)
     if bool(parsed.sentences) + bool(parsed.input) + bool(parsed.example) > 1:
@@ -222,8 +224,11 @@ def as_table(translator: Translator, translation: Translation) -> str:
     return "\n".join(lines)
 
 
-def converse(translator: Translator) -> None:
-    """A prompt on a terminal: a line is answered word by word. Up and down fetch earlier lines, of other days, too."""
+def converse(translator: Translator, to: str = "", source: str = "") -> None:
+    """A prompt on a terminal: a line is answered word by word. Up and down fetch earlier lines, of other days, too.
+
+    to, source: languages, of a model of several directions
+    """
     with contextlib.suppress(ImportError, OSError):  # a system without readline, a home that cannot be read
         import readline
 
@@ -232,8 +237,8 @@ def converse(translator: Translator) -> None:
     for stream in (sys.stdin, sys.stdout):
         if isinstance(stream, io.TextIOWrapper):  # text is UTF-8 here as well, whatever the locale
             stream.reconfigure(encoding="utf-8", errors="surrogateescape")
-    data = translator.config.data
-    languages = f"{visible(data.source_lang or data.target_lang)} > "
+    usual = translator.usual
+    languages = f"{visible(source or (to and f'to {to}') or usual.source or usual.target)} > "
     warn("type a sentence and press Enter; Ctrl-D ends")
     while True:
         try:
@@ -245,7 +250,10 @@ def converse(translator: Translator) -> None:
             warn(str(error))
             continue
         try:
-            translator.speak(text, lambda words: print(printable(words), end="", flush=True))
+            translator.speak(
+                translator.asking(text, to, source) if to or source else text,
+                lambda words: print(printable(words), end="", flush=True),
+            )
         except DataError as error:
             warn(str(error))
         print()
@@ -305,8 +313,10 @@ def run(options: argparse.Namespace) -> None:
     if translator.config.decoding.n_best > 1 and not (options.json or options.align):
         warn("decoding.n_best: only --json and --align show more than the best translation")
     plain = not (options.output or options.json or options.align or options.score or options.attention or options.embed)
+    to, source = options.to or "", options.source or ""
+    translator.asking("", to, source)  # which refuses unknown languages at once
     if given.name == "stdin" and plain and sys.stdin.isatty() and sys.stdout.isatty():
-        converse(translator)
+        converse(translator, to, source)
         return
 
     page = Page(options.attention)
@@ -318,6 +328,8 @@ def run(options: argparse.Namespace) -> None:
         tqdm(total=given.lines, unit="line", dynamic_ncols=True, disable=hidden or None) as bar,  # None: if no terminal
     ):
         for texts in given.blocks:
+            if to or source:
+                texts = [translator.asking(text, to, source) for text in texts]
             if options.embed:
                 vectors = translator.embed(texts, first).tolist()
                 lines = [json.dumps([round(each, 6) for each in vector]) for vector in vectors]

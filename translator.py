@@ -8,6 +8,9 @@ A text is cleaned, cut into sentences such as the model has learnt from, encoded
 and put together again. What the vocabulary does not know is copied from the source as it stands there, or in lower
 case where data.lowercase is set.
 
+A model of several directions is told by each text what to make of it, `>>it<< The train leaves at nine.`, see
+`languages`; a text that says nothing is taken for one of the usual direction.
+
 A language model has no source: it goes on with each line that it is given, as with a translation that has begun.
 """
 
@@ -38,6 +41,7 @@ from corpus import DataError, clean
 from dataset import source_batch
 from decoding import Hypothesis, Watch, normalizer, read_off, search
 from engine import CACHE, AnyEngine, ready
+from languages import Direction, split_tag, tag_of, tagged, targets
 from model import Ensemble, Model, build_transformer
 from runtime import DeviceError, Stopped, autocast, choose_device, choose_precision
 from segment import Trained, glue, pieces, sentences
@@ -83,7 +87,7 @@ class Sentence:
 class Translation:
     """A text, its translation, and how that came about."""
 
-    source: str
+    source: str  # without a tag
     text: str
     sentences: list[Sentence]
 
@@ -234,9 +238,32 @@ class Translator:
 
     # -------------------------------------------------------------------------------------------------- translating
 
-    def translate(self, texts: Sequence[str]) -> list[str]:
-        """Translate each text, however long, line by line; an empty or blank line stays empty."""
+    def translate(self, texts: Sequence[str], to: str | None = None) -> list[str]:
+        """Translate each text, however long, line by line; an empty or blank line stays empty.
+
+        `to` is the language to translate into, of a model of several. Raises ConfigError for one that it does not know.
+        """
+        if to is not None:
+            texts = [self.asking(text, to) for text in texts]
         return [translation.text for translation in self.explain(texts)]
+
+    def asking(self, text: str, to: str, source: str = "") -> str:
+        """The text with the tag that asks for a translation into a language, and says which one it is in, if told.
+
+        An empty `to` is the language into which texts in that one usually go.
+
+        Raises ConfigError for languages that the model does not know.
+        """
+        several = self.config.data.several
+        directions = [self.usual, *several]
+        known = {"to": targets(directions), "from": list(dict.fromkeys(each.source for each in directions))}
+        for how, language in (("to", to), ("from", source)):
+            if language and language not in known[how]:
+                raise ConfigError(f"this model does not translate {how} {language}, but {how} {', '.join(known[how])}.")
+        to = to or next(each.target for each in directions if source in ("", each.source))
+        if to == source:
+            raise ConfigError(f"from {source} to {to} there is nothing to translate.")
+        return tagged(text, Direction(source, to)) if several else text
 
     def explain(
         self,
@@ -258,7 +285,11 @@ class Translator:
         if prefixes and (self.config.is_language_model or self._at_once):
             why = "writes all words at once" if self._at_once else "goes on with each text itself"
             raise ConfigError(f"there is no translation to begin with a prefix: this model {why}.")
-        lines = [[self._pieces(clean(line), first + i) for line in text.split("\n")] for i, text in enumerate(texts)]
+        asked = [self._asked(text) for text in texts]
+        lines = [
+            [self._pieces(clean(line), first + i, direction) for line in text.split("\n")]
+            for i, (direction, text) in enumerate(asked)
+        ]
         for line, prefix in zip((text[0] for text in lines), prefixes or [], strict=False):
             if line:
                 words = clean(prefix, self.config.data)
@@ -277,9 +308,9 @@ class Translator:
                 if advance:
                     advance(sum(waiting[i] == 0 for i in {owners[k] for k in batch}))
         done = iter(found[k] for k in range(len(flat)))
-        between = glue(self.config.data.target_lang)
         translations = []
-        for i, (text, parts) in enumerate(zip(texts, lines, strict=True)):
+        for i, ((direction, text), parts) in enumerate(zip(asked, lines, strict=True)):
+            between = glue(direction.target)
             of_lines = [[next(done) for _ in line] for line in parts]
             of_text = [sentence for line in of_lines for sentence in line]
             self._check(of_text, first + i)
@@ -294,8 +325,9 @@ class Translator:
         """Translate one line and write the words as soon as the search has settled them."""
         self.warnings = []
         done: list[Sentence] = []
-        between = glue(self.config.data.target_lang)
-        for piece in self._pieces(clean(text), 1):
+        direction, text = self._asked(text)
+        between = glue(direction.target)
+        for piece in self._pieces(clean(text), 1, direction):
             said = between if done else ""
             write(said)
             spoken = ""
@@ -325,7 +357,7 @@ class Translator:
         off. A word that the vocabulary does not know has the
         probability of [UNK].
         """
-        sources = [self._piece(source).ids for source, _ in pairs]
+        sources = [self._piece(text, direction).ids for direction, text in (self._asked(text) for text, _ in pairs)]
         texts = [clean(target, self.config.data) for _, target in pairs]
         targets = self.target.encode_batch(texts)
         for number, (source, target) in enumerate(zip(sources, targets, strict=True), first):
@@ -357,8 +389,8 @@ class Translator:
             raise ConfigError("a vector of a text is that of one model, not of several.")
         self.warnings = []
         pieces = [
-            [piece for line in text.split("\n") if line.strip() for piece in self._pieces(clean(line), i)]
-            for i, text in enumerate(texts, first)
+            [piece for line in text.split("\n") if line.strip() for piece in self._pieces(clean(line), i, direction)]
+            for i, (direction, text) in enumerate(map(self._asked, texts), first)
         ]
         owners = [i for i, of_text in enumerate(pieces) for _ in of_text]
         flat = [piece for of_text in pieces for piece in of_text]
@@ -404,13 +436,31 @@ class Translator:
 
     # ------------------------------------------------------------------------------------------------------ its steps
 
-    def _piece(self, text: str) -> _Piece:
+    @property
+    def usual(self) -> Direction:
+        """The direction of a text that says nothing of it."""
+        return Direction(self.config.data.source_lang or "", self.config.data.target_lang)
+
+    def _asked(self, text: str) -> tuple[Direction, str]:
+        """The direction in which a text wants to be translated, the usual one if it says none, and what follows that.
+
+        One that no pair of training had is possible, too: from a language that was read into one that was written.
+        """
+        several = self.config.data.several
+        direction, rest = split_tag(text) if several else (None, text)
+        if direction is None or tag_of(direction.target) not in self.source.tags:
+            return self.usual, text
+        if not direction.source:  # which has a say in where its sentences end, and in nothing else
+            [direction, *_] = [each for each in (self.usual, *several) if each.target == direction.target]
+        return direction, rest
+
+    def _piece(self, text: str, direction: Direction) -> _Piece:
         """What the tokenizer makes of a sentence, cleaned as in training, each literal in it being one unknown word."""
         text = clean(text, self.config.data)
-        if not self._carries_literals:
-            return _Piece(text, self.source.encode(text), self.source.tokens(text))
-        plain = LITERAL.sub(UNSEEN, text)
-        literals = iter(LITERAL.findall(text))
+        plain = LITERAL.sub(UNSEEN, text) if self._carries_literals else text
+        literals = iter(LITERAL.findall(text) if self._carries_literals else ())
+        if self.config.data.several:
+            plain = tagged(plain, direction)
         words = [next(literals, word) if word == UNSEEN else word for word in self.source.tokens(plain)]
         return _Piece(text, self.source.encode(plain), words)
 
@@ -418,7 +468,7 @@ class Translator:
     def _carries_literals(self) -> bool:
         return self.config.decoding.unknown == "copy" and self.source.encode(UNSEEN) == [UNK]
 
-    def _pieces(self, text: str, number: int) -> list[_Piece]:
+    def _pieces(self, text: str, number: int, direction: Direction) -> list[_Piece]:
         """The sentences of a line, such as the model has learnt from; or the line, to be gone on with.
 
         The line is cleaned, but as it was written: capitals tell where sentences begin, and are lowered afterwards.
@@ -430,7 +480,7 @@ class Translator:
             text = clean(text, self.config.data)
             found = [_Piece(text, [], [], self.target.encode(text), self.target.tokens(text))]
         else:
-            found = self._sentence_pieces(text, number)
+            found = self._sentence_pieces(text, number, direction)
         if any(self._room(len(piece.ids)) <= len(piece.prefix) for piece in found):
             self.warnings.append(
                 f"text {number}: it does not fit into the positions that the model has learnt (model.max_positions), "
@@ -439,25 +489,25 @@ class Translator:
             return []
         return found
 
-    def _sentence_pieces(self, text: str, number: int) -> list[_Piece]:
-        whole = self._piece(text)
+    def _sentence_pieces(self, text: str, number: int, direction: Direction) -> list[_Piece]:
+        whole = self._piece(text, direction)
         trained = self.trained
         if not self.config.decoding.split_sentences:
             trained = Trained(usual=trained.longest, longest=trained.longest, sentences=len(text))
-        language = self.config.data.source_lang or ""
-        found = pieces(text, language, trained, self._lengths)
+
+        def lengths(texts: Sequence[str]) -> list[int]:
+            return [len(self._piece(text, direction).ids) for text in texts]
+
+        found = pieces(text, direction.source, trained, lengths)
         if len(found) == 1:
             return [whole]
-        for length in self._lengths(sentences(text, language)):
+        for length in lengths(sentences(text, direction.source)):
             if length > trained.longest:
                 self.warnings.append(
                     f"text {number}: a sentence of {length:,} tokens is translated in parts, for the longest one that "
                     f"the model has learnt from had {trained.longest}."
                 )
-        return [self._piece(part) for part in found]
-
-    def _lengths(self, texts: Sequence[str]) -> list[int]:
-        return [len(self._piece(text).ids) for text in texts]
+        return [self._piece(part, direction) for part in found]
 
     @property
     def _budget(self) -> int:
@@ -617,7 +667,8 @@ class Translator:
                 gaps, self._alignments([(batch[b].ids, h.tokens) for b, h in gaps]), strict=True
             ):
                 begun = len(batch[b].prefix)  # its words are given, and no copies
-                tail = copies(h.tokens[begun:], batch[b].ids, batch[b].words, weights[begun:])
+                words = ["" if word in self.source.tags else word for word in batch[b].words]
+                tail = copies(h.tokens[begun:], batch[b].ids, words, weights[begun:])
                 copied[id(h)] = {begun + t: s for t, s in tail.items()}
         return [
             Sentence(

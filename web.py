@@ -23,6 +23,7 @@ PAGE = """\
 <header>
 <h1 id="title">Dragoman</h1>
 <p id="about"></p>
+<select id="direction" aria-label="Languages" hidden></select>
 </header>
 <main>
 <div class="panes">
@@ -80,6 +81,7 @@ header p, #how > p { margin: 0; color: var(--muted); font-size: .9rem; }
 
 .panes { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 20rem), 1fr)); gap: 1rem; }
 .panes section { display: flex; flex-direction: column; position: relative; }
+#direction { padding: .15rem .4rem; font: inherit; font-size: .9rem; }
 .heading { margin-bottom: .35rem; color: var(--muted); font-size: .9rem; font-weight: 500; line-height: 1.5; }
 textarea, #target {
   flex: 1; min-height: 11rem; padding: .8rem 1rem; border: 1px solid var(--line); border-radius: .6rem;
@@ -133,7 +135,7 @@ const OTHERS = 3;  // translations of a sentence
 const OPEN = 3;  // sentences that are shown word by word at once, the others when they are opened
 
 const byId = id => document.getElementById(id);
-const [source, target, copy] = ["source", "target", "copy"].map(byId);
+const [source, target, copy, direction] = ["source", "target", "copy", "direction"].map(byId);
 
 // Whatever a text holds, it is set as text and never read as markup.
 function element(tag, parent, names = "", text = "") {
@@ -164,15 +166,29 @@ function language(code) {
 
 async function meet() {
   info = await (await fetch("info")).json();
-  const { source_lang, target_lang, run, step, characters } = info;
+  const { source_lang, target_lang, directions, run, step, characters } = info;
+  byId("about").textContent = `Dragoman, run ${run}, step ${step}`;
+  source.maxLength = characters;
+  for (const each of directions) {
+    const option = element("option", direction, "", `${language(each.source_lang)} to ${language(each.target_lang)}`);
+    option.selected = each.source_lang === source_lang && each.target_lang === target_lang;
+  }
+  direction.hidden = !directions.length;
+  name(chosen());
+}
+
+// The languages that are asked for: of a model of several directions the one that is selected.
+function chosen() {
+  return info.directions[direction.selectedIndex] ?? info;
+}
+
+function name({ source_lang, target_lang }) {
   const from = language(source_lang ?? target_lang), to = language(target_lang);
   byId("title").textContent = document.title = source_lang ? `${from} to ${to}` : to;
-  byId("about").textContent = `Dragoman, run ${run}, step ${step}`;
   byId("source-name").textContent = source_lang ? from : `${from}, as it begins`;
   byId("target-name").textContent = source_lang ? to : `${to}, as the model goes on`;
   source.lang = source_lang ?? target_lang;
   target.lang = target_lang;
-  source.maxLength = characters;
 }
 
 // ---- While one types. An answer to what has been changed since is of no use: its request is given up.
@@ -196,7 +212,9 @@ async function translate() {
   target.setAttribute("aria-busy", true);
   try {
     if (!info) await meet();
-    const body = JSON.stringify({ text, n_best: Math.min(OTHERS, info.n_best), attention: true });
+    const { source_lang, target_lang } = chosen();
+    const languages = info.directions.length ? { source_lang, target_lang } : {};
+    const body = JSON.stringify({ text, n_best: Math.min(OTHERS, info.n_best), attention: true, ...languages });
     const headers = { "Content-Type": "application/json" };
     const response = await fetch("translate", { method: "POST", headers, body, signal });
     const answer = await response.json();
@@ -359,6 +377,10 @@ copy.addEventListener("click", async () => {
   } catch (error) {  // only a page from this computer, or an encrypted one, may
     say(`The browser does not let the page copy: ${error.message}`, true);
   }
+});
+direction.addEventListener("change", () => {
+  name(chosen());
+  typed(0);
 });
 source.addEventListener("input", event => { if (!event.isComposing) typed(); });
 source.addEventListener("compositionend", () => typed());

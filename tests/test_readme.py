@@ -77,6 +77,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert in_child(lambda: train.main(config.override(config.Config(), short))) == 0
     average = checkpoint.parse(["average", "--run", str(folder / "phrasebook")])
     assert in_child(lambda: checkpoint.main(average)) == 0
+    both = ["--run.name=both-ways", "--data.directions=en-it, it-en"]
+    assert in_child(lambda: train.main(config.override(config.Config(), [*short, *both]))) == 0
     return folder / "phrasebook"
 
 
@@ -131,6 +133,7 @@ def test_command_of_the_readme(command: str, tmp_path: Path, trained: Path) -> N
             if script in ("translate.py", "evaluate.py", "export.py", "checkpoint.py") or "benchmarks" in script:
                 shutil.copytree(trained, tmp_path / "runs" / "phrasebook")
                 shutil.copytree(trained, tmp_path / "runs" / "wide")
+                shutil.copytree(trained.with_name("both-ways"), tmp_path / "runs" / "both-ways")
             if "configs/" in command:  # see the test above
                 assert (ROOT / arguments[1]).is_file()
                 extra = [*SHORT, f"--data.train={write_tsv(tmp_path / 'pairs.tsv', tiny_pairs(60))}", "--print_config"]

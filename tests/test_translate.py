@@ -164,7 +164,7 @@ def test_a_lowered_run_on_text_goes_on_in_lower_case(run: Path) -> None:
     arguments = ["--model.architecture", "decoder-only", "--tokenizer.shared", "true", "--data.source_lang", "null"]
     lowered = Translator(run)
     lowered.config = override(lowered.config, LOWERED + arguments)
-    [piece] = lowered._pieces("Il GATTO", 1)
+    [piece] = lowered._pieces("Il GATTO", 1, lowered.usual)
     assert (piece.text, piece.prefix) == ("il gatto", lowered.target.encode("il gatto"))
 
 

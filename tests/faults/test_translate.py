@@ -129,11 +129,11 @@ def test_34_any_length_is_cut_in_bounded_time_and_whole(kind: str, name: str) ->
     """
     translator, text = echo(kind=kind), clean(LETTERS[name])
     began = time.process_time()
-    pieces = translator._pieces(text, 1)
+    pieces = translator._pieces(text, 1, translator.usual)
     assert time.process_time() - began < 2
     assert "".join(piece.text for piece in pieces).replace(" ", "") == text.replace(" ", "")
     assert all(len(piece.ids) <= translator.trained.longest for piece in pieces)
-    longest = max(translator._lengths([text]))
+    longest = len(translator._piece(text, translator.usual).ids)
     assert bool(translator.warnings) == (longest > translator.trained.longest and name != "sentences")
 
 
