@@ -1,10 +1,11 @@
-"""A trained translator for other engines: CTranslate2, Hugging Face's transformers, ONNX.
+"""A trained translator for other engines: CTranslate2, Hugging Face's transformers, ONNX, Argos Translate.
 
     python export.py --run runs/phrasebook --to ctranslate2
     python export.py --run runs/phrasebook --to onnx --quantize int8 --output phrasebook-onnx
 
 makes a folder that holds the model in the engine's own files, the tokenizers, and a README.md that says what it is and
-how to load it without this program. The folder appears by one rename, and only after the engine has translated
+how to load it without this program; for Argos Translate, and LibreTranslate with it, all of that is in one file, which
+they install. The folder appears by one rename, and only after the engine has translated
 sentences of the run's validation set, greedily, into the very tokens that we make of them in float32. With int8, what
 that costs is told besides.
 
@@ -35,13 +36,15 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
         prog="export.py", allow_abbrev=False, description="Write a trained translator as another engine reads it."
     )
     parser.add_argument("--run", type=Path, required=True, metavar="DIR", help="folder of a run, as runs/phrasebook")
-    parser.add_argument("--to", required=True, choices=("ctranslate2", "huggingface", "onnx"), help="the engine")
+    parser.add_argument(
+        "--to", required=True, choices=("ctranslate2", "huggingface", "onnx", "argos"), help="the engine"
+    )
     parser.add_argument("--quantize", choices=("int8",), help="weights of a byte each, as the engine makes them")
     parser.add_argument("--output", type=Path, metavar="DIR", help="folder to be made (default: in RUN/exports)")
     parser.add_argument("--replace", action="store_true", help="replace an export that lies there already")
     parsed = parser.parse_args(argv)
     if parsed.quantize and parsed.to == "huggingface":
-        parser.error("--quantize is for ctranslate2 and onnx: transformers has no int8 files of its own")
+        parser.error("--quantize is not for huggingface: transformers has no int8 files of its own")
     name = f"{parsed.to}-{parsed.quantize}" if parsed.quantize else parsed.to
     parsed.output = parsed.output or parsed.run / "exports" / name
     if os.path.lexists(parsed.output):
@@ -64,13 +67,18 @@ import shutil
 import tempfile
 
 import torch
+from filelock import FileLock, Timeout
 
 import checkpoint
+import foreign
 import formats
-from config import EOS, SOS, ConfigError, ModelConfig
+import to_argos
+import to_ctranslate2
+from config import EOS, SOS, ConfigError, DataConfig, ModelConfig
 from corpus import DataError
 from engine import choose_weights
 from formats import Format
+from languages import split_tag, tag_of
 from model import Transformer
 from scores import score
 from text import in_a_line
@@ -134,24 +142,38 @@ def sample(translator: Translator, run: Path) -> Sample:
     return Sample(sources, references, [found.sentences for found in plain.explain(sources)], limit)
 
 
-def check(engine: formats.Opened, sample: Sample, translator: Translator) -> None:
+def check(engine: foreign.Opened, sample: Sample, translator: Translator) -> None:
     """See that the engine makes of the texts what we do. Raises ExportError."""
     flat = sample.flat
     texts = [sentence.source for sentence in flat]
-    for text, ours, theirs in zip(texts, (each.ids for each in flat), engine.encode(texts), strict=True):
-        if [*ours, EOS] != theirs:
-            raise ExportError(f"the tokenizer of the export cuts {text!r} otherwise: {theirs}, not {[*ours, EOS]}.")
-    decoded = zip(translator.target.decode_batch(sample.ours), engine.decode(sample.ours), strict=True)
-    for ours, theirs in decoded:
-        if ours != theirs:
-            raise ExportError(f"the tokenizer of the export writes {theirs!r}, not {ours!r}.")
-    found = engine.greedy([sentence.ids for sentence in flat], sample.limit)
-    for text, sentence, ours, theirs in zip(texts, flat, sample.ours, found, strict=True):
-        if ours != theirs and not tied(translator.model, sentence.ids, ours, theirs):  # type: ignore[arg-type]
-            raise ExportError(
-                f"the engine translates {text!r} otherwise, and nothing was written: "
-                f"{translator.target.decode(theirs)!r}, not {translator.target.decode(ours)!r}."
-            )
+    tags = set(translator.source.tags.values())  # whoever calls an engine puts them there
+    ids = ([*sentence.ids[sentence.ids[0] in tags :], EOS] for sentence in flat)
+    cut = zip(texts, ids, engine.encode(texts), strict=True)
+    if unlike := [each for each in cut if each[1] != each[2]]:
+        text, ours, theirs = unlike[0]
+        raise ExportError(
+            f"the tokenizer of the export cuts {len(unlike)} of {len(flat)} sentences otherwise, and nothing was "
+            f"written. The first is {text!r}: {theirs}, not {ours}."
+        )
+    joined = zip(translator.target.decode_batch(sample.ours), engine.decode(sample.ours), strict=True)
+    if unlike := [each for each in joined if each[0] != each[1]]:
+        ours, theirs = unlike[0]
+        raise ExportError(
+            f"the tokenizer of the export joins {len(unlike)} of {len(flat)} translations otherwise, and nothing was "
+            f"written. The first is {theirs!r}, not {ours!r}."
+        )
+    found = zip(flat, sample.ours, engine.greedy([sentence.ids for sentence in flat], sample.limit), strict=True)
+    unlike = [
+        (sentence.source, ours, theirs)
+        for sentence, ours, theirs in found
+        if ours != theirs and not tied(translator.model, sentence.ids, ours, theirs)  # type: ignore[arg-type]
+    ]
+    if unlike:
+        text, ours, theirs = unlike[0]
+        raise ExportError(
+            f"the engine translates {len(unlike)} of {len(flat)} sentences otherwise, and nothing was written. "
+            f"The first is {text!r}: {translator.target.decode(theirs)!r}, not {translator.target.decode(ours)!r}."
+        )
 
 
 def tied(model: Transformer, source: Sequence[int], ours: Sequence[int], theirs: Sequence[int]) -> bool:
@@ -181,7 +203,7 @@ class Cost:
         )
 
 
-def cost(engine: formats.Opened, sample: Sample, tokenize: str) -> Cost:
+def cost(engine: foreign.Opened, sample: Sample, tokenize: str) -> Cost:
     """Translate the sample once more, with the engine's weights as they are now."""
     found = engine.greedy([sentence.ids for sentence in sample.flat], sample.limit)
     same = sum(a == b for a, b in zip(sample.ours, found, strict=True)) / len(found)
@@ -196,14 +218,26 @@ def cost(engine: formats.Opened, sample: Sample, tokenize: str) -> Cost:
 # -------------------------------------------------------------------------------------------------------------- making
 
 
+LITTER = re.compile(r"\.tmp-(?P<output>.+)-[a-z0-9_]{8}\.lock")
+
+
 @contextmanager
 def appearing(output: Path) -> Iterator[Path]:
-    """A folder beside output, which takes its name, and the place of what lies there, if all goes well; or is gone."""
+    """A folder beside output, which takes its name, and the place of what lies there, if all goes well; or is gone.
+
+    While it is being filled, this process holds a lock beside it, which ends with the process: by that the next export
+    knows what a killed one has left.
+    """
     with checkpoint.storing(output):
         new = not output.parent.exists()
         output.parent.mkdir(parents=True, exist_ok=True)
-        beside = Path(tempfile.mkdtemp(prefix=f".tmp-{output.name}-", dir=output.parent))
-        beside.chmod(0o755)
+        sweep(output.parent)
+        handle, name = tempfile.mkstemp(prefix=f".tmp-{output.name}-", suffix=".lock", dir=output.parent)
+        os.close(handle)
+        lock = FileLock(name, timeout=0)
+        lock.acquire()
+        beside = Path(name).with_suffix("")
+        beside.mkdir(mode=0o755)
     old = beside.with_name(f"{beside.name}-old")
     try:
         yield beside
@@ -219,9 +253,32 @@ def appearing(output: Path) -> Iterator[Path]:
     finally:
         for litter in (beside, old):
             shutil.rmtree(litter, ignore_errors=True)
+        lock.release()
+        Path(name).unlink(missing_ok=True)
         if new:
             with suppress(OSError):
                 output.parent.rmdir()
+
+
+def sweep(folder: Path) -> None:
+    """Remove what killed exports have left in a folder: that beside which lies a lock of ours that no process holds.
+
+    An export that was on its way to be replaced is put back. What has no such lock is somebody else's, and stays.
+    """
+    for path in folder.glob(".tmp-*.lock"):
+        named = LITTER.fullmatch(path.name)
+        beside = path.with_suffix("")
+        old = beside.with_name(f"{beside.name}-old")
+        if not named or not path.is_file() or not (beside.is_dir() or old.is_dir()):
+            continue  # a lock without a folder may belong to an export that makes it this very moment
+        lock = FileLock(path, timeout=0)
+        with suppress(Timeout, OSError), lock:  # what cannot be removed harms nobody
+            output = folder / named["output"]
+            if old.is_dir() and not os.path.lexists(output):
+                old.rename(output)
+            for litter in (beside, old):
+                shutil.rmtree(litter, ignore_errors=True)
+            path.unlink(missing_ok=True)
 
 
 def fingerprint(translator: Translator) -> str:
@@ -235,7 +292,9 @@ def make(translator: Translator, run: Path, kind: Format, output: Path, quantize
     Raises ConfigError for a model that the engine cannot express, DataError if there is nothing to check with,
     ExportError if the engine translates otherwise, and StorageError.
     """
-    reason = formats.refusal(kind, translator.config.model)
+    reason = formats.refusal(kind, translator.config.model, translator.source.is_of_words)
+    if not reason and translator.config.data.several and kind in ("huggingface", "argos"):
+        reason = f"{kind} has no place for the tag that says which of several directions a text takes"
     if reason:
         raise ConfigError(f"{translator.path}: {reason}.")
     model, source, target = translator.model, translator.source, translator.target
@@ -255,6 +314,7 @@ def make(translator: Translator, run: Path, kind: Format, output: Path, quantize
             "checkpoint": {"step": translator.step, "manifest": fingerprint(translator)}, "checked": len(checked.flat),
         }  # fmt: skip
         (folder / MARK).write_bytes(checkpoint.json_bytes(mark))
+        formats.finish(kind, folder)
     return checked
 
 
@@ -266,22 +326,69 @@ def with_ctranslate2(translator: Translator, run: Path) -> Translator:
     formats.require("ctranslate2")
     if translator.device.type not in ("cpu", "cuda"):
         raise ConfigError(f"CTranslate2 does not translate on {translator.device}: set --device to cpu or cuda.")
-    unlike = formats.unlike_ctranslate2(translator.config.decoding)
+    unlike = to_ctranslate2.unlike_ctranslate2(translator.config.decoding)
     if unlike:
         raise ConfigError(f"CTranslate2 lacks {unlike}.")
-    folder = run / "exports" / f"engine-{fingerprint(translator)[:16]}"
-    if not (folder / MARK).is_file():
-        make(Translator(translator.path, "cpu"), run, "ctranslate2", folder)
-        for old in folder.parent.glob("engine-*"):  # of other checkpoints; what a user has named stays
-            if old != folder and re.fullmatch(r"engine-[0-9a-f]{16}", old.name) and (old / MARK).is_file():
-                shutil.rmtree(old, ignore_errors=True)
+    folder = engine_folder(translator, run)
     weights = max(translator.model.products())  # type: ignore[operator]
     precision = choose_weights(translator.config.decoding.precision, translator.device, weights)
     return translator.searching_with(
-        formats.CTranslate2(
+        to_ctranslate2.CTranslate2(
             folder, translator.source, translator.target, translator.device, precision, torch.get_num_threads()
         )
     )
+
+
+def engine_folder(translator: Translator, run: Path) -> Path:
+    """The export for CTranslate2 as our engine, made if it is not there: in the run, or in the user's cache.
+
+    The cache serves a run that cannot be written, as one of another user. There nothing is cleared away, for who knows
+    which runs still come: whoever needs the room may remove it at any time.
+    """
+    name = f"engine-{fingerprint(translator)[:16]}"
+    own, cached = run / "exports" / name, cache() / name
+    for folder in (own, cached):
+        if is_export_of(folder, translator):
+            return folder
+    folder = own
+    if not writable(own.parent):
+        say(f"{run} cannot be written: what CTranslate2 needs is made in {cached}, once for this checkpoint")
+        folder = cached
+    make(Translator(translator.path, "cpu"), run, "ctranslate2", folder)
+    if folder == own:
+        for old in own.parent.glob("engine-*"):  # of other checkpoints; what a user has named stays
+            if old != own and re.fullmatch(r"engine-[0-9a-f]{16}", old.name) and (old / MARK).is_file():
+                shutil.rmtree(old, ignore_errors=True)
+    return folder
+
+
+def is_export_of(folder: Path, translator: Translator) -> bool:
+    """Whether a folder is an export of the translator's checkpoint."""
+    try:
+        mark = json.loads((folder / MARK).read_bytes())
+    except (OSError, ValueError):
+        return False
+    return mark["checkpoint"]["manifest"] == fingerprint(translator)
+
+
+def cache() -> Path:
+    """Where this program may keep, for the user, what it can make again."""
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    if not os.path.isabs(base):  # as its specification has it
+        match sys.platform:
+            case "win32":
+                base = os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local"
+            case "darwin":
+                base = Path.home() / "Library" / "Caches"
+            case _:
+                base = Path.home() / ".cache"
+    return Path(base, "dragoman")
+
+
+def writable(folder: Path) -> bool:
+    """Whether a folder can be written, or made if it is not there."""
+    there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    return os.access(there, os.W_OK | os.X_OK)
 
 
 # ---------------------------------------------------------------------------------------------------------- model card
@@ -290,13 +397,24 @@ def with_ctranslate2(translator: Translator, run: Path) -> Translator:
 def left_out(kind: Format, translator: Translator) -> list[str]:
     """What our translator does, and the export does not, a line each."""
     config, decoding = translator.config, translator.config.decoding
-    longest = len(formats.places(translator.model.encoder.embedding))  # type: ignore[union-attr]
+    longest = len(foreign.places(translator.model.encoder.embedding))  # type: ignore[union-attr]
     notes = [
-        "Texts are not cut into sentences: give it one sentence at a time, such as it was trained on, "
-        f"of {longest - 1:,} tokens at most.",
         f"A translation is limited by one number of tokens, not by decoding.max_ratio ({decoding.max_ratio:g}) "
         "times its source.",
     ]
+    if config.data.several:
+        tags = ", ".join(translator.source.tags)
+        notes.append(
+            f"The first token of a source asks for a language: {tags}. Whoever calls the engine puts it there."
+        )
+    if kind == "argos":
+        notes = [*of_its_own(config.data), *notes]
+    else:
+        notes.insert(
+            0,
+            "Texts are not cut into sentences: give it one sentence at a time, such as it was trained on, "
+            f"of {longest - 1:,} tokens at most.",
+        )
     if translator.source.is_of_words and kind == "ctranslate2":
         notes.append("Words that the vocabulary does not know are copied in CTranslate2's way, by replace_unknowns.")
     elif translator.source.is_of_words:
@@ -312,15 +430,32 @@ def left_out(kind: Format, translator: Translator) -> list[str]:
     return notes
 
 
+def of_its_own(data: DataConfig) -> list[str]:
+    """What Argos Translate does with texts in its own way, a line each."""
+    return [
+        "Argos Translate cuts texts into sentences by a model of its own for the language "
+        f"({data.source_lang}), which it fetches over the network when it first needs one.",
+        "It was compared greedily; Argos Translate itself takes four beams and a length penalty of 0.2, which finds "
+        "other translations.",
+        "Argos Translate computes in int8 where it can, unless ARGOS_COMPUTE_TYPE is float32.",
+        "Argos Translate reads a ▁ as a blank, and writes a blank for each _ of a translation.",
+        "Texts are cleaned as in training, but for several marks on a letter that is no character of Unicode.",
+    ]
+
+
 def loading(kind: Format, translator: Translator, text: str) -> str:
     """Lines of Python that load the export and translate a text, to be run in its folder."""
+    direction, text = split_tag(text) if translator.config.data.several else (None, text)
+    tag = [tag_of(direction.target)] if direction else []
     match kind:
         case "ctranslate2":
-            return of_ctranslate2(text, translator.source.is_of_words)
+            return of_ctranslate2(tag, text, translator.source.is_of_words)
         case "huggingface":
             return of_huggingface(text, translator.source.fingerprint == translator.target.fingerprint)
         case "onnx":
-            return of_onnx(text, translator.config.model)
+            return of_onnx([translator.source.tags[each] for each in tag], text, translator.config.model)
+        case "argos":
+            return of_argos(text, translator.config.data)
 
 
 TOKENIZERS = """\
@@ -329,18 +464,18 @@ source.encode_special_tokens = True  # "[EOS]" in a text is text
 """
 
 
-def of_ctranslate2(text: str, of_words: bool) -> str:
+def of_ctranslate2(tag: list[str], text: str, of_words: bool) -> str:
     """`loading` for CTranslate2, which copies words that are in no vocabulary if it is given them."""
     if of_words:
         work = f"""\
-words = source.normalizer.normalize_str({text!r}).split(" ")
+words = {_before(tag)}source.normalizer.normalize_str({text!r}).split(" ")
 known = all(source.token_to_id(word) is not None for word in words)
 options = {{"beam_size": 1, "min_decoding_length": 0, "replace_unknowns": True, "disable_unk": known}}
 [found] = translator.translate_batch([words], **options)
 """
     else:
         work = f"""\
-pieces = source.encode({text!r}, add_special_tokens=False).tokens
+pieces = {_before(tag)}source.encode({text!r}, add_special_tokens=False).tokens
 [found] = translator.translate_batch([pieces], beam_size=1, min_decoding_length=0)
 """
     return f"""\
@@ -350,6 +485,10 @@ import tokenizers
 {TOKENIZERS}translator = ctranslate2.Translator(".")
 {work}print(target.decoder.decode(found.hypotheses[0]))
 """
+
+
+def _before(tag: list[Any]) -> str:
+    return f"{tag!r} + " if tag else ""
 
 
 def of_huggingface(text: str, shared: bool) -> str:
@@ -366,7 +505,7 @@ print(target.decode(ids[1:-1]))  # without [SOS] and [EOS]
 """
 
 
-def of_onnx(text: str, settings: ModelConfig) -> str:
+def of_onnx(tag: list[int], text: str, settings: ModelConfig) -> str:
     """`loading` for onnxruntime."""
     heads, width = settings.kv_heads or settings.n_heads, settings.d_model // settings.n_heads
     return f"""\
@@ -375,7 +514,7 @@ import onnxruntime
 import tokenizers
 
 {TOKENIZERS}encoder, decoder = (onnxruntime.InferenceSession(f"{{name}}.onnx") for name in ("encoder", "decoder"))
-ids = np.array([source.encode({text!r}).ids])
+ids = np.array([{_before(tag)}source.encode({text!r}).ids])
 [memory] = encoder.run(None, {{"source": ids}})  # keys and values of the source
 past = np.zeros(({settings.decoder_layers}, 2, 1, {heads}, 0, {width}), np.float32)  # and of the target so far
 found, token = [], {SOS}
@@ -387,6 +526,18 @@ while len(found) < 256:
         break
     found.append(token)
 print(target.decode(found, skip_special_tokens=False))
+"""
+
+
+def of_argos(text: str, data: DataConfig) -> str:
+    """`loading` for Argos Translate."""
+    codes = {"from_code": data.source_lang or "", "to_code": data.target_lang}
+    return f"""\
+import argostranslate.package
+import argostranslate.translate
+
+argostranslate.package.install_from_path("{to_argos.package_name(codes)}.argosmodel")
+print(argostranslate.translate.translate({text!r}, {codes["from_code"]!r}, {codes["to_code"]!r}))
 """
 
 

@@ -36,10 +36,10 @@ from config import EOS, PAD, SOS, SPECIAL_TOKENS, DecodingConfig, ModelConfig
 from dataset import source_batch
 from decoding import search
 from engine import ready
-from formats import ctranslate2_spec, save_ctranslate2
 from model import Transformer
 from runtime import choose_device, describe, tune
 from scores import score
+from to_ctranslate2 import ctranslate2_spec, save_ctranslate2
 from translator import Translator
 
 TURNS = 4

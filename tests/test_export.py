@@ -7,6 +7,9 @@ import os
 import re
 import subprocess
 import sys
+import unicodedata
+import zipfile
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,10 +21,12 @@ from torch import nn
 import checkpoint
 import export
 import formats
+import to_argos
+import to_ctranslate2
 import train
 import translate
 from config import DataConfig, DecodingConfig, ModelConfig, TokenizerConfig
-from conftest import tiny_config, tiny_pairs
+from conftest import ROOT, tiny_config, tiny_pairs
 from corpus import clean
 from dataset import source_batch
 from decoding import search
@@ -155,6 +160,113 @@ def test_what_an_engine_cannot_express_is_refused(kind: Format, changes: dict[st
     assert formats.refusal(kind, SHAPE) is None
 
 
+# ------------------------------------------------------------------------------------------------------ Argos Translate
+
+PIECES: dict[str, dict[str, Any]] = {
+    "bpe": {"kind": "bpe"}, "shared-bpe": {"kind": "bpe", "shared": True},
+    "unigram": {"kind": "unigram"}, "shared-unigram": {"kind": "unigram", "shared": True},
+}  # fmt: skip
+ACCENTED = ["Quando arriverà, prenoterà l'albergo?", "Perché più così!", "Вот так.", "猫が好き", "œuvre 🙂 ‰"]
+
+
+@pytest.mark.parametrize("tokens", PIECES.values(), ids=PIECES)
+def test_sentencepiece_cuts_bytes_as_ours(tokens: dict[str, Any]) -> None:
+    """Guards the letters of the bytes, and the merges: pieces that hold a part of a character are cut and joined, too,
+    and so are characters that the tokenizer has never seen."""
+    need("argos")
+    import sentencepiece  # pyright: ignore[reportMissingImports]
+
+    settings = TokenizerConfig(min_frequency=1, vocab_size=400, **tokens)
+    accented = ["arriverà", "prenderà", "sarà", "là", "più", "così", "Вот", "猫", "猪"] * 9
+    for tokenizer in set(train_pair([*ACCENTED, *accented], [*accented, *(text for _, text in PAIRS)], settings)):
+        made: Any = sentencepiece.SentencePieceProcessor()
+        made.load_from_serialized_proto(to_argos.sentencepiece_model(tokenizer, DataConfig()))
+        names = to_argos.pieces_of(tokenizer)
+        texts = [*ACCENTED, *accented, *(text for _, text in PAIRS), "ñ Ω ﬁ [EOS] <0xC3> don't"]
+        cut = made.encode(texts, out_type=str)
+        assert cut == [[names[i] for i in ids] for ids in tokenizer.encode_batch(texts)]
+        assert [made.decode_pieces(pieces) for pieces in cut] == texts
+
+
+@pytest.mark.parametrize(
+    "data",
+    [DataConfig(), DataConfig(lowercase=True), DataConfig(normalize="nfkc")],
+    ids=("as-it-is", "lowercase", "nfkc"),
+)
+def test_a_package_cleans_texts_as_ours(data: DataConfig) -> None:
+    """Guards texts as Argos Translate passes them on: as people write them. Every letter of the scripts of Europe and
+    of a few more is tried, composed and in its parts."""
+    need("argos")
+    import sentencepiece  # pyright: ignore[reportMissingImports]
+
+    tokenizer, _ = vocabularies(kind="bpe")
+    made: Any = sentencepiece.SentencePieceProcessor()
+    made.load_from_serialized_proto(to_argos.sentencepiece_model(tokenizer, data))
+    letters = [chr(code) for code in [*range(1, 0x600), *range(0x1E00, 0x2100), *range(0xAC00, 0xAD00), 0xFB01]]
+    texts = [f"a {form}y" for letter in letters for form in (letter, unicodedata.normalize("NFD", letter))]
+    texts += ["  The   cat\t sees\u2028\u00a0the dog. ", "e\u0302\u0323 ê\u0323", "ＡＢ Ⅳ"]
+    names = to_argos.pieces_of(tokenizer)
+    expected = tokenizer.encode_batch([clean(text, data) for text in texts])
+    assert made.encode(texts, out_type=str) == [[names[i] for i in ids] for ids in expected]
+
+
+def argos_translates(folder: Path, texts: Sequence[str], limit: int) -> list[str]:
+    """What Argos Translate's own steps make of sentences, with a beam of one, from an unpacked package."""
+    import ctranslate2  # pyright: ignore[reportMissingImports]
+    import sentencepiece  # pyright: ignore[reportMissingImports]
+
+    cutter: Any = sentencepiece.SentencePieceProcessor(model_file=str(folder / "sentencepiece.model"))
+    results = ctranslate2.Translator(str(folder / "model")).translate_batch(
+        [cutter.encode(text, out_type=str) for text in texts],
+        target_prefix=None, replace_unknowns=True, max_batch_size=32, batch_type="tokens", beam_size=1,
+        num_hypotheses=1, length_penalty=0.2, return_scores=True, max_decoding_length=limit,
+    )  # fmt: skip
+    found = [cutter.decode_pieces(result.hypotheses[0]).replace("▁", " ").replace("_", " ") for result in results]
+    return [text.removeprefix(" ") for text in found]
+
+
+@pytest.mark.parametrize("tokens", PIECES.values(), ids=PIECES)
+def test_a_package_for_argos_says_the_same(tokens: dict[str, Any], tmp_path: Path) -> None:
+    """Guards the package as it is installed: its places and names, and what its files make of a text."""
+    need("argos")
+    source, target = vocabularies(**tokens)
+    model = varied(replace(SHAPE, tie="all" if tokens.get("shared") else "output"), source, target)
+    data = DataConfig(source_lang="en", target_lang="it")
+    formats.write("argos", model, source, target, data, tmp_path)
+    (tmp_path / "README.md").write_text("What it is.\n")
+    formats.finish("argos", tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["README.md", "dragoman-en_it.argosmodel"]
+    with zipfile.ZipFile(tmp_path / "dragoman-en_it.argosmodel") as packed:
+        assert {name.split("/")[0] for name in packed.namelist()} == {"dragoman-en_it"}
+        packed.extractall(tmp_path)
+    made = tmp_path / "dragoman-en_it"
+    assert {"metadata.json", "README.md", "sentencepiece.model", "model"} == {path.name for path in made.iterdir()}
+    metadata = json.loads((made / "metadata.json").read_text(encoding="utf-8"))
+    names = {f"{side}_{what}" for side in ("from", "to") for what in ("code", "name")}
+    assert {name: metadata[name] for name in sorted(names)} == {
+        "from_code": "en", "from_name": "English", "to_code": "it", "to_name": "Italian",
+    }  # fmt: skip
+    texts = [text for text, _ in PAIRS[:40]]
+    ids = source.encode_batch(texts)
+    ours = [best.tokens for [best] in search(model, source_batch(ids), [LIMIT] * len(ids), DecodingConfig())]
+    # For [UNK], which no training shows to a model of pieces, Argos Translate copies a piece of the source. It also
+    # strips every blank that a translation begins with. Bytes that are no letter yet come from weights drawn by chance.
+    found = zip(ours, target.decode_batch(ours), argos_translates(made, texts, LIMIT), strict=True)
+    pairs = [(text, theirs) for each, text, theirs in found if 1 not in each and text.isprintable()]
+    assert [theirs.lstrip(" ") for _, theirs in pairs] == [text.replace("_", " ").lstrip(" ") for text, _ in pairs]
+    assert len(set(pairs)) > 1
+
+
+def test_words_are_no_package_for_argos(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Guards the default of the tokenizer, whose runs Argos Translate cannot have: the remedy is in the line."""
+    need("argos")
+    assert call(run, "argos") == 2
+    told = capsys.readouterr().err
+    assert "tokenizer.kind is word" in told
+    assert "bpe or unigram" in told
+    assert not (run / "exports" / "argos").exists()
+
+
 # -------------------------------------------------------------------------------------------------------- whole exports
 
 
@@ -202,18 +314,18 @@ def test_a_broken_weight_leaves_nothing_behind(
 ) -> None:
     """Guards the check itself: an export that translates otherwise must not exist, not even in part."""
     need("ctranslate2")
-    projections = formats.projections
+    projections = to_ctranslate2.projections
 
     def spoilt(attention: Any) -> Any:
         query, key, (weight, bias), output = projections(attention)
         return [query, key, (-weight, bias), output]
 
-    monkeypatch.setattr(formats, "projections", spoilt)
+    monkeypatch.setattr(to_ctranslate2, "projections", spoilt)
     output = tmp_path / "folder" / "made"
     assert call(run, "ctranslate2", "--output", str(output)) == 4
     told = capsys.readouterr()
     assert told.out == ""
-    assert "translates '" in told.err
+    assert re.search(r"translates \d+ of \d+ sentences otherwise", told.err)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -233,6 +345,68 @@ def test_a_tokenizer_that_cuts_otherwise_is_found(run: Path, tmp_path: Path, mon
     formats.write("ctranslate2", translator.model, translator.source, translator.target, DataConfig(), folder)
     with pytest.raises(export.ExportError, match="tokenizer"):
         export.check(formats.opened("ctranslate2", folder), replace(checked, sentences=[[upper]]), translator)
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+import export
+with export.appearing(Path(sys.argv[1])) as folder:
+    (folder / "model.bin").touch()
+    if sys.argv[2] == "replacing":
+        Path.rename = lambda path, new, rename=Path.rename: (
+            os.kill(os.getpid(), signal.SIGKILL) if path == folder else rename(path, new)
+        )
+    elif sys.argv[2] == "waiting":
+        print(folder, flush=True)
+        sys.stdin.read()
+    else:
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def filling(output: Path, how: str) -> subprocess.Popen[str]:
+    """A process that fills a folder which is to become output, and is killed, or waits with it."""
+    arguments = [sys.executable, "-c", KILLED, str(output), how]
+    return subprocess.Popen(arguments, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def test_what_a_killed_export_has_left_is_swept(tmp_path: Path) -> None:
+    """Guards the disk: half an export, which no process fills any more, goes with the next export; that of another one
+    that is at work stays, and so does what looks like it and is the user's."""
+    own = [tmp_path / name for name in (".tmp-mine", ".tmp-made-abcdefgh", ".tmp-made-abcdefgh-old")]
+    for folder in own:
+        folder.mkdir()
+    (tmp_path / ".tmp-notes-abcdefgh.lock").write_text("mine")
+    kept = {path.name for path in tmp_path.iterdir()}
+    with filling(tmp_path / "other", "waiting") as living:
+        assert living.stdout is not None
+        other = Path(living.stdout.readline().strip())
+        with filling(tmp_path / "made", "dying") as dead:
+            pass
+        assert dead.returncode == -9
+        left = {path.name for path in tmp_path.iterdir()} - kept - {other.name, f"{other.name}.lock"}
+        assert len(left) == 2, "a folder and its lock"
+        with export.appearing(tmp_path / "made"):
+            assert not left & {path.name for path in tmp_path.iterdir()}
+            assert other.is_dir()
+        living.communicate("")
+    assert {path.name for path in tmp_path.iterdir()} == kept | {"made", "other"}
+    assert (tmp_path / "other" / "model.bin").exists()
+
+
+def test_an_export_that_was_being_replaced_is_put_back(tmp_path: Path) -> None:
+    """Guards the moment between two renames: killed there, neither the old export nor the new one has its name."""
+    made = tmp_path / "made"
+    made.mkdir()
+    (made / "letter.txt").write_text("dear")
+    with filling(made, "replacing") as dead:
+        pass
+    assert dead.returncode == -9
+    assert not made.exists()
+    export.sweep(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["made"]
+    assert (made / "letter.txt").read_text() == "dear"
 
 
 def test_an_existing_folder_is_not_touched(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -361,6 +535,50 @@ def test_the_export_for_the_translator_is_made_once_for_a_checkpoint(
     assert {path.name for path in (tmp_path / "exports").iterdir()} == {made[1].name, own.name}
 
 
+def test_a_run_that_cannot_be_written_is_translated_from_the_cache(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Guards a run of another user, or on a medium of its own kind: its export lies in the user's cache, is made once,
+    and is not taken for that of another checkpoint."""
+    need("ctranslate2")
+    access = os.access
+
+    def refused(path: Any, mode: int, **more: Any) -> bool:
+        return not Path(path).is_relative_to(run) and access(path, mode, **more)
+
+    monkeypatch.setattr(os, "access", refused)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    before = sorted(run.rglob("*"))
+    for engine in run.glob("exports/engine-*"):  # of the tests before
+        engine.rename(tmp_path / engine.name)
+        before = [path for path in before if not path.is_relative_to(engine)]
+    translator = Translator(run, "cpu")
+    texts = [source for source, _ in PAIRS[:9]]
+    assert export.with_ctranslate2(translator, run).translate(texts) == translator.translate(texts)
+    [made] = (tmp_path / "cache" / "dragoman").iterdir()
+    assert str(made) in capsys.readouterr().err
+    assert made.name == f"engine-{export.fingerprint(translator)[:16]}"
+    assert sorted(run.rglob("*")) == before
+    changed = (made / "model.bin").stat().st_mtime_ns
+    export.with_ctranslate2(translator, run)
+    assert (made / "model.bin").stat().st_mtime_ns == changed
+    mark = json.loads((made / export.MARK).read_bytes())
+    mark["checkpoint"]["manifest"] = "0" * 64
+    (made / export.MARK).write_text(json.dumps(mark))
+    assert not export.is_export_of(made, translator)
+
+
+def test_the_cache_is_that_of_the_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Guards the place: where the specification says, and never a path that depends on the current folder."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert export.cache() == tmp_path / "dragoman"
+    monkeypatch.setenv("XDG_CACHE_HOME", "here")
+    assert export.cache().is_absolute()
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(sys, "platform", "linux")
+    assert export.cache() == Path.home() / ".cache" / "dragoman"
+
+
 def test_engine_on_the_command_line(run: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
     """Guards the option on its whole way, and what it cannot do: told in a line, before anything is translated."""
     need("ctranslate2")
@@ -379,5 +597,5 @@ def test_engine_on_the_command_line(run: Path, capsysbinary: pytest.CaptureFixtu
 def test_settings_that_ctranslate2_lacks_are_refused(changes: dict[str, Any]) -> None:
     """Guards against a setting that would be passed over in silence."""
     named = list(changes)[-1]
-    assert named in (formats.unlike_ctranslate2(DecodingConfig(**changes)) or "")
-    assert formats.unlike_ctranslate2(DecodingConfig(beam_size=4, n_best=2, length_penalty=0.5)) is None
+    assert named in (to_ctranslate2.unlike_ctranslate2(DecodingConfig(**changes)) or "")
+    assert to_ctranslate2.unlike_ctranslate2(DecodingConfig(beam_size=4, n_best=2, length_penalty=0.5)) is None

@@ -424,6 +424,24 @@ def test_the_page_asks_for_a_language(trained: Path) -> None:
         serve.Ask.model_validate({"text": "x", "target_lang": "de"}).order(translator)
 
 
+def test_other_engines_are_given_the_tag(trained: Path, tmp_path: Path) -> None:
+    """Guards --engine ctranslate2 and the code in an export's card; who cannot give a tag is refused."""
+    pytest.importorskip("ctranslate2", reason="needs ctranslate2: pip install -e '.[export]'")
+    import export
+
+    translator = Translator(trained, "cpu", ["--decoding.precision", "float32"])
+    other = export.with_ctranslate2(translator, trained)
+    for language in ("it", "fr"):
+        assert other.translate(TEXTS, to=language) == translator.translate(TEXTS, to=language)
+    sample = export.sample(translator, trained)
+    card = export.card(translator, trained, "ctranslate2", sample, None)
+    direction, text = split_tag(sample.sources[0])
+    assert direction
+    assert f"words = ['>>{direction.target}<<'] + source.normalizer.normalize_str({text!r})" in card
+    with pytest.raises(ConfigError, match="no place for the tag"):
+        export.make(translator, trained, "huggingface", tmp_path / "out")
+
+
 def test_names_keep_their_capitals_in_a_lowered_run(tmp_path: Path) -> None:
     """Guards tags with capitals, as of pt-BR, where data.lowercase changes all other text."""
     data = settings(tmp_path, "en-pt-BR", target_lang="pt-BR", lowercase=True)

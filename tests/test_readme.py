@@ -82,6 +82,16 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "phrasebook"
 
 
+@pytest.fixture(scope="module")
+def of_pieces(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run after two steps whose tokens are pieces of words."""
+    folder = tmp_path_factory.mktemp("of_pieces")
+    pieces = ["--tokenizer.kind=bpe", "--tokenizer.vocab_size=2000", "--decoding.max_length=5"]
+    short = [*SHORT, *pieces, f"--run.dir={folder}", "--run.name=pieces"]
+    assert in_child(lambda: train.main(config.override(config.Config(), short))) == 0
+    return folder / "pieces"
+
+
 # Peers and other engines, whose imports take half a minute.
 SLOW = {
     "torchrun --nproc-per-node 2 train.py --config config.yaml",
@@ -94,7 +104,7 @@ SLOW = {
 @pytest.mark.parametrize(
     "command", [pytest.param(each, marks=[pytest.mark.slow] * (each in SLOW)) for each in dict.fromkeys(COMMANDS)]
 )
-def test_command_of_the_readme(command: str, tmp_path: Path, trained: Path) -> None:
+def test_command_of_the_readme(command: str, tmp_path: Path, trained: Path, request: pytest.FixtureRequest) -> None:
     """Guards the first thing that a new user types. A command that this test does not know fails it."""
     words = shlex.split(command.partition(" | ")[2] or command)
     scripts = {
@@ -127,13 +137,15 @@ def test_command_of_the_readme(command: str, tmp_path: Path, trained: Path) -> N
             (tmp_path / "letter.en").write_text("Good morning!\n", encoding="utf-8")
             write_tsv(tmp_path / "letters.tsv", tiny_pairs(9))
             if script == "export.py" or "--engine" in arguments:
-                needed = {"ctranslate2", "transformers", "onnx", "onnxscript", "onnxruntime"}
+                needed = {"ctranslate2", "transformers", "onnx", "onnxscript", "onnxruntime", "sentencepiece"}
                 if missing := [name for name in sorted(needed) if not find_spec(name)]:
                     pytest.skip(f"needs {', '.join(missing)}: pip install -e '.[export]'")
             if script in ("translate.py", "evaluate.py", "export.py", "checkpoint.py") or "benchmarks" in script:
                 shutil.copytree(trained, tmp_path / "runs" / "phrasebook")
                 shutil.copytree(trained, tmp_path / "runs" / "wide")
                 shutil.copytree(trained.with_name("both-ways"), tmp_path / "runs" / "both-ways")
+            if "runs/pieces" in command:
+                shutil.copytree(request.getfixturevalue("of_pieces"), tmp_path / "runs" / "pieces")
             if "configs/" in command:  # see the test above
                 assert (ROOT / arguments[1]).is_file()
                 extra = [*SHORT, f"--data.train={write_tsv(tmp_path / 'pairs.tsv', tiny_pairs(60))}", "--print_config"]
