@@ -3,6 +3,8 @@
 Use:
     sources = find_sources(config.data)                          # is everything there, and what is it?
     pairs, counts, weights = read_corpus(sources, config.data)   # pairs["train"] is a list of ("Hello.", "Ciao.")
+    for portion in read_portions(sources, config.data):          # likewise, of a corpus that memory cannot hold
+        portion.pairs["train"]
 
 What data.train, data.validation and data.test may name (a path is sought in the current folder, then beside this file):
     path/train                  parallel text: the lines of path/train.en and path/train.it belong together
@@ -22,9 +24,10 @@ Where data.source_lang is null they name plain text in data.target_lang, which i
 all these the target side alone is then asked for; besides, a row may have its text in a column `text`, a table may be
 one column, and a file may be text, a line each: book.txt, or book.it.
 
-Limits: all pairs are held in memory. Nothing is guessed: what is not UTF-8, or has no partner, ends in a DataError that
-says where, because a file that slips by one line teaches the wrong translation of everything below. Only pairs without
-text on a side are dropped, and counted; so are those that are not UTF-8, if data.on_bad_line is skip.
+Limits: `read_corpus` holds all pairs in memory, `read_portions` some tens of thousands. Nothing is guessed: what is not
+UTF-8, or has no partner, ends in a DataError that says where, because a file that slips by one line teaches the wrong
+translation of everything below. Only pairs without text on a side are dropped, and counted; so are those that are not
+UTF-8, if data.on_bad_line is skip.
 """
 
 import csv
@@ -36,8 +39,8 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import chain, zip_longest
+from dataclasses import astuple, dataclass, replace
+from itertools import chain, islice, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +52,8 @@ SPLITS = ("train", "validation", "test")
 # What folders and data sets call them, too.
 ALIASES = {"valid": "validation", "val": "validation", "dev": "validation"}
 MOST_OFTEN = 1000  # that a pair may be seen in an epoch
+PORTION = 50_000  # pairs that are read at a time: 30 MB
+ROWS = 10_000  # of parquet that are turned into Python's objects at a time
 AS_WRITTEN = DataConfig()  # to clean text by, where no run says how: letters stay what they are
 
 
@@ -104,10 +109,9 @@ def decode_line(raw: bytes, name: str, number: int, strict: bool = True) -> str:
 def is_text(text: str) -> bool:
     """Whether a string can be written as UTF-8. A lone surrogate, half of a letter, cannot."""
     try:
-        text.encode()
+        return text.isascii() or bool(text.encode())
     except UnicodeEncodeError:
         return False
-    return True
 
 
 # --- Finding ------------------------------------------------------------------------------------------------------
@@ -437,7 +441,7 @@ def _read_parquet(path: Path, data: DataConfig) -> Iterator[Pair]:
 
     try:
         number = 0
-        for batch in pyarrow.parquet.ParquetFile(path).iter_batches():
+        for batch in pyarrow.parquet.ParquetFile(path).iter_batches(batch_size=ROWS):
             for row in batch.to_pylist():
                 number += 1
                 yield _pair_of_row(row, data, f"{path}, row {number}")
@@ -455,6 +459,8 @@ def _read_dataset(source: Source, data: DataConfig) -> dict[str, Iterator[Pair]]
     import datasets  # takes seconds to import, and files need it not
 
     try:
+        # Not streaming: that spares the disk a copy, but comes from the network each time that the pairs are asked for:
+        # to choose a preset, to prepare, and to go on after a kill. The copy is mapped, so memory holds neither.
         found = datasets.load_dataset(source.path, data.config, revision=data.revision)
     except ConnectionError as error:
         raise DataError(
@@ -573,47 +579,102 @@ class Count:
     def dropped(self) -> int:
         return self.empty + self.too_long + self.uneven + self.unreadable
 
+    def __add__(self, other: "Count") -> "Count":
+        return Count(*(one + another for one, another in zip(astuple(self), astuple(other), strict=True)))
+
+
+@dataclass(frozen=True)
+class Portion:
+    """Cleaned pairs that stand one behind the other in a corpus, by split, and what became of the others."""
+
+    read: int  # pairs of the corpus that all this was made of
+    weight: float  # how often each training pair is seen in an epoch
+    directions: list[str]  # that learn from them, if there are several
+    pairs: dict[str, list[Pair]]
+    counts: dict[str, Count]
+
+    @property
+    def learnt(self) -> set[str]:
+        """The directions for which there is a training pair here."""
+        return set(self.directions if self.pairs["train"] else ())
+
+
+def read_portions(sources: Sequence[Source], data: DataConfig, skip: int = 0) -> Iterator[Portion]:
+    """The cleaned pairs of each split, PORTION pairs of the corpus at a time.
+
+    The splits are named by the settings, else the data sets' own, else a share of train. A portion is of one source and
+    depends on nothing but its own pairs: whoever has had `skip` pairs goes on behind them.
+    """
+    for (read_from, languages), parts in (given := given_splits(sources, data)).items():
+        fractions = [0.0 if (split, languages) in given else getattr(data, f"{split}_fraction") for split in SPLITS[1:]]
+        for raw, weight in parts:
+            for _ in islice(raw, skip):
+                skip -= 1
+            while some := list(islice(raw, PORTION)):
+                yield _portion(some, read_from, languages, weight, fractions, data)
+
+
+def _portion(
+    raw: Sequence[Pair],
+    read_from: str,
+    languages: tuple[str, str] | None,
+    weight: float,
+    fractions: Sequence[float],
+    data: DataConfig,
+) -> Portion:
+    directions = [str(direction) for direction in data.several if {*direction} == {*(languages or ())}]
+    found = Portion(len(raw), weight, directions, {split: [] for split in SPLITS}, {split: Count() for split in SPLITS})
+    for source, target in raw:
+        if not (is_text(source) and is_text(target)):
+            found.counts[read_from].read += 1
+            found.counts[read_from].unreadable += 1
+            continue
+        pair = clean(source, data), clean(target, data)
+        split = assign(known_by(pair, data, languages), *fractions) if read_from == "train" else read_from
+        several = for_directions(pair, languages, data)
+        found.counts[split].read += len(several)
+        if pair[1] and (pair[0] or not data.source_lang):
+            found.pairs[split] += several
+        else:
+            found.counts[split].empty += len(several)
+    return found
+
 
 def read_corpus(
     sources: Sequence[Source], data: DataConfig
 ) -> tuple[dict[str, list[Pair]], dict[str, Count], list[float]]:
-    """The cleaned pairs of each split, what became of the others, and how often each training pair is seen in an epoch.
-
-    The splits are named by the settings, else the data sets' own, else a share of train.
-    """
-    given = given_splits(sources, data)
+    """All that `read_portions` gives: the pairs, what became of the others, and the weight of each training pair."""
     pairs: dict[str, list[Pair]] = {split: [] for split in SPLITS}
     counts = {split: Count() for split in SPLITS}
     weights: list[float] = []
-    for (read_from, languages), parts in given.items():
-        fractions = [0.0 if (split, languages) in given else getattr(data, f"{split}_fraction") for split in SPLITS[1:]]
-        for raw, weight in parts:
-            for raw_source, raw_target in raw:
-                if not (is_text(raw_source) and is_text(raw_target)):
-                    counts[read_from].read += 1
-                    counts[read_from].unreadable += 1
-                    continue
-                pair = clean(raw_source, data), clean(raw_target, data)
-                sentence = known_by(pair, data, languages)
-                split = assign(sentence, *fractions) if read_from == "train" else read_from
-                several = for_directions(pair, languages, data)
-                counts[split].read += len(several)
-                if pair[1] and (pair[0] or not data.source_lang):
-                    pairs[split] += several
-                    weights += [weight] * (len(several) if split == "train" else 0)
-                else:
-                    counts[split].empty += len(several)
+    learnt: set[str] = set()
+    for portion in read_portions(sources, data):
+        weights += [portion.weight] * len(portion.pairs["train"])
+        learnt |= portion.learnt
+        for split in SPLITS:
+            pairs[split] += portion.pairs[split]
+            counts[split] += portion.counts[split]
+    check_splits({split: len(pairs[split]) for split in SPLITS}, counts, learnt, data)
+    return pairs, counts, weights
+
+
+def check_splits(
+    kept: Mapping[str, int], counts: Mapping[str, Count], learnt: Collection[str], data: DataConfig
+) -> None:
+    """DataError if there is nothing to train on, or to validate on, among so many pairs that were kept.
+
+    learnt names the directions of which there are training pairs.
+    """
     for direction in data.several:
-        if not any(source.startswith(tagged("", direction)) for source, _ in pairs["train"]):
+        if str(direction) not in learnt:
             raise DataError(f"there is no pair for {direction} among data.train ({data.train}).")
     for split in ("train", "validation"):
-        if not pairs[split]:
+        if not kept[split]:
             raise DataError(
                 f"there is no {noun(data)} for {split} among {counts['train'].read + counts[split].read:,} that were "
                 f"read: more {noun(data)}s are needed, a larger data.validation_fraction, or {noun(data)}s that "
                 "data.validation names."
             )
-    return pairs, counts, weights
 
 
 def read_split(split: str, sources: Sequence[Source], data: DataConfig) -> list[Pair]:

@@ -246,7 +246,7 @@ def test_pairs_are_counted_in_each_direction(tmp_path: Path) -> None:
 def test_temperature_is_that_of_the_paper(sizes: list[int], temperature: float) -> None:
     """Guards the shares of directions: p to the power of 1 / T, the largest direction seen as often as before."""
     parts = np.repeat(np.arange(len(sizes)), sizes)
-    weights = balanced(np.ones(len(parts), np.float32), parts.tolist(), temperature)
+    weights = balanced(np.ones(len(parts), np.float32), parts, temperature)
     seen = np.bincount(parts, weights)
     wanted = (np.array(sizes) / sum(sizes)) ** (1 / temperature)
     assert np.allclose(seen / seen.sum(), wanted / wanted.sum(), rtol=1e-4)

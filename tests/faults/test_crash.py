@@ -210,11 +210,12 @@ def never_return() -> None:
 
 @pytest.mark.faults
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize("work", ["read_corpus", "train_pair", "encode_pairs"])
+@pytest.mark.parametrize("work", ["read_portions", "train_pair", "encode_pairs"])
 def test_05_signal_during_the_preparation_ends_it_at_once(toy: Toy, work: str, number: signal.Signals) -> None:
     """Guards against minutes of waiting for a tokenizer that nobody wants, and against half-prepared data.
 
-    Nothing is to be saved yet, so the process dies of the signal, in the middle of a library if need be.
+    No step is to be saved yet, and what is prepared so far is on disk, so the process dies of the signal, in the middle
+    of a library if need be.
     """
 
     def signalled() -> None:

@@ -1,0 +1,391 @@
+"""A preparation goes by shards, and may be killed at any moment: what comes of it is what one in a piece makes."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tracemalloc
+from collections import Counter
+from collections.abc import Callable, Iterator
+from itertools import islice, pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from datasets import Dataset
+
+import checkpoint
+import corpus
+import dataset
+from config import Config, override
+from conftest import ROOT, in_child, tiny_pairs, write_tsv
+from corpus import Source, find_sources, read_corpus, read_portions, read_splits
+from dataset import EncodedPairs, EncodedSide, Growing, encode_pairs, have_room, prepare
+from tokenizer import Tokenizer, train_pair
+
+Make = Callable[..., Config]
+
+
+def quiet(_: str) -> None:
+    pass
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    shards(monkeypatch, 90)
+    monkeypatch.setattr(os, "fsync", lambda _: None)  # no power fails here, and of many small shards it takes seconds
+
+
+def shards(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    monkeypatch.setattr(dataset, "SHARD", size)
+    monkeypatch.setattr(corpus, "PORTION", size)
+
+
+def several(tiny: Make) -> Config:
+    """Two corpora with weights, in capitals that are to be lowered, of which pairs are dropped for every reason."""
+    plain = tiny()
+    odd = [
+        ("A b.", ""),
+        ("Long " * 20, "lungo " * 20),
+        ("One.", "una " * 11),
+        ("The Cat.", "il gatto."),
+        ("Hm.", "Eh."),
+    ]
+    other = write_tsv(Path(plain.data.train).with_name("other.tsv"), odd * 20)
+    return tiny(
+        data__train=f"{plain.data.train} + 2.5 * {other}", data__lowercase=True, data__max_length=12, data__max_ratio=4
+    )
+
+
+def text_alone(tiny: Make) -> Config:
+    words = ["--data.source_lang", "null", "--model.architecture", "decoder-only", "--tokenizer.shared", "true"]
+    return override(tiny(data__max_length=7), words)
+
+
+CORPORA: dict[str, Callable[[Make], Config]] = {
+    "pairs": lambda tiny: tiny(data__max_length=9),
+    "several": several,
+    "text": text_alone,
+}
+
+
+@pytest.mark.parametrize("name", CORPORA)
+def test_shards_are_as_good_as_one(tiny: Make, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards pairs, weights and offsets at the ends of shards, figures of the last shard alone, and a fingerprint, by
+    which a checkpoint knows its data, that depends on the size of a shard."""
+    config = CORPORA[name](tiny)
+    shards(monkeypatch, 10**6)
+    whole = prepare(config, tmp_path / "whole", quiet)
+    assert whole.report.counts["train"].too_long, "or it would prove less"
+    assert (whole.weights is not None) == (name == "several")
+    for size in (3, 100):
+        shards(monkeypatch, size)
+        assert prepare(config, tmp_path / f"{size}", quiet).fingerprint == whole.fingerprint
+        assert files(tmp_path / f"{size}") == files(tmp_path / "whole")
+
+
+def test_what_is_prepared_is_what_the_corpus_holds(tiny: Make, tmp_path: Path) -> None:
+    """Guards shards that agree with each other and with nothing else: here all is made at once, in memory."""
+    config = several(tiny)
+    data = prepare(config, tmp_path / "data", quiet)
+    pairs, counts, weights = read_corpus(find_sources(config.data), config.data)
+    tokenizers = train_pair(*dataset.columns(pairs["train"]), config.tokenizer)
+    assert [each.to_json() for each in tokenizers] == [data.source.to_json(), data.target.to_json()]
+    encoded = encode_pairs(pairs["train"], *tokenizers)
+    source, target = (np.diff(side.offsets) for side in (encoded.source, encoded.target))
+    longer, shorter = np.maximum(source, target), np.minimum(source, target)
+    keep = (longer <= config.data.max_length) & (longer <= (config.data.max_ratio or 0) * shorter)
+    for mine, ours in ((encoded.source, data.train.source), (encoded.target, data.train.target)):
+        for one, other in zip(vars(mine.where(keep)).values(), vars(ours).values(), strict=True):
+            assert one.dtype == other.dtype
+            np.testing.assert_array_equal(one, other)
+    assert data.weights is not None
+    np.testing.assert_array_equal(data.weights, np.array(weights)[keep])
+    assert (data.validation, data.test) == (pairs["validation"], pairs["test"])
+    found = data.report.counts
+    assert found["train"].read == counts["train"].read
+    assert found["train"].empty == counts["train"].empty > 0
+    assert found["train"].too_long == (longer > config.data.max_length).sum() > 0
+    assert found["train"].too_long + found["train"].uneven == (~keep).sum()
+    assert found["train"].uneven > 0
+
+
+@pytest.mark.parametrize("kinds", [10, 70_000])
+def test_arrays_are_as_numpy_saves_them(tmp_path: Path, kinds: int) -> None:
+    """Guards ids that are written in two bytes and read in four, and heads that another numpy cannot read."""
+    words = [f"w{number}" for number in range(kinds)]
+    tokenizer = Tokenizer.train(words, Config().tokenizer.__class__(min_frequency=1, vocab_size=100_000))
+    ids = dataset.encode_side(words, tokenizer).ids
+    np.save(tmp_path / "whole.npy", ids)
+    place = tmp_path / "grown.npy"
+    with Growing(tmp_path / "note", {place: bytes(dataset.HEAD)}, {}) as growing:
+        for part in np.array_split(ids, 3):
+            growing.append([part.tobytes()])
+    dataset._write_head(place, np.dtype(dataset._id_type(tokenizer)))
+    assert place.read_bytes() == (tmp_path / "whole.npy").read_bytes()
+
+
+# --- Killed -------------------------------------------------------------------------------------------------------
+
+
+def killed_at(number: int, config: Config, directory: Path) -> bool:
+    """Prepare in a child that dies at the n-th call that makes something last, in the midst of what it writes; whether
+    there were so many."""
+
+    def work() -> None:
+        count = 0
+
+        def counted(owner: object, name: str, act: Callable[..., None]) -> None:
+            original = getattr(owner, name)
+
+            def call(*arguments: object, **options: object) -> object:
+                nonlocal count
+                count += 1
+                if count == number:
+                    act(*arguments)
+                    os._exit(9)
+                return original(*arguments, **options)
+
+            setattr(owner, name, call)
+
+        def half(growing: Growing, parts: Iterator[bytes]) -> None:
+            for file, part in zip(growing.files, list(parts)[:-1], strict=False):
+                file.write(part[: len(part) // 2])
+                file.flush()
+
+        counted(Growing, "append", half)
+        for name in ("fsync", "replace", "rename", "unlink", "rmdir"):
+            counted(os, name, lambda *_: None)
+        prepare(config, directory, quiet)
+
+    code = in_child(work)
+    assert code in (0, 9)
+    return code == 9
+
+
+@pytest.mark.parametrize("name", CORPORA)
+def test_a_killed_preparation_is_gone_on_with(tiny: Make, tmp_path: Path, name: str) -> None:
+    """Guards half a shard that is taken for a whole one, one that is there twice, and a report that has forgotten what
+    came before the kill."""
+    config = CORPORA[name](tiny)
+    expected = prepare(config, tmp_path / "undisturbed", quiet)
+    number = 1
+    # Every fourth moment of three corpora, and so each kind of moment; a run of its own for each.
+    while killed_at(number, config, tmp_path / f"{number}" / "data"):
+        directory = tmp_path / f"{number}" / "data"
+        assert prepare(config, directory, quiet).fingerprint == expected.fingerprint
+        assert files(directory) == files(tmp_path / "undisturbed")
+        assert os.listdir(directory.parent) == ["data"]
+        number += 4
+    assert number > 30
+
+
+def test_a_preparation_may_be_killed_again_and_again(tiny: Make, tmp_path: Path) -> None:
+    """Guards work that is done again from the start after each kill, and so never ends."""
+    config, kills = several(tiny), 0
+    while killed_at(32, config, tmp_path / "data"):  # no more than three shards, or than what is done in the end
+        kills += 1
+        assert kills < 20
+    assert kills > 3
+    prepare(config, tmp_path / "undisturbed", quiet)
+    assert files(tmp_path / "data") == files(tmp_path / "undisturbed")
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_tokenizers_are_trained_once(tiny: Make, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards ids of which half are those of a tokenizer that is gone: BPE learnt twice can give other ids."""
+    config = tiny(tokenizer__kind=kind, tokenizer__vocab_size=300, data__validation_fraction=0.01)
+    directory = tmp_path / "data"
+
+    def die(count: int) -> Callable[..., EncodedPairs]:
+        calls = iter(range(count))
+
+        def encode(*arguments: object) -> EncodedPairs:
+            if next(calls, None) is None:
+                os._exit(9)
+            return encode_pairs(*arguments)  # type: ignore[arg-type]
+
+        return encode
+
+    def killed() -> None:
+        dataset.encode_pairs = die(2)
+        prepare(config, directory, quiet)
+
+    assert in_child(killed) == 9
+    left = [(tmp_path / ".data.tmp" / "data" / f"{side}.tokenizer.json").read_bytes() for side in dataset.SIDES]
+
+    def train_again(*_: object) -> None:
+        raise AssertionError("a tokenizer is trained again")
+
+    monkeypatch.setattr(dataset, "train_pair", train_again)
+    data = prepare(config, directory, quiet)
+    assert [(directory / f"{side}.tokenizer.json").read_bytes() for side in dataset.SIDES] == left
+    train = data.train.target
+    trained = [train.ids[train.offsets[i] : train.offsets[i + 1]].tolist() for i in range(len(data.train))]
+    held_out = {target for _, target in data.validation + data.test}
+    assert data.target.decode_batch(trained) == [text for _, text in tiny_pairs(300) if text not in held_out]
+
+
+def test_ctrl_c_keeps_what_is_done(tiny: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards an hour's reading that is thrown away because somebody wanted to set another batch size."""
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(dataset, "train_pair", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        prepare(tiny(), tmp_path / "data", quiet)
+    monkeypatch.setattr(dataset, "train_pair", train_pair)
+    monkeypatch.setattr(dataset, "read_portions", lambda *_, **__: pytest.fail("the corpus is read again"))
+    said: list[str] = []
+    prepare(tiny(training__batch_tokens=99), tmp_path / "data", said.append)
+    assert said[0] == "going on with a preparation that was cut short"
+    assert said[1].startswith("training the tokenizers")
+
+
+@pytest.mark.parametrize("change", ["setting", "file", "tokenizers", "library"])
+def test_what_is_left_of_other_data_is_not_used(
+    tiny: Make, tmp_path: Path, change: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guards data of which the first half are of one corpus, or one setting, and the second of another."""
+    directory = tmp_path / "data"
+    assert killed_at(25, tiny(), directory)
+    assert (tmp_path / ".data.tmp" / "text" / "train.tsv").stat().st_size
+    config = tiny(data__max_length=6) if change == "setting" else tiny()
+    given = train_pair(["the cat"], ["il gatto"], config.tokenizer) if change == "tokenizers" else None
+    if change == "file":
+        path = Path(config.data.train)
+        path.write_bytes(path.read_bytes().replace(b"cat", b"cow"))
+    if change == "library":
+        monkeypatch.setattr(dataset.importlib.metadata, "version", lambda _: "0.0")
+    said: list[str] = []
+    prepare(config, directory, said.append, given)
+    assert "reading" in said[0]
+    prepare(config, tmp_path / "fresh", quiet, given)
+    assert files(directory) == files(tmp_path / "fresh")
+
+
+def test_a_data_set_that_can_change_is_read_in_one_piece(tmp_path: Path) -> None:
+    """Guards a corpus of the hub of which the first half are of one revision, and the second of the next."""
+    data = Config().data
+    there, pinned = Source("train", "owner/name", "owner/name", {}, ()), override(Config(), ["--data.revision", "a1"])
+    place, origin = tmp_path / "work", {"settings": {}, "files": {}}
+    for which, whole, kept in ((data, False, False), (data, True, True), (pinned.data, False, True)):
+        assert not dataset._begun(place, origin | {"settings": {str(whole): str(which)}}, [there], which)
+        (place / "text").mkdir()
+        checkpoint.replace_durably(place / "text" / dataset.NOTE, dataset._as_json({"state": {"whole": whole}}))
+        again = dataset._begun(place, origin | {"settings": {str(whole): str(which)}}, [there], which)
+        assert again == kept
+        assert (place / "text").exists() == kept
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"data__max_length": 1}, "set it higher"),
+        ({"tokenizer__kind": "bpe", "tokenizer__vocab_size": 50}, "at least 260"),
+        ({"data__validation_fraction": 1e-9}, "no pair for validation"),
+    ],
+)
+def test_what_cannot_be_used_leaves_nothing(tiny: Make, tmp_path: Path, changes: dict, error: str) -> None:
+    """Guards gigabytes of text in a hidden folder that no later preparation would use."""
+    with pytest.raises(ValueError, match=error):
+        prepare(tiny(**changes), tmp_path / "run" / "data", quiet)
+    assert not list((tmp_path / "run").iterdir())
+
+
+# --- Memory -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("skip", [0, 1, 90, 200, 250, 400])
+def test_reading_goes_on_anywhere(tiny: Make, skip: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards a pair that is read twice or never where one corpus ends and the next begins."""
+    data = several(tiny).data
+
+    def counted(skip: int, portions: int | None = None) -> Counter[object]:
+        found = islice(read_portions(find_sources(data), data, skip), portions)
+        return Counter(
+            (portion.weight, name, pair) for portion in found for name, pairs in portion.pairs.items() for pair in pairs
+        )
+
+    shards(monkeypatch, 1)
+    before = counted(0, skip)
+    shards(monkeypatch, 90)
+    assert before + counted(skip) == counted(0)
+    assert sum(portion.read for portion in read_portions(find_sources(data), data, skip)) == 400 - skip
+
+
+@pytest.mark.parametrize("form", ["tsv", "jsonl", "parquet", "hub"])
+def test_rows_are_read_as_they_are_asked_for(tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards a format of which all rows are made Python's objects before the first is used."""
+    rows = [{"en": f"{number} " + 20 * "word ", "it": f"{number} " + 20 * "parola "} for number in range(20_000)]
+    if form == "tsv":
+        write_tsv(tmp_path / "rows.tsv", [(row["en"], row["it"]) for row in rows])
+    elif form == "parquet":
+        Dataset.from_list(rows).to_parquet(tmp_path / "rows.parquet", batch_size=1000)
+    else:
+        (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    monkeypatch.setattr(corpus, "ROWS", 1000)
+    data = override(Config(), ["--data.train", str(tmp_path / f"rows.{form}") if form != "hub" else str(tmp_path)]).data
+    raw = read_splits(find_sources(data)[0], data)["train"]
+    first = next(raw)
+    tracemalloc.start()
+    try:
+        assert sum(1 for _ in raw) == 19_999
+        assert tracemalloc.get_traced_memory()[1] < 2e6  # of 8 MB
+    finally:
+        tracemalloc.stop()
+    assert first == (rows[0]["en"], rows[0]["it"])
+
+
+def test_room_is_found_shard_by_shard(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards a token that seems to follow upon its like because a shard begins with it."""
+    random = np.random.default_rng(0)
+
+    def side() -> EncodedSide:
+        lengths = random.integers(0, 6, 200)
+        return EncodedSide.of(lengths, random.integers(4, 6, lengths.sum()).astype(np.uint16))
+
+    pairs = EncodedPairs(side(), side())
+    expected = []
+    for i in range(200):
+        ids = pairs.target.ids[pairs.target.offsets[i] : pairs.target.offsets[i + 1]].tolist()
+        needed = len(ids) + sum(one == other for one, other in pairwise(ids))
+        expected.append(needed <= int(pairs.source.lengths[i]))
+    assert 0 < sum(expected) < 200
+    for size in (1, 7, 199, 200, 1000):
+        monkeypatch.setattr(dataset, "SHARD", size)
+        assert have_room(pairs, 1).tolist() == expected
+
+
+PEAK = """
+import sys
+from pathlib import Path
+from config import Config, override
+import dataset, corpus
+dataset.SHARD = corpus.PORTION = dataset.CHUNK = 5000
+dataset.SAMPLE, dataset.LARGE = 5000, 0
+dataset.prepare(override(Config(), sys.argv[2:]), Path(sys.argv[1]), lambda _: None)
+print(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="this system does not tell the peak of memory")
+@pytest.mark.parametrize("kind", ["word", "bpe"])
+def test_memory_hardly_grows_with_the_pairs(tmp_path: Path, kind: str) -> None:
+    """Guards a list of all pairs anywhere between the file and the ids: one took 550 bytes a pair."""
+    peaks = []
+    for count in (50_000, 200_000):
+        place = write_tsv(tmp_path / f"{count}.tsv", tiny_pairs(count))
+        words = ["--data.train", str(place), "--tokenizer.kind", kind, "--tokenizer.vocab_size", "300"]
+        words += ["--data.validation_fraction", "0.001", "--data.test_fraction", "0"]
+        command = [sys.executable, "-c", PEAK, str(tmp_path / f"{kind}-{count}"), *words]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
+        peaks.append(1024 * int(re.findall(r"\d+", done.stdout)[0]))
+    assert (peaks[1] - peaks[0]) / 150_000 < 60
