@@ -559,7 +559,7 @@ def test_the_phrasebook_is_text_too(tmp_path: Path) -> None:
     """Guards the bundled corpus, whose folder has other files beside its splits, and sources that count as repeated."""
     data = prepare(without_source(Config()), tmp_path / "data", quiet)
     tables = {split: (ROOT / "data" / "phrasebook" / f"{split}.tsv").read_text(encoding="utf-8") for split in SPLITS}
-    texts = {split: [row.split("\t")[1] for row in table.splitlines()] for split, table in tables.items()}
+    texts = {split: [row.split("\t")[1] for row in table.splitlines()[1:]] for split, table in tables.items()}
     assert data.target.decode_batch([sentence(data.train.target, i) for i in range(100)]) == texts["train"][:100]
     assert [len(data.train), len(data.validation), len(data.test)] == [len(texts[split]) for split in SPLITS]
     assert data.validation == [("", text) for text in texts["validation"]]

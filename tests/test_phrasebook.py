@@ -34,6 +34,7 @@ make = load_script()
 def read(split: str) -> list[tuple[str, str]]:
     lines = (FOLDER / f"{split}.tsv").read_text(encoding="utf-8").split("\n")
     assert lines.pop() == "", "the last line ends in a newline"
+    assert lines.pop(0) == "en\tit", "the first line names the languages"
     pairs = [tuple(line.split("\t")) for line in lines]
     assert all(len(pair) == 2 for pair in pairs), "there is one tab on each line"
     return [(en, it) for en, it in pairs]

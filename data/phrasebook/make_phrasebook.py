@@ -1184,7 +1184,7 @@ def make_splits() -> dict[str, tuple[Sentence, ...]]:
 
 def as_tsv(sentences: Sequence[Sentence]) -> str:
     """Return the text of a file."""
-    return "".join(f"{sentence.en}\t{sentence.it}\n" for sentence in sentences)
+    return "en\tit\n" + "".join(f"{sentence.en}\t{sentence.it}\n" for sentence in sentences)
 
 
 def figures() -> str:
