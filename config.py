@@ -173,7 +173,7 @@ class DataConfig(Section):
         "of several directions; 1: each is seen as often as it has pairs; 5: those with few, more often",
         at_least=1,
     )
-    # Free as places: a corpus may move. That it is still the same one, `dataset` makes sure by its content.
+    # Free as places: a corpus may move. That it is still the same one, `preparing` makes sure by its content.
     train: str = _free(
         "data/phrasebook", "training pairs: a folder, a file, or a data set on the hub; several, as a + 2.5 * b"
     )

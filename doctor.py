@@ -13,7 +13,7 @@ whatever there is to tell; `CHECKS` is all of them, and `KINDS` what they say.
 Limits: what a sentence means is not looked at. Misalignment shows in lengths and numbers, a wrong language only if it
 is that of the other side, or in another script: where all lines of a side are in a wrong one, nothing shows. All pairs
 are held in memory, some 500 bytes for one of thirteen words; a million take 40 seconds of processor time. Of more than
-`dataset.SAMPLE` pairs a sample is tokenised, which is said.
+`preparing.SAMPLE` pairs a sample is tokenised, which is said.
 
 Exit codes: 0 looked, whatever was found; 2 a mistake in the settings; 3 data that cannot be read at all.
 """
@@ -72,7 +72,8 @@ from corpus import (
     parts_of,
     read_splits,
 )
-from dataset import SAMPLE, encode_side
+from dataset import encode_side
+from preparing import SAMPLE
 from tokenizer import train_pair
 from translator import exit_code
 

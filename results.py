@@ -12,8 +12,8 @@ import dataset
 import evaluate
 from config import Config
 from corpus import Pair
-from dataset import Prepared
 from model import Model
+from preparing import Prepared
 from progress import Progress, say
 from scores import Scores, score
 from translator import Translator

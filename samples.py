@@ -9,8 +9,8 @@ from torch.utils.tensorboard import SummaryWriter
 
 import board
 from config import EOS, SOS
-from dataset import Prepared
 from model import Model
+from preparing import Prepared
 from translator import Translator
 
 COUNT = 8  # validation sentences

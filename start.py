@@ -12,12 +12,12 @@ import torch
 
 import checkpoint
 import config as configuration
-import dataset
+import preparing
 import presets
 import runtime
 from config import Config, ConfigError, DataConfig
 from corpus import find_sources, for_directions, given_splits, noun
-from dataset import Prepared
+from preparing import Prepared
 from progress import say
 from translator import Translator
 
@@ -59,7 +59,7 @@ def settled(config: Config, saved: checkpoint.Checkpoint) -> Config:
 def count_pairs(data: DataConfig, enough: int) -> int:
     """About how many pairs there are to train on; where there are more than `enough`, some number above it.
 
-    They are read as `dataset.prepare` will read them, up to there. Those that are empty count, too, and what is told
+    They are read as `preparing.prepare` will read them, up to there. Those that are empty count, too, and what is told
     off for validation and test is taken for its share. Raises DataError.
     """
     given = given_splits(find_sources(data), data)
@@ -165,14 +165,14 @@ def prepare(config: Config, directory: Path, begun: bool, other: Translator | No
     fresh = not directory.exists()
     tokenizers = (other.source, other.target) if other else None
     try:
-        data = dataset.prepare(config, directory, say, tokenizers)
-    except dataset.DataChangedError as error:
+        data = preparing.prepare(config, directory, say, tokenizers)
+    except preparing.DataChangedError as error:
         if begun:
             raise
         say(f"{error} No step has been saved yet, so the data are prepared again.")
         shutil.rmtree(directory)
         fresh = True
-        data = dataset.prepare(config, directory, say, tokenizers)
+        data = preparing.prepare(config, directory, say, tokenizers)
     if fresh:
         for line in data.report.lines():
             say(line)

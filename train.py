@@ -58,16 +58,18 @@ import board
 import checkpoint
 import dataset
 import evaluate
+import preparing
 import ranks
 import results
 import runtime
 import start
 from coach import Coach, constant_loss
 from corpus import DataError, find_sources, noun
-from dataset import Batch, EncodedPairs, Prepared
+from dataset import Batch, EncodedPairs
 from health import Health
 from model import DecoderLayer, EncoderLayer, Model, build_transformer
 from optim import Average, Loss, batch_loss, learning_rate, make_optimizer
+from preparing import Prepared
 from progress import Progress, end, progress_of, say
 from ranks import RankError, Ranks
 from samples import Samples
@@ -897,7 +899,7 @@ def train_on(config: Config, rank: Ranks, device: torch.device) -> int:
 EXIT_CODES: dict[type[Exception], int] = {
     ConfigError: 2,
     runtime.DeviceError: 2,
-    dataset.DataChangedError: 2,  # before what it is a kind of: the settings name other data than the run began with
+    preparing.DataChangedError: 2,  # before what it is a kind of: the settings name other data than the run began with
     DataError: 3,
     checkpoint.NotFiniteError: 6,  # before what it is a kind of
     checkpoint.CheckpointError: 4,

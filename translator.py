@@ -191,7 +191,7 @@ class Translator:
     ) -> Translator:
         """A translator with a model in memory. Training validates with it, so that both decode by the same code.
 
-        trained_on is the report on the source side, `dataset.SideReport`.
+        trained_on is the report on the source side, `preparing.SideReport`.
         """
         translator = cls.__new__(cls)
         translator._set(model, source, target, settings, _trained(vars(trained_on)), dtype)

@@ -31,6 +31,7 @@ os.environ.setdefault("GOMP_SPINCOUNT", "2000")  # as in train.py
 import torch
 
 import dataset
+import preparing
 import results
 import train
 from runtime import choose_device, choose_precision, describe, rates, tune
@@ -55,7 +56,7 @@ class Contender:
     def of(cls, path: Path, device: torch.device, dtype: torch.dtype, scratch: Path) -> Contender:
         """Load a run; its training is made anew, for an update costs the same whatever the weights are."""
         translator = Translator(path, str(device))
-        data = dataset.load(path / "data")
+        data = preparing.load(path / "data")
         training = train.Training(translator.config, scratch / path.name, data, device, dtype)
         training.writer = cast(Any, SimpleNamespace(add_scalar=lambda *_: None))
         updates = list(islice(training.updates(), UPDATES))

@@ -43,7 +43,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[0] = str(ROOT)
 
-import dataset
+import preparing
 import train
 from benchmarks.scaling import CHUNK, KINDS, words
 from config import Config, override
@@ -115,7 +115,7 @@ def prepare(config: Config, folder: Path) -> dict[str, float]:
 
     threading.Thread(target=watch, daemon=True).start()
     begun, used = time.perf_counter(), time.process_time()
-    dataset.prepare(config, folder / "run" / "data", say)
+    preparing.prepare(config, folder / "run" / "data", say)
     end = time.perf_counter()
     found = {"prepare": end - begun, "processors": time.process_time() - used, "peak": peak()}
     for (name, since), (_, until) in pairwise([*marks, ("", end)]):

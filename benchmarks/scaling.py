@@ -41,7 +41,7 @@ sys.path[0] = str(ROOT)
 
 import numpy as np
 
-import dataset
+import preparing
 import runtime
 import train
 from config import Config, override
@@ -121,7 +121,7 @@ def prepare(options: argparse.Namespace, size: int) -> None:
     """Prepare the text of a size, and write down what that costs."""
     folder = options.work / f"{size}"
     begun, used = time.perf_counter(), time.process_time()
-    dataset.prepare(configuration(options, size), folder / "data", lambda _: None)
+    preparing.prepare(configuration(options, size), folder / "data", lambda _: None)
     cost = {
         "prepare": time.perf_counter() - begun,
         "processors": time.process_time() - used,
@@ -138,7 +138,7 @@ def work(options: argparse.Namespace, size: int) -> None:
     device = runtime.choose_device(options.device)
     runtime.tune(device)
     dtype = runtime.choose_precision(config.training.precision, device)
-    data = dataset.prepare(config, folder / "data", lambda _: None)
+    data = preparing.prepare(config, folder / "data", lambda _: None)
     training = train.Training(config, folder, data, device, dtype)
     training.rehearse()
     updates = training.updates()

@@ -38,6 +38,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import dataset
+import preparing
 import runtime
 import train
 from config import EOS, PAD, SOS, Config, override
@@ -98,7 +99,7 @@ def configuration(options: argparse.Namespace, precision: str, folder: Path) -> 
 Step = Callable[[], int]  # one update; how many target tokens it learnt from
 
 
-def ours(config: Config, data: dataset.Prepared, folder: Path, device: torch.device, precision: str) -> Step:
+def ours(config: Config, data: preparing.Prepared, folder: Path, device: torch.device, precision: str) -> Step:
     """Updates of `train.Training` as they are."""
     runtime.tune(device)
     training = train.Training(config, folder, data, device, runtime.DTYPES[precision])
@@ -112,7 +113,7 @@ def ours(config: Config, data: dataset.Prepared, folder: Path, device: torch.dev
     return step
 
 
-def batches(config: Config, data: dataset.Prepared, like_tutorial: bool) -> Iterator[dataset.Batch]:
+def batches(config: Config, data: preparing.Prepared, like_tutorial: bool) -> Iterator[dataset.Batch]:
     """Ours, or 128 sentences in random order, whatever their lengths."""
     for epoch in range(1_000):
         if like_tutorial:
@@ -183,7 +184,7 @@ def marian(config: Config, source: int, target: int) -> nn.Module:
     return Logits()
 
 
-def peer(kind: str, config: Config, data: dataset.Prepared, device: torch.device, precision: str) -> Step:
+def peer(kind: str, config: Config, data: preparing.Prepared, device: torch.device, precision: str) -> Step:
     """The plain loop around a peer's model."""
     stock = kind == "tutorial" and precision == "float32"
     if kind == "tutorial" and not stock:
@@ -221,7 +222,7 @@ def work(options: argparse.Namespace) -> None:
             pairs = made_up_pairs(20_000)
             (folder / "pairs.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in pairs), encoding="utf-8")
         config = configuration(options, precision, folder)
-        data = dataset.prepare(config, folder / "data", lambda _: None)
+        data = preparing.prepare(config, folder / "data", lambda _: None)
         step = (
             ours(config, data, folder, device, precision)
             if kind == "ours"

@@ -177,7 +177,7 @@ def test_targets_without_room_are_told(tiny: Tiny, capsys: pytest.CaptureFixture
     assert train.main(config) == 0
     said = capsys.readouterr().out
     assert "training pairs have longer targets than model.upsampling (2)" in said
-    data = train.dataset.load(Path(config.run.dir) / "tiny" / "data")
+    data = train.preparing.load(Path(config.run.dir) / "tiny" / "data")
     places = 2 * data.train.source.lengths
     wanted = [
         ctc.needed(data.train.target.ids[a:b].tolist()) <= room

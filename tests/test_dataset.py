@@ -16,25 +16,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dataset
+import preparing
 from config import EOS, PAD, SOS, UNK, Config, TokenizerConfig, override
 from conftest import ROOT, SHARED, in_child, tiny_pairs, write_tsv
 from corpus import SPLITS, DataError, Pair
 from dataset import (
     Batch,
-    DataChangedError,
     EncodedPairs,
     EncodedSide,
-    Prepared,
     batch_plan,
     encode_pairs,
     encode_side,
     make_batch,
     plan_of,
-    prepare,
     rows_of,
-    sampled,
     source_batch,
 )
+from preparing import DataChangedError, Prepared, prepare, sampled
 from tokenizer import Tokenizer, train_pair
 
 WORD = TokenizerConfig(kind="word", min_frequency=1)
@@ -252,11 +250,11 @@ def test_preparing_twice_is_preparing_once(tiny: Make, tmp_path: Path, monkeypat
     def read_portions(*_: object) -> None:
         raise AssertionError("the corpus is read again")
 
-    monkeypatch.setattr(dataset, "read_portions", read_portions)
+    monkeypatch.setattr(preparing, "read_portions", read_portions)
     second = prepare(config, tmp_path / "data", quiet)
     assert same(first, second)
     assert second.source is second.target
-    monkeypatch.setattr(dataset, "LARGE", 0)
+    monkeypatch.setattr(preparing, "LARGE", 0)
     mapped = prepare(config, tmp_path / "data", quiet)
     assert same(first, mapped)
     assert isinstance(mapped.train.source.ids.base, np.memmap)
@@ -399,7 +397,7 @@ def test_the_report_counts_what_is_there(tiny: Make, tmp_path: Path) -> None:
     assert report.repeated == {"validation": 1, "test": 0}
     assert any("1 source sentences of validation stand in train, too" in warning for warning in report.warnings())
     saved = json.loads((tmp_path / "data" / "report.json").read_text(encoding="utf-8"))["report"]
-    assert dataset.Report.of(saved) == report
+    assert preparing.Report.of(saved) == report
 
 
 def test_repeated_are_those_that_stand_in_training(tiny: Make, tmp_path: Path) -> None:
@@ -414,9 +412,9 @@ def test_repeated_are_those_that_stand_in_training(tiny: Make, tmp_path: Path) -
 def test_a_sample_is_spread_and_always_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """Guards figures that change from one preparation to the next, and those of the first lines alone."""
     assert sampled(2000).tolist() == list(range(2000))
-    monkeypatch.setattr(dataset, "SAMPLE", 2000)
+    monkeypatch.setattr(preparing, "SAMPLE", 2000)
     assert sampled(2000).tolist() == list(range(2000))
-    monkeypatch.setattr(dataset, "SAMPLE", 200)
+    monkeypatch.setattr(preparing, "SAMPLE", 200)
     chosen = sampled(2000).tolist()
     assert len(chosen) == len(set(chosen)) == 200
     assert chosen == sorted(chosen)
@@ -432,13 +430,13 @@ def test_sentences_are_counted_in_a_sample(tiny: Make, tmp_path: Path, monkeypat
         counted.append(text)
         return text.split(". ")
 
-    monkeypatch.setattr(dataset, "sentences", sentences)
+    monkeypatch.setattr(preparing, "sentences", sentences)
     train = [("One. Two. Three" if i % 40 == 0 else "One", "Uno. Due" if i % 40 == 0 else "Uno") for i in range(4000)]
     config = corpus_of(tiny, train, [("One", "Uno")])
     exact = prepare(config, tmp_path / "all", quiet).report
     assert len(counted) == 8000
     assert [side.sentences for side in exact.sides] == [3, 2]
-    monkeypatch.setattr(dataset, "SAMPLE", 1000)
+    monkeypatch.setattr(preparing, "SAMPLE", 1000)
     counted.clear()
     assert prepare(config, tmp_path / "sample", quiet).report == exact
     assert len(counted) == 2000
@@ -515,7 +513,7 @@ def test_the_report_on_text_tells_of_one_language(tiny: Make, tmp_path: Path) ->
     source, target = report.sides
     assert source == target
     assert (target.language, target.mean, target.longest, target.left_out, target.unknown) == ("it", 2, 3, 2, 1 / 3)
-    assert report.counts["train"] == dataset.Count(read=5, empty=1, too_long=1)
+    assert report.counts["train"] == preparing.Count(read=5, empty=1, too_long=1)
     assert report.repeated == {"validation": 1, "test": 0}
     assert report.lines() == [
         "train: 5 texts; 1 are empty and are dropped; 1 are too long and are dropped",
@@ -530,7 +528,7 @@ def test_the_report_on_text_tells_of_one_language(tiny: Make, tmp_path: Path) ->
         "warning: 1 texts of validation stand in train, too: scores will flatter.",
     ]
     saved = json.loads((tmp_path / "data" / "report.json").read_text(encoding="utf-8"))["report"]
-    assert dataset.Report.of(saved) == report
+    assert preparing.Report.of(saved) == report
 
 
 def test_text_that_is_all_too_long_is_told_so(tiny: Make, tmp_path: Path) -> None:
@@ -618,7 +616,7 @@ def test_the_benchmark_of_scaling_works(tmp_path: Path) -> None:
         done = subprocess.run([*command, "--work", tmp_path], capture_output=True, text=True, cwd=ROOT)
         assert done.returncode == 0, done.stderr
         assert [line.split()[0] for line in done.stdout.splitlines()] == ["prepare", "300", "900"]
-    trained = dataset.load(tmp_path / "900" / "data").report.counts
+    trained = preparing.load(tmp_path / "900" / "data").report.counts
     assert sum(count.read for count in trained.values()) == 900
 
 
@@ -717,4 +715,4 @@ def test_weights_that_leave_nothing_are_refused(tiny: Make, tmp_path: Path) -> N
 def test_only_files_can_have_moved(before: str, after: str, moved: bool) -> None:
     """Guards a data set on the hub, whose content nothing tells, against another of several corpora that has moved."""
     files = {"data.train: a.tsv": "hash"} if ".tsv" in after else {}
-    assert dataset._only_moved("data.train", before, after, files) == moved
+    assert preparing._only_moved("data.train", before, after, files) == moved

@@ -189,7 +189,7 @@ def test_threads_and_batches_change_no_translation(tiny: Callable[..., Config]) 
     config = tiny()
     assert train.main(config) == 0
     run = Path(config.run.dir) / config.run.name
-    texts = [source for source, _ in train.dataset.load(run / "data").test] * 4
+    texts = [source for source, _ in train.preparing.load(run / "data").test] * 4
     translator, threads, alive = Translator(run, "cpu"), torch.get_num_threads(), threading.active_count()
     try:
         torch.set_num_threads(3)
@@ -263,7 +263,7 @@ def test_weights_that_change_are_taken_anew(tiny: Callable[..., Config]) -> None
     """Guards the validation: an engine made at the first one would translate with the weights of then for ever."""
     config = tiny()
     directory = Path(config.run.dir) / config.run.name
-    data = train.dataset.prepare(config, directory / "data", lambda _: None)
+    data = train.preparing.prepare(config, directory / "data", lambda _: None)
     training = train.Training(config, directory, data, torch.device("cpu"), torch.float32)
     texts = [source for source, _ in data.validation]
     before = training.translator.translate(texts)

@@ -33,6 +33,7 @@ from torchmetrics.functional.text import (
 import checkpoint
 import dataset
 import evaluate
+import preparing
 import scores
 import train
 from config import PAD, Config
@@ -80,7 +81,7 @@ def test_mean_loss_does_not_depend_on_the_batches(tiny: Callable[..., Config]) -
     """Guards the mean of means, and dropout left on: each sentence by itself gives the same."""
     config = tiny()
     directory = Path(config.run.dir) / config.run.name
-    data = dataset.prepare(config, directory / "data", lambda _: None)
+    data = preparing.prepare(config, directory / "data", lambda _: None)
     training = train.Training(config, directory, data, torch.device("cpu"), torch.float32)
     pairs = dataset.encode_pairs(data.validation, data.source, data.target)
     total, tokens = 0.0, 0

@@ -22,8 +22,9 @@ import translate
 from config import UNK, Config, ConfigError, DataConfig, TokenizerConfig
 from conftest import in_child, tiny_config, tiny_pairs, write_tsv
 from corpus import DataError, Pair, clean, find_sources, hashes, read_corpus, read_split
-from dataset import EncodedPairs, balanced, prepare, rows_of
+from dataset import EncodedPairs, balanced, rows_of
 from languages import Direction, parse_directions, split_tag, tagged
+from preparing import prepare
 from presets import ENOUGH
 from start import count_pairs
 from subwords import SubwordDropout

@@ -35,13 +35,14 @@ LAYOUT: dict[str, tuple[int, set[str]]] = {
     "optim": (2, {"config", "ctc"}),
     "checkpoint": (2, {"config", "text"}),
     "decoding": (2, {"config", "ctc"}),
-    "dataset": (3, {"checkpoint", "config", "corpus", "languages", "segment", "tokenizer"}),
+    "dataset": (3, {"config", "corpus", "tokenizer"}),
     "progress": (3, {"checkpoint", "config", "text"}),
     "engine": (3, {"model", "runtime"}),
     "health": (3, {"config", "model"}),
+    "preparing": (4, {"checkpoint", "config", "corpus", "dataset", "languages", "segment", "tokenizer"}),
     "subwords": (4, {"dataset", "tokenizer"}),
     "board": (4, {"config", "health"}),
-    "samples": (5, {"board", "config", "dataset", "model", "translator"}),
+    "samples": (5, {"board", "config", "model", "preparing", "translator"}),
     "translator": (
         4,
         {
@@ -106,11 +107,11 @@ LAYOUT: dict[str, tuple[int, set[str]]] = {
             "translator",
         },
     ),
-    "doctor": (5, {"checkpoint", "config", "corpus", "dataset", "presets", "text", "tokenizer", "translator"}),
-    "start": (
+    "doctor": (
         5,
-        {"checkpoint", "config", "corpus", "dataset", "presets", "progress", "runtime", "translator"},
+        {"checkpoint", "config", "corpus", "dataset", "preparing", "presets", "text", "tokenizer", "translator"},
     ),
+    "start": (5, {"checkpoint", "config", "corpus", "preparing", "presets", "progress", "runtime", "translator"}),
     "serve": (6, {"batching", "config", "corpus", "runtime", "text", "translator", "web"}),
     "results": (
         6,
@@ -122,6 +123,7 @@ LAYOUT: dict[str, tuple[int, set[str]]] = {
             "dataset",
             "evaluate",
             "model",
+            "preparing",
             "progress",
             "scores",
             "translator",
@@ -140,6 +142,7 @@ LAYOUT: dict[str, tuple[int, set[str]]] = {
             "health",
             "model",
             "optim",
+            "preparing",
             "progress",
             "ranks",
             "results",

@@ -18,10 +18,12 @@ from datasets import Dataset
 import checkpoint
 import corpus
 import dataset
+import preparing
 from config import Config, override
 from conftest import ROOT, in_child, tiny_pairs, write_tsv
 from corpus import Source, find_sources, read_corpus, read_portions, read_splits
-from dataset import EncodedPairs, EncodedSide, Growing, encode_pairs, have_room, prepare
+from dataset import EncodedPairs, EncodedSide, encode_pairs, have_room
+from preparing import Growing, prepare
 from tokenizer import Tokenizer, train_pair
 
 Make = Callable[..., Config]
@@ -42,6 +44,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def shards(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    monkeypatch.setattr(preparing, "SHARD", size)
     monkeypatch.setattr(dataset, "SHARD", size)
     monkeypatch.setattr(corpus, "PORTION", size)
 
@@ -123,10 +126,10 @@ def test_arrays_are_as_numpy_saves_them(tmp_path: Path, kinds: int) -> None:
     ids = dataset.encode_side(words, tokenizer).ids
     np.save(tmp_path / "whole.npy", ids)
     place = tmp_path / "grown.npy"
-    with Growing(tmp_path / "note", {place: bytes(dataset.HEAD)}, {}) as growing:
+    with Growing(tmp_path / "note", {place: bytes(preparing.HEAD)}, {}) as growing:
         for part in np.array_split(ids, 3):
             growing.append([part.tobytes()])
-    dataset._write_head(place, np.dtype(dataset._id_type(tokenizer)))
+    preparing._write_head(place, np.dtype(dataset.id_type(tokenizer)))
     assert place.read_bytes() == (tmp_path / "whole.npy").read_bytes()
 
 
@@ -217,14 +220,14 @@ def test_tokenizers_are_trained_once(tiny: Make, tmp_path: Path, kind: str, monk
         prepare(config, directory, quiet)
 
     assert in_child(killed) == 9
-    left = [(tmp_path / ".data.tmp" / "data" / f"{side}.tokenizer.json").read_bytes() for side in dataset.SIDES]
+    left = [(tmp_path / ".data.tmp" / "data" / f"{side}.tokenizer.json").read_bytes() for side in preparing.SIDES]
 
     def train_again(*_: object) -> None:
         raise AssertionError("a tokenizer is trained again")
 
-    monkeypatch.setattr(dataset, "train_pair", train_again)
+    monkeypatch.setattr(preparing, "train_pair", train_again)
     data = prepare(config, directory, quiet)
-    assert [(directory / f"{side}.tokenizer.json").read_bytes() for side in dataset.SIDES] == left
+    assert [(directory / f"{side}.tokenizer.json").read_bytes() for side in preparing.SIDES] == left
     train = data.train.target
     trained = [train.ids[train.offsets[i] : train.offsets[i + 1]].tolist() for i in range(len(data.train))]
     held_out = {target for _, target in data.validation + data.test}
@@ -237,11 +240,11 @@ def test_ctrl_c_keeps_what_is_done(tiny: Make, tmp_path: Path, monkeypatch: pyte
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(dataset, "train_pair", interrupted)
+    monkeypatch.setattr(preparing, "train_pair", interrupted)
     with pytest.raises(KeyboardInterrupt):
         prepare(tiny(), tmp_path / "data", quiet)
-    monkeypatch.setattr(dataset, "train_pair", train_pair)
-    monkeypatch.setattr(dataset, "read_portions", lambda *_, **__: pytest.fail("the corpus is read again"))
+    monkeypatch.setattr(preparing, "train_pair", train_pair)
+    monkeypatch.setattr(preparing, "read_portions", lambda *_, **__: pytest.fail("the corpus is read again"))
     said: list[str] = []
     prepare(tiny(training__batch_tokens=99), tmp_path / "data", said.append)
     assert said[0] == "going on with a preparation that was cut short"
@@ -262,7 +265,7 @@ def test_what_is_left_of_other_data_is_not_used(
         path = Path(config.data.train)
         path.write_bytes(path.read_bytes().replace(b"cat", b"cow"))
     if change == "library":
-        monkeypatch.setattr(dataset.importlib.metadata, "version", lambda _: "0.0")
+        monkeypatch.setattr(preparing.importlib.metadata, "version", lambda _: "0.0")
     said: list[str] = []
     prepare(config, directory, said.append, given)
     assert "reading" in said[0]
@@ -276,10 +279,10 @@ def test_a_data_set_that_can_change_is_read_in_one_piece(tmp_path: Path) -> None
     there, pinned = Source("train", "owner/name", "owner/name", {}, ()), override(Config(), ["--data.revision", "a1"])
     place, origin = tmp_path / "work", {"settings": {}, "files": {}}
     for which, whole, kept in ((data, False, False), (data, True, True), (pinned.data, False, True)):
-        assert not dataset._begun(place, origin | {"settings": {str(whole): str(which)}}, [there], which)
+        assert not preparing._begun(place, origin | {"settings": {str(whole): str(which)}}, [there], which)
         (place / "text").mkdir()
-        checkpoint.replace_durably(place / "text" / dataset.NOTE, dataset._as_json({"state": {"whole": whole}}))
-        again = dataset._begun(place, origin | {"settings": {str(whole): str(which)}}, [there], which)
+        checkpoint.replace_durably(place / "text" / preparing.NOTE, preparing._as_json({"state": {"whole": whole}}))
+        again = preparing._begun(place, origin | {"settings": {str(whole): str(which)}}, [there], which)
         assert again == kept
         assert (place / "text").exists() == kept
 
@@ -367,10 +370,10 @@ PEAK = """
 import sys
 from pathlib import Path
 from config import Config, override
-import dataset, corpus
-dataset.SHARD = corpus.PORTION = dataset.CHUNK = 5000
-dataset.SAMPLE, dataset.LARGE = 5000, 0
-dataset.prepare(override(Config(), sys.argv[2:]), Path(sys.argv[1]), lambda _: None)
+import corpus, dataset, preparing
+preparing.SHARD = dataset.SHARD = corpus.PORTION = dataset.CHUNK = 5000
+preparing.SAMPLE, preparing.LARGE = 5000, 0
+preparing.prepare(override(Config(), sys.argv[2:]), Path(sys.argv[1]), lambda _: None)
 print(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")))
 """
 

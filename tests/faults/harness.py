@@ -29,7 +29,7 @@ from tensorboard.summary.writer import event_file_writer
 from torch.utils.tensorboard import SummaryWriter
 
 import checkpoint
-import dataset
+import preparing
 import train
 from config import Config, values
 from conftest import ROOT, in_child, tiny_config
@@ -62,7 +62,7 @@ def checkpoints(config: Config) -> Path:
 
 def training_of(config: Config, device: str = "cpu", dtype: torch.dtype = torch.float32) -> train.Training:
     """A training that has made no step, in this process."""
-    data = dataset.prepare(config, directory(config) / "data", lambda _: None)
+    data = preparing.prepare(config, directory(config) / "data", lambda _: None)
     return train.Training(config, directory(config), data, torch.device(device), dtype)
 
 

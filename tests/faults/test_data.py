@@ -15,8 +15,8 @@ import train
 from config import Config
 from conftest import in_child, tiny_config, tiny_pairs, write_tsv
 from corpus import Count, DataError, Pair, clean, find_source, find_sources, read_corpus, read_splits
-from dataset import DataChangedError, Prepared, _check_unchanged, _settings, prepare
 from faults import untrained
+from preparing import DataChangedError, Prepared, _check_unchanged, _settings, prepare
 
 Tiny = Callable[..., Config]
 faults = pytest.mark.faults

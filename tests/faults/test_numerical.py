@@ -13,6 +13,7 @@ import torch
 
 import checkpoint
 import dataset
+import preparing
 import train
 from config import EOS, PAD, Config
 from faults.harness import (
@@ -73,7 +74,7 @@ def test_15_loss_that_is_not_finite(toy: Toy, reference: Reference, value: float
     error = capfd.readouterr().err
     assert error.startswith(f"train.py: error: step 11: loss {value}, gradient norm nan, learning rate 0.00")
     assert error.count("\n") == 1
-    data = dataset.load(directory(toy()) / "data")
+    data = preparing.load(directory(toy()) / "data")
     plan = dataset.batch_plan(*data.train.lengths, int(toy().training.batch_tokens), seed=toy().run.seed, epoch=1)
     guilty = plan[2 * (11 - 8) - 1]
     assert f"the training pairs {', '.join(map(str, guilty[:8]))} and {len(guilty) - 8} more" in error

@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from config import EOS, PAD, SOS, UNK, TokenizerConfig
 from conftest import tiny_config, tiny_pairs, write_tsv
 from corpus import clean, find_source, read_splits
-from dataset import encode_pairs, prepare
+from dataset import encode_pairs
 from echo import echo
 from faults import untrained
+from preparing import prepare
 from segment import Trained, pieces, sentences
 from text import columns, cut, fit, visible
 from tokenizer import EMPTY, JOINER, Tokenizer

@@ -21,6 +21,7 @@ import torch
 import checkpoint
 import dataset
 import evaluate
+import preparing
 import train
 from config import Config, override
 from conftest import tiny_config, tiny_pairs, write_tsv
@@ -174,7 +175,7 @@ def validation_loss(folder: Path) -> float:
     """That of the newest checkpoint of a run."""
     model = Translator(folder, "cpu").model
     assert isinstance(model, Transformer)
-    data = dataset.load(folder / "data")
+    data = preparing.load(folder / "data")
     return evaluate.mean_loss(model, dataset.encode_pairs(data.validation, data.source, data.target), 1000)
 
 

@@ -25,7 +25,7 @@ import torch
 
 import attention
 import checkpoint
-import dataset
+import preparing
 import train
 import translate
 import translator as translating
@@ -514,8 +514,8 @@ def test_38_data_of_the_hub_without_a_revision_are_warned_of(tmp_path: Path) -> 
         config = tiny_config(tmp_path, data__train="Some-Body/some_books", data__revision=revision)
         said: list[str] = []
         with pytest.raises(DataError, match=r"cannot be (reached|loaded)"):
-            dataset.prepare(config, tmp_path / "data", said.append)
+            preparing.prepare(config, tmp_path / "data", said.append)
         assert any("set data.revision to a commit" in line for line in said) == warned
     said = []
-    dataset.prepare(tiny_config(tmp_path), tmp_path / "data", said.append)
+    preparing.prepare(tiny_config(tmp_path), tmp_path / "data", said.append)
     assert not any("data.revision" in line for line in said)
