@@ -62,7 +62,7 @@ class DataError(ValueError):
 
 
 class OtherLanguagesError(DataError):
-    """There are rows, but without the two languages that are asked for."""
+    """Nothing is there in the languages that are asked for."""
 
 
 # --- Text ---------------------------------------------------------------------------------------------------------
@@ -169,30 +169,29 @@ def find_sources(data: DataConfig) -> list[Source]:
 def find_named(split: str, data: DataConfig, name: str) -> list[Source]:
     """As `find_source`, but with data.directions once for each pair of languages that may be there."""
     found: list[Source] = []
-    missing = DataError("")
+    missing = OtherLanguagesError("")
     for languages, of_pair in by_languages(data).items():
         try:
             found.append(replace(find_source(split, of_pair, name), languages=languages))
-        except DataError as error:
+        except OtherLanguagesError as error:
             missing = error
     if not found:
         raise missing
-    return found
+    # A folder in which there are files of one pair of languages is no data set that has the others.
+    return [source for source in found if source.parts] or found
 
 
 def by_languages(data: DataConfig) -> dict[tuple[str, str] | None, DataConfig]:
     """For each pair of languages among data.directions the settings to find and read its pairs by; None: the only one.
 
-    There `directions` says no more than whether columns must bear the names of the languages.
+    Where there is but one pair of languages, columns need no names: there `directions` is null.
     """
     if not data.several:
         return {None: data}
     found: dict[tuple[str, str] | None, DataConfig] = {}
     for source, target in [(data.source_lang or "", data.target_lang), *data.several]:
         if (target, source) not in found:
-            found[source, target] = replace(
-                data, source_lang=source, target_lang=target, directions=f"{source}-{target}"
-            )
+            found[source, target] = replace(data, source_lang=source, target_lang=target)
     [usual, *others] = found
     return found if others else {usual: replace(data, directions=None)}
 
@@ -231,7 +230,7 @@ def find_source(split: str, data: DataConfig, name: str) -> Source:
     if re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", name) and not any(place.parent.is_dir() for place in places):
         return Source(split, name, name, {}, ())
     tried = " or ".join(map(str, places))
-    raise DataError(f"data.{split} is {name}, but there is no such thing at {tried}{_near(places)}")
+    raise OtherLanguagesError(f"data.{split} is {name}, but there is no such thing at {tried}{_near(places)}")
 
 
 def _parts(place: Path, split: str, data: DataConfig) -> dict[str, tuple[Path, ...]]:
@@ -239,7 +238,16 @@ def _parts(place: Path, split: str, data: DataConfig) -> dict[str, tuple[Path, .
     if not place.is_dir() or data.config:
         part = _part(place, data)
         return {split: part} if part else {}
-    return {name: part for name in (*SPLITS, *ALIASES) if (part := _part(place / name, data))}
+    found = {}
+    for name in (*SPLITS, *ALIASES):
+        try:
+            part = _part(place / name, data)
+        except OtherLanguagesError:
+            if not data.directions:
+                raise
+            continue  # of several languages, some may have no validation of their own
+        found |= {name: part} if part else {}
+    return found
 
 
 def _part(place: Path, data: DataConfig) -> tuple[Path, ...] | None:
@@ -257,7 +265,7 @@ def _part(place: Path, data: DataConfig) -> tuple[Path, ...] | None:
         raise DataError(f"{place} is a file, but a file of {noun(data)}s must end in {', '.join(endings)}{hint}.")
     tables = [file for suffix in endings if (file := Path(f"{place}{suffix}")).is_file()]
     if not tables and len(missing) < len(sides):
-        raise DataError(f"{place} is the beginning of parallel text, but {missing[0]} is missing.")
+        raise OtherLanguagesError(f"{place} is the beginning of parallel text, but {missing[0]} is missing.")
     if len(tables) > 1:
         raise DataError(f"there are {' and '.join(map(str, tables))}: name the one that is meant, or move the other.")
     return tuple(tables) or None
@@ -312,16 +320,17 @@ def read_splits(source: Source, data: DataConfig) -> dict[str, Iterator[Pair]]:
     A file has one split, the one that it was named for. A folder or a data set must have that one, and brings the
     others that it has. DataError, now or on the way, for what cannot be read.
     """
-    data = by_languages(data)[source.languages] if source.languages else data
+    several = source.languages is not None
+    data = by_languages(data)[source.languages] if several else data
     if source.parts:
         splits = {split: _read_part(part, data) for split, part in source.parts.items()}
     else:
         splits = _read_dataset(source, data)
     for alias in [alias for alias in ALIASES if alias in splits]:
         splits.setdefault(ALIASES[alias], splits.pop(alias))
-    if source.split not in splits:
+    if source.split not in splits and not several:
         raise DataError(f"{source} has no split {source.split}, only {', '.join(splits)}: name another, or files.")
-    return {split: _not_empty(pairs, source) for split, pairs in splits.items()}
+    return splits if several else {split: _not_empty(pairs, source) for split, pairs in splits.items()}
 
 
 def _read_part(part: tuple[Path, ...], data: DataConfig) -> Iterator[Pair]:
@@ -404,6 +413,8 @@ def _pairs_of_cells(rows: Iterable[tuple[str, list[str]]], data: DataConfig) -> 
     named = False
     for number, (where, cells) in enumerate(rows):
         columns = _columns(cells, data) if number == 0 else None
+        if number == 0 and not columns and _serves_others(cells, data):
+            return
         if columns:
             sides = [cells.index(column) for column in columns]
             widths, rule, named = [len(cells)], f"the first row names {len(cells)}", True
@@ -413,6 +424,9 @@ def _pairs_of_cells(rows: Iterable[tuple[str, list[str]]], data: DataConfig) -> 
             raise OtherLanguagesError(
                 f"{where}: the first row must name the columns, {' and '.join(_languages(data))}."
             )
+        elif number == 0 and _names_others(cells, data):
+            there, wanted = " and ".join(cells), " and ".join(_languages(data))
+            raise DataError(f"{where}: the first row names {there}, but {wanted} are asked for.")
         elif len(cells) not in widths:
             raise DataError(f"{where}: {len(cells)} column{'s' * (len(cells) != 1)}, but {rule}.")
         else:
@@ -432,7 +446,7 @@ def _read_jsonl(path: Path, data: DataConfig) -> Iterator[Pair]:
             raise DataError(f"{where}: this is no JSON of text: {_reason(error)}.") from error
         if not isinstance(row, dict):
             raise DataError(f"{where}: a row must be an object such as {_example(data)}.")
-        yield _pair_of_row(row, data, where)
+        yield from _pair_of_row(row, data, where)
 
 
 def _read_parquet(path: Path, data: DataConfig) -> Iterator[Pair]:
@@ -444,7 +458,7 @@ def _read_parquet(path: Path, data: DataConfig) -> Iterator[Pair]:
         for batch in pyarrow.parquet.ParquetFile(path).iter_batches(batch_size=ROWS):
             for row in batch.to_pylist():
                 number += 1
-                yield _pair_of_row(row, data, f"{path}, row {number}")
+                yield from _pair_of_row(row, data, f"{path}, row {number}")
     except (OSError, pyarrow.ArrowException) as error:
         raise DataError(f"{path} cannot be read as parquet: {_reason(error)}") from error
 
@@ -478,7 +492,7 @@ def _rows(table: Any, data: DataConfig, where: str) -> Iterator[Pair]:
     for batch in table.iter(batch_size=1000):
         for values in zip(*batch.values(), strict=True):
             number += 1
-            yield _pair_of_row(dict(zip(batch, values, strict=True)), data, f"{where}, row {number}")
+            yield from _pair_of_row(dict(zip(batch, values, strict=True)), data, f"{where}, row {number}")
 
 
 def _about_configs(error: Exception, data: DataConfig) -> str:
@@ -505,14 +519,28 @@ def _columns(names: Collection[str], data: DataConfig) -> tuple[str, ...] | None
     return next((columns for columns in (_languages(data), *known) if set(columns) <= set(names)), None)
 
 
-def _pair_of_row(row: Mapping[str, Any], data: DataConfig, where: str) -> Pair:
+def _serves_others(names: Collection[str], data: DataConfig) -> bool:
+    """Whether columns of these names serve another one of several directions."""
+    return any(set(direction) <= set(names) for direction in data.several)
+
+
+def _names_others(cells: Sequence[str], data: DataConfig) -> bool:
+    """Whether what should be the first pair is names of languages, of which one is asked for and another is not."""
+    names = all(re.fullmatch(r"[a-z]{2,3}(?:[-_]\w+)?", cell) for cell in cells)
+    return names and len(cells) > 1 and len({*cells} & {*_languages(data)}) == 1
+
+
+def _pair_of_row(row: Mapping[str, Any], data: DataConfig, where: str) -> list[Pair]:
+    """The pair in a row; none, if the row is one of another direction."""
     inner = row.get("translation")
     row = inner if isinstance(inner, Mapping) else row
     columns = _columns(row, data)
+    if columns is None and _serves_others(row, data):
+        return []
     if columns is None:
         there = ", ".join(row) or "nothing"
         raise OtherLanguagesError(f"{where}: there is {there}, but a row must be like {_example(data)}.")
-    return _pair(_text(row[column], f"{where}, {column}", data) for column in columns)
+    return [_pair(_text(row[column], f"{where}, {column}", data) for column in columns)]
 
 
 def _text(value: Any, where: str, data: DataConfig) -> str:
@@ -535,8 +563,8 @@ def _example(data: DataConfig) -> str:
 def known_by(pair: Pair, data: DataConfig, languages: tuple[str, str] | None = None) -> str:
     """What makes two pairs the same sentence: the source, or the text where there is no source.
 
-    Of a pair of two languages that serves several directions it is the side whose language most of them have: so a
-    sentence and its translation are on the same side of a split in all of them.
+    Of a pair of two languages that serves several directions it is the side whose language most of them have. So a
+    sentence and its translation are on the same side of a split in all of them, if one language is in each.
     """
     if languages:
         often = Counter(chain(*data.several))
@@ -701,7 +729,7 @@ def given_splits(
     for source in sources:  # train first: what is named for a split wins over what came with train
         splits = read_splits(source, data)
         own = source.split != "train"
-        for split in [source.split] if own else [split for split in SPLITS if split in splits]:
+        for split in [split for split in ([source.split] if own else SPLITS) if split in splits]:
             raw = splits[split] if source.languages is None else _begun(splits[split])
             if raw is None:
                 continue
@@ -715,8 +743,7 @@ def given_splits(
 
 
 def _begun(raw: Iterator[Pair]) -> Iterator[Pair] | None:
-    """The pairs, of which the first one is read by now; None if they are in other languages."""
-    try:
-        return chain([next(raw)], raw)
-    except OtherLanguagesError:
-        return None
+    """The pairs, of which the first one is read by now; None if there is none in these languages."""
+    for first in raw:
+        return chain([first], raw)
+    return None

@@ -245,7 +245,7 @@ class Corpus:
             )
         if data.several:
             raise DataError(
-                "data.directions names several: the doctor looks at one at a time, set data.directions to null and "
+                "data.directions is set, but the doctor looks at one direction at a time: set it to null, and "
                 "data.source_lang and data.target_lang to one of them."
             )
         for source in find_sources(data):  # train first: what is named for a split wins over what came with train

@@ -125,13 +125,23 @@ def mean_loss(
 
 
 def bleu_by_direction(
-    sources: Sequence[str], translations: Sequence[str], references: Sequence[str], tokenize: str
+    sources: Sequence[str], translations: Sequence[str], references: Sequence[str], data: DataConfig
 ) -> dict[Direction, float]:
-    """The BLEU of each direction that the tags of sources tell; nothing where there are none."""
+    """The BLEU of each direction; nothing for a run that does not know of several."""
     return {
-        direction: score([translations[i] for i in which], [references[i] for i in which], tokenize).bleu
-        for direction, which in by_direction(sources).items()
+        direction: score([translations[i] for i in which], [references[i] for i in which], data.bleu_tokenize).bleu
+        for direction, which in directions_of(sources, data).items()
     }
+
+
+def directions_of(sources: Sequence[str], data: DataConfig) -> dict[Direction, list[int]]:
+    """The positions of sources by direction; nothing for a run that does not know of several."""
+    return by_direction(sources, Direction(data.source_lang or "", data.target_lang)) if data.several else {}
+
+
+def untagged(text: str, data: DataConfig) -> str:
+    """A source as a reader wants it."""
+    return split_tag(text)[1] if data.several else text
 
 
 def perplexity(loss: float) -> float:
@@ -230,14 +240,16 @@ class Earlier:
 
     def cleaned(self, data: DataConfig) -> Earlier:
         """The same in lower case, or in another form of Unicode, if a run with these settings is so."""
-        return Earlier(self.name, [(clean(a, data), clean(b, data), clean(c, data)) for a, b, c in self.rows])
+        return Earlier(self.name, [(cleaned_source(a, data), clean(b, data), clean(c, data)) for a, b, c in self.rows])
 
     def translations(self, pairs: Sequence[Pair]) -> list[str]:
         """One for each of the pairs. Raises DataError if these are other pairs; their order does not matter."""
         found: dict[Pair, list[str]] = defaultdict(list)
         for source, reference, translation in reversed(self.rows):
-            found[source, reference].append(translation)
-        ordered = [found[pair].pop() if found[pair] else None for pair in pairs]
+            found[split_tag(source)[1], reference].append(translation)
+        # A tag is no part of the text: others may have been told the direction in another way.
+        wanted = [(split_tag(source)[1], reference) for source, reference in pairs]
+        ordered = [found[pair].pop() if found[pair] else None for pair in wanted]
         missing, more = ordered.count(None), sum(map(len, found.values()))
         if missing or more:
             raise DataError(
@@ -273,7 +285,8 @@ def examine(
     results = translator.explain(sources, advance=advance)
     translations = [result.text for result in results]
     measured = Measured.of(translations, references, tokenize)
-    copied = Measured.of([split_tag(source)[1] for source in sources], references, tokenize)
+    settings = translator.config
+    copied = Measured.of([untagged(source, settings.data) for source in sources], references, tokenize)
     rows = [
         Row(
             *pairs[i],
@@ -287,7 +300,7 @@ def examine(
         )
         for i, result in enumerate(results)
     ]
-    settings, directions = translator.config, by_direction(sources)
+    directions = directions_of(sources, settings.data)
     languages = zip(*directions or [(settings.data.source_lang or "", settings.data.target_lang)], strict=True)
     source_lang, target_lang = (", ".join(dict.fromkeys(each)) for each in languages)
     words, expected = int(measured.bleu.sums[:, 0].sum()), int(measured.bleu.sums[:, 1].sum())
@@ -309,7 +322,9 @@ def examine(
         directions=[bucket(str(direction), which, measured) for direction, which in directions.items()],
         lengths=buckets(LENGTHS, [row.tokens for row in rows], measured),
         unknown=buckets(UNKNOWN, [row.unknown for row in rows], measured),
-        alarms=find_alarms(rows, measured, copied),
+        alarms=find_alarms(
+            [replace(row, source=untagged(row.source, settings.data)) for row in rows], measured, copied
+        ),
         worst=[i + 1 for i in sorted(range(len(rows)), key=lambda i: rows[i].chrf)[:WORST]],
         sentences=rows,
     )
@@ -380,7 +395,7 @@ def find_alarms(rows: Sequence[Row], measured: Measured, copied: Measured) -> li
         found.append(Alarm("same", text, [i + 1 for i in most[:20]]))
     look_at(
         "untranslated",
-        [row.translation == split_tag(row.source)[1] != row.reference for row in rows],
+        [row.translation == row.source != row.reference for row in rows],
         "the source again, but not in the reference. Are there untranslated pairs in the training data?",
     )
     look_at(
@@ -497,12 +512,13 @@ def read_pairs(path: Path, data: DataConfig = AS_WRITTEN) -> list[Pair]:
 
     Raises DataError.
     """
-    found = []
-    for source, reference in _rows(path, 2):
-        direction, text = split_tag(source) if data.several else (None, source)
-        text = clean(text, data)
-        found.append((tagged(text, direction) if direction else text, clean(reference, data)))
-    return found
+    return [(cleaned_source(source, data), clean(reference, data)) for source, reference in _rows(path, 2)]
+
+
+def cleaned_source(text: str, data: DataConfig) -> str:
+    """A source cleaned for a run with these settings; its tag, which may have capitals, stays what it is."""
+    direction, rest = split_tag(text) if data.several else (None, text)
+    return tagged(clean(rest, data), direction) if direction else clean(text, data)
 
 
 def read_data(name: str, translator: Translator) -> list[Pair]:
@@ -519,22 +535,29 @@ def asked_for(
 ) -> tuple[str, list[Pair]]:
     """The pairs of the directions that are asked for, and what to call them. Raises ConfigError for others."""
     translator.asking("", options.to or "", options.source or "")
-    found = [
-        pair
-        for pair in pairs
-        for direction in [split_tag(pair[0])[0] or translator.usual]
+    sources = [source for source, _ in pairs]
+    directions = directions_of(sources, translator.config.data) or {translator.usual: list(range(len(pairs)))}
+    found = sorted(
+        i
+        for direction, which in directions.items()
         if options.to in (None, direction.target) and options.source in (None, direction.source)
-    ]
-    return "-".join(filter(None, (name, options.source, options.to))), found
+        for i in which
+    )
+    name += f"-from-{options.source}" if options.source else ""
+    return name + (f"-to-{options.to}" if options.to else ""), [pairs[i] for i in found]
 
 
-def read_earlier(path: Path, name: str) -> Earlier:
+def read_earlier(path: Path, name: str, whole: str = "") -> Earlier:
     """The translations of a run (its report of that name), of a report's JSON, or of a TSV such as beside it.
+
+    A run of one direction has the report on the whole where one of several has one of that name.
 
     Raises DataError.
     """
     if path.is_dir():
         file = path / "report" / f"{name}.json"
+        if not file.is_file():
+            file = file.with_name(f"{whole or name}.json")
         if not file.is_file():
             raise DataError(f"there is no {file}: make it first, with python evaluate.py --run {path}.")
         path = file
@@ -583,9 +606,10 @@ def run(options: argparse.Namespace) -> None:
         if not place.exists():
             raise DataError(f"there is no {place}: name the pairs to translate with --data.")
         name, pairs = options.split, read_pairs(place, translator.config.data)
+    whole = name
     if options.to or options.source:
         name, pairs = asked_for(pairs, name, translator, options)
-    earlier = read_earlier(options.against, name) if options.against else None
+    earlier = read_earlier(options.against, name, whole) if options.against else None
     if earlier and cleaning(translator.config.data) != cleaning(AS_WRITTEN):
         earlier = earlier.cleaned(translator.config.data)
     check_pairs(pairs, name, earlier)

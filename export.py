@@ -129,6 +129,8 @@ def sample(translator: Translator, run: Path) -> Sample:
             pairs += [line.split("\t") for line in path.read_text(encoding="utf-8").split("\n")[:-1]]
     if not pairs:
         raise DataError(f"{run / 'data'}: an export is checked on the run's validation pairs, and there are none.")
+    if translator.config.data.several:  # some of each
+        pairs = pairs[:: max(1, len(pairs) // CHECKED)]
     sources, references = (list(side) for side in zip(*pairs[:CHECKED], strict=True))
     settings = translator.config
     longest = max(len(translator.source.encode(text)) for text in sources)
@@ -544,7 +546,9 @@ print(argostranslate.translate.translate({text!r}, {codes["from_code"]!r}, {code
 def card(translator: Translator, run: Path, kind: Format, sample: Sample, lost: Cost | None) -> str:
     """The README.md of an export: what it is, how good, how to load it, and what it lacks."""
     config = translator.config
-    languages = [config.data.source_lang or "", config.data.target_lang]
+    directions = config.data.several or [translator.usual]
+    languages = list(dict.fromkeys(language for direction in directions for language in direction))
+    title = ", ".join(" to ".join(direction) for direction in directions)
     parameters = sum(p.numel() for p in translator.model.parameters())
     checked = f"{len(sample.flat)} sentences were translated greedily, token by token as Dragoman does in float32"
     return "\n".join(
@@ -555,7 +559,7 @@ def card(translator: Translator, run: Path, kind: Format, sample: Sample, lost: 
             "pipeline_tag: translation",
             "---",
             "",
-            f"# {in_a_line(config.run.name)}: {in_a_line(' to '.join(languages))}",
+            f"# {in_a_line(config.run.name)}: {in_a_line(title)}",
             "",
             f"A Transformer encoder-decoder of {parameters:,} parameters, trained with Dragoman for "
             f"{translator.step:,} updates and written for {kind}.",
@@ -613,6 +617,8 @@ def results(run: Path, step: int) -> list[str]:
         lines.append(
             f"- Test, {test['pairs']:,} pairs: BLEU {test['bleu']:.2f}, chrF {test['chrf']:.2f} ({test['signature']})."
         )
+        for direction, each in test.get("directions", {}).items():
+            lines.append(f"- Of these, {direction}, {each['pairs']:,} pairs: BLEU {each['bleu']:.2f}.")
     return [*lines, "- Scores are Dragoman's own, with the search of the run."] if lines else ["- None are known."]
 
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 # pt-BR and es-419: so "en-zh-Hant" can be read in one way only.
 _NAME = r"[^\W_A-Z][\w]*(?:-[A-Z0-9]\w*)*"
 _PAIR = re.compile(rf"({_NAME})-({_NAME})")
-_TAG = re.compile(rf">>(?:({_NAME})-)?({_NAME})<<(?: |$)")
+_TAG = re.compile(rf"[^\S\n]*>>(?:({_NAME})-)?({_NAME})<<[^\S\n]*")
 
 
 class Direction(NamedTuple):
@@ -69,11 +69,9 @@ def split_tag(text: str) -> tuple[Direction | None, str]:
     return Direction(source or "", target), text[matched.end() :]
 
 
-def by_direction(sources: Sequence[str]) -> dict[Direction, list[int]]:
-    """The positions of sources by the directions that their tags tell; nothing where there are no tags."""
+def by_direction(sources: Sequence[str], usual: Direction) -> dict[Direction, list[int]]:
+    """The positions of sources by the directions that their tags tell, or the usual one."""
     found: dict[Direction, list[int]] = defaultdict(list)
     for i, text in enumerate(sources):
-        direction, _ = split_tag(text)
-        if direction:
-            found[direction].append(i)
+        found[split_tag(text)[0] or usual].append(i)
     return dict(found)

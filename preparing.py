@@ -163,10 +163,10 @@ def sampled(count: int) -> np.ndarray:
     return np.sort(np.random.default_rng(0).choice(count, SAMPLE, replace=False))
 
 
-def _with_language(text: str, language: str) -> tuple[str, str]:
+def _with_language(text: str, language: str, data: DataConfig) -> tuple[str, str]:
     """A text without its tag, if it has one, and the language that it is in."""
-    direction, text = split_tag(text)
-    return text, direction.source if direction else language
+    direction, rest = split_tag(text) if data.several else (None, text)
+    return rest, direction.source if direction else language
 
 
 def _report(
@@ -183,12 +183,13 @@ def _report(
     lines = columns(written.rows(sampled(written.kept["train"])))
     languages = [data.source_lang, data.target_lang]
     if data.several:
-        languages = [", ".join(dict.fromkeys(each)) for each in zip(*data.several, strict=True)]
+        each = (", ".join(dict.fromkeys(names)) for names in zip(*data.several, strict=True))
+        languages = [f"{side} ({names})" for side, names in zip(SIDES, each, strict=True)]
     for side, language, tokenizer, texts in zip(SIDES, languages, tokenizers, lines, strict=True):
         if language is None:
             continue
         lengths = np.diff(getattr(train, side).offsets)
-        counts_of_sentences = [len(sentences(*_with_language(text, language))) for text in texts]
+        counts_of_sentences = [len(sentences(*_with_language(text, language, data))) for text in texts]
         sides.append(
             SideReport(
                 language,
@@ -203,12 +204,17 @@ def _report(
             )
         )
     # The few are held against the many: a set of all training sources would take as much room as their ids.
-    names = {split: [known_by(pair, data) for pair in pairs] for split, pairs in held_out.items()}
-    few = set(chain(*names.values()))
-    known = {sentence for pair in text.pairs() if (sentence := known_by(pair, data)) in few}
-    repeated = {split: sum(sentence in known for sentence in texts) for split, texts in names.items()}
+    names = {split: [_names(pair, data) for pair in pairs] for split, pairs in held_out.items()}
+    few = set(chain(*chain(*names.values())))
+    known = {name for pair in text.pairs() for name in _names(pair, data) if name in few}
+    repeated = {split: sum(not known.isdisjoint(each) for each in of_split) for split, of_split in names.items()}
     # What a language model is to go on from is cut by the lengths of what it has learnt.
     return Report(counts, sides if data.source_lang else 2 * sides, repeated)
+
+
+def _names(pair: Pair, data: DataConfig) -> list[str]:
+    """By what a pair is known again. With several directions, what is a target in one may be a source in another."""
+    return [split_tag(pair[0])[1], pair[1]] if data.several else [known_by(pair, data)]
 
 
 # --- Preparing ----------------------------------------------------------------------------------------------------

@@ -231,6 +231,8 @@ class Training:
             say("warning: training.fsdp is of no effect: there is one rank, which keeps all weights itself")
         if self.is_dealt_out and settings.health_every:
             say("warning: training.health_every is of no effect with training.fsdp: no rank has all weights")
+        if self.config.data.temperature > 1 and len(self.config.data.several) < 2:
+            say("warning: data.temperature is of no effect: there is but one direction")
         model = self.config.model
         shares = (model.dropout, model.attention_dropout, model.activation_dropout, model.word_dropout)
         if settings.r_drop and not any((*shares, model.depth_dropout)):
@@ -798,7 +800,7 @@ class Training:
             translations = [each.text for each in self.translator.explain(sources, advance=stop.poll)]
             scores = score(translations, references, self.config.data.bleu_tokenize)
             curves |= {"chrf": scores.chrf, "wer": scores.wer, "cer": scores.cer}
-            each = evaluate.bleu_by_direction(sources, translations, references, self.config.data.bleu_tokenize)
+            each = evaluate.bleu_by_direction(sources, translations, references, self.config.data)
             # Of several directions the mean: in BLEU of all sentences together, the longest texts would count most.
             quality = sum(each.values()) / len(each) if each else scores.bleu
             curves |= {"bleu": quality} | {f"bleu/{direction}": bleu for direction, bleu in each.items()}

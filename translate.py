@@ -60,6 +60,8 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parsed = parser.parse_args(argv)
     if bool(parsed.sentences) + bool(parsed.input) + bool(parsed.example) > 1:
         parser.error("give sentences, --input or --example, not more than one of them")
+    if parsed.example and (parsed.to or parsed.source):
+        parser.error("--example goes in the direction of its sentence: --to and --from have no part in that")
     if parsed.align and parsed.json:
         parser.error("give --align, which is for people, or --json, which is for programs, not both")
     if parsed.score and (parsed.align or parsed.attention or parsed.example or parsed.prefix):
@@ -328,14 +330,17 @@ def run(options: argparse.Namespace) -> None:
         tqdm(total=given.lines, unit="line", dynamic_ncols=True, disable=hidden or None) as bar,  # None: if no terminal
     ):
         for texts in given.blocks:
-            if to or source:
+            if (to or source) and not options.score:
                 texts = [translator.asking(text, to, source) for text in texts]
             if options.embed:
                 vectors = translator.embed(texts, first).tolist()
                 lines = [json.dumps([round(each, 6) for each in vector]) for vector in vectors]
                 bar.update(len(texts))
             elif options.score:
-                found = translator.score(to_score(texts, given.name, first, translator.config.is_language_model), first)
+                pairs = to_score(texts, given.name, first, translator.config.is_language_model)
+                if to or source:
+                    pairs = [(translator.asking(text, to, source), translation) for text, translation in pairs]
+                found = translator.score(pairs, first)
                 lines = [score_line(candidate, options.json) for candidate in found]
                 bar.update(len(texts))
             else:

@@ -250,7 +250,7 @@ class Translator:
     def asking(self, text: str, to: str, source: str = "") -> str:
         """The text with the tag that asks for a translation into a language, and says which one it is in, if told.
 
-        An empty `to` is the language into which texts in that one usually go.
+        An empty `to` is the language into which texts in that one usually go. A tag that the text has gives way.
 
         Raises ConfigError for languages that the model does not know.
         """
@@ -263,7 +263,7 @@ class Translator:
         to = to or next(each.target for each in directions if source in ("", each.source))
         if to == source:
             raise ConfigError(f"from {source} to {to} there is nothing to translate.")
-        return tagged(text, Direction(source, to)) if several else text
+        return tagged(split_tag(text)[1], Direction(source, to)) if several else text
 
     def explain(
         self,
@@ -286,6 +286,7 @@ class Translator:
             why = "writes all words at once" if self._at_once else "goes on with each text itself"
             raise ConfigError(f"there is no translation to begin with a prefix: this model {why}.")
         asked = [self._asked(text) for text in texts]
+        self._check_tags(texts, first)
         lines = [
             [self._pieces(clean(line), first + i, direction) for line in text.split("\n")]
             for i, (direction, text) in enumerate(asked)
@@ -325,6 +326,7 @@ class Translator:
         """Translate one line and write the words as soon as the search has settled them."""
         self.warnings = []
         done: list[Sentence] = []
+        self._check_tags([text], 1)
         direction, text = self._asked(text)
         between = glue(direction.target)
         for piece in self._pieces(clean(text), 1, direction):
@@ -453,6 +455,13 @@ class Translator:
         if not direction.source:  # which has a say in where its sentences end, and in nothing else
             [direction, *_] = [each for each in (self.usual, *several) if each.target == direction.target]
         return direction, rest
+
+    def _check_tags(self, texts: Sequence[str], first: int) -> None:
+        """Warn of tags that are translated as text, for the model has no such language."""
+        for number, text in enumerate(texts if self.config.data.several else (), first):
+            direction, _ = split_tag(text)
+            if direction and tag_of(direction.target) not in self.source.tags:
+                self.warnings.append(f"text {number}: this model does not translate to {direction.target}.")
 
     def _piece(self, text: str, direction: Direction) -> _Piece:
         """What the tokenizer makes of a sentence, cleaned as in training, each literal in it being one unknown word."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -92,6 +91,7 @@ def test_the_usual_direction_must_be_one_of_them() -> None:
 @given(st.text(max_size=30), st.sampled_from(parse_directions("en-it, pt-BR-zh-Hant, es-419-en")))
 def test_a_tag_comes_off_as_it_was_put_on(text: str, direction: Direction) -> None:
     """Guards texts that lose a letter with their tag, among them those that begin with what looks like one."""
+    text = " ".join(text.split())
     assert split_tag(tagged(text, direction)) == (direction, text)
     assert split_tag(tagged(text, Direction("", direction.target))) == (Direction("", direction.target), text)
 
@@ -128,7 +128,7 @@ def test_a_tag_is_one_token_before_the_text(pair: tuple[Tokenizer, Tokenizer]) -
 def test_elsewhere_it_is_text(pair: tuple[Tokenizer, Tokenizer]) -> None:
     """Guards against sentences that could turn the model to another language half-way, and unknown tags that vanish."""
     source, _ = pair
-    for text in ("the cat >>it<< sees", ">>it<< >>it<< the", ">>de<< the cat", " >>it<< the"):
+    for text in ("the cat >>it<< sees", ">>it<< >>it<< the", ">>de<< the cat", "x>>it<< the"):
         ids = source.encode(text)
         assert set(ids[1:]).isdisjoint(source.tags.values())
         assert (ids[0] in source.tags.values()) == text.startswith(">>it<<")
@@ -222,19 +222,82 @@ def test_what_serves_no_direction_is_refused(tmp_path: Path) -> None:
     """Guards a corpus left out in silence, a direction without pairs, and columns of an unknown language."""
     write_tsv(tmp_path / "plain.tsv", tiny_pairs(20))
     rows_of_two = write_rows(tmp_path / "two.jsonl", [{"en": row["en"], "it": row["it"]} for row in rows(20)])
+    rows_of_french = write_rows(tmp_path / "fr.jsonl", [{"en": row["en"], "fr": row["fr"]} for row in rows(20)])
     of_other = write_rows(tmp_path / "other.jsonl", [{"de": row["en"], "nl": row["it"]} for row in rows(20)])
     for name, directions, fragment in (
-        (f"{rows_of_two} + {of_other}", "en-it, it-en", "no pairs in the languages of data.directions"),
-        (tmp_path / "plain.tsv", THREE, "no pairs in the languages of data.directions"),
+        (f"{rows_of_two} + {of_other}", "en-it, it-en", "there is de, nl, but a row must be like"),
+        (tmp_path / "plain.tsv", THREE, "the first row must name the columns"),
+        (f"{rows_of_two} + {tmp_path / 'plain.tsv'}", THREE, "the first row must name the columns"),
+        (f"{rows_of_two} + {rows_of_french}", "en-it, it-en", "there is en, fr, but a row must be like"),
         (rows_of_two, "en-it, en-fr", "no pair for en-fr"),
         (tmp_path / "none.tsv", THREE, "there is no such thing"),
     ):
         with pytest.raises(DataError, match=re.escape(fragment)):
             read(settings(name, directions))
     broken = rows(20)
-    del broken[7]["fr"]
-    with pytest.raises(DataError, match=r"rows\.jsonl:8: there is en, it, but a row must be like"):
+    del broken[7]["fr"], broken[7]["it"]
+    with pytest.raises(DataError, match=r"rows\.jsonl:8: there is en, but a row must be like"):
         read(settings(write_rows(tmp_path / "rows.jsonl", broken), THREE))
+    named_otherwise = write_tsv(tmp_path / "fr.tsv", [("en", "fr"), *tiny_pairs(20)])
+    with pytest.raises(DataError, match="the first row names en and fr, but en and it are asked for"):
+        read(settings(named_otherwise))
+
+
+def test_rows_may_lack_a_language(tmp_path: Path) -> None:
+    """Guards rows of which the first one has fewer languages than others: once, all of the others were lost."""
+    some = rows(60)
+    for i in range(0, 60, 2):
+        del some[i]["fr"]
+    data = settings(write_rows(tmp_path / "rows.jsonl", some), THREE, validation_fraction=0.2)
+    expected = {(tagged(row[a], Direction(a, b)), row[b]) for row in some for a, b in data.several if b in row}
+    assert set().union(*read(data).values()) == expected
+
+
+def test_a_split_may_lack_a_language(tmp_path: Path) -> None:
+    """Guards training text that was left out because validation, in the same folder, had one language less."""
+    some = rows(60)
+    for split, languages in (("train", ("en", "it", "fr")), ("validation", ("en", "it"))):
+        for language in languages:
+            (tmp_path / f"{split}.{language}").write_text("".join(row[language] + "\n" for row in some))
+    found = read(settings(tmp_path, THREE, test_fraction=0.0))
+    ways = {split: {str(split_tag(source)[0]) for source, _ in pairs} for split, pairs in found.items()}
+    assert ways["train"] == {"en-it", "en-fr", "it-en"}
+    assert len(found["train"]) > 170  # of French alone, a share goes to validation
+    assert len([source for source, _ in found["validation"] if ">>en-it<<" in source]) == 60
+    (tmp_path / "validation.fr").write_text("X\n" * 60)
+    (tmp_path / "train.fr").unlink()
+    with pytest.raises(DataError, match="no pair for en-fr"):
+        read(settings(tmp_path, THREE, test_fraction=0.0))
+
+
+def test_folders_of_other_languages_go_together(tmp_path: Path) -> None:
+    """Guards two folders of files of which each has one pair of languages."""
+    for folder, languages in (("one", ("en", "it")), ("two", ("it", "fr"))):
+        (tmp_path / folder).mkdir()
+        for language in languages:
+            (tmp_path / folder / f"train.{language}").write_text("".join(row[language] + "\n" for row in rows(60)))
+    found = read(settings(f"{tmp_path / 'one'} + {tmp_path / 'two'}", "en-it, fr-it"))
+    assert {str(split_tag(source)[0]) for source, _ in found["train"]} == {"en-it", "fr-it"}
+
+
+def test_what_stands_on_both_sides_of_a_split_is_told(tmp_path: Path) -> None:
+    """Guards scores where no language is in all directions: then a translation may be trained on, and is counted."""
+    said: list[str] = []
+    for name, directions, warned in (("star", "en-it, it-en, fr-en", False), ("ring", "en-it, it-fr, fr-en", True)):
+        corpus = write_rows(tmp_path / "rows.jsonl", [{k: f"{k} {i}" for k in ("en", "it", "fr")} for i in range(300)])
+        config = tiny_config(tmp_path, data__train=corpus, data__directions=directions)
+        data = prepare(config, tmp_path / name, said.append)
+        assert bool(sum(data.report.repeated.values())) == warned
+
+
+def test_a_run_of_one_direction_knows_no_tags(tmp_path: Path) -> None:
+    """Guards text that happens to look like a tag: it once chose the best checkpoint."""
+    data = DataConfig()
+    assert evaluate.bleu_by_direction([">>b<< x", "y"], ["z", "y"], ["z", "y"], data) == {}
+    assert evaluate.untagged(">>b<< x", data) == ">>b<< x"
+    several = settings(tmp_path)
+    found = evaluate.directions_of([">>it-en<< x", "y"], several)
+    assert found == {Direction("it", "en"): [0], Direction("en", "it"): [1]}
 
 
 def test_pairs_are_counted_in_each_direction(tmp_path: Path) -> None:
@@ -338,6 +401,9 @@ def test_languages_that_it_does_not_know_are_refused(trained: Path) -> None:
         translator.asking("x", "it", "it")
     assert translator.asking("x", "fr") == ">>fr<< x"
     assert translator.asking("x", "", "it") == ">>it-en<< x"
+    assert translator.asking(">>fr<< x", "it") == ">>it<< x"
+    translator.translate(["x", ">>de<< x"])
+    assert translator.warnings[0] == "text 2: this model does not translate to de."
     assert translator.asking("x", "fr", "it") == ">>it-fr<< x"  # which no pair had: it may work all the same
     assert translator.translate([">>it-fr<< il gatto vede il cane."])[0]
 
@@ -387,13 +453,18 @@ def test_one_direction_can_be_evaluated(trained: Path, tmp_path: Path, capsys: p
         pair for pair in evaluate.read_pairs(trained / "data" / "test.tsv", DataConfig()) if ">>en-fr<<" in pair[0]
     ]
     assert [row["source"] for row in of_run["sentences"]] == [source for source, _ in pairs]
-    assert (of_run["name"], of_run["source_lang"], of_run["target_lang"]) == ("test-fr", "en", "fr")
+    assert (of_run["name"], of_run["source_lang"], of_run["target_lang"]) == ("test-to-fr", "en", "fr")
     assert (trained / "report" / "test.json").read_text() == before
     given = write_rows(tmp_path / "given.jsonl", [{"en": split_tag(a)[1], "fr": b} for a, b in pairs])
     assert evaluate.main(evaluate.parse([*arguments, "--data", str(given), "--output", str(tmp_path)])) == 0
     of_data = json.loads(capsys.readouterr().out)
     assert of_data["figures"] == of_run["figures"]
     assert evaluate.main(evaluate.parse([*arguments, "--to", "de"])) == 2
+    plain = tmp_path / "plain.tsv"  # of a translator that knows of no tags
+    plain.write_text("".join(f"{split_tag(a)[1]}\t{b}\t{b}\n" for a, b in pairs))
+    assert evaluate.main(evaluate.parse([*arguments, "--to", "fr", "--against", str(plain)])) == 0
+    assert evaluate.main(evaluate.parse([*arguments, "--from", "it"])) == 0
+    assert {"test-to-fr.json", "test-from-it.json"} <= {path.name for path in (trained / "report").iterdir()}
 
 
 def test_the_command_line_asks_for_a_language(trained: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
@@ -404,6 +475,11 @@ def test_the_command_line_asks_for_a_language(trained: Path, capfdbinary: pytest
     assert capfdbinary.readouterr().out.decode().splitlines() == expected
     assert translate.main(translate.parse([*arguments, "--to", "fr", "--from", "en", *TEXTS])) == 0
     assert capfdbinary.readouterr().out.decode().splitlines() == expected
+    pair = [TEXTS[0], "il gatto"]
+    assert translate.main(translate.parse([*arguments, "--to", "fr", "--score", *pair])) == 0
+    assert translate.main(translate.parse([*arguments, "--to", "fr", "--score", "\t".join(pair)])) == 0
+    assert translate.main(translate.parse([*arguments, "--score", f">>fr<< {pair[0]}", pair[1]])) == 0
+    assert len(set(capfdbinary.readouterr().out.decode().splitlines())) == 1
     assert translate.main(translate.parse([*arguments, "--to", "de", *TEXTS])) == 2
     assert b"does not translate to de" in capfdbinary.readouterr().err
 
@@ -457,10 +533,3 @@ def test_prepared_pairs_are_those_of_other_files(tmp_path: Path) -> None:
     found = read_split("train", find_sources(data), data)
     assert sorted(found) == sorted(pair for pairs in read(data).values() for pair in pairs)
     assert all(clean(source) == source for source, _ in found)
-
-
-def test_draws_are_not_needed() -> None:
-    """Guards the helper of these tests: its third language shares no word with the others."""
-    random.seed(0)
-    words = {word for row in rows(50) for word in row["fr"].split()}
-    assert not words & {word for row in rows(50) for text in (row["en"], row["it"]) for word in text.split()}
