@@ -143,12 +143,13 @@ class Tutorial(nn.Module):
         )
         self.projection = nn.Linear(self.width, target)
 
+    def placed(self, embedding: nn.Embedding, ids: Tensor) -> Tensor:
+        """Tokens (B, T) as vectors that know their places (B, T, D)."""
+        return self.dropout(embedding(ids) * self.width**0.5 + self.table[: ids.shape[1]])  # type: ignore[index]
+
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
         causal = nn.Transformer.generate_square_subsequent_mask(target.shape[1], source.device).isinf()
-        x, y = (
-            self.dropout(embedding(ids) * self.width**0.5 + self.table[: ids.shape[1]])  # type: ignore[index]
-            for embedding, ids in ((self.source, source), (self.target, target))
-        )
+        x, y = self.placed(self.source, source), self.placed(self.target, target)
         hidden = source == PAD
         states = self.body(
             x, y, tgt_mask=causal, src_key_padding_mask=hidden, tgt_key_padding_mask=target == PAD,

@@ -55,6 +55,7 @@ def report(text: str = "the cat", rows: int = 30, against: bool = True, alarms: 
         "figures": figures,
         "copied": figures,
         "against": {"name": text, "figures": figures, "differences": differences} if against else None,
+        "directions": [bucket],
         "lengths": [bucket],
         "unknown": [bucket],
         "alarms": [{"name": "empty", "text": text, "sentences": list(range(1, 21))}] if alarms else [],

@@ -216,7 +216,7 @@ def test_tokenizers_are_trained_once(tiny: Make, tmp_path: Path, kind: str, monk
         return encode
 
     def killed() -> None:
-        dataset.encode_pairs = die(2)
+        preparing.encode_pairs = die(2)
         prepare(config, directory, quiet)
 
     assert in_child(killed) == 9

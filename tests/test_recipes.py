@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import torch
 
 import config as configuration
 from conftest import ROOT, tiny_config
@@ -90,7 +91,71 @@ def test_a_speedrun_begins_with_nothing(file: Path, tmp_path: Path) -> None:
     assert "begins with nothing" in again.stderr
 
 
-@pytest.mark.parametrize("name", ["recipes", "speedrun"])
+@pytest.mark.slow
+def test_contenders_are_trained_once_on_the_same_text(file: Path, tmp_path: Path) -> None:
+    """Guards hours of training against being done again, and a comparison against runs that had other time."""
+    work = tmp_path / "work"
+    arguments = ["--config", file, "--threads", 1, "--device", "cpu", "--work", work, "--pairs", 200]
+    contenders = ["--contenders", "ours", "pieces"]
+    first = ran("quality", *arguments, "--minutes", 0.05, *contenders)
+    assert first.returncode == 0, first.stderr
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in first.stdout.splitlines()[2:4]]
+    assert [row[0] for row in rows] == ["ours", "pieces"]
+    for _, minutes, whole, *_, validation, test in rows:
+        assert 0 < float(minutes) <= float(whole) < 2
+        assert 0 <= float(validation) <= 100
+        assert 0 <= float(test) <= 100
+    assert "tok:13a" in first.stdout
+    assert "ours - pieces:" in first.stdout
+    assert len((work / "text" / "train.en").read_text(encoding="utf-8").splitlines()) == 200
+    written = {path: path.stat().st_mtime_ns for path in work.glob("*/**/*.safetensors")}
+    assert ran("quality", *arguments, "--minutes", 0.05, *contenders).stdout == first.stdout
+    assert {path: path.stat().st_mtime_ns for path in work.glob("*/**/*.safetensors")} == written
+    longer = ran("quality", *arguments, "--minutes", 0.1, *contenders)
+    assert longer.returncode == 1
+    assert "other options" in longer.stderr
+
+
+@torch.inference_mode()
+def test_the_tutorial_writes_what_it_was_trained_to() -> None:
+    """Guards the peer: step by step, with hypotheses that change places, its logits are those of its training."""
+    quality = loaded("quality")
+    torch.manual_seed(1)
+    words = [f"--model.{key}={value}" for key, value in {**quality.TUTORIAL, "d_model": 16, "d_ff": 16}.items()]
+    model = quality.Tutorial(configuration.override(configuration.Config(), words), 20, 20).eval()
+    source = torch.tensor([[5, 6, 7, 3], [8, 3, 0, 0], [9, 9, 3, 0]])
+    target = torch.tensor([[2, 10, 11, 12], [2, 13, 14, 15], [2, 16, 17, 18]])
+    stepwise = quality.Stepwise(model)
+    state = stepwise.start(source)
+    _, state = stepwise.step(target[:, 0], state)
+    kept = torch.tensor([2, 0])
+    both = torch.tensor([2, 2, 0, 0])  # two hypotheses of each sentence that is left, which then differ
+    state = state.select(both, kept)
+    written = target[[2, 1, 0, 1]]
+    for place in (1, 2, 3):
+        logits, state = stepwise.step(written[:, place], state)
+    torch.testing.assert_close(logits, model(source[both], written)[:, -1])
+
+
+def test_a_peer_is_stopped_as_by_hand(tmp_path: Path) -> None:
+    """Guards the peer's minutes: counted from where its training begins, and ended so that it can still save."""
+    quality = loaded("quality")
+    program = tmp_path / "peer.py"
+    program.write_text(
+        "import time\nprint('ready', flush=True)\ntime.sleep(0.2)\nprint('EPOCH 1', flush=True)\n"
+        "try:\n    time.sleep(60)\nexcept KeyboardInterrupt:\n    print('saved', flush=True)\n",
+        encoding="utf-8",
+    )
+    lines = list(quality.told([sys.executable, program], tmp_path / "peer", tmp_path, stop_after=("EPOCH 1", 0.3)))
+    assert [line for line, _ in lines] == ["ready\n", "EPOCH 1\n", "saved\n"]
+    assert 0.25 < lines[2][1] - lines[1][1] < 30
+    assert (tmp_path / "peer.log").read_text(encoding="utf-8") == "ready\nEPOCH 1\nsaved\n"
+    program.write_text("raise SystemExit(3)", encoding="utf-8")
+    with pytest.raises(SystemExit, match="ended with 3"):
+        list(quality.told([sys.executable, program], tmp_path / "peer", tmp_path))
+
+
+@pytest.mark.parametrize("name", ["recipes", "speedrun", "quality"])
 def test_what_has_no_bleu_is_refused_before_hours_of_training(name: str, file: Path, tmp_path: Path) -> None:
     """Guards against a training whose result nobody can read."""
     text = file.read_text(encoding="utf-8").replace("source_lang: en", "source_lang: null")
