@@ -325,7 +325,16 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
     },
     504: {"model": Refusal, "description": "Not translated in time"},
 }
-ASKED = {"requestBody": {"required": True, "content": {"application/json": {"schema": Ask.model_json_schema()}}}}
+
+
+def asked(info: Info) -> dict[str, Any]:
+    """What OpenAPI is told of a request, with the languages that this model has."""
+    schema = Ask.model_json_schema()
+    directions = [info, *info.directions]
+    for side in ("source_lang", "target_lang"):
+        known = {language: None for each in directions if (language := getattr(each, side))}
+        schema["properties"][side]["anyOf"] = [{"enum": [*known, None]}]
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
 def application(batcher: Batcher, info: Info, seconds: float = TRANSLATING) -> FastAPI:
@@ -333,7 +342,7 @@ def application(batcher: Batcher, info: Info, seconds: float = TRANSLATING) -> F
     # FastAPI's own pages of documentation would load their scripts from elsewhere.
     app = FastAPI(title="Dragoman", version="1", summary="A translator of your own", docs_url=None, redoc_url=None)
 
-    @app.post("/translate", response_model=Told, responses=REFUSALS, openapi_extra=ASKED)
+    @app.post("/translate", response_model=Told, responses=REFUSALS, openapi_extra=asked(info))
     async def translate(request: Request) -> Response:
         """Translate a text, or several."""
         ask = await read(request)

@@ -25,7 +25,7 @@ import torch
 from tensorboard.summary.writer import record_writer
 
 import checkpoint
-import dataset
+import preparing
 import results
 import train
 import translator
@@ -223,7 +223,7 @@ def test_05_signal_during_the_preparation_ends_it_at_once(toy: Toy, work: str, n
         never_return()
 
     begun = time.monotonic()
-    assert as_shell(run_program(toy(), wrap(dataset, work, lambda _: signalled()))) == 128 + number
+    assert as_shell(run_program(toy(), wrap(preparing, work, lambda _: signalled()))) == 128 + number
     assert time.monotonic() - begun < 5
     assert not (directory(toy()) / "data").exists()
     assert not checkpoints(toy()).exists()
