@@ -249,7 +249,7 @@ def test_39_second_training_of_one_run_is_refused_at_once(
         sign.pass_by("here")
         time.sleep(60)
 
-    place = wrap(dataset, "train_pair", at(1, hold)) if moment == "while data are prepared" else at_step(9, hold)
+    place = wrap(preparing, "train_pair", at(1, hold)) if moment == "while data are prepared" else at_step(9, hold)
     first = start(toy(), place)
     try:
         sign.await_()
