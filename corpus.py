@@ -198,7 +198,7 @@ def by_languages(data: DataConfig) -> dict[tuple[str, str] | None, DataConfig]:
 
 def directions_of(languages: tuple[str, str], data: DataConfig) -> list[Direction]:
     """The directions in which pairs of these languages are learnt from."""
-    return [direction for direction in data.several if set(direction) == set(languages)]
+    return [direction for direction in data.several if direction in (languages, languages[::-1])]
 
 
 def parts_of(several: str) -> list[tuple[float, str]]:
@@ -560,16 +560,18 @@ def _example(data: DataConfig) -> str:
 # --- Splitting ----------------------------------------------------------------------------------------------------
 
 
-def known_by(pair: Pair, data: DataConfig, languages: tuple[str, str] | None = None) -> str:
-    """What makes two pairs the same sentence: the source, or the text where there is no source.
-
-    Of a pair of two languages that serves several directions it is the side whose language most of them have. So a
-    sentence and its translation are on the same side of a split in all of them, if one language is in each.
-    """
-    if languages:
-        often = Counter(chain(*data.several))
-        return pair[languages.index(max(languages, key=lambda language: often[language]))]
+def known_by(pair: Pair, data: DataConfig) -> str:
+    """What makes two pairs the same sentence: the source, or the text where there is no source."""
     return pair[0 if data.source_lang else 1]
+
+
+def side_known_by(languages: tuple[str, str], data: DataConfig) -> int:
+    """Likewise, the side (0 or 1) of pairs that serve several directions: that of the language that most of them have.
+
+    So a sentence and its translation are on the same side of a split in all of them, if one language is in each.
+    """
+    often = Counter(chain(*data.several))
+    return languages.index(max(languages, key=lambda language: often[language]))
 
 
 def for_directions(pair: Pair, languages: tuple[str, str] | None, data: DataConfig) -> list[Pair]:
@@ -577,9 +579,7 @@ def for_directions(pair: Pair, languages: tuple[str, str] | None, data: DataConf
     if languages is None:
         return [pair]
     by_name = dict(zip(languages, pair, strict=True))
-    return [
-        (tagged(by_name[each.source], each), by_name[each.target]) for each in data.several if {*each} == {*languages}
-    ]
+    return [(tagged(by_name[each.source], each), by_name[each.target]) for each in directions_of(languages, data)]
 
 
 def assign(sentence: str, validation_fraction: float, test_fraction: float) -> str:
@@ -650,7 +650,8 @@ def _portion(
     fractions: Sequence[float],
     data: DataConfig,
 ) -> Portion:
-    directions = [str(direction) for direction in data.several if {*direction} == {*(languages or ())}]
+    directions = [str(direction) for direction in directions_of(languages, data)] if languages else []
+    side = side_known_by(languages, data) if languages else None
     found = Portion(len(raw), weight, directions, {split: [] for split in SPLITS}, {split: Count() for split in SPLITS})
     for source, target in raw:
         if not (is_text(source) and is_text(target)):
@@ -658,7 +659,8 @@ def _portion(
             found.counts[read_from].unreadable += 1
             continue
         pair = clean(source, data), clean(target, data)
-        split = assign(known_by(pair, data, languages), *fractions) if read_from == "train" else read_from
+        sentence = known_by(pair, data) if side is None else pair[side]
+        split = assign(sentence, *fractions) if read_from == "train" else read_from
         several = for_directions(pair, languages, data)
         found.counts[split].read += len(several)
         if pair[1] and (pair[0] or not data.source_lang):

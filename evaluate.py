@@ -83,7 +83,7 @@ from optim import batch_loss
 from runtime import autocast, choose_device, tune
 from scores import Comparison, Figure, Measured, compare, score
 from text import cut, fit, in_a_line, loops, visible
-from translator import Translator, exit_code, newest_run
+from translator import Translation, Translator, exit_code, newest_run
 
 LENGTHS = (1, 6, 11, 16, 21, 31)  # source tokens with which each bucket begins
 UNKNOWN = (0, 1, 2, 3)  # unknown source words with which each bucket begins
@@ -287,19 +287,7 @@ def examine(
     measured = Measured.of(translations, references, tokenize)
     settings = translator.config
     copied = Measured.of([untagged(source, settings.data) for source in sources], references, tokenize)
-    rows = [
-        Row(
-            *pairs[i],
-            translation=result.text,
-            chrf=measured.chrf.score([i]),
-            tokens=sum(len(sentence.ids) for sentence in result.sentences),
-            unknown=sum(len(sentence.unknown) for sentence in result.sentences),
-            complete=all(sentence.candidates[0].complete for sentence in result.sentences),
-            words=int(measured.bleu.sums[i, 0]),
-            reference_words=int(measured.bleu.sums[i, 1]),
-        )
-        for i, result in enumerate(results)
-    ]
+    rows = [row_of(i, *pairs[i], result, measured) for i, result in enumerate(results)]
     directions = directions_of(sources, settings.data)
     languages = zip(*directions or [(settings.data.source_lang or "", settings.data.target_lang)], strict=True)
     source_lang, target_lang = (", ".join(dict.fromkeys(each)) for each in languages)
@@ -327,6 +315,21 @@ def examine(
         ),
         worst=[i + 1 for i in sorted(range(len(rows)), key=lambda i: rows[i].chrf)[:WORST]],
         sentences=rows,
+    )
+
+
+def row_of(i: int, source: str, reference: str, result: Translation, measured: Measured) -> Row:
+    """What there is to tell of sentence i."""
+    return Row(
+        source,
+        reference,
+        translation=result.text,
+        chrf=measured.chrf.score([i]),
+        tokens=sum(len(sentence.ids) for sentence in result.sentences),
+        unknown=sum(len(sentence.unknown) for sentence in result.sentences),
+        complete=all(sentence.candidates[0].complete for sentence in result.sentences),
+        words=int(measured.bleu.sums[i, 0]),
+        reference_words=int(measured.bleu.sums[i, 1]),
     )
 
 

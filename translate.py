@@ -317,6 +317,10 @@ def run(options: argparse.Namespace) -> None:
     plain = not (options.output or options.json or options.align or options.score or options.attention or options.embed)
     to, source = options.to or "", options.source or ""
     translator.asking("", to, source)  # which refuses unknown languages at once
+
+    def ask(text: str) -> str:
+        return translator.asking(text, to, source) if to or source else text
+
     if given.name == "stdin" and plain and sys.stdin.isatty() and sys.stdout.isatty():
         converse(translator, to, source)
         return
@@ -330,22 +334,18 @@ def run(options: argparse.Namespace) -> None:
         tqdm(total=given.lines, unit="line", dynamic_ncols=True, disable=hidden or None) as bar,  # None: if no terminal
     ):
         for texts in given.blocks:
-            if (to or source) and not options.score:
-                texts = [translator.asking(text, to, source) for text in texts]
-            if options.embed:
-                vectors = translator.embed(texts, first).tolist()
-                lines = [json.dumps([round(each, 6) for each in vector]) for vector in vectors]
-                bar.update(len(texts))
-            elif options.score:
+            if options.score:
                 pairs = to_score(texts, given.name, first, translator.config.is_language_model)
-                if to or source:
-                    pairs = [(translator.asking(text, to, source), translation) for text, translation in pairs]
-                found = translator.score(pairs, first)
+                found = translator.score([(ask(text), translation) for text, translation in pairs], first)
                 lines = [score_line(candidate, options.json) for candidate in found]
+                bar.update(len(texts))
+            elif options.embed:
+                vectors = translator.embed(list(map(ask, texts)), first).tolist()
+                lines = [json.dumps([round(each, 6) for each in vector]) for vector in vectors]
                 bar.update(len(texts))
             else:
                 prefixes = [options.prefix] * len(texts) if options.prefix else None
-                translations = translator.explain(texts, first, bar.update, prefixes)
+                translations = translator.explain(list(map(ask, texts)), first, bar.update, prefixes)
                 rows = zip_longest(translations, given.references[: len(texts)])
                 lines = [answer(translator, translation, reference, options) for translation, reference in rows]
                 page.add(translator, translations)
