@@ -316,7 +316,9 @@ class TrainingConfig(Section):
         "adamw", "what moves the weights; muon: the matrices inside the layers by Muon, the rest by AdamW"
     )
     lr: float = _warned(0.003, "learning rate at its peak", above=0)
-    warmup_steps: int = _warned(200, "steps in which the learning rate rises to its peak", at_least=0)
+    warmup_steps: int = _warned(
+        200, "steps in which the learning rate rises to its peak; a tenth of max_minutes if that is sooner", at_least=0
+    )
     schedule: Literal["inverse_sqrt", "linear", "cosine", "constant"] = _warned(
         "linear", "how the learning rate goes on from its peak"
     )

@@ -20,6 +20,7 @@ import ctc
 from config import EOS, PAD, TrainingConfig
 
 CHUNK = 8 * 2**20  # logits that are held at a time
+WARM = 0.1  # of the time that a run is given, which the warm-up takes at most
 
 
 class Loss(NamedTuple):
@@ -225,9 +226,26 @@ class _LinearCTC(torch.autograd.Function):
         return by_x * scales[0], by_weight * scales[0], None, None, None, None
 
 
-def learning_rate(
-    step: int, settings: TrainingConfig, total_steps: int | None, time_left: float | None = None
-) -> float:
+class Clock(NamedTuple):
+    """Where a run stands that is to last training.max_minutes."""
+
+    spent: float  # share of the time that has gone
+    warm: float = 0.0  # share that had gone when the warm-up was over
+
+
+def warmth(step: int, settings: TrainingConfig, clock: Clock | None = None) -> float:
+    """What share of the warm-up is over at update number step; 1 and more behind it.
+
+    How many updates a given time allows is not known beforehand: a schedule that comes down with the clock also rises
+    with it, so that warm-up never takes more than a tenth of the time.
+    """
+    by_steps = step / settings.warmup_steps if settings.warmup_steps else math.inf
+    if clock is None or settings.schedule not in ("linear", "cosine"):
+        return by_steps
+    return max(by_steps, clock.spent / WARM)
+
+
+def learning_rate(step: int, settings: TrainingConfig, total_steps: int | None, clock: Clock | None = None) -> float:
     """The rate of update number step (the first is 1), at most training.lr.
 
     All schedules rise in a straight line over warmup_steps. Then
@@ -238,12 +256,12 @@ def learning_rate(
     With decay_share below 1, linear and cosine stay at the peak, too, until that share of what comes after the warm-up
     is left: warmup-stable-decay (Hu et al. 2024, "MiniCPM").
 
-    The end comes after total_steps, or when time_left has gone from 1, at the end of the warm-up, to 0: whichever is
-    nearer.
+    The end comes after total_steps, or when the clock has spent all its time: whichever is nearer. By that clock the
+    warm-up may end sooner, see `warmth`.
     """
     warmup = settings.warmup_steps
-    if step < warmup:
-        return settings.lr * step / warmup
+    if (warm := warmth(step, settings, clock)) < 1:
+        return settings.lr * warm
     match settings.schedule:
         case "inverse_sqrt":
             return settings.lr * math.sqrt(warmup / step)
@@ -252,9 +270,10 @@ def learning_rate(
         case "linear" | "cosine":
             # The update after the last would have the rate 0, so that no update is spent on nothing.
             steps = [] if total_steps is None else [(total_steps + 1 - step) / max(1, total_steps + 1 - warmup)]
-            if not steps and time_left is None:
+            times = [] if clock is None else [(1 - clock.spent) / max(1e-9, 1 - clock.warm)]
+            if not steps and not times:
                 raise ValueError(f"schedule {settings.schedule} needs an end")
-            left = max(0.0, min(steps if time_left is None else [*steps, time_left]))
+            left = max(0.0, min(steps + times))
             left = min(1.0, left / settings.decay_share)
             return settings.lr * (left if settings.schedule == "linear" else (1 - math.cos(math.pi * left)) / 2)
 

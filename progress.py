@@ -27,7 +27,7 @@ class Progress:
     epoch: int = 0  # passes over the data completed
     batches: int = 0  # batches of the current pass that have been used
     seconds: float = 0.0  # spent since training began, over all resumes
-    warm_seconds: float = 0.0  # of these, until the learning rate was at its peak
+    warm_seconds: float = 0.0  # of these, until the warm-up was over
     best_bleu: float = -1.0  # of a language model: 100 / perplexity
     best_step: int = 0
     worse: int = 0  # validations since the best one

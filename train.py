@@ -68,7 +68,7 @@ from corpus import DataError, find_sources, noun
 from dataset import Batch, EncodedPairs
 from health import Health
 from model import DecoderLayer, EncoderLayer, Model, build_transformer
-from optim import Average, Loss, batch_loss, learning_rate, make_optimizer
+from optim import Average, Clock, Loss, batch_loss, learning_rate, make_optimizer, warmth
 from preparing import Prepared
 from progress import Progress, end, progress_of, say
 from ranks import RankError, Ranks
@@ -334,7 +334,7 @@ class Training:
         settings, progress = self.config.training, self.progress
         step = progress.step + 1
         for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate(step, settings, self.total_steps, self.time_left())
+            group["lr"] = learning_rate(step, settings, self.total_steps, self.clock())
 
         counts = sum(batch.tokens for batch in batches), sum(batch.source_tokens for batch in batches)
         tokens, source_tokens = map(int, self.rank.sums(*counts))
@@ -373,7 +373,7 @@ class Training:
             self.average.update(step)
 
         progress.step = step
-        if step <= settings.warmup_steps:
+        if warmth(step, settings, self.clock()) <= 1:
             progress.warm_seconds = progress.seconds
         progress.halved += int(halved)
         progress.smoothed += smoothed
@@ -386,15 +386,13 @@ class Training:
         progress.padding += sum(batch.padding for batch in batches) / len(batches)
         progress.updates += 1
 
-    def time_left(self) -> float | None:
-        """What share of the time after the warm-up is left until training.max_minutes; None if there is no such limit.
+    def clock(self) -> Clock | None:
+        """How much of training.max_minutes has gone; None if there is no such limit.
 
         A validation takes its part of it, and a pause between two resumes does not.
         """
         minutes, progress = self.config.training.max_minutes, self.progress
-        if minutes is None:
-            return None
-        return (60 * minutes - progress.seconds) / max(1e-9, 60 * minutes - progress.warm_seconds)
+        return None if minutes is None else Clock(progress.seconds / 60 / minutes, progress.warm_seconds / 60 / minutes)
 
     def gradients(self, batches: list[Batch], step: int, tokens: int) -> tuple[list[Batch], list[Tensor]]:
         """Leave in the weights the mean gradient of all target tokens, so many, of the batches of all ranks.
@@ -653,8 +651,8 @@ class Training:
             self.progress = Progress(unvalidated=True, old_bleu=self.progress.old_bleu)
         self.coach = self.new_coach()
         step, settings = self.progress.step, self.config.training
-        now = learning_rate(step + 1, settings, self.total_steps, self.time_left())
-        if now > before and step >= settings.warmup_steps:
+        now = learning_rate(step + 1, settings, self.total_steps, self.clock())
+        if now > before and warmth(step, settings, self.clock()) >= 1:
             say(
                 f"warning: the learning rate had fallen to {before:.3g} and rises again to {now:.3g}, because training "
                 "is to last longer or training.lr has changed: the curves will jump"

@@ -17,7 +17,7 @@ import ctc
 import optim
 from config import EOS, PAD, ModelConfig, TrainingConfig
 from model import build_transformer
-from optim import Average, batch_loss, ctc_sums, learning_rate, loss_sums, make_optimizer
+from optim import Average, Clock, batch_loss, ctc_sums, learning_rate, loss_sums, make_optimizer
 
 TARGET = torch.tensor([[5, 9, 3], [4, 3, PAD]])
 
@@ -219,11 +219,11 @@ def test_the_rate_stays_until_its_share_is_left(schedule: str, by_time: bool) ->
         """With so much of the 100 steps, or of the time, after the warm-up left."""
         step = round(111 - 101 * left)
         shared = settings(schedule=schedule, decay_share=share)
-        return learning_rate(11, shared, None, left) if by_time else learning_rate(step, shared, 110)
+        return learning_rate(11, shared, None, Clock(1 - left, 0.0)) if by_time else learning_rate(step, shared, 110)
 
     ways = [i / 101 for i in range(1, 101)]
     rates = [rate(left, 20 / 101) for left in ways]
-    assert rates[19:] == [0.5] * 81
+    assert rates[19:] == pytest.approx([0.5] * 81)
     assert rates[:19] == pytest.approx([rate(left * 101 / 20, 1.0) for left in ways[:19]], abs=0.02)
     assert rates[:20] == sorted(set(rates[:20]))
 
@@ -248,14 +248,27 @@ def test_rate_follows_the_nearer_end(schedule: str) -> None:
     """Guards a limit of time: the rate comes down with the clock, steps or no steps, and never climbs for it."""
     chosen = settings(schedule=schedule)
     half = learning_rate(60, chosen, 109)
-    assert learning_rate(60, chosen, None, time_left=0.5) == pytest.approx(half)
-    assert learning_rate(60, chosen, 109, time_left=0.9) == pytest.approx(half)
-    assert learning_rate(60, chosen, 10**6, time_left=0.5) == pytest.approx(half)
-    assert learning_rate(60, chosen, 109, time_left=0.01) < 0.02 * chosen.lr
-    assert learning_rate(60, chosen, None, time_left=-0.1) == 0
-    assert learning_rate(5, chosen, None, time_left=-0.1) == learning_rate(5, chosen, 110), "warm-up goes by steps"
+    halfway = Clock(spent=0.52, warm=0.04)  # of what was left after the warm-up
+    assert learning_rate(60, chosen, None, halfway) == pytest.approx(half)
+    assert learning_rate(60, chosen, 109, Clock(0.3)) == pytest.approx(half)
+    assert learning_rate(60, chosen, 10**6, halfway) == pytest.approx(half)
+    assert learning_rate(60, chosen, 109, Clock(0.99)) < 0.02 * chosen.lr
+    assert learning_rate(60, chosen, None, Clock(1.1)) == 0
     constant = settings(schedule="constant")
-    assert learning_rate(60, constant, None, time_left=0.1) == constant.lr
+    assert learning_rate(60, constant, None, Clock(0.9)) == constant.lr
+
+
+def test_warmup_takes_a_tenth_of_the_time_at_most() -> None:
+    """Guards a preset's thousand warm-up steps in a run of ten minutes that has time for eight hundred."""
+    chosen = settings(schedule="linear", warmup_steps=1000)
+    by_clock = [learning_rate(1, chosen, None, Clock(share / 100)) / chosen.lr for share in range(10)]
+    assert by_clock == pytest.approx([max(0.001, share / 10) for share in range(10)])
+    assert learning_rate(700, chosen, None, Clock(0.05)) == pytest.approx(0.7 * chosen.lr), "steps may be sooner"
+    assert learning_rate(2, chosen, None, Clock(0.1, 0.1)) == pytest.approx(chosen.lr)
+    assert learning_rate(500, chosen, None, Clock(0.55, 0.1)) == pytest.approx(0.5 * chosen.lr)
+    paper = settings(schedule="inverse_sqrt", warmup_steps=1000)
+    assert learning_rate(500, paper, None, Clock(0.9)) == pytest.approx(0.5 * paper.lr), "it does not go by the clock"
+    assert learning_rate(500, settings(schedule="linear", warmup_steps=1000), 2000) == pytest.approx(0.5 * paper.lr)
 
 
 def test_weight_decay_spares_norms_and_biases() -> None:
