@@ -630,9 +630,9 @@ def override(config: Config, arguments: Sequence[str]) -> Config:
     return _with(config, {key: _value(key, text) for key, text in _pairs(arguments, keys())})
 
 
-def with_preset(config: Config, name: str) -> Config:
+def with_preset(config: Config, name: str, plan: presets.Plan | None = None) -> Config:
     """What the preset makes of the config, of which only the chosen settings stay as they are. Raises ConfigError."""
-    return _beside({}, presets.settings(name, values(config), config.chosen), config)
+    return _beside({}, presets.settings(name, values(config), config.chosen, plan or presets.Plan()), config)
 
 
 def as_begun(config: Config, begun: Config) -> Config:
@@ -715,7 +715,7 @@ def _given(in_file: Mapping[str, Any], named: bool, in_line: Mapping[str, Any]) 
     empty, errors = Config(chosen=chosen, overruled=overruled), []
     for name in [preset] if preset != "auto" else [presets.STAND_IN, *presets.PRESETS]:
         try:
-            return _beside(given, presets.settings(name, values(empty) | given, chosen), empty)
+            return _beside(given, presets.settings(name, values(empty) | given, chosen, presets.Plan()), empty)
         except ConfigError as error:
             errors.append(error)
     raise errors[0]

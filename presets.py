@@ -2,7 +2,8 @@
 
 Use:
     name = choose(29_000)                                          # small
-    changed = settings(name, values, chosen={"model.dropout"})     # by their dotted names, for `config` to check
+    changed = settings(name, values, {"model.dropout"}, Plan())    # by their dotted names, for `config` to check
+    able = Time(minutes * 60, rate).tokens(values) > PER_WEIGHT * parameters(values)      # worth it, in that time?
 
 The tables below are the only place of these numbers. A preset sets every key of them but for those that the user has
 chosen, and where what the user has chosen does not go with a number of the table, the number gives way (`beside`).
@@ -12,7 +13,7 @@ Limits: nothing here looks at data or devices. Memory is estimated: a model that
 
 import math
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 # Whatever the size. A preset also unsets what another file may have set for a model of its own.
 _COMMON: dict[str, Any] = {
@@ -109,8 +110,17 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 KEYS = tuple(PRESETS["small"])  # what every preset sets
 STAND_IN = "small"  # shown for auto where no data are looked at; that of some ten thousand pairs
+QUICK = ("tiny", "small")  # which learn about equally fast: no limit of time asks for less
 UP_TO = {"tiny": 10_000, "small": 100_000, "base": 1_000_000, "big": math.inf}  # training pairs, from small to large
 ENOUGH = 1_000_000  # pairs beyond which none need be counted
+
+# What a limit of time changes.
+PER_WEIGHT = 1.0  # target tokens a weight has to learn from, or a smaller model learns more in the same time
+FEW = 10  # passes in which nothing is learnt by heart: dropout would only slow them
+LIGHT = 0.1  # dropout that is enough for these
+LOOKS = 10  # validations, at least
+USED = 0.4  # of the rate at which a device multiplies matrices, in training; a third for small models, half for large
+A_TOKEN = 4.0  # characters, about
 
 _ENDS = ("training.max_steps", "training.max_epochs", "training.max_minutes")
 
@@ -122,9 +132,50 @@ def choose(pairs: int, fits: Callable[[str], bool] = lambda _: True) -> str:
     return next((name for name in reversed(names[: place + 1]) if fits(name)), names[0])
 
 
-def settings(name: str, values: Mapping[str, Any], chosen: Collection[str]) -> dict[str, Any]:
+class Amount(NamedTuple):
+    """How much there is to learn from."""
+
+    pairs: int
+    characters: float = 60.0  # of a target sentence, on average
+
+    @property
+    def tokens(self) -> float:
+        """Target tokens of a pass, about."""
+        return self.pairs * self.characters / A_TOKEN
+
+
+class Time(NamedTuple):
+    """How long a training may take, and on what."""
+
+    seconds: float
+    rate: float  # operations a second, in products of matrices
+
+    def tokens(self, values: Mapping[str, Any]) -> float:
+        """About how many target tokens a model of these settings can learn from.
+
+        Two operations a weight and token forwards, and twice that backwards; source and target are taken for equally
+        long.
+        """
+        encoder, decoder, table = _weights(values)
+        return self.seconds * self.rate * USED / (6 * (encoder + decoder + table))
+
+
+class Plan(NamedTuple):
+    """What a training will come to, where its end is not the preset's."""
+
+    passes: float = math.inf
+    updates: float = math.inf
+
+
+def settings(name: str, values: Mapping[str, Any], chosen: Collection[str], plan: Plan) -> dict[str, Any]:
     """What the preset sets, given the values of all settings, of which the user has chosen some."""
-    return beside(PRESETS[name], values, chosen)
+    picked = PRESETS[name]
+    if plan.passes < FEW:
+        picked = picked | {"model.dropout": min(LIGHT, picked["model.dropout"])}
+    if plan.updates < LOOKS * picked["training.validate_every"]:
+        every = max(50, 10 * round(plan.updates / LOOKS / 10))
+        picked = picked | {"training.validate_every": every, "training.save_every": every}
+    return beside(picked, values, chosen)
 
 
 def beside(picked: Mapping[str, Any], values: Mapping[str, Any], chosen: Collection[str]) -> dict[str, Any]:
@@ -148,15 +199,20 @@ def beside(picked: Mapping[str, Any], values: Mapping[str, Any], chosen: Collect
 
 def parameters(values: Mapping[str, Any]) -> int:
     """About how many weights a model of these settings has: the matrices, with a full vocabulary."""
+    encoder, decoder, table = _weights(values)
+    return encoder + decoder + {"all": 1, "output": 2, "none": 3}[values["model.tie"]] * table
+
+
+def _weights(values: Mapping[str, Any]) -> tuple[int, int, int]:
+    """Those of the encoder, the decoder, and a table of vectors, which is also what the projection has."""
     width, inner = values["model.d_model"], values["model.d_ff"]
     attention = 4 * width * width
     feed_forward = (3 if values["model.activation"] == "swiglu" else 2) * width * inner
     reads = values["model.architecture"] != "decoder-only"
     crosses = values["model.architecture"] == "encoder-decoder"
-    layers = values["model.encoder_layers"] * reads * (attention + feed_forward)
-    layers += values["model.decoder_layers"] * (attention * (1 + crosses) + feed_forward)
-    tables = {"all": 1, "output": 2, "none": 3}[values["model.tie"]]
-    return layers + tables * values["tokenizer.vocab_size"] * width
+    encoder = values["model.encoder_layers"] * reads * (attention + feed_forward)
+    decoder = values["model.decoder_layers"] * (attention * (1 + crosses) + feed_forward)
+    return encoder, decoder, values["tokenizer.vocab_size"] * width
 
 
 def memory(values: Mapping[str, Any]) -> int:

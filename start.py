@@ -18,6 +18,7 @@ import runtime
 from config import Config, ConfigError, DataConfig
 from corpus import find_sources, for_directions, given_splits, noun
 from preparing import Prepared
+from presets import Amount
 from progress import say
 from translator import Translator
 
@@ -56,8 +57,8 @@ def settled(config: Config, saved: checkpoint.Checkpoint) -> Config:
     return replace(config, training=replace(config.training, batch_tokens=begun.training.batch_tokens))
 
 
-def count_pairs(data: DataConfig, enough: int) -> int:
-    """About how many pairs there are to train on; where there are more than `enough`, some number above it.
+def amount(data: DataConfig, enough: int) -> Amount:
+    """About how many pairs there are to train on, and how long they are; beyond `enough`, some number above it.
 
     They are read as `preparing.prepare` will read them, up to there. Those that are empty count, too, and what is told
     off for validation and test is taken for its share. Raises DataError.
@@ -74,12 +75,16 @@ def count_pairs(data: DataConfig, enough: int) -> int:
         for pair in raw
         for each in for_directions(pair, languages, data)
     )
-    read = sum(1 for _ in islice(pairs, math.ceil((enough + 1) / max(share, 0.01)) + 1))
-    return round(share * read)
+    read, characters = 0, 0
+    for _, target in islice(pairs, math.ceil((enough + 1) / max(share, 0.01)) + 1):
+        read += 1
+        characters += len(target)
+    return Amount(round(share * read), characters / max(1, read))
 
 
-def with_preset(config: Config, device: torch.device) -> Config:
-    """The config of a new run, whose model.preset auto becomes the one for its data and this device; says what it is.
+def with_preset(config: Config, device: torch.device, rate: float = math.inf) -> Config:
+    """The config of a new run, whose model.preset auto becomes the one for its data, its time and this device; says
+    what it is. rate: at which the device multiplies matrices, FLOP/s.
 
     Raises ConfigError if that does not go with what was chosen, and DataError for data that cannot be read.
     """
@@ -94,20 +99,7 @@ def with_preset(config: Config, device: torch.device) -> Config:
         return config
     why = ""
     if name == "auto":
-        pairs, things = count_pairs(config.data, presets.ENOUGH), f"{noun(config.data)}s to train on"
-        much = f"more than {presets.ENOUGH:,}" if pairs > presets.ENOUGH else f"about {pairs:,}"
-        room = OF_MEMORY * runtime.total_memory(device)
-
-        def needed(name: str) -> int:
-            return presets.memory(configuration.values(configuration.with_preset(config, name)))
-
-        wanted = presets.choose(pairs)
-        name = presets.choose(pairs, lambda name: needed(name) <= room)
-        why = f": {much} {things} -> {name}"
-        if name != wanted:
-            why += f", for {wanted} needs about {needed(wanted) / 2**30:.1f} GiB of memory, and {device} has"
-            why += f" {room / 2**30:.1f} to take"
-        config = configuration.with_preset(config, name)
+        config, why = _automatic(config, device, rate)
     say(f"model.preset {config.model.preset}{why}: {presets.summary(configuration.values(config))}")
     if kept:
         say(f"kept as given: {', '.join(kept)}")
@@ -116,6 +108,42 @@ def with_preset(config: Config, device: torch.device) -> Config:
     if set_aside:
         say(f"not as in the file, for the preset overrules it: {'; '.join(set_aside)}")
     return config
+
+
+def _automatic(config: Config, device: torch.device, rate: float) -> tuple[Config, str]:
+    """The config with the preset for its data, its time and this device, and why it is that one."""
+    data = amount(config.data, presets.ENOUGH)
+    things = f"{noun(config.data)}s to train on"
+    much = f"more than {presets.ENOUGH:,}" if data.pairs > presets.ENOUGH else f"about {data.pairs:,}"
+    room = OF_MEMORY * runtime.total_memory(device)
+    minutes = config.training.max_minutes
+    time = presets.Time(math.inf if minutes is None else 60 * minutes, rate)
+    wanted = presets.choose(data.pairs)
+    against = ""  # why it is not that one
+
+    def fits(name: str) -> bool:
+        nonlocal against
+        values = configuration.values(configuration.with_preset(config, name))
+        needed, tokens, weights = presets.memory(values), time.tokens(values), presets.parameters(values)
+        if needed > room:
+            reason = f"needs about {needed / 2**30:.1f} GiB of memory, and {device} has {room / 2**30:.1f} to take"
+        elif tokens < presets.PER_WEIGHT * weights and name not in presets.QUICK:
+            reason = f"learns from about {tokens:,.0f} tokens in {minutes:g} minutes, too few for {weights:,} weights"
+        else:
+            return True
+        against = against or f", for {name} {reason}"
+        return False
+
+    name = presets.choose(data.pairs, fits)
+    why = f": {much} {things} -> {name}" + against * (name != wanted)
+    found = configuration.with_preset(config, name)
+    most = (found.training.max_epochs or math.inf) * data.tokens
+    tokens = min(most, time.tokens(configuration.values(found)))
+    batch = 1024 if found.training.batch_tokens == "auto" else found.training.batch_tokens
+    plan = presets.Plan(tokens / max(1, data.tokens), tokens / batch / found.training.accumulate)
+    if plan.passes < presets.FEW:
+        why += f", seen about {plan.passes:.2g} times"
+    return configuration.with_preset(config, name, plan), why
 
 
 def precision(config: Config, device: torch.device, saved: checkpoint.Checkpoint | None) -> str:

@@ -852,9 +852,10 @@ def train_on(config: Config, rank: Ranks, device: torch.device) -> int:
     say(runtime.describe(device, dtype))
     measured = ", ".join(f"{rate / 1e9:,.0f} in {str(kind).removeprefix('torch.')}" for kind, rate in rates.items())
     say(f"products of matrices, billions of operations a second: {measured}")
+    limit = rank.count * rates.get(dtype, rates.get(torch.bfloat16, math.inf))
     if saved is None:
         find_sources(config.data)
-        config = rank.same(start.with_preset(config, device) if rank.first else config)
+        config = rank.same(start.with_preset(config, device, limit) if rank.first else config)
     else:
         config = start.settled(config, saved)
         start.resumable(config, saved)
@@ -872,7 +873,6 @@ def train_on(config: Config, rank: Ranks, device: torch.device) -> int:
         with rank.before_others():
             saved = checkpoint.newest(root, quarantine=rank.first, warn=say)
             data = start.prepare(config, directory / "data", begun=saved is not None, other=other)
-        limit = rank.count * rates.get(dtype, rates.get(torch.bfloat16, math.inf))
         training = Training(config, directory, data, device, dtype, limit, rank)
         training.introduce()
         if saved is not None:

@@ -25,7 +25,7 @@ from dataset import EncodedPairs, balanced, rows_of
 from languages import Direction, parse_directions, split_tag, tagged
 from preparing import prepare
 from presets import ENOUGH
-from start import count_pairs
+from start import amount
 from subwords import SubwordDropout
 from tokenizer import Tokenizer, train_pair
 from translator import Translator
@@ -303,7 +303,7 @@ def test_a_run_of_one_direction_knows_no_tags(tmp_path: Path) -> None:
 def test_pairs_are_counted_in_each_direction(tmp_path: Path) -> None:
     """Guards model.preset auto, which goes by the number of pairs that there are to learn from."""
     data = settings(write_rows(tmp_path / "rows.jsonl", rows(200)), THREE, test_fraction=0.0)
-    assert count_pairs(data, ENOUGH) == round(600 * 0.98)
+    assert amount(data, ENOUGH).pairs == round(600 * 0.98)
 
 
 @given(st.lists(st.integers(1, 400), min_size=2, max_size=5), st.floats(1, 10))

@@ -261,7 +261,7 @@ def test_memory_is_that_of_the_settings_as_they_will_be(
     gigabytes: float, settings: dict[str, object], name: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     """Guards an estimate of the table alone, where the user has chosen a narrower model; and a silent step down."""
-    monkeypatch.setattr(start, "count_pairs", lambda *_: 2_000_000)
+    monkeypatch.setattr(start, "amount", lambda *_: presets.Amount(2_000_000))
     monkeypatch.setattr(start.runtime, "total_memory", lambda _: gigabytes * 2**30)
     config = start.with_preset(parse(given(model__preset="auto", **settings)), torch.device("cpu"))
     told = capsys.readouterr().out
@@ -270,6 +270,50 @@ def test_memory_is_that_of_the_settings_as_they_will_be(
     assert ("for big needs about" in told) == (name != "big")
     assert [key.replace("__", ".") for key in settings if key.replace("__", ".") not in told.partition("kept")[2]] == []
     assert config.model.preset == "auto"
+
+
+@pytest.mark.parametrize(
+    ("pairs", "settings", "gigaflops", "name", "dropout", "every"),
+    [
+        (200_000, {"training__max_minutes": 600}, 300, "base", 0.2, 1000),
+        (200_000, {"training__max_minutes": 30}, 300, "small", 0.1, 500),
+        (200_000, {"training__max_minutes": 30}, 30_000, "base", 0.2, 1000),
+        (200_000, {"training__max_minutes": 30, "model__d_model": 64, "model__d_ff": 64}, 300, "base", 0.2, 1000),
+        (200_000, {"training__max_minutes": 30, "model__dropout": 0.25}, 300, "small", 0.25, 500),
+        (10**7, {"training__max_minutes": 1}, 300, "small", 0.1, 50),
+        (30_000, {"training__max_minutes": 60}, 300, "small", 0.3, 500),
+        (1000, {"training__max_minutes": 60}, 300, "tiny", 0.3, 250),
+        (200_000, {"training__max_epochs": 3}, 300, "base", 0.1, 220),
+        (200_000, {}, 300, "base", 0.2, 1000),
+    ],
+)
+def test_a_limit_of_time_makes_it_smaller_and_lighter(
+    pairs: int, settings: dict[str, object], gigaflops: float, name: str, dropout: float,
+    every: int,     monkeypatch: pytest.MonkeyPatch, capsys: Any,
+) -> None:  # fmt: skip
+    """Guards ten minutes given to a model that needs hours, dropout where nothing is seen often enough to be learnt by
+    heart, and a run that is validated once, at its end."""
+    monkeypatch.setattr(start, "amount", lambda *_: presets.Amount(pairs))
+    monkeypatch.setattr(start.runtime, "total_memory", lambda _: 2**40)
+    config = start.with_preset(parse(given(model__preset="auto", **settings)), torch.device("cpu"), gigaflops * 1e9)
+    told = capsys.readouterr().out
+    assert f"-> {name}" in told
+    assert config.training.lr == presets.PRESETS[name]["training.lr"]
+    assert config.model.dropout == dropout
+    assert ("too few for" in told) == (name != presets.choose(pairs))
+    assert (config.training.validate_every, config.training.save_every) == (every, every)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_tokens_of_a_time_are_those_of_the_operations(name: str) -> None:
+    """Guards the reckoning against the count of operations that the curves of a training go by."""
+    config = parse(["--model.preset", name])
+    vocabulary = config.tokenizer.vocab_size
+    with torch.device("meta"):
+        built = model.build_transformer(config.model, vocabulary, vocabulary)
+    of_source, of_target = built.products()
+    counted = 6 * 1000 * (of_source + of_target)
+    assert presets.Time(counted, 1 / presets.USED).tokens(values(config)) == pytest.approx(1000, rel=0.1)
 
 
 @pytest.mark.parametrize("form", ["pairs.tsv", "text", "plain.txt", "folder"])
@@ -296,8 +340,10 @@ def test_pairs_are_counted(form: str, tmp_path: Path) -> None:
             changes |= {"validation_fraction": 0.2, "test_fraction": 0.2}
     data = DataConfig(**changes)
     read = len(read_corpus(find_sources(data), data)[0]["train"])
-    assert start.count_pairs(data, 10**6) == pytest.approx(read, rel=0.05)
-    assert 500 < start.count_pairs(data, 500) < 510
+    found = start.amount(data, 10**6)
+    assert found.pairs == pytest.approx(read, rel=0.05)
+    assert found.characters == pytest.approx(sum(len(target) for _, target in pairs) / len(pairs), rel=0.05)
+    assert 500 < start.amount(data, 500).pairs < 510
 
 
 # --- A run --------------------------------------------------------------------------------------------------------
