@@ -102,6 +102,14 @@ def test_preset_goes_with_every_architecture(kind: str, name: str) -> None:
             assert bool(config["training.subword_dropout"]) == (config["tokenizer.kind"] != "word")
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_preset_goes_with_weights_dealt_out(name: str) -> None:
+    """Guards a preset that is refused for the very models that do not fit into one GPU: Muon needs whole matrices."""
+    training = parse(given(model__preset=name, training__fsdp="true")).training
+    assert (training.fsdp, training.optimizer) == (True, "adamw")
+    assert isinstance(training.batch_tokens, int)
+
+
 @pytest.mark.parametrize(
     ("kind", "name", "settings"),
     [
@@ -133,10 +141,10 @@ NAMED = EDITED.replace("model: {", "model: {preset: big, ")
     ("file", "line", "expected"),
     [
         # preset on the command line: it overrules the file, and is overruled by the command line
-        (EDITED, {"model__preset": "base"}, (8000, 256, 0.2, None, 0.002)),
-        (EDITED, {"model__preset": "base", "model__dropout": 0.4}, (8000, 256, 0.4, None, 0.002)),
+        (EDITED, {"model__preset": "base"}, (8000, 256, 0.2, None, 0.004)),
+        (EDITED, {"model__preset": "base", "model__dropout": 0.4}, (8000, 256, 0.4, None, 0.004)),
         (EDITED, {"training__lr": 0.1, "model__preset": "base"}, (8000, 256, 0.2, None, 0.1)),
-        (NAMED, {"model__preset": "base", "model__kv_heads": 1}, (8000, 256, 0.2, 1, 0.002)),
+        (NAMED, {"model__preset": "base", "model__kv_heads": 1}, (8000, 256, 0.2, 1, 0.004)),
         # preset in the file: the file and the command line overrule it
         (NAMED, {}, (500, 64, 0.25, 2, 0.001)),
         (NAMED, {"model__dropout": 0.4, "training__lr": 0.1}, (500, 64, 0.4, 2, 0.1)),
