@@ -62,6 +62,7 @@ class Coach:
         only a run that begins at step 0 has, stand for where learning begins.
         """
         self.config, self.total, self.started, self.constant = config, total_steps, started, constant
+        self.warm = config.training.warmup_steps  # updates of the warm-up; fewer if the clock ends it
         self.told: set[str] = set()
         self.points: list[tuple[float, float]] = []  # loss and norm, means of BIN updates or more
         self.pending: list[tuple[float, float]] = []
@@ -146,7 +147,7 @@ class Coach:
         level = self.constant or start
         poor = now > DEAD * level > 0
         slow = self._slow()
-        wrong = poor and (now > STILL * before or slow) and step >= self.config.training.warmup_steps + WAIT
+        wrong = poor and (now > STILL * before or slow) and step >= self.warm + WAIT
         known = f", where a model that knows only how often each word occurs has {level:.3g}" if self.constant else ""
         line = (
             f"the training loss {'has only come down to' if slow else 'stands still at'} {now:.3g}{known}: "
@@ -217,8 +218,7 @@ class Coach:
 
     def _late(self, step: int, share: float) -> bool:
         """Whether so much of the run has passed that its translations may be judged."""
-        warm = self.config.training.warmup_steps
-        return step >= max(warm + WAIT, share * (self.total or warm + 2000))
+        return step >= max(self.warm + WAIT, share * (self.total or self.warm + 2000))
 
     def _translations(self, step: int, outputs: Sequence[str], references: Sequence[str]) -> list[str]:
         """Judge the translations of all validation sentences."""

@@ -236,7 +236,8 @@ class ModelConfig(Section):
     """The shape of the Transformer."""
 
     preset: Literal["auto", "tiny", "small", "base", "big"] | None = _refused(
-        None, "size, dropout, vocabulary, batches and schedule by the amount of data; auto: by its training pairs"
+        None,
+        "size, dropout, vocabulary, batches and schedule by the amount of data; auto: by pairs and time",
     )
     architecture: Literal["encoder-decoder", "decoder-only", "encoder-only"] = _refused(
         "encoder-decoder", "two stacks; one that goes on writing; or one that writes all words at once"

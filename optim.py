@@ -21,6 +21,7 @@ from config import EOS, PAD, TrainingConfig
 
 CHUNK = 8 * 2**20  # logits that are held at a time
 WARM = 0.1  # of the time that a run is given, which the warm-up takes at most
+LEAST = 20  # updates of a warm-up that the clock would end sooner: a validation may have taken that time
 
 
 class Loss(NamedTuple):
@@ -231,18 +232,19 @@ class Clock(NamedTuple):
 
     spent: float  # share of the time that has gone
     warm: float = 0.0  # share that had gone when the warm-up was over
+    warm_steps: int = 0  # updates that it took; 0: it is not over
 
 
 def warmth(step: int, settings: TrainingConfig, clock: Clock | None = None) -> float:
     """What share of the warm-up is over at update number step; 1 and more behind it.
 
     How many updates a given time allows is not known beforehand: a schedule that comes down with the clock also rises
-    with it, so that warm-up never takes more than a tenth of the time.
+    with it, so that warm-up never takes more than a tenth of the time. What is over stays over if there is more time.
     """
     by_steps = step / settings.warmup_steps if settings.warmup_steps else math.inf
     if clock is None or settings.schedule not in ("linear", "cosine"):
         return by_steps
-    return max(by_steps, clock.spent / WARM)
+    return max(by_steps, float(clock.warm_steps > 0), min(clock.spent / WARM, step / LEAST))
 
 
 def learning_rate(step: int, settings: TrainingConfig, total_steps: int | None, clock: Clock | None = None) -> float:
@@ -269,7 +271,8 @@ def learning_rate(step: int, settings: TrainingConfig, total_steps: int | None, 
             return settings.lr
         case "linear" | "cosine":
             # The update after the last would have the rate 0, so that no update is spent on nothing.
-            steps = [] if total_steps is None else [(total_steps + 1 - step) / max(1, total_steps + 1 - warmup)]
+            risen = clock.warm_steps if clock and clock.warm_steps else warmup
+            steps = [] if total_steps is None else [(total_steps + 1 - step) / max(1, total_steps + 1 - risen)]
             times = [] if clock is None else [(1 - clock.spent) / max(1e-9, 1 - clock.warm)]
             if not steps and not times:
                 raise ValueError(f"schedule {settings.schedule} needs an end")

@@ -88,8 +88,8 @@ PRESETS: dict[str, dict[str, Any]] = {
         "training.max_epochs": 20,
         "training.batch_tokens": 4096,
         "training.optimizer": "muon",
-        "training.lr": 0.004,
-        "training.warmup_steps": 500,
+        "training.lr": 0.003,
+        "training.warmup_steps": 1000,
         "training.validate_every": 1000,
         "training.save_every": 1000,
     },
@@ -117,14 +117,15 @@ STAND_IN = "small"  # shown for auto where no data are looked at; that of some t
 QUICK = ("tiny", "small")  # which learn about equally fast: no limit of time asks for less
 UP_TO = {"tiny": 10_000, "small": 100_000, "base": 1_000_000, "big": math.inf}  # training pairs, from small to large
 ENOUGH = 1_000_000  # pairs beyond which none need be counted
+DEALT_OUT = 8192  # batch_tokens with fsdp, which cannot try out how many fit
 
 # What a limit of time changes.
 PER_WEIGHT = 1.0  # target tokens a weight has to learn from, or a smaller model learns more in the same time
 FEW = 10  # passes in which nothing is learnt by heart: dropout would only slow them
 LIGHT = 0.1  # dropout that is enough for these
-LOOKS = 10  # validations, at least
+LOOKS = 5  # validations, at least, where there are updates enough: each takes its part of the time
 USED = 0.4  # of the rate at which a device multiplies matrices, in training; a third for small models, half for large
-A_TOKEN = 4.0  # characters, about
+A_TOKEN = 4.0  # bytes, about
 
 _ENDS = ("training.max_steps", "training.max_epochs", "training.max_minutes")
 
@@ -140,12 +141,12 @@ class Amount(NamedTuple):
     """How much there is to learn from."""
 
     pairs: int
-    characters: float = 60.0  # of a target sentence, on average
+    bytes: float  # of a target sentence, on average
 
     @property
     def tokens(self) -> float:
         """Target tokens of a pass, about."""
-        return self.pairs * self.characters / A_TOKEN
+        return max(1.0, self.pairs * self.bytes / A_TOKEN)
 
 
 class Time(NamedTuple):
@@ -161,11 +162,18 @@ class Time(NamedTuple):
         long.
         """
         encoder, decoder, table = _weights(values)
-        return self.seconds * self.rate * USED / (6 * (encoder + decoder + table))
+        match values["model.architecture"]:
+            case "decoder-only":
+                products = decoder * (1 if values["data.source_lang"] is None else 2) + table
+            case "encoder-only":
+                products = encoder + values["model.upsampling"] * (decoder + table)
+            case _:
+                products = encoder + decoder + table
+        return self.seconds * self.rate * USED / (6 * (2 if values["training.r_drop"] else 1) * products)
 
 
 class Plan(NamedTuple):
-    """What a training will come to, where its end is not the preset's."""
+    """What a training will come to, as far as that is known."""
 
     passes: float = math.inf
     updates: float = math.inf
@@ -176,6 +184,9 @@ def settings(name: str, values: Mapping[str, Any], chosen: Collection[str], plan
     picked = PRESETS[name]
     if plan.passes < FEW:
         picked = picked | {"model.dropout": min(LIGHT, picked["model.dropout"])}
+    if values["training.fsdp"]:
+        picked = picked | {"training.optimizer": "adamw"}  # Muon needs whole matrices
+        picked |= {"training.batch_tokens": DEALT_OUT} if picked["training.batch_tokens"] == "auto" else {}
     if plan.updates < LOOKS * picked["training.validate_every"]:
         every = max(50, 10 * round(plan.updates / LOOKS / 10))
         picked = picked | {"training.validate_every": every, "training.save_every": every}
@@ -194,10 +205,6 @@ def beside(picked: Mapping[str, Any], values: Mapping[str, Any], chosen: Collect
         instead |= dict.fromkeys(_ENDS)
     if now["model.architecture"] == "encoder-only":
         instead["training.r_drop"] = 0.0
-    if now["training.fsdp"]:
-        instead["training.optimizer"] = "adamw"
-        if now["training.batch_tokens"] == "auto":
-            instead["training.batch_tokens"] = 8192
     if now["tokenizer.kind"] == "word":
         instead["training.subword_dropout"] = 0.0
     if now["model.tie"] == "all" and not now["tokenizer.shared"]:

@@ -28,6 +28,7 @@ class Progress:
     batches: int = 0  # batches of the current pass that have been used
     seconds: float = 0.0  # spent since training began, over all resumes
     warm_seconds: float = 0.0  # of these, until the warm-up was over
+    warm_steps: int = 0  # likewise, updates; 0: it is not over
     best_bleu: float = -1.0  # of a language model: 100 / perplexity
     best_step: int = 0
     worse: int = 0  # validations since the best one

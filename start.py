@@ -75,11 +75,11 @@ def amount(data: DataConfig, enough: int) -> Amount:
         for pair in raw
         for each in for_directions(pair, languages, data)
     )
-    read, characters = 0, 0
+    read = length = 0
     for _, target in islice(pairs, math.ceil((enough + 1) / max(share, 0.01)) + 1):
         read += 1
-        characters += len(target)
-    return Amount(round(share * read), characters / max(1, read))
+        length += len(target.encode(errors="replace"))
+    return Amount(round(share * read), length / max(1, read))
 
 
 def with_preset(config: Config, device: torch.device, rate: float = math.inf) -> Config:
@@ -137,13 +137,27 @@ def _automatic(config: Config, device: torch.device, rate: float) -> tuple[Confi
     name = presets.choose(data.pairs, fits)
     why = f": {much} {things} -> {name}" + against * (name != wanted)
     found = configuration.with_preset(config, name)
-    most = (found.training.max_epochs or math.inf) * data.tokens
-    tokens = min(most, time.tokens(configuration.values(found)))
-    batch = 1024 if found.training.batch_tokens == "auto" else found.training.batch_tokens
-    plan = presets.Plan(tokens / max(1, data.tokens), tokens / batch / found.training.accumulate)
-    if plan.passes < presets.FEW:
-        why += f", seen about {plan.passes:.2g} times"
-    return configuration.with_preset(config, name, plan), why
+    plan = _plan(found, data, time)
+    planned = configuration.with_preset(config, name, plan)
+    if planned.model.dropout != found.model.dropout:
+        why += f"; each is seen but about {plan.passes:.2g} times, so dropout is {planned.model.dropout:g}"
+    return planned, why
+
+
+def _plan(config: Config, data: Amount, time: presets.Time) -> presets.Plan:
+    """How much this training will come to, by whichever of its limits is nearest.
+
+    Of more than ENOUGH pairs nobody knows how many there are, but that a limit of time lets none be seen often; and of
+    batch_tokens auto how many it will be.
+    """
+    training, known = config.training, data.pairs <= presets.ENOUGH
+    update = math.inf if training.batch_tokens == "auto" else training.batch_tokens * training.accumulate
+    tokens = min((training.max_steps or math.inf) * update, time.tokens(configuration.values(config)))
+    if known:
+        tokens = min(tokens, (training.max_epochs or math.inf) * data.tokens)
+        return presets.Plan(tokens / data.tokens, math.inf if update == math.inf else tokens / update)
+    passes = 0.0 if tokens < math.inf else training.max_epochs or math.inf
+    return presets.Plan(passes, math.inf if update == math.inf else tokens / update)
 
 
 def precision(config: Config, device: torch.device, saved: checkpoint.Checkpoint | None) -> str:

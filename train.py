@@ -373,8 +373,10 @@ class Training:
             self.average.update(step)
 
         progress.step = step
-        if warmth(step, settings, self.clock()) <= 1:
+        if not progress.warm_steps:
             progress.warm_seconds = progress.seconds
+            if warmth(step, settings, self.clock()) >= 1:
+                progress.warm_steps = self.coach.warm = step
         progress.halved += int(halved)
         progress.smoothed += smoothed
         progress.plain += plain
@@ -392,7 +394,9 @@ class Training:
         A validation takes its part of it, and a pause between two resumes does not.
         """
         minutes, progress = self.config.training.max_minutes, self.progress
-        return None if minutes is None else Clock(progress.seconds / 60 / minutes, progress.warm_seconds / 60 / minutes)
+        if minutes is None:
+            return None
+        return Clock(progress.seconds / 60 / minutes, progress.warm_seconds / 60 / minutes, progress.warm_steps)
 
     def gradients(self, batches: list[Batch], step: int, tokens: int) -> tuple[list[Batch], list[Tensor]]:
         """Leave in the weights the mean gradient of all target tokens, so many, of the batches of all ranks.
@@ -654,8 +658,8 @@ class Training:
         now = learning_rate(step + 1, settings, self.total_steps, self.clock())
         if now > before and warmth(step, settings, self.clock()) >= 1:
             say(
-                f"warning: the learning rate had fallen to {before:.3g} and rises again to {now:.3g}, because training "
-                "is to last longer or training.lr has changed: the curves will jump"
+                f"warning: the learning rate had fallen to {before:.3g} and rises again to {now:.3g}, because how long "
+                "training is to last or training.lr has changed: the curves will jump"
             )
         if self.rank.first:
             # Later checkpoints, if the newest was damaged, belong to steps that are about to be made again.
@@ -724,7 +728,9 @@ class Training:
         stride = max(1, len(target.ids) // COUNTED)  # of millions of pairs, all of them would be as many bytes again
         counts = np.bincount(target.ids[::stride], minlength=EOS + 1)
         counts[EOS] += len(self.data.train) // stride
-        return Coach(self.config, self.total_steps, self.progress.step, constant_loss(counts.tolist()))
+        coach = Coach(self.config, self.total_steps, self.progress.step, constant_loss(counts.tolist()))
+        coach.warm = self.progress.warm_steps or coach.warm
+        return coach
 
     def advise(self, lines: list[str]) -> None:
         """Say what the coach has to say."""

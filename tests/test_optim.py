@@ -261,11 +261,14 @@ def test_rate_follows_the_nearer_end(schedule: str) -> None:
 def test_warmup_takes_a_tenth_of_the_time_at_most() -> None:
     """Guards a preset's thousand warm-up steps in a run of ten minutes that has time for eight hundred."""
     chosen = settings(schedule="linear", warmup_steps=1000)
-    by_clock = [learning_rate(1, chosen, None, Clock(share / 100)) / chosen.lr for share in range(10)]
-    assert by_clock == pytest.approx([max(0.001, share / 10) for share in range(10)])
+    by_clock = [learning_rate(30, chosen, None, Clock(share / 100)) / chosen.lr for share in range(10)]
+    assert by_clock == pytest.approx([max(0.03, share / 10) for share in range(10)])
+    assert learning_rate(1, chosen, None, Clock(0.3)) <= 0.05 * chosen.lr, "a validation before it took the time"
     assert learning_rate(700, chosen, None, Clock(0.05)) == pytest.approx(0.7 * chosen.lr), "steps may be sooner"
-    assert learning_rate(2, chosen, None, Clock(0.1, 0.1)) == pytest.approx(chosen.lr)
-    assert learning_rate(500, chosen, None, Clock(0.55, 0.1)) == pytest.approx(0.5 * chosen.lr)
+    assert learning_rate(60, chosen, None, Clock(0.1, 0.1)) == pytest.approx(chosen.lr)
+    assert learning_rate(500, chosen, None, Clock(0.55, 0.1, 60)) == pytest.approx(0.5 * chosen.lr)
+    assert learning_rate(500, chosen, None, Clock(0.02, 0.01, 60)) > 0.98 * chosen.lr, "given more time it goes on"
+    assert learning_rate(500, chosen, 939, Clock(0.1, 0.1, 60)) == pytest.approx(0.5 * chosen.lr), "the fall by steps"
     paper = settings(schedule="inverse_sqrt", warmup_steps=1000)
     assert learning_rate(500, paper, None, Clock(0.9)) == pytest.approx(0.5 * paper.lr), "it does not go by the clock"
     assert learning_rate(500, settings(schedule="linear", warmup_steps=1000), 2000) == pytest.approx(0.5 * paper.lr)

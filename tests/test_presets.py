@@ -20,7 +20,7 @@ import model
 import presets
 import start
 import train
-from config import Config, DataConfig, ModelConfig, dump, load, loads, parse, values
+from config import Config, ConfigError, DataConfig, ModelConfig, dump, load, loads, parse, values
 from conftest import in_child, tiny_pairs, write_tsv
 from corpus import find_sources, read_corpus
 
@@ -108,6 +108,10 @@ def test_preset_goes_with_weights_dealt_out(name: str) -> None:
     training = parse(given(model__preset=name, training__fsdp="true")).training
     assert (training.fsdp, training.optimizer) == (True, "adamw")
     assert isinstance(training.batch_tokens, int)
+    begun = parse(given(model__preset=name))
+    if begun.training.optimizer == "muon":  # a run that began with it is not changed in silence
+        with pytest.raises(ConfigError, match=r"fsdp is true, but does not go with training\.optimizer: muon"):
+            configuration.as_begun(parse(given(model__preset=name, training__fsdp="true")), begun)
 
 
 @pytest.mark.parametrize(
@@ -141,10 +145,10 @@ NAMED = EDITED.replace("model: {", "model: {preset: big, ")
     ("file", "line", "expected"),
     [
         # preset on the command line: it overrules the file, and is overruled by the command line
-        (EDITED, {"model__preset": "base"}, (8000, 256, 0.2, None, 0.004)),
-        (EDITED, {"model__preset": "base", "model__dropout": 0.4}, (8000, 256, 0.4, None, 0.004)),
+        (EDITED, {"model__preset": "base"}, (8000, 256, 0.2, None, 0.003)),
+        (EDITED, {"model__preset": "base", "model__dropout": 0.4}, (8000, 256, 0.4, None, 0.003)),
         (EDITED, {"training__lr": 0.1, "model__preset": "base"}, (8000, 256, 0.2, None, 0.1)),
-        (NAMED, {"model__preset": "base", "model__kv_heads": 1}, (8000, 256, 0.2, 1, 0.004)),
+        (NAMED, {"model__preset": "base", "model__kv_heads": 1}, (8000, 256, 0.2, 1, 0.003)),
         # preset in the file: the file and the command line overrule it
         (NAMED, {}, (500, 64, 0.25, 2, 0.001)),
         (NAMED, {"model__dropout": 0.4, "training__lr": 0.1}, (500, 64, 0.4, 2, 0.1)),
@@ -269,7 +273,7 @@ def test_memory_is_that_of_the_settings_as_they_will_be(
     gigabytes: float, settings: dict[str, object], name: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     """Guards an estimate of the table alone, where the user has chosen a narrower model; and a silent step down."""
-    monkeypatch.setattr(start, "amount", lambda *_: presets.Amount(2_000_000))
+    monkeypatch.setattr(start, "amount", lambda *_: presets.Amount(2_000_000, 60.0))
     monkeypatch.setattr(start.runtime, "total_memory", lambda _: gigabytes * 2**30)
     config = start.with_preset(parse(given(model__preset="auto", **settings)), torch.device("cpu"))
     told = capsys.readouterr().out
@@ -291,7 +295,14 @@ def test_memory_is_that_of_the_settings_as_they_will_be(
         (10**7, {"training__max_minutes": 1}, 300, "small", 0.1, 50),
         (30_000, {"training__max_minutes": 60}, 300, "small", 0.3, 500),
         (1000, {"training__max_minutes": 60}, 300, "tiny", 0.3, 250),
-        (200_000, {"training__max_epochs": 3}, 300, "base", 0.1, 220),
+        (200_000, {"training__max_epochs": 3}, 300, "base", 0.1, 440),
+        (200_000, {"training__max_epochs": 3, "training__max_minutes": 600}, 300, "base", 0.1, 440),
+        (200_000, {"training__max_epochs": 3, "training__accumulate": 4}, 300, "base", 0.1, 110),
+        (200_000, {"training__max_epochs": 3, "training__batch_tokens": "auto"}, 300, "base", 0.1, 1000),
+        (200_000, {"training__max_steps": 2000}, 300, "base", 0.1, 400),
+        (200_000, {"training__max_minutes": 30, "training__r_drop": 5}, 300, "small", 0.1, 500),
+        (10**7, {"training__max_minutes": 1000}, 300, "base", 0.1, 1000),
+        (10**7, {"training__max_epochs": 2}, 300, "big", 0.1, 2000),
         (200_000, {}, 300, "base", 0.2, 1000),
     ],
 )
@@ -301,7 +312,7 @@ def test_a_limit_of_time_makes_it_smaller_and_lighter(
 ) -> None:  # fmt: skip
     """Guards ten minutes given to a model that needs hours, dropout where nothing is seen often enough to be learnt by
     heart, and a run that is validated once, at its end."""
-    monkeypatch.setattr(start, "amount", lambda *_: presets.Amount(pairs))
+    monkeypatch.setattr(start, "amount", lambda *_: presets.Amount(min(pairs, presets.ENOUGH + 1), 60.0))
     monkeypatch.setattr(start.runtime, "total_memory", lambda _: 2**40)
     config = start.with_preset(parse(given(model__preset="auto", **settings)), torch.device("cpu"), gigaflops * 1e9)
     told = capsys.readouterr().out
@@ -309,25 +320,26 @@ def test_a_limit_of_time_makes_it_smaller_and_lighter(
     assert config.training.lr == presets.PRESETS[name]["training.lr"]
     assert config.model.dropout == dropout
     assert ("too few for" in told) == (name != presets.choose(pairs))
+    assert ("so dropout is" in told) == (dropout != presets.PRESETS[name]["model.dropout"] and dropout == presets.LIGHT)
     assert (config.training.validate_every, config.training.save_every) == (every, every)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_tokens_of_a_time_are_those_of_the_operations(name: str) -> None:
+@pytest.mark.parametrize(("kind", "name"), [*product(KINDS, NAMES)])
+def test_tokens_of_a_time_are_those_of_the_operations(kind: str, name: str) -> None:
     """Guards the reckoning against the count of operations that the curves of a training go by."""
-    config = parse(["--model.preset", name])
+    config = parse(given(model__preset=name, **(KINDS[kind] or {"model__architecture": kind})))
     vocabulary = config.tokenizer.vocab_size
     with torch.device("meta"):
         built = model.build_transformer(config.model, vocabulary, vocabulary)
     of_source, of_target = built.products()
-    counted = 6 * 1000 * (of_source + of_target)
+    counted = 6 * 1000 * (of_source * (config.data.source_lang is not None) + of_target)
     assert presets.Time(counted, 1 / presets.USED).tokens(values(config)) == pytest.approx(1000, rel=0.1)
 
 
 @pytest.mark.parametrize("form", ["pairs.tsv", "text", "plain.txt", "folder"])
 def test_pairs_are_counted(form: str, tmp_path: Path) -> None:
     """Guards a count of all pairs where a share is told off, of one side, or of other splits; and one without end."""
-    pairs = tiny_pairs(2000)
+    pairs = [(source, f"{target} {target}") for source, target in tiny_pairs(2000)]
     changes: dict[str, Any] = {"train": str(tmp_path / form)}
     match form:
         case "pairs.tsv":
@@ -350,7 +362,9 @@ def test_pairs_are_counted(form: str, tmp_path: Path) -> None:
     read = len(read_corpus(find_sources(data), data)[0]["train"])
     found = start.amount(data, 10**6)
     assert found.pairs == pytest.approx(read, rel=0.05)
-    assert found.characters == pytest.approx(sum(len(target) for _, target in pairs) / len(pairs), rel=0.05)
+    lengths = [sum(len(text.encode()) for text in side) / len(pairs) for side in zip(*pairs, strict=True)]
+    assert abs(lengths[1] / lengths[0] - 1) > 0.1, "or it could be the other side"
+    assert found.bytes == pytest.approx(lengths[1], rel=0.05)
     assert 500 < start.amount(data, 500).pairs < 510
 
 
@@ -401,12 +415,14 @@ def test_auto_from_the_first_step_to_the_resume(tmp_path: Path, capfd: Any) -> N
     assert configuration.STAND_IN in model.describe(settings())
     code, told = run(settings())
     assert code == 0, told
-    assert "model.preset auto: about 288 pairs to train on -> tiny: d_model 128, 3+3 layers, d_ff 64" in told
+    assert "model.preset auto: about 288 pairs to train on -> tiny; each is seen but about" in told
+    assert "times, so dropout is 0.1: d_model 128, 3+3 layers, d_ff 64" in told
     (kept,) = (line.removeprefix("kept as given: ") for line in told.splitlines() if line.startswith("kept as given"))
     assert set(kept.split(", ")) == {"model.d_ff", "training.max_steps", "training.batch_tokens"}
     begun = load(tmp_path / "runs" / "auto" / "config.yaml")
     assert begun.model.preset == "auto"
     ours = {"model.d_ff": 64, "training.max_steps": 2, "training.max_epochs": None, "training.batch_tokens": 300}
+    ours |= {"model.dropout": 0.1, "training.validate_every": 50, "training.save_every": 50}  # by so few steps
     assert {key: values(begun)[key] for key in presets.KEYS} == presets.PRESETS["tiny"] | ours
     assert configuration.STAND_IN not in model.describe(settings())
 

@@ -258,6 +258,30 @@ def test_the_rate_has_come_down_when_time_is_up(tiny: Tiny, monkeypatch: pytest.
     assert values[again] == pytest.approx(config.training.lr * 0.5, rel=0.1), "half of the longer time was left"
 
 
+def test_the_clock_ends_a_warmup_once(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards a warm-up of more updates than there is time for, and one that begins again when there is more time."""
+    now = count(start=0.0, step=0.01)  # each look at the clock takes as long
+    monkeypatch.setattr(train.time, "perf_counter", lambda: next(now))
+    limit = {"training__max_minutes": 0.2, "training__max_epochs": None, "training__log_every": 1}
+    config = tiny(**limit, training__warmup_steps=10_000, training__validate_every=1000, training__save_every=1000)
+    assert train.main(config) == 0
+    saved = checkpoint.newest(harness.directory(config) / "checkpoints", quarantine=False, warn=print)
+    assert saved is not None
+    took = train.progress_of(saved).warm_steps
+    assert train.main(replace(config, training=replace(config.training, max_minutes=0.4))) == 0
+    events = EventAccumulator(str(harness.directory(config) / "tensorboard")).Reload()
+    values = [point.value / config.training.lr for point in events.Scalars("train/learning_rate")]
+    assert took == pytest.approx(saved.step / 10, rel=0.3)
+    assert max(values) == pytest.approx(1.0, abs=0.1)
+    assert values[:took] == sorted(values[:took])
+    assert values[saved.step - 1] < 0.05
+    assert values[saved.step :] == sorted(values[saved.step :], reverse=True), "it rises at once, and only once"
+    assert values[saved.step] == pytest.approx(0.5, rel=0.1)
+    saved = checkpoint.newest(harness.directory(config) / "checkpoints", quarantine=False, warn=print)
+    assert saved is not None
+    assert train.progress_of(saved).warm_steps == took
+
+
 def test_a_look_inside_changes_nothing(tiny: Tiny) -> None:
     """Guards the results against being looked at, the curves against a look at the wrong steps, and the key that turns
     it off."""
