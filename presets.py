@@ -181,15 +181,16 @@ class Plan(NamedTuple):
 
 def settings(name: str, values: Mapping[str, Any], chosen: Collection[str], plan: Plan) -> dict[str, Any]:
     """What the preset sets, given the values of all settings, of which the user has chosen some."""
-    picked = PRESETS[name]
+    picked = dict(PRESETS[name])
     if plan.passes < FEW:
-        picked = picked | {"model.dropout": min(LIGHT, picked["model.dropout"])}
+        picked["model.dropout"] = min(LIGHT, picked["model.dropout"])
     if values["training.fsdp"]:
-        picked = picked | {"training.optimizer": "adamw"}  # Muon needs whole matrices
-        picked |= {"training.batch_tokens": DEALT_OUT} if picked["training.batch_tokens"] == "auto" else {}
+        picked["training.optimizer"] = "adamw"  # Muon needs whole matrices
+        if picked["training.batch_tokens"] == "auto":
+            picked["training.batch_tokens"] = DEALT_OUT
     if plan.updates < LOOKS * picked["training.validate_every"]:
         every = max(50, 10 * round(plan.updates / LOOKS / 10))
-        picked = picked | {"training.validate_every": every, "training.save_every": every}
+        picked |= {"training.validate_every": every, "training.save_every": every}
     return beside(picked, values, chosen)
 
 
@@ -253,5 +254,6 @@ def summary(values: Mapping[str, Any]) -> str:
     return (
         f"d_model {values['model.d_model']}, {'+'.join(map(str, layers))} layers, d_ff {values['model.d_ff']}, dropout "
         f"{values['model.dropout']:g}, {values['tokenizer.kind']} of {values['tokenizer.vocab_size']:,}, batch_tokens "
-        f"{batch if batch == 'auto' else f'{batch:,}'}, lr {values['training.lr']:g}, {' or '.join(ends)}"
+        f"{batch if batch == 'auto' else f'{batch:,}'}, {values['training.optimizer']}, lr {values['training.lr']:g}, "
+        f"{' or '.join(ends)}"
     )
