@@ -116,6 +116,38 @@ def test_contenders_are_trained_once_on_the_same_text(file: Path, tmp_path: Path
     assert "other options" in longer.stderr
 
 
+@pytest.mark.slow
+def test_students_learn_from_what_teachers_made(file: Path, tmp_path: Path) -> None:
+    """Guards sides that change places between forward and backward teachers, real pairs that a student does not see,
+    held-out pairs that it does, and work that is done again."""
+    work = tmp_path / "work"
+    arguments = ["--config", file, "--work", work, "--teachers", 1, "--backward", 1, "--seeds", 1, 2, "--jobs", 2]
+    arguments += ["--student=--training.max_epochs 2", "--tests", work / "text" / "test"]
+    first = ran("diversify", *arguments)
+    assert first.returncode == 0, first.stderr
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in first.stdout.splitlines()[2:-2]]
+    assert [row[0] for row in rows] == ["forward-1", "student-1", "student-2", "students, mean"]
+    assert {len(row) for row in rows} == {6}, "the further test set has the name of the first, and takes its place"
+
+    def lines(name: str) -> list[str]:
+        return (work / "text" / name).read_text(encoding="utf-8").splitlines()
+
+    assert lines("forward-1/train.en") == lines("train.en")
+    assert lines("backward-1/train.it") == lines("train.it")
+    assert lines("forward-1/train.it") != lines("train.it")
+    assert len(lines("forward-1/train.it")) == len(lines("backward-1/train.en")) == len(lines("train.en"))
+    assert not set(lines("train.en")) & set(lines("test.en"))
+    backward = configuration.load(work / "backward-1" / "config.yaml")
+    assert (backward.data.source_lang, backward.data.target_lang) == ("it", "en")
+    student = configuration.load(work / "student-2" / "config.yaml")
+    assert (student.run.seed, student.training.max_epochs, backward.training.max_epochs) == (2, 2, 1)
+    text = work / "text"
+    assert student.data.train == f"2 * {text}/train + {text}/forward-1/train + {text}/backward-1/train"
+    written = {path: path.stat().st_mtime_ns for path in work.glob("*/**/*.safetensors")}
+    assert ran("diversify", *arguments).stdout == first.stdout
+    assert {path: path.stat().st_mtime_ns for path in work.glob("*/**/*.safetensors")} == written
+
+
 @torch.inference_mode()
 def test_the_tutorial_writes_what_it_was_trained_to() -> None:
     """Guards the peer: step by step, with hypotheses that change places, its logits are those of its training."""
