@@ -168,7 +168,7 @@ class Training:
         if settings.fsdp and rank.count > 1:
             self.whole = copy.deepcopy(self.model).to(device if rank.first else "cpu")
         self.learner = self.wrapped(Learner(self.model, settings))
-        self.optimizer = make_optimizer(self.model, settings)
+        self.optimizer = make_optimizer(self.model, settings, dtype)
         self.average = Average(self.model, settings.ema, fresh=not settings.init_from) if settings.ema else None
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.dtype == torch.float16)
         self.translator = Translator.around(self.whole, data.source, data.target, config, data.report.sides[0], dtype)

@@ -313,6 +313,36 @@ def test_muon_moves_what_lies_inside_the_layers() -> None:
             torch.testing.assert_close(step.abs(), torch.ones_like(step), rtol=1e-3, atol=0)
 
 
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 0.03), (torch.bfloat16, 0.03)])
+def test_matrices_together_move_as_one_by_one(dtype: torch.dtype, tolerance: float) -> None:
+    """Guards our Muon against torch's, over updates of which the next builds on the momentum of the last: tall and wide
+    matrices, one that has no gradient, one that is all zeros, weight decay, a state that torch's has written."""
+    _model, both = muon(weight_decay=0.1, lr=0.02)
+    ours = both.parts[1]  # type: ignore[attr-defined]
+    ours.dtype = dtype
+    twins = [p.detach().clone().requires_grad_() for p in ours.param_groups[0]["params"]]
+    torchs = torch.optim.Muon(twins, 0.02, weight_decay=0.1, adjust_lr_fn="match_rms_adamw")
+    for update in range(4):
+        for i, (p, twin) in enumerate(zip(ours.param_groups[0]["params"], twins, strict=True)):
+            p.grad = torch.randn_like(p) * (i != 1) if i else None
+            twin.grad = None if p.grad is None else p.grad.clone()
+        before = [p.detach().clone() for p in twins]
+        torchs.step()
+        ours.step()
+        for i, (p, twin, was) in enumerate(zip(ours.param_groups[0]["params"], twins, before, strict=True)):
+            if i:
+                assert (p - twin).norm() <= tolerance * (twin - was).norm(), (update, i, p.shape)
+            else:
+                assert torch.equal(p, was)
+        if update == 1:
+            ours.load_state_dict(copy.deepcopy(torchs.state_dict()))
+        with torch.no_grad():
+            for p, twin in zip(ours.param_groups[0]["params"], twins, strict=True):
+                p.copy_(twin)
+    assert sorted(ours.state_dict()["state"]) == sorted(torchs.state_dict()["state"])
+    assert {p.shape[0] > p.shape[1] for p in twins} == {True, False}
+
+
 def test_several_optimizers_are_saved_and_restored_as_one() -> None:
     """Guards the exact resume: each parameter must find what its optimizer remembers of it."""
     (model, optimizer), (other, fresh) = muon(), muon()
