@@ -319,9 +319,9 @@ def make_optimizer(
 class Muon(torch.optim.Muon):
     """That of torch, but all matrices of a shape are made orthogonal at a time.
 
-    One by one these are fifteen products of each matrix, too small to keep a processor busy: a quarter of an update of
-    a small model. As batches they take less than half of that on one core, and less still on two. Settings and state
-    are torch's, and so is the sum that is formed, up to rounding. For some moments there is a copy of all matrices.
+    One by one these are fifteen products of each matrix, too small to keep a processor busy. As batches they take half
+    the time on two cores where the model is 128 wide (24 ms), and three quarters where it is 256 wide. Settings and
+    state are torch's, and so is what comes out, up to rounding. For some moments there is a copy of all matrices.
     """
 
     dtype = torch.float32  # in which they are made orthogonal: bfloat16 where the processor is fast in it
