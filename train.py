@@ -373,10 +373,7 @@ class Training:
             self.average.update(step)
 
         progress.step = step
-        if not progress.warm_steps:
-            progress.warm_seconds = progress.seconds
-            if warmth(step, settings, self.clock()) >= 1:
-                progress.warm_steps = self.coach.warm = step
+        self._follow_warmup()
         progress.halved += int(halved)
         progress.smoothed += smoothed
         progress.plain += plain
@@ -387,6 +384,14 @@ class Training:
         progress.source_tokens += source_tokens
         progress.padding += sum(batch.padding for batch in batches) / len(batches)
         progress.updates += 1
+
+    def _follow_warmup(self) -> None:
+        """Keep how long the warm-up took: once it is over, it stays over."""
+        progress = self.progress
+        if not progress.warm_steps:
+            progress.warm_seconds = progress.seconds
+            if warmth(progress.step, self.config.training, self.clock()) >= 1:
+                progress.warm_steps = self.coach.warm = progress.step
 
     def clock(self) -> Clock | None:
         """How much of training.max_minutes has gone; None if there is no such limit.
