@@ -122,7 +122,7 @@ DEALT_OUT = 8192  # batch_tokens with fsdp, which cannot try out how many fit
 # What a limit of time changes.
 PER_WEIGHT = 1.0  # target tokens a weight has to learn from, or a smaller model learns more in the same time
 FEW = 10  # passes in which nothing is learnt by heart: dropout would only slow them
-LIGHT = 0.1  # dropout that is enough for these
+LIGHT = 0.1  # dropout that is enough for these; as many passes as the preset has of its own need all of its dropout
 LOOKS = 5  # validations, at least, where there are updates enough: each takes its part of the time
 USED = 0.4  # of the rate at which a device multiplies matrices, in training; a third for small models, half for large
 A_TOKEN = 4.0  # bytes, about
@@ -182,8 +182,10 @@ class Plan(NamedTuple):
 def settings(name: str, values: Mapping[str, Any], chosen: Collection[str], plan: Plan) -> dict[str, Any]:
     """What the preset sets, given the values of all settings, of which the user has chosen some."""
     picked = dict(PRESETS[name])
-    if plan.passes < FEW:
-        picked["model.dropout"] = min(LIGHT, picked["model.dropout"])
+    if plan.passes < picked["training.max_epochs"]:
+        least, most = sorted((LIGHT, picked["model.dropout"]))
+        share = max(0.0, plan.passes - FEW) / max(1, picked["training.max_epochs"] - FEW)
+        picked["model.dropout"] = round(least + share * (most - least), 2)
     if values["training.fsdp"]:
         picked["training.optimizer"] = "adamw"  # Muon needs whole matrices
         if picked["training.batch_tokens"] == "auto":

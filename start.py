@@ -118,29 +118,23 @@ def _automatic(config: Config, device: torch.device, rate: float) -> tuple[Confi
     room = OF_MEMORY * runtime.total_memory(device)
     minutes = config.training.max_minutes
     time = presets.Time(math.inf if minutes is None else 60 * minutes, rate)
-    wanted = presets.choose(data.pairs)
-    against = ""  # why it is not that one
 
-    def fits(name: str) -> bool:
-        nonlocal against
+    def against(name: str) -> str:
         values = configuration.values(configuration.with_preset(config, name))
         needed, tokens, weights = presets.memory(values), time.tokens(values), presets.parameters(values)
         if needed > room:
-            reason = f"needs about {needed / 2**30:.1f} GiB of memory, and {device} has {room / 2**30:.1f} to take"
-        elif tokens < presets.PER_WEIGHT * weights and name not in presets.QUICK:
-            reason = f"learns from about {tokens:,.0f} tokens in {minutes:g} minutes, too few for {weights:,} weights"
-        else:
-            return True
-        against = against or f", for {name} {reason}"
-        return False
+            return f"needs about {needed / 2**30:.1f} GiB of memory, and {device} has {room / 2**30:.1f} to take"
+        if tokens < presets.PER_WEIGHT * weights and name not in presets.QUICK:
+            return f"learns from about {tokens:,.0f} tokens in {minutes:g} minutes, too few for {weights:,} weights"
+        return ""
 
-    name = presets.choose(data.pairs, fits)
-    why = f": {much} {things} -> {name}" + against * (name != wanted)
+    wanted, name = presets.choose(data.pairs), presets.choose(data.pairs, lambda name: not against(name))
+    why = f": {much} {things} -> {name}" + (f", for {wanted} {against(wanted)}" if name != wanted else "")
     found = configuration.with_preset(config, name)
     plan = _plan(found, data, time)
     planned = configuration.with_preset(config, name, plan)
     if planned.model.dropout != found.model.dropout:
-        why += f"; each is seen but about {plan.passes:.2g} times, so dropout is {planned.model.dropout:g}"
+        why += f"; each is seen but about {plan.passes:.0f} times, so dropout is {planned.model.dropout:g}"
     return planned, why
 
 

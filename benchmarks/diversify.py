@@ -20,10 +20,8 @@ made again, and a run that was cut short goes on.
 from __future__ import annotations
 
 import argparse
-import os
 import shlex
 import statistics
-import subprocess
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -32,10 +30,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[0] = str(ROOT)
+sys.path.append(str(ROOT / "benchmarks"))
+
+import trainings
 
 import config as configuration
 import corpus
-import dataset
 from config import Config
 from scores import score
 from translator import Translator
@@ -70,12 +70,14 @@ def main() -> None:
         parser.error(f"{options.config} is not of one language into another, with a test set")
     options.work = options.work.resolve()
     languages = str(config.data.source_lang), config.data.target_lang
-    write_texts(options, config, languages)
+    texts = options.work / "text"
+    pairs, _, _ = corpus.read_corpus(corpus.find_sources(config.data), config.data)
+    trainings.write_texts(texts, pairs, languages)
     swapped = [f"--data.source_lang={languages[1]}", f"--data.target_lang={languages[0]}"]
     forward = [Run(f"forward-{i + 1}", [f"--run.seed={101 + i}"]) for i in range(options.teachers)]
     backward = [Run(f"backward-{i + 1}", [f"--run.seed={201 + i}", *swapped]) for i in range(options.backward)]
     own, theirs = shlex.split(options.teacher), shlex.split(options.student)
-    real = options.work / "text" / "train"
+    real = texts / "train"
     with ThreadPoolExecutor(options.jobs) as pool:
         teach = [replace(run, settings=[*run.settings, f"--data.train={real}", *own]) for run in forward + backward]
         list(pool.map(lambda run: trained(options, run), teach))
@@ -92,30 +94,12 @@ def main() -> None:
     print("\n".join(table(options, config, [run.name for run in forward], [run.name for run in learn])))
 
 
-def write_texts(options: argparse.Namespace, config: Config, languages: tuple[str, str]) -> None:
-    """Write the pairs of each split as text, a sentence a line, as the trainings will read them."""
-    pairs, _, _ = corpus.read_corpus(corpus.find_sources(config.data), config.data)
-    (options.work / "text").mkdir(parents=True, exist_ok=True)
-    for split, some in pairs.items():
-        for language, side in zip(languages, dataset.columns(some), strict=True):
-            lines = [" ".join(text.splitlines()) for text in side]
-            path = options.work / "text" / f"{split}.{language}"
-            path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-
-
 def trained(options: argparse.Namespace, run: Run) -> None:
     """Train a run to its end, unless it is there."""
     text = options.work / "text"
-    command = [sys.executable, "train.py", f"--config={options.config.resolve()}", f"--run.dir={options.work}"]
-    command += [f"--run.name={run.name}", f"--data.validation={text / 'validation'}", f"--data.test={text / 'test'}"]
-    command += [*options.settings, *run.settings]
-    threads = max(1, (os.cpu_count() or 1) // options.jobs)
+    settings = [f"--data.validation={text / 'validation'}", f"--data.test={text / 'test'}"]
     print(f"{run.name}: see {options.work / run.name}.log", file=sys.stderr, flush=True)
-    with (options.work / f"{run.name}.log").open("a", encoding="utf-8") as log:
-        surroundings = {**os.environ, "OMP_NUM_THREADS": str(threads)}
-        ended = subprocess.run(command, cwd=ROOT, stdout=log, stderr=log, env=surroundings, check=False)
-    if ended.returncode:
-        sys.exit(f"diversify.py: error: train.py ended with {ended.returncode}: see {log.name}")
+    trainings.train(options.work, run.name, options.config, [*settings, *options.settings, *run.settings], options.jobs)
 
 
 def translated(options: argparse.Namespace, name: str, side: int, languages: tuple[str, str]) -> Path:

@@ -58,9 +58,11 @@ sys.path.append(str(ROOT / "benchmarks"))
 
 import torch
 import torch.nn.functional as F
+import trainings
 import yaml
 from torch import Tensor, nn
 from training import Tutorial, batches
+from trainings import Texts
 
 import config as configuration
 import corpus
@@ -125,9 +127,6 @@ class Outcome:
     translations: dict[str, list[str]]  # by split and beam: "test 5"
 
 
-Texts = dict[str, tuple[list[str], list[str]]]  # by split: sources and references
-
-
 def main() -> None:
     """Train whoever has not been trained, and print a table."""
     parser = argparse.ArgumentParser(description="Compare translators that had equal time to learn.")
@@ -166,16 +165,7 @@ def shared_texts(options: argparse.Namespace, config: Config) -> Texts:
     """Write the files from which all learn, a sentence a line, and return what they are scored on."""
     pairs, _, _ = corpus.read_corpus(corpus.find_sources(config.data), config.data)
     pairs["train"] = pairs["train"][: options.pairs]
-    (options.work / "text").mkdir(parents=True, exist_ok=True)
-    sides: Texts = {}
-    for split, some in pairs.items():
-        # A line break that only Unicode knows would be one line here and two to a peer.
-        sources, targets = ([" ".join(text.splitlines()) for text in side] for side in dataset.columns(some))
-        for language, side in zip(languages(config), (sources, targets), strict=True):
-            path = options.work / "text" / f"{split}.{language}"
-            path.write_text("".join(f"{text}\n" for text in side), encoding="utf-8")
-        sides[split] = sources, targets
-    return sides
+    return trainings.write_texts(options.work / "text", pairs, languages(config))
 
 
 def languages(config: Config) -> tuple[str, str]:
@@ -235,16 +225,15 @@ def report(found: dict[str, Outcome], texts: Texts) -> None:
 
 def ours(options: argparse.Namespace, config: Config, folder: Path, texts: Texts) -> Outcome:
     """`train.py`, as anybody starts it."""
-    command = [sys.executable, "train.py", f"--config={options.config.resolve()}", f"--run.dir={folder}"]
-    command += ["--run.name=run", f"--run.seed={options.seed}", f"--training.device={options.device}"]
-    command += [f"--training.max_minutes={options.minutes}", "--training.max_epochs=null", "--training.max_steps=null"]
-    command += options.settings + ["--data.config=null"] * bool(config.data.config) + data_settings(options, config)
+    settings = [f"--run.seed={options.seed}", f"--training.device={options.device}"]
+    settings += [f"--training.max_minutes={options.minutes}", "--training.max_epochs=null", "--training.max_steps=null"]
+    settings += options.settings + ["--data.config=null"] * bool(config.data.config) + data_settings(options, config)
+    command = trainings.command(folder, "run", options.config, settings)
     begun = time.perf_counter()
     ended = next((moment for line, moment in told(command, folder, ROOT) if line.startswith("finished:")), None)
     if ended is None:
         sys.exit(f"quality.py: error: train.py has not finished: see {folder}.log")
-    newest = max((folder / "run" / "checkpoints").glob("step-*"), key=lambda path: int(re.sub(r"\D", "", path.name)))
-    progress = json.loads((newest / "state.json").read_text(encoding="utf-8"))["progress"]
+    progress = trainings.progress(folder / "run")
     translator = Translator(folder / "run", options.device)
     found = {
         f"{split} {beam}": translator.with_decoding(beam_size=beam).translate(texts[split][0])

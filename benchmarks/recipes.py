@@ -19,10 +19,8 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 import shlex
 import statistics
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -30,6 +28,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[0] = str(ROOT)
+sys.path.append(str(ROOT / "benchmarks"))
+
+import trainings
 
 import config as configuration
 
@@ -82,12 +83,11 @@ def main() -> None:
         if name not in recipes:
             parser.error(f"there is no recipe {name}: choose among {', '.join(recipes)}")
 
-    threads = max(1, (os.cpu_count() or 1) // options.jobs)
     found: dict[str, dict[int, Outcome]] = {name: {} for name in wanted}
 
     def make(job: tuple[str, int]) -> None:
         name, seed = job
-        found[name][seed] = trained(options, name, seed, shlex.split(recipes[name]), threads)
+        found[name][seed] = trained(options, name, seed, shlex.split(recipes[name]))
         print(f"{name}, seed {seed}: {found[name][seed].bleu:.2f}", file=sys.stderr, flush=True)
 
     with ThreadPoolExecutor(options.jobs) as pool:
@@ -95,22 +95,12 @@ def main() -> None:
     print("\n".join(table(found)))
 
 
-def trained(options: argparse.Namespace, name: str, seed: int, settings: list[str], threads: int) -> Outcome:
+def trained(options: argparse.Namespace, name: str, seed: int, settings: list[str]) -> Outcome:
     """Train a recipe with a seed, unless that is done, and read what came of it."""
     run = f"{name.replace(' ', '-').replace(',', '')}-{seed}"
-    directory = options.work.resolve() / run
-    command = [sys.executable, "train.py", f"--config={options.config.resolve()}", f"--run.dir={directory.parent}"]
-    command += [f"--run.name={run}", f"--run.seed={seed}", *settings]
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    with (directory.parent / f"{run}.log").open("a", encoding="utf-8") as log:
-        surroundings = {**os.environ, "OMP_NUM_THREADS": str(threads)}
-        ended = subprocess.run(command, cwd=ROOT, stdout=log, stderr=log, env=surroundings, check=False)
-    if ended.returncode:
-        sys.exit(f"recipes.py: error: train.py ended with {ended.returncode}: see {log.name}")
+    directory = trainings.train(options.work, run, options.config, [f"--run.seed={seed}", *settings], options.jobs)
     best = json.loads((directory / "result.json").read_text(encoding="utf-8"))["validation"]
-    newest = max((directory / "checkpoints").glob("step-*"))
-    state = json.loads((newest / "state.json").read_text(encoding="utf-8"))["progress"]
-    return Outcome(best["bleu"], best["step"], state["seconds"] / 60)
+    return Outcome(best["bleu"], best["step"], trainings.progress(directory)["seconds"] / 60)
 
 
 def table(found: dict[str, dict[int, Outcome]]) -> list[str]:

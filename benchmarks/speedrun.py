@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import statistics
 import subprocess
 import sys
@@ -27,6 +26,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[0] = str(ROOT)
+sys.path.append(str(ROOT / "benchmarks"))
+
+import trainings
 
 import config as configuration
 
@@ -69,9 +71,8 @@ def trained(config: Path, work: Path, minutes: float, seed: int, settings: list[
     run = f"{minutes:g}-minutes-{seed}"
     if (work / run).exists():
         sys.exit(f"speedrun.py: error: {work / run} exists, but a speedrun begins with nothing: take it away.")
-    command = [sys.executable, "train.py", f"--config={config}", f"--run.dir={work}", f"--run.name={run}"]
-    command += [f"--run.seed={seed}", f"--training.max_minutes={minutes}", "--training.max_epochs=null"]
-    command += ["--training.max_steps=null", *settings]
+    budget = [f"--training.max_minutes={minutes}", "--training.max_epochs=null", "--training.max_steps=null"]
+    command = trainings.command(work, run, config, [f"--run.seed={seed}", *budget, *settings])
     begun = time.perf_counter()
     ended = None
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
@@ -83,9 +84,8 @@ def trained(config: Path, work: Path, minutes: float, seed: int, settings: list[
     if process.returncode or ended is None:
         sys.exit(f"speedrun.py: error: train.py ended with {process.returncode}.")
     result = json.loads((work / run / "result.json").read_text(encoding="utf-8"))
-    newest = max((work / run / "checkpoints").glob("step-*"), key=lambda path: int(re.sub(r"\D", "", path.name)))
-    state = json.loads((newest / "state.json").read_text(encoding="utf-8"))["progress"]
-    return Outcome((ended - begun) / 60, state["epoch"], result["validation"]["bleu"], result["test"]["bleu"])
+    passes = trainings.progress(work / run)["epoch"]
+    return Outcome((ended - begun) / 60, passes, result["validation"]["bleu"], result["test"]["bleu"])
 
 
 def spread(values: list[float]) -> str:
