@@ -11,10 +11,10 @@ Nothing comes from outside these pairs, and no sentence of the test sets is look
 Settings that follow change teachers and students alike; those given as --teacher="--training.max_epochs 15 ..." and
 --student="..." change one of the two, which may so have a size or a time of its own.
 
-The table: BLEU of teachers and students, greedy and with a beam of five, whose length penalty is the one of PENALTIES
-that suits the validation pairs best on average; of validation, of the config's own test set and of those in --tests,
-which are named like data.test. Below, mean and range of the students. A run or translation that --work holds is not
-made again, and a run that was cut short goes on.
+The table: BLEU of teachers, each in its direction, and of students, greedy and with a beam of five, whose length
+penalty is the one of PENALTIES that suits the validation pairs best on average; of validation, of the config's own test
+set and of those in --tests, which are named like data.test. Below, mean and range of the students. A run or translation
+that --work holds is not made again, and a run that was cut short goes on.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def main() -> None:
             Run(f"student-{seed}", [f"--run.seed={seed}", f"--data.train={mixture}", *theirs]) for seed in options.seeds
         ]
         list(pool.map(lambda run: trained(options, run), learn))
-    print("\n".join(table(options, config, [run.name for run in forward], [run.name for run in learn])))
+    print("\n".join(table(options, config, [run.name for run in forward + backward], [run.name for run in learn])))
 
 
 def trained(options: argparse.Namespace, run: Run) -> None:
@@ -121,21 +121,21 @@ def translated(options: argparse.Namespace, name: str, side: int, languages: tup
 
 
 def table(options: argparse.Namespace, config: Config, teachers: Sequence[str], students: Sequence[str]) -> list[str]:
-    """A Markdown table, a row for each run."""
+    """A Markdown table, a row for each run, in the direction in which it translates."""
     languages = str(config.data.source_lang), config.data.target_lang
     sets = {split: options.work / "text" / split for split in ("validation", "test")}
     sets |= {Path(prefix).name: Path(prefix) for prefix in options.tests}
     texts = {
-        name: [Path(f"{prefix}.{language}").read_text(encoding="utf-8").splitlines() for language in languages]
+        name: {each: Path(f"{prefix}.{each}").read_text(encoding="utf-8").splitlines() for each in languages}
         for name, prefix in sets.items()
     }
     names = [*teachers, *students]
     translators = {name: Translator(options.work / name) for name in names}
 
-    def bleu(name: str, texts: Sequence[Sequence[str]], **search: float) -> float:
-        sources, references = texts
-        found = translators[name].with_decoding(**search).translate(sources)
-        return score(found, references, config.data.bleu_tokenize).bleu
+    def bleu(name: str, texts: dict[str, list[str]], **search: float) -> float:
+        side = translators[name].config.data
+        found = translators[name].with_decoding(**search).translate(texts[str(side.source_lang)])
+        return score(found, texts[side.target_lang], config.data.bleu_tokenize).bleu
 
     searches: dict[str, dict[str, float]] = {"greedy": {"beam_size": 1}}
     beams = [{"beam_size": 5, "length_penalty": penalty} for penalty in PENALTIES]
@@ -155,7 +155,7 @@ def table(options: argparse.Namespace, config: Config, teachers: Sequence[str], 
             f"{statistics.mean(column):.2f} [{min(column):.2f}, {max(column):.2f}]" for column in map(list, columns)
         ]
         lines.append("| students, mean | | " + " | ".join(cells) + " |")
-    references = texts["test"][1]
+    references = texts["test"][config.data.target_lang]
     return [*lines, "", score(references, references, config.data.bleu_tokenize).signature]
 
 

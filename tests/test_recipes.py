@@ -126,7 +126,7 @@ def test_students_learn_from_what_teachers_made(file: Path, tmp_path: Path) -> N
     first = ran("diversify", *arguments)
     assert first.returncode == 0, first.stderr
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in first.stdout.splitlines()[2:-2]]
-    assert [row[0] for row in rows] == ["forward-1", "student-1", "student-2", "students, mean"]
+    assert [row[0] for row in rows] == ["forward-1", "backward-1", "student-1", "student-2", "students, mean"]
     assert {len(row) for row in rows} == {6}, "the further test set has the name of the first, and takes its place"
 
     def lines(name: str) -> list[str]:
