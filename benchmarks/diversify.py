@@ -34,7 +34,6 @@ sys.path.append(str(ROOT / "benchmarks"))
 
 import trainings
 
-import config as configuration
 import corpus
 from config import Config
 from scores import score
@@ -65,7 +64,10 @@ def main() -> None:
     parser.add_argument("--tests", nargs="*", default=[], help="further test sets")
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time, which share the processors")
     options, options.settings = parser.parse_known_args()
-    config = configuration.override(configuration.load(options.config), options.settings)
+    own, theirs = shlex.split(options.teacher), shlex.split(options.student)
+    config = trainings.configured(parser, options.config, options.settings)
+    for settings in (own, theirs):
+        trainings.configured(parser, options.config, [*options.settings, *settings])
     if config.is_language_model or config.data.directions or not (config.data.test or config.data.test_fraction):
         parser.error(f"{options.config} is not of one language into another, with a test set")
     options.work = options.work.resolve()
@@ -76,7 +78,6 @@ def main() -> None:
     swapped = [f"--data.source_lang={languages[1]}", f"--data.target_lang={languages[0]}"]
     forward = [Run(f"forward-{i + 1}", [f"--run.seed={101 + i}"]) for i in range(options.teachers)]
     backward = [Run(f"backward-{i + 1}", [f"--run.seed={201 + i}", *swapped]) for i in range(options.backward)]
-    own, theirs = shlex.split(options.teacher), shlex.split(options.student)
     real = texts / "train"
     with ThreadPoolExecutor(options.jobs) as pool:
         teach = [replace(run, settings=[*run.settings, f"--data.train={real}", *own]) for run in forward + backward]

@@ -142,7 +142,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, help="folder of texts and models (default: a temporary one)")
     parser.add_argument("--contender", choices=TOKENS, help=argparse.SUPPRESS)
     options, options.settings = parser.parse_known_args()
-    config = override(configuration.load(options.config), options.settings)
+    config = trainings.configured(parser, options.config, options.settings)
     if config.is_language_model or config.data.directions or not (config.data.test or config.data.test_fraction):
         parser.error(f"{options.config} has no test set of pairs of two languages, by which contenders are told")
     if options.joeynmt is None and "joeynmt" in (options.contenders or ()):

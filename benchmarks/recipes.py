@@ -33,6 +33,7 @@ sys.path.append(str(ROOT / "benchmarks"))
 import trainings
 
 import config as configuration
+from config import Config, ConfigError
 
 PLAIN = "plain"
 CHANGES = {
@@ -76,12 +77,14 @@ def main() -> None:
     for change in options.change:
         name, _, settings = change.partition(":")
         recipes[name] = settings
-    if configuration.load(options.config).is_language_model:
+    config = trainings.configured(parser, options.config)
+    if config.is_language_model:
         parser.error(f"{options.config} is of a language model, but recipes are compared by BLEU")
-    wanted = options.only or list(recipes)
+    wanted = options.only or [name for name in recipes if name not in CHANGES or suits(config, name)]
     for name in wanted:
         if name not in recipes:
             parser.error(f"there is no recipe {name}: choose among {', '.join(recipes)}")
+        trainings.configured(parser, options.config, shlex.split(recipes[name]))
 
     found: dict[str, dict[int, Outcome]] = {name: {} for name in wanted}
 
@@ -93,6 +96,16 @@ def main() -> None:
     with ThreadPoolExecutor(options.jobs) as pool:
         list(pool.map(make, [(name, seed) for name in wanted for seed in options.seeds]))
     print("\n".join(table(found)))
+
+
+def suits(config: Config, name: str) -> bool:
+    """Whether one of CHANGES can be made to a config; subword dropout, for example, not to whole words."""
+    try:
+        configuration.override(config, shlex.split(CHANGES[name]))
+    except ConfigError as error:
+        print(f"{name} is left out: {error}", file=sys.stderr)
+        return False
+    return True
 
 
 def trained(options: argparse.Namespace, name: str, seed: int, settings: list[str]) -> Outcome:

@@ -30,8 +30,6 @@ sys.path.append(str(ROOT / "benchmarks"))
 
 import trainings
 
-import config as configuration
-
 
 @dataclass(frozen=True)
 class Outcome:
@@ -51,7 +49,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[1])
     parser.add_argument("--work", type=Path, help="folder for the runs, new ones (default: a temporary one)")
     options, settings = parser.parse_known_args()
-    config = configuration.load(options.config)
+    config = trainings.configured(parser, options.config, [*budget(min(options.minutes)), *settings])
     if config.is_language_model or not (config.data.test or config.data.test_fraction):
         parser.error(f"{options.config} has no test set of pairs, by which a budget is told")
     print("| budget | from raw text | passes | validation BLEU | test BLEU |")
@@ -66,13 +64,17 @@ def main() -> None:
             print(f"| {minutes:g} min | {spent:.1f} min | {passes:.0f} | {scores} |", flush=True)
 
 
+def budget(minutes: float) -> list[str]:
+    """The settings of a training that ends when so many minutes are over, and by nothing else."""
+    return [f"--training.max_minutes={minutes}", "--training.max_epochs=null", "--training.max_steps=null"]
+
+
 def trained(config: Path, work: Path, minutes: float, seed: int, settings: list[str]) -> Outcome:
     """Train for so many minutes."""
     run = f"{minutes:g}-minutes-{seed}"
     if (work / run).exists():
         sys.exit(f"speedrun.py: error: {work / run} exists, but a speedrun begins with nothing: take it away.")
-    budget = [f"--training.max_minutes={minutes}", "--training.max_epochs=null", "--training.max_steps=null"]
-    command = trainings.command(work, run, config, [f"--run.seed={seed}", *budget, *settings])
+    command = trainings.command(work, run, config, [f"--run.seed={seed}", *budget(minutes), *settings])
     begun = time.perf_counter()
     ended = None
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:

@@ -1,6 +1,7 @@
 """What the benchmarks that train have in common: the texts, a training as anybody starts it, what it came to.
 
 Use:
+    config = configured(parser, path, ["--model.preset=small"])
     sides = write_texts(work / "text", pairs, ("en", "de"))
     train(work, "plain-1", config, ["--run.seed=1"], jobs=2)
     progress(work / "plain-1")["seconds"]
@@ -8,6 +9,7 @@ Use:
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import subprocess
@@ -16,11 +18,21 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import config as configuration
 import dataset
+from config import Config, ConfigError
 
 ROOT = Path(__file__).resolve().parent.parent
 
 Texts = dict[str, tuple[list[str], list[str]]]  # by split: sources and targets
+
+
+def configured(parser: argparse.ArgumentParser, path: Path, settings: Sequence[str] = ()) -> Config:
+    """The configuration of trainings with these settings; a mistake in it ends the program, before hours of work."""
+    try:
+        return configuration.override(configuration.load(path), settings)
+    except ConfigError as error:
+        parser.error(str(error))
 
 
 def write_texts(folder: Path, pairs: Mapping[str, Sequence[Any]], languages: tuple[str, str]) -> Texts:

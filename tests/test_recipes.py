@@ -74,6 +74,14 @@ def test_recipes_are_trained_once(file: Path, tmp_path: Path) -> None:
     assert "there is no recipe plane" in wrong.stderr
 
 
+def test_a_recipe_that_a_config_cannot_have_is_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Guards against hours of training that end at the recipe which whole words cannot have."""
+    recipes = loaded("recipes")
+    config = tiny_config(tmp_path, tokenizer__kind="word")
+    assert [name for name in recipes.CHANGES if not recipes.suits(config, name)] == ["subword_dropout"]
+    assert "tokenizer.kind" in capsys.readouterr().err
+
+
 def test_a_speedrun_begins_with_nothing(file: Path, tmp_path: Path) -> None:
     """Guards the budget (a limit of epochs would end it first) and against time that an earlier run has spent."""
     work = tmp_path / "work"
@@ -196,4 +204,26 @@ def test_what_has_no_bleu_is_refused_before_hours_of_training(name: str, file: P
     refused = ran(name, "--config", file, "--work", tmp_path / "work")
     assert refused.returncode == 2
     assert "BLEU" in refused.stderr or "test set" in refused.stderr
+    assert not (tmp_path / "work").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("recipes", ["--change", "wrong: --model.heads 4"]),
+        ("speedrun", ["--model.heads", 4]),
+        ("quality", ["--model.heads", 4]),
+        ("diversify", ["--model.heads", 4]),
+        ("diversify", ["--student=--model.heads 4"]),
+    ],
+)
+def test_a_wrong_setting_is_a_line_before_hours_of_training(
+    name: str, given: list[object], file: Path, tmp_path: Path
+) -> None:
+    """Guards against a traceback, and against a mistake in students' settings that shows when teachers are done."""
+    refused = ran(name, "--config", file, "--work", tmp_path / "work", *given)
+    assert refused.returncode == 2
+    assert "model.heads" in refused.stderr
+    assert "n_heads" in refused.stderr
+    assert "Traceback" not in refused.stderr
     assert not (tmp_path / "work").exists()
