@@ -46,11 +46,13 @@ CHANGES = {
     "attention_dropout": "--model.attention_dropout 0.1",
     "activation_dropout": "--model.activation_dropout 0.1",
     "weight_decay": "--training.weight_decay 0.1",
+    "adamw": "--training.optimizer adamw",
     "muon": "--training.optimizer muon",
     "cosine": "--training.schedule cosine",
     "stable, then decay": "--training.decay_share 0.5",
     "inverse_sqrt": "--training.schedule inverse_sqrt",
     "constant": "--training.schedule constant",
+    "constant, with ema": "--training.schedule constant --training.ema 0.998",
 }
 
 
@@ -99,13 +101,13 @@ def main() -> None:
 
 
 def suits(config: Config, name: str) -> bool:
-    """Whether one of CHANGES can be made to a config; subword dropout, for example, not to whole words."""
+    """Whether one of CHANGES can be made to a config (subword dropout cannot, to whole words), and changes it."""
     try:
-        configuration.override(config, shlex.split(CHANGES[name]))
+        changed = configuration.override(config, shlex.split(CHANGES[name]))
     except ConfigError as error:
         print(f"{name} is left out: {error}", file=sys.stderr)
         return False
-    return True
+    return changed != config
 
 
 def trained(options: argparse.Namespace, name: str, seed: int, settings: list[str]) -> Outcome:
