@@ -124,8 +124,8 @@ PER_WEIGHT = 1.0  # target tokens a weight has to learn from, or a smaller model
 FEW = 10  # passes in which nothing is learnt by heart: dropout would only slow them
 LIGHT = 0.1  # dropout that is enough for these; as many passes as the preset has of its own need all of its dropout
 LOOKS = 5  # validations, at least, where there are updates enough: each takes its part of the time
-# A training uses about so much, times √d_model, of the rate at which a device multiplies matrices. Measured on CPUs: 34 %
-# (one core) and 18 to 28 % (two) at 128 wide, 52 % at 256 and 67 % at 512.
+# A training uses about so much, times √d_model, of the rate at which a device multiplies matrices. Measured on CPUs:
+# 34 % (one core) and 18 to 28 % (two) at 128 wide, 52 % at 256 and 67 % at 512.
 USED = 0.025
 A_TOKEN = 4.0  # bytes, about
 
