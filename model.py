@@ -228,6 +228,19 @@ class KeysValues(NamedTuple):
         return KeysValues(self.keys.repeat_interleave(times, 1), self.values.repeat_interleave(times, 1))
 
 
+def softmax(scores: Tensor) -> Tensor:
+    """softmax over the last dimension, of scores (..., S).
+
+    What fills a vector register of a CPU by itself is computed there, and what does not is taken number by number: rows
+    of 14 in bfloat16, as many as a sentence has words, in four times the time of rows of 32, which hold it and more.
+    """
+    keys = scores.shape[-1]
+    missing = 64 // scores.element_size() - keys  # bytes of AVX-512
+    if scores.device.type != "cpu" or missing <= 0:
+        return scores.softmax(-1)
+    return F.pad(scores, (0, missing), value=-math.inf).softmax(-1)[..., :keys]
+
+
 class Attention(nn.Module):
     """Multi-head attention of one sequence over the keys and values of another, or of itself (section 3.2.2).
 
@@ -282,7 +295,7 @@ class Attention(nn.Module):
         scores = (queries / math.sqrt(queries.shape[3])) @ memory.keys.transpose(2, 3)  # (B, H, T, S)
         if mask is not None:
             scores.masked_fill_(~mask, -math.inf)  # in place, for no gradient needs the scores themselves
-        return scores.softmax(dim=-1)
+        return softmax(scores)
 
 
 # -------------------------------------------------------------------------------------------------------------- layers

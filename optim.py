@@ -124,8 +124,8 @@ class _LinearCrossEntropy(torch.autograd.Function):
                 rows, tokens = x[:, chunk].flatten(0, 1), target[:, chunk]
                 logits = rows @ own.t()  # (P C, V)
                 probs = logits.softmax(1)
-                total[:, chunk] = _log_sum_exp(logits, probs).view(tokens.shape)
                 right = torch.arange(len(rows), device=x.device), tokens.flatten()  # the places of the right tokens
+                total[:, chunk] = _log_sum_exp(logits, probs, right).view(tokens.shape)
                 logit[:, chunk] = logits[right].float().view(tokens.shape)
                 if r_drop:
                     apart[:, chunk], pull = _disagreement(
@@ -170,9 +170,16 @@ def _disagreement(logits: Tensor, total: Tensor, probs: Tensor) -> tuple[Tensor,
     return apart, torch.stack([probs[0] * (d + own[0]) - probs[1], probs[1] * (own[1] - d) - probs[0]])
 
 
-def _log_sum_exp(logits: Tensor, probs: Tensor) -> Tensor:
-    """lse z of logits (C, V) by the likeliest token, whose probability is at least 1/V and so never vanishes in 16
-    bits."""
+def _log_sum_exp(logits: Tensor, probs: Tensor, places: tuple[Tensor, Tensor] | None = None) -> Tensor:
+    """lse z of logits (C, V) as z - ln p, which is the same by every token.
+
+    A CPU has little to do if it is told the place of one in each row, where the probability may have vanished, though.
+    That of the likeliest never does, even in 16 bits, for it is at least 1/V; but it has to be looked for.
+    """
+    if places and logits.device.type == "cpu":
+        known = probs[places].float()
+        if known.min() >= torch.finfo(probs.dtype).tiny:
+            return logits[places].float() - known.log()
     return logits.amax(1).float() - probs.amax(1).float().log()
 
 

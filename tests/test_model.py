@@ -34,6 +34,7 @@ from model import (
     make_norm,
     padding_mask,
     sinusoid,
+    softmax,
     turned,
 )
 from runtime import seed_everything
@@ -418,6 +419,23 @@ def test_no_gradient_flows_from_what_is_hidden() -> None:
     assert x.grad is not None
     assert x.grad[:, 3:].abs().max() == 0
     assert x.grad[:, :3].abs().min() > 0
+
+
+@pytest.mark.parametrize("keys", [1, 7, 8, 9, 15, 16, 17, 31, 32, 33, 70])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_softmax_is_torchs(dtype: torch.dtype, keys: int) -> None:
+    """Guards the seams where rows are widened: no weight may fall on what was put there, nor a gradient get lost."""
+    torch.manual_seed(0)
+    scores = (3 * torch.randn(2, 4, 6, keys)).masked_fill(torch.rand(2, 1, 6, keys) < 0.3, -math.inf)
+    scores[..., 0] = 1.0  # of each row, something is seen
+    scores, wanted = (scores.to(dtype).detach().requires_grad_() for _ in range(2))
+    found, expected = softmax(scores), wanted.softmax(-1)
+    torch.testing.assert_close(found, expected)
+    assert found.shape == scores.shape
+    weights = torch.randn(2, 4, 6, keys).to(dtype)
+    (found * weights).sum().backward()
+    (expected * weights).sum().backward()
+    torch.testing.assert_close(scores.grad, wanted.grad)
 
 
 def test_sinusoid_is_the_papers() -> None:
