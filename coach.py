@@ -35,7 +35,7 @@ from text import loops, words
 
 BIN = 10  # updates at least that make one point here: a single update's loss says little
 FEW = 3  # points, or validations, in a row that make an alarm
-JUMP = 0.5  # nats above the lowest loss at FEW points in a row; healthy runs: up to 0.28
+JUMP = 0.5  # nats above the lowest median of FEW losses, at FEW points in a row; healthy runs: up to 0.28
 NORM = 5.0  # times the lowest running median of gradient norms; healthy runs: 1.6, and 2.7 with tiny batches
 WINDOW = 10  # points of a running median
 DEAD = 0.85  # times the constant model's loss; healthy runs are below it when the warm-up ends, or 50 updates later
@@ -67,7 +67,7 @@ class Coach:
         self.points: list[tuple[float, float]] = []  # loss and norm, means of BIN updates or more
         self.pending: list[tuple[float, float]] = []
         self.last = started  # step of the last of the points
-        self.best, self.floor = math.inf, math.inf  # lowest loss; lowest running median of norms
+        self.best, self.floor = math.inf, math.inf  # lowest running median of losses, and of norms
         self.validations: list[tuple[float, float]] = []  # loss in validation and training
         self.best_quality = -math.inf
 
@@ -111,12 +111,12 @@ class Coach:
     # ------------------------------------------------------------------------------------------------ of the curves
 
     def _diverging(self) -> list[str]:
-        """Judge the last FEW points by the lowest loss, and the lowest median of norms, before them."""
+        """Judge the last FEW points by the lowest median of as many losses, and of WINDOW norms, before them."""
         recent, before = self.points[-FEW:], self.points[-FEW - WINDOW : -FEW]
         if len(recent) < FEW:
             return []
         if before:
-            self.best = min(self.best, before[-1][0])
+            self.best = min(self.best, median(loss for loss, _ in before[-FEW:]))
         if len(before) >= WINDOW:
             self.floor = min(self.floor, median(norm for _, norm in before))
         jumped = all(loss > self.best + JUMP for loss, _ in recent)

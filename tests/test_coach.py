@@ -106,7 +106,7 @@ SPOILT = {
         2.25 2.23 2.17 1.76
         """,
         ["--training.lr", "0.3"],
-        120,
+        190,
     ),
     "Raise training.warmup_steps (0)": (
         """
@@ -181,6 +181,16 @@ def test_a_jump_of_the_loss_is_told_at_its_third_point() -> None:
     assert heard(Coach(config_of(), None), [*well, high + 9, high + 9, high - 0.1, high + 9, high + 9, 0.2]) == []
     assert heard(Coach(config_of(), None), [*well, *[high - 0.01] * 20]) == []
     assert steps(heard(Coach(config_of(), None), [*well, *[high + 1] * 9, 0.1, *[high + 1] * 9])) == [430, 530]
+
+
+def test_one_lucky_point_is_no_level_from_which_a_loss_can_jump() -> None:
+    """Guards against a false alarm at small batches of texts of several kinds, whose loss goes up and down: points of a
+    run that was well, on captions and on translations of them by other models."""
+    points = """
+        2.44 2.95 2.69 2.59 2.66 2.58 2.00 2.19 2.34 2.37 2.80 2.73 2.36 2.55 2.31 2.26 2.55 2.15 2.28 2.33 2.41 2.41
+        2.09 2.44 2.19 2.20 2.84 1.77 2.30 2.01 2.57 2.16 1.96 2.50 2.44 2.40 2.15 2.40 2.04 2.14 2.09 2.07 2.36
+    """
+    assert heard(Coach(config_of(), None), [*DECAY[:8], *map(float, points.split())]) == []
 
 
 def test_a_growing_norm_is_told_where_the_loss_falls_no_more() -> None:
