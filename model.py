@@ -231,8 +231,8 @@ class KeysValues(NamedTuple):
 def softmax(scores: Tensor) -> Tensor:
     """softmax over the last dimension, of scores (..., S).
 
-    What fills a vector register of a CPU by itself is computed there, and what does not is taken number by number: rows
-    of 14 in bfloat16, as many as a sentence has words, in four times the time of rows of 32, which hold it and more.
+    On a CPU, torch takes rows that do not fill a vector register number by number: 14 scores, as many as a sentence has
+    words, cost it in bfloat16 four times as much as 32. So short rows are filled up with -inf, whose share is nothing.
     """
     keys = scores.shape[-1]
     missing = 64 // scores.element_size() - keys  # bytes of AVX-512
