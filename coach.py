@@ -28,6 +28,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from statistics import median
 
 from config import Config
@@ -35,7 +36,8 @@ from text import loops, words
 
 BIN = 10  # updates at least that make one point here: a single update's loss says little
 FEW = 3  # points, or validations, in a row that make an alarm
-JUMP = 0.5  # nats above the lowest median of FEW losses, at FEW points in a row; healthy runs: up to 0.28
+JUMP = 0.5  # nats above the lowest median of FEW losses, at FEW points in a row; healthy runs: up to 0.45
+NOISE = 2.5  # and so many times the median step from a point to the next, that of small batches being up to 0.3 nats
 NORM = 5.0  # times the lowest running median of gradient norms; healthy runs: 1.6, and 2.7 with tiny batches
 WINDOW = 10  # points of a running median
 DEAD = 0.85  # times the constant model's loss; healthy runs are below it when the warm-up ends, or 50 updates later
@@ -113,13 +115,15 @@ class Coach:
     def _diverging(self) -> list[str]:
         """Judge the last FEW points by the lowest median of as many losses, and of WINDOW norms, before them."""
         recent, before = self.points[-FEW:], self.points[-FEW - WINDOW : -FEW]
+        past = [loss for loss, _ in self.points[-FEW - 2 * WINDOW : -FEW]]
         if len(recent) < FEW:
             return []
         if before:
             self.best = min(self.best, median(loss for loss, _ in before[-FEW:]))
         if len(before) >= WINDOW:
             self.floor = min(self.floor, median(norm for _, norm in before))
-        jumped = all(loss > self.best + JUMP for loss, _ in recent)
+        noise = median(abs(a - b) for a, b in pairwise(past)) if len(past) > 1 else 0.0
+        jumped = all(loss > self.best + max(JUMP, NOISE * noise) for loss, _ in recent)
         grown = all(norm > NORM * self.floor > 0 and loss > self.best for loss, norm in recent)
         loss, norm = recent[-1]
         what = f"the training loss has jumped from {self.best:.3g} to {loss:.3g} and stays there"

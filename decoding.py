@@ -138,10 +138,7 @@ def _beam(
     groups = settings.n_best if settings.sample else settings.diversity_groups
     width = 1 if settings.sample else settings.beam_size // groups
     wanted = math.ceil(settings.n_best / groups)  # translations of each group
-    noise = []
-    if settings.sample:
-        begun = rules.forced.tolist() or [[]] * len(limits)
-        noise = [_generator(settings.seed, [*a, *b]) for a, b in zip(source.tolist(), begun, strict=True)]
+    noise = _chances(source, rules, settings) if settings.sample else []
 
     found: list[list[list[Hypothesis]]] = [[[] for _ in range(groups)] for _ in limits]
     sentences = list(range(len(limits)))  # a -> number of the sentence in the input
@@ -154,11 +151,10 @@ def _beam(
     while sentences:
         logits, state = model.step(tokens[:, :, -1].flatten(), state)
         allowed = rules.apply(logits.float().log_softmax(-1).unflatten(0, scores.shape), tokens)  # (A, P, V)
-        match settings:
-            case DecodingConfig(sample=True):
-                origin, token = _draw(scores, allowed, groups, settings, [noise[i] for i in sentences])
-            case _:
-                origin, token = _extend(scores, allowed, groups, width, settings.diversity_penalty)
+        if settings.sample:
+            origin, token = _draw(scores, allowed, groups, settings, [noise[i] for i in sentences])
+        else:
+            origin, token = _extend(scores, allowed, groups, width, settings.diversity_penalty)
         at = torch.arange(len(sentences), device=device)[:, None]
         scores = scores[at, origin] + allowed[at, origin, token]  # (A, P)
         tokens = torch.cat((tokens[at, origin], token[:, :, None]), 2)
@@ -359,6 +355,13 @@ def _likely(logits: Tensor, top_k: int | None, top_p: float) -> Tensor:
         unlikely = torch.zeros_like(before, dtype=torch.bool).scatter(-1, order, before >= top_p)
         logits = logits.masked_fill(unlikely, -torch.inf)
     return logits
+
+
+def _chances(source: Tensor, rules: _Rules, settings: DecodingConfig) -> list[torch.Generator]:
+    """A generator for each sentence of source (A, S)."""
+    rows = source.tolist()
+    begun = rules.forced.tolist() or [[]] * len(rows)
+    return [_generator(settings.seed, [*a, *b]) for a, b in zip(rows, begun, strict=True)]
 
 
 def _generator(seed: int, ids: list[int]) -> torch.Generator:

@@ -317,10 +317,6 @@ def run(options: argparse.Namespace) -> None:
     plain = not (options.output or options.json or options.align or options.score or options.attention or options.embed)
     to, source = options.to or "", options.source or ""
     translator.asking("", to, source)  # which refuses unknown languages at once
-
-    def ask(text: str) -> str:
-        return translator.asking(text, to, source) if to or source else text
-
     if given.name == "stdin" and plain and sys.stdin.isatty() and sys.stdout.isatty():
         converse(translator, to, source)
         return
@@ -334,21 +330,7 @@ def run(options: argparse.Namespace) -> None:
         tqdm(total=given.lines, unit="line", dynamic_ncols=True, disable=hidden or None) as bar,  # None: if no terminal
     ):
         for texts in given.blocks:
-            if options.score:
-                pairs = to_score(texts, given.name, first, translator.config.is_language_model)
-                found = translator.score([(ask(text), translation) for text, translation in pairs], first)
-                lines = [score_line(candidate, options.json) for candidate in found]
-                bar.update(len(texts))
-            elif options.embed:
-                vectors = translator.embed(list(map(ask, texts)), first).tolist()
-                lines = [json.dumps([round(each, 6) for each in vector]) for vector in vectors]
-                bar.update(len(texts))
-            else:
-                prefixes = [options.prefix] * len(texts) if options.prefix else None
-                translations = translator.explain(list(map(ask, texts)), first, bar.update, prefixes)
-                rows = zip_longest(translations, given.references[: len(texts)])
-                lines = [answer(translator, translation, reference, options) for translation, reference in rows]
-                page.add(translator, translations)
+            lines = answers(translator, texts, first, given, options, page, bar)
             for message in translator.warnings:
                 warnings += 1
                 if warnings <= MOST_WARNINGS:
@@ -361,6 +343,37 @@ def run(options: argparse.Namespace) -> None:
     if warnings > MOST_WARNINGS:
         warn(f"and {warnings - MOST_WARNINGS:,} warnings more")
     page.write()
+
+
+def answers(
+    translator: Translator,
+    texts: Sequence[str],
+    first: int,
+    given: Input,
+    options: argparse.Namespace,
+    page: Page,
+    bar: tqdm,
+) -> list[str]:
+    """What to write for each of some lines, of which the first is line `first` of what is given."""
+
+    def ask(text: str) -> str:
+        to, source = options.to or "", options.source or ""
+        return translator.asking(text, to, source) if to or source else text
+
+    if options.score:
+        pairs = to_score(texts, given.name, first, translator.config.is_language_model)
+        found = translator.score([(ask(text), translation) for text, translation in pairs], first)
+        bar.update(len(texts))
+        return [score_line(candidate, options.json) for candidate in found]
+    if options.embed:
+        vectors = translator.embed(list(map(ask, texts)), first).tolist()
+        bar.update(len(texts))
+        return [json.dumps([round(each, 6) for each in vector]) for vector in vectors]
+    prefixes = [options.prefix] * len(texts) if options.prefix else None
+    translations = translator.explain(list(map(ask, texts)), first, bar.update, prefixes)
+    page.add(translator, translations)
+    rows = zip_longest(translations, given.references[: len(texts)])
+    return [answer(translator, translation, reference, options) for translation, reference in rows]
 
 
 def answer(translator: Translator, translation: Translation, reference: str | None, options: argparse.Namespace) -> str:
