@@ -37,10 +37,11 @@ _COMMON: dict[str, Any] = {
     "training.r_drop": 0.0,
     "training.subword_dropout": 0.0,
     "training.ema": 0.0,
-    "training.weight_decay": 0.0,
 }
 
 # Muon: eight minutes of one core bring small to 32.8 BLEU with it, and to 29.1 with AdamW (Multi30k's validation).
+# Weight decay: seventeen minutes bring small to 39.1 without, 39.9 with 0.1, 40.9 with 0.2, and 40.6
+# with 0.3, whose validation loss is the lowest of these: 1.72, 1.63, 1.58, 1.56.
 PRESETS: dict[str, dict[str, Any]] = {
     "tiny": {
         **_COMMON,
@@ -54,6 +55,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "training.max_epochs": 60,
         "training.batch_tokens": 1024,
         "training.optimizer": "muon",
+        "training.weight_decay": 0.3,
         "training.lr": 0.003,
         "training.warmup_steps": 200,
         "training.validate_every": 250,
@@ -71,6 +73,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "training.max_epochs": 30,
         "training.batch_tokens": 2048,
         "training.optimizer": "muon",
+        "training.weight_decay": 0.3,
         "training.lr": 0.005,
         "training.warmup_steps": 200,
         "training.validate_every": 500,
@@ -88,6 +91,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "training.max_epochs": 20,
         "training.batch_tokens": 4096,
         "training.optimizer": "muon",
+        "training.weight_decay": 0.3,
         "training.lr": 0.003,
         "training.warmup_steps": 1000,
         "training.validate_every": 1000,
@@ -105,6 +109,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "training.max_epochs": 10,
         "training.batch_tokens": "auto",
         "training.optimizer": "adamw",
+        "training.weight_decay": 0.0,
         "training.lr": 0.001,
         "training.warmup_steps": 4000,
         "training.validate_every": 2000,

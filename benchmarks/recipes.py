@@ -46,6 +46,7 @@ CHANGES = {
     "attention_dropout": "--model.attention_dropout 0.1",
     "activation_dropout": "--model.activation_dropout 0.1",
     "weight_decay": "--training.weight_decay 0.1",
+    "weight_decay 0.5": "--training.weight_decay 0.5",
     "adamw": "--training.optimizer adamw",
     "muon": "--training.optimizer muon",
     "cosine": "--training.schedule cosine",
