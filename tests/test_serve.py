@@ -419,7 +419,10 @@ def test_other_models_are_served_as_well(tmp_path: Path, changes: dict[str, obje
 def program(*arguments: object) -> Iterator[tuple[subprocess.Popen[str], int]]:
     """serve.py at a port that is free, and that port."""
     words = [sys.executable, ROOT / "serve.py", "--port", "0", *arguments]
+    # Ctrl-C is heard, even if the tests run in the background of a shell, whose programs inherit that it is ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     with subprocess.Popen(list(map(str, words)), stderr=subprocess.PIPE, text=True) as process:
+        signal.signal(signal.SIGINT, before)
         assert process.stderr is not None
         try:
             line = process.stderr.readline()
