@@ -37,7 +37,7 @@ from text import loops, words
 BIN = 10  # updates at least that make one point here: a single update's loss says little
 FEW = 3  # points, or validations, in a row that make an alarm
 JUMP = 0.5  # nats above the lowest median of FEW losses, at FEW points in a row; healthy runs: up to 0.45
-NOISE = 2.5  # and so many times the median step from a point to the next, that of small batches being up to 0.3 nats
+NOISE = 2.5  # and so many times the median step from a point to the next, that of small batches being up to 0.36 nats
 NORM = 5.0  # times the lowest running median of gradient norms; healthy runs: 1.6, and 2.7 with tiny batches
 WINDOW = 10  # points of a running median
 DEAD = 0.85  # times the constant model's loss; healthy runs are below it when the warm-up ends, or 50 updates later

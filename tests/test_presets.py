@@ -114,6 +114,15 @@ def test_preset_goes_with_weights_dealt_out(name: str) -> None:
             configuration.as_begun(parse(given(model__preset=name, training__fsdp="true")), begun)
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_weight_decay_is_that_of_the_optimizer(name: str) -> None:
+    """Guards AdamW, where a user or fsdp asks for it, against a decay that was measured with Muon."""
+    for choice in ({"training__optimizer": "adamw"}, {"training__fsdp": "true"}):
+        assert parse(given(model__preset=name, **choice)).training.weight_decay == 0
+    asked = parse(given(model__preset=name, training__optimizer="adamw", training__weight_decay=0.1))
+    assert asked.training.weight_decay == 0.1
+
+
 @pytest.mark.parametrize(
     ("kind", "name", "settings"),
     [
