@@ -39,10 +39,10 @@ LAYOUT: dict[str, tuple[int, set[str]]] = {
     "progress": (3, {"checkpoint", "config", "text"}),
     "engine": (3, {"model", "runtime"}),
     "health": (3, {"config", "model"}),
+    "foreign": (3, {"config", "model", "tokenizer"}),
     "preparing": (4, {"checkpoint", "config", "corpus", "dataset", "languages", "segment", "tokenizer"}),
     "subwords": (4, {"dataset", "tokenizer"}),
     "board": (4, {"config", "health"}),
-    "samples": (5, {"board", "config", "model", "preparing", "translator"}),
     "translator": (
         4,
         {
@@ -61,35 +61,12 @@ LAYOUT: dict[str, tuple[int, set[str]]] = {
             "tokenizer",
         },
     ),
-    "batching": (5, {"runtime", "translator"}),
-    "translate": (8, {"attention", "config", "corpus", "export", "runtime", "text", "translator"}),
-    "foreign": (3, {"config", "model", "tokenizer"}),
     "to_ctranslate2": (4, {"config", "decoding", "foreign", "model", "tokenizer"}),
     "to_huggingface": (4, {"config", "dataset", "foreign", "model"}),
     "to_onnx": (4, {"config", "dataset", "foreign", "model"}),
+    "samples": (5, {"board", "config", "model", "preparing", "translator"}),
+    "batching": (5, {"runtime", "translator"}),
     "to_argos": (5, {"config", "corpus", "foreign", "model", "to_ctranslate2", "tokenizer"}),
-    "formats": (
-        6,
-        {"config", "foreign", "model", "to_argos", "to_ctranslate2", "to_huggingface", "to_onnx", "tokenizer"},
-    ),
-    "export": (
-        7,
-        {
-            "checkpoint",
-            "config",
-            "corpus",
-            "engine",
-            "foreign",
-            "formats",
-            "languages",
-            "model",
-            "scores",
-            "text",
-            "to_argos",
-            "to_ctranslate2",
-            "translator",
-        },
-    ),
     "evaluate": (
         5,
         {
@@ -112,6 +89,10 @@ LAYOUT: dict[str, tuple[int, set[str]]] = {
         {"checkpoint", "config", "corpus", "dataset", "preparing", "presets", "text", "tokenizer", "translator"},
     ),
     "start": (5, {"checkpoint", "config", "corpus", "preparing", "presets", "progress", "runtime", "translator"}),
+    "formats": (
+        6,
+        {"config", "foreign", "model", "to_argos", "to_ctranslate2", "to_huggingface", "to_onnx", "tokenizer"},
+    ),
     "serve": (6, {"batching", "config", "corpus", "runtime", "text", "translator", "web"}),
     "results": (
         6,
@@ -126,6 +107,24 @@ LAYOUT: dict[str, tuple[int, set[str]]] = {
             "preparing",
             "progress",
             "scores",
+            "translator",
+        },
+    ),
+    "export": (
+        7,
+        {
+            "checkpoint",
+            "config",
+            "corpus",
+            "engine",
+            "foreign",
+            "formats",
+            "languages",
+            "model",
+            "scores",
+            "text",
+            "to_argos",
+            "to_ctranslate2",
             "translator",
         },
     ),
@@ -155,6 +154,7 @@ LAYOUT: dict[str, tuple[int, set[str]]] = {
             "translator",
         },
     ),
+    "translate": (8, {"attention", "config", "corpus", "export", "runtime", "text", "translator"}),
 }
 MODULES = sorted(path.stem for path in ROOT.glob("*.py"))
 

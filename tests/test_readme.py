@@ -172,6 +172,7 @@ def test_the_readme_names_every_exit_code_and_module() -> None:
         assert re.search(rf"^\| (\d+, )?{code}\b", README, re.MULTILINE), code
     rows = re.findall(r"^\| (\d) \| `(\w+)\.py`", README, re.MULTILINE)
     assert {name: int(level) for level, name in rows} == {name: level for name, (level, _) in LAYOUT.items()}
+    assert [level for level, _ in rows] == sorted((level for level, _ in rows), reverse=True)
 
 
 def test_links_lead_somewhere() -> None:
