@@ -34,6 +34,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from config import SPECIAL_TOKENS
 from dataset import EncodedPairs, EncodedSide
 from tokenizer import Tokenizer
 
@@ -142,7 +143,9 @@ class Divider:
         self.tags = frozenset(tokenizer.tags.values())
         self.is_bpe = model["type"] == "BPE"
         self.ranks = {tuple(pair): rank for rank, pair in enumerate(model["merges"])} if self.is_bpe else {}
-        self.scores = {} if self.is_bpe else dict(map(tuple, model["vocab"]))
+        # The library gives the special tokens the score of certainty; in a text they are letters like any other.
+        special = {*SPECIAL_TOKENS, *tokenizer.tags}
+        self.scores = {} if self.is_bpe else {name: score for name, score in model["vocab"] if name not in special}
 
     @cached_property
     def begins(self) -> np.ndarray:

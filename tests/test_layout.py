@@ -41,7 +41,7 @@ LAYOUT: dict[str, tuple[int, set[str]]] = {
     "health": (3, {"config", "model"}),
     "foreign": (3, {"config", "model", "tokenizer"}),
     "preparing": (4, {"checkpoint", "config", "corpus", "dataset", "languages", "segment", "tokenizer"}),
-    "subwords": (4, {"dataset", "tokenizer"}),
+    "subwords": (4, {"config", "dataset", "tokenizer"}),
     "board": (4, {"config", "health"}),
     "translator": (
         4,

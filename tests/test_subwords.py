@@ -23,6 +23,7 @@ TEXTS = [
     "  two blanks  before and within ",
     "größe, naïve, 日本語の文 and 😀",
     "ġ Ġ Ċ are letters of the bytes' alphabet",
+    "[EOS] is text here, and so are [PAD] and x[UNK]y",
     "",
 ]
 KINDS = ["bpe", "unigram"]
@@ -61,6 +62,19 @@ def test_the_text_stays(kind: str, rate: float) -> None:
     found = cut(kind, rate)
     assert tokenizer(kind).decode_batch(found) == TEXTS
     assert found != cut(kind, 0.0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_tag_is_one_at_the_beginning_alone(kind: str) -> None:
+    """Guards against a sentence on tags that would teach a model of several directions to write them."""
+    ours = Tokenizer.train(TEXTS * 2, TokenizerConfig(kind=kind, vocab_size=400), ["de"])  # type: ignore[arg-type]
+    side = encode_side([">>de<< the tag >>de<< is text", "x>>de<<y"], ours)
+    tag = ours.vocabulary[">>de<<"]
+    for rate in (0.0, 0.5):
+        found = rows_of(SideDropout(side, Divider(ours, rate, 1), FAR)(np.random.default_rng(0)))
+        assert [row.count(tag) for row in found] == [1, 0]
+        assert [row[0] == tag for row in found] == [True, False]
+        assert ours.decode_batch(found) == ["the tag >>de<< is text", "x>>de<<y"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
