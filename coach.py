@@ -18,6 +18,8 @@ between. The rules know numbers and sentences, nothing of tensors; what they loo
 The numbers below were measured, and beside each stands what healthy runs came to: fourteen of this program's
 architectures and settings on its phrasebook and on Multi30k. Those that were spoilt on purpose are in the tests.
 
+Of a run that ends by the clock, the updates to come are taken to last as long as those before.
+
 Limits: a resumed run has a new coach, which knows nothing of what was before: it may repeat itself, needs some two
 hundred updates to find a dead run, and does not tell a run that is too short. Words are those of \\w, so a text without
 blanks has few. A loss that is not finite is left out, for `train` ends such a run by itself.
@@ -58,12 +60,13 @@ class Coach:
     def __init__(
         self, config: Config, total_steps: int | None, started: int = 0, constant: float | None = None
     ) -> None:
-        """Begin at the step `started`; total_steps is None if only the clock will end the run.
+        """Begin at the step `started`; total_steps is None if the clock alone will end the run.
 
         constant is `constant_loss` of the training targets. Without it, six tenths of the first point's loss, which
         only a run that begins at step 0 has, stand for where learning begins.
         """
-        self.config, self.total, self.started, self.constant = config, total_steps, started, constant
+        self.config, self.planned, self.started, self.constant = config, total_steps, started, constant
+        self.by_clock: int | None = None  # updates, should each of those to come take as long as those that were made
         self.warm = config.training.warmup_steps  # updates of the warm-up; fewer if the clock ends it
         self.told: set[str] = set()
         self.points: list[tuple[float, float]] = []  # loss and norm, means of BIN updates or more
@@ -73,9 +76,15 @@ class Coach:
         self.validations: list[tuple[float, float]] = []  # loss in validation and training
         self.best_quality = -math.inf
 
-    def curve(self, step: int, loss: float, gradient_norm: float) -> list[str]:
+    @property
+    def total(self) -> int | None:
+        """The updates of the whole run, as far as that is known: the nearest of its limits counts."""
+        return min((end for end in (self.planned, self.by_clock) if end is not None), default=None)
+
+    def curve(self, step: int, loss: float, gradient_norm: float, spent: float = 0.0) -> list[str]:
         """Look at a point of the curves: means since the last one of the loss (nats a token, without smoothing) and of
-        the gradient norm before clipping."""
+        the gradient norm before clipping. spent is the share of training.max_minutes that has gone, if that is set."""
+        self.by_clock = round(step / spent) if spent else None
         if not (math.isfinite(loss) and math.isfinite(gradient_norm)):
             return []
         if not (self.points or self.pending):
@@ -189,7 +198,7 @@ class Coach:
     def _limit(self) -> str:
         """The setting that ends this run, and its value."""
         settings = self.config.training
-        if self.total is None:
+        if self.total != self.planned or self.planned is None:
             return f"training.max_minutes ({settings.max_minutes or 0:g})"
         if self.total == settings.max_steps:
             return f"training.max_steps ({settings.max_steps})"

@@ -33,6 +33,7 @@ class Progress:
     best_step: int = 0
     worse: int = 0  # validations since the best one
     unvalidated: bool = False  # the validation of this step is still to be made: a signal cut it short, or it is step 0
+    validation_seconds: float = 0.0  # that the last validation took
     first_bleu: float = -1.0  # with training.init_from: as `best_bleu`, of that model as it came
     old_bleu: float = -1.0  # likewise, on the test set of the run it came from; -1: not measured
     overflows: int = 0  # updates in a row that float16 has left out

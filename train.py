@@ -706,7 +706,7 @@ class Training:
                     if progress.step % settings.log_every == 0:
                         self.log(bar)
                     bar.update()
-                    due = progress.step % settings.validate_every == 0
+                    due = progress.step % settings.validate_every == 0 and self.is_time_to_validate()
                     progress.unvalidated = due or end(progress, self.config) is not None
                 better = False
                 if progress.unvalidated:
@@ -715,12 +715,19 @@ class Training:
                         better = self.rank.first and self.validate(stop)
                     better, validated = self.rank.same((better, progress))
                     vars(progress).update(vars(validated))
+                    [progress.seconds] = self.rank.most(time.perf_counter() - self.begun)
                 ended = end(progress, self.config) is not None
                 if ended or self.asked(stop) or better or progress.step % settings.save_every == 0:
                     self.save()
                     over = ended or self.asked(stop)  # once more, for a save takes its time
         if self.rank.first:
             self.writer.close()
+
+    def is_time_to_validate(self) -> bool:
+        """Whether the clock leaves more than a validation takes. Otherwise the one at the end will do: the learning
+        rate would still be high when this one was over, and all time used up."""
+        minutes, progress = self.config.training.max_minutes, self.progress
+        return minutes is None or progress.seconds + progress.validation_seconds < 60 * minutes
 
     def asked(self, stop: runtime.Stop) -> bool:
         """Whether the process of any rank has been asked to end: then all do, after the same update."""
@@ -779,7 +786,9 @@ class Training:
             self.last_line = time.monotonic()
             last = f" of {self.total_steps}" if self.total_steps else ""
             say(f"step {step}{last}: {line}")
-        self.advise(self.coach.curve(step, loss, curves["train/gradient_norm"]))
+        clock = self.clock()
+        spent = clock.spent if clock else 0.0
+        self.advise(self.coach.curve(step, loss, curves["train/gradient_norm"], spent))
 
     def show_profile(self, record: torch.profiler.profile) -> None:
         """Write down what the last updates did, and say what took longest."""
@@ -797,7 +806,7 @@ class Training:
 
         Raises Stopped, having left no trace, if stop asks for it meanwhile.
         """
-        progress, step = self.progress, self.progress.step
+        progress, step, before = self.progress, self.progress.step, time.perf_counter()
         loss = evaluate.mean_loss(self.whole, self.validation, self.batch_tokens, self.dtype, stop.poll)
         curves = {"loss": loss, "perplexity": evaluate.perplexity(loss)}
         if self.config.is_language_model:
@@ -827,6 +836,7 @@ class Training:
         else:
             progress.worse += 1
         progress.unvalidated = False
+        progress.validation_seconds = time.perf_counter() - before
         say(
             f"step {step}, {progress.seconds / 60:.1f} min: validation loss {loss:.3f}, {told}"
             f"{' (best so far)' if better else ''}"

@@ -271,9 +271,27 @@ def test_a_run_that_ends_too_soon_is_told_at_its_end() -> None:
         assert steps(said) == [500]
         assert f"Raise training.{key}" in said[0][1]
     assert heard(Coach(config_of(), 500), straight[:49]) == [], "not at its end"
-    assert heard(Coach(config_of(), None), straight) == [], "only the clock knows"
+    assert heard(Coach(config_of(), None), straight) == [], "nobody knows the end"
     assert heard(Coach(config_of(), 500, started=5), straight) == [], "its beginning is not known"
     assert heard(Coach(config_of(), 400), DECAY) == []
+
+
+def test_by_the_clock_a_run_has_as_many_updates_as_there_is_time_for() -> None:
+    """Guards a run that ends by its time, of whose end no number of steps tells: before, the coach saw none."""
+    config = config_of("--training.max_minutes", "5")
+    for planned, limit in ((None, "max_minutes (5)"), (10_000, "max_minutes (5)"), (500, "max_epochs (9)")):
+        each = Coach(config, planned)
+        told: list[tuple[int, str]] = []
+        for i in range(1, 51):
+            told += [(10 * i, line) for line in each.curve(10 * i, 6 - 0.08 * i, 1.0, spent=10 * i / 505)]
+        assert each.total == min(planned or 505, 505)
+        assert [(step, limit in line) for step, line in told] == [(500, True)]
+    each = Coach(config, None)
+    sung = ["la la la."] * 30 + REFERENCES[30:]
+    assert each.validation(700, 1.0, 1.0, 9.0, sung, REFERENCES) == [], "half of what is taken for a run without an end"
+    each.curve(690, 2.0, 1.0, spent=0.6)
+    [line] = each.validation(700, 1.0, 1.0, 9.0, sung, REFERENCES)
+    assert "max_minutes" in line
 
 
 def validated(each: Coach, rows: Sequence[tuple[float, float, float]]) -> list[tuple[int, str]]:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import count, islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -256,6 +257,32 @@ def test_the_rate_has_come_down_when_time_is_up(tiny: Tiny, monkeypatch: pytest.
     assert values[again - 1] < 0.02 * config.training.lr
     assert values[-1] < 0.02 * config.training.lr
     assert values[again] == pytest.approx(config.training.lr * 0.5, rel=0.1), "half of the longer time was left"
+
+
+def test_a_validation_does_not_take_the_end_of_the_time(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards the rate that comes down: a long validation just before the end would cut it off at what it was then."""
+    now = [0.0]
+
+    def looked() -> float:
+        now[0] += 0.01
+        return now[0]
+
+    def mean_loss(*arguments: Any) -> float:
+        now[0] += 2.5  # of twelve seconds
+        return measured(*arguments)
+
+    measured = train.evaluate.mean_loss
+    monkeypatch.setattr(train.time, "perf_counter", looked)
+    monkeypatch.setattr(train.evaluate, "mean_loss", mean_loss)
+    limit = {"training__max_minutes": 0.2, "training__max_epochs": None, "training__log_every": 1}
+    config = tiny(**limit, training__validate_every=20, training__save_every=1000)
+    assert train.main(config) == 0
+    events = EventAccumulator(str(harness.directory(config) / "tensorboard")).Reload()
+    values = [point.value for point in events.Scalars("train/learning_rate")]
+    validated = [point.step for point in events.Scalars("valid/bleu")]
+    assert values[-1] < 0.02 * config.training.lr
+    assert validated[:3] == [20, 40, 60]
+    assert validated[-1] == len(values)
 
 
 def test_the_clock_ends_a_warmup_once(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
