@@ -74,7 +74,7 @@ from corpus import (
 )
 from dataset import encode_side
 from preparing import SAMPLE
-from tokenizer import train_pair
+from tokenizer import FEWEST_PIECES, train_pair
 from translator import exit_code
 
 Rows = Sequence[int] | np.ndarray  # which pairs of a part
@@ -254,8 +254,10 @@ class Corpus:
                 if split == source.split or (source.split == "train" and split in SPLITS):
                     given[split] = raw, files.get(split, ())
         parts = {split: Part.of(split, *given[split], data) for split in SPLITS if split in given}
-        if config.model.preset == "auto":
-            config = configuration.with_preset(config, presets.choose(len(parts["train"].pairs)))
+        if config.model.preset == "auto":  # for the pairs that are left to train on, as `start.amount` reckons them
+            held_out = sum(getattr(data, f"{name}_fraction") for name in SPLITS[1:] if name not in parts)
+            pairs = round((1 - held_out) * len(parts["train"].pairs))
+            config = configuration.with_preset(config, presets.choose(pairs))
         return cls(config, parts)
 
     @property
@@ -573,6 +575,9 @@ def tokens(corpus: Corpus) -> Iterator[Finding | Setting]:
         yield from told.finding("unknown", [], len(ids.ids), len(missing), language=language, words=some)
     if max(unknown) >= KINDS["unknown"][0]:
         yield Setting("tokenizer.kind", "bpe", f"as words, {max(unknown):.0%} of the validation tokens are unknown")
+        if config.tokenizer.vocab_size < FEWEST_PIECES:
+            size = presets.PRESETS[presets.choose(count)]["tokenizer.vocab_size"]
+            yield Setting("tokenizer.vocab_size", str(size), f"{FEWEST_PIECES} bytes and marks come before all pieces")
     elif max(unknown) > 0.01 and count < 50_000 and config.model.dropout < 0.2:
         yield Setting("model.dropout", "0.3", f"{count:,} {noun(data)}s of such variety are little data")
 

@@ -247,11 +247,12 @@ def _train_words(sentences: Iterable[str], settings: TokenizerConfig, special: S
 # --- Pieces of words ----------------------------------------------------------------------------------------------
 
 _BYTES = decoders.ByteLevel()
+FEWEST_PIECES = len(SPECIAL_TOKENS) + len(pre_tokenizers.ByteLevel.alphabet())  # and the tags, where there are any
 
 
 def _train_pieces(sentences: Iterable[str], settings: TokenizerConfig, special: Sequence[str]) -> Tokenizer:
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    least = len(special) + len(alphabet)
+    least = FEWEST_PIECES + len(special) - len(SPECIAL_TOKENS)
     if settings.vocab_size < least:
         raise ConfigError(
             f"tokenizer.vocab_size is {settings.vocab_size}, but it must be at least {least} for {settings.kind}, "

@@ -210,7 +210,7 @@ def test_validation_in_the_wrong_direction_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "names", "keys"),
     [
-        ({"tokenizer__vocab_size": 12}, {"unknown"}, ["tokenizer.kind"]),
+        ({"tokenizer__vocab_size": 12}, {"unknown"}, ["tokenizer.kind", "tokenizer.vocab_size"]),
         ({"tokenizer__vocab_size": 300, "tokenizer__kind": "bpe"}, set(), []),
         ({"data__max_length": 8}, {"too_long"}, ["data.max_length"]),
         ({"data__max_ratio": 1.01}, set(), []),
@@ -225,8 +225,6 @@ def test_what_a_setting_would_drop_is_told_with_a_better_one(
     assert set(found(diagnosis)) == names
     assert [setting.key for setting in diagnosis.settings] == keys
     better = override(config, [word for each in diagnosis.settings for word in (f"--{each.key}", each.value)])
-    if "tokenizer.kind" in keys:
-        better = override(better, ["--tokenizer.vocab_size", "400"])
     assert examine(better).settings == []
 
 
@@ -286,7 +284,7 @@ def test_a_sample_says_so_and_says_the_same(tmp_path: Path, monkeypatch: pytest.
     assert "400" in lines(diagnosis)[0]
 
 
-def test_a_preset_is_the_one_for_the_data(tmp_path: Path) -> None:
+def test_a_preset_is_the_one_for_the_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Guards a diagnosis of a vocabulary that the training will not have."""
     config = settings(tmp_path, GOOD)
     auto = override(config, ["--model.preset", "auto"])
@@ -294,6 +292,11 @@ def test_a_preset_is_the_one_for_the_data(tmp_path: Path) -> None:
     assert corpus.config.tokenizer.vocab_size == presets.PRESETS["tiny"]["tokenizer.vocab_size"]
     assert corpus.config.tokenizer.kind == "bpe"
     assert doctor.Corpus.read(config).config == config
+    # The pairs that are told off for validation and test are not trained on.
+    monkeypatch.setitem(presets.UP_TO, "tiny", len(GOOD) - 10)
+    assert doctor.Corpus.read(auto).config.tokenizer == corpus.config.tokenizer
+    monkeypatch.setitem(presets.UP_TO, "tiny", len(GOOD) * 9 // 10)
+    assert doctor.Corpus.read(auto).config.tokenizer != corpus.config.tokenizer
 
 
 def test_amounts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
