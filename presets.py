@@ -122,6 +122,8 @@ STAND_IN = "small"  # shown for auto where no data are looked at; that of some t
 QUICK = ("tiny", "small")  # which learn about equally fast: no limit of time asks for less
 UP_TO = {"tiny": 10_000, "small": 100_000, "base": 1_000_000, "big": math.inf}  # training pairs, from small to large
 ENOUGH = 1_000_000  # pairs beyond which none need be counted
+WORDS = 16_000  # of a language, where whole words are asked for: of so few as there are pieces, many would be unknown
+UNTRIED = 4096  # batch_tokens that auto may come to on a CPU; on a GPU it tries how many fit
 DEALT_OUT = 8192  # batch_tokens with fsdp, which cannot try out how many fit
 
 # What a limit of time changes.
@@ -194,6 +196,9 @@ def settings(name: str, values: Mapping[str, Any], chosen: Collection[str], plan
         least, most = sorted((LIGHT, picked["model.dropout"]))
         share = max(0.0, plan.passes - FEW) / max(1, picked["training.max_epochs"] - FEW)
         picked["model.dropout"] = round(least + share * (most - least), 2)
+    if "tokenizer.kind" in chosen and values["tokenizer.kind"] == "word":
+        picked["tokenizer.vocab_size"] = WORDS
+        picked["tokenizer.shared"] = values["data.source_lang"] is None  # a table for each language, if there are two
     if values["training.fsdp"]:
         picked["training.optimizer"] = "adamw"  # Muon needs whole matrices
         if picked["training.batch_tokens"] == "auto":
@@ -248,10 +253,10 @@ def memory(values: Mapping[str, Any]) -> int:
 
     16 bytes a parameter: weight, gradient and two moments in float32. And 4 bytes for each value that a layer keeps for
     its gradient: counted, about 12 d_model + 2 d_ff a position; twice that with R-Drop. All logits are never there at
-    once. batch_tokens auto begins with 1024.
+    once. batch_tokens auto counts as the most that it comes to without being tried.
     """
     batch = values["training.batch_tokens"]
-    positions = (1024 if batch == "auto" else batch) * (2 if values["training.r_drop"] else 1)
+    positions = (UNTRIED if batch == "auto" else batch) * (2 if values["training.r_drop"] else 1)
     layers = values["model.encoder_layers"] + values["model.decoder_layers"]
     kept = layers * (12 * values["model.d_model"] + 2 * values["model.d_ff"])
     return 16 * parameters(values) + 4 * positions * kept

@@ -17,7 +17,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from pathlib import Path
 from types import FrameType
 from typing import TypeVar
 
@@ -183,13 +184,32 @@ def free_memory(device: torch.device) -> None:
 
 
 def total_memory(device: torch.device) -> float:
-    """The bytes of memory that the device has, used or not: a GPU's own, else the computer's; infinite if unknown."""
+    """The bytes of memory that the device has, used or not; infinite if unknown.
+
+    Of a GPU its own; else the computer's, or what of it a container or a job may take.
+    """
     if device.type == "cuda":
         return torch.cuda.get_device_properties(device).total_memory
     try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        return min(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), granted_memory())
     except (AttributeError, ValueError, OSError):  # Windows has no sysconf
         return math.inf
+
+
+def granted_memory(root: Path = Path("/")) -> float:
+    """The bytes to which Linux holds the control groups of this process, of either version; infinite if to none."""
+    limits = [math.inf]
+    with suppress(OSError):
+        for line in (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines():
+            _, kinds, group = line.split(":", 2)
+            if kinds and "memory" not in kinds.split(","):
+                continue
+            top, name = ("memory", "memory.limit_in_bytes") if kinds else ("", "memory.max")
+            place = Path(group.lstrip("/"))
+            for each in (place, *place.parents):  # the narrowest counts; within a container some cannot be seen
+                with suppress(OSError, ValueError):  # "max" is no number
+                    limits.append(int((root / "sys/fs/cgroup" / top / each / name).read_text(encoding="utf-8")))
+    return min(limits)
 
 
 def peak_memory(device: torch.device) -> float:

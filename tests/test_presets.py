@@ -115,6 +115,20 @@ def test_preset_goes_with_weights_dealt_out(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_words_are_not_as_few_as_pieces(name: str) -> None:
+    """Guards whole words beside a preset against a vocabulary of 2,000, which would be a flood of [UNK]."""
+    config = parse(given(model__preset=name, tokenizer__kind="word"))
+    assert (config.tokenizer.vocab_size, config.tokenizer.shared, config.model.tie) == (presets.WORDS, False, "output")
+    config = parse(
+        given(model__preset=name, tokenizer__kind="word", tokenizer__vocab_size=900, tokenizer__shared="true")
+    )
+    assert (config.tokenizer.vocab_size, config.tokenizer.shared, config.model.tie) == (900, True, "all")
+    plain = {"data__source_lang": None, "model__architecture": "decoder-only"}
+    config = parse(given(model__preset=name, tokenizer__kind="word", **plain))
+    assert (config.tokenizer.vocab_size, config.tokenizer.shared) == (presets.WORDS, True)
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_weight_decay_is_that_of_the_optimizer(name: str) -> None:
     """Guards AdamW, where a user or fsdp asks for it, against a decay that was measured with Muon."""
     for choice in ({"training__optimizer": "adamw"}, {"training__fsdp": "true"}):
@@ -267,6 +281,9 @@ def test_memory_makes_it_smaller_but_never_larger() -> None:
         assert presets.choose(pairs, lambda _: False) == "tiny"
     needs = [presets.memory(values(parse(["--model.preset", name]))) for name in NAMES]
     assert needs == sorted(needs)
+    big = parse(given(model__preset="big"))
+    most = configuration.override(big, [f"--training.batch_tokens={train.LARGEST_BATCH}"])
+    assert presets.memory(values(big)) >= presets.memory(values(most)), "what auto comes to on a CPU, untried"
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import subprocess
@@ -10,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from itertools import count
+from pathlib import Path
 
 import pytest
 import torch
@@ -22,10 +24,12 @@ from runtime import (
     choose_device,
     choose_precision,
     describe,
+    granted_memory,
     random_words,
     rates,
     seed_everything,
     stop_signals,
+    total_memory,
     tune,
 )
 
@@ -192,3 +196,26 @@ def test_a_thread_ahead_hinders_neither_signals_nor_the_end() -> None:
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert done.stdout in ("[1]\n", "[2]\n")
+
+
+@pytest.mark.parametrize(
+    ("groups", "files", "granted"),
+    [
+        ("0::/", {}, math.inf),
+        ("0::/", {"memory.max": "max"}, math.inf),
+        ("0::/", {"memory.max": "2000"}, 2000),
+        ("0::/a/b", {"a/b/memory.max": "max", "a/memory.max": "500", "memory.max": "2000"}, 500),
+        ("0::/unseen/c", {"memory.max": "2000"}, 2000),
+        ("3:cpuset:/x\n2:cpu,memory:/job\n0::/", {"memory/job/memory.limit_in_bytes": "700"}, 700),
+        ("3:cpuset:/x", {"x/memory.max": "5"}, math.inf),
+    ],
+)
+def test_a_container_has_what_is_granted(groups: str, files: dict[str, str], granted: float, tmp_path: Path) -> None:
+    """Guards a preset for the memory of the whole computer, of which a container or a job may have a small part."""
+    for name, text in {"../../../proc/self/cgroup": groups, **files}.items():
+        path = (tmp_path / "sys/fs/cgroup" / name).resolve()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"{text}\n", encoding="utf-8")
+    assert granted_memory(tmp_path) == granted
+    assert granted_memory(tmp_path / "windows") == math.inf
+    assert 2**28 < total_memory(torch.device("cpu")) < 2**60
