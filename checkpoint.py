@@ -679,7 +679,8 @@ def _traits(found: Checkpoint, weights: Mapping[str, Tensor]) -> dict[str, Any]:
         raise _unusable(found.path / CONFIG, "is not a configuration of this program") from error
     named = sorted(weights.items())  # safetensors returns them in any order
     return {
-        **{f"model.{key}": value for key, value in model.items()},
+        # A resumed training may have changed its dropout, which shapes nothing; nor does the name of a preset.
+        **{f"model.{key}": value for key, value in model.items() if key != "preset" and "dropout" not in key},
         **{name: _sha256(found.files[name]) for name in TOKENIZERS},
         **{name: (tuple(tensor.shape), tensor.dtype) for name, tensor in named},
         # Counters and the like have no mean.

@@ -842,6 +842,15 @@ def test_the_average_of_a_checkpoint_with_itself_is_itself(root: Path, times: in
     assert files["model.safetensors"] == (path / "model.safetensors").read_bytes()
 
 
+def test_what_a_resume_may_change_does_not_part_checkpoints(root: Path) -> None:
+    """Guards a training that went on with another dropout: its checkpoints are as alike as any."""
+    some_checkpoints(root, 2)
+    other = config_with(preset="small", **{f"{kind}dropout": 0.3 for kind in ("", "attention_", "word_", "depth_")})
+    save_model(root, 3, tied(3), other)
+    steps, _ = checkpoint.average(checkpoint.steps(root))
+    assert sorted(steps) == [1, 2, 3]
+
+
 def test_an_average_does_not_depend_on_the_order(root: Path) -> None:
     """Guards against a shell's sorting: `step-*` puts 100000000 before 99999999, and that is not the newest."""
     paths = some_checkpoints(root)
