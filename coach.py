@@ -262,8 +262,8 @@ class Coach:
             f"{loop:.0%} of the translations say the same words three times in a row or more: the model has learnt too "
             f"little. Raise {self._limit()}.",
         )
-        word = self.config.tokenizer.kind == "word"
-        remedy = "Set tokenizer.kind to bpe" if word else "Lower tokenizer.min_frequency"
+        borrowed = self.config.training.init_from is not None  # with the tokenizers of that model
+        remedy = "Set training.init_from to null" if borrowed else "Set tokenizer.kind to bpe"
         line = f"{unknown:.0%} of the translations hold [UNK], for many words are unknown. {remedy}, in a new run."
         return found + self._tell("unknown", unknown >= UNKNOWN, unknown < UNKNOWN / 2, line)
 

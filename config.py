@@ -308,7 +308,7 @@ class TrainingConfig(Section):
     )
     max_steps: int | None = _free(None, "stop after so many steps", at_least=1)
     max_epochs: int | None = _free(9, "stop after so many passes over the data", at_least=1)
-    max_minutes: float | None = _free(None, "stop after so many minutes; the learning rate has then come down", above=0)
+    max_minutes: float | None = _free(None, "stop after so many minutes, in which linear and cosine come down", above=0)
     batch_tokens: int | Literal["auto"] = _refused(
         1024, "padded positions of the longer side in a batch, at most; auto: found when a run begins", at_least=1
     )

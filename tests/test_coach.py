@@ -358,6 +358,14 @@ def test_bad_translations_are_told_once_and_not_too_early(outputs: list[str], st
     assert told == [1, 0, 0, 1], "again only after all was well"
 
 
+def test_borrowed_tokenizers_are_not_changed_by_a_setting() -> None:
+    """Guards advice of no effect: with another model's tokenizers, no setting of one's own mends them."""
+    for kind in ("word", "bpe"):
+        each = Coach(config_of("--training.init_from", "runs/other", "--tokenizer.kind", kind), 2000)
+        [line] = each.validation(500, 1.0, 1.0, 10.0, ["Il [UNK]."] * 100, REFERENCES)
+        assert "Set training.init_from to null" in line
+
+
 def test_one_trouble_is_told_in_one_line() -> None:
     """Guards against two lines, of the translations and of the loss, about one run that learns nothing."""
     for first, second in ((400, 410), (410, 400)):

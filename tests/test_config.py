@@ -157,6 +157,7 @@ ARGUMENTS: list[tuple[list[str], list[str]]] = [
     (["--model.norm", "past"], ["model.norm is past", "did you mean post?"]),
     (["--run.name="], ["run.name is empty"]),
     (["--model.d_model", "null"], ["model.d_model is null", "whole number"]),
+    (["--model.architecture=encoder-only", "--training.r_drop=5"], ["training.r_drop is 5.0", "must be 0"]),
     (["--config", "nowhere.yaml"], ["nowhere.yaml", "No such file"]),
     (["--config", "."], [".: cannot read", "directory"]),
     (["--config", "a.yaml", "--config=b.yaml"], ["--config is given twice"]),
