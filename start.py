@@ -173,16 +173,18 @@ def other_model(config: Config, saved: checkpoint.Checkpoint | None) -> Translat
     if place is None:
         return None
     other = Translator(saved.path if saved else place, config.training.device)
-    idle = []
+    idle, against = [], []
     for key, old, new, resume in configuration.changes(other.config, config):
-        if key == "model.preset":  # by which name its shape was found does not matter
-            continue
-        if resume == "refused" and key.startswith(SAME):
-            raise ConfigError(
-                f"{key} is {new}, but {old} in the model that training.init_from names ({place}): set it to {old}, or "
-                "training.init_from to null for fresh weights."
-            )
+        if resume == "refused" and key.startswith(SAME) and key != "model.preset":  # by which name does not matter
+            against.append((key, old, new))
         idle += [key] if key.startswith("tokenizer.") else []
+    if against:
+        found = ", ".join(f"{key} is {new}, but {old}" for key, old, new in against)
+        remedy = f"set it to {against[0][1]}" if len(against) == 1 else "set them to these"
+        raise ConfigError(
+            f"{found} in the model that training.init_from names ({place}): {remedy}, or training.init_from to null "
+            "for fresh weights."
+        )
     if config.training.subword_dropout and (other.source.is_of_words or other.target.is_of_words):
         raise ConfigError(
             f"training.subword_dropout is {config.training.subword_dropout}, but the tokens of the model that "

@@ -174,6 +174,13 @@ def test_a_model_that_does_not_fit_is_refused(
     assert f"set it to {old}, or training.init_from to null" in error
 
 
+def test_all_that_does_not_fit_is_told_at_once(domain: Make, capfd: pytest.CaptureFixture) -> None:
+    """Guards somebody who mends one setting of the shape after the other, and waits for each refusal."""
+    error = refused(domain(model__d_model=64, model__norm="post"), 2, capfd)
+    assert "model.d_model is 64, but 32, model.norm is post, but pre in the model that" in error
+    assert "set them to these, or training.init_from to null" in error
+
+
 def test_a_model_that_cannot_be_used_is_refused(domain: Make, capfd: pytest.CaptureFixture) -> None:
     """Guards a run that begins with fresh weights, or with damaged ones, where another model was asked for."""
     config = domain()
