@@ -40,6 +40,7 @@ BIN = 10  # updates at least that make one point here: a single update's loss sa
 FEW = 3  # points, or validations, in a row that make an alarm
 JUMP = 0.5  # nats above the lowest median of FEW losses, at FEW points in a row; healthy runs: up to 0.45
 NOISE = 2.5  # and so many times the median step from a point to the next, that of small batches being up to 0.36 nats
+FORGOTTEN = 0.5  # of the way to the constant model's loss, that another run's model may lose first; healthy runs: 0.2
 NORM = 5.0  # times the lowest running median of gradient norms; healthy runs: 1.6, and 2.7 with tiny batches
 WINDOW = 10  # points of a running median
 DEAD = 0.85  # times the constant model's loss; healthy runs are below it when the warm-up ends, or 50 updates later
@@ -132,7 +133,10 @@ class Coach:
         if len(before) >= WINDOW:
             self.floor = min(self.floor, median(norm for _, norm in before))
         noise = median(abs(a - b) for a, b in pairwise(past)) if len(past) > 1 else 0.0
-        jumped = all(loss > self.best + max(JUMP, NOISE * noise) for loss, _ in recent)
+        bearable = max(JUMP, NOISE * noise)
+        if self.config.training.init_from and self.constant:  # at its peak, the rate undoes what was learnt by heart
+            bearable = max(bearable, FORGOTTEN * (self.constant - self.best))
+        jumped = all(loss > self.best + bearable for loss, _ in recent)
         grown = all(norm > NORM * self.floor > 0 and loss > self.best for loss, norm in recent)
         loss, norm = recent[-1]
         what = f"the training loss has jumped from {self.best:.3g} to {loss:.3g} and stays there"
