@@ -39,6 +39,7 @@ PLAIN = "plain"
 CHANGES = {
     "no smoothing": "--training.label_smoothing 0",
     "smoothing 0.2": "--training.label_smoothing 0.2",
+    "dropout 0.1": "--model.dropout 0.1",
     "r_drop": "--training.r_drop 5",
     "subword_dropout": "--training.subword_dropout 0.1",
     "word_dropout": "--model.word_dropout 0.1",
