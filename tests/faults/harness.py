@@ -39,7 +39,8 @@ Fault = Callable[[], object]
 Outcome = tuple[dict[str, bytes], dict[str, Any], dict[str, list[tuple[int, float]]]]
 
 CHANGING_CALLS = ("open", "write", "fsync", "rename", "replace", "mkdir", "unlink", "rmdir")
-VOLATILE = ("seconds", "warm_seconds", "update_seconds", "data_seconds")  # of Progress, by the clock
+# Of Progress, by the clock.
+VOLATILE = ("seconds", "warm_seconds", "validation_seconds", "update_seconds", "data_seconds")
 _writers = 0
 
 
