@@ -199,7 +199,7 @@ def total_memory(device: torch.device) -> float:
 def granted_memory(root: Path = Path("/")) -> float:
     """The bytes to which Linux holds the control groups of this process, of either version; infinite if to none."""
     limits = [math.inf]
-    with suppress(OSError):
+    with suppress(OSError, ValueError):  # no such file elsewhere, and no promise of its form
         for line in (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines():
             _, kinds, group = line.split(":", 2)
             if kinds and "memory" not in kinds.split(","):
