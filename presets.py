@@ -123,7 +123,7 @@ QUICK = ("tiny", "small")  # which learn about equally fast: no limit of time as
 UP_TO = {"tiny": 10_000, "small": 100_000, "base": 1_000_000, "big": math.inf}  # training pairs, from small to large
 ENOUGH = 1_000_000  # pairs beyond which none need be counted
 WORDS = 16_000  # of a language, where whole words are asked for: of so few as there are pieces, many would be unknown
-UNTRIED = 4096  # batch_tokens that auto may come to on a CPU; on a GPU it tries how many fit
+UNTRIED = 4096  # batch_tokens that auto comes to at most on what is no GPU; there it tries how many fit
 DEALT_OUT = 8192  # batch_tokens with fsdp, which cannot try out how many fit
 
 # What a limit of time changes.

@@ -59,6 +59,7 @@ import checkpoint
 import dataset
 import evaluate
 import preparing
+import presets
 import ranks
 import results
 import runtime
@@ -80,7 +81,6 @@ from translator import Translator
 
 AHEAD = 8  # updates whose batches are made while a GPU is busy
 FEWEST_BATCHES = 100  # in an epoch, with training.batch_tokens auto: from few large steps, little is learnt
-LARGEST_BATCH = 4096  # with training.batch_tokens auto, on what is no CUDA device
 COUNTED = 1_000_000  # tokens that tell how often each occurs
 COSTLIEST = 10  # operations of a profile that are named
 OVERFLOWS = 20  # updates in a row that float16 may leave out; it finds its scale in fewer, or never
@@ -502,7 +502,7 @@ class Training:
         """What training.batch_tokens auto comes to.
 
         The largest power of two that leaves FEWEST_BATCHES an epoch: on a CUDA device, of those that fit; elsewhere, up
-        to LARGEST_BATCH, for a CPU gains nothing from more.
+        to `presets.UNTRIED`, for a CPU gains nothing from more.
         """
         positions = int(np.maximum(*self.data.train.lengths).sum())
         most = 2 ** int(math.log2(max(1, positions / FEWEST_BATCHES)))
@@ -510,7 +510,7 @@ class Training:
             found = -int(*self.rank.most(-largest_that_fits(most, self.fits)))  # what fits on every rank
             runtime.free_memory(self.device)
         else:
-            found = min(most, LARGEST_BATCH)
+            found = min(most, presets.UNTRIED)
         say(f"training.batch_tokens auto: {found:,}")
         return found
 

@@ -142,6 +142,7 @@ LAYOUT: dict[str, tuple[int, set[str]]] = {
             "model",
             "optim",
             "preparing",
+            "presets",
             "progress",
             "ranks",
             "results",
