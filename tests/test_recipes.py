@@ -128,14 +128,15 @@ def test_contenders_are_trained_once_on_the_same_text(file: Path, tmp_path: Path
 @pytest.mark.slow
 def test_students_learn_from_what_teachers_made(file: Path, tmp_path: Path) -> None:
     """Guards sides that change places between forward and backward teachers, real pairs that a student does not see,
-    held-out pairs that it does, and work that is done again."""
+    held-out pairs that it does, a further round that forgets the first, and work that is done again."""
     work = tmp_path / "work"
     arguments = ["--config", file, "--work", work, "--teachers", 1, "--backward", 1, "--seeds", 1, 2, "--jobs", 2]
     arguments += ["--student=--training.max_epochs 2", "--tests", work / "text" / "test"]
     first = ran("diversify", *arguments)
     assert first.returncode == 0, first.stderr
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in first.stdout.splitlines()[2:-2]]
-    assert [row[0] for row in rows] == ["forward-1", "backward-1", "student-1", "student-2", "students, mean"]
+    students = ["round-1-student-1", "round-1-student-2"]
+    assert [row[0] for row in rows] == ["forward-1", "backward-1", *students, "round 1, mean"]
     assert {len(row) for row in rows} == {6}, "the further test set has the name of the first, and takes its place"
 
     def lines(name: str) -> list[str]:
@@ -148,13 +149,22 @@ def test_students_learn_from_what_teachers_made(file: Path, tmp_path: Path) -> N
     assert not set(lines("train.en")) & set(lines("test.en"))
     backward = configuration.load(work / "backward-1" / "config.yaml")
     assert (backward.data.source_lang, backward.data.target_lang) == ("it", "en")
-    student = configuration.load(work / "student-2" / "config.yaml")
+    student = configuration.load(work / "round-1-student-2" / "config.yaml")
     assert (student.run.seed, student.training.max_epochs, backward.training.max_epochs) == (2, 2, 1)
     text = work / "text"
     assert student.data.train == f"2 * {text}/train + {text}/forward-1/train + {text}/backward-1/train"
     written = {path: path.stat().st_mtime_ns for path in work.glob("*/**/*.safetensors")}
     assert ran("diversify", *arguments).stdout == first.stdout
     assert {path: path.stat().st_mtime_ns for path in work.glob("*/**/*.safetensors")} == written
+    second = ran("diversify", *arguments, "--rounds", 2)
+    assert second.returncode == 0, second.stderr
+    assert {path: path.stat().st_mtime_ns for path in written} == written
+    means = [line.split("|")[1].strip() for line in second.stdout.splitlines()[-4:-2]]
+    assert means == ["round 1, mean", "round 2, mean"]
+    again = configuration.load(work / "round-2-student-1" / "config.yaml")
+    assert again.data.train == " + ".join([str(student.data.train), *(f"{text}/{name}/train" for name in students)])
+    assert again.training.init_from is None
+    assert lines("round-1-student-1/train.it") != lines("round-1-student-2/train.it")
 
 
 @torch.inference_mode()
