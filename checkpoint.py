@@ -42,7 +42,7 @@ import shutil
 import stat
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -738,7 +738,8 @@ def lock(run_dir: Path) -> Iterator[None]:
             replace_durably(holder, json_bytes({"pid": os.getpid(), "host": platform.node()}))
         yield
     finally:
-        holder.unlink(missing_ok=True)
+        with suppress(OSError):  # of a disk that can only be read by now: what was said of that is more useful
+            holder.unlink(missing_ok=True)
         guard.release()
 
 

@@ -387,7 +387,9 @@ class DecodingConfig(Section):
     """How a translation is searched for."""
 
     beam_size: int = _warned(1, "translations followed at a time; 1: greedy search", at_least=1)
-    length_penalty: float = _warned(1.0, "alpha in length_formula; 0: none, more favours longer translations")
+    length_penalty: float = _warned(
+        1.0, "alpha in length_formula; 0: none, more favours longer translations", at_least=-10, at_most=10
+    )
     length_formula: Literal["power", "paper"] = _warned(
         "power", "a score is log-probability / length**alpha, or ((5 + length) / 6)**alpha as in the first paper"
     )

@@ -315,13 +315,13 @@ def _extend(
     origins, tokens = [], []
     for g in range(groups):
         rank = parts[:, g] - diversity_penalty * taken[:, None] if g else parts[:, g]
-        index = rank.flatten(1).topk(min(width, rank[0].numel())).indices  # (A, W)
+        best, index = rank.flatten(1).topk(min(width, rank[0].numel()))  # (A, W)
         token = index % vocabulary
         offset = g * parts.shape[2] if scores.shape[1] > 1 else 0
         origins.append(offset + index // vocabulary)
         tokens.append(token)
         if groups > 1:
-            taken = taken.scatter_add(1, token, torch.ones_like(token, dtype=taken.dtype))
+            taken = taken.scatter_add(1, token, best.isfinite().to(taken.dtype))  # -inf: a group that has ended
     return torch.cat(origins, 1), torch.cat(tokens, 1)
 
 

@@ -593,6 +593,12 @@ def _read(path: Path) -> bytes:
         raise DataError(f"{path} cannot be read: {error.strerror}.") from error
 
 
+def named(data: str) -> str:
+    """What the report on pairs is called by: two languages' files, newstest.2014.en and .de, have no suffix to lose."""
+    path = Path(data)
+    return path.stem if path.is_file() else path.name
+
+
 def run(options: argparse.Namespace) -> None:
     """Report on what the command line names. Raises what `main` turns into a line and an exit code."""
     tune(choose_device(options.device))
@@ -602,10 +608,10 @@ def run(options: argparse.Namespace) -> None:
     if translator.config.is_language_model:
         raise DataError("a language model translates nothing that could be scored: result.json has its perplexity.")
     if options.data:
-        name, pairs = f"data-{Path(options.data).stem}", read_data(options.data, translator)
+        name, pairs = f"data-{named(options.data)}", read_data(options.data, translator)
     else:
         # A checkpoint lies in runs/<name>/checkpoints/ unless it was moved.
-        place = (home or weights[0].absolute().parents[1]) / "data" / f"{options.split}.tsv"
+        place = (home or weights[0].absolute().parent.parent) / "data" / f"{options.split}.tsv"
         if not place.exists():
             raise DataError(f"there is no {place}: name the pairs to translate with --data.")
         name, pairs = options.split, read_pairs(place, translator.config.data)
@@ -613,7 +619,7 @@ def run(options: argparse.Namespace) -> None:
     if options.to or options.source:
         name, pairs = asked_for(pairs, name, translator, options)
     earlier = read_earlier(options.against, name, whole) if options.against else None
-    if earlier and cleaning(translator.config.data) != cleaning(AS_WRITTEN):
+    if earlier:  # a file of anybody's may hold what a report no longer does
         earlier = earlier.cleaned(translator.config.data)
     check_pairs(pairs, name, earlier)
     folder: Path | None = options.output

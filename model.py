@@ -182,8 +182,10 @@ class Embedding(nn.Module):
         """So many rows of the sinusoid from start on: (T, D), or (B, T, D)."""
         positions, end = self.positions, (start if isinstance(start, int) else start.latest) + length
         if end > len(positions):
+            with torch.inference_mode(False):  # in which a validation may be, while training needs gradients of it
+                longer = sinusoid(2 * end, positions.shape[1]).to(positions.device)
             # Another thread may put a shorter table there meanwhile: this one goes on with its own.
-            positions = self.positions = sinusoid(2 * end, positions.shape[1]).to(positions.device)
+            positions = self.positions = longer
         return positions[start:end] if isinstance(start, int) else positions[start.places(length)]
 
     def _learned(self, start: int | Starts, real: Tensor) -> Tensor:

@@ -247,12 +247,13 @@ def warmth(step: int, settings: TrainingConfig, clock: Clock | None = None) -> f
     """What share of the warm-up is over at update number step; 1 and more behind it.
 
     How many updates a given time allows is not known beforehand: a schedule that comes down with the clock also rises
-    with it, so that warm-up never takes more than a tenth of the time. What is over stays over if there is more time.
+    with it, so that warm-up never takes more than a tenth of the time. What is over stays over, whatever then changes.
     """
     by_steps = step / settings.warmup_steps if settings.warmup_steps else math.inf
-    if clock is None or settings.schedule not in ("linear", "cosine"):
+    if clock is None:
         return by_steps
-    return max(by_steps, float(clock.warm_steps > 0), min(clock.spent / WARM, step / LEAST))
+    by_clock = min(clock.spent / WARM, step / LEAST) if settings.schedule in ("linear", "cosine") else 0.0
+    return max(by_steps, float(clock.warm_steps > 0), by_clock)
 
 
 def learning_rate(step: int, settings: TrainingConfig, total_steps: int | None, clock: Clock | None = None) -> float:
@@ -274,7 +275,7 @@ def learning_rate(step: int, settings: TrainingConfig, total_steps: int | None, 
         return settings.lr * warm
     match settings.schedule:
         case "inverse_sqrt":
-            return settings.lr * math.sqrt(warmup / step)
+            return settings.lr * math.sqrt(min(1.0, warmup / step))  # the clock may have ended the warm-up before
         case "constant":
             return settings.lr
         case "linear" | "cosine":

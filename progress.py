@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import dataclass
 
@@ -13,9 +14,15 @@ from text import in_a_line
 
 
 def say(message: str) -> None:
-    """Print a line without tearing the progress bar."""
-    tqdm.write(in_a_line(message), file=sys.stdout)
-    sys.stdout.flush()
+    """Print a line without tearing the progress bar.
+
+    If nobody reads any more, as of `train.py | head`, nothing more is said, and the training goes on.
+    """
+    try:
+        tqdm.write(in_a_line(message), file=sys.stdout)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @dataclass

@@ -307,7 +307,8 @@ def stop_signals(several: float = 0.0) -> Iterator[Stop]:
         if stop:
             os._exit(128 + number)  # no clearing up, which may be what hangs; a checkpoint survives worse than this
         stop.signal = number
-        os.write(2, b"\nstopping after this step; once more to stop at once\n")
+        with suppress(OSError):  # of `2>&1 | tee log` the reader has ended by the same Ctrl-C
+            os.write(2, b"\nstopping after this step; once more to stop at once\n")
 
     numbers = (signal.SIGINT, signal.SIGTERM)
     before = {number: signal.signal(number, ask) for number in numbers}

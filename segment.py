@@ -20,6 +20,8 @@ import sentencex
 
 Count = Callable[[Sequence[str]], list[int]]  # texts to their lengths in tokens
 
+MARKS = (".!?…。！？", ",;:–—，、；：")  # after which to cut a sentence: better, and worse
+
 
 @dataclass(frozen=True)
 class Trained:
@@ -62,24 +64,29 @@ def pieces(text: str, language: str, trained: Trained, count: Count) -> list[str
 
 
 def cut(text: str, longest: int, count: Count) -> list[str]:
-    """Cut a sentence into parts of at most longest tokens each, which joined by blanks give it back.
+    """Cut a sentence into parts of at most longest tokens each, which give it back, but for blanks between them.
 
     A part ends, if it can, where a sentence does, else at another mark of punctuation, else between two words; only
-    a single word of more tokens than that is itself cut.
+    a single word of more tokens than that, such as a sentence in a script without blanks, is itself cut.
     """
-    words = [part for word in text.split(" ") for part in _short_enough(word, longest, count)]
+    words: list[str] = []
+    inside = set()  # places in a word: two parts of it, joined again, might have more tokens than each of them says
+    for word in text.split(" "):
+        fragments = _short_enough(word, longest, count)
+        inside |= set(range(len(words) + 1, len(words) + len(fragments)))
+        words += fragments
     lengths = count(words)
     parts: list[str] = []
     start = 0
     while start < len(words):
         end, total = start, 0
-        while end < len(words) and (end == start or total + lengths[end] <= longest):
+        while end < len(words) and (end == start or (end not in inside and total + lengths[end] <= longest)):
             total += lengths[end]
             end += 1
         if end < len(words):  # look back for a better place, but not so far that the part gets tiny
             candidates = range(end, start + (end - start) // 4, -1)
-            ends_with = [words[i - 1].rstrip("\"'”’»)")[-1:] for i in candidates]
-            for marks in (".!?…。！？", ",;:–—"):
+            ends_with = [words[i - 1].rstrip("\"'”’»)」』）")[-1:] for i in candidates]
+            for marks in MARKS:
                 places = [i for i, last in zip(candidates, ends_with, strict=True) if last and last in marks]
                 if places:
                     end = places[0]
@@ -90,8 +97,13 @@ def cut(text: str, longest: int, count: Count) -> list[str]:
 
 
 def _short_enough(word: str, longest: int, count: Count) -> list[str]:
-    """A word, or its halves, quarters and so on until none has more than longest tokens."""
+    """A word, or its halves, quarters and so on, cut at a mark near the middle if there is one, until all are short."""
     if len(word) <= 1 or count([word])[0] <= longest:
         return [word]
     middle = len(word) // 2
+    for marks in MARKS:
+        places = [i for i in range(len(word) // 4 + 1, len(word) - len(word) // 4) if word[i - 1] in marks]
+        if places:
+            middle = min(places, key=lambda i: abs(i - len(word) // 2))
+            break
     return _short_enough(word[:middle], longest, count) + _short_enough(word[middle:], longest, count)

@@ -352,7 +352,9 @@ def application(batcher: Batcher, info: Info, seconds: float = TRANSLATING) -> F
             raise HTTPException(503, "too many are waiting: come back in a moment", AGAIN) from None
         except (DataError, configuration.ConfigError) as error:
             raise HTTPException(422, in_a_line(str(error))) from None
-        return Response(told(answers, ask.attention).model_dump_json(), media_type="application/json")
+        # In a thread, for attention makes of a long text megabytes, and others are to be answered meanwhile.
+        text = await asyncio.to_thread(lambda: told(answers, ask.attention).model_dump_json())
+        return Response(text, media_type="application/json")
 
     @app.get("/info")
     async def about() -> Info:

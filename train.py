@@ -220,10 +220,12 @@ class Training:
             f"{parameters:,} parameters; {self.batches_in_epoch:,} batches an epoch"
             + (f", {steps:,} steps in all" if steps else "")
         )
-        if steps and settings.warmup_steps > steps / 2:
+        rises_by_clock = settings.max_minutes and settings.schedule in ("linear", "cosine")
+        if steps and settings.warmup_steps > steps / 2 and not rises_by_clock:
+            limit = "max_steps" if steps == settings.max_steps else "max_epochs"
             say(
                 f"warning: training.warmup_steps is {settings.warmup_steps}, but there are only {steps} steps: the "
-                "learning rate will hardly fall, or not even reach its peak. Lower it, or raise training.max_epochs."
+                f"learning rate will hardly fall, or not even reach its peak. Lower it, or raise training.{limit}."
             )
         if settings.decay_share < 1 and settings.schedule in ("inverse_sqrt", "constant"):
             say(f"warning: training.decay_share is of no effect: the schedule {settings.schedule} does not end")
@@ -340,7 +342,8 @@ class Training:
         tokens, source_tokens = map(int, self.rank.sums(*counts))
         pieces, sums = self.gradients(batches, step, tokens)
         self.scaler.unscale_(self.optimizer)
-        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), settings.clip_norm)
+        with ranks.lost():
+            norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), settings.clip_norm)
         if self.is_dealt_out:
             norm = ranks.whole(norm).to(self.device)
         # The one synchronisation of an update: it pays for weights that are never spoilt.
@@ -394,13 +397,14 @@ class Training:
                 progress.warm_steps = self.coach.warm = progress.step
 
     def clock(self) -> Clock | None:
-        """How much of training.max_minutes has gone; None if there is no such limit.
+        """How much of training.max_minutes has gone; None if there is no such limit, nor was when the warm-up ended.
 
         A validation takes its part of it, and a pause between two resumes does not.
         """
         minutes, progress = self.config.training.max_minutes, self.progress
         if minutes is None:
-            return None
+            sooner = 0 < progress.warm_steps < self.config.training.warmup_steps
+            return Clock(0.0, 0.0, progress.warm_steps) if sooner else None
         return Clock(progress.seconds / 60 / minutes, progress.warm_seconds / 60 / minutes, progress.warm_steps)
 
     def gradients(self, batches: list[Batch], step: int, tokens: int) -> tuple[list[Batch], list[Tensor]]:

@@ -22,6 +22,7 @@ import contextlib
 import gc
 import io
 import json
+import math
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -29,7 +30,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO
 
 import config as configuration
 
@@ -208,10 +209,10 @@ def score_line(candidate: Candidate, in_full: bool) -> str:
 def _candidate_json(candidate: Candidate) -> dict[str, Any]:
     return {
         "translation": candidate.text,
-        "score": round(candidate.score, 4),
+        "score": round(candidate.score, 4) if math.isfinite(candidate.score) else None,  # JSON has no -inf
         "complete": candidate.complete,
         "tokens": candidate.tokens,
-        "log_probs": [round(each, 4) for each in candidate.log_probs],
+        "log_probs": [round(each, 4) if math.isfinite(each) else None for each in candidate.log_probs],
         "copied": {str(t): s for t, s in candidate.copied.items()},
     }
 
@@ -226,10 +227,11 @@ def as_table(translator: Translator, translation: Translation) -> str:
     return "\n".join(lines)
 
 
-def converse(translator: Translator, to: str = "", source: str = "") -> None:
+def converse(translator: Translator, to: str = "", source: str = "", prefix: str = "") -> None:
     """A prompt on a terminal: a line is answered word by word. Up and down fetch earlier lines, of other days, too.
 
     to, source: languages, of a model of several directions
+    prefix: what every translation begins with
     """
     with contextlib.suppress(ImportError, OSError):  # a system without readline, a home that cannot be read
         import readline
@@ -255,6 +257,7 @@ def converse(translator: Translator, to: str = "", source: str = "") -> None:
             translator.speak(
                 translator.asking(text, to, source) if to or source else text,
                 lambda words: print(printable(words), end="", flush=True),
+                prefix,
             )
         except DataError as error:
             warn(str(error))
@@ -294,7 +297,7 @@ def find_input(options: argparse.Namespace, folder: Path) -> Input:
         texts = [decode_line(os.fsencode(text), "argument", i) for i, text in enumerate(options.sentences, 1)]
         return Input("argument", iter([texts]))
     if options.input:
-        file = open_file(options.input, "rb")
+        file = open_file(options.input)
         return Input(str(options.input), arriving(file, str(options.input)), count_lines(options.input))
     return Input("stdin", arriving(sys.stdin.buffer, "stdin"))
 
@@ -302,7 +305,7 @@ def find_input(options: argparse.Namespace, folder: Path) -> Input:
 def run(options: argparse.Namespace) -> None:
     """Translate what the command line names. Raises what `main` turns into a line and an exit code."""
     # Of a checkpoint, the run in whose checkpoints/ it lies.
-    folder = options.checkpoint[0].absolute().parents[1] if options.checkpoint else options.run or newest_run()
+    folder = options.checkpoint[0].absolute().parent.parent if options.checkpoint else options.run or newest_run()
     given = find_input(options, folder)
     tune(choose_device(options.device))
     translator = Translator(options.checkpoint or folder, options.device, options.overrides)
@@ -318,7 +321,7 @@ def run(options: argparse.Namespace) -> None:
     to, source = options.to or "", options.source or ""
     translator.asking("", to, source)  # which refuses unknown languages at once
     if given.name == "stdin" and plain and sys.stdin.isatty() and sys.stdout.isatty():
-        converse(translator, to, source)
+        converse(translator, to, source, options.prefix or "")
         return
 
     page = Page(options.attention)
@@ -327,6 +330,7 @@ def run(options: argparse.Namespace) -> None:
     hidden = given.lines is None or (options.output is None and sys.stdout.isatty())
     with (
         writing(options.output) as output,
+        writing(options.attention) if options.attention else contextlib.nullcontext() as sheet,
         tqdm(total=given.lines, unit="line", dynamic_ncols=True, disable=hidden or None) as bar,  # None: if no terminal
     ):
         for texts in given.blocks:
@@ -340,9 +344,9 @@ def run(options: argparse.Namespace) -> None:
             output.write((printable(text) if output.isatty() else text).encode())
             output.flush()
             first += len(texts)
+        page.write(sheet)
     if warnings > MOST_WARNINGS:
         warn(f"and {warnings - MOST_WARNINGS:,} warnings more")
-    page.write()
 
 
 def answers(
@@ -403,11 +407,10 @@ class Page:
             else:
                 self.left_out += 1
 
-    def write(self) -> None:
-        """Write the page."""
-        if self.path:
-            with writing(self.path) as output:
-                output.write(attention.page(self.views).encode())
+    def write(self, output: BinaryIO | None) -> None:
+        """Write the page, if there is to be one."""
+        if output:
+            output.write(attention.page(self.views).encode())
         if self.left_out:
             warn(f"{self.path} shows the first {LARGEST_PAGE} sentences, and leaves out {self.left_out:,}")
 
@@ -416,32 +419,39 @@ def count_lines(path: Path) -> int | None:
     """How many lines a file has; None for what can be read only once, such as a pipe."""
     if not path.is_file():
         return None
-    with open_file(path, "rb") as file:
+    with open_file(path) as file:
         return sum(block.count(b"\n") for block in iter(lambda: file.read(2**20), b""))
 
 
 @contextmanager
 def writing(path: Path | None) -> Iterator[BinaryIO]:
-    """Where translations go. A file takes its name when it is whole: until then the old one stays, the input even."""
+    """Where translations go. A file takes its name when it is whole: until then the old one stays, the input even.
+
+    Raises OSError with the name that was given.
+    """
     if path is None:
         yield sys.stdout.buffer
     elif path.exists() and not path.is_file():  # a device, a pipe
-        with open_file(path, "wb") as output:
+        with path.open("wb") as output:
             yield output
     else:
         beside = path.with_name(f".{path.name}.tmp")
         try:
-            with open_file(beside, "wb") as output:
+            with beside.open("wb") as output:
                 yield output
             beside.replace(path)
+        except OSError as error:
+            if error.filename == str(beside):
+                error.filename = str(path)
+            raise
         finally:
             beside.unlink(missing_ok=True)
 
 
-def open_file(path: Path, mode: Literal["rb", "wb"]) -> BinaryIO:
-    """Open a file. Raises DataError if it cannot be."""
+def open_file(path: Path) -> BinaryIO:
+    """Open a file to read. Raises DataError if it cannot be."""
     try:
-        return path.open(mode)
+        return path.open("rb")
     except OSError as error:
         raise DataError(f"{path}: cannot be opened: {error.strerror}.") from error
 

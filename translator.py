@@ -282,9 +282,8 @@ class Translator:
         Raises ConfigError for prefixes where the model has no use for them.
         """
         self.warnings = []
-        if prefixes and (self.config.is_language_model or self._at_once):
-            why = "writes all words at once" if self._at_once else "goes on with each text itself"
-            raise ConfigError(f"there is no translation to begin with a prefix: this model {why}.")
+        if prefixes:
+            self._check_begins()
         asked = [self._asked(text) for text in texts]
         self._check_tags(texts, first)
         lines = [
@@ -293,8 +292,7 @@ class Translator:
         ]
         for line, prefix in zip((text[0] for text in lines), prefixes or [], strict=False):
             if line:
-                words = clean(prefix, self.config.data)
-                line[0] = replace(line[0], prefix=self.target.encode(words), prefix_words=self.target.tokens(words))
+                line[0] = self._begun(line[0], prefix)
         owners = [i for i, text in enumerate(lines) for line in text for _ in line]
         flat = [piece for text in lines for line in text for piece in line]
         waiting = [sum(map(len, text)) for text in lines]
@@ -322,10 +320,12 @@ class Translator:
             translations.append(Translation(text, "\n".join(joined), of_text))
         return translations
 
-    def speak(self, text: str, write: Callable[[str], object]) -> Translation:
-        """Translate one line and write the words as soon as the search has settled them."""
+    def speak(self, text: str, write: Callable[[str], object], prefix: str = "") -> Translation:
+        """Translate one line, beginning with prefix, and write the words as soon as the search has settled them."""
         self.warnings = []
         done: list[Sentence] = []
+        if prefix:
+            self._check_begins()
         self._check_tags([text], 1)
         direction, text = self._asked(text)
         between = glue(direction.target)
@@ -333,6 +333,8 @@ class Translator:
             said = between if done else ""
             write(said)
             spoken = ""
+            if prefix and not done:
+                piece = self._begun(piece, prefix)
 
             def hear(_: int, tokens: list[int]) -> None:
                 nonlocal spoken
@@ -356,9 +358,10 @@ class Translator:
         """How probable the model finds given translations, each taken as one sentence.
 
         The score is the one by which a search would have ranked it, but for the digits that `decoding.precision` cuts
-        off. A word that the vocabulary does not know has the
-        probability of [UNK].
+        off. A word that the vocabulary does not know has the probability of [UNK].
         """
+        self.warnings = []
+        self._check_tags([text for text, _ in pairs], first)
         sources = [self._piece(text, direction).ids for direction, text in (self._asked(text) for text, _ in pairs)]
         texts = [clean(target, self.config.data) for _, target in pairs]
         targets = self.target.encode_batch(texts)
@@ -390,6 +393,7 @@ class Translator:
         if isinstance(self.model, Ensemble):
             raise ConfigError("a vector of a text is that of one model, not of several.")
         self.warnings = []
+        self._check_tags(texts, first)
         pieces = [
             [piece for line in text.split("\n") if line.strip() for piece in self._pieces(clean(line), i, direction)]
             for i, (direction, text) in enumerate(map(self._asked, texts), first)
@@ -462,6 +466,17 @@ class Translator:
             direction, _ = split_tag(text)
             if direction and tag_of(direction.target) not in self.source.tags:
                 self.warnings.append(f"text {number}: this model does not translate to {direction.target}.")
+
+    def _check_begins(self) -> None:
+        """Raise ConfigError if this model's translations cannot begin with given words."""
+        if self.config.is_language_model or self._at_once:
+            why = "writes all words at once" if self._at_once else "goes on with each text itself"
+            raise ConfigError(f"there is no translation to begin with a prefix: this model {why}.")
+
+    def _begun(self, piece: _Piece, prefix: str) -> _Piece:
+        """A piece whose translation is to begin with prefix."""
+        words = clean(prefix, self.config.data)
+        return replace(piece, prefix=self.target.encode(words), prefix_words=self.target.tokens(words))
 
     def _piece(self, text: str, direction: Direction) -> _Piece:
         """What the tokenizer makes of a sentence, cleaned as in training, each literal in it being one unknown word."""
@@ -692,14 +707,20 @@ class Translator:
 
     def _candidate(self, piece: _Piece, hypothesis: Hypothesis, copied: dict[int, int]) -> Candidate:
         ids, log_probs, score, complete = hypothesis
-        kept = [token for token in ids if token != UNK] if self.config.decoding.unknown == "drop" else ids
         words = {t: piece.words[s] for t, s in copied.items()}
-        words |= {t: word for t, word in enumerate(piece.prefix_words) if piece.prefix[t] == UNK}
+        # Of a search that found nothing there is not even the prefix.
+        words |= {t: word for t, word in enumerate(piece.prefix_words[: len(ids)]) if piece.prefix[t] == UNK}
+        dropped = UNK if self.config.decoding.unknown == "drop" else None
+        kept = [t for t, token in enumerate(ids) if token != dropped or t in words]
         labels = self.target.pieces(ids)
         for t, word in words.items():
             labels[t] = self.source.label(word)
         # Clean, for a model that writes bytes can write the end of a line, too.
-        text = clean(self.target.decode_with(ids, words) if words else self.target.decode(kept))
+        text = clean(
+            self.target.decode_with([ids[t] for t in kept], {i: words[t] for i, t in enumerate(kept) if t in words})
+            if words
+            else self.target.decode([ids[t] for t in kept])
+        )
         return Candidate(text, ids, labels + ["[EOS]"] * complete, log_probs, score, complete, copied)
 
     def _alignments(self, pairs: Sequence[tuple[list[int], list[int]]]) -> list[Tensor]:
@@ -719,7 +740,9 @@ class Translator:
         """Warn of what a reader of the translation alone could not see."""
         for sentence in sentences:
             best = sentence.candidates[0]
-            if not best.complete:
+            if not math.isfinite(best.score):
+                self.warnings.append(f"text {number}: the settings under decoding have left no translation at all.")
+            elif not best.complete:
                 limits = "max_length" if self.config.is_language_model else "max_length and decoding.max_ratio"
                 self.warnings.append(
                     f"text {number}: what the model wrote was cut off after {len(best.ids)} tokens, the limit that "

@@ -1124,6 +1124,23 @@ def test_the_lock_is_freed_at_the_end_and_after_an_error(tmp_path: Path) -> None
     assert names(tmp_path / "new" / "run") == {".lock"}
 
 
+def test_a_lock_does_not_hide_what_went_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards the advice of a save that failed, on a disk that Linux has made read-only meanwhile."""
+
+    def unlink(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    def fail() -> None:
+        monkeypatch.setattr(Path, "unlink", unlink)
+        raise StorageError("make room")
+
+    with pytest.raises(StorageError, match="make room"), checkpoint.lock(tmp_path):
+        fail()
+    monkeypatch.undo()
+    with checkpoint.lock(tmp_path):
+        pass
+
+
 def test_a_lock_without_a_readable_name_is_still_a_lock(tmp_path: Path) -> None:
     """Guards against a KeyError while the holder is just writing its name."""
     for data in (b"", b"[]", b"{}"):

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from config import EOS, PAD, SOS, UNK, DecodingConfig, ModelConfig
-from decoding import NOTHING, Hypothesis, _beam, _greedy, _likely, _Rules, normalizer, read_off, search
+from decoding import NOTHING, Hypothesis, _beam, _extend, _greedy, _likely, _Rules, normalizer, read_off, search
 from model import EncoderOnly, Ensemble, Transformer
 
 
@@ -303,6 +303,18 @@ def test_diverse_search_finds_more_different_translations() -> None:
         assert first in [h.tokens for h in best]
         assert len({tuple(h.tokens) for h in best}) == len(best)
         assert best == sorted(best, key=lambda h: (h.complete, h.score), reverse=True)
+
+
+def test_a_group_that_has_ended_is_not_avoided() -> None:
+    """Guards diverse search: the first tokens of the vocabulary were avoided, as if an ended group had taken them."""
+    generator = torch.Generator().manual_seed(1)
+    scores = torch.tensor([[-torch.inf, -1.0]])
+    allowed = torch.randn(1, 2, 9, generator=generator).log_softmax(-1)
+    for token in range(9):
+        likely = allowed.clone()
+        likely[0, 1, token] = 2.0
+        origin, found = _extend(scores, likely, 2, 1, 9.0)
+        assert (int(origin[0, 1]), int(found[0, 1])) == (1, token)
 
 
 def test_samples_follow_the_probabilities() -> None:

@@ -485,6 +485,31 @@ def test_other_pairs_are_read_and_cleaned(
     assert sorted(trained.rglob("*")) == before, "a checkpoint alone is not reported on in the run's folder"
 
 
+def test_reports_on_other_pairs_keep_their_names(trained: Path, tmp_path: Path) -> None:
+    """Guards the report on newstest.2014, which one on newstest.2015 took the place of."""
+    for year in (2014, 2015):
+        for side, text in (("en", "the cat"), ("it", "il gatto")):
+            (tmp_path / f"newstest.{year}.{side}").write_text(text, encoding="utf-8")
+        assert call("--run", trained, "--data", tmp_path / f"newstest.{year}", "--output", tmp_path / "reports") == 0
+    assert {path.name for path in (tmp_path / "reports").glob("*.json")} == {
+        "data-newstest.2014.json",
+        "data-newstest.2015.json",
+    }
+
+
+def test_earlier_translations_are_cleaned_like_other_pairs(
+    trained: Path, tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """Guards --against a file: the same pairs, with the same two blanks, were told to be others."""
+    rows = [("the  cat sees the dog ", "il gatto  vede il cane"), ("here.", "qui.")]
+    data = write_tsv(tmp_path / "new.tsv", rows)
+    said = tmp_path / "said.tsv"
+    said.write_text("".join(f"{a}\t{b}\t{b}\n" for a, b in rows), encoding="utf-8")
+    assert call("--run", trained, "--data", data, "--against", said, "--json") == 0
+    found = json.loads(capsysbinary.readouterr().out)
+    assert found["against"]["figures"][0]["score"] == pytest.approx(100)
+
+
 def test_a_lowered_run_is_scored_in_lower_case(tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
     """Guards cased references, or other translations, which lower-case ones can never equal, and silence about it."""
     written = [(source.capitalize(), target.upper()) for source, target in tiny_pairs(200)]

@@ -404,6 +404,13 @@ def test_languages_that_it_does_not_know_are_refused(trained: Path) -> None:
     assert translator.asking(">>fr<< x", "it") == ">>it<< x"
     translator.translate(["x", ">>de<< x"])
     assert translator.warnings[0] == "text 2: this model does not translate to de."
+    for asked in (
+        lambda: translator.score([("x", "x"), (">>de<< x", "x")]),
+        lambda: translator.embed(["x", ">>de<< x"]),
+    ):
+        translator.warnings = []
+        asked()
+        assert translator.warnings == ["text 2: this model does not translate to de."]
     assert translator.asking("x", "fr", "it") == ">>it-fr<< x"  # which no pair had: it may work all the same
     assert translator.translate([">>it-fr<< il gatto vede il cane."])[0]
 

@@ -505,6 +505,17 @@ def test_positions_grow_on_demand(architecture: str, positions: str) -> None:
     torch.testing.assert_close(ours(SOURCE, TARGET), short, rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("positions", ["sinusoidal", "rotary"])
+@each_architecture
+def test_positions_that_grew_in_a_validation_are_trained_with(architecture: str, positions: str) -> None:
+    """Guards the next update: a table made where gradients are not followed may not be made part of them."""
+    ours = model(architecture=architecture, positions=positions)
+    with torch.inference_mode():
+        ours(torch.full((1, 260), 5), TARGET[:1])
+    ours(SOURCE, TARGET).sum().backward()
+    assert all(weight.grad is None or weight.grad.isfinite().all() for weight in ours.parameters())
+
+
 def ids(*lengths: int) -> Tensor:
     """Rows of so many tokens, padded."""
     return torch.tensor([[5] * length + [PAD] * (max(lengths) - length) for length in lengths])

@@ -132,6 +132,20 @@ def test_first_signal_asks_and_second_ends() -> None:
     assert signal.getsignal(signal.SIGTERM) == before
 
 
+def test_a_signal_is_heard_if_nobody_reads() -> None:
+    """Guards Ctrl-C under `2>&1 | tee log`: it ends tee as well, and what could not be said ended the step, unsaved."""
+
+    def unheard() -> int:
+        reader, writer = os.pipe()
+        os.close(reader)
+        os.dup2(writer, 2)
+        with stop_signals() as stop:
+            os.kill(os.getpid(), signal.SIGINT)
+        return stop.exit_code
+
+    assert in_child(unheard) == 130
+
+
 @pytest.mark.parametrize("number", [0, 1, 3, 20])
 def test_what_is_made_ahead_comes_in_order_and_not_too_early(number: int) -> None:
     """Guards the order, the end, and the memory: a thread that is faster than its user must wait."""

@@ -74,6 +74,21 @@ def test_pieces_joined_are_the_text(text: str, longest: int, most: int) -> None:
     assert "".join(cut(text, longest, letters)).replace(" ", "") == text.replace(" ", "")
 
 
+def test_a_sentence_without_blanks_is_cut_where_it_breathes_and_gets_none() -> None:
+    """Guards scripts without blanks, and long addresses: they were cut blindly, and blanks came into their words."""
+    text = "我们昨天晚上在城里的一家小饭馆里吃了晚饭，然后走回家去看书。"
+    assert cut(text, 24, letters) == ["我们昨天晚上在城里的一家小饭馆里吃了晚饭，", "然后走回家去看书。"]
+    address = "https://example.org/" + "a" * 30
+
+    def uneven(texts: Sequence[str]) -> list[int]:
+        return [sum(1 if letter == "a" else 2 for letter in text) for text in texts]
+
+    found = cut(f"see {address} now", 20, uneven)
+    assert "".join(part for part in found).replace(" ", "") == f"see{address}now"
+    assert {blank for part in found for blank in part.split(" ")[1:-1]} <= {"now"}
+    assert all(uneven([part])[0] <= 20 for part in found)
+
+
 def test_what_cannot_be_cut_is_no_endless_loop() -> None:
     """Guards a letter of more tokens than are allowed, such as an emoji in bytes."""
     assert cut("🙂🙂 a", 3, lambda texts: [len(text.encode()) for text in texts]) == ["🙂", "🙂", "a"]

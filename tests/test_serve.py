@@ -16,7 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event, Thread, current_thread
 from typing import Any
 
 import pytest
@@ -149,6 +149,20 @@ def test_the_api_says_what_the_translator_says(trained: Path, server: Server, n_
     assert told == expected
     [alone] = server.post({"text": TEXTS[3], "n_best": n_best}).json["translations"]
     assert alone["translation"] == expected[3]["translation"]
+
+
+def test_an_answer_is_written_beside_the_others(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards everybody else, who waited while the megabytes of a long text's attention were made into JSON."""
+    threads = []
+
+    def told(*arguments: Any) -> Any:
+        threads.append(current_thread())
+        return written(*arguments)
+
+    written = serve.told
+    monkeypatch.setattr(serve, "told", told)
+    assert server.post({"text": TEXTS[0]}).status == 200
+    assert "asyncio" in threads[0].name
 
 
 def test_attention_is_told_to_who_asks(trained: Path, server: Server) -> None:

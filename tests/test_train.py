@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import shutil
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -307,6 +309,57 @@ def test_the_clock_ends_a_warmup_once(tiny: Tiny, monkeypatch: pytest.MonkeyPatc
     saved = checkpoint.newest(harness.directory(config) / "checkpoints", quarantine=False, warn=print)
     assert saved is not None
     assert train.progress_of(saved).warm_steps == took
+
+
+@pytest.mark.parametrize("schedule", ["linear", "constant", "inverse_sqrt"])
+def test_a_warmup_that_the_clock_ended_stays_over_without_it(tiny: Tiny, schedule: str) -> None:
+    """Guards the rate of a run whose limit of time is taken away: it fell to a quarter, and rose for thousands of
+    updates."""
+    limits: dict[str, Any] = {"max_minutes": None, "max_steps": 10_000, "max_epochs": None}
+    training = training_of(tiny(training__warmup_steps=4000, training__schedule=schedule, **named("training", limits)))
+    training.progress = train.Progress(step=1000, warm_steps=200)
+    rates = [
+        train.learning_rate(step, training.config.training, training.total_steps, training.clock())
+        for step in (1001, 2000, 4000, 6000)
+    ]
+    assert rates == sorted(rates, reverse=True)
+    assert 0.85 < rates[0] / training.config.training.lr <= 1
+
+
+def test_a_warmup_that_is_too_long_is_told_with_what_ends_the_run(
+    tiny: Tiny, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Guards the advice: to raise a limit that does not end this run, or to mend what the clock mends by itself."""
+    for limits, expected in (
+        ({"max_steps": 60, "max_epochs": 1000}, "raise training.max_steps."),
+        ({"max_epochs": 2}, "raise training.max_epochs."),
+        ({"max_epochs": 2, "max_minutes": 1.0, "schedule": "linear"}, None),
+    ):
+        capsys.readouterr()
+        training_of(tiny(training__warmup_steps=200, **named("training", limits))).introduce()
+        said = capsys.readouterr().out
+        assert ("warmup_steps is 200" in said) == bool(expected)
+        assert expected is None or expected in said
+
+
+def named(section: str, settings: dict[str, Any]) -> dict[str, Any]:
+    return {f"{section}__{key}": value for key, value in settings.items()}
+
+
+def test_training_goes_on_if_nobody_reads(tiny: Tiny) -> None:
+    """Guards `train.py | head`: the line that nobody read was told as a disk that is full, and nothing was saved."""
+
+    config = tiny(training__max_steps=5)
+
+    def unread() -> int:
+        reader, writer = os.pipe()
+        os.close(reader)
+        os.dup2(writer, 1)
+        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115  # pytest has its own there
+        return train.main(config)
+
+    assert in_child(unread) == 0
+    assert (harness.directory(tiny()) / "result.json").exists()
 
 
 def test_a_look_inside_changes_nothing(tiny: Tiny) -> None:

@@ -196,6 +196,10 @@ def test_batches_hold_everything_once_and_keep_to_their_budget() -> None:
         (["--beam", "3", "x"], 2, "--beam"),
         (["--input", "a", "x"], 2, "not more than one"),
         (["--input", "nowhere.txt"], 3, "nowhere.txt"),
+        (["--checkpoint", "/nowhere", "x"], 4, "holds no checkpoint"),
+        (["--output", "/nowhere/there.txt", "x"], 7, "cannot be written: /nowhere/there.txt: No such"),
+        (["--output", "/", "x"], 7, "cannot be written: /: Is a directory"),
+        (["--attention", "/nowhere/there.html", "x"], 7, "cannot be written: /nowhere/there.html: No such"),
         (["--device", "cuda:99", "x"], 2, "device"),
     ],
 )
@@ -439,6 +443,27 @@ def test_a_prompt_answers_line_by_line(run: Path, tmp_path: Path) -> None:
     assert TEXTS[0] in (tmp_path / ".dragoman_history").read_text(encoding="utf-8")
 
 
+def test_what_is_spoken_begins_as_it_is_told(run: Path) -> None:
+    """Guards --prefix at the prompt, which was left out there."""
+    translator = Translator(run)
+    said: list[str] = []
+    translator.speak(TEXTS[0], said.append, "il gatto")
+    assert clean("".join(said)) == translator.explain(TEXTS[:1], prefixes=["il gatto"])[0].text
+    assert clean("".join(said)).startswith("il gatto")
+
+
+def test_a_search_that_finds_nothing_is_told(run: Path) -> None:
+    """Guards programs that read JSON, which has no -Infinity, and a translation that lacks even its prefix."""
+    settings = ["no_repeat_ngram=1", "min_ratio=30", "max_ratio=40"]
+    words = [word for setting in settings for word in (f"--decoding.{setting}",)]
+    result = command("--run", run, "--json", *words, "the cat.")
+    told = json.loads(result.stdout, parse_constant=pytest.fail)
+    assert told["sentences"][0]["candidates"][0]["score"] is None
+    assert "have left no translation" in result.stderr.decode()
+    translator = Translator(run, overrides=words)
+    assert translator.explain(["the cat zork."], prefixes=["Zoltan"])[0].sentences[0].candidates[0].ids == []
+
+
 def test_words_are_written_as_they_are_found(run: Path) -> None:
     """Guards streaming: many small pieces, which together are the translation."""
     translator = Translator(run)
@@ -498,6 +523,8 @@ def test_unknown_words_may_be_kept_or_dropped() -> None:
     assert keep.translate([text]) == ["My name is [UNK], see [UNK] [UNK] [UNK] [UNK] [UNK]!"]  # no full stop is known
     assert "lost in translation: www.x.org" in keep.warnings[0]
     assert drop.translate(["My name is Zoltán, see"]) == ["My name is, see"]
+    [begun] = drop.explain(["My name is Zoltán, see Zoltán"], prefixes=["Anna name"])
+    assert begun.text == "Anna name is, see"
 
 
 def test_a_lowered_run_copies_in_lower_case() -> None:
