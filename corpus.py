@@ -11,7 +11,7 @@ What data.train, data.validation and data.test may name (a path is sought in the
     pairs.tsv  pairs.csv        two columns, or a first row with names of columns; .tsv knows no quotes, .csv does
     pairs.jsonl  pairs.parquet  rows with the two languages
     a folder                    of such files, called train, validation and test
-    a folder, or owner/name     a data set of the Hugging Face hub: a copy of it, or the thing itself
+    a folder, or owner/name     a data set of the Hugging Face hub, or a copy of it (no .tsv, no .csv)
 data.train may name several, data/news + 2.5 * data/letters: what is seen of an epoch is all of the first, and each pair
 of the second two or three times.
 The languages of a row are `translation: {"en": ..., "it": ...}`, or columns `en` and `it`, or `source` and `target`.
@@ -54,6 +54,7 @@ ALIASES = {"valid": "validation", "val": "validation", "dev": "validation"}
 MOST_OFTEN = 1000  # that a pair may be seen in an epoch
 PORTION = 50_000  # pairs that are read at a time: 30 MB
 ROWS = 10_000  # of parquet that are turned into Python's objects at a time
+PACKED = (".gz", ".bz2", ".xz", ".zst", ".zip")  # endings of files that are told what is wrong with them
 AS_WRITTEN = DataConfig()  # to clean text by, where no run says how: letters stay what they are
 
 
@@ -222,11 +223,14 @@ def find_source(split: str, data: DataConfig, name: str) -> Source:
     path = Path(name).expanduser()
     places = [path] if path.is_absolute() else [Path.cwd() / path, Path(__file__).resolve().parent / path]
     for place in dict.fromkeys(places):
-        parts = _parts(place, split, data)
-        if parts:
-            return Source(split, name, str(place), parts, tuple(file for part in parts.values() for file in part))
-        if place.is_dir():
-            return Source(split, name, str(place), {}, _files(place))
+        try:
+            parts = _parts(place, split, data)
+            if parts:
+                return Source(split, name, str(place), parts, tuple(file for part in parts.values() for file in part))
+            if place.is_dir():
+                return Source(split, name, str(place), {}, _files(place))
+        except OSError as error:  # a folder that one may not look into, a name that is too long
+            raise _unreadable(place, error) from error
     if re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", name) and not any(place.parent.is_dir() for place in places):
         return Source(split, name, name, {}, ())
     tried = " or ".join(map(str, places))
@@ -287,8 +291,13 @@ def _near(places: Collection[Path]) -> str:
         if place.parent.is_dir():
             entries = sorted(entry for entry in place.parent.iterdir() if not entry.name.startswith("."))
             there = [entry.name for entry in entries]
-            stems = [entry.stem for entry in entries if entry.stem != place.name]  # what was asked for is no help
-            close = difflib.get_close_matches(place.name, [*there, *stems], n=1)
+            packed = [entry for entry in entries if entry.suffix in PACKED]
+            for entry in packed:
+                if entry.name.startswith(f"{place.name}."):
+                    return f": there is {Path(place.parent.name) / entry.name}, which must be unpacked first."
+            stems = [entry.stem for entry in entries if entry not in packed]
+            names = [each for each in (*there, *stems) if each != place.name]  # what was asked for is no help
+            close = difflib.get_close_matches(place.name, names, n=1)
             if close:
                 return f": did you mean {Path(place.parent.name) / close[0]}?"
             if there:
@@ -391,7 +400,8 @@ def _read_tsv(path: Path, data: DataConfig) -> Iterator[Pair]:
 
 
 def _read_csv(path: Path, data: DataConfig) -> Iterator[Pair]:
-    reader = csv.reader((line + "\n" for line in _lines(path, data)), strict=True)
+    # A blank after a comma would make the quotes behind it part of the text.
+    reader = csv.reader((line + "\n" for line in _lines(path, data)), strict=True, skipinitialspace=True)
 
     def rows() -> Iterator[tuple[str, list[str]]]:
         try:
@@ -438,6 +448,9 @@ def _pairs_of_cells(rows: Iterable[tuple[str, list[str]]], data: DataConfig) -> 
 def _read_jsonl(path: Path, data: DataConfig) -> Iterator[Pair]:
     for number, line in enumerate(_lines(path, data), 1):
         where = f"{path}:{number}"
+        if not line.strip():  # as in a table
+            yield "", ""
+            continue
         try:
             row = json.loads(line)
         except json.JSONDecodeError as error:
@@ -461,6 +474,8 @@ def _read_parquet(path: Path, data: DataConfig) -> Iterator[Pair]:
                 yield from _pair_of_row(row, data, f"{path}, row {number}")
     except (OSError, pyarrow.ArrowException) as error:
         raise DataError(f"{path} cannot be read as parquet: {_reason(error)}") from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}, after row {number}: text that is not UTF-8 ({_reason(error)}).") from error
 
 
 _READERS = {".tsv": _read_tsv, ".csv": _read_csv, ".jsonl": _read_jsonl, ".parquet": _read_parquet}
@@ -470,6 +485,15 @@ def _read_dataset(source: Source, data: DataConfig) -> dict[str, Iterator[Pair]]
     for file in source.files:
         if file.suffix in (".pkl", ".pickle"):
             raise DataError(f"{file} is a pickle, which can run code when it is read: convert it to .jsonl or .tsv.")
+    kinds = {file.suffix: file for file in source.files}
+    table = kinds.get(".tsv", kinds.get(".csv"))
+    if table and not kinds.keys() & {".parquet", ".jsonl", ".json", ".arrow"}:
+        raise DataError(
+            f"{source} has {table.relative_to(source.path)}, which the library of data sets would read by other "
+            f"rules, of quotes and of what is missing, than this program: name the files, as in data.train: {table}"
+        )
+    if source.files and (strange := set(source.path) & set("*?[")):
+        raise DataError(f"{source}: a folder of many files cannot have {' or '.join(sorted(strange))} in its path.")
     import datasets  # takes seconds to import, and files need it not
 
     try:
@@ -489,10 +513,13 @@ def _read_dataset(source: Source, data: DataConfig) -> dict[str, Iterator[Pair]]
 
 def _rows(table: Any, data: DataConfig, where: str) -> Iterator[Pair]:
     number = 0
-    for batch in table.iter(batch_size=1000):
-        for values in zip(*batch.values(), strict=True):
-            number += 1
-            yield from _pair_of_row(dict(zip(batch, values, strict=True)), data, f"{where}, row {number}")
+    try:
+        for batch in table.iter(batch_size=1000):
+            for values in zip(*batch.values(), strict=True):
+                number += 1
+                yield from _pair_of_row(dict(zip(batch, values, strict=True)), data, f"{where}, row {number}")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{where}, after row {number}: text that is not UTF-8 ({_reason(error)}).") from error
 
 
 def _about_configs(error: Exception, data: DataConfig) -> str:
@@ -698,12 +725,14 @@ def check_splits(
     for direction in data.several:
         if str(direction) not in learnt:
             raise DataError(f"there is no pair for {direction} among data.train ({data.train}).")
-    for split in ("train", "validation"):
+    for split, remedy in (
+        ("train", "smaller data.validation_fraction and data.test_fraction"),
+        ("validation", f"a larger data.validation_fraction, or {noun(data)}s that data.validation names"),
+    ):
         if not kept[split]:
             raise DataError(
-                f"there is no {noun(data)} for {split} among {counts['train'].read + counts[split].read:,} that were "
-                f"read: more {noun(data)}s are needed, a larger data.validation_fraction, or {noun(data)}s that "
-                "data.validation names."
+                f"there is no {noun(data)} for {split} among {sum(count.read for count in counts.values()):,} that "
+                f"were read: more {noun(data)}s are needed, or {remedy}."
             )
 
 

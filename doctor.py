@@ -15,7 +15,8 @@ is that of the other side, or in another script: where all lines of a side are i
 are held in memory, some 500 bytes for one of thirteen words; a million take 40 seconds of processor time. Of more than
 `preparing.SAMPLE` pairs a sample is tokenised, which is said.
 
-Exit codes: 0 looked, whatever was found; 2 a mistake in the settings; 3 data that cannot be read at all.
+Exit codes: 0 looked, whatever was found; 2 a mistake in the settings; 3 data that cannot be read at all; 4 no model
+where training.init_from has one.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ from corpus import (
 from dataset import encode_side
 from preparing import SAMPLE
 from tokenizer import FEWEST_PIECES, train_pair
-from translator import exit_code
+from translator import Translator, exit_code
 
 Rows = Sequence[int] | np.ndarray  # which pairs of a part
 EXAMPLES = 3
@@ -556,7 +557,11 @@ def tokens(corpus: Corpus) -> Iterator[Finding | Setting]:
     config, data = corpus.config, corpus.config.data
     (train, rows), (held_out, held_rows) = corpus.split["train"], corpus.split["validation"]
     learnt, count = rows if config.tokenizer.kind == "word" else _sample(rows), len(rows)
-    tokenizers = train_pair(train.texts(learnt, 0), train.texts(learnt, 1), config.tokenizer)
+    if borrowed := config.training.init_from:
+        other = Translator(borrowed, "cpu")
+        tokenizers = other.source, other.target
+    else:
+        tokenizers = train_pair(train.texts(learnt, 0), train.texts(learnt, 1), config.tokenizer)
     rows, held_rows = _sample(rows), _sample(held_rows)
     unknown = []
     for side in corpus.sides:
@@ -573,7 +578,10 @@ def tokens(corpus: Corpus) -> Iterator[Finding | Setting]:
         # Also where validation is split off training, and the part is that of training.
         told = replace(held_out, split="validation")
         yield from told.finding("unknown", [], len(ids.ids), len(missing), language=language, words=some)
-    if max(unknown) >= KINDS["unknown"][0]:
+    if max(unknown) >= KINDS["unknown"][0] and borrowed:
+        why = f"with its vocabulary {max(unknown):.0%} of the validation tokens are unknown"
+        yield Setting("training.init_from", "null", why)
+    elif max(unknown) >= KINDS["unknown"][0]:
         yield Setting("tokenizer.kind", "bpe", f"as words, {max(unknown):.0%} of the validation tokens are unknown")
         if config.tokenizer.vocab_size < FEWEST_PIECES:
             size = presets.PRESETS[presets.choose(count)]["tokenizer.vocab_size"]

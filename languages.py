@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 # A language is named as its files are; what follows a hyphen in a name begins with a capital or a digit, as in zh-Hant,
-# pt-BR and es-419: so "en-zh-Hant" can be read in one way only.
-_NAME = r"[^\W_A-Z][\w]*(?:-[A-Z0-9]\w*)*"
+# pt-BR and es-419, and no name does: so "en-zh-Hant" and "es-419" can be read in one way only.
+_NAME = r"[^\W\d_A-Z]\w*(?:-[A-Z0-9]\w*)*"
 _PAIR = re.compile(rf"({_NAME})-({_NAME})")
 _TAG = re.compile(rf"[^\S\n]*>>(?:({_NAME})-)?({_NAME})<<[^\S\n]*")
 

@@ -321,7 +321,7 @@ def _make(
     if data.lowercase:  # by their capitals sentences are told apart, here as in translating
         written = Text(workplace / TEXTS[1], noun(data))
         if not written.whole:
-            written.read(sources, replace(data, lowercase=False))
+            written.read(sources, replace(data, lowercase=False), check=False)  # by its letters, split otherwise
     report = _report(text, written, counts, _load_train(result), tokenizers, data)
     for split in ("validation", "test"):
         shutil.copyfile(text.path(split), result / f"{split}.tsv")
@@ -550,8 +550,11 @@ class Text:
     def path(self, split: str) -> Path:
         return self.folder / f"{split}.tsv"
 
-    def read(self, sources: Sequence[Source], data: DataConfig) -> None:
-        """Read the corpus, or go on with it where that was cut short. Raises DataError."""
+    def read(self, sources: Sequence[Source], data: DataConfig, check: bool = True) -> None:
+        """Read the corpus, or go on with it where that was cut short. Raises DataError.
+
+        check: whether there must be something to train and to validate on
+        """
         self.folder.mkdir(exist_ok=True)
         files = {self.path(split): b"" for split in SPLITS}
         with Growing(self.folder / NOTE, files, self.state) as growing:
@@ -566,7 +569,8 @@ class Text:
                     state["weights"].append((portion.weight, len(portion.pairs["train"])))
                     growing.append(_lines(portion.pairs[split]) for split in SPLITS)
                     bar.update(portion.read)
-            check_splits(self.kept, self.counts, state["learnt"], data)
+            if check:
+                check_splits(self.kept, self.counts, state["learnt"], data)
             state["whole"] = True
             growing.append(b"" for _ in SPLITS)
 

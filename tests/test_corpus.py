@@ -42,7 +42,8 @@ PAIRS = [
     ("one\rtwo", "uno"),
     ("\ufeffa mark that begins no file", "\ufeff"),
 ]
-PLAIN = [pair for pair in PAIRS if "\r" not in pair[0]]  # csv takes a CR for the end of a row
+# csv takes a CR for the end of a row, and no blanks at the beginning of a cell, which cleaning takes away anyway.
+PLAIN = [(a.lstrip(" "), b.lstrip(" ")) for a, b in PAIRS if "\r" not in a]
 
 
 def settings(train: object, **changes: object) -> DataConfig:
@@ -219,6 +220,23 @@ def test_the_language_goes_before_other_names(tmp_path: Path) -> None:
         assert read(path, source_lang=None, target_lang=language) == [("", {"it": "uno", "fr": "eins"}[language])]
 
 
+def test_what_is_packed_is_told_to_be_unpacked(tmp_path: Path) -> None:
+    """Guards a hint at a file that is not there."""
+    for name in ("pairs.tsv.gz", "train.en.xz", "train.it.xz"):
+        write_lines(tmp_path / name, ["?"])
+    for name, there in (("pairs", "pairs.tsv.gz"), ("pairs.tsv", "pairs.tsv.gz"), ("train", "train.en.xz")):
+        with pytest.raises(DataError, match=rf"there is .*/{there}, which must be unpacked"):
+            find_sources(settings(tmp_path / name))
+    with pytest.raises(DataError, match=r"did you mean .*/pairs\.tsv\.gz\?"):
+        find_sources(settings(tmp_path / "paris.tsv.gz"))
+
+
+def test_a_name_that_no_file_can_have_is_told(tmp_path: Path) -> None:
+    """Guards an error of the system about data, which was told as one of writing."""
+    with pytest.raises(DataError, match="cannot be read: File name too long"):
+        find_sources(settings(tmp_path / ("x" * 300)))
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [
@@ -282,6 +300,15 @@ def test_repeated_texts_stay_together(tmp_path: Path) -> None:
     assert sum(map(len, pairs.values())) == 2001
     assert sum(count.read for count in counts.values()) == 2004
     assert sum(count.dropped for count in counts.values()) == sum(count.empty for count in counts.values()) == 3
+
+
+def test_a_corpus_of_one_sentence_is_told_what_would_help(tmp_path: Path) -> None:
+    """Guards a count that leaves out where the pairs went, and the advice to validate on more of what is not there."""
+    pairs = [f"{chr(number)}\tuno" for number in range(97, 123)]
+    [source] = [pair for pair in pairs if assign(pair[0], 0.1, 0.0) == "validation"][:1]
+    data = settings(write_lines(tmp_path / "a.tsv", [source] * 20), validation_fraction=0.1, test_fraction=0.0)
+    with pytest.raises(DataError, match=r"no pair for train among 20 .* or smaller data\.validation_fraction"):
+        read_corpus(find_sources(data), data)
 
 
 def test_text_too_small_to_validate_on_is_refused(tmp_path: Path) -> None:
@@ -387,6 +414,7 @@ def test_mistakes_about_a_data_set_tell_what_there_is(tmp_path: Path) -> None:
         ("a.jsonl", b'{"en": "one", "it": "uno"}\n{"en": "two", \n', r"a\.jsonl:2: this is no JSON: .* at column"),
         ("a.jsonl", b'["one", "uno"]\n', r'a\.jsonl:1: a row must be an object such as \{"en"'),
         ("a.jsonl", b'{"en": "one"}\n', r"a\.jsonl:1: there is en, but a row must be like"),
+        ("a.jsonl", b'\n{"en": "one"}\n', r"a\.jsonl:2: there is en, but a row must be like"),
         ("a.jsonl", b'{"en": "one", "it": 1}\n', r"a\.jsonl:1, it: 1 is not text"),
         ("a.jsonl", b'{"en": "\\ud800", "it": "uno"}\n', r"a\.jsonl:1, en: '\\ud800' is not text"),
         ("a.parquet", b"no parquet at all", r"a\.parquet cannot be read as parquet"),
@@ -397,6 +425,51 @@ def test_a_fault_is_told_with_its_place(name: str, content: bytes, message: str,
     (tmp_path / name).write_bytes(content)
     with pytest.raises(DataError, match=message):
         read(tmp_path / name)
+
+
+@pytest.mark.parametrize("layout", ["a.parquet", "en-it/train-00000-of-00001.parquet"])
+def test_parquet_that_is_not_utf8_is_told_with_its_place(layout: str, tmp_path: Path) -> None:
+    """Guards against a traceback: Arrow takes any bytes for text, and finds out when they are read."""
+    texts = [[b"one", b"caf\xe9"], [b"uno", b"due"]]
+    columns = [pyarrow.array(side, pyarrow.binary()).view(pyarrow.string()) for side in texts]
+    file = tmp_path / "there" / layout
+    file.parent.mkdir(parents=True)
+    pyarrow.parquet.write_table(pyarrow.table(columns, ["en", "it"]), file)
+    with pytest.raises(DataError, match=r"row 0: text that is not UTF-8"):
+        read(file if layout == "a.parquet" else tmp_path / "there")
+
+
+def test_a_blank_line_of_jsonl_is_an_empty_pair(tmp_path: Path) -> None:
+    """Guards the blank line at the end of a file, which ended the training."""
+    file = write_lines(tmp_path / "a.jsonl", ['{"en": "one", "it": "uno"}', "", " "])
+    assert read(file) == [("one", "uno"), ("", ""), ("", "")]
+
+
+def test_a_blank_after_a_comma_is_no_text(tmp_path: Path) -> None:
+    """Guards quotes around every target, which a model then learns to write."""
+    assert read(write_lines(tmp_path / "a.csv", ['"One, two", "Uno, due"', "three, tre"])) == [
+        ("One, two", "Uno, due"),
+        ("three", "tre"),
+    ]
+
+
+@pytest.mark.parametrize("suffix", ["tsv", "csv"])
+def test_a_table_that_others_would_read_is_refused(suffix: str, tmp_path: Path) -> None:
+    """Guards pairs lost in silence: of a folder laid out otherwise a quote swallowed lines, and NA was nothing."""
+    mark = "\t" if suffix == "tsv" else ","
+    rows = [f"{a}{mark}{b}" for a, b in (("en", "it"), ("NA", "null"), ('"Stop', "Fermo"), ("Go", "Va"))]
+    table = write_lines(tmp_path / "there" / "data" / f"train-00000.{suffix}", rows if suffix == "tsv" else rows[:2])
+    with pytest.raises(DataError, match=rf"has data/train-00000\.{suffix}, .*: name the files, as in data\.train: "):
+        read(tmp_path / "there")
+    assert ("NA", "null") in read(table)
+
+
+def test_a_path_is_no_pattern(tmp_path: Path) -> None:
+    """Guards the pairs of a sibling folder, which `*` in a name would bring along."""
+    for name in ("news*2", "newsX2"):
+        hub_copy(tmp_path / name)
+    with pytest.raises(DataError, match=r"cannot have \* in its path"):
+        read(tmp_path / "news*2", config="en-it")
 
 
 @pytest.mark.parametrize(("english", "italian"), [(3, 5), (5, 3), (4, 5), (0, 2)])

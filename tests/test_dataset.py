@@ -19,7 +19,7 @@ import dataset
 import preparing
 from config import EOS, PAD, SOS, UNK, Config, TokenizerConfig, override
 from conftest import ROOT, SHARED, in_child, tiny_pairs, write_tsv
-from corpus import SPLITS, DataError, Pair
+from corpus import SPLITS, DataError, Pair, assign
 from dataset import (
     Batch,
     EncodedPairs,
@@ -294,6 +294,18 @@ def test_a_lowered_corpus_is_one_in_lower_case(tiny: Make, tmp_path: Path) -> No
     upper = prepare(tiny(data__train=files[1], **settings), tmp_path / "upper", quiet)
     assert same(replace(upper, origin=lower.origin, fingerprint=lower.fingerprint), lower)
     assert same(prepare(tiny(data__train=files[1], **settings), tmp_path / "upper", quiet), upper)
+
+
+def test_a_small_lowered_corpus_is_split_by_its_own_letters(tiny: Make, tmp_path: Path) -> None:
+    """Guards a corpus that is fine in lower case: as it was written, it would have had nothing to validate on."""
+    sources = [f"The {a}{b}" for a in "abcdefgh" for b in "abcdefgh"]
+    splits = {text: [assign(each, 0.05, 0.0) for each in (text, text.lower())] for text in sources}
+    train = [text for text, both in splits.items() if both == ["train", "train"]]
+    held_out = next(text for text, both in splits.items() if both == ["train", "validation"])
+    file = write_tsv(tmp_path / "small.tsv", [(text, "Uno") for text in [*train, held_out]])
+    settings = {"data__lowercase": True, "data__validation_fraction": 0.05, "data__test_fraction": 0.0}
+    found = prepare(tiny(data__train=file, **settings), tmp_path / "data", quiet)
+    assert found.validation == [(held_out.lower(), "uno")]
 
 
 def test_data_of_a_time_before_a_setting_are_as_its_default_makes_them(tiny: Make, tmp_path: Path) -> None:

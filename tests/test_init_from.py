@@ -5,11 +5,13 @@ from __future__ import annotations
 import shutil
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import checkpoint
+import doctor
 import results
 import train
 from config import Config
@@ -55,6 +57,18 @@ def first_validation(config: Config) -> dict[str, float]:
     """The points that the curves have at step 0."""
     curves = harness.curves(harness.directory(config))
     return {tag: points[0][1] for tag, points in curves.items() if points[0][0] == 0}
+
+
+def test_the_doctor_knows_whose_vocabulary_it_is(domain: Make) -> None:
+    """Guards the diagnosis: by tokenizers that this run will not have, and with advice that is of no effect."""
+    pairs = [(f"zork{n} {a}", b) for n, (a, b) in enumerate(tiny_pairs(200, seed=7))]
+    config = domain(data__train=write_tsv(Path(domain().run.dir).parent / "corpus" / "words.tsv", pairs))
+    settings = doctor.examine(config).settings
+    assert [setting.key for setting in settings if setting.key.startswith(("tokenizer", "training.init"))] == [
+        "training.init_from"
+    ]
+    fresh = doctor.examine(replace(config, training=replace(config.training, init_from=None))).settings
+    assert "tokenizer.kind" in [setting.key for setting in fresh]
 
 
 def test_it_begins_with_exactly_that_model(domain: Make, capfd: pytest.CaptureFixture) -> None:

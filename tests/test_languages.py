@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -88,9 +88,11 @@ def test_the_usual_direction_must_be_one_of_them() -> None:
         DataConfig(directions="en-fr, fr-en")
 
 
-@given(st.text(max_size=30), st.sampled_from(parse_directions("en-it, pt-BR-zh-Hant, es-419-en")))
+@given(st.text(max_size=30), st.sampled_from(parse_directions("en-it, pt-BR-zh-Hant, es-419-en, en-es-419")))
+@example("hello", Direction("en", "es-419"))
 def test_a_tag_comes_off_as_it_was_put_on(text: str, direction: Direction) -> None:
-    """Guards texts that lose a letter with their tag, among them those that begin with what looks like one."""
+    """Guards texts that lose a letter with their tag, among them those that begin with what looks like one; and a tag
+    that is that of another direction, as from es into 419."""
     text = " ".join(text.split())
     assert split_tag(tagged(text, direction)) == (direction, text)
     assert split_tag(tagged(text, Direction("", direction.target))) == (Direction("", direction.target), text)
