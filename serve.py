@@ -63,6 +63,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from starlette.datastructures import MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 import web
 from batching import Answer, Batcher, Full, Order
@@ -75,7 +76,7 @@ CHARACTERS = 5_000  # in a request at most
 TEXTS = 32  # likewise
 BODY = 900_000  # bytes: far more than such texts take, so that most of what is wrong is read, and named
 MOST_BEST = MOST_BEAM = 10
-READING = 10.0  # seconds that a client may take to send its request
+READING = 10.0  # seconds that a client may take to send the head of a request, and then the rest of it
 TRANSLATING = 60.0  # seconds that a request may take from then on
 AGAIN = {"Retry-After": "2"}  # seconds after which a client that was sent away may come back
 
@@ -457,11 +458,37 @@ def introduce(translator: Translator) -> Info:
     )
 
 
+class Patient(AutoHTTPProtocol):
+    """HTTP as uvicorn speaks it, but whoever has not sent the head of a request within READING is cut off."""
+
+    waiting: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Wait for the first request."""
+        super().connection_made(transport)
+        self._wait()
+
+    def on_response_complete(self) -> None:
+        """Wait for the next one."""
+        super().on_response_complete()
+        self._wait()
+
+    def _wait(self) -> None:
+        if self.waiting:
+            self.waiting.cancel()
+        self.waiting = self.loop.call_later(READING, self._give_up)
+
+    def _give_up(self) -> None:
+        if self.cycle is None or self.cycle.response_complete:  # else it is the answer that takes its time
+            self.transport.close()
+
+
 def server(app: ASGIApp) -> uvicorn.Server:
     """What speaks HTTP for an application. Asked to end, it answers what it has taken in."""
     return uvicorn.Server(
         uvicorn.Config(
             app,
+            http=Patient,
             log_level="warning",
             access_log=False,
             server_header=False,

@@ -285,6 +285,21 @@ def test_what_is_too_long_is_not_even_read(server: Server) -> None:
     assert server.post(b"x" * 1_000_000).status == 413
 
 
+def test_who_never_finishes_asking_is_cut_off(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards the connections that a computer can have: uvicorn kept one without a request for ever."""
+    monkeypatch.setattr(serve, "READING", 0.3)
+    asked = json.dumps({"text": TEXTS[0]}).encode()
+    head = b"POST /translate HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+    whole = head + b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(asked) + asked
+    for begun in (b"", head[:9], whole + head):
+        with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
+            connection.sendall(begun)
+            got = b""
+            while part := connection.recv(2**16):
+                got += part
+        assert (b" 200 " in got) == (b"text" in begun)
+
+
 def test_every_answer_keeps_a_browser_safe(server: Server) -> None:
     """Guards errors, too, which are made elsewhere than answers."""
     replies = [server.get(path) for path in ("/", "/page.js", "/page.css", "/info", "/openapi.json", "/nothing")]
