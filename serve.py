@@ -63,7 +63,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from starlette.datastructures import MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from uvicorn.protocols.http.auto import AutoHTTPProtocol
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 import web
 from batching import Answer, Batcher, Full, Order
@@ -458,7 +458,7 @@ def introduce(translator: Translator) -> Info:
     )
 
 
-class Patient(AutoHTTPProtocol):
+class Patient(H11Protocol):
     """HTTP as uvicorn speaks it, but whoever has not sent the head of a request within READING is cut off."""
 
     waiting: asyncio.TimerHandle | None = None
