@@ -13,6 +13,7 @@ sentence a.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from itertools import takewhile
@@ -156,9 +157,10 @@ def _beam(
         else:
             origin, token = _extend(scores, allowed, groups, width, settings.diversity_penalty)
         at = torch.arange(len(sentences), device=device)[:, None]
-        scores = scores[at, origin] + allowed[at, origin, token]  # (A, P)
+        likely = allowed[at, origin, token]  # (A, P)
+        scores = scores[at, origin] + likely
         tokens = torch.cat((tokens[at, origin], token[:, :, None]), 2)
-        steps = torch.cat((steps[at, origin], allowed[at, origin, token][:, :, None]), 2)
+        steps = torch.cat((steps[at, origin], likely[:, :, None]), 2)
 
         length = steps.shape[2]
         of_group = scores.shape[1] // groups
@@ -173,7 +175,6 @@ def _beam(
         longest = limit if settings.length_penalty >= 0 else torch.full_like(limit, length + 1)
         bound = scores.unflatten(1, (groups, of_group)).amax(2) / normalizer(longest, settings)[:, None]  # (A, G)
         going = _unfinished([found[sentence] for sentence in sentences], bound.tolist(), wanted)
-        places = allowed.shape[1]  # of a sentence in the batch just computed
         kept = None
         if len(going) < len(sentences):
             kept = torch.tensor(going, dtype=torch.long, device=device)
@@ -181,12 +182,10 @@ def _beam(
             rules.keep(kept)
             limit, scores, tokens, steps, origin, at = (x[kept] for x in (limit, scores, tokens, steps, origin, at))
         if sentences:
-            stay = kept is None and places == scores.shape[1] == 1  # one sample of each, and nobody left
-            state = state.select(None if stay else (at * places + origin).flatten(), kept)
+            stay = kept is None and allowed.shape[1] == scores.shape[1] == 1  # one sample of each, and nobody left
+            state = state.select(None if stay else (at * allowed.shape[1] + origin).flatten(), kept)
 
-    return [
-        _ranked([h for group in of_sentence for h in group])[: settings.n_best] or [NOTHING] for of_sentence in found
-    ]
+    return [_ranked([*itertools.chain(*of_groups)])[: settings.n_best] or [NOTHING] for of_groups in found]
 
 
 def _greedy(
