@@ -19,20 +19,202 @@ Limits: a plan takes 45 bytes a pair.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from bisect import insort
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
 import numpy as np
+import tokenizers
 import torch
+from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers
 from torch import Tensor
 
-from config import EOS, PAD, SOS, SPECIAL_TOKENS, UNK
-from corpus import MOST_OFTEN, Pair
-from tokenizer import UNSEEN, Tokenizer
+from dragoman.directions import split_tag, tag_of
+from dragoman.settings import EOS, PAD, SOS, SPECIAL_TOKENS, TokenizerConfig
 
+# Marks of kind "word". Where a text itself uses one, its look-alike (■, ⎵) is taken instead, and comes back.
+JOINER = "￭"  # on the side on which a mark of punctuation touches its neighbour: l ￭'￭ amico
+EMPTY = "␣"  # the empty word between two blanks, or between a blank and an end of the text
+UNSEEN = "ꙮꙮꙮ"  # a word that no text has, and no vocabulary
+BYTES = decoders.ByteLevel()  # how pieces of words spell bytes
+SILENT = frozenset((PAD, SOS, EOS))  # ids that are no part of a text
+
+
+class Tokenizer:
+    """Text to ids and back; see the module's text for the kinds.
+
+    Attributes:
+        left_out: kinds of word that the training text had and the vocabulary has not; 0 for a tokenizer that was loaded
+        tags: the ids of the tags, by the token
+    """
+
+    def __init__(self, core: tokenizers.Tokenizer) -> None:
+        self._core = core
+        self._words = isinstance(core.model, models.WordLevel)
+        self.left_out = 0
+        added = {i: each.content for i, each in core.get_added_tokens_decoder().items()}
+        self.tags = {content: i for i, content in sorted(added.items()) if i >= len(SPECIAL_TOKENS)}
+        self._silent = SILENT | set(self.tags.values())
+        # Otherwise "[EOS]" in a sentence would end it. Not saved in the json, so it is set here, for every tokenizer.
+        core.encode_special_tokens = True
+
+    @classmethod
+    def from_json(cls, text: str) -> Tokenizer:
+        """The tokenizer that `to_json` wrote; ValueError if the text is anything else."""
+        try:
+            core = tokenizers.Tokenizer.from_str(text)
+        except Exception as error:  # the library raises nothing narrower
+            raise ValueError(f"this is not a tokenizer.json: {error}") from error
+        if [core.token_to_id(token) for token in SPECIAL_TOKENS] != list(range(len(SPECIAL_TOKENS))):
+            raise ValueError(f"the first ids of this tokenizer.json are not {' '.join(SPECIAL_TOKENS)}")
+        if set(core.get_vocab().values()) != set(range(core.get_vocab_size())):
+            raise ValueError("the ids of this tokenizer.json are not numbered from 0 without gaps")
+        return cls(core)
+
+    def to_json(self) -> str:
+        """Everything there is to know about the tokenizer, as text."""
+        return self._core.to_str()
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash (sha256) that differs for any two tokenizers that could give different ids."""
+        return hashlib.sha256(self.to_json().encode()).hexdigest()
+
+    @property
+    def is_of_words(self) -> bool:
+        """Whether its tokens are whole words, not pieces of them."""
+        return self._words
+
+    def __len__(self) -> int:
+        """Number of ids, the special ones included."""
+        return self._core.get_vocab_size()
+
+    @property
+    def vocabulary(self) -> dict[str, int]:
+        """Every token, joiners included, and its id."""
+        return self._core.get_vocab()
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of a text, with neither start nor end token."""
+        return self.encode_batch([text])[0]
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """The ids of many texts, on all processors."""
+        tags = []
+        if self.tags:
+            tags, texts = zip(*map(self._parted, texts), strict=True) if texts else ((), ())
+        found = [encoding.ids for encoding in self._core.encode_batch_fast(texts, add_special_tokens=False)]
+        return [[self.tags[tag], *ids] if tag else ids for tag, ids in zip(tags, found, strict=True)] if tags else found
+
+    def _parted(self, text: str) -> tuple[str, str]:
+        """The tag that a text begins with, if it does, and the rest."""
+        direction, rest = split_tag(text)
+        tag = tag_of(direction.target) if direction else ""
+        return (tag, rest) if tag in self.tags else ("", text)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of ids, from which padding, start and end are left out; an unknown word shows as [UNK]."""
+        return self.decode_batch([ids])[0]
+
+    def decode_batch(self, batch: Sequence[Sequence[int]]) -> list[str]:
+        """The texts of many sequences of ids."""
+        texts = [[i for i in ids if i not in self._silent] for ids in batch]
+        # "Special" is [UNK] as well, so the library must not be the one that skips.
+        return self._core.decode_batch(texts, skip_special_tokens=False)
+
+    def decode_with(self, ids: Sequence[int], words: Mapping[int, str]) -> str:
+        """The text of ids, with the tokens words[t] in place of the ids[t]: for a word that has no id.
+
+        A token is one of those that `tokens` cuts a text into, with its joiners. Ids are without start and end.
+        """
+        tokens = [words.get(t, self._core.id_to_token(i)) for t, i in enumerate(ids)]
+        return self._core.decoder.decode(tokens) if tokens else ""
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """A short label for each id, for plots and tables: no joiners, and nothing invisible."""
+        return [self.label(self._core.id_to_token(i) or "") for i in ids]
+
+    def tokens(self, text: str) -> list[str]:
+        """What the ids of `encode(text)` stand for: of an unknown word the word, not [UNK]. Joiners are included."""
+        tag, text = self._parted(text)
+        words = _normalize(text) if self._words else self._core.encode(text, add_special_tokens=False).tokens
+        return [tag, *words] if tag else words
+
+    def label(self, token: str) -> str:
+        """A token as `pieces` shows it."""
+        if token in SPECIAL_TOKENS or token in self.tags:
+            return token
+        if self._words:
+            text = token.replace(JOINER, "")
+        else:
+            text = BYTES.decode([token]).replace(" ", EMPTY)
+            if "\ufffd" in text:  # part of a character: the library's stand-ins for its bytes are all there is to show
+                return token
+        return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+# --- Words --------------------------------------------------------------------------------------------------------
+
+# After this, the blanks of the text, and no others, part two tokens neither of which has a joiner towards the other:
+#     "l'amico  (qui)"  ->  "l ￭'￭ amico ␣ (￭ qui ￭)"
+# Only the plain blank parts words; tab, no-break space and their kin are marks like a comma. The order matters: words
+# are joined to the marks that stand before them only once these have their own joiners.
+_NORMALIZER = normalizers.Sequence(
+    [
+        normalizers.Replace(JOINER, "■"),
+        normalizers.Replace(EMPTY, "⎵"),
+        normalizers.Replace(Regex(r"(?<![^ ])(?= )|(?<= )(?![^ ])"), EMPTY),
+        normalizers.Replace(Regex(r"(?<=[^ ])(?=[^\w ])"), f" {JOINER}"),
+        normalizers.Replace(Regex(rf"(?<=[^\w {JOINER}])(?=\w)"), f"{JOINER} "),
+    ]
+)
+
+
+def _normalize(text: str) -> list[str]:
+    """The words and marks of a text, joiners and empty words included."""
+    return _NORMALIZER.normalize_str(text).split(" ") if text else []
+
+
+def train_word_tokenizer(sentences: Iterable[str], settings: TokenizerConfig, special: Sequence[str]) -> Tokenizer:
+    # Counted here rather than by the library's trainer, which is no faster and tells nobody what it leaves out.
+    # What stands between two blanks becomes the same tokens wherever it stands, so each kind is normalised once.
+    between: Counter[str] = Counter()
+    for sentence in sentences:
+        between.update(sentence.split(" "))
+    counts: Counter[str] = Counter()
+    for text, number in between.items():
+        for word in _normalize(text):
+            counts[word] += number
+    ranked = sorted((word for word in counts if word != EMPTY), key=lambda word: (-counts[word], word))
+    room = settings.vocab_size - len(special) - 1
+    kept = [word for word in ranked[:room] if counts[word] >= settings.min_frequency]
+    vocabulary = {token: i for i, token in enumerate([*special, EMPTY, *kept])}
+
+    core = tokenizers.Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))  # noqa: S106
+    core.add_special_tokens(list(special))
+    core.normalizer = _NORMALIZER
+    core.pre_tokenizer = pre_tokenizers.Split(" ", "removed")
+    # WordPiece puts a blank before each token but those that begin with its prefix; the joiners at the end of a token
+    # then take back the blank that follows. A model may join what no text joins: what is left of the marks goes last.
+    core.decoder = decoders.Sequence(
+        [
+            decoders.WordPiece(prefix=JOINER, cleanup=False),
+            decoders.Fuse(),
+            decoders.Replace(f"{JOINER} ", ""),
+            decoders.Replace(JOINER, ""),
+            decoders.Replace(EMPTY, ""),
+        ]
+    )
+    tokenizer = Tokenizer(core)
+    tokenizer.left_out = len(ranked) - len(kept)
+    return tokenizer
+
+
+Pair = tuple[str, str]
 CHUNK = 10_000  # sentences that are tokenised at a time
 SHARD = 50_000  # pairs that are worked on at a time
 
@@ -81,7 +263,7 @@ class EncodedSide:
         return block, lengths + 1
 
 
-def columns(pairs: Sequence[Pair]) -> tuple[list[str], list[str]]:
+def unzip_pairs(pairs: Sequence[Pair]) -> tuple[list[str], list[str]]:
     """The sources and the targets of pairs."""
     return [source for source, _ in pairs], [target for _, target in pairs]
 
@@ -124,7 +306,7 @@ def encode_side(texts: Sequence[str], tokenizer: Tokenizer) -> EncodedSide:
 
 def encode_pairs(pairs: Sequence[Pair], source: Tokenizer, target: Tokenizer) -> EncodedPairs:
     """Tokenise both sides of cleaned pairs."""
-    sources, targets = columns(pairs)
+    sources, targets = unzip_pairs(pairs)
     return EncodedPairs(encode_side(sources, source), encode_side(targets, target))
 
 
@@ -165,32 +347,7 @@ def batch_plan(
     return [batches[i] for i in random.permutation(len(batches))]
 
 
-def rows_of(weights: np.ndarray, seed: int, epoch: int) -> np.ndarray:
-    """The pairs that an epoch sees, each by its number, as often as its weight (N) says: 2.5 is two or three times.
-
-    Which are seen once more is drawn from (seed, epoch), among all pairs of that weight; how many they are is the same
-    in every epoch.
-    """
-    random = np.random.default_rng((seed, epoch))
-    times = np.floor(weights).astype(np.int64)
-    for weight in np.unique(weights):
-        alike = np.flatnonzero(weights == weight)
-        more = round(float(weight % 1) * len(alike))
-        times[random.permutation(alike)[:more]] += 1
-    return np.repeat(np.arange(len(weights)), times)
-
-
-def balanced(weights: np.ndarray, parts: np.ndarray, temperature: float) -> np.ndarray:
-    """The weights of pairs (N) that are parted, raised where a part (its number for each, N) has few.
-
-    A part of share p is seen in proportion to p ** (1 / temperature) (Arivazhagan et al. 2019), the largest as before.
-    """
-    totals = np.bincount(parts, weights)
-    factors = np.divide(totals, totals.max(), out=np.ones_like(totals), where=totals > 0) ** (1 / temperature - 1)
-    return (weights * np.minimum(factors, MOST_OFTEN)[parts]).astype(np.float32)
-
-
-def plan_of(
+def batch_plan_of_size(
     count: int, source_lengths: np.ndarray, target_lengths: np.ndarray, batch_tokens: int, seed: int, epoch: int
 ) -> list[np.ndarray]:
     """As `batch_plan`, in so many batches, for which their limit may have to be another one.
@@ -277,65 +434,6 @@ def make_batch(pairs: EncodedPairs, indices: np.ndarray) -> Batch:
         indices,
         int(target_lengths.sum()),
         int(source_lengths.sum()),
-    )
-
-
-def have_room(pairs: EncodedPairs, upsampling: int) -> np.ndarray:
-    """Which targets fit into the places of an encoder-only model: (N), boolean.
-
-    A token takes a place, and so does what parts it from one that equals it, see `ctc`; the end token takes none.
-    """
-    needed = [np.zeros(0, np.int64)]
-    for start in range(0, len(pairs), SHARD):
-        offsets = pairs.target.offsets[start : start + SHARD + 1]
-        ids = pairs.target.ids[offsets[0] : offsets[-1]]
-        again = np.zeros(len(ids) + 1, np.int64)  # how often, up to each token, one follows upon its like
-        again[2:] = np.cumsum(ids[1:] == ids[:-1])
-        starts, ends = offsets[:-1] - offsets[0], offsets[1:] - offsets[0]
-        needed.append(ends - starts + again[ends] - again[np.minimum(starts + 1, ends)])
-    return np.concatenate(needed) <= upsampling * pairs.source.lengths
-
-
-def twins(source: Tokenizer, target: Tokenizer) -> np.ndarray:
-    """For each source id the target id of the very same word, if that is likely to be a name, a number or the like.
-
-    -1 stands for no such word: pieces of words have none, and words of one or two letters (a, in, no) mean different
-    things in two languages.
-    """
-    found = np.full(len(source), -1)
-    if UNK in source.encode(UNSEEN):
-        there = target.vocabulary
-        for word, i in source.vocabulary.items():
-            letters = sum(map(str.isalnum, word))
-            if word not in SPECIAL_TOKENS and word not in source.tags and (letters > 2 or any(map(str.isdigit, word))):
-                found[i] = there.get(word, -1)
-    return found
-
-
-def without_copied(batch: Batch, twin: np.ndarray, rate: float, random: np.random.Generator) -> Batch:
-    """The batch with [UNK], at the given rate, for words that a source and its target share, on both sides.
-
-    What stands on both sides is copied, be it the name of a person or a number. A model that has never seen [UNK] in
-    the place of one makes up some word for the next name that it does not know; now it learns to say [UNK] there, and
-    `Translator` puts the name.
-
-    Args:
-        twin: see `twins`
-    """
-    target, twin_of = batch.target_out.numpy(), twin[batch.source.numpy()]  # (B, T), (B, S)
-    drawn = (random.random(twin_of.shape) < rate) & (twin_of >= 0)  # (B, S)
-    if not drawn.any():  # with pieces of words: always
-        return batch
-    same = (twin_of[:, :, None] == target[:, None, :]) & drawn[:, :, None]  # (B, S, T)
-    # A word that occurs twice is dropped twice.
-    of_target = same.any(1)  # (B, T)
-    of_source = (twin_of[:, :, None] == np.where(of_target, target, -2)[:, None, :]).any(2)  # (B, S)
-    started = np.pad(of_target[:, :-1], ((0, 0), (1, 0)))
-    return replace(
-        batch,
-        source=batch.source.masked_fill(torch.from_numpy(of_source), UNK),
-        target_in=batch.target_in.masked_fill(torch.from_numpy(started), UNK),
-        target_out=batch.target_out.masked_fill(torch.from_numpy(of_target), UNK),
     )
 
 

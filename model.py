@@ -17,20 +17,16 @@ Masks are boolean, True where a query may look at a key.
 from __future__ import annotations
 
 import math
-import signal
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-import config as configuration
-import ctc
-from config import EOS, PAD, SOS, Config, ModelConfig
-from runtime import random_words
+from dragoman.kernels import Dropout, softmax
+from dragoman.settings import PAD, ModelConfig
 
 # --------------------------------------------------------------------------------------------------------------- masks
 
@@ -43,13 +39,6 @@ def padding_mask(ids: Tensor) -> Tensor:
 def causal_mask(length: int, device: torch.device | None = None) -> Tensor:
     """Let position t look at positions 0..t and at nothing later: (T, T)."""
     return torch.ones(length, length, dtype=torch.bool, device=device).tril()
-
-
-def prefix_mask(prefix: int, length: int, device: torch.device | None = None) -> Tensor:
-    """Let everyone look at the first so many positions, and beyond them at nothing later: (T, T)."""
-    mask = causal_mask(length, device)
-    mask[:, :prefix] = True
-    return mask
 
 
 # ------------------------------------------------------------------------------------------- positions and embeddings
@@ -68,7 +57,7 @@ def sinusoid(length: int, width: int) -> Tensor:
     return torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(1).float()
 
 
-def turned(x: Tensor, turns: Tensor) -> Tensor:
+def rotate(x: Tensor, turns: Tensor) -> Tensor:
     """Rotary positions (Su et al. 2021, "RoFormer"): turn vectors x (B, H, T, K) by the angles of their positions.
 
     Where the sinusoid shows each position the hands of its clocks, here the vector itself is the hands: features i and
@@ -80,29 +69,6 @@ def turned(x: Tensor, turns: Tensor) -> Tensor:
     sin, cos = turns[..., 0::2], turns[..., 1::2]  # (T, K/2)
     a, b = x.chunk(2, dim=-1)
     return torch.cat((a * cos - b * sin, a * sin + b * cos), dim=-1).to(x.dtype)
-
-
-class Dropout(nn.Module):
-    """Zero a share of the values in training and scale the others up, so that their mean stays (section 5.4).
-
-    What costs on a CPU is to draw the random numbers. Sixteen bits decide on a value as well as thirty-two do, to
-    within 1/65536, and four of them are drawn at a time: a fifth of the time of `F.dropout`.
-    """
-
-    def __init__(self, share: float) -> None:
-        super().__init__()
-        self.share = share
-
-    def forward(self, x: Tensor) -> Tensor:
-        """x of any shape to the same shape; unchanged outside of training."""
-        if not self.training or self.share == 0:
-            return x
-        if x.device.type != "cpu":
-            return F.dropout(x, self.share)
-        bits = random_words(math.ceil(x.numel() / 4)).view(torch.int16)[: x.numel()].view(x.shape)
-        least = min(round(self.share * 2**16), 2**16 - 1) - 2**15
-        factors = torch.ge(bits, least, out=torch.empty(x.shape, dtype=x.dtype))  # 0 or 1
-        return x * factors.div_(1 - self.share)
 
 
 class WholeDropout(Dropout):
@@ -230,19 +196,6 @@ class KeysValues(NamedTuple):
         return KeysValues(self.keys.repeat_interleave(times, 1), self.values.repeat_interleave(times, 1))
 
 
-def softmax(scores: Tensor) -> Tensor:
-    """softmax over the last dimension, of scores (..., S).
-
-    On a CPU, torch takes rows that do not fill a vector register number by number: 14 scores, as many as a sentence has
-    words, cost it in bfloat16 four times as much as 32. So short rows are filled up with -inf, whose share is nothing.
-    """
-    keys = scores.shape[-1]
-    missing = 64 // scores.element_size() - keys  # bytes of AVX-512
-    if scores.device.type != "cpu" or missing <= 0:
-        return scores.softmax(-1)
-    return F.pad(scores, (0, missing), value=-math.inf).softmax(-1)[..., :keys]
-
-
 class Attention(nn.Module):
     """Multi-head attention of one sequence over the keys and values of another, or of itself (section 3.2.2).
 
@@ -265,14 +218,14 @@ class Attention(nn.Module):
     def queries(self, x: Tensor, turns: Tensor | None = None) -> Tensor:
         """What each position of x (B, T, D) looks for, cut into heads: (B, H, T, K)."""
         queries = self.query(x).unflatten(2, (self.n_heads, -1)).transpose(1, 2)
-        return queries if turns is None else turned(queries, turns)
+        return queries if turns is None else rotate(queries, turns)
 
     def keys_values(self, memory: Tensor, turns: Tensor | None = None) -> KeysValues:
         """Project memory (B, S, D) apart from its use, so that decoding projects each token once."""
         keys, values = (
             each(memory).unflatten(2, (self.kv_heads, -1)).transpose(1, 2) for each in (self.key, self.value)
         )
-        return KeysValues(keys if turns is None else turned(keys, turns), values)
+        return KeysValues(keys if turns is None else rotate(keys, turns), values)
 
     def forward(self, x: Tensor, memory: KeysValues, mask: Tensor | None = None, turns: Tensor | None = None) -> Tensor:
         """Let every position of x (B, T, D) look at the keys that mask (broadcast to B, H, T, S) allows."""
@@ -598,13 +551,13 @@ class Model(nn.Module):
         return self.cross_attention(source, target).mean((0, 2))
 
 
-def matrices(module: nn.Module) -> int:
+def matrix_weights(module: nn.Module) -> int:
     """The weights of a module's matrices."""
     return sum(p.numel() for p in module.parameters() if p.dim() == 2)
 
 
 @contextmanager
-def watched(attentions: Sequence[Attention]) -> Iterator[list[Tensor]]:
+def record_attention(attentions: Sequence[Attention]) -> Iterator[list[Tensor]]:
     """Within, whenever one of the attentions is called, its weights (B, H, T, S) are added to the list."""
     maps: list[Tensor] = []
 
@@ -651,7 +604,7 @@ class Transformer(Model):
             for layer in self.decoder.layers
             for each in (layer.cross_attention.key, layer.cross_attention.value)
         )
-        encoder, decoder = (matrices(stack.layers) for stack in (self.encoder, self.decoder))  # type: ignore[arg-type]
+        encoder, decoder = (matrix_weights(stack.layers) for stack in (self.encoder, self.decoder))  # type: ignore[arg-type]
         return encoder + memory, decoder - memory + self.projection.weight.numel()
 
     def start(self, source: Tensor) -> State:
@@ -668,285 +621,6 @@ class Transformer(Model):
     @torch.no_grad()
     def cross_attention(self, source: Tensor, target: Tensor) -> Tensor:
         """As `Model.cross_attention`."""
-        with watched([layer.cross_attention for layer in self.decoder.layers]) as maps:
+        with record_attention([layer.cross_attention for layer in self.decoder.layers]) as maps:
             self.states(source, target)
         return torch.stack(maps)
-
-
-# ------------------------------------------------------------------------------------------------------------ siblings
-
-
-class Stack(nn.Module):
-    """Layers of self-attention without an embedding of their own: all that the models below have for a decoder."""
-
-    def __init__(self, settings: ModelConfig) -> None:
-        super().__init__()
-        self.layers: Sequence[EncoderLayer] = nn.ModuleList(  # type: ignore[assignment]
-            EncoderLayer(settings) for _ in range(settings.decoder_layers)
-        )
-        self.norm = final_norm(settings)
-
-    def forward(
-        self, x: Tensor, mask: Tensor, turns: Tensor | None, past: list[KeysValues] | None = None
-    ) -> tuple[Tensor, list[KeysValues]]:
-        """Embedded tokens x (B, T, D) to states, and every layer's keys and values up to here."""
-        seen: list[KeysValues] = []
-        for i, layer in enumerate(self.layers):
-            x, own = layer(x, mask, turns, past[i] if past else None)
-            seen.append(own)
-        return self.norm(x), seen
-
-
-class DecoderOnly(Model):
-    """The decoder-only model (Radford et al. 2018, "GPT"): one stack goes on writing where the source ends.
-
-    The sequence is the source, its [EOS], and the target, whose [SOS] parts the two. Among the tokens of the source all
-    see one another (Liu et al. 2018, "Generating Wikipedia", has them see the earlier ones alone; Raffel et al. 2020
-    compare), and the target sees the source and what it has written so far. With an empty source this is a language
-    model. In a batch the padding of shorter sources stands amid the sequence: no one sees it, and it counts for no
-    position.
-    """
-
-    def __init__(self, settings: ModelConfig, source_size: int, target_size: int) -> None:
-        """As `Transformer`."""
-        super().__init__(settings)
-        self.source_embedding = Embedding(source_size, settings)
-        self.embedding = Embedding(target_size, settings)
-        if settings.positions == "learned":  # of the one sequence
-            self.source_embedding.learned = self.embedding.learned
-        self.decoder = Stack(settings)
-        self.projection = nn.Linear(settings.d_model, target_size, bias=False)
-        self._begin(self.source_embedding, self.embedding)
-
-    def states(self, source: Tensor, target: Tensor) -> Tensor:
-        """As `Model.states`: those of the target alone, for only the target is to be learnt."""
-        read, length = source.shape[1], target.shape[1]
-        start = Starts((source != PAD).sum(1, keepdim=True), read)  # each target begins where its source ends
-        x = torch.cat((self.source_embedding(source), self.embedding(target, start)), 1)  # (B, S + T, D)
-        mask = prefix_mask(read, read + length, x.device) & padding_mask(torch.cat((source, target), 1))
-        turns = self._turns(source, start, length)
-        return self.decoder(x, mask, turns)[0][:, read:]
-
-    def _turns(self, source: Tensor, start: Starts, length: int) -> Tensor | None:
-        of_source, of_target = self.source_embedding.turns(0, source.shape[1]), self.embedding.turns(start, length)
-        if of_source is None or of_target is None:
-            return None
-        return torch.cat((of_source.expand(len(source), 1, -1, -1), of_target), 2)  # (B, 1, S + T, K)
-
-    def read(self, source: Tensor) -> Tensor:
-        """As `Model.read`."""
-        return self._read(source)[0]
-
-    def _read(self, source: Tensor) -> tuple[Tensor, list[KeysValues]]:
-        turns = self.source_embedding.turns(0, source.shape[1])
-        return self.decoder(self.source_embedding(source), padding_mask(source), turns)
-
-    def products(self) -> tuple[int, int]:
-        """As `Model.products`."""
-        stack = matrices(self.decoder)
-        return stack, stack + self.projection.weight.numel()
-
-    def start(self, source: Tensor) -> State:
-        """As `Model.start`."""
-        return State([], padding_mask(source), self._read(source)[1])
-
-    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        """As `Model.step`."""
-        assert state.past is not None
-        mask, start = written(state, len(tokens))
-        turns = self.embedding.turns(start, 1)
-        states, past = self.decoder(self.embedding(tokens[:, None], start), mask, turns, state.past)
-        return self.projection(states[:, 0]), state._replace(past=past)
-
-    @torch.no_grad()
-    def cross_attention(self, source: Tensor, target: Tensor) -> Tensor:
-        """As `Model.cross_attention`."""
-        with watched([layer.attention for layer in self.decoder.layers]) as maps:
-            self.states(source, target)
-        return torch.stack(maps)[..., source.shape[1] :, : source.shape[1]]
-
-
-def written(state: State, hypotheses: int) -> tuple[Tensor, Starts]:
-    """For the next token of each of so many hypotheses of a decoder-only model: what it may see, (B W, 1, 1, S + T),
-    and its position."""
-    assert state.past is not None
-    mask, seen = state.memory_mask, state.past[0].keys.shape[2]
-    before = seen - mask.shape[3]  # tokens of the target
-    start = mask.sum((1, 2, 3))[:, None] + before  # (B, 1)
-    mask = F.pad(mask, (0, before + 1), value=True)
-    mask, start = (each.repeat_interleave(hypotheses // len(each), 0) for each in (mask, start))
-    return mask, Starts(start, seen)
-
-
-class EncoderOnly(Model):
-    """The encoder-only model: all words of the translation at once, in a single pass.
-
-    After Libovický & Helcl 2018, "End-to-End Non-Autoregressive Neural Machine Translation with CTC". The state that
-    the encoder has of each source token is split into several, which are places for target tokens. Further layers, in
-    which all places see one another, decide what stands at each: a token, or nothing. `ctc` tells how a sentence is
-    learnt, and read, from places of which most are empty.
-    """
-
-    def __init__(self, settings: ModelConfig, source_size: int, target_size: int) -> None:
-        """As `Transformer`. There is no embedding of the target, for no word waits for the one before it."""
-        super().__init__(settings)
-        self.encoder = Encoder(source_size, settings)
-        self.split = nn.Linear(settings.d_model, settings.upsampling * settings.d_model)
-        self.decoder = Stack(settings)
-        self.projection = nn.Linear(settings.d_model, target_size, bias=False)
-        self._begin(self.encoder.embedding, None)
-
-    def states(self, source: Tensor, target: Tensor | None = None) -> Tensor:
-        """The states of all places, (B, N, D): N is `upsampling` times S. The target is not looked at."""
-        mask = padding_mask(source)
-        places = self.split(self.encoder(source, mask)).unflatten(2, (self.settings.upsampling, -1)).flatten(1, 2)
-        mask = mask.repeat_interleave(self.settings.upsampling, 3)  # (B, 1, 1, N)
-        places = self.encoder.embedding.placed(places, mask[:, 0, 0])  # without them, it hardly begins to learn
-        turns = self.encoder.embedding.turns(0, places.shape[1])
-        return self.decoder(places, mask, turns)[0]
-
-    def read(self, source: Tensor) -> Tensor:
-        """As `Model.read`."""
-        return self.encoder(source, padding_mask(source))
-
-    def places(self, source: Tensor) -> Tensor:
-        """Logits (B, N, V) of what stands at each place, `ctc.BLANK` being nothing."""
-        return self.projection(self.states(source))
-
-    def lengths(self, source: Tensor) -> Tensor:
-        """How many places each sentence of source ids (B, S) has: (B)."""
-        return self.settings.upsampling * (source != PAD).sum(1)
-
-    def products(self) -> tuple[int, int]:
-        """As `Model.products`: a target token costs nothing, and a source token its places."""
-        each = matrices(self.decoder) + self.projection.weight.numel()
-        return matrices(self.encoder.layers) + matrices(self.split) + self.settings.upsampling * each, 0  # type: ignore[arg-type]
-
-    @torch.no_grad()
-    def cross_attention(self, source: Tensor, target: Tensor) -> Tensor:
-        """Where the place of each next token of target (B, T) looks, by source token: (layers, B, H, T, S).
-
-        Behind the last token stands no other, and its row is that of the token itself.
-        """
-        with watched([layer.attention for layer in self.decoder.layers]) as maps:
-            log_probs = self.places(source).float().log_softmax(-1)
-        wanted = F.pad(target[:, 1:], (0, 1), value=PAD)  # without [SOS]
-        tokens = (wanted != PAD).sum(1)
-        path = ctc.forced_path(log_probs, self.lengths(source), wanted, tokens)
-        at = ctc.first_places(path, wanted.shape[1])  # (B, T)
-        last = (tokens - 1).clamp(min=0)[:, None]
-        at = torch.where(torch.arange(at.shape[1], device=at.device) > last, at.gather(1, last), at)
-        looked = torch.stack(maps).unflatten(4, (-1, self.settings.upsampling)).sum(5)  # (layers, B, H, N, S)
-        return looked[:, torch.arange(len(at))[:, None], :, at].permute(2, 0, 3, 1, 4)
-
-
-def build_transformer(settings: ModelConfig, source_size: int, target_size: int) -> Model:
-    """The model that model.architecture names, with fresh weights; see `Transformer`."""
-    match settings.architecture:
-        case "encoder-decoder":
-            return Transformer(settings, source_size, target_size)
-        case "decoder-only":
-            return DecoderOnly(settings, source_size, target_size)
-        case "encoder-only":
-            return EncoderOnly(settings, source_size, target_size)
-
-
-class Ensemble(nn.Module):
-    """Several models that translate together, by the mean of their probabilities; they share the vocabularies."""
-
-    def __init__(self, models: Sequence[Model]) -> None:
-        super().__init__()
-        self.members: Sequence[Model] = nn.ModuleList(models)  # type: ignore[assignment]
-
-    def forward(self, source: Tensor, target: Tensor) -> Tensor:
-        """Log-probabilities (B, T, V), as logits of `Model.forward`."""
-        return mean_log_probs([member(source, target) for member in self.members])
-
-    def start(self, source: Tensor) -> EnsembleState:
-        """Read source ids (B, S), each model for itself."""
-        return EnsembleState([member.start(source) for member in self.members])
-
-    def step(self, tokens: Tensor, state: EnsembleState) -> tuple[Tensor, EnsembleState]:
-        """Log-probabilities (B W, V), and the state, as `Model.step`."""
-        steps = [member.step(tokens, own) for member, own in zip(self.members, state.states, strict=True)]
-        return mean_log_probs([logits for logits, _ in steps]), EnsembleState([own for _, own in steps])
-
-    def places(self, source: Tensor) -> Tensor:
-        """Log-probabilities (B, N, V), as logits of `EncoderOnly.places`."""
-        return mean_log_probs([member.places(source) for member in self.members])  # type: ignore[operator]
-
-    def lengths(self, source: Tensor) -> Tensor:
-        """As `EncoderOnly.lengths`."""
-        return self.members[0].lengths(source)  # type: ignore[operator]
-
-    def cross_attention(self, source: Tensor, target: Tensor) -> Tensor:
-        """The members' maps, (layers of all, B, 1, T, S); heads are averaged, for models may differ in their number."""
-        return torch.cat([member.cross_attention(source, target).mean(2, keepdim=True) for member in self.members])
-
-    def alignment(self, source: Tensor, target: Tensor) -> Tensor:
-        """The mean of the members' alignments, (B, T, S)."""
-        return torch.stack([member.alignment(source, target) for member in self.members]).mean(0)
-
-
-class EnsembleState(NamedTuple):
-    """The states of the members."""
-
-    states: list[State]
-
-    def select(self, hypotheses: Tensor | None, sentences: Tensor | None) -> EnsembleState:
-        """As `State.select`."""
-        return EnsembleState([state.select(hypotheses, sentences) for state in self.states])
-
-
-def mean_log_probs(logits: list[Tensor]) -> Tensor:
-    """The logarithm of the mean of the probabilities that logits (…, V) stand for."""
-    log_probs = torch.stack([each.float().log_softmax(-1) for each in logits])
-    return log_probs.logsumexp(0) - math.log(len(logits))
-
-
-# ------------------------------------------------------------------------------------------------------- a look inside
-
-
-def vocabularies(config: Config) -> tuple[int, int, str]:
-    """How large they are, and how that is known: before a run's data are prepared, they may become so large at most."""
-    from tokenizers import Tokenizer
-
-    run = Path(config.run.dir) / config.run.name
-    with suppress(Exception):  # no such run, or one of other data: then nothing is known
-        begun = configuration.load(run / "config.yaml")
-        if (begun.tokenizer, begun.data.source_lang) == (config.tokenizer, config.data.source_lang):
-            files = (run / "data" / f"{side}.tokenizer.json" for side in ("source", "target"))
-            source, target = (Tokenizer.from_file(str(file)).get_vocab_size() for file in files)
-            return source, target, f"those of the run {config.run.name}"
-    return config.tokenizer.vocab_size, config.tokenizer.vocab_size, "tokenizer.vocab_size, the most they may have"
-
-
-def describe(config: Config) -> list[str]:
-    """Parameters, shapes and operations of a model, and of the way of one short sentence through it."""
-    import inside  # not needed to translate
-
-    begun = None
-    with suppress(Exception):  # no such run
-        begun = configuration.load(Path(config.run.dir) / config.run.name / "config.yaml")
-        config = configuration.as_begun(config, begun)
-    unknown = config.model.preset == "auto" and (begun is None or begun.model.preset != "auto")
-    note = [configuration.STAND_IN] if unknown else []
-    of_source, of_target, why = vocabularies(config)
-    model = build_transformer(config.model, of_source, of_target).eval()
-    length = min(7, config.data.max_length)
-    read = 0 if config.is_language_model else length
-    source = torch.tensor([[*range(4, 4 + read), EOS]])  # (1, S)
-    target = torch.tensor([[SOS, *range(4, 4 + length)]])  # (1, T)
-    at_once = config.model.architecture == "encoder-only"
-    with torch.no_grad():
-        lines = inside.lines(model, lambda: model(source, target), source.shape[1] if at_once else target.shape[1])
-    head = f"{config.model.architecture}; a sentence of {length} tokens{' a side' if read else ''}"
-    return [head, f"vocabularies of {of_source:,} and {of_target:,} tokens: {why}", *note, "", *lines]
-
-
-if __name__ == "__main__":
-    if hasattr(signal, "SIGPIPE"):
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `head` has seen enough
-    print(
-        "\n".join(describe(configuration.parse(prog="model.py", default_file=Path(__file__).with_name("config.yaml"))))
-    )

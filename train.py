@@ -20,64 +20,52 @@ already, 6 numbers that are not finite or too little memory, 7 a disk that fails
 
 from __future__ import annotations
 
-import io
-import os
-import signal
 import sys
-from pathlib import Path
-
-import config as configuration
-from config import EOS, Config, ConfigError, TrainingConfig
 
 if __name__ == "__main__":
-    # Threads that wait for work spin for microseconds only, then sleep; GNU OpenMP reads this when torch is imported.
-    # Beside a second busy process, its own default was seen to make a step take 20 times as long.
-    os.environ.setdefault("GOMP_SPINCOUNT", "2000")
-    # Until the first step there is nothing to save, so Ctrl-C ends the process at once, as SIGTERM does by itself. What
-    # Python would do in its place has to wait for libraries: some seconds of imports, minutes of training a tokenizer.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    # Where the locale cannot show a letter, of a file's name for one, a message must not end a training.
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")
-    # Before torch is imported, which takes seconds: --help and a mistake are answered at once.
-    CONFIG = configuration.parse(default_file=Path(__file__).with_name("config.yaml"))
+    from dragoman.__main__ import main as dragoman  # which imports this file again, under its package name
+
+    sys.exit(dragoman(["train", *sys.argv[1:]], "train.py"))
 
 import copy
 import math
+import sys
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from dataclasses import asdict, replace
+from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-import board
-import checkpoint
-import dataset
-import evaluate
-import preparing
-import presets
-import ranks
-import results
-import runtime
-import start
-from coach import Coach, constant_loss
-from corpus import DataError, find_sources, noun
-from dataset import Batch, EncodedPairs
-from health import Health
-from model import DecoderLayer, EncoderLayer, Model, build_transformer
-from optim import Average, Clock, Loss, batch_loss, learning_rate, make_optimizer, warmth
-from preparing import Prepared
-from progress import Progress, end, progress_of, say
-from ranks import RankError, Ranks
-from samples import Samples
-from scores import score
-from subwords import SubwordDropout
-from text import cut, in_a_line, visible
-from translator import Translator
+from dragoman import checkpoint, config_file, dataset, distributed, errors, presets, resources, signals
+from dragoman import device as device_module
+from dragoman.architectures.build import build_model
+from dragoman.architectures.loss import Loss, batch_loss
+from dragoman.console import say, shorten, visible
+from dragoman.corpora import copying, mixing
+from dragoman.corpora.preparation import PreparedData
+from dragoman.corpora.sources import find_sources, unit_name
+from dragoman.corpora.subword_dropout import SubwordDropout
+from dragoman.dataset import Batch, EncodedPairs
+from dragoman.distributed import Ranks
+from dragoman.errors import DataError, NumericalError, RankError, TooLargeError
+from dragoman.evaluation import report, validation_loss
+from dragoman.evaluation.metrics import score
+from dragoman.model import DecoderLayer, EncoderLayer, Model
+from dragoman.settings import EOS, Config, TrainingConfig
+from dragoman.training import batches as batches_module
+from dragoman.training import final_report, prefetch, profiling, starting, tensorboard
+from dragoman.training.coach import Coach, constant_loss
+from dragoman.training.layer_statistics import LayerStatistics
+from dragoman.training.optimizer import MovingAverage, make_optimizer
+from dragoman.training.progress import Progress, end, progress_of
+from dragoman.training.samples import Samples
+from dragoman.training.schedule import Clock, learning_rate, warmth
+from dragoman.translation.translator import Translator
 
 AHEAD = 8  # updates whose batches are made while a GPU is busy
 FEWEST_BATCHES = 100  # in an epoch, with training.batch_tokens auto: from few large steps, little is learnt
@@ -88,14 +76,6 @@ ALONE = Ranks()
 SEVERAL = 5.0  # seconds in which torchrun, Slurm and a terminal may all send the same process their signals
 WARM_UP = 3  # updates before those that training.profile shows
 PROBE = 16  # validation sentences by which the health of the layers is told, always the same
-
-
-class NumericalError(RuntimeError):
-    """A loss or a gradient is NaN or infinite. The weights were not touched."""
-
-
-class TooLargeError(RuntimeError):
-    """A single sentence pair does not fit into memory."""
 
 
 def largest_that_fits(most: int, fits: Callable[[int], bool]) -> int:
@@ -143,7 +123,7 @@ class Training:
         self,
         config: Config,
         directory: Path,
-        data: Prepared,
+        data: PreparedData,
         device: torch.device,
         dtype: torch.dtype,
         limit: float = math.inf,
@@ -162,21 +142,21 @@ class Training:
         self.dtype = dtype
         self.limit = limit
         self.rank = rank
-        runtime.seed_everything(config.run.seed, "weights")
-        self.model = build_transformer(config.model, len(data.source), len(data.target))
+        device_module.seed_everything(config.run.seed, "weights")
+        self.model = build_model(config.model, len(data.source), len(data.target))
         self.whole = self.model  # but with training.fsdp, when `model` has a part of each weight: see `collect`
         if settings.fsdp and rank.count > 1:
             self.whole = copy.deepcopy(self.model).to(device if rank.first else "cpu")
         self.learner = self.wrapped(Learner(self.model, settings))
         self.optimizer = make_optimizer(self.model, settings, dtype)
-        self.average = Average(self.model, settings.ema, fresh=not settings.init_from) if settings.ema else None
+        self.average = MovingAverage(self.model, settings.ema, fresh=not settings.init_from) if settings.ema else None
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.dtype == torch.float16)
         self.translator = Translator.around(self.whole, data.source, data.target, config, data.report.sides[0], dtype)
         self.samples = Samples(directory / "samples", data, self.translator, self.whole)
         self.validation = dataset.encode_pairs(data.validation, data.source, data.target)
         few = dataset.make_batch(self.validation, np.arange(min(PROBE, len(data.validation)))).to(device)
-        self.health = Health(self.whole, few.source, few.target_in)
-        self.twins = dataset.twins(data.source, data.target)
+        self.health = LayerStatistics(self.whole, few.source, few.target_in)
+        self.twins = copying.shared_words(data.source, data.target)
         self.subwords = None
         if settings.subword_dropout:
             limits = settings.subword_dropout, config.data.max_length, config.run.seed
@@ -204,8 +184,8 @@ class Training:
         """What is called in place of the learner, so that the gradients of all ranks come together."""
         if self.is_dealt_out:
             layers = [each for each in self.model.modules() if isinstance(each, EncoderLayer | DecoderLayer)]
-            return ranks.sharded(learner, layers, self.rank, self.device)
-        return ranks.replicated(learner.to(self.device), self.rank, self.device)
+            return distributed.sharded(learner, layers, self.rank, self.device)
+        return distributed.replicated(learner.to(self.device), self.rank, self.device)
 
     @property
     def is_dealt_out(self) -> bool:
@@ -260,13 +240,13 @@ class Training:
             if settings.positions == "learned" and name != "training":
                 most = max(settings.positions_of(*map(int, lengths)) for lengths in zip(*pairs.lengths, strict=True))
                 if most > settings.max_positions:
-                    things = f"{noun(self.config.data)}s"
+                    things = f"{unit_name(self.config.data)}s"
                     raise DataError(
                         f"the longest of the {name} {things} takes {most} positions, but model.max_positions is "
                         f"{settings.max_positions}: raise it, or take such {things} out."
                     )
             if settings.architecture == "encoder-only":
-                lost = int((~dataset.have_room(pairs, settings.upsampling)).sum())
+                lost = int((~batches_module.have_room(pairs, settings.upsampling)).sum())
                 if lost == len(pairs):
                     raise DataError(
                         f"every one of the {name} pairs has a longer target than model.upsampling "
@@ -285,11 +265,11 @@ class Training:
         key = batch_tokens, epoch
         if self._planned is None or self._planned[0] != key:  # of millions of pairs, a plan takes a second
             pairs, seed, weights = self.data.train, self.config.run.seed, self.data.weights
-            first, rows = (None if weights is None else dataset.rows_of(weights, seed, each) for each in (0, epoch))
+            first, rows = (None if weights is None else mixing.rows_of(weights, seed, each) for each in (0, epoch))
             plan = dataset.batch_plan(*pairs.lengths_of(first), batch_tokens, seed, epoch)
             if self.subwords is not None or weights is not None:  # other lengths in each epoch, but as many batches
                 pairs = self.subwords(epoch) if self.subwords else pairs
-                plan = dataset.plan_of(len(plan), *pairs.lengths_of(rows), batch_tokens, seed, epoch)
+                plan = dataset.batch_plan_of_size(len(plan), *pairs.lengths_of(rows), batch_tokens, seed, epoch)
             if rows is not None:
                 plan = [rows[batch] for batch in plan]
             self._planned = key, (pairs, plan)
@@ -303,7 +283,7 @@ class Training:
         They are made ahead while a GPU is busy. On a CPU, whose cores are busy themselves, a thread more gains nothing.
         """
         count = 0 if self.device.type == "cpu" else AHEAD
-        with closing(runtime.ahead(self._made(), count)) as made:
+        with closing(prefetch.prefetched(self._made(), count)) as made:
             for batches, epoch, used in made:
                 self.progress.epoch, self.progress.batches = epoch, used
                 yield batches
@@ -320,7 +300,7 @@ class Training:
                 batches = []
                 for rows in plan[used : used + settings.accumulate]:
                     batch = dataset.make_batch(pairs, rows)
-                    batch = dataset.without_copied(batch, self.twins, settings.copy_dropout, random)
+                    batch = copying.mask_copied_words(batch, self.twins, settings.copy_dropout, random)
                     batch = batch.share(self.rank.index, self.rank.count)
                     # From pinned memory a GPU fetches it by itself; from other memory the program would have to wait.
                     batches.append(batch.moved(torch.Tensor.pin_memory) if self.device.type == "cuda" else batch)
@@ -342,10 +322,10 @@ class Training:
         tokens, source_tokens = map(int, self.rank.sums(*counts))
         pieces, sums = self.gradients(batches, step, tokens)
         self.scaler.unscale_(self.optimizer)
-        with ranks.lost():
+        with distributed.lost():
             norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), settings.clip_norm)
         if self.is_dealt_out:
-            norm = ranks.whole(norm).to(self.device)
+            norm = distributed.whole(norm).to(self.device)
         # The one synchronisation of an update: it pays for weights that are never spoilt.
         *losses, length = torch.cat([*sums, norm[None]]).tolist()
         own = sum(losses[::2])
@@ -429,14 +409,14 @@ class Training:
         """
         self.model.train()
         # Dropout depends on the seed and the step, and on nothing drawn before: so a resumed run repeats it.
-        runtime.seed_everything(self.config.run.seed, step, *([] if self.rank.first else [self.rank.index]))
+        device_module.seed_everything(self.config.run.seed, step, *([] if self.rank.first else [self.rank.index]))
         sums: list[Tensor] = []
         with suppress(torch.OutOfMemoryError):  # which holds on to what is in memory until this block is left
             for batch in batches:
                 there = batch.moved(self._sent)
                 last = batch is batches[-1]
-                with ranks.lost(), nullcontext() if last else ranks.without_exchange(self.learner):
-                    with runtime.autocast(self.device, self.dtype):
+                with distributed.lost(), nullcontext() if last else distributed.without_exchange(self.learner):
+                    with device_module.autocast(self.device, self.dtype):
                         loss = self.learner(there.source, there.target_in, there.target_out)
                     # Divided by the tokens of the whole update: how it is cut into batches, and dealt out to ranks,
                     # does not change what is minimised. That gradients are averaged over the ranks is made good.
@@ -446,7 +426,7 @@ class Training:
             return sums
         there = loss = None  # room for the next attempt
         self.optimizer.zero_grad(set_to_none=True)
-        runtime.free_memory(self.device)
+        device_module.free_memory(self.device)
         return sums
 
     def _sent(self, ids: torch.Tensor) -> torch.Tensor:
@@ -497,7 +477,7 @@ class Training:
         largest = max(plan, key=lambda rows: len(rows) * int(source[rows].max() + target[rows].max()))
         # Room for the moments, which the optimizer makes at its first step.
         moments = [torch.empty_like(p) for p in self.model.parameters() if p not in self.optimizer.state for _ in "mv"]
-        with ranks.without_exchange(self.learner):
+        with distributed.without_exchange(self.learner):
             yield dataset.make_batch(pairs, largest).share(self.rank.index, self.rank.count)
         del moments
         self.optimizer.zero_grad(set_to_none=True)
@@ -512,7 +492,7 @@ class Training:
         most = 2 ** int(math.log2(max(1, positions / FEWEST_BATCHES)))
         if self.device.type == "cuda":
             found = -int(*self.rank.most(-largest_that_fits(most, self.fits)))  # what fits on every rank
-            runtime.free_memory(self.device)
+            device_module.free_memory(self.device)
         else:
             found = min(most, presets.UNTRIED)
         say(f"training.batch_tokens auto: {found:,}")
@@ -520,10 +500,10 @@ class Training:
 
     def fits(self, batch_tokens: int) -> bool:
         """Whether updates by batches of so many tokens take no more than OF_MEMORY of the memory of a CUDA device."""
-        runtime.peak_memory(self.device)  # from now on
+        device_module.peak_memory(self.device)  # from now on
         with self._rehearsal(batch_tokens) as batch:
             fitted = len(self._attempt([batch], 1, batch.tokens)) == 1
-        return fitted and runtime.peak_memory(self.device) <= start.OF_MEMORY
+        return fitted and device_module.peak_memory(self.device) <= starting.OF_MEMORY
 
     def _describe(self, batches: list[Batch]) -> str:
         """Name the pairs of batches by their numbers among the training pairs, and show the first."""
@@ -532,7 +512,7 @@ class Training:
         rows = [pair for each in batches for pair in zip(each.indices.tolist(), getattr(each, side), strict=True)]
         numbers = ", ".join(str(i) for i, _ in rows[:8])
         more = f" and {len(rows) - 8} more" if len(rows) > 8 else ""
-        text = visible(cut(tokenizer.decode(rows[0][1].tolist()), 60))
+        text = visible(shorten(tokenizer.decode(rows[0][1].tolist()), 60))
         return f"the training {'texts' if alone else 'pairs'} {numbers}{more}, the first being {text!r}"
 
     # --------------------------------------------------------------------------------------------- checkpoints
@@ -544,7 +524,7 @@ class Training:
         self.collect()
         tensors = {"optimizer": self.optimizer.state_dict(), "scaler": self.scaler.state_dict()}
         if self.is_dealt_out:
-            tensors = ranks.whole(tensors)
+            tensors = distributed.whole(tensors)
         if not self.rank.first:
             return
         self.writer.flush()  # first, so that a resumed run finds every point of the curves up to its checkpoint
@@ -554,7 +534,7 @@ class Training:
             weights = checkpoint.weights_bytes(self.whole)
         files = {
             "model.safetensors": weights,
-            "config.yaml": configuration.dump(self.config).encode(),
+            "config.yaml": config_file.dump(self.config).encode(),
             "source.tokenizer.json": self.data.source.to_json().encode(),
             "target.tokenizer.json": self.data.target.to_json().encode(),
             "trained_on.json": checkpoint.json_bytes(asdict(self.data.report)),
@@ -576,7 +556,7 @@ class Training:
         if self.is_dealt_out:
             to = self.whole.state_dict()
             for name, weight in self.model.state_dict().items():
-                weight = ranks.whole(weight)
+                weight = distributed.whole(weight)
                 if self.rank.first:
                     to[name].copy_(weight)
 
@@ -585,7 +565,7 @@ class Training:
         if self.is_dealt_out:
             to = self.model.state_dict()
             for name, weight in self.whole.state_dict().items():
-                to[name].copy_(ranks.dealt(weight, to[name]))
+                to[name].copy_(distributed.dealt(weight, to[name]))
 
     def best_weights(self) -> AbstractContextManager[None]:
         """Until this is left, the model has the weights that are to be used: with training.ema their running mean."""
@@ -596,7 +576,7 @@ class Training:
         return {
             "device": self.device.type,
             "precision": str(self.dtype).removeprefix("torch."),
-            "processor": runtime.processor(self.device),
+            "processor": device_module.processor(self.device),
             "threads": torch.get_num_threads(),
             "ranks": self.rank.count,
             "torch": str(torch.__version__),
@@ -618,14 +598,14 @@ class Training:
         if self.average:
             self.average.begin()
         say(f"begins with {other.path}")
-        measured = results.old_test(self.config, other) if self.rank.first else None
+        measured = final_report.old_test(self.config, other) if self.rank.first else None
         self.progress = self.rank.same(Progress(unvalidated=True, old_bleu=measured[1].bleu if measured else -1.0))
 
     def restore(self, saved: checkpoint.Checkpoint) -> None:
         """Become what the checkpoint holds. Raises CheckpointError if it does not belong to this run's data."""
         state = checkpoint.load_json(saved.files["state.json"])
         if state.get("data") != self.data.fingerprint:
-            raise checkpoint.CheckpointError(
+            raise errors.CheckpointError(
                 f"{saved.path} was trained on other data than {self.directory / 'data'} holds now: restore the corpus, "
                 "or train under another run.name."
             )
@@ -646,7 +626,7 @@ class Training:
             if self.is_dealt_out:
                 weights = [p for group in self.optimizer.param_groups for p in group["params"]]
                 moments = {
-                    i: {name: ranks.dealt(value, weights[i]) for name, value in of_weight.items()}
+                    i: {name: distributed.dealt(value, weights[i]) for name, value in of_weight.items()}
                     for i, of_weight in moments.items()
                 }
             self.optimizer.load_state_dict({"state": moments, "param_groups": groups})
@@ -656,7 +636,7 @@ class Training:
                 self.average.begin()
                 self.model.load_state_dict(tensors["weights"])
         except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
-            raise checkpoint.CheckpointError(
+            raise errors.CheckpointError(
                 f"{saved.path}: training.pt does not hold this optimizer's state ({error!r}): use another checkpoint."
             ) from error
         self.progress = progress_of(saved)
@@ -678,11 +658,11 @@ class Training:
 
     # ------------------------------------------------------------------------------------------------ the loop
 
-    def run(self, stop: runtime.Stop) -> None:
+    def run(self, stop: signals.Stop) -> None:
         """Train until the end, or until stop asks for it; either way the last step is saved."""
         settings, progress = self.config.training, self.progress
         if self.rank.first:
-            self.writer = board.open_board(self.directory / "tensorboard", progress.step, self.config)
+            self.writer = tensorboard.open_board(self.directory / "tensorboard", progress.step, self.config)
         self.begun = time.perf_counter() - progress.seconds
         bar = tqdm(
             total=self.total_steps,
@@ -695,7 +675,7 @@ class Training:
         with (
             bar,
             closing(self.updates()) as updates,
-            runtime.profiled(self.device, WARM_UP, settings.profile, self.show_profile) as profiled,
+            profiling.profiled(self.device, WARM_UP, settings.profile, self.show_profile) as profiled,
         ):
             over = False
             while not over:
@@ -715,7 +695,7 @@ class Training:
                 better = False
                 if progress.unvalidated:
                     self.collect()
-                    with suppress(runtime.Stopped), self.best_weights():
+                    with suppress(signals.Stopped), self.best_weights():
                         better = self.rank.first and self.validate(stop)
                     better, validated = self.rank.same((better, progress))
                     vars(progress).update(vars(validated))
@@ -733,7 +713,7 @@ class Training:
         minutes, progress = self.config.training.max_minutes, self.progress
         return minutes is None or progress.seconds + progress.validation_seconds < 60 * minutes
 
-    def asked(self, stop: runtime.Stop) -> bool:
+    def asked(self, stop: signals.Stop) -> bool:
         """Whether the process of any rank has been asked to end: then all do, after the same update."""
         [self.signal] = map(int, self.rank.most(stop.signal or 0))
         return bool(self.signal)
@@ -764,7 +744,7 @@ class Training:
         utilisation = operations / progress.update_seconds / self.limit
         curves = {
             "train/loss": loss,
-            "train/perplexity": evaluate.perplexity(loss),
+            "train/perplexity": validation_loss.perplexity(loss),
             "train/smoothed_loss": progress.smoothed / progress.tokens,
             "train/gradient_norm": progress.norm / max(1, progress.norms),
             "train/learning_rate": self.optimizer.param_groups[0]["lr"],
@@ -802,17 +782,17 @@ class Training:
         path.parent.mkdir(exist_ok=True)
         record.export_chrome_trace(str(path))
         say(f"a trace of the updates up to step {self.progress.step}, to be opened at https://ui.perfetto.dev: {path}")
-        for line in runtime.costliest(record, self.device, COSTLIEST):
+        for line in profiling.costliest(record, self.device, COSTLIEST):
             say(line)
 
-    def validate(self, stop: runtime.Stop) -> bool:
+    def validate(self, stop: signals.Stop) -> bool:
         """Measure the model on the validation pairs, show it at work, and tell whether it is the best so far.
 
         Raises Stopped, having left no trace, if stop asks for it meanwhile.
         """
         progress, step, before = self.progress, self.progress.step, time.perf_counter()
-        loss = evaluate.mean_loss(self.whole, self.validation, self.batch_tokens, self.dtype, stop.poll)
-        curves = {"loss": loss, "perplexity": evaluate.perplexity(loss)}
+        loss = validation_loss.mean_loss(self.whole, self.validation, self.batch_tokens, self.dtype, stop.poll)
+        curves = {"loss": loss, "perplexity": validation_loss.perplexity(loss)}
         if self.config.is_language_model:
             quality, told = 100 / curves["perplexity"], f"perplexity {curves['perplexity']:.2f}"
             translations, references = [], ()
@@ -822,7 +802,7 @@ class Training:
             translations = [each.text for each in self.translator.explain(sources, advance=stop.poll)]
             scores = score(translations, references, self.config.data.bleu_tokenize)
             curves |= {"chrf": scores.chrf, "wer": scores.wer, "cer": scores.cer}
-            each = evaluate.bleu_by_direction(sources, translations, references, self.config.data)
+            each = report.bleu_by_direction(sources, translations, references, self.config.data)
             # Of several directions the mean: in BLEU of all sentences together, the longest texts would count most.
             quality = sum(each.values()) / len(each) if each else scores.bleu
             curves |= {"bleu": quality} | {f"bleu/{direction}": bleu for direction, bleu in each.items()}
@@ -855,8 +835,8 @@ class Training:
 def train(config: Config) -> int:
     """Begin the run that config describes, or go on with it. Returns the exit code."""
     rank = Ranks.of_environment()
-    device = rank.own(runtime.choose_device(config.training.device))
-    with ranks.joined(rank, device):
+    device = rank.own(device_module.choose_device(config.training.device))
+    with distributed.joined(rank, device):
         return train_on(config, rank, device)
 
 
@@ -865,39 +845,37 @@ def train_on(config: Config, rank: Ranks, device: torch.device) -> int:
     directory = Path(config.run.dir) / config.run.name
     root = directory / "checkpoints"
     # All that can be refused is refused before anything is written.
-    runtime.tune(device)
-    rates = runtime.rates(device)
+    device_module.tune_device(device)
+    rates = device_module.matmul_rates(device)
     saved = checkpoint.newest(root, quarantine=False, warn=lambda _: None)
     step = saved.step if saved else None
     if rank.same(step) != step:
-        raise checkpoint.CheckpointError(
-            f"{root} does not look alike to all ranks: it must lie where all can reach it."
-        )
-    dtype = rank.same(runtime.choose_precision(start.precision(config, device, saved), device, rates))
-    say(runtime.describe(device, dtype))
+        raise errors.CheckpointError(f"{root} does not look alike to all ranks: it must lie where all can reach it.")
+    dtype = rank.same(device_module.choose_precision(starting.precision(config, device, saved), device, rates))
+    say(device_module.describe_device(device, dtype))
     measured = ", ".join(f"{rate / 1e9:,.0f} in {str(kind).removeprefix('torch.')}" for kind, rate in rates.items())
     say(f"products of matrices, billions of operations a second: {measured}")
     limit = rank.count * rates.get(dtype, rates.get(torch.bfloat16, math.inf))
     if saved is None:
         find_sources(config.data)
-        config = rank.same(start.with_preset(config, device, limit) if rank.first else config)
+        config = rank.same(starting.with_preset(config, device, limit) if rank.first else config)
     else:
-        config = start.settled(config, saved)
-        start.resumable(config, saved)
+        config = starting.settled(config, saved)
+        starting.resumable(config, saved)
         progress = progress_of(saved)
         why = end(progress, config)
-        if why and results.result_step(directory) == progress.step:
+        if why and final_report.result_step(directory) == progress.step:
             say(
                 f"the run {config.run.name} is finished: {why} at step {progress.step}. "
                 f"To go on, raise the limit; to begin anew, choose another run.name; to use it, "
-                f'run: python translate.py --run {directory} "your sentence"'
+                f'run: {resources.command("translate")} --run {directory} "your sentence"'
             )
             return 0
-    other = start.other_model(config, saved)
+    other = starting.other_model(config, saved)
     with checkpoint.lock(directory) if rank.first else nullcontext():
         with rank.before_others():
             saved = checkpoint.newest(root, quarantine=rank.first, warn=say)
-            data = start.prepare(config, directory / "data", begun=saved is not None, other=other)
+            data = starting.prepare(config, directory / "data", begun=saved is not None, other=other)
         training = Training(config, directory, data, device, dtype, limit, rank)
         training.introduce()
         if saved is not None:
@@ -906,54 +884,27 @@ def train_on(config: Config, rank: Ranks, device: torch.device) -> int:
             training.begin_with(other)
         other = None  # it has its place in memory
         if rank.first:
-            checkpoint.replace_durably(directory / "config.yaml", configuration.dump(training.config).encode())
+            checkpoint.replace_durably(directory / "config.yaml", config_file.dump(training.config).encode())
         if training.progress.unvalidated or not end(training.progress, config):
             training.rehearse()
-            with runtime.stop_signals(SEVERAL if rank.count > 1 else 0.0) as stop, checkpoint.storing(directory):
+            with signals.stop_signals(SEVERAL if rank.count > 1 else 0.0) as stop, checkpoint.storing(directory):
                 training.run(stop)
             if stop or training.signal:
                 say(f"stopped after step {training.progress.step}, which is saved: the same command goes on from there")
                 return stop.exit_code if stop else 128 + training.signal
         say(f"finished: {end(training.progress, config)}")
         if rank.first:
-            results.report(training.config, directory, data, training.progress)
-        say(f'translate with: python translate.py --run {directory} "your sentence"')
+            final_report.report(training.config, directory, data, training.progress)
+        say(f'translate with: {resources.command("translate")} --run {directory} "your sentence"')
     return 0
 
 
-EXIT_CODES: dict[type[Exception], int] = {
-    ConfigError: 2,
-    runtime.DeviceError: 2,
-    preparing.DataChangedError: 2,  # before what it is a kind of: the settings name other data than the run began with
-    DataError: 3,
-    checkpoint.NotFiniteError: 6,  # before what it is a kind of
-    checkpoint.CheckpointError: 4,
-    checkpoint.RunInUseError: 5,
-    NumericalError: 6,
-    TooLargeError: 6,
-    checkpoint.StorageError: 7,
-    OSError: 7,
-    RankError: 8,
-}
-
-
 def main(config: Config) -> int:
-    """Train, and turn every foreseen failure into one line and its exit code."""
+    """Train as one of the ranks that torchrun started, or alone. Returns the exit code."""
     try:
         return train(config)
-    except tuple(EXIT_CODES) as error:
-        print(f"train.py: error: {in_a_line(str(error))}", file=sys.stderr)
-        return next(code for kind, code in EXIT_CODES.items() if isinstance(error, kind))
     except torch.OutOfMemoryError:
-        print(
-            "train.py: error: too little memory: train under a new run.name with half of training.batch_tokens and "
-            "twice training.accumulate.",
-            file=sys.stderr,
-        )
-        return 6
-    except KeyboardInterrupt:  # before the first step, when there is nothing to save
-        return 130
-
-
-if __name__ == "__main__":
-    sys.exit(main(CONFIG))
+        raise TooLargeError(
+            "too little memory: train under a new run.name with half of training.batch_tokens and "
+            "twice training.accumulate."
+        ) from None

@@ -16,10 +16,16 @@ Exit codes: 0 done, 2 wrong arguments, 3 unreadable input, 4 no usable checkpoin
 
 from __future__ import annotations
 
+import sys
+
+if __name__ == "__main__":
+    from dragoman.__main__ import main as dragoman  # which imports this file again, under its package name
+
+    sys.exit(dragoman(["translate", *sys.argv[1:]], "translate.py"))
+
 import argparse
 import atexit
 import contextlib
-import gc
 import io
 import json
 import math
@@ -32,75 +38,21 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import config as configuration
-
-
-def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """Parse the command line."""
-    parser = configuration.Parser(
-        prog="translate.py",
-        allow_abbrev=False,
-        description="Translate sentences, a file, standard input line by line, or what is typed at a prompt.",
-    )
-    parser.add_argument("sentences", nargs="*", metavar="SENTENCE", help="text to translate (none: --input or stdin)")
-    parser.add_argument("--input", type=Path, metavar="FILE", help="read lines from FILE instead of standard input")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="write to FILE instead of standard output")
-    parser.add_argument("--prefix", metavar="TEXT", help="let the translation of every line begin with TEXT")
-    parser.add_argument("--json", action="store_true", help="a JSON object a line: scores, tokens, alignment, n-best")
-    parser.add_argument("--align", action="store_true", help="show which source word each word was made from")
-    parser.add_argument("--embed", action="store_true", help="give a vector for each line, as JSON, not a translation")
-    parser.add_argument("--score", action="store_true", help="score given translations: SOURCE TAB TRANSLATION a line")
-    parser.add_argument("--attention", type=Path, metavar="FILE", help="write a page that shows the attention, as HTML")
-    parser.add_argument(
-        "--example", type=int, metavar="N", action="append", help="translate sentence N of the run's test set"
-    )
-    configuration.add_model_options(parser)
-    parser.add_argument("--engine", choices=("ctranslate2",), help="let another program search, with a run's model")
-    configuration.add_direction_options(parser)
-    configuration.add_decoding_options(parser)
-    parsed = parser.parse_args(argv)
-    if bool(parsed.sentences) + bool(parsed.input) + bool(parsed.example) > 1:
-        parser.error("give sentences, --input or --example, not more than one of them")
-    if parsed.example and (parsed.to or parsed.source):
-        parser.error("--example goes in the direction of its sentence: --to and --from have no part in that")
-    if parsed.align and parsed.json:
-        parser.error("give --align, which is for people, or --json, which is for programs, not both")
-    if parsed.score and (parsed.align or parsed.attention or parsed.example or parsed.prefix):
-        parser.error("--score scores what is given: --align, --attention, --example and --prefix have no part in that")
-    if parsed.embed and any((parsed.align, parsed.attention, parsed.example, parsed.json, parsed.score, parsed.prefix)):
-        parser.error("--embed gives vectors: no other option about the output has a part in that")
-    looks_inside = (parsed.json, parsed.align, parsed.attention, parsed.score, parsed.embed)
-    if parsed.engine and (parsed.checkpoint or any(looks_inside)):
-        parser.error("--engine gives translations of a run alone, without --checkpoint and what looks into the model")
-    parsed.overrides = configuration.decoding_options(parser, parsed)
-    return parsed
-
-
-if __name__ == "__main__":
-    os.environ.setdefault("GOMP_SPINCOUNT", "2000")  # see train.py
-    # Before torch is imported, which takes seconds: --help and a mistake are answered at once.
-    ARGUMENTS = parse()
-    # The imports make a quarter of a million objects that stay. To search them for garbage again and again while they
-    # come, and once more at the exit, was a quarter of the time that one sentence takes; see `gc.freeze` below.
-    gc.disable()
-
-
 from tqdm import tqdm
 
-import attention
-from corpus import DataError, decode_line
-from runtime import choose_device, tune
-from text import in_a_line, visible
-from translator import Candidate, Sentence, Translation, Translator, exit_code, newest_run
+from dragoman import console, errors
+from dragoman.console import visible
+from dragoman.corpora.cleaning import decode_line
+from dragoman.device import choose_device, tune_device
+from dragoman.errors import DataError
+from dragoman.translation import attention_page
+from dragoman.translation.loading import newest_run
+from dragoman.translation.results import Candidate, Sentence, Translation
+from dragoman.translation.translator import Translator
 
 LARGEST_PAGE = 100  # sentences on a page that shows their attention
 MOST_WARNINGS = 20  # that are told one by one
 HISTORY = Path.home() / ".dragoman_history"  # of the prompt
-
-
-def warn(message: str) -> None:
-    """Tell the user something that is not a translation."""
-    print(f"translate.py: {in_a_line(message)}", file=sys.stderr)
 
 
 def arriving(stream: BinaryIO, name: str) -> Iterator[list[str]]:
@@ -163,9 +115,9 @@ def examples(run_folder: Path, numbers: Sequence[int]) -> list[tuple[str, str]]:
     return lines_with_pairs([rows[number - 1] for number in numbers], str(path), 1)
 
 
-def view(translator: Translator, sentence: Sentence, candidate: Candidate) -> attention.View:
+def view(translator: Translator, sentence: Sentence, candidate: Candidate) -> attention_page.View:
     """What a person may want to see of a translation."""
-    return attention.View(
+    return attention_page.View(
         source=sentence.tokens,
         target=candidate.tokens,
         log_probs=candidate.log_probs,
@@ -222,7 +174,7 @@ def as_table(translator: Translator, translation: Translation) -> str:
     lines = []
     for sentence in translation.sentences:
         best, *others = sentence.candidates
-        lines += [*attention.table(view(translator, sentence, best)), ""]
+        lines += [*attention_page.table(view(translator, sentence, best)), ""]
         lines += [f"{other.score:8.3f}  {other.text}" for other in others] + [""] * bool(others)
     return "\n".join(lines)
 
@@ -243,7 +195,7 @@ def converse(translator: Translator, to: str = "", source: str = "", prefix: str
             stream.reconfigure(encoding="utf-8", errors="surrogateescape")
     usual = translator.usual
     languages = f"{visible(source or (to and f'to {to}') or usual.source or usual.target)} > "
-    warn("type a sentence and press Enter; Ctrl-D ends")
+    console.warn("type a sentence and press Enter; Ctrl-D ends")
     while True:
         try:
             text = decode_line(input(languages).encode(errors="surrogateescape"), "the line", 1)
@@ -251,7 +203,7 @@ def converse(translator: Translator, to: str = "", source: str = "", prefix: str
             print()
             return
         except DataError as error:
-            warn(str(error))
+            console.warn(str(error))
             continue
         try:
             translator.speak(
@@ -260,10 +212,10 @@ def converse(translator: Translator, to: str = "", source: str = "", prefix: str
                 prefix,
             )
         except DataError as error:
-            warn(str(error))
+            console.warn(str(error))
         print()
         for message in translator.warnings:
-            warn(message)
+            console.warn(message)
 
 
 def _remember(readline: Any) -> None:
@@ -302,21 +254,21 @@ def find_input(options: argparse.Namespace, folder: Path) -> Input:
     return Input("stdin", arriving(sys.stdin.buffer, "stdin"))
 
 
-def run(options: argparse.Namespace) -> None:
-    """Translate what the command line names. Raises what `main` turns into a line and an exit code."""
+def main(options: argparse.Namespace) -> None:
+    """Translate what the command line names."""
     # Of a checkpoint, the run in whose checkpoints/ it lies.
     folder = options.checkpoint[0].absolute().parent.parent if options.checkpoint else options.run or newest_run()
     given = find_input(options, folder)
-    tune(choose_device(options.device))
+    tune_device(choose_device(options.device))
     translator = Translator(options.checkpoint or folder, options.device, options.overrides)
     if options.engine:
-        from export import with_ctranslate2  # which takes its time
+        from dragoman.export.export import with_ctranslate2  # which takes its time
 
         translator = with_ctranslate2(translator, folder)
     if translator.config.is_language_model and (options.align or options.attention or options.example):
-        raise configuration.ConfigError("a language model has no source for --align, --attention or --example to show.")
+        raise errors.ConfigError("a language model has no source for --align, --attention or --example to show.")
     if translator.config.decoding.n_best > 1 and not (options.json or options.align):
-        warn("decoding.n_best: only --json and --align show more than the best translation")
+        console.warn("decoding.n_best: only --json and --align show more than the best translation")
     plain = not (options.output or options.json or options.align or options.score or options.attention or options.embed)
     to, source = options.to or "", options.source or ""
     translator.asking("", to, source)  # which refuses unknown languages at once
@@ -339,14 +291,14 @@ def run(options: argparse.Namespace) -> None:
                 warnings += 1
                 if warnings <= MOST_WARNINGS:
                     with bar.external_write_mode(file=sys.stderr):
-                        warn(message)
+                        console.warn(message)
             text = "".join(f"{line}\n" for line in lines)
             output.write((printable(text) if output.isatty() else text).encode())
             output.flush()
             first += len(texts)
         page.write(sheet)
     if warnings > MOST_WARNINGS:
-        warn(f"and {warnings - MOST_WARNINGS:,} warnings more")
+        console.warn(f"and {warnings - MOST_WARNINGS:,} warnings more")
 
 
 def answers(
@@ -396,7 +348,7 @@ class Page:
 
     def __init__(self, path: Path | None) -> None:
         self.path = path
-        self.views: list[attention.View] = []
+        self.views: list[attention_page.View] = []
         self.left_out = 0
 
     def add(self, translator: Translator, translations: Sequence[Translation]) -> None:
@@ -410,9 +362,9 @@ class Page:
     def write(self, output: BinaryIO | None) -> None:
         """Write the page, if there is to be one."""
         if output:
-            output.write(attention.page(self.views).encode())
+            output.write(attention_page.page(self.views).encode())
         if self.left_out:
-            warn(f"{self.path} shows the first {LARGEST_PAGE} sentences, and leaves out {self.left_out:,}")
+            console.warn(f"{self.path} shows the first {LARGEST_PAGE} sentences, and leaves out {self.left_out:,}")
 
 
 def count_lines(path: Path) -> int | None:
@@ -454,14 +406,3 @@ def open_file(path: Path) -> BinaryIO:
         return path.open("rb")
     except OSError as error:
         raise DataError(f"{path}: cannot be opened: {error.strerror}.") from error
-
-
-def main(options: argparse.Namespace) -> int:
-    """Run, and turn every foreseen failure into one line and an exit code."""
-    return exit_code(lambda: run(options), warn, "the translations")
-
-
-if __name__ == "__main__":
-    gc.freeze()  # no search will look at what is here by now
-    gc.enable()
-    sys.exit(main(ARGUMENTS))

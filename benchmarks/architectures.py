@@ -30,12 +30,11 @@ os.environ.setdefault("GOMP_SPINCOUNT", "2000")  # as in train.py
 
 import torch
 
-import dataset
-import preparing
-import results
-import train
-from runtime import choose_device, choose_precision, describe, rates, tune
-from translator import Translator
+from dragoman import dataset, train
+from dragoman.corpora import preparation
+from dragoman.device import choose_device, choose_precision, describe_device, matmul_rates, tune_device
+from dragoman.training import final_report
+from dragoman.translation.translator import Translator
 
 UPDATES = 4  # that are timed together
 
@@ -56,11 +55,11 @@ class Contender:
     def of(cls, path: Path, device: torch.device, dtype: torch.dtype, scratch: Path) -> Contender:
         """Load a run; its training is made anew, for an update costs the same whatever the weights are."""
         translator = Translator(path, str(device))
-        data = preparing.load(path / "data")
+        data = preparation.load(path / "data")
         training = train.Training(translator.config, scratch / path.name, data, device, dtype)
         training.writer = cast(Any, SimpleNamespace(add_scalar=lambda *_: None))
         updates = list(islice(training.updates(), UPDATES))
-        result = json.loads((path / results.RESULT).read_text(encoding="utf-8"))
+        result = json.loads((path / final_report.RESULT).read_text(encoding="utf-8"))
         sources = [text for _, text in data.test] if translator.config.is_language_model else [a for a, _ in data.test]
         return cls(path, translator, training, updates, sources, result["step"])
 
@@ -84,7 +83,7 @@ class Contender:
 
     def quality(self) -> str:
         """What the training said of the test set."""
-        test = json.loads((self.path / results.RESULT).read_text(encoding="utf-8")).get("test", {})
+        test = json.loads((self.path / final_report.RESULT).read_text(encoding="utf-8")).get("test", {})
         return f"{test['bleu']:.2f}" if "bleu" in test else f"ppl {test['perplexity']:.2f}" if test else "-"
 
 
@@ -97,9 +96,9 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     options = parser.parse_args()
     device = choose_device(options.device)
-    tune(device)
-    dtype = choose_precision("auto", device, rates(device))
-    print(f"{describe(device, dtype)}\n")
+    tune_device(device)
+    dtype = choose_precision("auto", device, matmul_rates(device))
+    print(f"{describe_device(device, dtype)}\n")
     with tempfile.TemporaryDirectory() as scratch:
         contenders = [Contender.of(path, device, dtype, Path(scratch)) for path in options.run]
         for _ in range(options.turns):

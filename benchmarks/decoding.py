@@ -32,15 +32,15 @@ sys.path[0] = str(ROOT)  # or this file would stand for the module of its name
 import numpy as np
 import torch
 
-from config import EOS, PAD, SOS, SPECIAL_TOKENS, DecodingConfig, ModelConfig
-from dataset import source_batch
-from decoding import search
-from engine import ready
-from model import Transformer
-from runtime import choose_device, describe, tune
-from scores import score
-from to_ctranslate2 import ctranslate2_spec, save_ctranslate2
-from translator import Translator
+from dragoman.dataset import source_batch
+from dragoman.device import choose_device, describe_device, tune_device
+from dragoman.evaluation.metrics import score
+from dragoman.export.to_ctranslate2 import ctranslate2_spec, save_ctranslate2
+from dragoman.model import Transformer
+from dragoman.settings import EOS, PAD, SOS, SPECIAL_TOKENS, DecodingConfig, ModelConfig
+from dragoman.translation.engines import ready
+from dragoman.translation.search import search
+from dragoman.translation.translator import Translator
 
 TURNS = 4
 TOKENS = 20
@@ -153,7 +153,7 @@ def sentences(data: str | None, count: int) -> Batch:
 def compare(options: argparse.Namespace, device: torch.device) -> None:
     """Print a table for each shape and batch."""
     cores = torch.get_num_threads()
-    print(f"{describe(device, torch.float32)}\n{TOKENS} tokens for each sentence\n")
+    print(f"{describe_device(device, torch.float32)}\n{TOKENS} tokens for each sentence\n")
     with tempfile.TemporaryDirectory() as folder:
         for name in options.shapes:
             shape = SHAPES[name]
@@ -223,7 +223,7 @@ def beams(options: argparse.Namespace, device: torch.device) -> None:
     lines = (options.run / "data" / f"{options.split}.tsv").read_text(encoding="utf-8").split("\n")[:-1]
     pairs = [line.split("\t") for line in lines[: options.pairs]]
     sources, references = (list(side) for side in zip(*pairs, strict=True))
-    print(f"{describe(device, greedy.dtype)}\n{len(sources):,} sentences of {options.run}, {options.split}\n")
+    print(f"{describe_device(device, greedy.dtype)}\n{len(sources):,} sentences of {options.run}, {options.split}\n")
     print("batch   search            sentences/s   time / greedy")
     by_length = sorted(sources, key=len, reverse=True)
     for size in options.batches:
@@ -252,7 +252,7 @@ def main() -> None:
     parser.add_argument("--beams", type=int, nargs="+", default=[5], metavar="N", help="beam sizes (default: 5)")
     options = parser.parse_args()
     device = choose_device(options.device)
-    tune(device)
+    tune_device(device)
     (beams if options.run else compare)(options, device)
 
 

@@ -35,10 +35,10 @@ sys.path.append(str(ROOT / "benchmarks"))
 
 import trainings
 
-import corpus
-from config import Config
-from scores import score
-from translator import Translator
+from dragoman.corpora import sources, splitting
+from dragoman.evaluation.metrics import score
+from dragoman.settings import Config
+from dragoman.translation.translator import Translator
 
 PENALTIES = (1.0, 1.4)
 
@@ -74,7 +74,7 @@ def main() -> None:
         parser.error(f"{options.config} is not of one language into another, with a test set")
     options.work = options.work.resolve()
     languages = str(config.data.source_lang), config.data.target_lang
-    pairs, _, _ = corpus.read_corpus(corpus.find_sources(config.data), config.data)
+    pairs, _, _ = splitting.read_corpus(sources.find_sources(config.data), config.data)
     trainings.write_texts(options.work / "text", pairs, languages)
     teachers, rounds = taught(options, languages)
     print("\n".join(table(options, config, teachers, rounds)))

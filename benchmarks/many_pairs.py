@@ -43,10 +43,12 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[0] = str(ROOT)
 
-import preparing
-import train
 from benchmarks.scaling import CHUNK, KINDS, words
-from config import Config, override
+from dragoman import train
+from dragoman.__main__ import run as run_command
+from dragoman.command_line import override
+from dragoman.corpora import preparation
+from dragoman.settings import Config
 
 SIZES = (30_000, 300_000)  # and then as many as are asked for
 STEPS = {"reading": "read", "training": "tokenizers", "turning": "ids"}  # by the line with which each begins
@@ -115,7 +117,7 @@ def prepare(config: Config, folder: Path) -> dict[str, float]:
 
     threading.Thread(target=watch, daemon=True).start()
     begun, used = time.perf_counter(), time.process_time()
-    preparing.prepare(config, folder / "run" / "data", say)
+    preparation.prepare_data(config, folder / "run" / "data", say)
     end = time.perf_counter()
     found = {"prepare": end - begun, "processors": time.process_time() - used, "peak": peak()}
     for (name, since), (_, until) in pairwise([*marks, ("", end)]):
@@ -135,7 +137,7 @@ def begin(config: Config, updates: int, begun: float) -> None:
             os._exit(0)
 
     train.Training.update = timed  # type: ignore[method-assign]
-    sys.exit(train.main(config))
+    sys.exit(run_command("train", config))
 
 
 # ---------------------------------------------------------------------------------------------------------- measuring

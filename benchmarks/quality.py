@@ -64,15 +64,15 @@ from torch import Tensor, nn
 from training import Tutorial, batches
 from trainings import Texts
 
-import config as configuration
-import corpus
-import dataset
-import decoding
-import preparing
-import runtime
-from config import PAD, Config, DecodingConfig, override
-from scores import Measured, compare, score
-from translator import Translator
+from dragoman import config_file, dataset
+from dragoman import device as device_module
+from dragoman.command_line import override
+from dragoman.corpora import preparation, splitting
+from dragoman.corpora import sources as sources_module
+from dragoman.evaluation.metrics import Measured, compare, score
+from dragoman.settings import PAD, Config, DecodingConfig
+from dragoman.translation import search
+from dragoman.translation.translator import Translator
 
 SPLITS = ("validation", "test")
 BEAMS = (1, 5)
@@ -163,7 +163,7 @@ def main() -> None:
 
 def shared_texts(options: argparse.Namespace, config: Config) -> Texts:
     """Write the files from which all learn, a sentence a line, and return what they are scored on."""
-    pairs, _, _ = corpus.read_corpus(corpus.find_sources(config.data), config.data)
+    pairs, _, _ = splitting.read_corpus(sources_module.find_sources(config.data), config.data)
     pairs["train"] = pairs["train"][: options.pairs]
     return trainings.write_texts(options.work / "text", pairs, languages(config))
 
@@ -183,7 +183,7 @@ def trained(name: str, options: argparse.Namespace, config: Config, texts: Texts
     """Train a contender and let it translate, or take what an earlier call has kept of it."""
     same = {key: getattr(options, key) for key in ("minutes", "pairs", "threads", "device", "seed")}
     same["settings"] = {"ours": options.settings, "joeynmt": options.joeynmt_set}.get(name, [])
-    same["config"] = configuration.dump(config)
+    same["config"] = config_file.dump(config)
     kept, folder = options.work / f"{name}.json", options.work / name
     if kept.exists():
         before = json.loads(kept.read_text(encoding="utf-8"))
@@ -303,11 +303,11 @@ def follow(options: argparse.Namespace, config: Config) -> None:
     begun = time.perf_counter()
     torch.manual_seed(options.seed)
     folder = options.work / options.contender
-    device = runtime.choose_device(options.device)
+    device = device_module.choose_device(options.device)
     words = [f"--tokenizer.{key}={value}" for key, value in TOKENS[options.contender].items()]
     words += [f"--model.{key}={value}" for key, value in TUTORIAL.items()]
     config = override(Config(), [*data_settings(options, config), f"--run.dir={folder}", *words])
-    data = preparing.prepare(config, folder / "data", lambda line: print(line, flush=True))
+    data = preparation.prepare_data(config, folder / "data", lambda line: print(line, flush=True))
     model = Tutorial(config, len(data.source), len(data.target)).to(device)
     for weight in model.parameters():
         if weight.dim() > 1:
@@ -327,7 +327,7 @@ def follow(options: argparse.Namespace, config: Config) -> None:
     (folder / "outcome.json").write_text(json.dumps(asdict(outcome), ensure_ascii=False), encoding="utf-8")
 
 
-def learn(model: Tutorial, config: Config, data: preparing.Prepared, device: torch.device, seconds: float) -> int:
+def learn(model: Tutorial, config: Config, data: preparation.PreparedData, device: torch.device, seconds: float) -> int:
     """The tutorial's loop, until the time is up; the model is left with its best weights. Returns whole passes."""
     begun = time.perf_counter()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9)
@@ -412,7 +412,7 @@ class Stepwise:
 
 @torch.inference_mode()
 def translated(
-    model: Tutorial, data: preparing.Prepared, sources: Sequence[str], beam: int, device: torch.device
+    model: Tutorial, data: preparation.PreparedData, sources: Sequence[str], beam: int, device: torch.device
 ) -> list[str]:
     """The translations of sources, 50 of about a length at a time."""
     settings, most = DecodingConfig(beam_size=beam), len(model.table) - 1  # type: ignore[arg-type]
@@ -423,7 +423,7 @@ def translated(
         rows = order[start : start + 50]
         limits = [min(2 * len(ids[i]) + 10, most) for i in rows]
         batch = dataset.source_batch([ids[i] for i in rows]).to(device)
-        best = [each[0].tokens for each in decoding.search(Stepwise(model), batch, limits, settings)]
+        best = [each[0].tokens for each in search.search(Stepwise(model), batch, limits, settings)]
         for i, text in zip(rows, data.target.decode_batch(best), strict=True):
             found[i] = text
     return found
@@ -477,7 +477,7 @@ def joeynmt_recipe(options: argparse.Namespace, config: Config, folder: Path) ->
     recipe["data"] |= {"dataset_type": "plain", "src": source, "trg": target}
     recipe["data"]["special_symbols"] = {f"{name}_id": number for name, number in SPECIAL.items()}
     recipe["model_dir"], recipe["random_seed"] = str(folder / "model"), options.seed
-    recipe["use_cuda"] = runtime.choose_device(options.device).type == "cuda"
+    recipe["use_cuda"] = device_module.choose_device(options.device).type == "cuda"
     for setting in options.joeynmt_set:
         path, _, value = setting.partition("=")
         *sections, key = path.split(".")

@@ -32,8 +32,9 @@ sys.path.append(str(ROOT / "benchmarks"))
 
 import trainings
 
-import config as configuration
-from config import Config, ConfigError
+from dragoman import command_line
+from dragoman.errors import ConfigError
+from dragoman.settings import Config
 
 PLAIN = "plain"
 CHANGES = {
@@ -105,7 +106,7 @@ def main() -> None:
 def suits(config: Config, name: str) -> bool:
     """Whether one of CHANGES can be made to a config (subword dropout cannot, to whole words), and changes it."""
     try:
-        changed = configuration.override(config, shlex.split(CHANGES[name]))
+        changed = command_line.override(config, shlex.split(CHANGES[name]))
     except ConfigError as error:
         print(f"{name} is left out: {error}", file=sys.stderr)
         return False

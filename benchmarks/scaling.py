@@ -41,10 +41,11 @@ sys.path[0] = str(ROOT)
 
 import numpy as np
 
-import preparing
-import runtime
-import train
-from config import Config, override
+from dragoman import device as device_module
+from dragoman import train
+from dragoman.command_line import override
+from dragoman.corpora import preparation
+from dragoman.settings import Config
 
 KINDS = 300_000  # of word, of which the vocabulary keeps the most frequent
 VOCABULARY = 10_000
@@ -121,7 +122,7 @@ def prepare(options: argparse.Namespace, size: int) -> None:
     """Prepare the text of a size, and write down what that costs."""
     folder = options.work / f"{size}"
     begun, used = time.perf_counter(), time.process_time()
-    preparing.prepare(configuration(options, size), folder / "data", lambda _: None)
+    preparation.prepare_data(configuration(options, size), folder / "data", lambda _: None)
     cost = {
         "prepare": time.perf_counter() - begun,
         "processors": time.process_time() - used,
@@ -135,10 +136,10 @@ def work(options: argparse.Namespace, size: int) -> None:
     """Start a run on prepared data; then, for each line on standard input, train a while and say how fast."""
     imports, begun = time.perf_counter() - BEGUN, time.perf_counter()
     config, folder = configuration(options, size), options.work / f"{size}"
-    device = runtime.choose_device(options.device)
-    runtime.tune(device)
-    dtype = runtime.choose_precision(config.training.precision, device)
-    data = preparing.prepare(config, folder / "data", lambda _: None)
+    device = device_module.choose_device(options.device)
+    device_module.tune_device(device)
+    dtype = device_module.choose_precision(config.training.precision, device)
+    data = preparation.prepare_data(config, folder / "data", lambda _: None)
     training = train.Training(config, folder, data, device, dtype)
     training.rehearse()
     updates = training.updates()

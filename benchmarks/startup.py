@@ -32,8 +32,8 @@ sys.path[0] = str(ROOT)  # or this file would stand for the module of its name
 os.environ.setdefault("GOMP_SPINCOUNT", "2000")  # as in translate.py
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # with it, Python compiles the program anew each time
 
-from runtime import choose_device, describe, tune
-from translator import Translator
+from dragoman.device import choose_device, describe_device, tune_device
+from dragoman.translation.translator import Translator
 
 PASS, TORCH, IMPORTS, EMPTY, WHOLE, WARM = (
     "python -c pass",
@@ -79,9 +79,9 @@ def main() -> None:
     options = parser.parse_args()
 
     device = choose_device("auto")
-    tune(device)
+    tune_device(device)
     translator = Translator(options.run)
-    print(f"{describe(device, translator.dtype)}\n{options.sentence!r}, {options.run}, {options.turns} turns\n")
+    print(f"{describe_device(device, translator.dtype)}\n{options.sentence!r}, {options.run}, {options.turns} turns\n")
 
     program = [str(ROOT / "translate.py"), "--run"]
     with tempfile.TemporaryDirectory() as empty:

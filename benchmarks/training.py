@@ -37,11 +37,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-import dataset
-import preparing
-import runtime
-import train
-from config import EOS, PAD, SOS, Config, override
+from dragoman import dataset, train
+from dragoman import device as device_module
+from dragoman.command_line import override
+from dragoman.corpora import preparation
+from dragoman.settings import EOS, PAD, SOS, Config
 
 SHAPES = {
     "tiny": {"d_model": 32, "d_ff": 64, "n_heads": 2, "encoder_layers": 1, "decoder_layers": 1},  # runs, and no more
@@ -99,10 +99,10 @@ def configuration(options: argparse.Namespace, precision: str, folder: Path) -> 
 Step = Callable[[], int]  # one update; how many target tokens it learnt from
 
 
-def ours(config: Config, data: preparing.Prepared, folder: Path, device: torch.device, precision: str) -> Step:
+def ours(config: Config, data: preparation.PreparedData, folder: Path, device: torch.device, precision: str) -> Step:
     """Updates of `train.Training` as they are."""
-    runtime.tune(device)
-    training = train.Training(config, folder, data, device, runtime.DTYPES[precision])
+    device_module.tune_device(device)
+    training = train.Training(config, folder, data, device, device_module.DTYPES[precision])
     updates = training.updates()
 
     def step() -> int:
@@ -113,7 +113,7 @@ def ours(config: Config, data: preparing.Prepared, folder: Path, device: torch.d
     return step
 
 
-def batches(config: Config, data: preparing.Prepared, like_tutorial: bool) -> Iterator[dataset.Batch]:
+def batches(config: Config, data: preparation.PreparedData, like_tutorial: bool) -> Iterator[dataset.Batch]:
     """Ours, or 128 sentences in random order, whatever their lengths."""
     for epoch in range(1_000):
         if like_tutorial:
@@ -185,11 +185,11 @@ def marian(config: Config, source: int, target: int) -> nn.Module:
     return Logits()
 
 
-def peer(kind: str, config: Config, data: preparing.Prepared, device: torch.device, precision: str) -> Step:
+def peer(kind: str, config: Config, data: preparation.PreparedData, device: torch.device, precision: str) -> Step:
     """The plain loop around a peer's model."""
     stock = kind == "tutorial" and precision == "float32"
     if kind == "tutorial" and not stock:
-        runtime.tune(device)
+        device_module.tune_device(device)
     sizes = len(data.source), len(data.target)
     model = (Tutorial(config, *sizes) if kind == "tutorial" else marian(config, *sizes)).to(device)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9)
@@ -197,7 +197,7 @@ def peer(kind: str, config: Config, data: preparing.Prepared, device: torch.devi
 
     def step() -> int:
         batch = next(stream).to(device)
-        with runtime.autocast(device, runtime.DTYPES[precision]):
+        with device_module.autocast(device, device_module.DTYPES[precision]):
             logits = model(batch.source, batch.target_in)
             loss = F.cross_entropy(
                 logits.flatten(0, 1).float(), batch.target_out.flatten(), ignore_index=PAD, label_smoothing=0.1
@@ -216,14 +216,14 @@ def peer(kind: str, config: Config, data: preparing.Prepared, device: torch.devi
 def work(options: argparse.Namespace) -> None:
     """One contender, in a process of its own: for each line on standard input, train a while and say how fast."""
     kind, precision = CONTENDERS[options.contender]
-    device = runtime.choose_device(options.device)
+    device = device_module.choose_device(options.device)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         if not options.data:
             pairs = made_up_pairs(20_000)
             (folder / "pairs.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in pairs), encoding="utf-8")
         config = configuration(options, precision, folder)
-        data = preparing.prepare(config, folder / "data", lambda _: None)
+        data = preparation.prepare_data(config, folder / "data", lambda _: None)
         step = (
             ours(config, data, folder, device, precision)
             if kind == "ours"
@@ -253,7 +253,7 @@ def flops(options: argparse.Namespace, source_share: float) -> float:
 
 def limit(device: torch.device, dtype: torch.dtype) -> float:
     """The best rate of a product of matrices, in floating-point operations a second."""
-    runtime.tune(device)
+    device_module.tune_device(device)
     best = 0.0
     for rows, inner, across in ((4096, 512, 2048), (2048, 2048, 2048), (4096, 256, 1024)):
         x, w = (
@@ -292,8 +292,8 @@ def main() -> None:
         if kind != "marian" or importlib.util.find_spec("transformers")
         if not options.contenders or name.startswith(tuple(options.contenders))
     ]
-    device = runtime.choose_device(options.device)
-    peaks = {precision: limit(device, runtime.DTYPES[precision]) for precision in ("float32", "bfloat16")}
+    device = device_module.choose_device(options.device)
+    peaks = {precision: limit(device, device_module.DTYPES[precision]) for precision in ("float32", "bfloat16")}
     processes: dict[str, subprocess.Popen[str]] = {}
     rates: dict[str, list[float]] = {name: [] for name in names}
     share = 1.0
@@ -312,7 +312,7 @@ def main() -> None:
             process.kill()
 
     each = flops(options, share)
-    print(runtime.describe(device, torch.float32))
+    print(device_module.describe_device(device, torch.float32))
     print(f"shape {options.shape}: {each / 1e6:.0f} useful MFLOP a target token")
     print(f"limits: float32 {peaks['float32'] / 1e9:,.0f} GFLOP/s, bfloat16 {peaks['bfloat16'] / 1e9:,.0f} GFLOP/s\n")
     first = next((name for name in ("nn.Transformer", *names) if name in names), names[0])

@@ -18,9 +18,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import config as configuration
-import dataset
-from config import Config, ConfigError
+from dragoman import command_line, config_file, dataset
+from dragoman.errors import ConfigError
+from dragoman.settings import Config
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -30,7 +30,7 @@ Texts = dict[str, tuple[list[str], list[str]]]  # by split: sources and targets
 def configured(parser: argparse.ArgumentParser, path: Path, settings: Sequence[str] = ()) -> Config:
     """The configuration of trainings with these settings; a mistake in it ends the program, before hours of work."""
     try:
-        return configuration.override(configuration.load(path), settings)
+        return command_line.override(config_file.load(path), settings)
     except ConfigError as error:
         parser.error(str(error))
 
@@ -43,7 +43,7 @@ def write_texts(folder: Path, pairs: Mapping[str, Sequence[Any]], languages: tup
     folder.mkdir(parents=True, exist_ok=True)
     texts: Texts = {}
     for split, some in pairs.items():
-        sources, targets = ([" ".join(text.splitlines()) for text in side] for side in dataset.columns(some))
+        sources, targets = ([" ".join(text.splitlines()) for text in side] for side in dataset.unzip_pairs(some))
         for language, side in zip(languages, (sources, targets), strict=True):
             (folder / f"{split}.{language}").write_text("".join(f"{text}\n" for text in side), encoding="utf-8")
         texts[split] = sources, targets

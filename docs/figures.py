@@ -23,11 +23,12 @@ from matplotlib.axes import Axes  # noqa: E402
 from matplotlib.figure import Figure  # noqa: E402
 from torch import Tensor  # noqa: E402
 
-from board import attention_figure  # noqa: E402
-from config import EOS, PAD, SOS  # noqa: E402
-from dataset import source_batch  # noqa: E402
-from model import Transformer, causal_mask, padding_mask, prefix_mask, sinusoid, turned, watched  # noqa: E402
-from translator import Translator  # noqa: E402
+from dragoman.architectures.decoder_only import prefix_mask
+from dragoman.dataset import source_batch
+from dragoman.model import Transformer, causal_mask, padding_mask, record_attention, rotate, sinusoid
+from dragoman.settings import EOS, PAD, SOS
+from dragoman.training.tensorboard import attention_figure
+from dragoman.translation.translator import Translator  # noqa: E402
 
 ENGLISH = "The black cats are drinking the milk."
 ITALIAN = "I gatti neri stanno bevendo il latte."
@@ -65,13 +66,13 @@ def distance() -> Figure:
     width = WIDTH // HEADS
     turns = sinusoid(256, width)
     ones = torch.ones(1, width)
-    query = turned(ones, turns[1:2] * torch.tensor([-1.0, 1.0]).repeat(width // 2))  # turned back by one position
+    query = rotate(ones, turns[1:2] * torch.tensor([-1.0, 1.0]).repeat(width // 2))  # turned back by one position
     for start, colour, style in zip(starts, COLOURS, ((6, "-"), (3, "-"), (1.5, "--")), strict=False):
         thickness, dashes = style
         look = {"color": colour, "linewidth": thickness, "linestyle": dashes, "label": f"from position {start}"}
         left.plot(reach, table[start + reach] @ table[start], **look)
-        keys = turned(ones.expand(len(reach), -1), turns[start + reach])
-        right.plot(reach, (turned(query, turns[start : start + 1]) @ keys.T)[0], **look)
+        keys = rotate(ones.expand(len(reach), -1), turns[start + reach])
+        right.plot(reach, (rotate(query, turns[start : start + 1]) @ keys.T)[0], **look)
     left.set(title="sinusoid: product of two rows", xlabel="distance in positions")
     right.set(title="rotary: a query that seeks the word before", xlabel="distance of the key from the query")
     right.axvline(-1, color="#888888", linewidth=0.8, linestyle=":")
@@ -127,7 +128,7 @@ def attention(run: Path) -> dict[str, Figure]:
     italian = translator.target.pieces([*target[0, 1:].tolist(), EOS])
     cross = attention_figure(model.cross_attention(source, target)[:, 0].mean(1), english, italian)
     # A layer amid: the first one sees words alone, and what the last one needs has mostly been found before.
-    with watched([model.encoder.layers[len(model.encoder.layers) // 2].attention]) as maps, torch.no_grad():
+    with record_attention([model.encoder.layers[len(model.encoder.layers) // 2].attention]) as maps, torch.no_grad():
         model.read(source)
     heads = attention_figure(maps[0][0], english, english)
     for i, axis in enumerate(heads.axes):

@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
-from config import Config, override
+from dragoman.command_line import override
+from dragoman.settings import Config
 
 if TYPE_CHECKING:  # it imports much, and needs this module
     from faults.harness import Reference

@@ -8,10 +8,11 @@ from types import SimpleNamespace
 
 import torch
 
-from config import Config, ModelConfig, TokenizerConfig, override
-from model import Transformer
-from tokenizer import train_pair
-from translator import Translator
+from dragoman.command_line import override
+from dragoman.corpora.subwords import train_tokenizers
+from dragoman.model import Transformer
+from dragoman.settings import Config, ModelConfig, TokenizerConfig
+from dragoman.translation.translator import Translator
 
 
 class Echo(Transformer):
@@ -46,7 +47,7 @@ class EchoState:
 def echo(*settings: str, kind: str = "word") -> Translator:
     """A translator that repeats its source, and knows the words of one sentence only."""
     known = ["My name is, and I live in: number! (see)"]
-    source, target = train_pair(known, known, TokenizerConfig(kind=kind, min_frequency=1, vocab_size=300))  # type: ignore[arg-type]
+    source, target = train_tokenizers(known, known, TokenizerConfig(kind=kind, min_frequency=1, vocab_size=300))  # type: ignore[arg-type]
     config = override(Config(), [f"--decoding.{word}" for word in settings])
     side = SimpleNamespace(percentile_99=40, longest=60, sentences=1)
     translator = Translator.around(Echo(len(source)), source, target, config, side, torch.float32)

@@ -10,15 +10,17 @@ from pathlib import Path
 import pytest
 import torch
 
-import config as configuration
-import ctc
-import train
-import translate
-from config import Config, ConfigError, override
 from conftest import ROOT, tiny_pairs, write_tsv
-from corpus import DataError
-from model import describe
-from translator import Translator
+from dragoman import command_line, config_file, train
+from dragoman.__main__ import run as run_command
+from dragoman.architectures import ctc
+from dragoman.architectures.summary import describe_model
+from dragoman.command_line import override
+from dragoman.corpora import preparation
+from dragoman.errors import ConfigError, DataError
+from dragoman.settings import Config
+from dragoman.training.batches import have_room
+from dragoman.translation.translator import Translator
 
 CONFIGS = sorted((ROOT / "configs" / "architectures").glob("*.yaml"))
 SHORT = [
@@ -30,7 +32,7 @@ Tiny = Callable[..., Config]
 
 
 def loaded(path: Path, *settings: str) -> Config:
-    return override(configuration.load(path), settings)
+    return override(config_file.load(path), settings)
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
@@ -38,7 +40,7 @@ def test_shipped_architecture_trains_and_translates(path: Path, tmp_path: Path) 
     """Guards every config on its whole way: bundled corpus, updates, validation, checkpoint, report, translation."""
     config = loaded(path, *SHORT, f"--run.dir={tmp_path}")
     assert config.run.name == path.stem, "or two of them would share a run"
-    assert train.main(config) == 0
+    assert run_command("train", config) == 0
     result = json.loads((tmp_path / path.stem / "result.json").read_text())
     translator = Translator(tmp_path / path.stem, "cpu")
     if config.is_language_model:
@@ -72,7 +74,7 @@ def test_resumed_run_equals_uninterrupted_one(changes: dict[str, object], tiny: 
     for name, stops in (("whole", [9]), ("stopped", [4, 9])):
         for steps in stops:
             limits = {"training__max_steps": steps, "training__max_epochs": None, "training__schedule": "constant"}
-            assert train.main(tiny(run__name=name, **limits, **changes)) == 0
+            assert run_command("train", tiny(run__name=name, **limits, **changes)) == 0
         [folder] = Path(tiny().run.dir, name, "checkpoints").glob("step-*9")
         weights.append((folder / "model.safetensors").read_bytes())
     assert weights[0] == weights[1]
@@ -87,7 +89,7 @@ LEAST = {"decoder-only": 40, "encoder-only": 90, "learned": 90, "rotary": 15, "n
 def test_architecture_learns(name: str, tiny: Tiny) -> None:
     """Guards against a model that runs and learns nothing: a mask too many, a loss of something else."""
     config = tiny(**VARIANTS[name], training__max_epochs=40, training__validate_every=80)
-    assert train.main(config) == 0
+    assert run_command("train", config) == 0
     result = json.loads((Path(config.run.dir) / config.run.name / "result.json").read_text())
     if config.is_language_model:  # of words drawn at random out of fourteen, the full stop and the end can be foretold
         assert result["test"]["perplexity"] < 11
@@ -103,7 +105,7 @@ def test_all_words_at_once_leave_nothing_to_search(tiny: Tiny) -> None:
     for changes in ({"beam_size": 4}, {"sample": True}, {"no_repeat_ngram": 3}, {"min_ratio": 0.5}):
         with pytest.raises(ConfigError, match="nothing to search"):
             replace(config, decoding=replace(config.decoding, **changes))
-    assert train.main(config) == 0
+    assert run_command("train", config) == 0
     translator = Translator(Path(config.run.dir) / config.run.name, "cpu")
     with pytest.raises(ConfigError, match="all words at once"):
         translator.explain(["the cat sees the dog."], prefixes=["il"])
@@ -112,7 +114,7 @@ def test_all_words_at_once_leave_nothing_to_search(tiny: Tiny) -> None:
 def test_scores_of_an_encoder_only_model_are_those_of_its_search(tiny: Tiny) -> None:
     """Guards --score: it must follow the very path that a translation was read off from."""
     config = tiny(model__architecture="encoder-only")
-    assert train.main(config) == 0
+    assert run_command("train", config) == 0
     translator = Translator(Path(config.run.dir) / config.run.name, "cpu", ["--decoding.unknown", "keep"])
     texts = ["the cat sees the dog.", "this black dog wants bread."]
     for text, translation in zip(texts, translator.explain(texts), strict=True):
@@ -133,10 +135,10 @@ def test_what_does_not_fit_into_learned_positions_is_said(tiny: Tiny) -> None:
     """Guards the end of the table: an index error amid a translation, or a target that would run past it."""
     settings = {"model__positions": "learned", "model__max_positions": 14, "data__max_length": 12}
     config = tiny(**settings, training__max_epochs=1)
-    assert train.main(config) == 0
+    assert run_command("train", config) == 0
     run = Path(config.run.dir) / config.run.name
     plain = tiny(run__name="plain", training__max_epochs=1)
-    assert train.main(plain) == 0
+    assert run_command("train", plain) == 0
     for paths in (run, [Path(config.run.dir) / "plain", run]):
         translator = Translator(paths, "cpu", ["--decoding.min_ratio", "9"])
         [translation] = translator.explain(["the cat sees the dog."])
@@ -163,7 +165,7 @@ def test_held_out_pairs_that_do_not_fit_are_told_at_once(split: str, tiny: Tiny,
         Path(config.run.dir) / "long.tsv", [("the cat.", "il gatto."), ("the cat " * 15, "il gatto " * 15)]
     )
     learned = {"model__positions": "learned", "model__max_positions": 21, "data__max_length": 20}
-    assert train.main(tiny(**learned, **{f"data__{split}": long})) == 3
+    assert run_command("train", tiny(**learned, **{f"data__{split}": long})) == 3
     assert f"the longest of the {split} pairs takes 31 positions" in capsys.readouterr().err
     assert not list(Path(config.run.dir, "tiny").glob("checkpoints/*"))
 
@@ -174,27 +176,27 @@ def test_targets_without_room_are_told(tiny: Tiny, capsys: pytest.CaptureFixture
     corpus = Path(config.data.train)
     short = [(" ".join(a.split()[:1]), b) for a, b in tiny_pairs(300)]
     write_tsv(corpus, [*tiny_pairs(200, seed=1), *short])
-    assert train.main(config) == 0
+    assert run_command("train", config) == 0
     said = capsys.readouterr().out
     assert "training pairs have longer targets than model.upsampling (2)" in said
-    data = train.preparing.load(Path(config.run.dir) / "tiny" / "data")
+    data = preparation.load(Path(config.run.dir) / "tiny" / "data")
     places = 2 * data.train.source.lengths
     wanted = [
         ctc.needed(data.train.target.ids[a:b].tolist()) <= room
         for a, b, room in zip(data.train.target.offsets, data.train.target.offsets[1:], places, strict=False)
     ]
-    found = train.dataset.have_room(data.train, 2)
+    found = have_room(data.train, 2)
     assert found.tolist() == wanted
     assert 0 < found.sum() < len(found)
     write_tsv(corpus, [(f"w{i}", "il gatto vede il cane e il gatto nero.") for i in range(99)])
-    assert train.main(replace(config, run=replace(config.run, name="none"))) == 3
+    assert run_command("train", replace(config, run=replace(config.run, name="none"))) == 3
     assert "every one of the training pairs" in capsys.readouterr().err
 
 
 def test_a_language_model_goes_on_with_its_text(tiny: Tiny, capsys: pytest.CaptureFixture) -> None:
     """Guards the source that is not there: the beginning is kept, scores are those of the text, nothing is aligned."""
     config = tiny(**VARIANTS["language model"])
-    assert train.main(config) == 0
+    assert run_command("train", config) == 0
     assert "perplexity" in capsys.readouterr().out
     run = Path(config.run.dir) / config.run.name
     translator = Translator(run, "cpu", ["--decoding.sample", "true", "--decoding.max_length", "5"])
@@ -225,12 +227,12 @@ def test_a_language_model_at_every_door(tiny: Tiny, capfd: pytest.CaptureFixture
     """Guards the command line: two texts to score are not a pair, a text that is too long harms no other, and what
     looks at a source is refused."""
     config = tiny(**VARIANTS["language model"] | {"model__positions": "learned", "model__max_positions": 140})
-    assert train.main(config) == 0
+    assert run_command("train", config) == 0
     run = str(Path(config.run.dir) / config.run.name)
     capfd.readouterr()
 
     def said(*arguments: str) -> list[str]:
-        code = translate.main(translate.parse(["--run", run, *arguments]))
+        code = run_command("translate", command_line.parse_translate(["--run", run, *arguments]))
         out, err = capfd.readouterr()
         return [str(code), *out.splitlines(), *err.splitlines()]
 
@@ -256,7 +258,7 @@ def test_a_language_model_at_every_door(tiny: Tiny, capfd: pytest.CaptureFixture
 def test_a_model_is_printed(path: Path, tmp_path: Path) -> None:
     """Guards `python model.py`: the sentence that a model sees, the run's own vocabularies and no other run's."""
     config = loaded(path, f"--run.dir={tmp_path}")
-    lines = describe(config)
+    lines = describe_model(config)
     assert f"{config.tokenizer.vocab_size:,}" in lines[1]
     assert any("operations: " in line for line in lines)
     whole = next(line for line in lines if "(the whole)" in line)
@@ -267,7 +269,7 @@ def test_vectors_are_those_of_the_sentence_alone(tiny: Tiny) -> None:
     """Guards --embed: padding in the mean, sentences that change places, a text of several sentences."""
     for changes in ({}, VARIANTS["decoder-only"], VARIANTS["encoder-only"], VARIANTS["language model"]):
         config = tiny(run__name="-".join(map(str, changes.values())) or "tiny", training__max_epochs=1, **changes)
-        assert train.main(config) == 0
+        assert run_command("train", config) == 0
         translator = Translator(Path(config.run.dir) / config.run.name, "cpu")
         texts = ["il vino rosso.", "", "il gatto e il cane e il vino rosso e il pane.", "il vino rosso."]
         together = translator.embed(texts)
@@ -282,7 +284,7 @@ def test_ensembles_need_models_that_write_alike(tiny: Tiny) -> None:
     runs = []
     for name in ("decoder-only", "encoder-only"):
         data = {"run__name": name, "training__max_epochs": 1, "model__architecture": name}
-        assert train.main(tiny(**data)) == 0
+        assert run_command("train", tiny(**data)) == 0
         runs.append(Path(tiny().run.dir) / name)
     with pytest.raises(train.checkpoint.CheckpointError, match="word by word"):
         Translator(runs, "cpu")

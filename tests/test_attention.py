@@ -17,8 +17,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attention import View, page, table
-from text import visible
+from dragoman.console import visible
+from dragoman.translation.attention_page import View, page, table
 
 ODD = [
     "</script><script>alert(1)</script>", "<script>alert(1)</script>", "<!--<script x", "</script x", "]]>",

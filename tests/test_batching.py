@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-import batching
-from batching import Answer, Batcher, Full, Order, by_text
-from config import override
-from corpus import DataError
+from dragoman.command_line import override
+from dragoman.errors import DataError
+from dragoman.server import batcher as batcher_module
+from dragoman.server.batcher import Answer, Batcher, Full, Order, by_text
+from dragoman.translation.translator import Translator
 from echo import echo
-from translator import Translator
 
 
 class Gate:
@@ -32,7 +32,7 @@ class Gate:
         assert self.go.wait(60)
         try:
             return explain(translator, texts, **options)
-        except batching.Stopped:
+        except batcher_module.Stopped:
             self.given_up += 1
             raise
 
@@ -132,7 +132,7 @@ def test_no_more_wait_than_may(gate: Gate) -> None:
 
 def test_a_crowd_does_not_wait_for_all_of_itself(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
     """Guards the size of a batch, at whose end all its answers come."""
-    monkeypatch.setattr(batching, "BATCH_CHARACTERS", 5)
+    monkeypatch.setattr(batcher_module, "BATCH_CHARACTERS", 5)
     with closing(Batcher(echo())) as batcher:
         busy(batcher, gate)
         others = [batcher.submit(Order([text])) for text in ("see", "see", "number", "live")]

@@ -8,8 +8,8 @@ import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from board import attention_figure, open_board, table
-from config import Config
+from dragoman.settings import Config
+from dragoman.training.tensorboard import attention_figure, open_board, table
 
 
 def test_a_sample_cannot_break_its_table() -> None:

@@ -28,12 +28,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import checkpoint
-import train
-from checkpoint import CheckpointError, NewerFormatError, RunInUseError, StorageError
 from conftest import in_child, tiny_config
+from dragoman import averaging as averaging_module
+from dragoman import checkpoint, command_line
+from dragoman.__main__ import run as run_command
+from dragoman.errors import CheckpointError, NewerFormatError, RunInUseError, StorageError
+from dragoman.translation.translator import Translator
 from faults.harness import die_at_call, watch_calls
-from translator import Translator
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked here")
 
@@ -807,7 +808,7 @@ def some_checkpoints(root: Path, count: int = 3) -> list[Path]:
 def averaging(*words: object) -> int:
     """The command line without its process; argparse ends by SystemExit."""
     try:
-        return checkpoint.main(checkpoint.parse(["average", *map(str, words)]))
+        return run_command("average", command_line.parse_average([*map(str, words)]))
     except SystemExit as stop:
         return int(stop.code or 0)
 
@@ -816,7 +817,7 @@ def test_the_average_is_the_mean_of_each_weight(root: Path) -> None:
     """Guards against a sum in float32 or bfloat16, which loses the very differences that are to be averaged."""
     models = [tied(seed) for seed in range(5)]
     paths = [save_model(root, step, model) for step, model in enumerate(models)]
-    steps, files = checkpoint.average(paths)
+    steps, files = averaging_module.average(paths)
     assert steps == [0, 1, 2, 3, 4]
     mean = Tied(seed=9)
     checkpoint.load_weights(mean, files["model.safetensors"])
@@ -838,7 +839,7 @@ def test_the_average_of_a_checkpoint_with_itself_is_itself(root: Path, times: in
     model.coarse.bias.data[:] = torch.tensor([-0.0, 1e-40, 3e38])
     model.embedding.weight.data[0] = torch.tensor([-0.0, 1e-45, 3e38, 1 / 3])
     path = save_model(root, 1, model)
-    _, files = checkpoint.average([path] * times)
+    _, files = averaging_module.average([path] * times)
     assert files["model.safetensors"] == (path / "model.safetensors").read_bytes()
 
 
@@ -847,16 +848,16 @@ def test_what_a_resume_may_change_does_not_part_checkpoints(root: Path) -> None:
     some_checkpoints(root, 2)
     other = config_with(preset="small", **{f"{kind}dropout": 0.3 for kind in ("", "attention_", "word_", "depth_")})
     save_model(root, 3, tied(3), other)
-    steps, _ = checkpoint.average(checkpoint.steps(root))
+    steps, _ = averaging_module.average(checkpoint.steps(root))
     assert sorted(steps) == [1, 2, 3]
 
 
 def test_an_average_does_not_depend_on_the_order(root: Path) -> None:
     """Guards against a shell's sorting: `step-*` puts 100000000 before 99999999, and that is not the newest."""
     paths = some_checkpoints(root)
-    expected = checkpoint.average(paths)
-    assert checkpoint.average(paths[::-1]) == expected
-    assert checkpoint.average([paths[1], paths[2], paths[0]]) == expected
+    expected = averaging_module.average(paths)
+    assert averaging_module.average(paths[::-1]) == expected
+    assert averaging_module.average([paths[1], paths[2], paths[0]]) == expected
 
 
 def test_an_average_is_a_checkpoint_to_translate_with(root: Path, capsys: pytest.CaptureFixture) -> None:
@@ -870,10 +871,12 @@ def test_an_average_is_a_checkpoint_to_translate_with(root: Path, capsys: pytest
     newest = checkpoint.read(root / "step-00000003").files
     assert found.step == 3
     assert found.files.keys() == newest.keys() - {"training.pt", "state.json"} | {"averaged.json"}
-    assert all(found.files[name] == newest[name] for name in found.files.keys() & newest.keys() - {checkpoint.WEIGHTS})
+    assert all(
+        found.files[name] == newest[name] for name in found.files.keys() & newest.keys() - {averaging_module.WEIGHTS}
+    )
     made_of = json.loads(found.files["averaged.json"])["mean_of"]
     assert [(one["name"], one["step"]) for one in made_of] == [("step-00000002", 2), ("step-00000003", 3)]
-    assert made_of[1]["weights"] == checkpoint._sha256(newest[checkpoint.WEIGHTS])
+    assert made_of[1]["weights"] == checkpoint.sha256_of(newest[averaging_module.WEIGHTS])
     assert str(run.parent) not in found.files["averaged.json"].decode(), "a checkpoint holds no path"
 
     output, error = capsys.readouterr()
@@ -981,7 +984,7 @@ def test_a_mistake_on_the_command_line_is_one_line(
 def test_death_at_every_call_of_an_average_leaves_the_old_or_the_new_one(root: Path, tmp_path: Path) -> None:
     """Guards against half an average, and against the files of a training beside it that look like litter."""
     paths = some_checkpoints(root)
-    steps, files = checkpoint.average(paths)
+    steps, files = averaging_module.average(paths)
     place = tmp_path / "run" / "averaged"
     set_aside = place.with_name("replaced-averaged")
 
@@ -1044,14 +1047,14 @@ def test_a_training_that_prunes_meanwhile_is_no_error(root: Path, monkeypatch: p
         return read_plain(path, size)
 
     monkeypatch.setattr(checkpoint, "_read_plain", training_goes_on)
-    steps, _ = checkpoint.average_newest(root.parent, last=3)
+    steps, _ = averaging_module.average_newest(root.parent, last=3)
     assert steps == [3, 4]
 
 
 def test_a_translator_reads_an_average_and_a_resume_does_not(tmp_path: Path) -> None:
     """Guards the way from a training to its averaged translator, and the training against its own average."""
     config = tiny_config(tmp_path, training__save_every=2, training__keep_last=5, training__max_steps=12)
-    assert in_child(lambda: train.main(config)) == 0
+    assert in_child(lambda: run_command("train", config)) == 0
     run = tmp_path / "runs" / "tiny"
     assert averaging("--run", run) == 0
     averaged = Translator(run / "averaged")
@@ -1063,7 +1066,7 @@ def test_a_translator_reads_an_average_and_a_resume_does_not(tmp_path: Path) -> 
     assert len(averaged.translate(["the cat sees the dog."])) == 1
     before = snapshot(run / "averaged")
     longer = tiny_config(tmp_path, training__save_every=2, training__keep_last=5, training__max_steps=13)
-    assert in_child(lambda: train.main(longer)) == 0
+    assert in_child(lambda: run_command("train", longer)) == 0
     found = checkpoint.newest(run / "checkpoints", False, silent)
     assert found is not None
     assert found.step == 13

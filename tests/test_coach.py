@@ -10,13 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import coach
-import evaluate
-from coach import Coach, constant_loss
-from config import EOS, Config, override
 from conftest import tiny_pairs, write_tsv
+from dragoman.command_line import override
+from dragoman.evaluation import validation_loss
+from dragoman.evaluation.metrics import score
+from dragoman.settings import EOS, Config
+from dragoman.training import coach
+from dragoman.training.coach import Coach, constant_loss
 from faults.harness import training_of
-from scores import score
 
 Tiny = Callable[..., Config]
 UNIGRAM = 5.63  # `constant_loss` of the phrasebook
@@ -447,7 +448,9 @@ def trained(config: Config, updates: int) -> list[tuple[int, str]]:
             said += [(step, line) for line in each.curve(step, loss, progress.norm / progress.norms)]
             progress.reset_sums()
         if step % settings.validate_every == 0:
-            measured = evaluate.mean_loss(training.model, training.validation, training.batch_tokens, training.dtype)
+            measured = validation_loss.mean_loss(
+                training.model, training.validation, training.batch_tokens, training.dtype
+            )
             sources, references = zip(*training.data.validation, strict=True)
             outputs = [each.text for each in training.translator.explain(sources)]
             bleu = score(outputs, references).bleu

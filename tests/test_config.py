@@ -10,10 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import config
-from config import (
+from dragoman import settings as settings_module
+from dragoman.command_line import override, parse
+from dragoman.config_file import dump, load
+from dragoman.errors import ConfigError
+from dragoman.settings import (
     Config,
-    ConfigError,
     DataConfig,
     DecodingConfig,
     ModelConfig,
@@ -21,20 +23,19 @@ from config import (
     TokenizerConfig,
     TrainingConfig,
     changes,
-    dump,
     keys,
-    load,
-    override,
-    parse,
 )
 
-ROOT = Path(config.__file__).parent
-SECTIONS = [section for section in dataclasses.fields(Config) if isinstance(section.default, config.Section)]
+ROOT = Path(settings_module.__file__).parent
+SECTIONS = [section for section in dataclasses.fields(Config) if isinstance(section.default, settings_module.Section)]
 
 
 def test_special_tokens_stand_in_the_order_of_their_ids() -> None:
     """Guards a reordering of one list without the other: every id in a saved model would change its meaning."""
-    tokens = [config.SPECIAL_TOKENS[i] for i in (config.PAD, config.UNK, config.SOS, config.EOS)]
+    tokens = [
+        settings_module.SPECIAL_TOKENS[i]
+        for i in (settings_module.PAD, settings_module.UNK, settings_module.SOS, settings_module.EOS)
+    ]
     assert tokens == ["[PAD]", "[UNK]", "[SOS]", "[EOS]"]
 
 
@@ -475,7 +476,7 @@ def test_every_setting_says_whether_a_resumed_run_may_change_it() -> None:
             classes[f"{section.name}.{declared.name}"] = declared.metadata.get("resume")
     assert classes == {key: resume for resume, names in RESUME.items() for key in names.split()}
     with pytest.raises(TypeError, match="resume"):
-        config.setting(1, "a setting without a class")  # pyright: ignore[reportCallIssue]
+        settings_module.setting(1, "a setting without a class")  # pyright: ignore[reportCallIssue]
 
 
 def test_changes_are_named_with_their_class() -> None:

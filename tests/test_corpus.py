@@ -13,22 +13,15 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-import corpus
-from config import DataConfig
 from conftest import SHARED
-from corpus import (
-    DataError,
-    Pair,
-    assign,
-    clean,
-    find_source,
-    find_sources,
-    hashes,
-    parts_of,
-    read_corpus,
-    read_splits,
-)
-from tokenizer import UNSEEN
+from dragoman.corpora import sources as sources_module
+from dragoman.corpora.cleaning import clean
+from dragoman.corpora.readers import read_splits
+from dragoman.corpora.sources import find_source, find_sources, parts_of
+from dragoman.corpora.splitting import assign, hashes, read_corpus
+from dragoman.dataset import UNSEEN, Pair
+from dragoman.errors import DataError
+from dragoman.settings import DataConfig
 
 # Text that careless readers change: quotes, what looks like a missing value, and line breaks that are none.
 PAIRS = [
@@ -327,7 +320,7 @@ def test_a_path_is_sought_here_then_beside_the_program(tmp_path: Path, monkeypat
     write_lines(program / "data" / "train.tsv", ["theirs\tloro"])
     here.mkdir()
     monkeypatch.chdir(here)
-    monkeypatch.setattr(corpus, "__file__", str(program / "corpus.py"))
+    monkeypatch.setattr(sources_module, "__file__", str(program / "corpus.py"))
     assert read("data") == [("theirs", "loro")]
     write_lines(here / "data" / "train.tsv", ["mine\tmio"])
     assert read("data") == [("mine", "mio")]

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-import ctc
-from ctc import BLANK
+from dragoman.architectures import ctc
+from dragoman.architectures.ctc import BLANK
 
 PLACES, VOCABULARY = 5, 3
 # Targets and their places: common, with a token again (which needs an empty place between), empty, with just enough

@@ -15,25 +15,31 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import dataset
-import preparing
-from config import EOS, PAD, SOS, UNK, Config, TokenizerConfig, override
 from conftest import ROOT, SHARED, in_child, tiny_pairs, write_tsv
-from corpus import SPLITS, DataError, Pair, assign
-from dataset import (
+from dragoman import dataset
+from dragoman.command_line import override
+from dragoman.corpora import copying, preparation
+from dragoman.corpora import report as report_module
+from dragoman.corpora.mixing import rows_of
+from dragoman.corpora.preparation import PreparedData, prepare_data, sampled
+from dragoman.corpora.sources import SPLITS
+from dragoman.corpora.splitting import assign
+from dragoman.corpora.subwords import train_tokenizer, train_tokenizers
+from dragoman.dataset import (
     Batch,
     EncodedPairs,
     EncodedSide,
+    Pair,
+    Tokenizer,
     batch_plan,
+    batch_plan_of_size,
     encode_pairs,
     encode_side,
     make_batch,
-    plan_of,
-    rows_of,
     source_batch,
 )
-from preparing import DataChangedError, Prepared, prepare, sampled
-from tokenizer import Tokenizer, train_pair
+from dragoman.errors import DataChangedError, DataError
+from dragoman.settings import EOS, PAD, SOS, UNK, Config, TokenizerConfig
 
 WORD = TokenizerConfig(kind="word", min_frequency=1)
 Make = Callable[..., Config]
@@ -46,7 +52,7 @@ def quiet(_: str) -> None:
 
 def encoded(count: int) -> EncodedPairs:
     pairs = tiny_pairs(count)
-    return encode_pairs(pairs, *train_pair([a for a, _ in pairs], [b for _, b in pairs], WORD))
+    return encode_pairs(pairs, *train_tokenizers([a for a, _ in pairs], [b for _, b in pairs], WORD))
 
 
 def sentence(side: EncodedSide, number: int) -> list[int]:
@@ -60,7 +66,7 @@ def flickr() -> EncodedPairs:
     if not paths[0].exists():
         pytest.skip(f"the real text {paths[0]} is not here")
     english, german = (path.read_text(encoding="utf-8").split("\n")[:-1] for path in paths)
-    return encode_pairs(list(zip(english, german, strict=True)), *train_pair(english, german, WORD))
+    return encode_pairs(list(zip(english, german, strict=True)), *train_tokenizers(english, german, WORD))
 
 
 # --- The plan -----------------------------------------------------------------------------------------------------
@@ -199,13 +205,13 @@ def test_ids_fit_their_type(monkeypatch: pytest.MonkeyPatch) -> None:
     """Guards ids above 65,535 that come back as other words, and ends of chunks."""
     monkeypatch.setattr(dataset, "CHUNK", 1000)
     many = [f"w{number}" for number in range(66_000)]
-    large = Tokenizer.train(many, replace(WORD, vocab_size=100_000))
+    large = train_tokenizer(many, replace(WORD, vocab_size=100_000))
     side = encode_side(many, large)
     assert side.ids.dtype == np.int32
     assert large.decode_batch([sentence(side, number) for number in (0, 999, 1000, 65_999)]) == [
         many[number] for number in (0, 999, 1000, 65_999)
     ]
-    assert encode_side(["w1 w2"], Tokenizer.train(["w1 w2"], WORD)).ids.dtype == np.uint16
+    assert encode_side(["w1 w2"], train_tokenizer(["w1 w2"], WORD)).ids.dtype == np.uint16
 
 
 @given(st.lists(st.lists(st.integers(4, 99), min_size=1, max_size=5), max_size=20), st.data())
@@ -220,7 +226,7 @@ def test_a_selection_keeps_the_sentences_whole(rows: list[list[int]], data: st.D
 # --- Preparing ----------------------------------------------------------------------------------------------------
 
 
-def same(one: Prepared, other: Prepared) -> bool:
+def same(one: PreparedData, other: PreparedData) -> bool:
     arrays = [
         np.array_equal(getattr(getattr(one.train, side), part), getattr(getattr(other.train, side), part))
         for side in ("source", "target")
@@ -233,7 +239,7 @@ def same(one: Prepared, other: Prepared) -> bool:
 
 def test_a_prepared_corpus_is_the_corpus(tiny: Make, tmp_path: Path) -> None:
     """Guards sides or rows that are mixed up on the way from the file to the ids."""
-    data = prepare(tiny(), tmp_path / "data", quiet)
+    data = prepare_data(tiny(), tmp_path / "data", quiet)
     sources = data.source.decode_batch([sentence(data.train.source, i) for i in range(len(data.train))])
     targets = data.target.decode_batch([sentence(data.train.target, i) for i in range(len(data.train))])
     trained = list(zip(sources, targets, strict=True))
@@ -245,17 +251,17 @@ def test_a_prepared_corpus_is_the_corpus(tiny: Make, tmp_path: Path) -> None:
 def test_preparing_twice_is_preparing_once(tiny: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Guards a resumed run that tokenises again: subword training gives other ids in another process."""
     config = tiny(tokenizer__kind="bpe", tokenizer__vocab_size=300, tokenizer__shared=True)
-    first = prepare(config, tmp_path / "data", quiet)
+    first = prepare_data(config, tmp_path / "data", quiet)
 
     def read_portions(*_: object) -> None:
         raise AssertionError("the corpus is read again")
 
-    monkeypatch.setattr(preparing, "read_portions", read_portions)
-    second = prepare(config, tmp_path / "data", quiet)
+    monkeypatch.setattr(preparation, "read_portions", read_portions)
+    second = prepare_data(config, tmp_path / "data", quiet)
     assert same(first, second)
     assert second.source is second.target
-    monkeypatch.setattr(preparing, "LARGE", 0)
-    mapped = prepare(config, tmp_path / "data", quiet)
+    monkeypatch.setattr(preparation, "LARGE", 0)
+    mapped = prepare_data(config, tmp_path / "data", quiet)
     assert same(first, mapped)
     assert isinstance(mapped.train.source.ids.base, np.memmap)
 
@@ -263,24 +269,24 @@ def test_preparing_twice_is_preparing_once(tiny: Make, tmp_path: Path, monkeypat
 def test_a_changed_corpus_is_refused(tiny: Make, tmp_path: Path) -> None:
     """Guards a resumed run that goes on with other data than it began with, and says nothing."""
     config = tiny()
-    before = prepare(config, tmp_path / "data", quiet)
+    before = prepare_data(config, tmp_path / "data", quiet)
     corpus = Path(config.data.train)
     text = corpus.read_bytes()
     corpus.write_bytes(text + b"the cat\til gatto\n")
     with pytest.raises(DataChangedError, match=r"data\.train: pairs\.tsv is not the file it was.*new run\.name"):
-        prepare(config, tmp_path / "data", quiet)
+        prepare_data(config, tmp_path / "data", quiet)
     corpus.write_bytes(text)
-    assert same(prepare(config, tmp_path / "data", quiet), before)
+    assert same(prepare_data(config, tmp_path / "data", quiet), before)
 
 
 def test_a_changed_setting_is_refused(tiny: Make, tmp_path: Path) -> None:
     """Guards a setting that seems to be in force and is not, and one that is refused without need."""
-    before = prepare(tiny(), tmp_path / "data", quiet)
+    before = prepare_data(tiny(), tmp_path / "data", quiet)
     with pytest.raises(
         DataChangedError, match=r"data\.max_length was 128 and is 5; tokenizer\.kind was word and is bpe"
     ):
-        prepare(tiny(data__max_length=5, tokenizer__kind="bpe"), tmp_path / "data", quiet)
-    assert same(prepare(tiny(data__bleu_tokenize="char", training__lr=0.5), tmp_path / "data", quiet), before)
+        prepare_data(tiny(data__max_length=5, tokenizer__kind="bpe"), tmp_path / "data", quiet)
+    assert same(prepare_data(tiny(data__bleu_tokenize="char", training__lr=0.5), tmp_path / "data", quiet), before)
 
 
 def test_a_lowered_corpus_is_one_in_lower_case(tiny: Make, tmp_path: Path) -> None:
@@ -290,10 +296,10 @@ def test_a_lowered_corpus_is_one_in_lower_case(tiny: Make, tmp_path: Path) -> No
     write_tsv(files[0], [(source.replace("²", "2"), target) for source, target in pairs])
     write_tsv(files[1], [(source.title(), target.upper()) for source, target in pairs])
     settings = {"data__lowercase": True, "data__normalize": "nfkc"}
-    lower = prepare(tiny(data__train=files[0]), tmp_path / "lower", quiet)
-    upper = prepare(tiny(data__train=files[1], **settings), tmp_path / "upper", quiet)
+    lower = prepare_data(tiny(data__train=files[0]), tmp_path / "lower", quiet)
+    upper = prepare_data(tiny(data__train=files[1], **settings), tmp_path / "upper", quiet)
     assert same(replace(upper, origin=lower.origin, fingerprint=lower.fingerprint), lower)
-    assert same(prepare(tiny(data__train=files[1], **settings), tmp_path / "upper", quiet), upper)
+    assert same(prepare_data(tiny(data__train=files[1], **settings), tmp_path / "upper", quiet), upper)
 
 
 def test_a_small_lowered_corpus_is_split_by_its_own_letters(tiny: Make, tmp_path: Path) -> None:
@@ -304,41 +310,41 @@ def test_a_small_lowered_corpus_is_split_by_its_own_letters(tiny: Make, tmp_path
     held_out = next(text for text, both in splits.items() if both == ["train", "validation"])
     file = write_tsv(tmp_path / "small.tsv", [(text, "Uno") for text in [*train, held_out]])
     settings = {"data__lowercase": True, "data__validation_fraction": 0.05, "data__test_fraction": 0.0}
-    found = prepare(tiny(data__train=file, **settings), tmp_path / "data", quiet)
+    found = prepare_data(tiny(data__train=file, **settings), tmp_path / "data", quiet)
     assert found.validation == [(held_out.lower(), "uno")]
 
 
 def test_data_of_a_time_before_a_setting_are_as_its_default_makes_them(tiny: Make, tmp_path: Path) -> None:
     """Guards old runs: refused because they do not name what nobody could set, or gone on with in lower case."""
-    before = prepare(tiny(), tmp_path / "data", quiet)
+    before = prepare_data(tiny(), tmp_path / "data", quiet)
     file = tmp_path / "data" / "report.json"
     summary = json.loads(file.read_text(encoding="utf-8"))
     for key in ("data.lowercase", "data.normalize"):
         del summary["origin"]["settings"][key]
     file.write_text(json.dumps(summary), encoding="utf-8")
-    assert prepare(tiny(), tmp_path / "data", quiet).validation == before.validation
+    assert prepare_data(tiny(), tmp_path / "data", quiet).validation == before.validation
     for change, said in (("lowercase", "was False and is True"), ("normalize", "was nfc and is nfkc")):
         value = {"lowercase": True, "normalize": "nfkc"}[change]
         with pytest.raises(DataChangedError, match=rf"data\.{change} {said}"):
-            prepare(tiny(**{f"data__{change}": value}), tmp_path / "data", quiet)
+            prepare_data(tiny(**{f"data__{change}": value}), tmp_path / "data", quiet)
 
 
 def test_a_corpus_that_is_gone_is_no_obstacle(tiny: Make, tmp_path: Path) -> None:
     """Guards a run that cannot go on elsewhere although its folder holds all it needs."""
     config = tiny()
-    before = prepare(config, tmp_path / "data", quiet)
+    before = prepare_data(config, tmp_path / "data", quiet)
     Path(config.data.train).unlink()
     said: list[str] = []
-    assert same(prepare(config, tmp_path / "data", said.append), before)
+    assert same(prepare_data(config, tmp_path / "data", said.append), before)
     assert "no such thing" in said[0]
     assert "Going on with what was prepared" in said[0]
 
 
 def test_the_same_corpus_gives_the_same_fingerprint(tiny: Make, tmp_path: Path) -> None:
     """Guards a checkpoint that does not fit the very data it was trained on, and one that fits all."""
-    one, two = (prepare(tiny(), tmp_path / name, quiet) for name in ("one", "two"))
+    one, two = (prepare_data(tiny(), tmp_path / name, quiet) for name in ("one", "two"))
     assert same(one, two)
-    other = prepare(tiny(tokenizer__min_frequency=2), tmp_path / "three", quiet)
+    other = prepare_data(tiny(tokenizer__min_frequency=2), tmp_path / "three", quiet)
     assert other.fingerprint != one.fingerprint
 
 
@@ -352,11 +358,11 @@ def test_a_killed_preparation_leaves_nothing_half(tiny: Make, tmp_path: Path, mo
 
     def killed() -> None:
         setattr(os, moment, die)
-        prepare(config, directory, quiet)
+        prepare_data(config, directory, quiet)
 
     assert in_child(killed) == 9
     assert not directory.exists()
-    assert same(prepare(config, directory, quiet), prepare(config, tmp_path / "other", quiet))
+    assert same(prepare_data(config, directory, quiet), prepare_data(config, tmp_path / "other", quiet))
     assert [path.name for path in directory.parent.iterdir()] == ["data"]
 
 
@@ -366,25 +372,25 @@ def test_a_killed_preparation_leaves_nothing_half(tiny: Make, tmp_path: Path, mo
 @pytest.mark.parametrize("damage", ["empty", "gone", "half"])
 def test_damage_is_told(tiny: Make, tmp_path: Path, name: str, damage: str) -> None:
     """Guards errors of numpy and json that name neither the folder nor what to do."""
-    prepare(tiny(), tmp_path / "data", quiet)
+    prepare_data(tiny(), tmp_path / "data", quiet)
     path = tmp_path / "data" / name
     content = path.read_bytes()
     path.unlink()
     if damage != "gone":
         path.write_bytes(content[: len(content) // 2 if damage == "half" else 0])
     with pytest.raises(DataError, match=r"data is damaged \(.*delete it"):
-        prepare(tiny(), tmp_path / "data", quiet)
+        prepare_data(tiny(), tmp_path / "data", quiet)
 
 
 def test_given_tokenizers_are_used(tiny: Make, tmp_path: Path) -> None:
     """Guards weights that were learnt with other ids than the data now have."""
-    given_ones = train_pair(["the cat"], ["il gatto"], WORD)
-    data = prepare(tiny(), tmp_path / "data", quiet, given_ones)
+    given_ones = train_tokenizers(["the cat"], ["il gatto"], WORD)
+    data = prepare_data(tiny(), tmp_path / "data", quiet, given_ones)
     assert data.source.fingerprint == given_ones[0].fingerprint
     assert UNK in data.train.source.ids
-    assert same(prepare(tiny(), tmp_path / "data", quiet, given_ones), data)
+    assert same(prepare_data(tiny(), tmp_path / "data", quiet, given_ones), data)
     with pytest.raises(DataChangedError, match="tokenizer"):
-        prepare(tiny(), tmp_path / "data", quiet)
+        prepare_data(tiny(), tmp_path / "data", quiet)
 
 
 # --- The report ---------------------------------------------------------------------------------------------------
@@ -401,7 +407,7 @@ def test_the_report_counts_what_is_there(tiny: Make, tmp_path: Path) -> None:
     """Guards figures that are computed on the wrong side, split or text."""
     train = [("a b c d", "x y"), ("a b", "x"), ("a  rare", "x x x")]
     config = corpus_of(tiny, train, [("a rare a new", "x"), ("a b", "x")], tokenizer__min_frequency=2)
-    report = prepare(config, tmp_path / "data", quiet).report
+    report = prepare_data(config, tmp_path / "data", quiet).report
     source, target = report.sides
     assert (source.language, source.mean, source.median, source.longest) == ("en", 8 / 3, 2, 4)
     assert (source.vocabulary, source.left_out, source.unknown) == (7, 3, 2 / 6)
@@ -409,7 +415,7 @@ def test_the_report_counts_what_is_there(tiny: Make, tmp_path: Path) -> None:
     assert report.repeated == {"validation": 1, "test": 0}
     assert any("1 source sentences of validation stand in train, too" in warning for warning in report.warnings())
     saved = json.loads((tmp_path / "data" / "report.json").read_text(encoding="utf-8"))["report"]
-    assert preparing.Report.of(saved) == report
+    assert report_module.CorpusReport.of(saved) == report
 
 
 def test_repeated_are_those_that_stand_in_training(tiny: Make, tmp_path: Path) -> None:
@@ -418,15 +424,15 @@ def test_repeated_are_those_that_stand_in_training(tiny: Make, tmp_path: Path) -
     validation = [("both", "x"), ("train 7", "x"), ("train 7", "y"), ("train 8", "x")]
     test = write_tsv(tmp_path / "test.tsv", [("both", "x"), ("both", "y"), ("train 7", "z")])
     config = corpus_of(tiny, train, validation, data__test=test)
-    assert prepare(config, tmp_path / "data", quiet).report.repeated == {"validation": 3, "test": 1}
+    assert prepare_data(config, tmp_path / "data", quiet).report.repeated == {"validation": 3, "test": 1}
 
 
 def test_a_sample_is_spread_and_always_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """Guards figures that change from one preparation to the next, and those of the first lines alone."""
     assert sampled(2000).tolist() == list(range(2000))
-    monkeypatch.setattr(preparing, "SAMPLE", 2000)
+    monkeypatch.setattr(preparation, "SAMPLE", 2000)
     assert sampled(2000).tolist() == list(range(2000))
-    monkeypatch.setattr(preparing, "SAMPLE", 200)
+    monkeypatch.setattr(preparation, "SAMPLE", 200)
     chosen = sampled(2000).tolist()
     assert len(chosen) == len(set(chosen)) == 200
     assert chosen == sorted(chosen)
@@ -442,21 +448,21 @@ def test_sentences_are_counted_in_a_sample(tiny: Make, tmp_path: Path, monkeypat
         counted.append(text)
         return text.split(". ")
 
-    monkeypatch.setattr(preparing, "sentences", sentences)
+    monkeypatch.setattr(preparation, "sentences", sentences)
     train = [("One. Two. Three" if i % 40 == 0 else "One", "Uno. Due" if i % 40 == 0 else "Uno") for i in range(4000)]
     config = corpus_of(tiny, train, [("One", "Uno")])
-    exact = prepare(config, tmp_path / "all", quiet).report
+    exact = prepare_data(config, tmp_path / "all", quiet).report
     assert len(counted) == 8000
     assert [side.sentences for side in exact.sides] == [3, 2]
-    monkeypatch.setattr(preparing, "SAMPLE", 1000)
+    monkeypatch.setattr(preparation, "SAMPLE", 1000)
     counted.clear()
-    assert prepare(config, tmp_path / "sample", quiet).report == exact
+    assert prepare_data(config, tmp_path / "sample", quiet).report == exact
     assert len(counted) == 2000
 
 
 def test_a_share_of_train_is_never_repeated_in_it(tiny: Make, tmp_path: Path) -> None:
     """Guards validation on sentences that were learnt by heart."""
-    report = prepare(tiny(), tmp_path / "data", quiet).report
+    report = prepare_data(tiny(), tmp_path / "data", quiet).report
     assert report.repeated == {"validation": 0, "test": 0}
     assert not report.warnings()
 
@@ -475,8 +481,8 @@ def test_a_language_model_learns_the_target_side(tiny: Make, tmp_path: Path) -> 
     """Guards a text that is cut, doubled or mixed up with its translation on the way to the ids, or on the way back
     from disk; guards sources in the batches, and words that are hidden as if they were copied."""
     config = without_source(tiny())
-    first = prepare(config, tmp_path / "data", quiet)
-    for data in (first, prepare(config, tmp_path / "data", quiet)):
+    first = prepare_data(config, tmp_path / "data", quiet)
+    for data in (first, prepare_data(config, tmp_path / "data", quiet)):
         trained = data.target.decode_batch([sentence(data.train.target, i) for i in range(len(data.train))])
         pairs = [*(("", text) for text in trained), *data.validation, *data.test]
         assert sorted(pairs) == sorted(("", text) for _, text in tiny_pairs(300))
@@ -490,8 +496,8 @@ def test_a_language_model_learns_the_target_side(tiny: Make, tmp_path: Path) -> 
         for rows in plan:
             batch = make_batch(data.train, rows)
             assert batch.source.tolist() == [[EOS]] * len(rows)
-            hidden = dataset.without_copied(
-                batch, dataset.twins(data.source, data.target), 0.999999, np.random.default_rng(0)
+            hidden = copying.mask_copied_words(
+                batch, copying.shared_words(data.source, data.target), 0.999999, np.random.default_rng(0)
             )
             assert equal(hidden, batch)
 
@@ -502,13 +508,13 @@ def test_text_is_counted_once_by_its_tokenizer(tiny: Make, tmp_path: Path, kind:
     config = without_source(
         tiny(tokenizer__kind=kind, tokenizer__vocab_size=400, tokenizer__min_frequency=140, data__test_fraction=0)
     )
-    data = prepare(config, tmp_path / "data", quiet)
+    data = prepare_data(config, tmp_path / "data", quiet)
     held_out = {text for _, text in data.validation}
     texts = [text for _, text in tiny_pairs(300) if text not in held_out]
-    expected = Tokenizer.train(texts, config.tokenizer)
+    expected = train_tokenizer(texts, config.tokenizer)
     assert data.target.vocabulary.keys() == expected.vocabulary.keys()
     assert data.report.sides[1].left_out == expected.left_out
-    twice = Tokenizer.train([*texts, *texts], config.tokenizer)
+    twice = train_tokenizer([*texts, *texts], config.tokenizer)
     assert kind == "unigram" or data.target.vocabulary.keys() < twice.vocabulary.keys()  # or it would prove nothing
 
 
@@ -520,12 +526,12 @@ def test_the_report_on_text_tells_of_one_language(tiny: Make, tmp_path: Path) ->
     config = without_source(config, "--data.max_ratio", "1", "--data.max_length", "8")
     said: list[str] = []
     with np.errstate(all="raise"):
-        report = prepare(config, tmp_path / "data", said.append).report
+        report = prepare_data(config, tmp_path / "data", said.append).report
     assert said[1:] == ["training the tokenizers on 4 texts", "turning text into ids"]
     source, target = report.sides
     assert source == target
     assert (target.language, target.mean, target.longest, target.left_out, target.unknown) == ("it", 2, 3, 2, 1 / 3)
-    assert report.counts["train"] == preparing.Count(read=5, empty=1, too_long=1)
+    assert report.counts["train"] == preparation.Count(read=5, empty=1, too_long=1)
     assert report.repeated == {"validation": 1, "test": 0}
     assert report.lines() == [
         "train: 5 texts; 1 are empty and are dropped; 1 are too long and are dropped",
@@ -540,34 +546,34 @@ def test_the_report_on_text_tells_of_one_language(tiny: Make, tmp_path: Path) ->
         "warning: 1 texts of validation stand in train, too: scores will flatter.",
     ]
     saved = json.loads((tmp_path / "data" / "report.json").read_text(encoding="utf-8"))["report"]
-    assert preparing.Report.of(saved) == report
+    assert report_module.CorpusReport.of(saved) == report
 
 
 def test_text_that_is_all_too_long_is_told_so(tiny: Make, tmp_path: Path) -> None:
     """Guards advice to raise a limit that has no say."""
     config = without_source(tiny(), "--data.max_ratio", "2", "--data.max_length", "1")
     with pytest.raises(DataError, match=r"every training text is longer than data.max_length \(1\): set it higher"):
-        prepare(config, tmp_path / "data", quiet)
+        prepare_data(config, tmp_path / "data", quiet)
 
 
 def test_a_run_on_text_goes_on_with_text(tiny: Make, tmp_path: Path) -> None:
     """Guards a language model that is refused on resume for want of a source, and one that goes on as a translator."""
     config = without_source(tiny())
-    before = prepare(config, tmp_path / "data", quiet)
+    before = prepare_data(config, tmp_path / "data", quiet)
     said: list[str] = []
-    assert same(prepare(config, tmp_path / "data", said.append), before)
+    assert same(prepare_data(config, tmp_path / "data", said.append), before)
     assert not said
     with pytest.raises(DataChangedError, match=r"data\.source_lang was None and is en"):
-        prepare(tiny(tokenizer__shared=True), tmp_path / "data", quiet)
+        prepare_data(tiny(tokenizer__shared=True), tmp_path / "data", quiet)
     corpus = Path(config.data.train)
     corpus.write_bytes(corpus.read_bytes() + b"the cat\til gatto\n")
     with pytest.raises(DataChangedError, match=r"pairs\.tsv is not the file it was"):
-        prepare(config, tmp_path / "data", quiet)
+        prepare_data(config, tmp_path / "data", quiet)
 
 
 def test_the_phrasebook_is_text_too(tmp_path: Path) -> None:
     """Guards the bundled corpus, whose folder has other files beside its splits, and sources that count as repeated."""
-    data = prepare(without_source(Config()), tmp_path / "data", quiet)
+    data = prepare_data(without_source(Config()), tmp_path / "data", quiet)
     tables = {split: (ROOT / "data" / "phrasebook" / f"{split}.tsv").read_text(encoding="utf-8") for split in SPLITS}
     texts = {split: [row.split("\t")[1] for row in table.splitlines()[1:]] for split, table in tables.items()}
     assert data.target.decode_batch([sentence(data.train.target, i) for i in range(100)]) == texts["train"][:100]
@@ -586,9 +592,9 @@ TWINS = [
 
 def pair_with_twins() -> tuple[dataset.Batch, np.ndarray, Tokenizer, Tokenizer]:
     settings = TokenizerConfig(min_frequency=1)
-    source, target = train_pair(*dataset.columns(TWINS), settings)
+    source, target = train_tokenizers(*dataset.unzip_pairs(TWINS), settings)
     encoded = dataset.encode_pairs(TWINS, source, target)
-    return dataset.make_batch(encoded, np.arange(2)), dataset.twins(source, target), source, target
+    return dataset.make_batch(encoded, np.arange(2)), copying.shared_words(source, target), source, target
 
 
 def test_twins_are_names_and_numbers() -> None:
@@ -597,25 +603,25 @@ def test_twins_are_names_and_numbers() -> None:
     found = {source.decode([i]): target.decode([int(j)]) for i, j in enumerate(twin) if j >= 0}
     assert found == {word: word for word in ("Anna", "Zoltan", "40", "taxi")}
     pieces = TokenizerConfig(kind="bpe", vocab_size=300)
-    assert (dataset.twins(*train_pair(["Anna"], ["Anna"], pieces)) == -1).all()
+    assert (copying.shared_words(*train_tokenizers(["Anna"], ["Anna"], pieces)) == -1).all()
 
 
 def test_copied_words_are_hidden_on_both_sides() -> None:
     """Guards what the model learns from: [UNK] on one side alone would teach it to drop or to invent words."""
     batch, twin, source, target = pair_with_twins()
     random = np.random.default_rng(0)
-    all_hidden = dataset.without_copied(batch, twin, 0.999999, random)
+    all_hidden = copying.mask_copied_words(batch, twin, 0.999999, random)
     assert source.decode(all_hidden.source[0].tolist()) == "[UNK] met [UNK], and [UNK] paid [UNK] euros."
     assert (
         target.decode(all_hidden.target_out[0].tolist()) == "[UNK] ha incontrato [UNK], e [UNK] ha pagato [UNK] euro."
     )
     for _ in range(50):
-        hidden = dataset.without_copied(batch, twin, 0.3, random)
+        hidden = copying.mask_copied_words(batch, twin, 0.3, random)
         texts = source.decode(hidden.source[0].tolist()), target.decode(hidden.target_out[0].tolist())
         for word in ("Anna", "Zoltan", "40"):
             assert texts[0].count(word) == texts[1].count(word) in (0, TWINS[0][0].count(word))
         assert torch.equal(hidden.target_in[:, 1:] == UNK, hidden.target_out[:, :-1] == UNK)
-    untouched = dataset.without_copied(batch, twin, 0.0, random)
+    untouched = copying.mask_copied_words(batch, twin, 0.0, random)
     assert torch.equal(untouched.source, batch.source)
     assert torch.equal(untouched.target_in, batch.target_in)
 
@@ -628,7 +634,7 @@ def test_the_benchmark_of_scaling_works(tmp_path: Path) -> None:
         done = subprocess.run([*command, "--work", tmp_path], capture_output=True, text=True, cwd=ROOT)
         assert done.returncode == 0, done.stderr
         assert [line.split()[0] for line in done.stdout.splitlines()] == ["prepare", "300", "900"]
-    trained = preparing.load(tmp_path / "900" / "data").report.counts
+    trained = preparation.load(tmp_path / "900" / "data").report.counts
     assert sum(count.read for count in trained.values()) == 900
 
 
@@ -641,20 +647,20 @@ def test_a_plan_of_so_many_batches(growth: float, epoch: int) -> None:
     before, other = (random.integers(2, 30, size=400) for _ in range(2))
     after = tuple(lengths + random.poisson(growth * lengths) for lengths in (before, other))
     count = len(batch_plan(before, other, 300, seed=1, epoch=0))
-    plan = plan_of(count, after[0], after[1], 300, 1, epoch)
+    plan = batch_plan_of_size(count, after[0], after[1], 300, 1, epoch)
     assert len(plan) == count
     assert sorted(np.concatenate(plan).tolist()) == list(range(400))
     sizes = [len(rows) * max(int(lengths[rows].max()) for lengths in after) for rows in plan]
     assert max(sizes) < 1.4 * 300 * (1 + growth)
-    again = plan_of(count, after[0], after[1], 300, 1, epoch)
+    again = batch_plan_of_size(count, after[0], after[1], 300, 1, epoch)
     assert all(np.array_equal(one, other) for one, other in zip(plan, again, strict=True))
 
 
 def test_a_plan_of_as_many_batches_as_pairs() -> None:
     """Guards the search for a limit where it ends: each pair alone, or all of them together."""
     lengths = np.array([5, 5, 9])
-    assert list(map(len, plan_of(1, lengths, lengths, 4, 1, 0))) == [3]
-    assert sorted(map(len, plan_of(3, lengths, lengths, 1000, 1, 0))) == [1, 1, 1]
+    assert list(map(len, batch_plan_of_size(1, lengths, lengths, 4, 1, 0))) == [3]
+    assert sorted(map(len, batch_plan_of_size(3, lengths, lengths, 1000, 1, 0))) == [1, 1, 1]
 
 
 def test_sentences_are_counted_with_their_capitals(tmp_path: Path) -> None:
@@ -666,7 +672,7 @@ def test_sentences_are_counted_with_their_capitals(tmp_path: Path) -> None:
     write_tsv(tmp_path / "pairs.tsv", pairs)
     words = ["--data.train", str(tmp_path / "pairs.tsv"), "--data.source_lang", "de", "--data.target_lang", "en"]
     counted = [
-        prepare(override(Config(), [*words, "--data.lowercase", lower]), tmp_path / lower, print).report.sides[0]
+        prepare_data(override(Config(), [*words, "--data.lowercase", lower]), tmp_path / lower, print).report.sides[0]
         for lower in ("false", "true")
     ]
     assert [side.sentences for side in counted] == [3, 3]
@@ -690,7 +696,7 @@ def test_weights_are_part_of_what_was_prepared(tiny: Make, tmp_path: Path) -> No
     other = write_tsv(tmp_path / "other.tsv", [("hello.", "salve."), ("a b c d e f g h i.", "a."), ("bye.", "ciao.")])
     plain = tiny()
     several = tiny(data__train=f"{plain.data.train} + 3 * {other}", data__max_length=9)
-    prepared = prepare(several, tmp_path / "data", quiet)
+    prepared = prepare_data(several, tmp_path / "data", quiet)
     assert prepared.weights is not None
     texts = prepared.source.decode_batch(
         [prepared.train.source.padded(np.array([i]))[0][0].tolist() for i in range(len(prepared.train))]
@@ -700,17 +706,17 @@ def test_weights_are_part_of_what_was_prepared(tiny: Make, tmp_path: Path) -> No
         text: 3.0 for text in ("hello.", "bye.") if text in weight_of
     }
     assert 3.0 in weight_of.values()
-    assert same(prepare(several, tmp_path / "data", quiet), prepared)
+    assert same(prepare_data(several, tmp_path / "data", quiet), prepared)
     for changed in (f"{plain.data.train} + 2 * {other}", f"{plain.data.train} + {other}", plain.data.train):
         with pytest.raises(DataChangedError):
-            prepare(tiny(data__train=changed, data__max_length=9), tmp_path / "data", quiet)
-    assert prepare(plain, tmp_path / "plain", quiet).weights is None
+            prepare_data(tiny(data__train=changed, data__max_length=9), tmp_path / "data", quiet)
+    assert prepare_data(plain, tmp_path / "plain", quiet).weights is None
 
 
 def test_weights_that_leave_nothing_are_refused(tiny: Make, tmp_path: Path) -> None:
     """Guards an epoch without a single batch, which would never end."""
     with pytest.raises(DataError, match=r"the weights in data\.train leave none of its .* pairs: raise them"):
-        prepare(tiny(data__train=f"0.001 * {tiny().data.train}"), tmp_path / "data", quiet)
+        prepare_data(tiny(data__train=f"0.001 * {tiny().data.train}"), tmp_path / "data", quiet)
     assert not (tmp_path / "data").exists()
 
 
@@ -727,4 +733,4 @@ def test_weights_that_leave_nothing_are_refused(tiny: Make, tmp_path: Path) -> N
 def test_only_files_can_have_moved(before: str, after: str, moved: bool) -> None:
     """Guards a data set on the hub, whose content nothing tells, against another of several corpora that has moved."""
     files = {"data.train: a.tsv": "hash"} if ".tsv" in after else {}
-    assert preparing._only_moved("data.train", before, after, files) == moved
+    assert preparation._only_moved("data.train", before, after, files) == moved

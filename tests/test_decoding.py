@@ -11,9 +11,22 @@ import pytest
 import torch
 from torch import Tensor
 
-from config import EOS, PAD, SOS, UNK, DecodingConfig, ModelConfig
-from decoding import NOTHING, Hypothesis, _beam, _extend, _greedy, _likely, _Rules, normalizer, read_off, search
-from model import EncoderOnly, Ensemble, Transformer
+from dragoman.architectures.encoder_only import EncoderOnly
+from dragoman.architectures.ensemble import Ensemble
+from dragoman.model import Transformer
+from dragoman.settings import EOS, PAD, SOS, UNK, DecodingConfig, ModelConfig
+from dragoman.translation.search import (
+    NOTHING,
+    Hypothesis,
+    _beam,
+    _extend,
+    _greedy,
+    _likely,
+    _Rules,
+    normalizer,
+    read_off,
+    search,
+)
 
 
 class History(NamedTuple):

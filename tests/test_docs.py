@@ -19,8 +19,8 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-import config
 from conftest import ROOT
+from dragoman import settings as settings_module
 
 DOCS = ROOT / "docs"
 PAGE = DOCS / "transformer.md"
@@ -68,7 +68,7 @@ def missing(text: str, path: Path) -> str | None:
     if not text.startswith("`"):
         return None
     if path.suffix == ".yaml":
-        return None if name in config.keys() else f"there is no setting {name}"  # noqa: SIM118
+        return None if name in settings_module.keys() else f"there is no setting {name}"  # noqa: SIM118
     if path.suffix == ".py" and name.removeprefix(f"{path.stem}.") not in names(path):
         return f"{path.name} has no {name}"
     return None

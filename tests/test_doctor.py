@@ -13,13 +13,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import doctor
-import presets
-from config import Config, override
 from conftest import ROOT, SHARED, tiny_pairs, write_tsv
-from corpus import Pair
-from doctor import CHECKS, KINDS, LEVELS, Diagnosis, examine, lines, main, parse
-from text import columns
+from dragoman import presets
+from dragoman.__main__ import run as run_command
+from dragoman.command_line import override, parse_check
+from dragoman.console import display_width
+from dragoman.corpora import check
+from dragoman.corpora.check import CHECKS, KINDS, LEVELS, Diagnosis, check_corpus, diagnosis_lines
+from dragoman.dataset import Pair
+from dragoman.settings import Config
 
 # No source and no target stands there twice, and all are long enough to show their language.
 GOOD = [pair for pair in dict(tiny_pairs(1500)).items() if len(pair[0].split()) > 3][:800]
@@ -74,17 +76,17 @@ def numbered(pairs: list[Pair]) -> list[Pair]:
 def test_a_lowered_corpus_is_looked_at_in_lower_case(tmp_path: Path) -> None:
     """Guards a doctor who takes for two what is one in training, or a pair in capitals for the names of columns."""
     written = [(a, b) if i % 2 else (a.upper(), b.upper()) for i, (a, b) in enumerate([*GOOD, GOOD[1]])]
-    expected = examine(settings(tmp_path, [(a.lower(), b.lower()) for a, b in written]))
+    expected = check_corpus(settings(tmp_path, [(a.lower(), b.lower()) for a, b in written]))
     assert found(expected) == {"duplicates": [801]}
-    assert examine(settings(tmp_path, written, data__lowercase=True)) == expected
-    assert "duplicates" not in found(examine(settings(tmp_path, written)))
+    assert check_corpus(settings(tmp_path, written, data__lowercase=True)) == expected
+    assert "duplicates" not in found(check_corpus(settings(tmp_path, written)))
 
 
 def test_a_good_corpus_has_no_findings(tmp_path: Path) -> None:
     """Guards the doctor who finds something with everybody; the tests below are about what they put in."""
-    diagnosis = examine(settings(tmp_path, GOOD))
+    diagnosis = check_corpus(settings(tmp_path, GOOD))
     assert (diagnosis.findings, diagnosis.settings) == ([], [])
-    assert lines(diagnosis)[-1] == "nothing to complain about"
+    assert diagnosis_lines(diagnosis)[-1] == "nothing to complain about"
 
 
 @pytest.mark.parametrize(
@@ -117,7 +119,7 @@ def test_one_fault_is_one_finding(
 ) -> None:
     """Guards each check: it sees its fault, on the right lines, and no other sees it, too."""
     pairs = change(list(GOOD))
-    diagnosis = examine(settings(tmp_path, pairs))
+    diagnosis = check_corpus(settings(tmp_path, pairs))
     assert found(diagnosis) == expected
     for finding in diagnosis.findings:
         shown = pairs[finding.examples[0].line - 1]
@@ -136,7 +138,7 @@ def test_good_text_is_no_mojibake(tmp_path: Path) -> None:
         "Ça “où” — l’été…",
     ]
     pairs = [(f"{a} {word}", f"{b} {word}") for (a, b), word in zip(GOOD, good * 160, strict=True)]
-    assert "mojibake" not in found(examine(settings(tmp_path, pairs)))
+    assert "mojibake" not in found(check_corpus(settings(tmp_path, pairs)))
 
 
 @pytest.mark.parametrize(("shift", "where"), [(1, "1 line below"), (-1, "1 line above"), (2, "2 lines below")])
@@ -146,7 +148,7 @@ def test_a_slip_is_told_from_where_on(tmp_path: Path, shift: int, where: str) ->
     late, early = (sides[1], sides[0]) if shift > 0 else (sides[0], sides[1])
     late[500:500] = ["Ecco una riga che non è di troppo."] * abs(shift)
     early[700:700] = ["Una riga qui mancava finora, ecco."] * abs(shift)
-    diagnosis = examine(settings(tmp_path, list(zip(*sides, strict=True))))
+    diagnosis = check_corpus(settings(tmp_path, list(zip(*sides, strict=True))))
     assert diagnosis.findings[0].name == "slipped"
     assert diagnosis.findings[0].level == "grave"
     assert where in diagnosis.findings[0].text
@@ -160,17 +162,17 @@ def test_pairs_put_together_at_random_are_told(tmp_path: Path) -> None:
     """Guards the slip by more lines than are tried, and the sides of two corpora."""
     sources, targets = map(list, zip(*GOOD, strict=True))
     targets[400:] = targets[500:] + targets[400:500]
-    diagnosis = examine(settings(tmp_path, list(zip(sources, targets, strict=True))))
+    diagnosis = check_corpus(settings(tmp_path, list(zip(sources, targets, strict=True))))
     assert diagnosis.findings[0].name == "unaligned"
     assert set(found(diagnosis)) <= {"unaligned", "uneven"}
     assert abs(diagnosis.findings[0].examples[0].line - 401) <= 10
     everything = list(zip(sources, np.roll(targets, 99).tolist(), strict=True))
-    assert found(examine(settings(tmp_path, everything)))["unaligned"][0] < 20
+    assert found(check_corpus(settings(tmp_path, everything)))["unaligned"][0] < 20
 
 
 def test_lines_in_order_of_length_are_no_slip(tmp_path: Path) -> None:
     """Guards corpora that are sorted, as Tatoeba's own is: the neighbour of a line fits nearly as well as its own."""
-    assert found(examine(settings(tmp_path, sorted(GOOD, key=lambda pair: len(pair[0]))))) == {}
+    assert found(check_corpus(settings(tmp_path, sorted(GOOD, key=lambda pair: len(pair[0]))))) == {}
 
 
 def test_bad_bytes_are_shown_and_skipping_is_suggested(tmp_path: Path) -> None:
@@ -181,28 +183,28 @@ def test_bad_bytes_are_shown_and_skipping_is_suggested(tmp_path: Path) -> None:
             text[41] = b"citt\xe0 \x1b[2J"
         (tmp_path / f"corpus.{name}").write_bytes(b"\n".join(text))
     config = settings(tmp_path, GOOD, data__train=tmp_path / "corpus")
-    diagnosis = examine(config)
+    diagnosis = check_corpus(config)
     assert found(diagnosis) == {"not_utf8": [42]}
     assert diagnosis.findings[0].level == "grave"
     assert [(setting.key, setting.value) for setting in diagnosis.settings] == [("data.on_bad_line", "skip")]
-    assert "⟨U+DCE0⟩" in "\n".join(lines(diagnosis))
-    assert examine(replace(config, data=replace(config.data, on_bad_line="skip"))).settings == []
+    assert "⟨U+DCE0⟩" in "\n".join(diagnosis_lines(diagnosis))
+    assert check_corpus(replace(config, data=replace(config.data, on_bad_line="skip"))).settings == []
 
 
 def test_overlap_with_given_files_is_told_and_its_lines_are_theirs(tmp_path: Path) -> None:
     """Guards scores that flatter; what is split off by the program's own hash never overlaps."""
     test = write_tsv(tmp_path / "test.tsv", [*GOOD[700:], GOOD[3], (GOOD[4][0], "oggi il gatto nero vede il pane")])
-    diagnosis = examine(settings(tmp_path, GOOD[:700], data__test=test))
+    diagnosis = check_corpus(settings(tmp_path, GOOD[:700], data__test=test))
     assert found(diagnosis) == {"overlap": [101, 102]}
     assert diagnosis.findings[0].split == "test"
     assert "(1: with this target)" in diagnosis.findings[0].text
-    assert "overlap" not in found(examine(settings(tmp_path, GOOD + GOOD)))
+    assert "overlap" not in found(check_corpus(settings(tmp_path, GOOD + GOOD)))
 
 
 def test_validation_in_the_wrong_direction_is_told(tmp_path: Path) -> None:
     """Guards files that were swapped: their profile is held against that of training."""
     file = write_tsv(tmp_path / "validation.tsv", [(b, a) for a, b in GOOD[700:]])
-    diagnosis = examine(settings(tmp_path, GOOD[:700], data__validation=file))
+    diagnosis = check_corpus(settings(tmp_path, GOOD[:700], data__validation=file))
     assert {(finding.name, finding.split) for finding in diagnosis.findings} >= {("swapped", "validation")}
     assert {finding.split for finding in diagnosis.findings} == {"validation"}
 
@@ -221,20 +223,20 @@ def test_what_a_setting_would_drop_is_told_with_a_better_one(
 ) -> None:
     """Guards suggestions out of thin air: none without a measured reason, and following one ends the complaint."""
     config = settings(tmp_path, GOOD, **changes)
-    diagnosis = examine(config)
+    diagnosis = check_corpus(config)
     assert set(found(diagnosis)) == names
     assert [setting.key for setting in diagnosis.settings] == keys
     better = override(config, [word for each in diagnosis.settings for word in (f"--{each.key}", each.value)])
-    assert examine(better).settings == []
+    assert check_corpus(better).settings == []
 
 
 def test_uneven_pairs_by_ratio(tmp_path: Path) -> None:
     """Guards data.max_ratio: suggested where few pairs are far beyond the rest, and counted where it is set."""
     pairs = [(a, " ".join([b] * 4)) if number % 300 == 0 else (a, b) for number, (a, b) in enumerate(GOOD)]
-    [setting] = examine(settings(tmp_path, pairs)).settings
+    [setting] = check_corpus(settings(tmp_path, pairs)).settings
     assert setting.key == "data.max_ratio"
     assert float(setting.value) < 2
-    diagnosis = examine(settings(tmp_path, pairs, data__max_ratio=3))
+    diagnosis = check_corpus(settings(tmp_path, pairs, data__max_ratio=3))
     assert found(diagnosis)["too_uneven"] == [1, 301, 601]
     assert diagnosis.settings == []
 
@@ -245,28 +247,28 @@ def test_plain_text(tmp_path: Path) -> None:
     texts = [b for _, b in GOOD]
     file.write_text("\n".join(texts), encoding="utf-8")
     config = settings(tmp_path, GOOD, data__source_lang=None, data__train=file, **PLAIN)
-    assert found(examine(config)) == {}
+    assert found(check_corpus(config)) == {}
     file.write_text("\n".join([*texts[:50], "", "citt\ufffd", "вот что было", *texts, texts[0]]), encoding="utf-8")
     expected = {"replaced": [52], "script": [53], "empty": [51], "duplicates": [54, 55, 56]}
-    diagnosis = examine(config)
+    diagnosis = check_corpus(config)
     assert found(diagnosis) == expected
-    again = examine(settings(tmp_path, GOOD, data__test=file, data__train=file, **PLAIN, data__source_lang=None))
+    again = check_corpus(settings(tmp_path, GOOD, data__test=file, data__train=file, **PLAIN, data__source_lang=None))
     assert "of which the text stands in training" in text_of(again, "overlap")
-    assert any(line.startswith("       line 53 ") and " | " not in line for line in lines(diagnosis))
+    assert any(line.startswith("       line 53 ") and " | " not in line for line in diagnosis_lines(diagnosis))
 
 
 def test_lines_are_those_of_the_file(tmp_path: Path) -> None:
     """Guards numbers that are off by the row of names; a cell of csv may have several lines, so its pairs count."""
     pairs = put(40, source="{} <b>")(list(GOOD))
     config = settings(tmp_path, [("en", "it"), *pairs])
-    assert found(examine(config)) == {"markup": [41]}
-    assert examine(config).splits == [doctor.Split("train", 800, "line")]
+    assert found(check_corpus(config)) == {"markup": [41]}
+    assert check_corpus(config).splits == [check.Split("train", 800, "line")]
     rows = tmp_path / "pairs.jsonl"
     rows.write_text("".join(json.dumps({"en": a, "it": b}) + "\n" for a, b in pairs), encoding="utf-8")
-    assert found(examine(settings(tmp_path, [], data__train=rows))) == {"markup": [40]}
+    assert found(check_corpus(settings(tmp_path, [], data__train=rows))) == {"markup": [40]}
     cells = tmp_path / "pairs.csv"
     cells.write_text("".join(f'"{a}","{b}"\n' for a, b in pairs), encoding="utf-8")
-    diagnosis = examine(settings(tmp_path, [], data__train=cells))
+    diagnosis = check_corpus(settings(tmp_path, [], data__train=cells))
     assert (found(diagnosis), diagnosis.splits[0].unit) == ({"markup": [40]}, "pair")
 
 
@@ -274,37 +276,37 @@ def test_a_sample_says_so_and_says_the_same(tmp_path: Path, monkeypatch: pytest.
     """Guards shares of a sample that are told as shares of all, and lines of the sample told as lines of the file."""
     pairs = put(*range(1, 801, 8), source=" ".join(["the cat"] * 20))(list(GOOD))
     config = settings(tmp_path, pairs, data__max_length=30)
-    [whole] = [each for each in examine(config).findings if each.name == "too_long"]
-    monkeypatch.setattr(doctor, "SAMPLE", 400)
-    diagnosis = examine(config)
+    [whole] = [each for each in check_corpus(config).findings if each.name == "too_long"]
+    monkeypatch.setattr(check, "SAMPLE", 400)
+    diagnosis = check_corpus(config)
     [sample] = [each for each in diagnosis.findings if each.name == "too_long"]
     assert (diagnosis.sampled, sample.of) == (400, 400)
     assert sample.count / sample.of == pytest.approx(whole.count / whole.of, abs=0.05)
     assert all(example.line % 8 == 1 for example in sample.examples)
-    assert "400" in lines(diagnosis)[0]
+    assert "400" in diagnosis_lines(diagnosis)[0]
 
 
 def test_a_preset_is_the_one_for_the_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Guards a diagnosis of a vocabulary that the training will not have."""
     config = settings(tmp_path, GOOD)
     auto = override(config, ["--model.preset", "auto"])
-    corpus = doctor.Corpus.read(auto)
+    corpus = check.CheckedCorpus.read(auto)
     assert corpus.config.tokenizer.vocab_size == presets.PRESETS["tiny"]["tokenizer.vocab_size"]
     assert corpus.config.tokenizer.kind == "bpe"
-    assert doctor.Corpus.read(config).config == config
+    assert check.CheckedCorpus.read(config).config == config
     # The pairs that are told off for validation and test are not trained on.
     monkeypatch.setitem(presets.UP_TO, "tiny", len(GOOD) - 10)
-    assert doctor.Corpus.read(auto).config.tokenizer == corpus.config.tokenizer
+    assert check.CheckedCorpus.read(auto).config.tokenizer == corpus.config.tokenizer
     monkeypatch.setitem(presets.UP_TO, "tiny", len(GOOD) * 9 // 10)
-    assert doctor.Corpus.read(auto).config.tokenizer != corpus.config.tokenizer
+    assert check.CheckedCorpus.read(auto).config.tokenizer != corpus.config.tokenizer
 
 
 def test_amounts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Guards a validation that takes longer than training, and one of a handful of pairs."""
     pairs = [(f"{a} {i}", f"{b} {i}") for i in range(15) for a, b in GOOD]
-    large = examine(settings(tmp_path, pairs, data__validation_fraction=0.5)).settings
+    large = check_corpus(settings(tmp_path, pairs, data__validation_fraction=0.5)).settings
     assert [(each.key, each.value) for each in large] == [("data.validation_fraction", "0.17")]
-    small = examine(settings(tmp_path, pairs, data__validation_fraction=0.002)).settings
+    small = check_corpus(settings(tmp_path, pairs, data__validation_fraction=0.002)).settings
     assert [(each.key, each.value) for each in small] == [("data.validation_fraction", "0.042")]
 
 
@@ -315,10 +317,10 @@ def test_hostile_text(tmp_path: Path) -> None:
     file = tmp_path / "evil.jsonl"
     pairs = [pair for pair in pairs if len(pair[0]) < 1000] + [("x" * 3_000_000, "y"), ("\ud800 a", "b")]
     file.write_text("".join(json.dumps({"en": a, "it": b}) + "\n" for a, b in pairs), encoding="utf-8")
-    diagnosis = examine(settings(tmp_path, [], data__train=file))
-    shown = lines(diagnosis)
+    diagnosis = check_corpus(settings(tmp_path, [], data__train=file))
+    shown = diagnosis_lines(diagnosis)
     assert all(line.isascii() or not set(line) & set("\x1b\x07\u202e\u2028\x85\r") for line in shown)
-    assert all(columns(line) <= 100 for line in shown if not line.startswith("  --"))
+    assert all(display_width(line) <= 100 for line in shown if not line.startswith("  --"))
     assert "not_utf8" in found(diagnosis)
     assert json.loads(json.dumps(asdict(diagnosis)).encode())["findings"]
     assert len(json.dumps(asdict(diagnosis))) < 100_000
@@ -335,7 +337,7 @@ SCHEMA = {
 def test_json_is_one_object_with_these_names(tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
     """Guards programs that read it: a name that changes needs another `format`."""
     config = settings(tmp_path, put(5, source="<b> {}")(list(GOOD)), tokenizer__vocab_size=12)
-    assert main(config, as_json=True) == 0
+    assert run_command("check", (config, True)) == 0
     out, err = capsysbinary.readouterr()
     values = json.loads(out)
     assert err == b""
@@ -375,7 +377,7 @@ def test_a_mistake_is_one_line(
     (tmp_path / "empty.tsv").write_text("\t\n\t\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     try:
-        status = main(*parse(arguments))
+        status = run_command("check", parse_check(arguments))
     except SystemExit as stop:
         status = stop.code
     out, err = capsys.readouterr()
@@ -405,7 +407,7 @@ def test_multi30k_has_what_one_can_see_in_it() -> None:
     corpus = SHARED / "multi30k"
     places = {"train": corpus / "train", "validation": corpus / "val", "test": corpus / "test_2016_flickr"}
     words = [word for split, place in places.items() for word in (f"--data.{split}", str(place))]
-    diagnosis = examine(override(Config(), ["--data.target_lang", "de", *words]))
+    diagnosis = check_corpus(override(Config(), ["--data.target_lang", "de", *words]))
     told = {(each.name, each.split): each for each in diagnosis.findings}
     assert set(told) == {
         ("uneven", "train"), ("markup", "train"), ("overlap", "validation"), ("unknown", "validation")
@@ -423,7 +425,7 @@ def test_two_slips_in_multi30k_are_two(tmp_path: Path) -> None:
     del texts["en"][4000], texts["de"][4400], texts["de"][7999]
     for side, text in texts.items():
         (tmp_path / f"train.{side}").write_text("\n".join(text[:10_000]) + "\n", encoding="utf-8")
-    diagnosis = examine(settings(tmp_path, GOOD, data__target_lang="de", data__train=tmp_path / "train"))
+    diagnosis = check_corpus(settings(tmp_path, GOOD, data__target_lang="de", data__train=tmp_path / "train"))
     slips = [finding for finding in diagnosis.findings if finding.name == "slipped"]
     assert ["above" in slip.text for slip in slips] == [True, False]
     assert all("1 line " in slip.text for slip in slips)

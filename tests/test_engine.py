@@ -13,14 +13,17 @@ import pytest
 import torch
 from torch import nn
 
-import engine
-import train
-from config import PAD, Config, DecodingConfig, ModelConfig
-from decoding import read_off, search
-from engine import Engine, Engines, Precision, _right, _swift, choose_weights, product, ready
-from model import Ensemble, build_transformer
-from runtime import DeviceError
-from translator import Translator
+from dragoman import train
+from dragoman.__main__ import run as run_command
+from dragoman.architectures.build import build_model
+from dragoman.architectures.ensemble import Ensemble
+from dragoman.corpora import preparation
+from dragoman.errors import DeviceError
+from dragoman.settings import PAD, Config, DecodingConfig, ModelConfig
+from dragoman.translation import engines
+from dragoman.translation.engines import Engine, Engines, Precision, _right, _swift, choose_weights, product, ready
+from dragoman.translation.search import read_off, search
+from dragoman.translation.translator import Translator
 
 SMALL = ModelConfig(d_model=32, n_heads=4, encoder_layers=2, decoder_layers=3, d_ff=64, dropout=0.1, upsampling=3)
 SOURCE = torch.tensor([[5, 6, 7, 8, 3], [9, 4, 3, PAD, PAD], [7, 3, PAD, PAD, PAD]])
@@ -31,7 +34,7 @@ BYTES = pytest.mark.skipif(not _right(), reason="this CPU does not multiply byte
 
 def model(seed: int = 0, **changes: Any) -> Any:
     torch.manual_seed(seed)
-    made = build_transformer(replace(SMALL, **changes), 12, 12)
+    made = build_model(replace(SMALL, **changes), 12, 12)
     for parameter in made.parameters():  # fresh biases are zero and fresh gains one: an error there would not show
         nn.init.normal_(parameter, std=0.3)
     return made.eval()
@@ -172,13 +175,13 @@ def test_precision_is_what_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> Non
     assert choose_weights("auto", cpu, many) == ("int8" if _right() and _swift() else "float32")
     assert choose_weights("auto", cpu, 1_000_000) == "float32"
     for has in (True, False):
-        monkeypatch.setattr(engine, "has_bfloat16", lambda _, has=has: has)
+        monkeypatch.setattr(engines, "has_bfloat16", lambda _, has=has: has)
         assert choose_weights("auto", torch.device("cuda"), many) == ("bfloat16" if has else "float32")
     assert choose_weights("auto", torch.device("mps"), many) == "float32"
     assert choose_weights("float32", cpu, many) == "float32"
     with pytest.raises(DeviceError, match=r"decoding.precision int8 .* cuda"):
         choose_weights("int8", torch.device("cuda"), many)
-    monkeypatch.setattr(engine, "_right", lambda: False)
+    monkeypatch.setattr(engines, "_right", lambda: False)
     assert choose_weights("auto", cpu, many) == "float32"
     with pytest.raises(DeviceError, match="does not multiply bytes exactly"):
         choose_weights("int8", cpu, many)
@@ -187,9 +190,9 @@ def test_precision_is_what_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_threads_and_batches_change_no_translation(tiny: Callable[..., Config]) -> None:
     """Guards the batches that are searched by threads, in any order, and the number of threads that is left behind."""
     config = tiny()
-    assert train.main(config) == 0
+    assert run_command("train", config) == 0
     run = Path(config.run.dir) / config.run.name
-    texts = [source for source, _ in train.preparing.load(run / "data").test] * 4
+    texts = [source for source, _ in preparation.load(run / "data").test] * 4
     translator, threads, alive = Translator(run, "cpu"), torch.get_num_threads(), threading.active_count()
     try:
         torch.set_num_threads(3)
@@ -219,7 +222,7 @@ def test_a_search_that_is_given_up_ends_at_its_next_step(
 ) -> None:
     """Guards Ctrl-C: the threads' batches would be translated to their ends, which can take minutes."""
     config = tiny()
-    assert train.main(config) == 0
+    assert run_command("train", config) == 0
     translator, threads = Translator(Path(config.run.dir) / config.run.name, "cpu"), torch.get_num_threads()
     steps, step, given_up = [], Engine.step, threading.Event()
 
@@ -253,7 +256,7 @@ def test_a_search_that_is_given_up_ends_at_its_next_step(
 def test_a_run_is_translated_in_any_precision(tiny: Callable[..., Config], precision: str) -> None:
     """Guards the setting on its whole way, beams and samples included."""
     config = tiny(decoding__precision=precision)
-    assert train.main(config) == 0
+    assert run_command("train", config) == 0
     translator = Translator(Path(config.run.dir) / config.run.name, "cpu")
     for changes in ({}, {"beam_size": 4, "n_best": 2}, {"sample": True}):
         assert all(translator.with_decoding(**changes).translate(["the cat sees the dog."] * 20))
@@ -263,7 +266,7 @@ def test_weights_that_change_are_taken_anew(tiny: Callable[..., Config]) -> None
     """Guards the validation: an engine made at the first one would translate with the weights of then for ever."""
     config = tiny()
     directory = Path(config.run.dir) / config.run.name
-    data = train.preparing.prepare(config, directory / "data", lambda _: None)
+    data = preparation.prepare(config, directory / "data", lambda _: None)
     training = train.Training(config, directory, data, torch.device("cpu"), torch.float32)
     texts = [source for source, _ in data.validation]
     before = training.translator.translate(texts)

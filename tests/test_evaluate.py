@@ -30,19 +30,22 @@ from torchmetrics.functional.text import (
     word_error_rate,
 )
 
-import checkpoint
-import dataset
-import evaluate
-import preparing
-import scores
-import train
-from config import PAD, Config
 from conftest import ROOT, SHARED, in_child, tiny_config, tiny_pairs, write_tsv
-from corpus import DataError, Pair
-from evaluate import Earlier, Report, examine, lines, mean_loss, perplexity, write
-from scores import score
-from text import cut
-from translator import Candidate, Sentence, Translation, Translator
+from dragoman import checkpoint, command_line, dataset, train
+from dragoman.__main__ import run as run_command
+from dragoman.console import shorten
+from dragoman.corpora import preparation
+from dragoman.dataset import Pair
+from dragoman.errors import DataError
+from dragoman.evaluation import metrics as metrics_module
+from dragoman.evaluation import report as report_module
+from dragoman.evaluation.metrics import score
+from dragoman.evaluation.repetition import has_loop
+from dragoman.evaluation.report import Earlier, EvaluationReport, evaluate, report_lines, write_report
+from dragoman.evaluation.validation_loss import mean_loss, perplexity
+from dragoman.settings import PAD, Config
+from dragoman.translation.results import Candidate, Sentence, Translation
+from dragoman.translation.translator import Translator
 
 REFERENCES = ["The cat sees the dog.", "L'amico beve (non) vino, oggi.", "Ciao!"]
 needs_multi30k = pytest.mark.skipif(not (SHARED / "multi30k").is_dir(), reason="needs Multi30k in ../shared/data")
@@ -81,7 +84,7 @@ def test_mean_loss_does_not_depend_on_the_batches(tiny: Callable[..., Config]) -
     """Guards the mean of means, and dropout left on: each sentence by itself gives the same."""
     config = tiny()
     directory = Path(config.run.dir) / config.run.name
-    data = preparing.prepare(config, directory / "data", lambda _: None)
+    data = preparation.prepare_data(config, directory / "data", lambda _: None)
     training = train.Training(config, directory, data, torch.device("cpu"), torch.float32)
     pairs = dataset.encode_pairs(data.validation, data.source, data.target)
     total, tokens = 0.0, 0
@@ -122,8 +125,10 @@ def pretend(rows: Sequence[tuple[str, str, str]], cut: bool = False) -> Translat
     return cast(Translator, SimpleNamespace(config=Config(), step=7, path=Path("runs/pretended"), explain=explain))
 
 
-def report_on(rows: Sequence[tuple[str, str, str]], earlier: Earlier | None = None, cut: bool = False) -> Report:
-    return examine(pretend(rows, cut), pairs_of(rows), earlier=earlier)
+def report_on(
+    rows: Sequence[tuple[str, str, str]], earlier: Earlier | None = None, cut: bool = False
+) -> EvaluationReport:
+    return evaluate(pretend(rows, cut), pairs_of(rows), earlier=earlier)
 
 
 def pairs_of(rows: Sequence[tuple[str, str, str]]) -> list[Pair]:
@@ -150,13 +155,13 @@ def real_rows(share: float, count: int = 64) -> list[tuple[str, str, str]]:
 def fewer_draws() -> Iterator[None]:
     """So many do for these tests, and sacreBLEU can be told to make as many."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scores, "TRIALS", 640)
-        patch.setattr(scores, "RESAMPLES", 200)
+        patch.setattr(metrics_module, "TRIALS", 640)
+        patch.setattr(metrics_module, "RESAMPLES", 200)
         yield
 
 
 @pytest.fixture(scope="module")
-def real(fewer_draws: None) -> tuple[list[tuple[str, str, str]], list[tuple[str, str, str]], Report]:
+def real(fewer_draws: None) -> tuple[list[tuple[str, str, str]], list[tuple[str, str, str]], EvaluationReport]:
     """Rows of a better translator, of a worse one, and the report on the better one against the worse one."""
     better, worse = real_rows(0.15), real_rows(0.2)
     return better, worse, report_on(better, Earlier("worse", worse))
@@ -168,7 +173,7 @@ def test_figures_equal_sacrebleu_on_real_text(real: Any) -> None:
     rows, _, report = real
     hypotheses, references = [row[2] for row in rows], [row[1] for row in rows]
     for figure, metric in zip(report.figures, (BLEU(), CHRF(), TER()), strict=False):
-        expected = metric.corpus_score(hypotheses, [references], n_bootstrap=scores.RESAMPLES)
+        expected = metric.corpus_score(hypotheses, [references], n_bootstrap=metrics_module.RESAMPLES)
         assert figure.score == pytest.approx(expected.score, rel=1e-12)
         assert (figure.high - figure.low) / 2 == pytest.approx(expected._ci, rel=1e-5)  # theirs are of float32
         assert figure.signature == str(metric.get_signature())
@@ -191,7 +196,7 @@ def test_p_values_equal_sacrebleu_on_real_text(real: Any) -> None:
     systems: Any = [("worse", [row[2] for row in worse]), ("better", [row[2] for row in rows])]
     metrics = {"BLEU": BLEU(), "chrF": CHRF(), "TER": TER()}
     results: Any
-    _, results = PairedTest(systems, metrics, [[row[1] for row in rows]], "ar", n_samples=scores.TRIALS)()
+    _, results = PairedTest(systems, metrics, [[row[1] for row in rows]], "ar", n_samples=metrics_module.TRIALS)()
     del results["System"]
     for each, figure, (before, after) in zip(
         report.against.differences, report.against.figures, results.values(), strict=False
@@ -359,7 +364,7 @@ def test_a_translation_that_was_cut_is_an_alarm() -> None:
 )  # fmt: skip
 def test_loops_are_three_times_the_same_in_a_row(text: str, expected: bool) -> None:
     """Guards the counting of overlaps."""
-    assert evaluate.loops(text) == expected
+    assert has_loop(text) == expected
 
 
 NASTY = "\u202e<script>alert(1)</script>\x1b[31m & \"'\U0001f642 漢字漢字 שלום\x07 {{ 7 * 7 }}"
@@ -368,34 +373,34 @@ NASTY = "\u202e<script>alert(1)</script>\x1b[31m & \"'\U0001f642 漢字漢字 ש
 def test_a_report_fits_a_terminal_whatever_the_text() -> None:
     """Guards the reader's terminal against what a translation may hold: colours, bells, a line that turns around."""
     rows = [(f"{NASTY} {i}", NASTY * 3, NASTY * 2) for i in range(40)]
-    text = lines(report_on(rows, Earlier(NASTY * 4, rows)))
+    text = report_lines(report_on(rows, Earlier(NASTY * 4, rows)))
     assert all(line.replace("漢字漢字", "漢字漢字" * 2).isprintable() for line in text)
     assert max(map(len, text)) <= 100
-    assert cut("漢字漢字", 8) == "漢字漢字"
-    assert cut("漢字漢字", 7) == "漢字漢…"
-    assert cut("a" * 101, 100) == "a" * 99 + "…"
+    assert shorten("漢字漢字", 8) == "漢字漢字"
+    assert shorten("漢字漢字", 7) == "漢字漢…"
+    assert shorten("a" * 101, 100) == "a" * 99 + "…"
 
 
 def test_a_report_can_be_read_again(tmp_path: Path) -> None:
     """Guards the JSON: nothing is lost, and it serves as what a later report is compared with; so does the TSV."""
     rows = [*worsened(30, lambda source, reference: f"{NASTY} {reference}"), ("a\tb", "c", "d")]
     report = report_on(rows, Earlier("x", rows))
-    write(report, tmp_path / "new" / "folder", "test")
+    write_report(report, tmp_path / "new" / "folder", "test")
     folder = tmp_path / "new" / "folder"
     assert sorted(path.name for path in folder.iterdir()) == ["test.html", "test.json", "test.tsv"]
     values = json.loads((folder / "test.json").read_bytes())
     assert values == asdict(report)
-    read = evaluate.read_earlier(folder / "test.json", "test")
+    read = report_module.read_earlier(folder / "test.json", "test")
     assert read.rows == rows
     assert read.name == "phrasebook, step 7"
-    again = evaluate.read_earlier(folder / "test.tsv", "test")
+    again = report_module.read_earlier(folder / "test.tsv", "test")
     assert again.rows[:-1] == [(a, b, " ".join(c.split())) for a, b, c in rows[:-1]]
     assert again.rows[-1] == ("a b", "c", "d")
 
 
 def test_a_report_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Guards the old report against a full disk."""
-    write(report_on(GOOD), tmp_path, "test")
+    write_report(report_on(GOOD), tmp_path, "test")
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
 
     def full(path: Path, data: bytes) -> None:
@@ -404,7 +409,7 @@ def test_a_report_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr(checkpoint, "_write_durably", full)
     with pytest.raises(OSError, match="No space"):
-        write(report_on(GOOD[:50]), tmp_path, "test")
+        write_report(report_on(GOOD[:50]), tmp_path, "test")
     assert {name: (tmp_path / name).read_bytes() for name in before} == before
 
 
@@ -415,13 +420,13 @@ def test_a_report_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: py
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that was trained for a moment: what it says is nonsense, but always the same nonsense."""
     config = tiny_config(tmp_path_factory.mktemp("trained"), training__max_steps=10)
-    assert in_child(lambda: train.main(config)) == 0
+    assert in_child(lambda: run_command("train", config)) == 0
     return Path(config.run.dir) / config.run.name
 
 
 def call(*arguments: object) -> int:
     """What the command line does, in this process."""
-    return evaluate.main(evaluate.parse([str(argument) for argument in arguments]))
+    return run_command("evaluate", command_line.parse_evaluate([str(argument) for argument in arguments]))
 
 
 def test_a_run_is_reported_on(trained: Path, tmp_path: Path) -> None:
@@ -516,7 +521,7 @@ def test_a_lowered_run_is_scored_in_lower_case(tmp_path: Path, capsysbinary: pyt
     lower = [(source.lower(), target.lower()) for source, target in written]
     corpus = write_tsv(tmp_path / "corpus.tsv", written)
     config = tiny_config(tmp_path, data__train=corpus, data__lowercase=True, training__max_steps=10)
-    assert in_child(lambda: train.main(config)) == 0
+    assert in_child(lambda: run_command("train", config)) == 0
     run = Path(config.run.dir) / config.run.name
     files = [write_tsv(tmp_path / f"{name}.tsv", pairs[:9]) for name, pairs in (("new", written), ("low", lower))]
     reports = []

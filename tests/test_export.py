@@ -18,22 +18,18 @@ import pytest
 import torch
 from torch import nn
 
-import checkpoint
-import export
-import formats
-import to_argos
-import to_ctranslate2
-import train
-import translate
-from config import DataConfig, DecodingConfig, ModelConfig, TokenizerConfig
 from conftest import ROOT, tiny_config, tiny_pairs
-from corpus import clean
-from dataset import source_batch
-from decoding import search
-from formats import Format
-from model import Transformer
-from tokenizer import Tokenizer, train_pair
-from translator import Translator
+from dragoman import checkpoint, command_line, errors
+from dragoman.__main__ import run as run_command
+from dragoman.corpora.cleaning import clean
+from dragoman.corpora.subwords import train_tokenizers
+from dragoman.dataset import Tokenizer, source_batch
+from dragoman.export import export, formats, to_argos, to_ctranslate2
+from dragoman.export.formats import Format
+from dragoman.model import Transformer
+from dragoman.settings import DataConfig, DecodingConfig, ModelConfig, TokenizerConfig
+from dragoman.translation.search import search
+from dragoman.translation.translator import Translator
 
 PAIRS = tiny_pairs(300)
 LIMIT = 20
@@ -62,7 +58,7 @@ def need(kind: Format) -> None:
 
 def vocabularies(**changes: Any) -> tuple[Tokenizer, Tokenizer]:
     settings = TokenizerConfig(min_frequency=1, vocab_size=300, **changes)
-    return train_pair([source for source, _ in PAIRS], [target for _, target in PAIRS], settings)
+    return train_tokenizers([source for source, _ in PAIRS], [target for _, target in PAIRS], settings)
 
 
 def varied(settings: ModelConfig, source: Tokenizer, target: Tokenizer) -> Transformer:
@@ -178,7 +174,7 @@ def test_sentencepiece_cuts_bytes_as_ours(tokens: dict[str, Any]) -> None:
 
     settings = TokenizerConfig(min_frequency=1, vocab_size=400, **tokens)
     accented = ["arriverà", "prenderà", "sarà", "là", "più", "così", "Вот", "猫", "猪"] * 9
-    for tokenizer in set(train_pair([*ACCENTED, *accented], [*accented, *(text for _, text in PAIRS)], settings)):
+    for tokenizer in set(train_tokenizers([*ACCENTED, *accented], [*accented, *(text for _, text in PAIRS)], settings)):
         made: Any = sentencepiece.SentencePieceProcessor()
         made.load_from_serialized_proto(to_argos.sentencepiece_model(tokenizer, DataConfig()))
         names = to_argos.pieces_of(tokenizer)
@@ -274,12 +270,12 @@ def test_words_are_no_package_for_argos(run: Path, capsys: pytest.CaptureFixture
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of a few epochs, whose translations differ from one another."""
     config = tiny_config(tmp_path_factory.mktemp("exported"))
-    assert train.main(config) == 0
+    assert run_command("train", config) == 0
     return Path(config.run.dir) / config.run.name
 
 
 def call(run: Path, kind: str, *more: str) -> int:
-    return export.main(export.parse(["--run", str(run), "--to", kind, *more]))
+    return run_command("export", command_line.parse_export(["--run", str(run), "--to", kind, *more]))
 
 
 @pytest.mark.parametrize(
@@ -343,7 +339,7 @@ def test_a_tokenizer_that_cuts_otherwise_is_found(run: Path, tmp_path: Path, mon
     folder.mkdir()
     assert isinstance(translator.model, Transformer)
     formats.write("ctranslate2", translator.model, translator.source, translator.target, DataConfig(), folder)
-    with pytest.raises(export.ExportError, match="tokenizer"):
+    with pytest.raises(errors.ExportError, match="tokenizer"):
         export.check(formats.opened("ctranslate2", folder), replace(checked, sentences=[[upper]]), translator)
 
 
@@ -483,7 +479,7 @@ def test_equally_likely_tokens_are_no_difference() -> None:
 
 
 def translated(run: Path, *more: str) -> int:
-    return translate.main(translate.parse(["--run", str(run), "--device", "cpu", *more]))
+    return run_command("translate", command_line.parse_translate(["--run", str(run), "--device", "cpu", *more]))
 
 
 def test_ctranslate2_searches_for_the_translator(run: Path) -> None:
@@ -524,7 +520,7 @@ def test_the_export_for_the_translator_is_made_once_for_a_checkpoint(
     (tmp_path / "checkpoints").symlink_to(run / "checkpoints")
     own = tmp_path / "exports" / "engine-phone"
     own.mkdir(parents=True)
-    (own / export.MARK).touch()
+    (own / command_line.EXPORT_MARK).touch()
     for _ in range(2):
         export.with_ctranslate2(Translator(tmp_path, "cpu"), tmp_path)
     assert len(made) == 1
@@ -562,9 +558,9 @@ def test_a_run_that_cannot_be_written_is_translated_from_the_cache(
     changed = (made / "model.bin").stat().st_mtime_ns
     export.with_ctranslate2(translator, run)
     assert (made / "model.bin").stat().st_mtime_ns == changed
-    mark = json.loads((made / export.MARK).read_bytes())
+    mark = json.loads((made / command_line.EXPORT_MARK).read_bytes())
     mark["checkpoint"]["manifest"] = "0" * 64
-    (made / export.MARK).write_text(json.dumps(mark))
+    (made / command_line.EXPORT_MARK).write_text(json.dumps(mark))
     assert not export.is_export_of(made, translator)
 
 

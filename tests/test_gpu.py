@@ -11,15 +11,16 @@ from typing import Any
 import pytest
 import torch
 
-import checkpoint
-import runtime
-import train
-from config import PAD, Config, ModelConfig, load
 from conftest import tiny_pairs, write_tsv
+from dragoman import checkpoint, train
+from dragoman import device as device_module
+from dragoman.__main__ import run as run_command
+from dragoman.architectures.build import build_model
+from dragoman.architectures.loss import loss_sums
+from dragoman.config_file import load
+from dragoman.settings import PAD, Config, ModelConfig
+from dragoman.translation.translator import Translator
 from faults.harness import checkpoints, directory, training_of
-from model import build_transformer
-from optim import loss_sums
-from translator import Translator
 
 Tiny = Callable[..., Config]
 
@@ -42,7 +43,7 @@ def test_cuda_computes_what_a_cpu_does(architecture: str, changes: dict[str, Any
     """Guards the fused attention, which a CPU never runs: logits and gradients, padding included."""
     torch.manual_seed(0)
     settings = ModelConfig(d_model=64, n_heads=4, encoder_layers=2, decoder_layers=2, d_ff=128, dropout=0.0)
-    model = build_transformer(replace(settings, architecture=architecture, **changes), 30, 30)  # type: ignore[arg-type]
+    model = build_model(replace(settings, architecture=architecture, **changes), 30, 30)  # type: ignore[arg-type]
     source, target = (torch.randint(4, 30, (3, 9)) for _ in range(2))
     source[1, 5:] = target[2, 4:] = PAD
     results = []
@@ -64,7 +65,7 @@ def test_siblings_train_and_translate_on_cuda(tiny: Tiny, architecture: str) -> 
         model__architecture=architecture, model__positions="learned", model__kv_heads=1, training__device="cuda",
         training__precision="bfloat16", training__max_epochs=40, training__validate_every=100,
     )  # fmt: skip
-    assert train.main(config) == 0
+    assert run_command("train", config) == 0
     run = Path(config.run.dir) / config.run.name
     on_cpu, on_cuda = (Translator(run, device).translate(["the cat sees the dog."]) for device in ("cpu", "cuda"))
     assert on_cpu == on_cuda
@@ -78,7 +79,7 @@ def test_trains_and_translates_on_cuda(tiny: Tiny, precision: str, compiled: boo
         training__device="cuda", training__precision=precision, training__compile=compiled, training__max_epochs=20,
         training__lr=0.003, training__warmup_steps=50, training__validate_every=100,
     )  # fmt: skip
-    assert train.main(config) == 0
+    assert run_command("train", config) == 0
     run = Path(config.run.dir) / config.run.name
     on_cpu, on_cuda = (Translator(run, device).translate(["the cat sees the dog."]) for device in ("cpu", "cuda"))
     assert on_cpu == on_cuda
@@ -102,7 +103,7 @@ def test_recipes_train_on_cuda(tiny: Tiny, settings: dict[str, object], precisio
         training__device="cuda", training__precision=precision, training__max_epochs=20, training__lr=0.003,
         training__warmup_steps=50, training__validate_every=100, **settings,
     )  # fmt: skip
-    assert train.main(config) == 0
+    assert run_command("train", config) == 0
     assert Translator(Path(config.run.dir) / config.run.name, "cpu").translate(["the cat sees the dog."])[0]
 
 
@@ -173,10 +174,10 @@ def test_auto_finds_what_fits_and_trains(tiny: Tiny, compiled: bool, monkeypatch
     assert 0 < small < large < 1
     with monkeypatch.context() as patch:
         patch.setattr(train, "OF_MEMORY", (small + large) / 2)
-        assert train.main(config) == 0
+        assert run_command("train", config) == 0
     found = load(directory(config) / "config.yaml").training.batch_tokens
     assert found in (1024, 2048)
-    assert train.main(longer) == 0
+    assert run_command("train", longer) == 0
     assert load(directory(config) / "config.yaml").training.batch_tokens == found
     last = checkpoint.newest(checkpoints(config), quarantine=False, warn=pytest.fail)
     assert last is not None
@@ -185,15 +186,15 @@ def test_auto_finds_what_fits_and_trains(tiny: Tiny, compiled: bool, monkeypatch
 
 def peak(training: train.Training, batch_tokens: int) -> float:
     """The share of the memory that updates of so many tokens take."""
-    runtime.peak_memory(training.device)
+    device_module.peak_memory(training.device)
     with training._rehearsal(batch_tokens) as batch:
         training.gradients([batch], 1, batch.tokens)
-    return runtime.peak_memory(training.device)
+    return device_module.peak_memory(training.device)
 
 
 def test_a_profile_names_kernels(tiny: Tiny, capfd: pytest.CaptureFixture) -> None:
     """Guards the table against the time that a CPU spends on queueing, and against operations counted twice."""
-    assert train.main(tiny(training__device="cuda", training__profile=4, training__max_epochs=2)) == 0
+    assert run_command("train", tiny(training__device="cuda", training__profile=4, training__max_epochs=2)) == 0
     said = capfd.readouterr().out
     assert said.count(" ms ") == train.COSTLIEST
     assert "aten::" not in said

@@ -11,11 +11,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import health
-import runtime
-from config import PAD, ModelConfig
-from health import Health
-from model import Model, Transformer, build_transformer
+from dragoman import device
+from dragoman.architectures.build import build_model
+from dragoman.model import Model, Transformer
+from dragoman.settings import PAD, ModelConfig
+from dragoman.training import layer_statistics
+from dragoman.training.layer_statistics import LayerStatistics
 
 SMALL = ModelConfig(d_model=32, n_heads=4, encoder_layers=2, decoder_layers=3, d_ff=64, dropout=0.3)
 SOURCE = torch.tensor([[5, 6, 7, 8, 3], [9, 4, 3, PAD, PAD], [7, 3, PAD, PAD, PAD]])
@@ -24,8 +25,8 @@ ARCHITECTURES = ["encoder-decoder", "decoder-only", "encoder-only"]
 
 
 def model(**changes: Any) -> Model:
-    runtime.seed_everything(0)
-    return build_transformer(replace(SMALL, **changes), 12, 12)
+    device.seed_everything(0)
+    return build_model(replace(SMALL, **changes), 12, 12)
 
 
 def with_gradients(ours: Model) -> Model:
@@ -35,7 +36,7 @@ def with_gradients(ours: Model) -> Model:
 
 def look(ours: Model, source: Tensor = SOURCE, target: Tensor = TARGET) -> dict[str, float]:
     """All figures of an update that changes nothing."""
-    watch = Health(ours, source, target)
+    watch = LayerStatistics(ours, source, target)
     watch.before()
     return watch.after()
 
@@ -53,7 +54,7 @@ def test_training_is_the_same_bit_for_bit(architecture: str) -> None:
 
     def trained(watched: bool) -> tuple[list[Tensor], Tensor, Tensor]:
         ours = model(architecture=architecture, attention_dropout=0.2)
-        watch = Health(ours, SOURCE, TARGET)
+        watch = LayerStatistics(ours, SOURCE, TARGET)
         optimizer = torch.optim.Adam(ours.parameters(), lr=0.01)
         for step in range(4):
             words = torch.randint(4, 12, (2, 3 + step), generator=torch.Generator().manual_seed(step))
@@ -64,7 +65,7 @@ def test_training_is_the_same_bit_for_bit(architecture: str) -> None:
             figures = watch.after() if watched else {}
             assert all(math.isfinite(value) for value in figures.values())
             optimizer.zero_grad()
-        return list(ours.state_dict().values()), torch.get_rng_state(), runtime.random_words(8)
+        return list(ours.state_dict().values()), torch.get_rng_state(), device.random_words(8)
 
     (weights, *numbers), (expected, *wanted) = trained(True), trained(False)
     for one, other in zip([*weights, *numbers], [*expected, *wanted], strict=True):
@@ -92,7 +93,7 @@ def test_no_hook_stays_behind() -> None:
     """Guards each later update against paying for the look, also where the probe fails."""
     ours = with_gradients(model())
     look(ours)
-    watch = Health(ours, SOURCE, TARGET)
+    watch = LayerStatistics(ours, SOURCE, TARGET)
     watch.before()
     watch.source = SOURCE + 1000  # no such word
     with pytest.raises(IndexError):
@@ -182,7 +183,7 @@ def test_dead_units_are_counted() -> None:
     real = torch.tensor([[True, True, False], [True, False, False]])
     hidden[1, 0, 0] = 0.1  # once
     hidden[0, 2, 1] = hidden[1, 1, 2] = 5.0  # on padding
-    assert health.dead_units(hidden, real).item() == pytest.approx(3 / 4)
+    assert layer_statistics.dead_units(hidden, real).item() == pytest.approx(3 / 4)
 
 
 @pytest.mark.parametrize("activation", ["gelu", "swiglu"])
@@ -196,18 +197,18 @@ def test_only_a_relu_has_dead_units(activation: str) -> None:
 def test_entropy_of_uniform_and_of_certain_attention() -> None:
     """Guards the logarithm, and the zeros in it: ln n for a uniform look at n tokens, 0 for a look at one."""
     real = torch.tensor([[True, True], [True, False]])
-    assert health.entropy(torch.full((2, 4, 2, 10), 0.1), real).item() == pytest.approx(math.log(10))
+    assert layer_statistics.entropy(torch.full((2, 4, 2, 10), 0.1), real).item() == pytest.approx(math.log(10))
     certain = nn.functional.one_hot(torch.tensor([3, 5]), 10).float().expand(2, 4, 2, 10).clone()
-    assert health.entropy(certain, real).item() == 0
+    assert layer_statistics.entropy(certain, real).item() == 0
     certain[1, :, 1] = math.nan  # a query of padding may see nothing at all
-    assert health.entropy(certain, real).item() == 0
+    assert layer_statistics.entropy(certain, real).item() == 0
 
 
 def test_entropy_of_a_model_that_looks_everywhere_alike() -> None:
     """Guards which keys count: those that the mask allows, at each query."""
     ours = with_gradients(model())
     for module in ours.modules():
-        if isinstance(module, health.Attention):
+        if isinstance(module, layer_statistics.Attention):
             nn.init.zeros_(module.query.weight)
     figures = look(ours)
     sources, targets = [5, 3, 2], [6, 2, 3]
@@ -235,7 +236,7 @@ def test_gradients_and_updates_are_those_of_the_layer() -> None:
     assert isinstance(layer, nn.Module)
     before = [p.detach().clone() for p in layer.parameters()]
     gradients = [p.grad.clone() for p in layer.parameters() if p.grad is not None]
-    watch = Health(ours, SOURCE, TARGET)
+    watch = LayerStatistics(ours, SOURCE, TARGET)
     watch.before()
     optimizer = torch.optim.SGD(ours.parameters(), lr=0.25)
     optimizer.step()
@@ -264,9 +265,9 @@ def test_norms_are_means_of_absolute_values() -> None:
 def test_each_figure_has_its_chart() -> None:
     """Guards TensorBoard's page: a figure that no chart shows, a chart that shows none, or two that show the same."""
     tags = look(with_gradients(model()))
-    (charts,) = health.charts().values()
+    (charts,) = layer_statistics.charts().values()
     patterns = [pattern for kind, (pattern,) in charts.values() if kind == "Multiline"]
-    assert len(patterns) == len(charts) == len(health.MEASURES)
+    assert len(patterns) == len(charts) == len(layer_statistics.MEASURES)
     for tag in tags:
         assert sum(re.match(pattern, tag) is not None for pattern in patterns) == 1
     for pattern in patterns:

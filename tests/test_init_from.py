@@ -10,15 +10,14 @@ from pathlib import Path
 
 import pytest
 
-import checkpoint
-import doctor
-import results
-import train
-from config import Config
 from conftest import tiny_config, tiny_pairs, write_tsv
+from dragoman import checkpoint, train
+from dragoman.corpora import check
+from dragoman.settings import Config
+from dragoman.training import final_report
+from dragoman.translation.loading import find_checkpoint
 from faults import harness
 from faults.harness import after_step, die, outcome
-from translator import find_checkpoint
 
 Make = Callable[..., Config]
 
@@ -50,7 +49,7 @@ def domain(tmp_path: Path, general: Path) -> Make:
 
 
 def result(config: Config) -> dict:
-    return checkpoint.load_json((harness.directory(config) / results.RESULT).read_bytes())
+    return checkpoint.load_json((harness.directory(config) / final_report.RESULT).read_bytes())
 
 
 def first_validation(config: Config) -> dict[str, float]:
@@ -63,11 +62,11 @@ def test_the_doctor_knows_whose_vocabulary_it_is(domain: Make) -> None:
     """Guards the diagnosis: by tokenizers that this run will not have, and with advice that is of no effect."""
     pairs = [(f"zork{n} {a}", b) for n, (a, b) in enumerate(tiny_pairs(200, seed=7))]
     config = domain(data__train=write_tsv(Path(domain().run.dir).parent / "corpus" / "words.tsv", pairs))
-    settings = doctor.examine(config).settings
+    settings = check.check_corpus(config).settings
     assert [setting.key for setting in settings if setting.key.startswith(("tokenizer", "training.init"))] == [
         "training.init_from"
     ]
-    fresh = doctor.examine(replace(config, training=replace(config.training, init_from=None))).settings
+    fresh = check.check_corpus(replace(config, training=replace(config.training, init_from=None))).settings
     assert "tokenizer.kind" in [setting.key for setting in fresh]
 
 
@@ -117,7 +116,7 @@ def test_result_tells_what_was_gained_and_what_was_lost(domain: Make, capfd: pyt
 
 
 def result_of_other(config: Config) -> dict:
-    return checkpoint.load_json((Path(config.training.init_from or "") / results.RESULT).read_bytes())
+    return checkpoint.load_json((Path(config.training.init_from or "") / final_report.RESULT).read_bytes())
 
 
 def test_a_model_that_only_gets_worse_is_kept_as_it_came(domain: Make) -> None:
@@ -150,7 +149,7 @@ def test_a_signal_during_the_first_validation_loses_nothing(domain: Make) -> Non
     """Guards a stop at step 0, after which the other model would be taken for one that has been validated."""
     once, twice = domain(run__name="once"), domain(run__name="twice")
     assert harness.run(once) == 0
-    ask = harness.wrap(train.evaluate, "mean_loss", harness.at(1, harness.signal_oneself(signal.SIGTERM)))
+    ask = harness.wrap(train.validation_loss, "mean_loss", harness.at(1, harness.signal_oneself(signal.SIGTERM)))
     assert harness.run(twice, ask) == 143
     assert [path.name for path in checkpoint.steps(harness.checkpoints(twice))] == ["step-00000000"]
     assert harness.run(twice) == 0

@@ -13,22 +13,25 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-import dataset
-import evaluate
-import serve
-import train
-import translate
-from config import UNK, Config, ConfigError, DataConfig, TokenizerConfig
 from conftest import in_child, tiny_config, tiny_pairs, write_tsv
-from corpus import DataError, Pair, clean, find_sources, hashes, read_corpus, read_split
-from dataset import EncodedPairs, balanced, rows_of
-from languages import Direction, parse_directions, split_tag, tagged
-from preparing import prepare
-from presets import ENOUGH
-from start import amount
-from subwords import SubwordDropout
-from tokenizer import Tokenizer, train_pair
-from translator import Translator
+from dragoman import command_line, dataset
+from dragoman.__main__ import run as run_command
+from dragoman.corpora.cleaning import clean
+from dragoman.corpora.mixing import balanced, rows_of
+from dragoman.corpora.preparation import prepare_data
+from dragoman.corpora.sources import find_sources
+from dragoman.corpora.splitting import hashes, read_corpus, read_split
+from dragoman.corpora.subword_dropout import SubwordDropout
+from dragoman.corpora.subwords import train_tokenizers
+from dragoman.dataset import EncodedPairs, Pair, Tokenizer
+from dragoman.directions import Direction, parse_directions, split_tag, tagged
+from dragoman.errors import ConfigError, DataError
+from dragoman.evaluation import report as report_module
+from dragoman.presets import ENOUGH
+from dragoman.server import application
+from dragoman.settings import UNK, Config, DataConfig, TokenizerConfig
+from dragoman.training.starting import amount
+from dragoman.translation.translator import Translator
 
 THREE = "en-it, en-fr, it-en"
 
@@ -106,7 +109,7 @@ def pair(request: pytest.FixtureRequest) -> tuple[Tokenizer, Tokenizer]:
     pairs = [(tagged(a, Direction("en", "it")), b) for a, b in tiny_pairs(60)]
     pairs += [(tagged(b, Direction("it", "en")), a) for a, b in tiny_pairs(60)]
     vocabulary = TokenizerConfig(kind=request.param, vocab_size=320, min_frequency=1)
-    return train_pair(*dataset.columns(pairs), vocabulary, ["it", "en"])
+    return train_tokenizers(*dataset.unzip_pairs(pairs), vocabulary, ["it", "en"])
 
 
 def test_a_tag_is_one_token_before_the_text(pair: tuple[Tokenizer, Tokenizer]) -> None:
@@ -150,7 +153,7 @@ def test_subword_dropout_leaves_tags_whole(kind: str) -> None:
     """Guards the tag, which was once spelt with the letters of its name in some epochs."""
     pairs = [(tagged(a, Direction("en", "it")), b) for a, b in tiny_pairs(50)]
     vocabulary = TokenizerConfig(kind=kind, vocab_size=320, min_frequency=1, shared=True)  # type: ignore[arg-type]
-    source, target = train_pair(*dataset.columns(pairs), vocabulary, ["it"])
+    source, target = train_tokenizers(*dataset.unzip_pairs(pairs), vocabulary, ["it"])
     encoded = dataset.encode_pairs(pairs, source, target)
     cut: EncodedPairs = SubwordDropout(encoded, source, target, rate=0.5, longest=200, seed=1)(0)
     assert len(cut.source.ids) > len(encoded.source.ids)
@@ -288,17 +291,17 @@ def test_what_stands_on_both_sides_of_a_split_is_told(tmp_path: Path) -> None:
     for name, directions, warned in (("star", "en-it, it-en, fr-en", False), ("ring", "en-it, it-fr, fr-en", True)):
         corpus = write_rows(tmp_path / "rows.jsonl", [{k: f"{k} {i}" for k in ("en", "it", "fr")} for i in range(300)])
         config = tiny_config(tmp_path, data__train=corpus, data__directions=directions)
-        data = prepare(config, tmp_path / name, said.append)
+        data = prepare_data(config, tmp_path / name, said.append)
         assert bool(sum(data.report.repeated.values())) == warned
 
 
 def test_a_run_of_one_direction_knows_no_tags(tmp_path: Path) -> None:
     """Guards text that happens to look like a tag: it once chose the best checkpoint."""
     data = DataConfig()
-    assert evaluate.bleu_by_direction([">>b<< x", "y"], ["z", "y"], ["z", "y"], data) == {}
-    assert evaluate.untagged(">>b<< x", data) == ">>b<< x"
+    assert report_module.bleu_by_direction([">>b<< x", "y"], ["z", "y"], ["z", "y"], data) == {}
+    assert report_module.untagged(">>b<< x", data) == ">>b<< x"
     several = settings(tmp_path)
-    found = evaluate.directions_of([">>it-en<< x", "y"], several)
+    found = report_module.directions_of([">>it-en<< x", "y"], several)
     assert found == {Direction("it", "en"): [0], Direction("en", "it"): [1]}
 
 
@@ -329,7 +332,7 @@ def test_few_pairs_are_seen_more_often(tmp_path: Path) -> None:
         config = tiny_config(
             tmp_path, data__train=f"{one} + {other}", data__directions="en-it, fr-en", data__temperature=temperature
         )
-        data = prepare(config, tmp_path / f"data-{temperature}", lambda _: None)
+        data = prepare_data(config, tmp_path / f"data-{temperature}", lambda _: None)
         sources = data.train.source
         firsts = sources.ids[sources.offsets[:-1]]
         if temperature == 1:
@@ -350,7 +353,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of three directions, two of which have the very same sources."""
     folder = tmp_path_factory.mktemp("languages")
     config = three(folder)
-    assert in_child(lambda: train.main(config)) == 0
+    assert in_child(lambda: run_command("train", config)) == 0
     return Path(config.run.dir) / config.run.name
 
 
@@ -426,7 +429,7 @@ def test_a_tag_is_never_copied() -> None:
     words = ["", "the", "Ferrari"]
     import torch
 
-    from translator import copies
+    from dragoman.translation.copying import copies
 
     weights = torch.tensor([[0.9, 0.05, 0.05]])
     assert copies([UNK], [4, 7, UNK], words, weights) == {0: 2}
@@ -456,23 +459,30 @@ def test_one_direction_can_be_evaluated(trained: Path, tmp_path: Path, capsys: p
     """Guards evaluate.py --to and --from, on the run's own pairs and on others; the whole report stays what it was."""
     before = (trained / "report" / "test.json").read_text()
     arguments = ["--run", str(trained), "--device", "cpu", "--json"]
-    assert evaluate.main(evaluate.parse([*arguments, "--to", "fr"])) == 0
+    assert run_command("evaluate", command_line.parse_evaluate([*arguments, "--to", "fr"])) == 0
     of_run = json.loads(capsys.readouterr().out)
     pairs = [
-        pair for pair in evaluate.read_pairs(trained / "data" / "test.tsv", DataConfig()) if ">>en-fr<<" in pair[0]
+        pair for pair in report_module.read_pairs(trained / "data" / "test.tsv", DataConfig()) if ">>en-fr<<" in pair[0]
     ]
     assert [row["source"] for row in of_run["sentences"]] == [source for source, _ in pairs]
     assert (of_run["name"], of_run["source_lang"], of_run["target_lang"]) == ("test-to-fr", "en", "fr")
     assert (trained / "report" / "test.json").read_text() == before
     given = write_rows(tmp_path / "given.jsonl", [{"en": split_tag(a)[1], "fr": b} for a, b in pairs])
-    assert evaluate.main(evaluate.parse([*arguments, "--data", str(given), "--output", str(tmp_path)])) == 0
+    assert (
+        run_command(
+            "evaluate", command_line.parse_evaluate([*arguments, "--data", str(given), "--output", str(tmp_path)])
+        )
+        == 0
+    )
     of_data = json.loads(capsys.readouterr().out)
     assert of_data["figures"] == of_run["figures"]
-    assert evaluate.main(evaluate.parse([*arguments, "--to", "de"])) == 2
+    assert run_command("evaluate", command_line.parse_evaluate([*arguments, "--to", "de"])) == 2
     plain = tmp_path / "plain.tsv"  # of a translator that knows of no tags
     plain.write_text("".join(f"{split_tag(a)[1]}\t{b}\t{b}\n" for a, b in pairs))
-    assert evaluate.main(evaluate.parse([*arguments, "--to", "fr", "--against", str(plain)])) == 0
-    assert evaluate.main(evaluate.parse([*arguments, "--from", "it"])) == 0
+    assert (
+        run_command("evaluate", command_line.parse_evaluate([*arguments, "--to", "fr", "--against", str(plain)])) == 0
+    )
+    assert run_command("evaluate", command_line.parse_evaluate([*arguments, "--from", "it"])) == 0
     assert {"test-to-fr.json", "test-from-it.json"} <= {path.name for path in (trained / "report").iterdir()}
 
 
@@ -480,40 +490,48 @@ def test_the_command_line_asks_for_a_language(trained: Path, capfdbinary: pytest
     """Guards translate.py --to and --from."""
     expected = Translator(trained, "cpu").translate(TEXTS, to="fr")
     arguments = ["--run", str(trained), "--device", "cpu"]
-    assert translate.main(translate.parse([*arguments, "--to", "fr", *TEXTS])) == 0
+    assert run_command("translate", command_line.parse_translate([*arguments, "--to", "fr", *TEXTS])) == 0
     assert capfdbinary.readouterr().out.decode().splitlines() == expected
-    assert translate.main(translate.parse([*arguments, "--to", "fr", "--from", "en", *TEXTS])) == 0
+    assert (
+        run_command("translate", command_line.parse_translate([*arguments, "--to", "fr", "--from", "en", *TEXTS])) == 0
+    )
     assert capfdbinary.readouterr().out.decode().splitlines() == expected
     pair = [TEXTS[0], "il gatto"]
-    assert translate.main(translate.parse([*arguments, "--to", "fr", "--score", *pair])) == 0
-    assert translate.main(translate.parse([*arguments, "--to", "fr", "--score", "\t".join(pair)])) == 0
-    assert translate.main(translate.parse([*arguments, "--score", f">>fr<< {pair[0]}", pair[1]])) == 0
+    assert run_command("translate", command_line.parse_translate([*arguments, "--to", "fr", "--score", *pair])) == 0
+    assert (
+        run_command("translate", command_line.parse_translate([*arguments, "--to", "fr", "--score", "\t".join(pair)]))
+        == 0
+    )
+    assert (
+        run_command("translate", command_line.parse_translate([*arguments, "--score", f">>fr<< {pair[0]}", pair[1]]))
+        == 0
+    )
     assert len(set(capfdbinary.readouterr().out.decode().splitlines())) == 1
-    assert translate.main(translate.parse([*arguments, "--to", "de", *TEXTS])) == 2
+    assert run_command("translate", command_line.parse_translate([*arguments, "--to", "de", *TEXTS])) == 2
     assert b"does not translate to de" in capfdbinary.readouterr().err
 
 
 def test_the_page_asks_for_a_language(trained: Path) -> None:
     """Guards the API: languages in what is asked, the directions in what the server says of itself."""
     translator = Translator(trained, "cpu")
-    info = serve.introduce(translator)
+    info = application.introduce(translator)
     assert [(each.source_lang, each.target_lang) for each in info.directions] == [
         ("en", "it"),
         ("en", "fr"),
         ("it", "en"),
     ]
     assert list(
-        serve.Ask.model_validate({"text": "x", "target_lang": "fr", "source_lang": "en"}).order(translator).texts
+        application.Ask.model_validate({"text": "x", "target_lang": "fr", "source_lang": "en"}).order(translator).texts
     ) == [">>en-fr<< x"]
-    assert list(serve.Ask.model_validate({"text": "x"}).order(translator).texts) == ["x"]
+    assert list(application.Ask.model_validate({"text": "x"}).order(translator).texts) == ["x"]
     with pytest.raises(ConfigError):
-        serve.Ask.model_validate({"text": "x", "target_lang": "de"}).order(translator)
+        application.Ask.model_validate({"text": "x", "target_lang": "de"}).order(translator)
 
 
 def test_other_engines_are_given_the_tag(trained: Path, tmp_path: Path) -> None:
     """Guards --engine ctranslate2 and the code in an export's card; who cannot give a tag is refused."""
     pytest.importorskip("ctranslate2", reason="needs ctranslate2: pip install -e '.[export]'")
-    import export
+    from dragoman.export import export
 
     translator = Translator(trained, "cpu", ["--decoding.precision", "float32"])
     other = export.with_ctranslate2(translator, trained)
@@ -533,7 +551,7 @@ def test_names_keep_their_capitals_in_a_lowered_run(tmp_path: Path) -> None:
     data = settings(tmp_path, "en-pt-BR", target_lang="pt-BR", lowercase=True)
     path = tmp_path / "test.tsv"
     path.write_text(">>en-pt-BR<< The Cat\tO Gato\n")
-    assert evaluate.read_pairs(path, data) == [(">>en-pt-BR<< the cat", "o gato")]
+    assert report_module.read_pairs(path, data) == [(">>en-pt-BR<< the cat", "o gato")]
 
 
 def test_prepared_pairs_are_those_of_other_files(tmp_path: Path) -> None:

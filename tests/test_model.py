@@ -11,33 +11,32 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-import ctc
-from config import PAD, ModelConfig
-from model import (
+from dragoman.architectures import ctc
+from dragoman.architectures.build import build_model
+from dragoman.architectures.decoder_only import DecoderOnly
+from dragoman.architectures.encoder_only import EncoderOnly
+from dragoman.device import seed_everything
+from dragoman.kernels import Dropout, softmax
+from dragoman.model import (
     Attention,
     Decoder,
     DecoderLayer,
-    DecoderOnly,
-    Dropout,
     Embedding,
     Encoder,
     EncoderLayer,
-    EncoderOnly,
     FeedForward,
     KeysValues,
     Residual,
     Starts,
     Transformer,
     WholeDropout,
-    build_transformer,
     causal_mask,
     make_norm,
     padding_mask,
+    rotate,
     sinusoid,
-    softmax,
-    turned,
 )
-from runtime import seed_everything
+from dragoman.settings import PAD, ModelConfig
 
 SMALL = ModelConfig(d_model=32, n_heads=4, encoder_layers=2, decoder_layers=3, d_ff=64, dropout=0.1, upsampling=3)
 SOURCE = torch.tensor([[5, 6, 7, 8, 3], [9, 4, 3, PAD, PAD]])
@@ -59,7 +58,7 @@ each_that_writes = pytest.mark.parametrize("architecture", WRITING)
 def model(**changes: Any) -> Any:
     """A model in double precision. Fresh biases are zero and fresh gains one: an error there would not show."""
     torch.manual_seed(0)
-    made = build_transformer(replace(SMALL, **changes), 12, 11).double().eval()
+    made = build_model(replace(SMALL, **changes), 12, 11).double().eval()
     for parameter in made.parameters():
         if parameter.dim() == 1:
             parameter.data += 0.3 * torch.randn_like(parameter)
@@ -479,7 +478,7 @@ def test_rotary_positions_are_complex_powers(start: int | Starts) -> None:
         torch.as_tensor(start if isinstance(start, int) else start.rows).reshape(-1, 1, 1, 1) + torch.arange(5)[:, None]
     )
     expected = number * torch.exp(1j * position * speed)
-    torch.testing.assert_close(turned(x, turns), torch.cat((expected.real, expected.imag), -1), rtol=0, atol=1e-5)
+    torch.testing.assert_close(rotate(x, turns), torch.cat((expected.real, expected.imag), -1), rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("start", list(STARTS.values())[1:], ids=list(STARTS)[1:])
@@ -593,10 +592,10 @@ TIED = {
 @pytest.mark.parametrize("tie", ["none", "output", "all"])
 def test_tying_shares_one_matrix_and_its_gradient(tie: Any, architecture: Any) -> None:
     """Guards tying by copy: after one update, copies differ."""
-    ours = build_transformer(replace(SMALL, architecture=architecture, tie=tie), 12, 12)
+    ours = build_model(replace(SMALL, architecture=architecture, tie=tie), 12, 12)
     matrices = [table for table in (*tables(ours), ours.projection.weight) if table is not None]
     assert len({id(matrix) for matrix in matrices}) == TIED[architecture][tie]
-    untied = build_transformer(replace(SMALL, architecture=architecture, tie="none"), 12, 12)
+    untied = build_model(replace(SMALL, architecture=architecture, tie="none"), 12, 12)
     sizes = [sum(p.numel() for p in each.parameters()) for each in (ours, untied)]
     assert sizes[1] - sizes[0] == (TIED[architecture]["none"] - TIED[architecture][tie]) * 12 * 32
     if tie == "output" and architecture != "encoder-only":
@@ -607,7 +606,7 @@ def test_tying_shares_one_matrix_and_its_gradient(tie: Any, architecture: Any) -
 def test_tying_all_needs_one_vocabulary(architecture: Any) -> None:
     """Guards against a crash far away, in the first embedding look-up."""
     with pytest.raises(ValueError, match="one vocabulary"):
-        build_transformer(replace(SMALL, architecture=architecture, tie="all"), 12, 11)
+        build_model(replace(SMALL, architecture=architecture, tie="all"), 12, 11)
 
 
 @each_architecture

@@ -13,11 +13,13 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-import ctc
-import optim
-from config import EOS, PAD, ModelConfig, TrainingConfig
-from model import build_transformer
-from optim import Average, Clock, batch_loss, ctc_sums, learning_rate, loss_sums, make_optimizer
+from dragoman.architectures import ctc
+from dragoman.architectures import loss as loss_module
+from dragoman.architectures.build import build_model
+from dragoman.architectures.loss import batch_loss, ctc_sums, loss_sums
+from dragoman.settings import EOS, PAD, ModelConfig, TrainingConfig
+from dragoman.training.optimizer import MovingAverage, make_optimizer
+from dragoman.training.schedule import Clock, learning_rate
 
 TARGET = torch.tensor([[5, 9, 3], [4, 3, PAD]])
 
@@ -27,7 +29,7 @@ TARGET = torch.tensor([[5, 9, 3], [4, 3, PAD]])
 def test_loss_equals_torch(smoothing: float, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Guards the smoothing (over all tokens, the right one included), that padding counts for nothing, the gradients
     that are worked out by hand, and the seams between the chunks."""
-    monkeypatch.setattr(optim, "CHUNK", chunk)
+    monkeypatch.setattr(loss_module, "CHUNK", chunk)
     torch.manual_seed(0)
     states, projection = (torch.randn(shape, requires_grad=True) for shape in ((2, 3, 8), (11, 8)))
     loss = loss_sums(states, projection, TARGET, smoothing)
@@ -70,7 +72,7 @@ def test_loss_in_16_bits_is_near_that_of_32(dtype: torch.dtype, spread: float) -
 def test_loss_of_two_passes_is_that_of_the_paper(smoothing: float, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Guards the weight of the disagreement, its gradient by both passes, which is worked out by hand, the pairing of
     rows across chunks, and that padding is not asked to agree."""
-    monkeypatch.setattr(optim, "CHUNK", chunk)
+    monkeypatch.setattr(loss_module, "CHUNK", chunk)
     torch.manual_seed(0)
     states, projection = (torch.randn(shape, requires_grad=True) for shape in ((4, 3, 8), (11, 8)))
     loss = loss_sums(states, projection, TARGET, smoothing, r_drop=5.0)
@@ -123,7 +125,7 @@ def placed(generator_seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
 def test_loss_of_places_equals_torch(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Guards the sum (over sentences, each in full: torch's mean would divide by their lengths), the gradients that
     are worked out by hand, words that come again, the seams between chunks, and that padding teaches nothing."""
-    monkeypatch.setattr(optim, "CHUNK", chunk)
+    monkeypatch.setattr(loss_module, "CHUNK", chunk)
     states, projection = placed()
     loss = ctc_sums(states, projection, PLACED_SOURCE, PLACED)
     lengths, tokens = 2 * (PLACED_SOURCE != PAD).sum(1), (PLACED > EOS).sum(1)
@@ -290,7 +292,7 @@ def muon(**changes: object) -> tuple[nn.Module, torch.optim.Optimizer]:
     """A small Transformer, the optimizer for it, and a gradient in each parameter."""
     torch.manual_seed(0)
     small = ModelConfig(d_model=16, n_heads=2, encoder_layers=1, decoder_layers=1, d_ff=24)
-    model = build_transformer(small, 11, 13)
+    model = build_model(small, 11, 13)
     for p in model.parameters():
         p.grad = torch.randn_like(p)
     return model, make_optimizer(model, settings(optimizer="muon", **changes))
@@ -374,7 +376,7 @@ def test_the_mean_of_weights_is_that_of_its_definition() -> None:
     """Guards the decay and its beginning, and that the weights come back unchanged, the mean as well, after a failure
     too."""
     model = nn.Linear(3, 2)
-    average, expected = Average(model, 0.9), model.weight.detach().clone()
+    average, expected = MovingAverage(model, 0.9), model.weight.detach().clone()
     for step in range(1, 120):
         with torch.no_grad():
             model.weight.add_(torch.randn(2, 3))
@@ -391,7 +393,7 @@ def test_the_mean_of_weights_is_that_of_its_definition() -> None:
     average.begin()
     with average.in_place():
         assert torch.equal(model.weight, weights)
-    learnt = Average(model, 0.9, fresh=False)
+    learnt = MovingAverage(model, 0.9, fresh=False)
     with torch.no_grad():
         model.weight.add_(1)
     learnt.update(1)

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import pages
-from text import visible
+from dragoman.console import visible
+from dragoman.evaluation import page as page_module
 
 NASTY = (
     "</dd></title></style><script>alert(1)</script><img src=x onerror=alert(1)>\"'> & &lt; {{ 7 * 7 }} {% x %} \u202e"
@@ -97,7 +97,7 @@ class Outline(HTMLParser):
 )
 def test_no_text_changes_the_page(text: str) -> None:
     """Guards against text taken for markup or script: the elements and their attributes are those of any other text."""
-    plain, nasty = Outline(pages.evaluation(report())), Outline(pages.evaluation(report(text)))
+    plain, nasty = Outline(page_module.evaluation(report())), Outline(page_module.evaluation(report(text)))
     assert nasty.elements == plain.elements
     assert not nasty.open
     assert visible(text) in nasty.text
@@ -108,17 +108,17 @@ def test_no_text_changes_the_page(text: str) -> None:
 @settings(max_examples=40, deadline=None)
 def test_no_text_at_all_changes_the_page(text: str) -> None:
     """Guards what nobody thought of."""
-    page = pages.evaluation(report(text, rows=2))
-    assert Outline(page).elements == Outline(pages.evaluation(report(rows=2))).elements
+    page = page_module.evaluation(report(text, rows=2))
+    assert Outline(page).elements == Outline(page_module.evaluation(report(rows=2))).elements
     page.encode()  # half a surrogate pair could not be written
 
 
 def test_a_page_is_alone_in_its_file() -> None:
     """Guards reading without a network, and a reader's privacy: nothing is loaded, and nothing may be."""
-    page = pages.evaluation(report())
+    page = page_module.evaluation(report())
     assert not re.search(r"https?:|//|@import|url\(|\bsrc=|\bhref=|\bon\w+=|javascript", page)
     assert "default-src 'none'" in page
-    outline = Outline(pages.evaluation(report("https://example.org/x.js")))
+    outline = Outline(page_module.evaluation(report("https://example.org/x.js")))
     named = [value for value in outline.values if "://" in value]
     assert set(named) <= {"https://example.org/x.js"}  # as the name of a language
     assert {name for _, names in outline.elements for name in names}.isdisjoint({"src", "href", "style"})
@@ -126,7 +126,7 @@ def test_a_page_is_alone_in_its_file() -> None:
 
 def test_a_page_is_light_or_dark_and_fits_a_phone() -> None:
     """Guards the two lines that make it so, and colours that would not change with the reader's wish."""
-    page = pages.evaluation(report())
+    page = page_module.evaluation(report())
     assert "prefers-color-scheme: dark" in page
     assert 'content="width=device-width' in page
     style = page[page.index("<style>") : page.index("</style>")]
@@ -145,7 +145,7 @@ def test_pictures_stay_in_their_frames(rows: int, against: bool) -> None:
     values["sentences"][0]["words"] = 10**6
     values["copied"] = [figure | {"score": 731.0} for figure in values["copied"]]
     values["copied"][2] |= {"low": 700.0, "high": 750.0}
-    page = pages.evaluation(values)
+    page = page_module.evaluation(values)
     places = re.findall(r' (?:x|x1|x2|cx)="([^"]*)"', page)
     assert all(0 <= float(place) <= 360 for place in places)
     for frame in re.findall(r"<svg.*?</svg>", page, re.DOTALL):
@@ -165,7 +165,7 @@ def test_visible_keeps_what_can_be_read() -> None:
 @pytest.mark.parametrize("highest", [0.5, 1, 5, 6, 7, 31.2, 100, 106.4, 731, 12345])
 def test_ticks_reach_the_highest_value(highest: float) -> None:
     """Guards axes: a few round numbers, from zero to beyond the last value."""
-    ticks = pages._ticks(highest)
+    ticks = page_module._ticks(highest)
     assert ticks[0] == 0
     assert ticks[-1] >= highest
     assert ticks[-2] < highest

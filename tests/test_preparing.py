@@ -15,16 +15,18 @@ import numpy as np
 import pytest
 from datasets import Dataset
 
-import checkpoint
-import corpus
-import dataset
-import preparing
-from config import Config, override
 from conftest import ROOT, in_child, tiny_pairs, write_tsv
-from corpus import Source, find_sources, read_corpus, read_portions, read_splits
-from dataset import EncodedPairs, EncodedSide, encode_pairs, have_room
-from preparing import Growing, prepare
-from tokenizer import Tokenizer, train_pair
+from dragoman import checkpoint, dataset
+from dragoman.command_line import override
+from dragoman.corpora import preparation, readers, splitting
+from dragoman.corpora.preparation import Growing, prepare_data
+from dragoman.corpora.readers import read_splits
+from dragoman.corpora.sources import Source, find_sources
+from dragoman.corpora.splitting import read_corpus, read_portions
+from dragoman.corpora.subwords import train_tokenizer, train_tokenizers
+from dragoman.dataset import EncodedPairs, EncodedSide, encode_pairs
+from dragoman.settings import Config
+from dragoman.training.batches import have_room
 
 Make = Callable[..., Config]
 
@@ -44,9 +46,9 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def shards(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    monkeypatch.setattr(preparing, "SHARD", size)
+    monkeypatch.setattr(preparation, "SHARD", size)
     monkeypatch.setattr(dataset, "SHARD", size)
-    monkeypatch.setattr(corpus, "PORTION", size)
+    monkeypatch.setattr(splitting, "PORTION", size)
 
 
 def several(tiny: Make) -> Config:
@@ -83,21 +85,21 @@ def test_shards_are_as_good_as_one(tiny: Make, tmp_path: Path, name: str, monkey
     which a checkpoint knows its data, that depends on the size of a shard."""
     config = CORPORA[name](tiny)
     shards(monkeypatch, 10**6)
-    whole = prepare(config, tmp_path / "whole", quiet)
+    whole = prepare_data(config, tmp_path / "whole", quiet)
     assert whole.report.counts["train"].too_long, "or it would prove less"
     assert (whole.weights is not None) == (name == "several")
     for size in (3, 100):
         shards(monkeypatch, size)
-        assert prepare(config, tmp_path / f"{size}", quiet).fingerprint == whole.fingerprint
+        assert prepare_data(config, tmp_path / f"{size}", quiet).fingerprint == whole.fingerprint
         assert files(tmp_path / f"{size}") == files(tmp_path / "whole")
 
 
 def test_what_is_prepared_is_what_the_corpus_holds(tiny: Make, tmp_path: Path) -> None:
     """Guards shards that agree with each other and with nothing else: here all is made at once, in memory."""
     config = several(tiny)
-    data = prepare(config, tmp_path / "data", quiet)
+    data = prepare_data(config, tmp_path / "data", quiet)
     pairs, counts, weights = read_corpus(find_sources(config.data), config.data)
-    tokenizers = train_pair(*dataset.columns(pairs["train"]), config.tokenizer)
+    tokenizers = train_tokenizers(*dataset.unzip_pairs(pairs["train"]), config.tokenizer)
     assert [each.to_json() for each in tokenizers] == [data.source.to_json(), data.target.to_json()]
     encoded = encode_pairs(pairs["train"], *tokenizers)
     source, target = (np.diff(side.offsets) for side in (encoded.source, encoded.target))
@@ -122,14 +124,14 @@ def test_what_is_prepared_is_what_the_corpus_holds(tiny: Make, tmp_path: Path) -
 def test_arrays_are_as_numpy_saves_them(tmp_path: Path, kinds: int) -> None:
     """Guards ids that are written in two bytes and read in four, and heads that another numpy cannot read."""
     words = [f"w{number}" for number in range(kinds)]
-    tokenizer = Tokenizer.train(words, Config().tokenizer.__class__(min_frequency=1, vocab_size=100_000))
+    tokenizer = train_tokenizer(words, Config().tokenizer.__class__(min_frequency=1, vocab_size=100_000))
     ids = dataset.encode_side(words, tokenizer).ids
     np.save(tmp_path / "whole.npy", ids)
     place = tmp_path / "grown.npy"
-    with Growing(tmp_path / "note", {place: bytes(preparing.HEAD)}, {}) as growing:
+    with Growing(tmp_path / "note", {place: bytes(preparation.HEAD)}, {}) as growing:
         for part in np.array_split(ids, 3):
             growing.append([part.tobytes()])
-    preparing._write_head(place, np.dtype(dataset.id_type(tokenizer)))
+    preparation._write_head(place, np.dtype(dataset.id_type(tokenizer)))
     assert place.read_bytes() == (tmp_path / "whole.npy").read_bytes()
 
 
@@ -164,7 +166,7 @@ def killed_at(number: int, config: Config, directory: Path) -> bool:
         counted(Growing, "append", half)
         for name in ("fsync", "replace", "rename", "unlink", "rmdir"):
             counted(os, name, lambda *_: None)
-        prepare(config, directory, quiet)
+        prepare_data(config, directory, quiet)
 
     code = in_child(work)
     assert code in (0, 9)
@@ -176,12 +178,12 @@ def test_a_killed_preparation_is_gone_on_with(tiny: Make, tmp_path: Path, name: 
     """Guards half a shard that is taken for a whole one, one that is there twice, and a report that has forgotten what
     came before the kill."""
     config = CORPORA[name](tiny)
-    expected = prepare(config, tmp_path / "undisturbed", quiet)
+    expected = prepare_data(config, tmp_path / "undisturbed", quiet)
     number = 1
     # Every fourth moment of three corpora, and so each kind of moment; a run of its own for each.
     while killed_at(number, config, tmp_path / f"{number}" / "data"):
         directory = tmp_path / f"{number}" / "data"
-        assert prepare(config, directory, quiet).fingerprint == expected.fingerprint
+        assert prepare_data(config, directory, quiet).fingerprint == expected.fingerprint
         assert files(directory) == files(tmp_path / "undisturbed")
         assert os.listdir(directory.parent) == ["data"]
         number += 4
@@ -195,7 +197,7 @@ def test_a_preparation_may_be_killed_again_and_again(tiny: Make, tmp_path: Path)
         kills += 1
         assert kills < 20
     assert kills > 3
-    prepare(config, tmp_path / "undisturbed", quiet)
+    prepare_data(config, tmp_path / "undisturbed", quiet)
     assert files(tmp_path / "data") == files(tmp_path / "undisturbed")
 
 
@@ -216,18 +218,18 @@ def test_tokenizers_are_trained_once(tiny: Make, tmp_path: Path, kind: str, monk
         return encode
 
     def killed() -> None:
-        preparing.encode_pairs = die(2)
-        prepare(config, directory, quiet)
+        preparation.encode_pairs = die(2)
+        prepare_data(config, directory, quiet)
 
     assert in_child(killed) == 9
-    left = [(tmp_path / ".data.tmp" / "data" / f"{side}.tokenizer.json").read_bytes() for side in preparing.SIDES]
+    left = [(tmp_path / ".data.tmp" / "data" / f"{side}.tokenizer.json").read_bytes() for side in preparation.SIDES]
 
     def train_again(*_: object) -> None:
         raise AssertionError("a tokenizer is trained again")
 
-    monkeypatch.setattr(preparing, "train_pair", train_again)
-    data = prepare(config, directory, quiet)
-    assert [(directory / f"{side}.tokenizer.json").read_bytes() for side in preparing.SIDES] == left
+    monkeypatch.setattr(preparation, "train_pair", train_again)
+    data = prepare_data(config, directory, quiet)
+    assert [(directory / f"{side}.tokenizer.json").read_bytes() for side in preparation.SIDES] == left
     train = data.train.target
     trained = [train.ids[train.offsets[i] : train.offsets[i + 1]].tolist() for i in range(len(data.train))]
     held_out = {target for _, target in data.validation + data.test}
@@ -240,13 +242,13 @@ def test_ctrl_c_keeps_what_is_done(tiny: Make, tmp_path: Path, monkeypatch: pyte
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(preparing, "train_pair", interrupted)
+    monkeypatch.setattr(preparation, "train_pair", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        prepare(tiny(), tmp_path / "data", quiet)
-    monkeypatch.setattr(preparing, "train_pair", train_pair)
-    monkeypatch.setattr(preparing, "read_portions", lambda *_, **__: pytest.fail("the corpus is read again"))
+        prepare_data(tiny(), tmp_path / "data", quiet)
+    monkeypatch.setattr(preparation, "train_pair", train_tokenizers)
+    monkeypatch.setattr(preparation, "read_portions", lambda *_, **__: pytest.fail("the corpus is read again"))
     said: list[str] = []
-    prepare(tiny(training__batch_tokens=99), tmp_path / "data", said.append)
+    prepare_data(tiny(training__batch_tokens=99), tmp_path / "data", said.append)
     assert said[0] == "going on with a preparation that was cut short"
     assert said[1].startswith("training the tokenizers")
 
@@ -260,16 +262,16 @@ def test_what_is_left_of_other_data_is_not_used(
     assert killed_at(25, tiny(), directory)
     assert (tmp_path / ".data.tmp" / "text" / "train.tsv").stat().st_size
     config = tiny(data__max_length=6) if change == "setting" else tiny()
-    given = train_pair(["the cat"], ["il gatto"], config.tokenizer) if change == "tokenizers" else None
+    given = train_tokenizers(["the cat"], ["il gatto"], config.tokenizer) if change == "tokenizers" else None
     if change == "file":
         path = Path(config.data.train)
         path.write_bytes(path.read_bytes().replace(b"cat", b"cow"))
     if change == "library":
-        monkeypatch.setattr(preparing.importlib.metadata, "version", lambda _: "0.0")
+        monkeypatch.setattr(preparation.importlib.metadata, "version", lambda _: "0.0")
     said: list[str] = []
-    prepare(config, directory, said.append, given)
+    prepare_data(config, directory, said.append, given)
     assert "reading" in said[0]
-    prepare(config, tmp_path / "fresh", quiet, given)
+    prepare_data(config, tmp_path / "fresh", quiet, given)
     assert files(directory) == files(tmp_path / "fresh")
 
 
@@ -279,10 +281,10 @@ def test_a_data_set_that_can_change_is_read_in_one_piece(tmp_path: Path) -> None
     there, pinned = Source("train", "owner/name", "owner/name", {}, ()), override(Config(), ["--data.revision", "a1"])
     place, origin = tmp_path / "work", {"settings": {}, "files": {}}
     for which, whole, kept in ((data, False, False), (data, True, True), (pinned.data, False, True)):
-        assert not preparing._begun(place, origin | {"settings": {str(whole): str(which)}}, [there], which)
+        assert not preparation._begun(place, origin | {"settings": {str(whole): str(which)}}, [there], which)
         (place / "text").mkdir()
-        checkpoint.replace_durably(place / "text" / preparing.NOTE, preparing._as_json({"state": {"whole": whole}}))
-        again = preparing._begun(place, origin | {"settings": {str(whole): str(which)}}, [there], which)
+        checkpoint.replace_durably(place / "text" / preparation.NOTE, preparation._as_json({"state": {"whole": whole}}))
+        again = preparation._begun(place, origin | {"settings": {str(whole): str(which)}}, [there], which)
         assert again == kept
         assert (place / "text").exists() == kept
 
@@ -298,7 +300,7 @@ def test_a_data_set_that_can_change_is_read_in_one_piece(tmp_path: Path) -> None
 def test_what_cannot_be_used_leaves_nothing(tiny: Make, tmp_path: Path, changes: dict, error: str) -> None:
     """Guards gigabytes of text in a hidden folder that no later preparation would use."""
     with pytest.raises(ValueError, match=error):
-        prepare(tiny(**changes), tmp_path / "run" / "data", quiet)
+        prepare_data(tiny(**changes), tmp_path / "run" / "data", quiet)
     assert not list((tmp_path / "run").iterdir())
 
 
@@ -333,7 +335,7 @@ def test_rows_are_read_as_they_are_asked_for(tmp_path: Path, form: str, monkeypa
         Dataset.from_list(rows).to_parquet(tmp_path / "rows.parquet", batch_size=1000)
     else:
         (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    monkeypatch.setattr(corpus, "ROWS", 1000)
+    monkeypatch.setattr(readers, "ROWS", 1000)
     data = override(Config(), ["--data.train", str(tmp_path / f"rows.{form}") if form != "hub" else str(tmp_path)]).data
     raw = read_splits(find_sources(data)[0], data)["train"]
     first = next(raw)

@@ -14,15 +14,18 @@ from typing import Any, get_args
 import pytest
 import torch
 
-import checkpoint
-import config as configuration
-import model
-import presets
-import start
-import train
-from config import Config, ConfigError, DataConfig, ModelConfig, dump, load, loads, parse, values
 from conftest import in_child, tiny_pairs, write_tsv
-from corpus import find_sources, read_corpus
+from dragoman import checkpoint, command_line, presets, train
+from dragoman import settings as settings_module
+from dragoman.__main__ import run as run_command
+from dragoman.architectures import build, summary
+from dragoman.command_line import parse
+from dragoman.config_file import dump, load, loads
+from dragoman.corpora.sources import find_sources
+from dragoman.corpora.splitting import read_corpus
+from dragoman.errors import ConfigError
+from dragoman.settings import Config, DataConfig, ModelConfig, values
+from dragoman.training import starting
 
 ROOT = Path(presets.__file__).parent
 NAMES = [*presets.PRESETS]
@@ -50,7 +53,7 @@ def test_presets_are_settings_and_all_of_the_same() -> None:
     (declared,) = (field for field in fields(ModelConfig) if field.name == "preset")
     assert get_args(get_args(declared.type)[0]) == ("auto", *presets.PRESETS)
     assert list(presets.UP_TO) == NAMES
-    assert set(presets.KEYS) <= set(configuration.keys())
+    assert set(presets.KEYS) <= set(settings_module.keys())
     assert [name for name in NAMES if set(presets.PRESETS[name]) != set(presets.KEYS)] == []
 
 
@@ -111,7 +114,7 @@ def test_preset_goes_with_weights_dealt_out(name: str) -> None:
     begun = parse(given(model__preset=name))
     if begun.training.optimizer == "muon":  # a run that began with it is not changed in silence
         with pytest.raises(ConfigError, match=r"fsdp is true, but does not go with training\.optimizer: muon"):
-            configuration.as_begun(parse(given(model__preset=name, training__fsdp="true")), begun)
+            settings_module.as_begun(parse(given(model__preset=name, training__fsdp="true")), begun)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -153,7 +156,7 @@ def test_parameters_are_estimated(kind: str, name: str, settings: dict[str, obje
     config = parse(given(model__preset=name, model__architecture=kind, **settings))
     vocabulary = config.tokenizer.vocab_size
     with torch.device("meta"):
-        built = model.build_transformer(config.model, vocabulary, vocabulary)
+        built = build.build_model(config.model, vocabulary, vocabulary)
     weights = sum(p.numel() for p in built.parameters())
     assert presets.parameters(values(config)) == pytest.approx(weights, rel=0.05)
 
@@ -282,7 +285,7 @@ def test_memory_makes_it_smaller_but_never_larger() -> None:
     needs = [presets.memory(values(parse(["--model.preset", name]))) for name in NAMES]
     assert needs == sorted(needs)
     big = parse(given(model__preset="big"))
-    most = configuration.override(big, [f"--training.batch_tokens={presets.UNTRIED}"])
+    most = command_line.override(big, [f"--training.batch_tokens={presets.UNTRIED}"])
     assert presets.memory(values(big)) == presets.memory(values(most)), "what auto comes to on a CPU"
 
 
@@ -299,9 +302,9 @@ def test_memory_is_that_of_the_settings_as_they_will_be(
     gigabytes: float, settings: dict[str, object], name: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     """Guards an estimate of the table alone, where the user has chosen a narrower model; and a silent step down."""
-    monkeypatch.setattr(start, "amount", lambda *_: presets.Amount(2_000_000, 60.0))
-    monkeypatch.setattr(start.runtime, "total_memory", lambda _: gigabytes * 2**30)
-    config = start.with_preset(parse(given(model__preset="auto", **settings)), torch.device("cpu"))
+    monkeypatch.setattr(starting, "amount", lambda *_: presets.Amount(2_000_000, 60.0))
+    monkeypatch.setattr(starting.device_module, "total_memory", lambda _: gigabytes * 2**30)
+    config = starting.with_preset(parse(given(model__preset="auto", **settings)), torch.device("cpu"))
     told = capsys.readouterr().out
     assert config.training.lr == presets.PRESETS[name]["training.lr"]
     assert f"more than 1,000,000 pairs to train on -> {name}" in told
@@ -340,9 +343,9 @@ def test_a_limit_of_time_makes_it_smaller_and_lighter(
 ) -> None:  # fmt: skip
     """Guards ten minutes given to a model that needs hours, dropout where nothing is seen often enough to be learnt by
     heart, and a run that is validated once, at its end."""
-    monkeypatch.setattr(start, "amount", lambda *_: presets.Amount(min(pairs, presets.ENOUGH + 1), 60.0))
-    monkeypatch.setattr(start.runtime, "total_memory", lambda _: 2**40)
-    config = start.with_preset(parse(given(model__preset="auto", **settings)), torch.device("cpu"), gigaflops * 1e9)
+    monkeypatch.setattr(starting, "amount", lambda *_: presets.Amount(min(pairs, presets.ENOUGH + 1), 60.0))
+    monkeypatch.setattr(starting.device_module, "total_memory", lambda _: 2**40)
+    config = starting.with_preset(parse(given(model__preset="auto", **settings)), torch.device("cpu"), gigaflops * 1e9)
     told = capsys.readouterr().out
     assert f"-> {name}" in told
     assert config.training.lr == presets.PRESETS[name]["training.lr"]
@@ -359,7 +362,7 @@ def test_tokens_of_a_time_are_those_of_the_operations(kind: str, name: str) -> N
     config = parse(given(model__preset=name, **(KINDS[kind] or {"model__architecture": kind})))
     vocabulary = config.tokenizer.vocab_size
     with torch.device("meta"):
-        built = model.build_transformer(config.model, vocabulary, vocabulary)
+        built = build.build_model(config.model, vocabulary, vocabulary)
     of_source, of_target = built.products()
     counted = 6 * 1000 * (of_source * (config.data.source_lang is not None) + of_target)
     rate = 1 / (presets.USED * math.sqrt(config.model.d_model))
@@ -390,12 +393,12 @@ def test_pairs_are_counted(form: str, tmp_path: Path) -> None:
             changes |= {"validation_fraction": 0.2, "test_fraction": 0.2}
     data = DataConfig(**changes)
     read = len(read_corpus(find_sources(data), data)[0]["train"])
-    found = start.amount(data, 10**6)
+    found = starting.amount(data, 10**6)
     assert found.pairs == pytest.approx(read, rel=0.05)
     lengths = [sum(len(text.encode()) for text in side) / len(pairs) for side in zip(*pairs, strict=True)]
     assert abs(lengths[1] / lengths[0] - 1) > 0.1, "or it could be the other side"
     assert found.bytes == pytest.approx(lengths[1], rel=0.05)
-    assert 500 < start.amount(data, 500).pairs < 510
+    assert 500 < starting.amount(data, 500).pairs < 510
 
 
 # --- A run --------------------------------------------------------------------------------------------------------
@@ -404,18 +407,18 @@ def test_pairs_are_counted(form: str, tmp_path: Path) -> None:
 def test_what_was_not_chosen_is_kept() -> None:
     """Guards a run that goes on with the numbers of a later version, or of a corpus that has grown since."""
     begun = parse(given(model__preset="tiny", model__dropout=0.2, training__max_steps=2))
-    begun = configuration.override(begun, ["--model.preset", "auto", "--training.batch_tokens", "512"])
+    begun = command_line.override(begun, ["--model.preset", "auto", "--training.batch_tokens", "512"])
     for line in ({}, {"model__dropout": 0.15}, {"training__max_steps": 9}, {"training__max_minutes": 3}):
         with tables(tiny={"model.d_model": 64}, small={"model.d_model": 32}):
-            config = configuration.as_begun(parse(given(model__preset="auto", **line)), begun)
-        different = {key: new for key, _, new, _ in configuration.changes(begun, config)}
+            config = settings_module.as_begun(parse(given(model__preset="auto", **line)), begun)
+        different = {key: new for key, _, new, _ in settings_module.changes(begun, config)}
         expected: dict[str, object] = {key.replace("__", "."): value for key, value in line.items()}
         if "training__max_minutes" in line:
             expected["training.max_steps"] = None
         assert different == expected
     for other in ({}, {"model__preset": "small"}):
         config = parse(given(**other))
-        assert configuration.as_begun(config, begun) == config
+        assert settings_module.as_begun(config, begun) == config
 
 
 def test_auto_from_the_first_step_to_the_resume(tmp_path: Path, capfd: Any) -> None:
@@ -432,7 +435,7 @@ def test_auto_from_the_first_step_to_the_resume(tmp_path: Path, capfd: Any) -> N
         return parse(given(**fixed | changes), default_file=ROOT / "config.yaml")
 
     def run(config: Config) -> tuple[int, str]:
-        code = in_child(lambda: train.main(config))
+        code = in_child(lambda: run_command("train", config))
         printed = capfd.readouterr()
         return code, printed.out + printed.err
 
@@ -442,7 +445,7 @@ def test_auto_from_the_first_step_to_the_resume(tmp_path: Path, capfd: Any) -> N
     assert "model.kv_heads is 8" in told
     assert not (tmp_path / "runs").exists()
 
-    assert configuration.STAND_IN in model.describe(settings())
+    assert settings_module.STAND_IN in summary.describe_model(settings())
     code, told = run(settings())
     assert code == 0, told
     assert "model.preset auto: about 288 pairs to train on -> tiny; each is seen but about" in told
@@ -454,7 +457,7 @@ def test_auto_from_the_first_step_to_the_resume(tmp_path: Path, capfd: Any) -> N
     ours = {"model.d_ff": 64, "training.max_steps": 2, "training.max_epochs": None, "training.batch_tokens": 300}
     ours |= {"model.dropout": 0.1, "training.validate_every": 50, "training.save_every": 50}  # by so few steps
     assert {key: values(begun)[key] for key in presets.KEYS} == presets.PRESETS["tiny"] | ours
-    assert configuration.STAND_IN not in model.describe(settings())
+    assert settings_module.STAND_IN not in summary.describe_model(settings())
 
     corpus.unlink()
     with tables(tiny={"model.d_model": 64, "model.dropout": 0.5}):
@@ -467,7 +470,7 @@ def test_auto_from_the_first_step_to_the_resume(tmp_path: Path, capfd: Any) -> N
     assert train.progress_of(saved).step == 4
     (changed,) = (
         key
-        for key, *_ in configuration.changes(begun, load(tmp_path / "runs" / "auto" / "config.yaml"))
+        for key, *_ in settings_module.changes(begun, load(tmp_path / "runs" / "auto" / "config.yaml"))
         if key != "training.max_steps"
     )
     assert changed == "training.lr"
@@ -483,15 +486,15 @@ def test_auto_from_the_first_step_to_the_resume(tmp_path: Path, capfd: Any) -> N
 def test_weights_do_not_ask_by_which_name_their_shape_was_found(tmp_path: Path) -> None:
     """Guards training.init_from between runs of the same shape, of which one was made by a preset."""
     here = parse(given(model__preset="tiny"))
-    there = configuration.override(here, ["--model.preset", "null"])
+    there = command_line.override(here, ["--model.preset", "null"])
 
     class Other:
         config = there
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(start, "Translator", lambda *_: Other())
-        begins = configuration.override(here, ["--training.init_from", str(tmp_path)])
-        assert start.other_model(begins, None) is not None
+        patch.setattr(starting, "Translator", lambda *_: Other())
+        begins = command_line.override(here, ["--training.init_from", str(tmp_path)])
+        assert starting.other_model(begins, None) is not None
 
 
 def test_preset_that_the_file_leaves_nothing_to_says_so(tmp_path: Path, capsys: Any) -> None:
@@ -500,7 +503,7 @@ def test_preset_that_the_file_leaves_nothing_to_says_so(tmp_path: Path, capsys: 
     text = (ROOT / "config.yaml").read_text(encoding="utf-8")
     file.write_text(text.replace("preset: null", "preset: auto"), encoding="utf-8")
     config = parse(["--config", str(file), "--data.train", str(tmp_path / "absent.tsv")])
-    assert start.with_preset(config, torch.device("cpu")) == config  # without a look at the data
+    assert starting.with_preset(config, torch.device("cpu")) == config  # without a look at the data
     told = capsys.readouterr().out
     assert told.startswith("warning: model.preset is auto, but of no effect")
     assert told.count("\n") == 1
@@ -510,10 +513,10 @@ def test_what_a_preset_sets_aside_is_told(tmp_path: Path, capsys: Any) -> None:
     """Guards a recipe of one's own against being overruled in silence; of the shipped file nobody has to be told."""
     file = tmp_path / "mine.yaml"
     file.write_text("training: {ema: 0.99, lr: 0.003}\nmodel: {dropout: 0.2}", encoding="utf-8")
-    start.with_preset(
+    starting.with_preset(
         parse(["--config", str(file), "--model.preset", "tiny", "--model.dropout=0.25"]), torch.device("cpu")
     )
     said = capsys.readouterr().out
     assert "overrules it: training.ema 0.99, now 0.0\n" in said, "the rate is that of the preset, too"
-    start.with_preset(parse(["--model.preset", "tiny"], default_file=ROOT / "config.yaml"), torch.device("cpu"))
+    starting.with_preset(parse(["--model.preset", "tiny"], default_file=ROOT / "config.yaml"), torch.device("cpu"))
     assert "overrules" not in capsys.readouterr().out

@@ -16,16 +16,16 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-import checkpoint
-import train
-from config import Config, ConfigError, override
 from conftest import ROOT
-from dataset import Batch
+from dragoman import checkpoint, train
+from dragoman.command_line import override
+from dragoman.dataset import Batch
+from dragoman.distributed import Ranks
+from dragoman.errors import ConfigError, DeviceError
+from dragoman.settings import Config
+from dragoman.translation.translator import Translator
 from faults import harness
 from faults.harness import Fault, after_step, die, nothing, outcome, signal_oneself, together
-from ranks import Ranks
-from runtime import DeviceError
-from translator import Translator
 
 # Without attention's biases, of which those of the keys have no gradient but rounding, which AdamW makes steps of.
 EXACT = {"model__dropout": 0, "model__attention_bias": False, "data__test_fraction": 0, "training__max_epochs": 3}

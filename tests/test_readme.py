@@ -15,10 +15,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import checkpoint
-import config
-import train
 from conftest import ROOT, in_child, tiny_pairs, write_tsv
+from dragoman import command_line as command_line_module
+from dragoman import config_file, settings, train
+from dragoman.__main__ import run as run_command
 from test_layout import LAYOUT
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -53,7 +53,7 @@ def test_shipped_config_trains(path: Path, tmp_path: Path, monkeypatch: pytest.M
     The data are those of the config in kind, not in content: a folder like the hub's, or parallel text.
     """
     monkeypatch.setenv("HF_HOME", str(tmp_path / "cache"))
-    shipped = config.load(path)
+    shipped = config_file.load(path)
     languages = shipped.data.source_lang or "", shipped.data.target_lang
     data = []
     if shipped.data.config:
@@ -64,8 +64,8 @@ def test_shipped_config_trains(path: Path, tmp_path: Path, monkeypatch: pytest.M
                 (tmp_path / f"{split}.{language}").write_text("\n".join(side) + "\n", encoding="utf-8")
             if getattr(shipped.data, split):
                 data.append(f"--data.{split}={tmp_path / split}")
-    short = config.parse(["--config", str(path), *SHORT, *data, f"--run.dir={tmp_path / 'runs'}"])
-    assert in_child(lambda: train.main(short)) == 0
+    short = command_line_module.parse(["--config", str(path), *SHORT, *data, f"--run.dir={tmp_path / 'runs'}"])
+    assert in_child(lambda: run_command("train", short)) == 0
     assert (tmp_path / "runs" / shipped.run.name / "result.json").exists()
 
 
@@ -74,11 +74,11 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The default run after two steps, with an average of its two checkpoints."""
     folder = tmp_path_factory.mktemp("trained")
     short = [*SHORT, "--training.save_every=1", "--decoding.max_length=5", f"--run.dir={folder}"]
-    assert in_child(lambda: train.main(config.override(config.Config(), short))) == 0
-    average = checkpoint.parse(["average", "--run", str(folder / "phrasebook")])
-    assert in_child(lambda: checkpoint.main(average)) == 0
+    assert in_child(lambda: run_command("train", command_line_module.override(settings.Config(), short))) == 0
+    average = command_line_module.parse_average(["average", "--run", str(folder / "phrasebook")])
+    assert in_child(lambda: run_command("average", average)) == 0
     both = ["--run.name=both-ways", "--data.directions=en-it, it-en"]
-    assert in_child(lambda: train.main(config.override(config.Config(), [*short, *both]))) == 0
+    assert in_child(lambda: run_command("train", command_line_module.override(settings.Config(), [*short, *both]))) == 0
     return folder / "phrasebook"
 
 
@@ -88,7 +88,7 @@ def of_pieces(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("of_pieces")
     pieces = ["--tokenizer.kind=bpe", "--tokenizer.vocab_size=2000", "--decoding.max_length=5"]
     short = [*SHORT, *pieces, f"--run.dir={folder}", "--run.name=pieces"]
-    assert in_child(lambda: train.main(config.override(config.Config(), short))) == 0
+    assert in_child(lambda: run_command("train", command_line_module.override(settings.Config(), short))) == 0
     return folder / "pieces"
 
 

@@ -12,8 +12,8 @@ from types import ModuleType
 import pytest
 import torch
 
-import config as configuration
 from conftest import ROOT, tiny_config
+from dragoman import command_line, config_file, settings
 
 
 def loaded(name: str) -> ModuleType:
@@ -33,7 +33,7 @@ def loaded(name: str) -> ModuleType:
 def file(tmp_path: Path) -> Path:
     """A tiny run's settings in a file."""
     path = tmp_path / "tiny.yaml"
-    path.write_text(configuration.dump(tiny_config(tmp_path, training__max_epochs=1)), encoding="utf-8")
+    path.write_text(config_file.dump(tiny_config(tmp_path, training__max_epochs=1)), encoding="utf-8")
     return path
 
 
@@ -65,7 +65,7 @@ def test_recipes_are_trained_once(file: Path, tmp_path: Path) -> None:
     first = ran("recipes", *arguments, "--only", "narrow")
     assert first.returncode == 0, first.stderr
     assert [line.split(" | ")[0] for line in first.stdout.splitlines()[2:]] == ["| narrow"]
-    assert configuration.load(work / "narrow-1" / "config.yaml").model.d_ff == 16
+    assert config_file.load(work / "narrow-1" / "config.yaml").model.d_ff == 16
     written = {path: path.stat().st_mtime_ns for path in work.glob("*/checkpoints/*/*")}
     assert ran("recipes", *arguments, "--only", "narrow").stdout == first.stdout
     assert {path: path.stat().st_mtime_ns for path in work.glob("*/checkpoints/*/*")} == written
@@ -147,9 +147,9 @@ def test_students_learn_from_what_teachers_made(file: Path, tmp_path: Path) -> N
     assert lines("forward-1/train.it") != lines("train.it")
     assert len(lines("forward-1/train.it")) == len(lines("backward-1/train.en")) == len(lines("train.en"))
     assert not set(lines("train.en")) & set(lines("test.en"))
-    backward = configuration.load(work / "backward-1" / "config.yaml")
+    backward = config_file.load(work / "backward-1" / "config.yaml")
     assert (backward.data.source_lang, backward.data.target_lang) == ("it", "en")
-    student = configuration.load(work / "round-1-student-2" / "config.yaml")
+    student = config_file.load(work / "round-1-student-2" / "config.yaml")
     assert (student.run.seed, student.training.max_epochs, backward.training.max_epochs) == (2, 2, 1)
     text = work / "text"
     assert student.data.train == f"2 * {text}/train + {text}/forward-1/train + {text}/backward-1/train"
@@ -161,7 +161,7 @@ def test_students_learn_from_what_teachers_made(file: Path, tmp_path: Path) -> N
     assert {path: path.stat().st_mtime_ns for path in written} == written
     means = [line.split("|")[1].strip() for line in second.stdout.splitlines()[-4:-2]]
     assert means == ["round 1, mean", "round 2, mean"]
-    again = configuration.load(work / "round-2-student-1" / "config.yaml")
+    again = config_file.load(work / "round-2-student-1" / "config.yaml")
     assert again.data.train == " + ".join([str(student.data.train), *(f"{text}/{name}/train" for name in students)])
     assert again.training.init_from is None
     assert lines("round-1-student-1/train.it") != lines("round-1-student-2/train.it")
@@ -173,7 +173,7 @@ def test_the_tutorial_writes_what_it_was_trained_to() -> None:
     quality = loaded("quality")
     torch.manual_seed(1)
     words = [f"--model.{key}={value}" for key, value in {**quality.TUTORIAL, "d_model": 16, "d_ff": 16}.items()]
-    model = quality.Tutorial(configuration.override(configuration.Config(), words), 20, 20).eval()
+    model = quality.Tutorial(command_line.override(settings.Config(), words), 20, 20).eval()
     source = torch.tensor([[5, 6, 7, 3], [8, 3, 0, 0], [9, 9, 3, 0]])
     target = torch.tensor([[2, 10, 11, 12], [2, 13, 14, 15], [2, 16, 17, 18]])
     stepwise = quality.Stepwise(model)

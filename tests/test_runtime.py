@@ -17,21 +17,21 @@ import pytest
 import torch
 
 from conftest import ROOT, in_child
-from runtime import (
-    DeviceError,
-    ahead,
+from dragoman.device import (
     autocast,
     choose_device,
     choose_precision,
-    describe,
+    describe_device,
     granted_memory,
+    matmul_rates,
     random_words,
-    rates,
     seed_everything,
-    stop_signals,
     total_memory,
-    tune,
+    tune_device,
 )
+from dragoman.errors import DeviceError
+from dragoman.signals import stop_signals
+from dragoman.training.prefetch import prefetched
 
 CPU = torch.device("cpu")
 
@@ -65,12 +65,12 @@ def test_precision_is_what_was_asked_for() -> None:
         assert (a @ b).dtype == torch.float32
     with autocast(CPU, choose_precision("bfloat16", CPU)):
         assert (a @ b).dtype == torch.bfloat16
-    assert "bfloat16" in describe(CPU, torch.bfloat16)
+    assert "bfloat16" in describe_device(CPU, torch.bfloat16)
 
 
 def test_rates_are_told_for_both_formats() -> None:
     """Guards the unit: any machine that can run this makes between a hundred million and 10^16 operations a second."""
-    found = rates(CPU)
+    found = matmul_rates(CPU)
     assert set(found) == {torch.float32, torch.bfloat16}
     assert all(1e8 < rate < 1e16 for rate in found.values())
 
@@ -108,7 +108,7 @@ def test_tuning_changes_no_result_that_matters() -> None:
         torch.manual_seed(0)
         a, b = torch.randn(64, 512), torch.randn(512, 64)
         exact = a.double() @ b.double()
-        tune(CPU)
+        tune_device(CPU)
         return int(((a @ b).double() - exact).abs().max() > 1e-3)
 
     assert in_child(tuned) == 0
@@ -157,7 +157,7 @@ def test_what_is_made_ahead_comes_in_order_and_not_too_early(number: int) -> Non
             yield i
 
     before = threading.active_count()
-    for i, item in enumerate(ahead(items(), number)):
+    for i, item in enumerate(prefetched(items(), number)):
         assert item == i
         time.sleep(0.001)
         assert len(made) <= i + 1 + number
@@ -174,16 +174,16 @@ def test_a_failure_ahead_comes_in_its_turn() -> None:
 
     before, got = threading.active_count(), []
     with pytest.raises(KeyError, match="the third"):
-        got.extend(item for item in ahead(items(), 5))
+        got.extend(item for item in prefetched(items(), 5))
     assert threading.active_count() == before
-    made = ahead(items(), 5)
+    made = prefetched(items(), 5)
     assert [next(made), next(made)] == [1, 2]
 
 
 @pytest.mark.parametrize("leave", ["close", "drop"])
 def test_who_leaves_what_is_made_ahead_leaves_no_thread(leave: str) -> None:
     """Guards a training that stops at a signal amid an epoch."""
-    before, numbers = threading.active_count(), ahead(count(1), 3)
+    before, numbers = threading.active_count(), prefetched(count(1), 3)
     assert next(numbers) == 1
     assert threading.active_count() == before + 1
     if leave == "close":

@@ -8,8 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corpus import clean
-from segment import Trained, cut, glue, pieces, sentences
+from dragoman.corpora.cleaning import clean
+from dragoman.corpora.sentence_splitting import (
+    LineStatistics,
+    sentence_joiner,
+    split_long_sentence,
+    split_sentences,
+    split_text,
+)
 
 
 def words(texts: Sequence[str]) -> list[int]:
@@ -27,21 +33,21 @@ TEXT = (
 
 def test_sentences_end_where_they_end() -> None:
     """Guards against full stops that end nothing: titles, times, abbreviations, addresses of pages."""
-    assert sentences(TEXT, "en") == [
+    assert split_sentences(TEXT, "en") == [
         "Dr. Rossi came at 3.30 p.m. on Monday.",
         "Where is he?",
         "He left, i.e. he is gone!",
         "See https://x.org/a.b?c=1 for more.",
     ]
-    assert sentences("Er kam am 3. Oktober. Ende!", "de") == ["Er kam am 3. Oktober.", "Ende!"]
-    assert sentences("これは本です。私は学生です。", "ja") == ["これは本です。", "私は学生です。"]
-    assert sentences("One. Two.", "tlh") == ["One.", "Two."]
+    assert split_sentences("Er kam am 3. Oktober. Ende!", "de") == ["Er kam am 3. Oktober.", "Ende!"]
+    assert split_sentences("これは本です。私は学生です。", "ja") == ["これは本です。", "私は学生です。"]
+    assert split_sentences("One. Two.", "tlh") == ["One.", "Two."]
 
 
 @pytest.mark.parametrize(("most", "usual", "expected"), [(1, 99, 4), (2, 99, 2), (3, 99, 2), (9, 99, 1), (9, 9, 3)])
 def test_as_many_sentences_together_as_the_model_knows(most: int, usual: int, expected: int) -> None:
     """Guards pronouns, which need the sentence before, and single sentences, which need to be alone."""
-    found = pieces(TEXT, "en", Trained(usual=usual, longest=99, sentences=most), words)
+    found = split_text(TEXT, "en", LineStatistics(usual=usual, longest=99, sentences=most), words)
     assert len(found) == expected
     assert " ".join(found) == TEXT
 
@@ -49,14 +55,14 @@ def test_as_many_sentences_together_as_the_model_knows(most: int, usual: int, ex
 def test_a_sentence_of_unusual_length_stays_whole() -> None:
     """Guards against cutting what the model has seen, if rarely."""
     text = "one two three four five six seven eight. Nine ten."
-    assert pieces(text, "en", Trained(usual=5, longest=8, sentences=3), words) == [text[:-10], "Nine ten."]
+    assert split_text(text, "en", LineStatistics(usual=5, longest=8, sentences=3), words) == [text[:-10], "Nine ten."]
 
 
 def test_a_sentence_longer_than_all_is_cut_where_it_breathes() -> None:
     """Guards half sentences: a comma is a better place than the middle of a phrase."""
     text = "the dog and the cat, and this black bread here today, and more of the same."
-    trained = Trained(usual=7, longest=9, sentences=1)
-    assert pieces(text, "en", trained, words) == [
+    trained = LineStatistics(usual=7, longest=9, sentences=1)
+    assert split_text(text, "en", trained, words) == [
         "the dog and the cat,",
         "and this black bread here today,",
         "and more of the same.",
@@ -68,22 +74,25 @@ def test_a_sentence_longer_than_all_is_cut_where_it_breathes() -> None:
 def test_pieces_joined_are_the_text(text: str, longest: int, most: int) -> None:
     """Guards the cut: no letter lost or doubled, no piece too long."""
     text = clean(text)
-    found = pieces(text, "en", Trained(usual=longest - 1, longest=longest, sentences=most), letters)
+    found = split_text(text, "en", LineStatistics(usual=longest - 1, longest=longest, sentences=most), letters)
     assert "".join(found).replace(" ", "") == text.replace(" ", "")
     assert all(letters([piece])[0] <= longest for piece in found)
-    assert "".join(cut(text, longest, letters)).replace(" ", "") == text.replace(" ", "")
+    assert "".join(split_long_sentence(text, longest, letters)).replace(" ", "") == text.replace(" ", "")
 
 
 def test_a_sentence_without_blanks_is_cut_where_it_breathes_and_gets_none() -> None:
     """Guards scripts without blanks, and long addresses: they were cut blindly, and blanks came into their words."""
     text = "我们昨天晚上在城里的一家小饭馆里吃了晚饭，然后走回家去看书。"
-    assert cut(text, 24, letters) == ["我们昨天晚上在城里的一家小饭馆里吃了晚饭，", "然后走回家去看书。"]
+    assert split_long_sentence(text, 24, letters) == [
+        "我们昨天晚上在城里的一家小饭馆里吃了晚饭，",
+        "然后走回家去看书。",
+    ]
     address = "https://example.org/" + "a" * 30
 
     def uneven(texts: Sequence[str]) -> list[int]:
         return [sum(1 if letter == "a" else 2 for letter in text) for text in texts]
 
-    found = cut(f"see {address} now", 20, uneven)
+    found = split_long_sentence(f"see {address} now", 20, uneven)
     assert "".join(part for part in found).replace(" ", "") == f"see{address}now"
     assert {blank for part in found for blank in part.split(" ")[1:-1]} <= {"now"}
     assert all(uneven([part])[0] <= 20 for part in found)
@@ -91,9 +100,14 @@ def test_a_sentence_without_blanks_is_cut_where_it_breathes_and_gets_none() -> N
 
 def test_what_cannot_be_cut_is_no_endless_loop() -> None:
     """Guards a letter of more tokens than are allowed, such as an emoji in bytes."""
-    assert cut("🙂🙂 a", 3, lambda texts: [len(text.encode()) for text in texts]) == ["🙂", "🙂", "a"]
+    assert split_long_sentence("🙂🙂 a", 3, lambda texts: [len(text.encode()) for text in texts]) == ["🙂", "🙂", "a"]
 
 
 def test_glue() -> None:
     """Guards the blank that some scripts do not have."""
-    assert (glue("en"), glue("zh"), glue("zh-Hant"), glue("ja")) == (" ", "", "", "")
+    assert (sentence_joiner("en"), sentence_joiner("zh"), sentence_joiner("zh-Hant"), sentence_joiner("ja")) == (
+        " ",
+        "",
+        "",
+        "",
+    )

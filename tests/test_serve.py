@@ -21,13 +21,13 @@ from typing import Any
 
 import pytest
 
-import train
-import translate
-import web
-from batching import Answer, Batcher, Order
 from conftest import ROOT, in_child, tiny_config
+from dragoman import command_line, translate
+from dragoman.__main__ import run as run_command
+from dragoman.server import assets
+from dragoman.server.batcher import Answer, Batcher, Order
+from dragoman.translation.translator import Translator
 from echo import echo
-from translator import Translator
 
 serve = pytest.importorskip("serve", reason="serve.py needs libraries of its own: pip install -e '.[serve]'")
 
@@ -100,7 +100,7 @@ def serving(translator: Translator, most_waiting: int = 200, seconds: float = 60
 
 def trained_in(folder: Path, **changes: object) -> Path:
     config = tiny_config(folder, training__max_steps=10, data__max_length=12, **changes)
-    assert in_child(lambda: train.main(config)) == 0
+    assert in_child(lambda: run_command("train", config)) == 0
     return Path(config.run.dir) / config.run.name
 
 
@@ -500,7 +500,7 @@ def test_a_mistake_is_one_line(
     with serve.listen("127.0.0.1", 0) as taken:
         words = [word.replace("TAKEN", str(taken.getsockname()[1])) for word in arguments]
         try:
-            found = serve.main(serve.parse(["--port", "0", *words]))
+            found = run_command("serve", command_line.parse_serve(["--port", "0", *words]))
         except SystemExit as end:
             found = end.code
     said = capsys.readouterr().err
@@ -525,23 +525,23 @@ def test_missing_libraries_are_named(monkeypatch: pytest.MonkeyPatch, capsys: py
 
 def test_the_page_loads_nothing_from_elsewhere(server: Server) -> None:
     """Guards a reader's privacy, a machine without a network, and the rule that text is never markup."""
-    assert server.get("/").body.decode() == web.PAGE
-    for path in re.findall(r'(?:src|href)="([^"]*)"', web.PAGE):
+    assert server.get("/").body.decode() == assets.PAGE
+    for path in re.findall(r'(?:src|href)="([^"]*)"', assets.PAGE):
         assert server.get(f"/{path}").status == 200
     names = {"http://www.w3.org/2000/svg"}  # of a language, not an address
-    for text in (web.PAGE, web.STYLE, web.SCRIPT, web.ICON):
+    for text in (assets.PAGE, assets.STYLE, assets.SCRIPT, assets.ICON):
         assert set(re.findall(r"https?://[^\s\"'`]*", text)) <= names
         assert not re.search(r"@import|url\(|innerHTML|outerHTML|insertAdjacent|document\.write|\beval\b", text)
-    assert not re.search(r"<style|\bstyle=|\bon\w+=|<script(?! type=\"module\" src=)", web.PAGE)
+    assert not re.search(r"<style|\bstyle=|\bon\w+=|<script(?! type=\"module\" src=)", assets.PAGE)
 
 
 def test_the_page_is_light_or_dark() -> None:
     """Guards colours that would not change with the reader's wish."""
-    roots = re.findall(r":root \{(.*?)\}", web.STYLE, re.DOTALL)
+    roots = re.findall(r":root \{(.*?)\}", assets.STYLE, re.DOTALL)
     light, dark = (set(re.findall(r"(--[\w-]+):", root)) for root in roots)
-    used = set(re.findall(r"var\((--[\w-]+)", web.STYLE)) - {"--share"}
+    used = set(re.findall(r"var\((--[\w-]+)", assets.STYLE)) - {"--share"}
     assert light == dark == used
-    assert "#" not in re.sub(r":root \{.*?\}|#[a-z]+(?=[\s,.\[{:>])", "", web.STYLE, flags=re.DOTALL)
+    assert "#" not in re.sub(r":root \{.*?\}|#[a-z]+(?=[\s,.\[{:>])", "", assets.STYLE, flags=re.DOTALL)
 
 
 @pytest.mark.slow

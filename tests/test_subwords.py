@@ -10,12 +10,12 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-import subwords
-from config import TokenizerConfig
 from conftest import tiny_pairs
-from dataset import EncodedPairs, EncodedSide, encode_side
-from subwords import VARIANTS, Divider, SideDropout, SubwordDropout, likeliest, merged
-from tokenizer import Tokenizer
+from dragoman.corpora import subword_dropout
+from dragoman.corpora.subword_dropout import VARIANTS, Divider, SideDropout, SubwordDropout, likeliest, merged
+from dragoman.corpora.subwords import train_tokenizer
+from dragoman.dataset import EncodedPairs, EncodedSide, Tokenizer, encode_side
+from dragoman.settings import TokenizerConfig
 
 TEXTS = [
     *(text for pair in tiny_pairs(40) for text in pair),
@@ -32,7 +32,7 @@ FAR = 10**6
 
 @cache  # trained twice, it would have other ids
 def tokenizer(kind: str) -> Tokenizer:
-    return Tokenizer.train(TEXTS * 2, TokenizerConfig(kind=kind, vocab_size=400))  # type: ignore[arg-type]
+    return train_tokenizer(TEXTS * 2, TokenizerConfig(kind=kind, vocab_size=400))  # type: ignore[arg-type]
 
 
 def rows_of(side: EncodedSide) -> list[list[int]]:
@@ -67,7 +67,7 @@ def test_the_text_stays(kind: str, rate: float) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_tag_is_one_at_the_beginning_alone(kind: str) -> None:
     """Guards against a sentence on tags that would teach a model of several directions to write them."""
-    ours = Tokenizer.train(TEXTS * 2, TokenizerConfig(kind=kind, vocab_size=400), ["de"])  # type: ignore[arg-type]
+    ours = train_tokenizer(TEXTS * 2, TokenizerConfig(kind=kind, vocab_size=400), ["de"])  # type: ignore[arg-type]
     side = encode_side([">>de<< the tag >>de<< is text", "x>>de<<y"], ours)
     tag = ours.vocabulary[">>de<<"]
     for rate in (0.0, 0.5):
@@ -101,7 +101,7 @@ def test_an_epoch_depends_on_nothing_but_its_number(kind: str, monkeypatch: pyte
     assert five[0][0] != five[0][1][::-1], "the sides draw for themselves"
     assert rows_of(used(6).source) != five[0][0]
     assert rows_of(SubwordDropout(pairs, ours, ours, 0.3, FAR, seed=2)(5).source) != five[0][0]
-    monkeypatch.setattr(subwords, "CHUNK", 7)
+    monkeypatch.setattr(subword_dropout, "CHUNK", 7)
     assert rows_of(fresh(5).source) == five[0][0]
 
 
@@ -110,14 +110,14 @@ def test_words_are_told_apart() -> None:
     words = [tuple(word) for n in range(4) for word in itertools.product(range(20), repeat=n) if word]
     ids = np.array([i for word in words for i in word], np.uint16)
     starts = np.cumsum([0, *map(len, words)])[:-1]
-    found = subwords.hashes(ids, starts)
+    found = subword_dropout.hashes(ids, starts)
     assert len(set(found.tolist())) == len(words)
-    assert subwords.hashes(ids[:0], starts[:0]).tolist() == []
+    assert subword_dropout.hashes(ids[:0], starts[:0]).tolist() == []
 
 
 def test_a_merge_is_left_out_as_often_as_asked() -> None:
     """Guards the meaning of the rate: a word that a single merge makes is as often left apart."""
-    ours = Tokenizer.train(["xy xy xy"], TokenizerConfig(kind="bpe", vocab_size=261))  # the bytes and one merge
+    ours = train_tokenizer(["xy xy xy"], TokenizerConfig(kind="bpe", vocab_size=261))  # the bytes and one merge
     word = tuple(ours.encode("xy"))
     assert len(word) == 2, "of the blank, x and y, two are merged"
     rate, seeds = 0.2, 200
@@ -168,7 +168,7 @@ def test_a_sentence_does_not_outgrow_the_limit(kind: str) -> None:
 
 def test_a_tokenizer_without_merges() -> None:
     """Guards the smallest vocabulary that bytes allow: there is nothing to leave out, and nothing to fail at."""
-    ours = Tokenizer.train(TEXTS, TokenizerConfig(kind="bpe", vocab_size=260))
+    ours = train_tokenizer(TEXTS, TokenizerConfig(kind="bpe", vocab_size=260))
     side = encode_side(TEXTS, ours)
     assert rows_of(SideDropout(side, Divider(ours, 0.5, 1), FAR)(np.random.default_rng(0))) == rows_of(side)
 
@@ -179,9 +179,9 @@ def test_text_without_blanks_is_cut_in_parts(kind: str) -> None:
     letters = "天地玄黄宇宙洪荒日月盈昃辰宿列张"
     random = np.random.default_rng(0)
     texts = ["".join(letters[i] for i in random.integers(0, 16, size=40)) for _ in range(60)]
-    ours = Tokenizer.train(texts, TokenizerConfig(kind=kind, vocab_size=400))  # type: ignore[arg-type]
+    ours = train_tokenizer(texts, TokenizerConfig(kind=kind, vocab_size=400))  # type: ignore[arg-type]
     dropout = SideDropout(encode_side(texts, ours), Divider(ours, 0.2, 1), FAR)
-    assert max(map(len, dropout.kinds)) <= subwords.LONG
+    assert max(map(len, dropout.kinds)) <= subword_dropout.LONG
     assert len(dropout.kinds) < len(dropout.words)
     found = rows_of(dropout(np.random.default_rng(0)))
     assert ours.decode_batch(found) == texts

@@ -9,9 +9,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from config import EOS, PAD, SOS, SPECIAL_TOKENS, UNK, ConfigError, TokenizerConfig
 from conftest import ROOT, SHARED
-from tokenizer import EMPTY, JOINER, Tokenizer, train_pair
+from dragoman.corpora.subwords import train_tokenizer, train_tokenizers
+from dragoman.dataset import EMPTY, JOINER, Tokenizer
+from dragoman.errors import ConfigError
+from dragoman.settings import EOS, PAD, SOS, SPECIAL_TOKENS, UNK, TokenizerConfig
 
 WORD = TokenizerConfig(kind="word", vocab_size=100_000, min_frequency=1)
 Kind = Literal["word", "bpe", "unigram"]
@@ -36,7 +38,7 @@ def flickr(name: str) -> list[str]:
 
 @cache
 def trained(kind: Kind) -> Tokenizer:
-    return Tokenizer.train(SENTENCES, TokenizerConfig(kind=kind, vocab_size=400, min_frequency=1))
+    return train_tokenizer(SENTENCES, TokenizerConfig(kind=kind, vocab_size=400, min_frequency=1))
 
 
 # --- Nothing is lost ----------------------------------------------------------------------------------------------
@@ -45,7 +47,7 @@ def trained(kind: Kind) -> Tokenizer:
 def test_words_of_real_text_come_back() -> None:
     """Guards the spacing that detokenisers guess: '( Ciao )', "l ' amico", '3, 14'."""
     lines = flickr("train.de")
-    tokenizer = Tokenizer.train(lines, WORD)
+    tokenizer = train_tokenizer(lines, WORD)
     assert tokenizer.decode_batch(tokenizer.encode_batch(lines)) == lines
     fresh = [(line, ids) for line in flickr("val.de") if UNK not in (ids := tokenizer.encode(line))]
     assert len(fresh) > 500
@@ -60,7 +62,7 @@ def test_words_of_real_text_come_back() -> None:
 def test_words_come_back_whatever_stands_between_them(text: str) -> None:
     """Guards double blanks, blanks at the ends, and marks whose neighbours no rule of thumb foresees."""
     text = text.replace(JOINER, "").replace(EMPTY, "")
-    tokenizer = Tokenizer.train([text], WORD)
+    tokenizer = train_tokenizer([text], WORD)
     ids = tokenizer.encode(text)
     assert tokenizer.decode(ids) == text
     assert not set(ids) & {PAD, UNK, SOS, EOS}
@@ -69,13 +71,13 @@ def test_words_come_back_whatever_stands_between_them(text: str) -> None:
 def test_marks_of_the_tokenizer_in_a_text_become_look_alikes() -> None:
     """Guards against a text that steers the decoder, and so loses its own blanks."""
     text = f"a{JOINER} b {EMPTY} c"
-    tokenizer = Tokenizer.train([text], WORD)
+    tokenizer = train_tokenizer([text], WORD)
     assert tokenizer.decode(tokenizer.encode(text)) == "a■ b ⎵ c"
 
 
 def test_blanks_are_known_to_every_vocabulary() -> None:
     """Guards a double blank that becomes an unknown word because training had none."""
-    tokenizer = Tokenizer.train(["a b"], WORD)
+    tokenizer = train_tokenizer(["a b"], WORD)
     assert tokenizer.decode(tokenizer.encode(" a   b ")) == " a   b "
 
 
@@ -116,7 +118,7 @@ def test_special_tokens_come_first_and_stay_out_of_texts(kind: Kind) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_special_token_in_a_sentence_is_text(kind: Kind) -> None:
     """Guards the literal "[EOS]" that ends a sentence early, in a tokenizer that has been saved and loaded."""
-    tokenizer = Tokenizer.train([*SENTENCES, "[EOS] [PAD] [SOS] </s>"], TokenizerConfig(kind=kind, min_frequency=1))
+    tokenizer = train_tokenizer([*SENTENCES, "[EOS] [PAD] [SOS] </s>"], TokenizerConfig(kind=kind, min_frequency=1))
     for each in (tokenizer, Tokenizer.from_json(tokenizer.to_json())):
         ids = each.encode("[EOS] [PAD] [SOS] </s>")
         assert not set(ids) & {PAD, UNK, SOS, EOS}
@@ -144,10 +146,10 @@ def test_a_model_may_join_what_no_text_joins() -> None:
 def test_words_are_ranked_by_frequency_then_text() -> None:
     """Guards a vocabulary in the order of a hash table, and limits that count wrongly."""
     settings = TokenizerConfig(kind="word", vocab_size=8, min_frequency=2)
-    tokenizer = Tokenizer.train(["d b a c e", "d b a c", "d"], settings)
+    tokenizer = train_tokenizer(["d b a c e", "d b a c", "d"], settings)
     assert tokenizer.pieces(range(len(tokenizer))) == [*SPECIAL_TOKENS, EMPTY, "d", "a", "b"]
     assert tokenizer.left_out == 2
-    rare = Tokenizer.train(["b b a"], TokenizerConfig(kind="word", min_frequency=2))
+    rare = train_tokenizer(["b b a"], TokenizerConfig(kind="word", min_frequency=2))
     assert rare.pieces(range(len(rare)))[5:] == ["b"]
 
 
@@ -155,7 +157,7 @@ def test_words_are_the_same_in_every_process() -> None:
     """Guards ids that depend on the seed of Python's hashes."""
     code = (
         "from config import TokenizerConfig; from tokenizer import Tokenizer;"
-        f"print(Tokenizer.train({SENTENCES!r}, TokenizerConfig(min_frequency=1)).fingerprint)"
+        f"print(train_tokenizer({SENTENCES!r}, TokenizerConfig(min_frequency=1)).fingerprint)"
     )
     runs = [
         subprocess.run(
@@ -168,17 +170,17 @@ def test_words_are_the_same_in_every_process() -> None:
 
 def test_a_shared_vocabulary_is_one_object() -> None:
     """Guards tied embeddings whose two sides count differently."""
-    source, target = train_pair(["uno"], ["due"], TokenizerConfig(min_frequency=1, shared=True))
+    source, target = train_tokenizers(["uno"], ["due"], TokenizerConfig(min_frequency=1, shared=True))
     assert source is target
     assert UNK not in source.encode("uno due")
-    source, target = train_pair(["uno"], ["due"], TokenizerConfig(min_frequency=1))
+    source, target = train_tokenizers(["uno"], ["due"], TokenizerConfig(min_frequency=1))
     assert (source.encode("due"), target.encode("uno")) == ([UNK], [UNK])
 
 
 def test_a_vocabulary_without_room_for_the_bytes_is_refused() -> None:
     """Guards the trainer, which would quietly make a larger one."""
     with pytest.raises(ConfigError, match=r"tokenizer.vocab_size is 100, .* at least 260"):
-        Tokenizer.train(["a"], TokenizerConfig(kind="bpe", vocab_size=100))
+        train_tokenizer(["a"], TokenizerConfig(kind="bpe", vocab_size=100))
 
 
 # --- Saving -------------------------------------------------------------------------------------------------------
@@ -211,7 +213,7 @@ def test_what_is_no_tokenizer_is_refused(text: str) -> None:
 def test_unknown_words_put_back_are_the_text(text: str) -> None:
     """Guards copying: an unknown word must fit into the place of [UNK], with its joiners, whatever it looks like."""
     text = text.replace(JOINER, "■").replace(EMPTY, "⎵")
-    tokenizer = Tokenizer.train(["l'amico (vero), no?"], WORD)
+    tokenizer = train_tokenizer(["l'amico (vero), no?"], WORD)
     ids, words = tokenizer.encode(text), tokenizer.tokens(text)
     assert len(words) == len(ids)
     unknown = {t: word for t, word in enumerate(words) if ids[t] == UNK}
@@ -234,6 +236,6 @@ def test_tokens_are_those_of_the_ids(kind: Kind) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_labels_show_what_is_invisible(kind: Kind) -> None:
     """Guards plots with empty labels, and labels that break a table."""
-    tokenizer = Tokenizer.train(["a\tb  c, d\n日"], TokenizerConfig(kind=kind, min_frequency=1))
+    tokenizer = train_tokenizer(["a\tb  c, d\n日"], TokenizerConfig(kind=kind, min_frequency=1))
     labels = tokenizer.pieces(tokenizer.encode("a\tb  c, d\n日"))
     assert all(label and label.isprintable() and " " not in label and JOINER not in label for label in labels)

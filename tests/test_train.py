@@ -20,17 +20,17 @@ import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-import checkpoint
-import dataset
-import results
-import train
-from config import UNK, Config
 from conftest import in_child, tiny_pairs, write_tsv
+from dragoman import checkpoint, dataset, errors, train
+from dragoman.__main__ import run as run_command
+from dragoman.architectures.build import build_model
+from dragoman.architectures.loss import Loss
+from dragoman.settings import UNK, Config
+from dragoman.signals import Stop
+from dragoman.training import final_report
+from dragoman.training.prefetch import prefetched
 from faults import harness
 from faults.harness import after_step, die, outcome, together, training_of
-from model import build_transformer
-from optim import Loss
-from runtime import Stop, ahead
 
 TARGET = "decoder.embedding.table.weight"
 Tiny = Callable[..., Config]
@@ -38,7 +38,7 @@ Tiny = Callable[..., Config]
 
 def run(config: Config) -> int:
     """Train in a process of its own."""
-    return in_child(lambda: train.main(config))
+    return in_child(lambda: run_command("train", config))
 
 
 def test_raised_limit_extends_a_finished_run(tiny: Tiny) -> None:
@@ -57,7 +57,7 @@ def test_raised_limit_extends_a_finished_run(tiny: Tiny) -> None:
 
 def in_a_thread() -> None:
     """Have batches made ahead, as on a GPU."""
-    train.runtime.ahead = lambda items, _: ahead(items, 3)
+    train.prefetch.prefetched = lambda items, _: prefetched(items, 3)
 
 
 def test_batches_made_ahead_change_nothing(tiny: Tiny) -> None:
@@ -167,7 +167,7 @@ def test_what_is_saved_and_validated_is_the_mean_of_the_weights(tiny: Tiny) -> N
     assert one
     assert other
     raw = checkpoint.load_tensors(other.files["training.pt"])["weights"]
-    model = build_transformer(plain.model, *(len(raw[name]) for name in ("encoder.embedding.table.weight", TARGET)))
+    model = build_model(plain.model, *(len(raw[name]) for name in ("encoder.embedding.table.weight", TARGET)))
     checkpoint.load_weights(model, one.files["model.safetensors"])
     for name, tensor in model.state_dict().items():
         assert torch.equal(tensor, raw[name])
@@ -234,9 +234,9 @@ def test_a_failure_leaves_no_thread(tiny: Tiny, monkeypatch: pytest.MonkeyPatch)
         return Loss(states.sum() * torch.nan, states.sum().detach())
 
     with monkeypatch.context() as patch:
-        patch.setattr(train.runtime, "ahead", lambda items, _: ahead(items, 3))
+        patch.setattr(train.prefetch, "prefetched", lambda items, _: prefetched(items, 3))
         patch.setattr(train, "batch_loss", spoilt)
-        with pytest.raises(train.NumericalError):
+        with pytest.raises(errors.NumericalError):
             training.run(Stop())
     training.writer.close()
     assert threading.active_count() < seen[0] - 1, "neither this thread nor the writer's is left"
@@ -249,8 +249,8 @@ def test_the_rate_has_come_down_when_time_is_up(tiny: Tiny, monkeypatch: pytest.
     monkeypatch.setattr(train.time, "perf_counter", lambda: next(now))
     limit = {"training__max_minutes": 0.2, "training__max_epochs": None, "training__log_every": 1}
     config = tiny(**limit, training__validate_every=1000, training__save_every=1000)
-    assert train.main(replace(config, training=replace(config.training, max_minutes=0.1))) == 0
-    assert train.main(config) == 0
+    assert run_command("train", replace(config, training=replace(config.training, max_minutes=0.1))) == 0
+    assert run_command("train", config) == 0
     events = EventAccumulator(str(harness.directory(config) / "tensorboard")).Reload()
     rates = [(point.step, point.value) for point in events.Scalars("train/learning_rate")]
     assert [step for step, _ in rates] == list(range(1, len(rates) + 1))
@@ -273,12 +273,12 @@ def test_a_validation_does_not_take_the_end_of_the_time(tiny: Tiny, monkeypatch:
         now[0] += 2.5  # of twelve seconds
         return measured(*arguments)
 
-    measured = train.evaluate.mean_loss
+    measured = train.validation_loss.mean_loss
     monkeypatch.setattr(train.time, "perf_counter", looked)
-    monkeypatch.setattr(train.evaluate, "mean_loss", mean_loss)
+    monkeypatch.setattr(train.validation_loss, "mean_loss", mean_loss)
     limit = {"training__max_minutes": 0.2, "training__max_epochs": None, "training__log_every": 1}
     config = tiny(**limit, training__validate_every=20, training__save_every=1000)
-    assert train.main(config) == 0
+    assert run_command("train", config) == 0
     events = EventAccumulator(str(harness.directory(config) / "tensorboard")).Reload()
     values = [point.value for point in events.Scalars("train/learning_rate")]
     validated = [point.step for point in events.Scalars("valid/bleu")]
@@ -293,11 +293,11 @@ def test_the_clock_ends_a_warmup_once(tiny: Tiny, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(train.time, "perf_counter", lambda: next(now))
     limit = {"training__max_minutes": 0.2, "training__max_epochs": None, "training__log_every": 1}
     config = tiny(**limit, training__warmup_steps=10_000, training__validate_every=1000, training__save_every=1000)
-    assert train.main(config) == 0
+    assert run_command("train", config) == 0
     saved = checkpoint.newest(harness.directory(config) / "checkpoints", quarantine=False, warn=print)
     assert saved is not None
     took = train.progress_of(saved).warm_steps
-    assert train.main(replace(config, training=replace(config.training, max_minutes=0.4))) == 0
+    assert run_command("train", replace(config, training=replace(config.training, max_minutes=0.4))) == 0
     events = EventAccumulator(str(harness.directory(config) / "tensorboard")).Reload()
     values = [point.value / config.training.lr for point in events.Scalars("train/learning_rate")]
     assert took == pytest.approx(saved.step / 10, rel=0.3)
@@ -356,7 +356,7 @@ def test_training_goes_on_if_nobody_reads(tiny: Tiny) -> None:
         os.close(reader)
         os.dup2(writer, 1)
         sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115  # pytest has its own there
-        return train.main(config)
+        return run_command("train", config)
 
     assert in_child(unread) == 0
     assert (harness.directory(tiny()) / "result.json").exists()
@@ -481,7 +481,7 @@ def test_attention_maps_are_drawn_without_dropout(tiny: Tiny, monkeypatch: pytes
     """Guards the pictures: with dropout on, the same sentence would look another way each time."""
     training = training_of(tiny(model__dropout=0.5))
     training.update(next(training.updates()))
-    training.writer = train.board.open_board(training.directory / "tensorboard", 0, training.config)
+    training.writer = train.tensorboard.open_board(training.directory / "tensorboard", 0, training.config)
     seen: list[bool] = []
     monkeypatch.setattr(type(training.model), "cross_attention", watched(seen, type(training.model).cross_attention))
     training.validate(Stop())
@@ -534,7 +534,7 @@ def test_a_run_learns_and_leaves_all_that_it_promises(tiny: Tiny) -> None:
     write_tsv(Path(config.data.train), tiny_pairs(600))
     assert run(config) == 0
     directory = Path(config.run.dir) / config.run.name
-    result = checkpoint.load_json((directory / results.RESULT).read_bytes())
+    result = checkpoint.load_json((directory / final_report.RESULT).read_bytes())
     assert result["test"]["bleu"] > 80
     assert result["test"]["signature"].startswith("nrefs:1")
     kept = checkpoint.steps(directory / "checkpoints")

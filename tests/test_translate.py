@@ -17,17 +17,21 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import checkpoint
-import train
-import translate
-from config import EOS, SOS, UNK, ConfigError, override
 from conftest import ROOT, in_child, tiny_config
-from corpus import clean
+from dragoman import checkpoint, errors, translate
+from dragoman.__main__ import run as run_command
+from dragoman.command_line import override
+from dragoman.corpora.cleaning import clean
+from dragoman.dataset import UNSEEN
+from dragoman.errors import ConfigError
+from dragoman.model import Transformer
+from dragoman.settings import EOS, SOS, UNK
+from dragoman.translate import printable
+from dragoman.translation.alignment import made_from
+from dragoman.translation.copying import LITERAL, copies
+from dragoman.translation.loading import find_checkpoint
+from dragoman.translation.translator import Translator, batches_by_length
 from echo import echo, until
-from model import Transformer
-from tokenizer import UNSEEN
-from translate import printable
-from translator import LITERAL, Translator, batches_by_length, copies, find_checkpoint, made_from
 
 TEXTS = ["the cat sees the dog.", "this red wine.", "", "and here.", "the dog wants the black bread here today."]
 
@@ -36,7 +40,7 @@ TEXTS = ["the cat sees the dog.", "this red wine.", "", "and here.", "the dog wa
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that was trained for a moment: what it says is nonsense, but always the same nonsense."""
     config = tiny_config(tmp_path_factory.mktemp("trained"), training__max_steps=10, data__max_length=12)
-    assert in_child(lambda: train.main(config)) == 0
+    assert in_child(lambda: run_command("train", config)) == 0
     return Path(config.run.dir) / config.run.name
 
 
@@ -292,7 +296,7 @@ def test_a_damaged_best_checkpoint_gives_way_to_another(run: Path, capsys: pytes
         assert find_checkpoint(run).step != best["step"]
         assert "sha256" in capsys.readouterr().err
     else:
-        with pytest.raises(checkpoint.CheckpointError):
+        with pytest.raises(errors.CheckpointError):
             find_checkpoint(run)
     assert sorted(run.rglob("*")) == before
 
@@ -409,8 +413,8 @@ def test_several_checkpoints_translate_together(run: Path) -> None:
 def test_checkpoints_of_other_vocabularies_do_not_translate_together(run: Path, tmp_path: Path) -> None:
     """Guards the mean of probabilities of different words."""
     config = tiny_config(tmp_path / "other", training__max_steps=2, tokenizer__vocab_size=12, run__name="other")
-    assert in_child(lambda: train.main(config)) == 0
-    with pytest.raises(checkpoint.CheckpointError, match="same tokenizers"):
+    assert in_child(lambda: run_command("train", config)) == 0
+    with pytest.raises(errors.CheckpointError, match="same tokenizers"):
         Translator([run, Path(config.run.dir) / "other"])
 
 
@@ -418,8 +422,8 @@ def test_checkpoints_of_other_casing_do_not_translate_together(run: Path, tmp_pa
     """Guards a model that is shown lower case because its companion was: their vocabularies may well be the same."""
     settings = {"training__max_steps": 2, "data__max_length": 12, "data__lowercase": True}
     config = tiny_config(tmp_path / "other", run__name="other", **settings)  # a corpus without capitals
-    assert in_child(lambda: train.main(config)) == 0
-    with pytest.raises(checkpoint.CheckpointError, match=r"data\.lowercase or data\.normalize differs"):
+    assert in_child(lambda: run_command("train", config)) == 0
+    with pytest.raises(errors.CheckpointError, match=r"data\.lowercase or data\.normalize differs"):
         Translator([run, Path(config.run.dir) / "other"])
 
 

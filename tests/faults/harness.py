@@ -28,12 +28,12 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.summary.writer import event_file_writer
 from torch.utils.tensorboard import SummaryWriter
 
-import checkpoint
-import preparing
-import train
-from config import Config, values
 from conftest import ROOT, in_child, tiny_config
-from model import Transformer
+from dragoman import checkpoint, train
+from dragoman.__main__ import run as run_command
+from dragoman.corpora import preparation
+from dragoman.model import Transformer
+from dragoman.settings import Config, values
 
 Fault = Callable[[], object]
 Outcome = tuple[dict[str, bytes], dict[str, Any], dict[str, list[tuple[int, float]]]]
@@ -63,7 +63,7 @@ def checkpoints(config: Config) -> Path:
 
 def training_of(config: Config, device: str = "cpu", dtype: torch.dtype = torch.float32) -> train.Training:
     """A training that has made no step, in this process."""
-    data = preparing.prepare(config, directory(config) / "data", lambda _: None)
+    data = preparation.prepare_data(config, directory(config) / "data", lambda _: None)
     return train.Training(config, directory(config), data, torch.device(device), dtype)
 
 
@@ -81,7 +81,7 @@ def together(*faults: Fault) -> Fault:
 def _prepare_child() -> None:
     """What no fault is about, and takes time: pictures."""
     SummaryWriter.add_figure = lambda *_: None  # type: ignore[method-assign, assignment]
-    train.board.attention_figure = lambda *_: None  # type: ignore[assignment]
+    train.tensorboard.attention_figure = lambda *_: None  # type: ignore[assignment]
     threading.excepthook = threading.__excepthook__  # pytest has its own, which says nothing at once
     # Event files are read in the order of the second in their names. Processes that are started by hand are seconds
     # apart; these are not.
@@ -97,7 +97,7 @@ def run(config: Config, fault: Fault = nothing) -> int:
     def work() -> int:
         _prepare_child()
         fault()
-        return train.main(config)
+        return run_command("train", config)
 
     return in_child(work)
 
@@ -133,7 +133,7 @@ def start(config: Config, fault: Fault = nothing) -> int:
         code = 99
         try:
             fault()
-            code = train.main(config)
+            code = run_command("train", config)
         finally:
             sys.stdout.flush()
             sys.stderr.flush()

@@ -24,13 +24,13 @@ import pytest
 import torch
 from tensorboard.summary.writer import record_writer
 
-import checkpoint
-import preparing
-import results
-import train
-import translator
-from config import Config
 from conftest import ROOT, in_child
+from dragoman import checkpoint, train
+from dragoman.corpora import preparation
+from dragoman.model import Transformer
+from dragoman.settings import Config
+from dragoman.training import final_report
+from dragoman.translation import translator
 from faults import harness
 from faults.harness import (
     Reference,
@@ -57,7 +57,6 @@ from faults.harness import (
     wait,
     wrap,
 )
-from model import Transformer
 
 Toy = Callable[..., Config]
 KILLED = -signal.SIGKILL
@@ -223,7 +222,7 @@ def test_05_signal_during_the_preparation_ends_it_at_once(toy: Toy, work: str, n
         never_return()
 
     begun = time.monotonic()
-    assert as_shell(run_program(toy(), wrap(preparing, work, lambda _: signalled()))) == 128 + number
+    assert as_shell(run_program(toy(), wrap(preparation, work, lambda _: signalled()))) == 128 + number
     assert time.monotonic() - begun < 5
     assert not (directory(toy()) / "data").exists()
     assert not checkpoints(toy()).exists()
@@ -270,7 +269,7 @@ def test_05_signal_during_the_last_validation(toy: Toy, max_steps: int) -> None:
         at(2 if max_steps == 12 else 1, signal_oneself(signal.SIGTERM)),
     )
     assert run(config, evaluating) == 143
-    assert not (directory(config) / results.RESULT).exists()
+    assert not (directory(config) / final_report.RESULT).exists()
     assert run(config) == run(expected) == 0
     assert outcome(config) == outcome(expected)
 

@@ -10,13 +10,18 @@ from pathlib import Path
 
 import pytest
 
-import checkpoint
-import train
-from config import Config
 from conftest import in_child, tiny_config, tiny_pairs, write_tsv
-from corpus import Count, DataError, Pair, clean, find_source, find_sources, read_corpus, read_splits
+from dragoman import checkpoint
+from dragoman.__main__ import run as run_command
+from dragoman.corpora.cleaning import clean
+from dragoman.corpora.preparation import PreparedData, _check_unchanged, _settings, prepare_data
+from dragoman.corpora.readers import read_splits
+from dragoman.corpora.sources import find_source, find_sources
+from dragoman.corpora.splitting import Count, read_corpus
+from dragoman.dataset import Pair
+from dragoman.errors import DataChangedError, DataError
+from dragoman.settings import Config
 from faults import untrained
-from preparing import DataChangedError, Prepared, _check_unchanged, _settings, prepare
 
 Tiny = Callable[..., Config]
 faults = pytest.mark.faults
@@ -25,7 +30,7 @@ faults = pytest.mark.faults
 def refusal(config: Config, code: int, capfd: pytest.CaptureFixture) -> str:
     """The one line with which train.py refuses to begin, with nothing prepared."""
     capfd.readouterr()
-    assert in_child(lambda: train.main(config)) == code
+    assert in_child(lambda: run_command("train", config)) == code
     error = capfd.readouterr().err
     assert error.startswith("train.py: error: ")
     assert error.count("\n") == 1
@@ -43,10 +48,10 @@ def lines(texts: list[str], end: str = "\n") -> bytes:
     return "".join(text + end for text in texts).encode()
 
 
-def ready(config: Config, folder: Path) -> tuple[Prepared, str]:
+def ready(config: Config, folder: Path) -> tuple[PreparedData, str]:
     """The prepared data and all that was said meanwhile."""
     said: list[str] = []
-    data = prepare(config, folder, said.append)
+    data = prepare_data(config, folder, said.append)
     return data, "\n".join([*said, *data.report.lines()])
 
 
@@ -258,7 +263,7 @@ def test_24_every_test_line_is_scored(tmp_path: Path) -> None:
     config = corpus_of(
         tmp_path, tiny_pairs(40), others, training__max_steps=2, training__max_epochs=None, decoding__max_length=8
     )
-    assert in_child(lambda: train.main(config)) == 0
+    assert in_child(lambda: run_command("train", config)) == 0
     result = json.loads((untrained.directory(config) / "result.json").read_bytes())
     assert result["test"]["pairs"] == len(others)
 
@@ -369,7 +374,7 @@ def test_26_a_changed_corpus_is_refused(begun: Config, change: str, capfd: pytes
     assert "train under a new run.name" in error
     for file, text in zip(files, texts, strict=True):
         file.write_bytes(text)
-    assert in_child(lambda: train.main(moved(begun))) == 0
+    assert in_child(lambda: run_command("train", moved(begun))) == 0
 
 
 @faults
@@ -384,7 +389,7 @@ def test_26_a_corpus_that_moved_is_the_same_corpus(begun: Config, tmp_path: Path
     other = parallel(tmp_path / "other", lines(["one", "two"]), lines(["uno", "due"]))
     assert "is not the file it was" in refusal(moved(begun, data__train=other), 2, capfd)
     assert "data.train was" in refusal(moved(begun, data__train="some-body/of-the-hub"), 2, capfd)
-    assert in_child(lambda: train.main(moved(begun, data__train=new / "corpus"))) == 0
+    assert in_child(lambda: run_command("train", moved(begun, data__train=new / "corpus"))) == 0
     assert "the same files in another place" in capfd.readouterr().out
     steps = [
         int(path.name.removeprefix("step-")) for path in checkpoint.steps(untrained.directory(begun) / "checkpoints")
@@ -428,7 +433,7 @@ def test_26_another_tokenizer_is_refused(begun: Config, capfd: pytest.CaptureFix
     (data / "target.tokenizer.json").write_text((data / "source.tokenizer.json").read_text(encoding="utf-8"))
     assert "other data" in refusal(moved(begun), 4, capfd)
     (data / "target.tokenizer.json").write_text(text, encoding="utf-8")
-    assert in_child(lambda: train.main(moved(begun))) == 0
+    assert in_child(lambda: run_command("train", moved(begun))) == 0
 
 
 @faults
@@ -439,9 +444,9 @@ def test_26_a_run_of_an_older_version_goes_on(begun: Config) -> None:
     for key in ("data.on_bad_line", "data.max_ratio"):
         saved["origin"]["settings"].pop(key)
     report.write_text(json.dumps(saved), encoding="utf-8")
-    prepare(begun, report.parent, pytest.fail)
+    prepare_data(begun, report.parent, pytest.fail)
     with pytest.raises(DataChangedError, match=r"data\.max_ratio was None and is 3\.0"):
-        prepare(moved(begun, data__max_ratio=3), report.parent, pytest.fail)
+        prepare_data(moved(begun, data__max_ratio=3), report.parent, pytest.fail)
 
 
 # ----------------------------------------------------------------------------------------------- 27: next to nothing
@@ -474,7 +479,7 @@ def test_27_a_corpus_smaller_than_a_batch_trains(tmp_path: Path, count: int) -> 
     config = corpus_of(
         tmp_path, tiny_pairs(count), tiny_pairs(2, seed=5), training__accumulate=4, training__max_epochs=3
     )
-    assert in_child(lambda: signal.alarm(60) or train.main(config)) == 0, (
+    assert in_child(lambda: signal.alarm(60) or run_command("train", config)) == 0, (
         "or an epoch without a step goes round for ever"
     )
     found = checkpoint.newest(untrained.directory(config) / "checkpoints", quarantine=False, warn=pytest.fail)

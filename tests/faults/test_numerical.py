@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 import torch
 
-import checkpoint
-import dataset
-import preparing
-import train
-from config import EOS, PAD, Config
+from dragoman import checkpoint, dataset, errors, train
+from dragoman.architectures.loss import Loss
+from dragoman.corpora import preparation
+from dragoman.model import Transformer
+from dragoman.settings import EOS, PAD, Config
 from faults.harness import (
     Fault,
     Reference,
@@ -28,8 +28,6 @@ from faults.harness import (
     run,
     training_of,
 )
-from model import Transformer
-from optim import Loss
 
 Toy = Callable[..., Config]
 faults = pytest.mark.faults
@@ -74,7 +72,7 @@ def test_15_loss_that_is_not_finite(toy: Toy, reference: Reference, value: float
     error = capfd.readouterr().err
     assert error.startswith(f"train.py: error: step 11: loss {value}, gradient norm nan, learning rate 0.00")
     assert error.count("\n") == 1
-    data = preparing.load(directory(toy()) / "data")
+    data = preparation.load(directory(toy()) / "data")
     plan = dataset.batch_plan(*data.train.lengths, int(toy().training.batch_tokens), seed=toy().run.seed, epoch=1)
     guilty = plan[2 * (11 - 8) - 1]
     assert f"the training pairs {', '.join(map(str, guilty[:8]))} and {len(guilty) - 8} more" in error
@@ -162,7 +160,7 @@ def test_16_float16_leaves_out_an_overflow_but_not_for_ever(toy: Toy) -> None:
     for k in range(train.OVERFLOWS):
         training.update(next(updates))
         assert training.progress.overflows == k + 1
-    with pytest.raises(train.NumericalError, match=f"{train.OVERFLOWS + 1}th overflow of float16 in a row"):
+    with pytest.raises(errors.NumericalError, match=f"{train.OVERFLOWS + 1}th overflow of float16 in a row"):
         training.update(next(updates))
     assert all(torch.equal(tensor, before[name]) for name, tensor in weights(training).items())
 
@@ -296,7 +294,7 @@ def test_17_what_is_tried_for_size_leaves_no_trace(
     monkeypatch.setattr(Transformer, "states", too_large_above(positions))
     training = training_of(toy())
     before = weights(training)
-    monkeypatch.setattr(train.runtime, "peak_memory", lambda _: share)
+    monkeypatch.setattr(train.device_module, "peak_memory", lambda _: share)
     assert training.fits(1024) == fits
     assert all(torch.equal(tensor, before[name]) for name, tensor in weights(training).items())
     assert all(parameter.grad is None for parameter in training.model.parameters())
@@ -340,6 +338,6 @@ def test_18_a_batch_without_tokens_moves_nothing(toy: Toy) -> None:
     assert all(torch.equal(tensor, before[name]) for name, tensor in weights(training).items())
 
     # A source of nothing but padding has no state to look at, and so no finite result: that is a loud end.
-    with pytest.raises(train.NumericalError):
+    with pytest.raises(errors.NumericalError):
         training.update([replace(full, source=torch.full_like(full.source, PAD))])
     assert all(torch.equal(tensor, before[name]) for name, tensor in weights(training).items())

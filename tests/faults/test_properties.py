@@ -12,17 +12,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from config import EOS, PAD, SOS, UNK, TokenizerConfig
 from conftest import tiny_config, tiny_pairs, write_tsv
-from corpus import clean, find_source, read_splits
-from dataset import encode_pairs
+from dragoman.console import display_width, fit, shorten, visible
+from dragoman.corpora.cleaning import clean
+from dragoman.corpora.preparation import prepare_data
+from dragoman.corpora.readers import read_splits
+from dragoman.corpora.sentence_splitting import LineStatistics, split_sentences, split_text
+from dragoman.corpora.sources import find_source
+from dragoman.corpora.subwords import train_tokenizer
+from dragoman.dataset import EMPTY, JOINER, Tokenizer, encode_pairs
+from dragoman.settings import EOS, PAD, SOS, UNK, TokenizerConfig
+from dragoman.translation.translator import Translator
 from echo import echo
 from faults import untrained
-from preparing import prepare
-from segment import Trained, pieces, sentences
-from text import columns, cut, fit, visible
-from tokenizer import EMPTY, JOINER, Tokenizer
-from translator import Translator
 
 pytestmark = pytest.mark.faults
 Kind = Literal["word", "bpe", "unigram"]
@@ -57,7 +59,7 @@ some = functools.partial(
 
 @functools.cache
 def trained(kind: Kind) -> Tokenizer:
-    return Tokenizer.train([a for a, _ in tiny_pairs(50)], TokenizerConfig(kind=kind, vocab_size=300, min_frequency=1))
+    return train_tokenizer([a for a, _ in tiny_pairs(50)], TokenizerConfig(kind=kind, vocab_size=300, min_frequency=1))
 
 
 @functools.cache
@@ -85,7 +87,7 @@ def test_33_pieces_of_any_text_come_back(text: str, kind: Kind) -> None:
 def test_33_known_words_come_back_and_unknown_ones_keep_their_place(text: str) -> None:
     """Guards the joiners: a text of known words is itself again, and one with gaps is so when they are filled."""
     text = text.replace(JOINER, "").replace(EMPTY, "")
-    own = Tokenizer.train([text], TokenizerConfig(min_frequency=1))
+    own = train_tokenizer([text], TokenizerConfig(min_frequency=1))
     assert own.decode(own.encode(text)) == text
     other = trained("word")
     ids, tokens = other.encode(text), other.tokens(text)
@@ -126,7 +128,9 @@ def test_23_prepared_pairs_are_the_clean_pairs(pairs: list[tuple[str, str]], kin
         folder = Path(name)
         paths = {f"data__{split}": write_tsv(folder / f"{split}.tsv", rows) for split in ("train", "validation")}
         words = {"tokenizer__kind": kind, "tokenizer__vocab_size": 5000, "data__max_length": 5000}
-        data = prepare(tiny_config(folder, **paths, **words, data__test_fraction=0), folder / "data", lambda _: None)
+        data = prepare_data(
+            tiny_config(folder, **paths, **words, data__test_fraction=0), folder / "data", lambda _: None
+        )
     assert data.validation == kept
     assert data.report.counts["train"].read == len(rows)
     assert data.report.counts["train"].empty == len(rows) - len(kept)
@@ -152,10 +156,10 @@ def test_34_no_letter_is_lost_between_the_sentences(text: str, language: str, lo
     def letters(texts: list[str] | tuple[str, ...]) -> list[int]:
         return [len(each.replace(" ", "")) for each in texts]
 
-    found = pieces(text, language, Trained(longest, longest, 2), letters)  # type: ignore[arg-type]
+    found = split_text(text, language, LineStatistics(longest, longest, 2), letters)  # type: ignore[arg-type]
     bare = text.replace(" ", "")
     assert "".join(found).replace(" ", "") == bare
-    assert "".join(sentences(text, language)).replace(" ", "") == bare
+    assert "".join(split_sentences(text, language)).replace(" ", "") == bare
     assert all(0 < length <= longest for length in letters(found))
 
 
@@ -203,7 +207,7 @@ def test_33_what_is_spoken_is_what_is_translated(text: str) -> None:
 def test_38_columns_line_up_and_nothing_is_raw(text: str, width: int) -> None:
     """Guards tables: what is cut or filled has the width asked for, and no letter left in it acts on the screen."""
     shown = visible(text)
-    assert columns(cut(shown, width)) <= width
-    assert columns(fit(shown, width)) == width
+    assert display_width(shorten(shown, width)) <= width
+    assert display_width(fit(shown, width)) == width
     assert not any(unicodedata.category(letter) in ("Cc", "Cs", "Zl", "Zp") for letter in shown)
     assert len(shown.splitlines()) <= 1

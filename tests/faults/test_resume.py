@@ -18,13 +18,14 @@ import pytest
 import safetensors.torch
 import torch
 
-import checkpoint
-import dataset
-import evaluate
-import preparing
-import train
-from config import Config, override
 from conftest import tiny_config, tiny_pairs, write_tsv
+from dragoman import checkpoint, dataset, train
+from dragoman.command_line import override
+from dragoman.corpora import preparation
+from dragoman.evaluation import validation_loss as validation_loss_module
+from dragoman.model import Transformer
+from dragoman.settings import Config
+from dragoman.translation.translator import Translator
 from faults import harness
 from faults.harness import (
     Reference,
@@ -42,8 +43,6 @@ from faults.harness import (
     wait,
     wrap,
 )
-from model import Transformer
-from translator import Translator
 
 Toy = Callable[..., Config]
 faults = pytest.mark.faults
@@ -175,8 +174,10 @@ def validation_loss(folder: Path) -> float:
     """That of the newest checkpoint of a run."""
     model = Translator(folder, "cpu").model
     assert isinstance(model, Transformer)
-    data = preparing.load(folder / "data")
-    return evaluate.mean_loss(model, dataset.encode_pairs(data.validation, data.source, data.target), 1000)
+    data = preparation.load(folder / "data")
+    return validation_loss_module.mean_loss(
+        model, dataset.encode_pairs(data.validation, data.source, data.target), 1000
+    )
 
 
 @faults
@@ -218,7 +219,7 @@ def test_32_newer_and_unknown_formats_are_refused(toy: Toy, capfd: pytest.Captur
     state["progress"]["invention"] = 1
     data = checkpoint.json_bytes(state)
     (newest / "state.json").write_bytes(data)
-    content["files"]["state.json"] = {"size": len(data), "sha256": checkpoint._sha256(data)}
+    content["files"]["state.json"] = {"size": len(data), "sha256": checkpoint.sha256_of(data)}
     manifest.write_bytes(checkpoint._sealed(content))
     assert run(toy()) == 4
     error = capfd.readouterr().err
@@ -249,7 +250,7 @@ def test_39_second_training_of_one_run_is_refused_at_once(
         sign.pass_by("here")
         time.sleep(60)
 
-    place = wrap(preparing, "train_pair", at(1, hold)) if moment == "while data are prepared" else at_step(9, hold)
+    place = wrap(preparation, "train_pair", at(1, hold)) if moment == "while data are prepared" else at_step(9, hold)
     first = start(toy(), place)
     try:
         sign.await_()

@@ -23,21 +23,20 @@ import pytest
 import safetensors.torch
 import torch
 
-import attention
-import checkpoint
-import preparing
-import train
-import translate
-import translator as translating
-from checkpoint import CheckpointError
 from conftest import ROOT, in_child, tiny_config, tiny_pairs, write_tsv
-from corpus import DataError, find_source, read_splits
+from dragoman import averaging, checkpoint, command_line, console, train, translate
+from dragoman.__main__ import run as run_command
+from dragoman.console import one_line, visible
+from dragoman.corpora import preparation
+from dragoman.corpora.readers import read_splits
+from dragoman.corpora.sources import find_source
+from dragoman.errors import CheckpointError, DataError
+from dragoman.translation import attention_page, loading
+from dragoman.translation.translator import Translator
 from faults import untrained
-from text import in_a_line, visible
-from translator import Translator
 
 faults = pytest.mark.faults
-FILES = sorted({*translating.BUNDLE, *checkpoint.TO_RESUME})
+FILES = sorted({*loading.BUNDLE, *averaging.TO_RESUME})
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +55,7 @@ def resume(run: Path) -> int:
     """Go on with a run in a process of its own; return its exit code."""
     settings = {"training__max_epochs": None, "training__max_steps": 2, "run__dir": run.parent}
     corpus = json.loads((run / "data" / "report.json").read_bytes())["origin"]["settings"]["data.train"]
-    return in_child(lambda: train.main(tiny_config(run.parent.parent, data__train=corpus, **settings)))
+    return in_child(lambda: run_command("train", tiny_config(run.parent.parent, data__train=corpus, **settings)))
 
 
 # --------------------------------------------------------------------------------------------------- 37: nothing runs
@@ -91,7 +90,7 @@ def test_37_a_file_that_would_run_code_is_refused(run: Path, tmp_path: Path, nam
     """Guards whoever opens the model of a stranger: hashes agree, for a forger can reckon them, and nothing runs."""
     target = tmp_path / "PWNED"
     untrained.forge(untrained.newest(run), {name: PICKLES[form](Payload(target))})
-    if name in checkpoint.TO_RESUME:
+    if name in averaging.TO_RESUME:
         assert resume(run) == 4
     else:
         with pytest.raises(CheckpointError):
@@ -386,7 +385,7 @@ def test_38_visible_text_steers_nothing() -> None:
         if RAW.match(chr(code)) or 0xD800 <= code < 0xE000 or code == 10:
             assert visible(chr(code)) == f"⟨U+{code:04X}⟩"
     assert visible("più 🙂 日本語 e\u0301") == "più 🙂 日本語 e\u0301"
-    assert in_a_line("one\ntwo\x1b[1m") == "one two⟨U+001B⟩[1m"
+    assert one_line("one\ntwo\x1b[1m") == "one two⟨U+001B⟩[1m"
 
 
 def saying(program: Callable[[str], object], capfd: pytest.CaptureFixture) -> str:
@@ -398,20 +397,17 @@ def saying(program: Callable[[str], object], capfd: pytest.CaptureFixture) -> st
 
 def fail_to_parse(message: str) -> None:
     with pytest.raises(SystemExit):
-        translate.parse([f"--{message}"])
+        command_line.parse_translate([f"--{message}"])
 
 
 def fail_to_configure(message: str) -> None:
     with pytest.raises(SystemExit):
-        train.configuration.parse(["--config", message])
+        command_line.parse(["--config", message])
 
 
 DOORS: dict[str, Callable[[str], object]] = {
     "train.say": train.say,
-    "translate.warn": translate.warn,
-    "evaluate.say": train.evaluate.say,
-    "checkpoint.say": checkpoint.say,
-    "translator": translating._warn,
+    "console.warn": console.warn,
     "argparse": fail_to_parse,
     "config": fail_to_configure,
 }
@@ -434,12 +430,12 @@ def test_38_no_error_of_a_training_steers_a_terminal(tmp_path: Path, capfd: pyte
     pairs = [(f"{a} {NASTY}", f"{b} {NASTY}") for a, b in tiny_pairs(60)]
     corpus = write_tsv(folder / "corpus.tsv", pairs)
     config = tiny_config(folder, data__train=corpus, training__max_epochs=1, training__validate_every=2)
-    assert in_child(lambda: train.main(config)) == 0
+    assert in_child(lambda: run_command("train", config)) == 0
     said = capfd.readouterr()
     assert "⟨U+001B⟩" in said.out
     assert not RAW.search(said.out)
     corpus.write_bytes(b"one\n")
-    assert in_child(lambda: train.main(tiny_config(folder, run__name="other", data__train=corpus))) == 3
+    assert in_child(lambda: run_command("train", tiny_config(folder, run__name="other", data__train=corpus))) == 3
     said = capfd.readouterr()
     assert "⟨U+001B⟩" in said.err
     assert not RAW.search(said.out + said.err)
@@ -503,8 +499,8 @@ def test_38_no_streamed_word_steers_a_terminal(
 def test_38_the_table_of_attention_steers_nothing() -> None:
     """Guards --align where it is not written by translate.py."""
     weights = torch.full((1, 1, 2, 2), 0.5).numpy()
-    view = attention.View([NASTY, "[EOS]"], [NASTY, "[EOS]"], [-1.0, -1.0], weights, NASTY, NASTY, {}, set())
-    assert not RAW.search("\n".join(attention.table(view)))
+    view = attention_page.View([NASTY, "[EOS]"], [NASTY, "[EOS]"], [-1.0, -1.0], weights, NASTY, NASTY, {}, set())
+    assert not RAW.search("\n".join(attention_page.table(view)))
 
 
 @faults
@@ -514,8 +510,8 @@ def test_38_data_of_the_hub_without_a_revision_are_warned_of(tmp_path: Path) -> 
         config = tiny_config(tmp_path, data__train="Some-Body/some_books", data__revision=revision)
         said: list[str] = []
         with pytest.raises(DataError, match=r"cannot be (reached|loaded)"):
-            preparing.prepare(config, tmp_path / "data", said.append)
+            preparation.prepare_data(config, tmp_path / "data", said.append)
         assert any("set data.revision to a commit" in line for line in said) == warned
     said = []
-    preparing.prepare(tiny_config(tmp_path), tmp_path / "data", said.append)
+    preparation.prepare_data(tiny_config(tmp_path), tmp_path / "data", said.append)
     assert not any("data.revision" in line for line in said)

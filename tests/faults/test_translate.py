@@ -13,15 +13,15 @@ from pathlib import Path
 
 import pytest
 
-import translator as translating
-from checkpoint import CheckpointError
-from config import SPECIAL_TOKENS
 from conftest import ROOT, tiny_pairs
-from corpus import clean
+from dragoman.corpora.cleaning import clean
+from dragoman.dataset import Tokenizer
+from dragoman.errors import CheckpointError
+from dragoman.settings import SPECIAL_TOKENS
+from dragoman.translation import translator as translator_module
+from dragoman.translation.translator import Translator
 from echo import echo, until
 from faults import untrained
-from tokenizer import Tokenizer
-from translator import Translator
 
 faults = pytest.mark.faults
 
@@ -53,7 +53,7 @@ def test_33_nothing_in_is_nothing_out_and_asks_no_model(run: Path, monkeypatch: 
     def search(*_: object, **__: object) -> None:
         raise AssertionError("the model is asked")
 
-    monkeypatch.setattr(translating, "search", search)
+    monkeypatch.setattr(translator_module, "search", search)
     lines = loaded(run).translate(NOTHING)
     assert [line.count("\n") for line in lines] == [text.count("\n") for text in NOTHING]
     assert not "".join(lines).strip()

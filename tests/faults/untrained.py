@@ -11,11 +11,10 @@ from types import SimpleNamespace
 
 import torch
 
-import checkpoint
-import start
-import train
-from config import Config
 from conftest import tiny_config
+from dragoman import checkpoint, train
+from dragoman.settings import Config
+from dragoman.training import starting
 
 
 def directory(config: Config) -> Path:
@@ -26,7 +25,7 @@ def directory(config: Config) -> Path:
 def begin(config: Config) -> Path:
     """Prepare the data of a run and save its first checkpoint, with the weights that training would begin with."""
     folder = directory(config)
-    data = start.prepare(config, folder / "data", begun=False)
+    data = starting.prepare(config, folder / "data", begun=False)
     training = train.Training(config, folder, data, torch.device("cpu"), torch.float32)
     training.writer = SimpleNamespace(flush=lambda: None)  # type: ignore[assignment]
     training.begun = time.perf_counter()

@@ -1,0 +1,26 @@
+"""Train a machine translator of your own, and use it.
+
+    from dragoman import Translator
+
+    Translator("runs/phrasebook").translate(["Where is the station?"])
+
+train.py, translate.py, model.py and dataset.py are at the root of the repository, where a reader looks first;
+everything around them is in this package. In a wheel the four are in this package, too. Either way they are imported
+as `dragoman.train`, `dragoman.translate`, `dragoman.model` and `dragoman.dataset`.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dragoman.translation.translator import Translator
+
+__all__ = ["Translator"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import `Translator`, and torch with it, on first use: `dragoman --help` needs neither."""
+    if name == "Translator":
+        from dragoman.translation.translator import Translator
+
+        return Translator
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

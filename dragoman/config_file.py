@@ -1,0 +1,141 @@
+"""Config files: YAML read strictly, and written back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from dragoman.errors import ConfigError
+from dragoman.settings import NULLS, SECTIONS, SETTINGS, Config, did_you_mean, kind_of, parse_value, shown, with_values
+
+
+def load(path: Path) -> Config:
+    """Read a config file; what it leaves out has its default. Raises ConfigError, which names the file."""
+    return loads(read_config_file(path), path)
+
+
+def loads(data: bytes, name: Path) -> Config:
+    """The config in the bytes of a file that was called name. Raises ConfigError, which repeats the name."""
+    values = settings_in_file(data, name)
+    try:
+        return with_values(Config(), values)
+    except ConfigError as error:
+        raise ConfigError(f"{name}: {error}") from None
+
+
+def dump(config: Config) -> str:
+    """All settings as YAML, which `load` reads back to an equal config.
+
+    Other letters than ASCII are escaped, so that no terminal or locale can spoil the file that it is redirected to.
+    """
+    sections = {name: asdict(getattr(config, name)) for name in SECTIONS}
+    return yaml.dump(sections, Dumper=_Dumper, sort_keys=False)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes a text such as "none", which would otherwise be read back as no value at all."""
+
+
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="'" if text.lower() in NULLS else None)
+
+
+_Dumper.add_representer(str, _represent_text)
+
+
+# --- The file -----------------------------------------------------------------------------------------------------
+
+
+def read_config_file(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot read this config file: {error.strerror}.") from None
+
+
+def settings_in_file(data: bytes, path: Path) -> dict[str, Any]:
+    """The settings in a file by their dotted names, converted and checked. Errors name the file and the line."""
+    root = _compose(data, path)
+    if root is None:
+        raise ConfigError(
+            f"{path}: the file is empty, but it must hold sections such as model: with settings under it."
+        )
+    values = {}
+    for section, line, content in _items(path, root, "the file"):
+        if section in SETTINGS:
+            raise ConfigError(
+                f"{path}:{line}: write {section} in two levels: {section.replace('.', ': and under it ')}."
+            )
+        if section not in SECTIONS:
+            hint = did_you_mean(section, [*SECTIONS, *SETTINGS])
+            raise ConfigError(f"{path}:{line}: {shown(section)} is not a section{hint}")
+        for name, line, node in _items(path, content, section):
+            key = f"{section}.{name}"
+            if key not in SETTINGS:
+                raise ConfigError(f"{path}:{line}: {shown(key)} is not a setting{did_you_mean(key, SETTINGS)}")
+            try:
+                values[key] = _scalar(key, node)
+            except ConfigError as error:
+                raise ConfigError(f"{path}:{line}: {error}") from None
+    return values
+
+
+def _compose(data: bytes, path: Path) -> yaml.Node | None:
+    """The syntax tree of a YAML file, None if there is nothing in it."""
+    try:
+        text = data.decode("utf-8")
+        depth = 0
+        for event in yaml.parse(text, Loader=yaml.SafeLoader):
+            # A parser that is let go on would take minutes over a hundred thousand brackets.
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > 20:
+                raise ConfigError(f"{path}: nested too deeply, but a file has two levels.")
+            if getattr(event, "tag", None) is not None:
+                line = event.start_mark.line + 1
+                tag = shown(event.tag.replace("tag:yaml.org,2002:", "!!"))
+                raise ConfigError(f"{path}:{line}: the tag {tag} is refused: settings are plain values.")
+        return yaml.compose(text, Loader=yaml.SafeLoader)
+    except UnicodeDecodeError as error:
+        line, byte = error.object.count(b"\n", 0, error.start) + 1, error.object[error.start]
+        raise ConfigError(f"{path}:{line}: byte 0x{byte:02x} is not valid UTF-8: save the file as UTF-8.") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)  # a character that YAML forbids has a reason but no mark
+        line = f":{mark.line + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or getattr(error, "reason", "unreadable")
+        raise ConfigError(f"{path}{line}: not valid YAML: {problem}.") from None
+
+
+def _items(path: Path, node: yaml.Node, name: str) -> Iterator[tuple[str, int, yaml.Node]]:
+    """The keys of a mapping, each with its line and its value. YAML itself would let the last of two equal keys win."""
+    if not isinstance(node, yaml.MappingNode):
+        found = "a list" if isinstance(node, yaml.SequenceNode) else shown(node.value)
+        things = "sections such as model:" if name == "the file" else "settings, each on an indented line of its own"
+        raise ConfigError(f"{path}:{node.start_mark.line + 1}: {name} is {found}, but it must hold {things}.")
+    lines: dict[Any, int] = {}
+    for key, value in node.value:
+        line = key.start_mark.line + 1
+        if not isinstance(key, yaml.ScalarNode):
+            raise ConfigError(f"{path}:{line}: a name in {name} must be a plain word.")
+        if key.value in lines:
+            full = key.value if name == "the file" else f"{name}.{key.value}"
+            raise ConfigError(f"{path}:{line}: {shown(full)} stands twice, the first time on line {lines[key.value]}.")
+        lines[key.value] = line
+        yield key.value, line, value
+
+
+def _scalar(key: str, node: yaml.Node) -> Any:
+    """The checked value of one setting in a file."""
+    if not isinstance(node, yaml.ScalarNode):
+        found = "a list" if isinstance(node, yaml.SequenceNode) else "a mapping"
+        raise ConfigError(f"{key} is {found}, but it must be a single value.")
+    value = parse_value(key, node.value, quoted=node.style is not None)
+    # We could take `no` for Norwegian here, but every other reader of the file would take it for False.
+    if isinstance(value, str) and not kind_of(SETTINGS[key]).choices and node.tag != "tag:yaml.org,2002:str":
+        raise ConfigError(
+            f'{key} is {shown(node.value)}, which YAML does not read as text: quote it, as "{node.value}".'
+        )
+    return value

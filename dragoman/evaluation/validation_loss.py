@@ -1,0 +1,49 @@
+"""The mean loss of a set of pairs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+
+from dragoman.architectures.loss import batch_loss
+from dragoman.dataset import EncodedPairs, batch_plan, make_batch
+from dragoman.device import autocast
+from dragoman.model import Model
+
+# -------------------------------------------------------------------------------------------------- during training
+
+
+@torch.inference_mode()
+def mean_loss(
+    model: Model,
+    pairs: EncodedPairs,
+    batch_tokens: int,
+    dtype: torch.dtype = torch.float32,
+    advance: Callable[[int], object] | None = None,
+) -> float:
+    """The negative log-likelihood of a target token, in nats, without smoothing and without dropout.
+
+    advance is told, now and then, how many more pairs are done.
+    """
+    model.eval()
+    device = model.projection.weight.device
+    total, tokens = 0.0, 0
+    for indices in batch_plan(*pairs.lengths, batch_tokens, seed=0, epoch=0):
+        batch = make_batch(pairs, indices).to(device)
+        with autocast(device, dtype):
+            states = model.states(batch.source, batch.target_in)
+            sums = batch_loss(
+                model.settings.architecture, states, model.projection.weight, batch.source, batch.target_out, 0.0
+            )
+            total += sums.plain.item()
+        tokens += batch.tokens
+        if advance:
+            advance(len(indices))
+    return total / tokens
+
+
+def perplexity(loss: float) -> float:
+    """exp(loss), the number of equally likely tokens that would be as hard to guess; a huge one is cut at 1e9."""
+    return math.exp(min(loss, math.log(1e9)))

@@ -1,0 +1,102 @@
+"""What a run shows in TensorBoard: curves, sample translations as text, attention as pictures, the settings.
+
+Curves are plain `writer.add_scalar` calls where the numbers arise; here is what takes more than a line.
+"""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch.utils.tensorboard import SummaryWriter
+from torch.utils.tensorboard.summary import hparams
+
+from dragoman import config_file, settings
+from dragoman.settings import Config
+from dragoman.training import layer_statistics
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@contextmanager
+def reopened(directory: Path) -> Iterator[SummaryWriter]:
+    """Add to the board of a run that is over."""
+    writer = SummaryWriter(str(directory))
+    try:
+        yield writer
+    finally:
+        writer.close()
+
+
+def open_board(directory: Path, step: int, config: Config) -> SummaryWriter:
+    """Write on after the given step of a run (0: from the beginning).
+
+    A run that was killed may have written points beyond its last checkpoint. They are purged, and made again: no gap,
+    and no point twice.
+    """
+    # A disk that fails is met by a thread of the writer's, and told by the next call that adds a point: once is enough.
+    threading.excepthook = lambda failure: issubclass(failure.exc_type, OSError) or threading.__excepthook__(failure)
+    writer = SummaryWriter(str(directory), purge_step=step + 1 if step else 0)
+    if step == 0:
+        values = {key: str(value) for key, value in settings.values(config).items()}
+        # add_hparams would open a second run beside this one; these three records put the table into this one.
+        metric = "valid/perplexity" if config.is_language_model else "valid/bleu"
+        for record in hparams(values, {metric: None}):
+            writer.file_writer.add_summary(record)  # type: ignore[union-attr]
+        writer.add_text("settings", indented(config_file.dump(config)), 0)
+        writer.add_custom_scalars(
+            {
+                "overview": {
+                    "loss": ["Multiline", ["train/loss", "valid/loss"]],
+                    "perplexity": ["Multiline", ["train/perplexity", "valid/perplexity"]],
+                    "scores": ["Multiline", ["valid/bleu", "valid/chrf"]],
+                },
+                **layer_statistics.charts(),
+            }
+        )
+    return writer
+
+
+def indented(text: str) -> str:
+    """Text as it stands, for a viewer that takes it for Markdown."""
+    return "".join(f"    {line}\n" for line in text.splitlines())
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table."""
+    # The texts come from anywhere: nothing in them may end a cell or be taken for markup.
+    lines = [heads, ["---"] * len(heads), *([_plain(text) for text in row] for row in rows)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _plain(text: str) -> str:
+    return "".join(f"&#{ord(letter)};" if letter in "|<>&*_`[]\\~#" else letter for letter in text)
+
+
+def attention_figure(weights: torch.Tensor, source: Sequence[str], target: Sequence[str]) -> Figure:
+    """Draw where each target token looks in the source: a map for each layer of weights (layers, T, S)."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")  # no window, on whatever machine
+    warnings.filterwarnings("ignore", "Glyph .* missing", UserWarning)  # drawn as boxes where the font lacks a script
+    from matplotlib import pyplot as plt
+
+    layers = len(weights)
+    size = (1.5 + layers * (0.6 + 0.26 * len(source)), 1.5 + 0.26 * len(target))
+    with mpl.rc_context({"text.parse_math": False}):  # a token may hold dollar signs
+        figure, axes = plt.subplots(1, layers, figsize=size, squeeze=False, layout="constrained", sharey=True)
+        for i, axis in enumerate(axes[0]):
+            axis.imshow(weights[i].float().cpu().numpy(), vmin=0, vmax=1, cmap="Blues", aspect="equal")
+            axis.set_title(f"layer {i + 1}", fontsize=9)
+            axis.set_xticks(range(len(source)), source, rotation=90, fontsize=8)
+            axis.set_yticks(range(len(target)), target, fontsize=8)
+        axes[0][0].set_ylabel("next token")
+        figure.supxlabel("source token looked at", fontsize=9)
+        figure.draw_without_rendering()  # the layout settles at the second drawing, which is the writer's
+    return figure
