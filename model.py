@@ -71,21 +71,6 @@ def rotate(x: Tensor, turns: Tensor) -> Tensor:
     return torch.cat((a * cos - b * sin, a * sin + b * cos), dim=-1).to(x.dtype)
 
 
-class WholeDropout(Dropout):
-    """Dropout that zeroes all or nothing of what stands at each place of the first dimensions, so many of them."""
-
-    def __init__(self, share: float, dimensions: int) -> None:
-        super().__init__(share)
-        self.dimensions = dimensions
-
-    def forward(self, x: Tensor) -> Tensor:
-        """x of any shape to the same shape; unchanged outside of training."""
-        if not self.training or self.share == 0:
-            return x
-        ones = x.new_ones(x.shape[: self.dimensions])
-        return x * super().forward(ones)[(...,) + (None,) * (x.dim() - self.dimensions)]
-
-
 class Starts(NamedTuple):
     """At which position the rows of a batch begin, where that is not the same for all."""
 
@@ -110,7 +95,6 @@ class Embedding(nn.Module):
         super().__init__()
         self.table = nn.Embedding(size, settings.d_model)
         self.scale = math.sqrt(settings.d_model)
-        self.words = WholeDropout(settings.word_dropout, 2)  # a word may go, its place stays
         self.dropout = Dropout(settings.dropout)
         self.kind = settings.positions
         if self.kind == "learned":
@@ -121,7 +105,7 @@ class Embedding(nn.Module):
 
     def forward(self, ids: Tensor, start: int | Starts = 0) -> Tensor:
         """Embed ids (B, T), the first of which stand at position start: (B, T, D)."""
-        return self.dropout(self.placed(self.words(self.table(ids) * self.scale), ids != PAD, start))
+        return self.dropout(self.placed(self.table(ids) * self.scale, ids != PAD, start))
 
     def placed(self, x: Tensor, real: Tensor, start: int | Starts = 0) -> Tensor:
         """Add to vectors x (B, T, D) their positions, as far as these are such that are added.
@@ -301,16 +285,12 @@ class Residual(nn.Module):
 
     Pre-norm leaves the way past the sub-layers free of norms from the first layer to the last, and so trains without
     care for the warm-up (Xiong et al. 2020, "On Layer Normalization in the Transformer Architecture").
-
-    With stochastic depth (Huang et al. 2016, "Deep Networks with Stochastic Depth") some sentences of a batch go past
-    the sub-layer without what it would add.
     """
 
     def __init__(self, settings: ModelConfig) -> None:
         super().__init__()
         self.norm = make_norm(settings)
         self.dropout = Dropout(settings.dropout)
-        self.depth = WholeDropout(settings.depth_dropout, 1)
         self.pre = settings.norm == "pre"
 
     def before(self, x: Tensor) -> Tensor:
@@ -319,7 +299,7 @@ class Residual(nn.Module):
 
     def after(self, x: Tensor, y: Tensor) -> Tensor:
         """Join x with y, which the sub-layer made of it."""
-        x = x + self.depth(self.dropout(y))
+        x = x + self.dropout(y)
         return x if self.pre else self.norm(x)
 
 

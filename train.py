@@ -49,7 +49,6 @@ from dragoman.console import say, shorten, visible
 from dragoman.corpora import copying, mixing
 from dragoman.corpora.preparation import PreparedData
 from dragoman.corpora.sources import find_sources, unit_name
-from dragoman.corpora.subword_dropout import SubwordDropout
 from dragoman.dataset import Batch, EncodedPairs
 from dragoman.distributed import Ranks
 from dragoman.errors import DataError, NumericalError, RankError, TooLargeError
@@ -101,18 +100,13 @@ class Learner(nn.Module):
 
     def forward(self, source: Tensor, target_in: Tensor, target_out: Tensor) -> Loss:
         """The loss of a batch, see `dataset.Batch`, as sums over its target tokens."""
-        r_drop = self.settings.r_drop
-        read, written = source, target_in
-        if r_drop:  # the same sentences twice, for dropout falls otherwise on each row
-            read, written = read.repeat(2, 1), written.repeat(2, 1)
         return batch_loss(
             self.model.settings.architecture,
-            self.states(read, written),
+            self.states(source, target_in),
             self.model.projection.weight,
             source,
             target_out,
             self.settings.label_smoothing,
-            r_drop,
         )
 
 
@@ -157,10 +151,6 @@ class Training:
         few = dataset.make_batch(self.validation, np.arange(min(PROBE, len(data.validation)))).to(device)
         self.health = LayerStatistics(self.whole, few.source, few.target_in)
         self.twins = copying.shared_words(data.source, data.target)
-        self.subwords = None
-        if settings.subword_dropout:
-            limits = settings.subword_dropout, config.data.max_length, config.run.seed
-            self.subwords = SubwordDropout(data.train, data.source, data.target, *limits)
         self._planned: tuple[tuple[int, int], tuple[EncodedPairs, list[np.ndarray]]] | None = None  # the last one
         self.progress = Progress()
         self.told_of_memory = False
@@ -215,10 +205,6 @@ class Training:
             say("warning: training.health_every is of no effect with training.fsdp: no rank has all weights")
         if self.config.data.temperature > 1 and len(self.config.data.several) < 2:
             say("warning: data.temperature is of no effect: there is but one direction")
-        model = self.config.model
-        shares = (model.dropout, model.attention_dropout, model.activation_dropout, model.word_dropout)
-        if settings.r_drop and not any((*shares, model.depth_dropout)):
-            say("warning: training.r_drop is of no effect but the time: without dropout, both passes are the same")
         if steps and settings.validate_every > steps:
             say(
                 f"warning: training.validate_every is {settings.validate_every}, but there are only {steps} steps: "
@@ -267,8 +253,7 @@ class Training:
             pairs, seed, weights = self.data.train, self.config.run.seed, self.data.weights
             first, rows = (None if weights is None else mixing.rows_of(weights, seed, each) for each in (0, epoch))
             plan = dataset.batch_plan(*pairs.lengths_of(first), batch_tokens, seed, epoch)
-            if self.subwords is not None or weights is not None:  # other lengths in each epoch, but as many batches
-                pairs = self.subwords(epoch) if self.subwords else pairs
+            if weights is not None:  # other lengths in each epoch, but as many batches
                 plan = dataset.batch_plan_of_size(len(plan), *pairs.lengths_of(rows), batch_tokens, seed, epoch)
             if rows is not None:
                 plan = [rows[batch] for batch in plan]
@@ -739,8 +724,7 @@ class Training:
         loss = progress.plain / progress.tokens
         speed = progress.tokens / progress.update_seconds
         of_source, of_target = self.model.products()
-        passes = 2 if self.config.training.r_drop else 1
-        operations = 6 * passes * (of_source * progress.source_tokens + of_target * progress.tokens)
+        operations = 6 * (of_source * progress.source_tokens + of_target * progress.tokens)
         utilisation = operations / progress.update_seconds / self.limit
         curves = {
             "train/loss": loss,

@@ -1,7 +1,7 @@
 """What a setting is worth: one config trained several times over, with that setting changed, by several seeds.
 
     python benchmarks/recipes.py --config configs/multi30k-en-de.yaml --work /scratch/recipes --jobs 2
-    python benchmarks/recipes.py --config mine.yaml --work /scratch/recipes --seeds 1 --only plain r_drop \
+    python benchmarks/recipes.py --config mine.yaml --work /scratch/recipes --seeds 1 --only plain muon \
         --change "narrow: --model.d_model 64 --model.d_ff 256"
 
 Each recipe is the config and nothing else (plain), or with the settings of CHANGES or of --change. All seeds of a
@@ -41,10 +41,6 @@ CHANGES = {
     "no smoothing": "--training.label_smoothing 0",
     "smoothing 0.2": "--training.label_smoothing 0.2",
     "dropout 0.1": "--model.dropout 0.1",
-    "r_drop": "--training.r_drop 5",
-    "subword_dropout": "--training.subword_dropout 0.1",
-    "word_dropout": "--model.word_dropout 0.1",
-    "depth_dropout": "--model.depth_dropout 0.1",
     "attention_dropout": "--model.attention_dropout 0.1",
     "activation_dropout": "--model.activation_dropout 0.1",
     "weight_decay": "--training.weight_decay 0.1",

@@ -10,7 +10,18 @@ from typing import Any
 import yaml
 
 from dragoman.errors import ConfigError
-from dragoman.settings import NULLS, SECTIONS, SETTINGS, Config, did_you_mean, kind_of, parse_value, shown, with_values
+from dragoman.settings import (
+    NULLS,
+    RETIRED,
+    SECTIONS,
+    SETTINGS,
+    Config,
+    did_you_mean,
+    kind_of,
+    parse_value,
+    shown,
+    with_values,
+)
 
 
 def load(path: Path) -> Config:
@@ -75,6 +86,8 @@ def settings_in_file(data: bytes, path: Path) -> dict[str, Any]:
             raise ConfigError(f"{path}:{line}: {shown(section)} is not a section{hint}")
         for name, line, node in _items(path, content, section):
             key = f"{section}.{name}"
+            if key in RETIRED:  # it has no effect on a saved run, which is either trained or translates
+                continue
             if key not in SETTINGS:
                 raise ConfigError(f"{path}:{line}: {shown(key)} is not a setting{did_you_mean(key, SETTINGS)}")
             try:

@@ -25,8 +25,6 @@ _COMMON: dict[str, Any] = {
     "model.kv_heads": None,
     "model.attention_dropout": 0.0,
     "model.activation_dropout": 0.0,
-    "model.word_dropout": 0.0,
-    "model.depth_dropout": 0.0,
     "model.norm": "pre",
     "model.tie": "all",
     "training.max_steps": None,
@@ -35,9 +33,6 @@ _COMMON: dict[str, Any] = {
     "training.schedule": "linear",
     "training.decay_share": 1.0,
     "training.label_smoothing": 0.1,
-    # In the time of 15 epochs with R-Drop (33.8 BLEU, Multi30k's validation), 30 without come to 39.3.
-    "training.r_drop": 0.0,
-    "training.subword_dropout": 0.0,
     "training.ema": 0.0,
 }
 # Muon: eight minutes of one core bring small to 32.8 BLEU with it, and to 29.1 with AdamW (Multi30k's validation).
@@ -177,7 +172,7 @@ class Time(NamedTuple):
             case _:
                 products = encoder + decoder + table
         used = self.rate * USED * math.sqrt(values["model.d_model"])
-        return self.seconds * used / (6 * (2 if values["training.r_drop"] else 1) * products)
+        return self.seconds * used / (6 * products)
 
 
 class Plan(NamedTuple):
@@ -217,12 +212,8 @@ def beside(picked: Mapping[str, Any], values: Mapping[str, Any], chosen: Collect
     instead: dict[str, Any] = {}
     if any(now[key] is not None for key in _ENDS if key in chosen):
         instead |= dict.fromkeys(_ENDS)
-    if now["model.architecture"] == "encoder-only":
-        instead["training.r_drop"] = 0.0
     if now["training.optimizer"] == "adamw":
         instead["training.weight_decay"] = 0.0
-    if now["tokenizer.kind"] == "word":
-        instead["training.subword_dropout"] = 0.0
     if now["model.tie"] == "all" and not now["tokenizer.shared"]:
         instead["model.tie"] = "output"
     return found | {key: value for key, value in instead.items() if key in found}
@@ -250,11 +241,11 @@ def memory(values: Mapping[str, Any]) -> int:
     """About how many bytes a training with these settings takes, beside what PyTorch itself does.
 
     16 bytes a parameter: weight, gradient and two moments in float32. And 4 bytes for each value that a layer keeps for
-    its gradient: counted, about 12 d_model + 2 d_ff a position; twice that with R-Drop. All logits are never there at
+    its gradient: counted, about 12 d_model + 2 d_ff a position. All logits are never there at
     once. batch_tokens auto counts as the most that it comes to without being tried.
     """
     batch = values["training.batch_tokens"]
-    positions = (UNTRIED if batch == "auto" else batch) * (2 if values["training.r_drop"] else 1)
+    positions = UNTRIED if batch == "auto" else batch
     layers = values["model.encoder_layers"] + values["model.decoder_layers"]
     kept = layers * (12 * values["model.d_model"] + 2 * values["model.d_ff"])
     return 16 * parameters(values) + 4 * positions * kept

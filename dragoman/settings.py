@@ -240,10 +240,6 @@ class ModelConfig(Section):
     dropout: float = _warned(0.1, "share of values that are zeroed in training", at_least=0, below=1)
     attention_dropout: float = _warned(0.0, "likewise, of the attention weights", at_least=0, below=1)
     activation_dropout: float = _warned(0.0, "likewise, inside the feed-forward blocks", at_least=0, below=1)
-    word_dropout: float = _warned(0.0, "share of tokens whose vectors are zeroed whole", at_least=0, below=1)
-    depth_dropout: float = _warned(
-        0.0, "share of sentences that go past a sub-layer: stochastic depth", at_least=0, below=1
-    )
     attention_bias: bool = _refused(True, "whether the projections of attention have a bias")
     norm: Literal["pre", "post"] = _refused("pre", "normalise before each block, or after it")
     norm_kind: Literal["layer", "rms"] = _refused("layer", "with mean and standard deviation, or by root mean square")
@@ -317,12 +313,6 @@ class TrainingConfig(Section):
     )
     label_smoothing: float = _warned(
         0.1, "share of probability that other tokens should get; encoder-only: none", at_least=0, below=1
-    )
-    r_drop: float = _warned(
-        0.0, "weight of the agreement between two passes over each batch, which dropout makes differ", at_least=0
-    )
-    subword_dropout: float = _warned(
-        0.0, "share of merges, or pieces, left out as training words are cut into pieces", at_least=0, below=1
     )
     copy_dropout: float = _warned(
         0.1, "share of names, numbers and the like, equal on both sides, that are shown as [UNK]", at_least=0, below=1
@@ -447,17 +437,6 @@ class Config:
                 )
             if not self.tokenizer.shared:
                 raise ConfigError("data.source_lang is null, which leaves one language: set tokenizer.shared to true.")
-        # With training.init_from the tokenizers are those of another run, which `start` looks at.
-        if self.training.subword_dropout and self.tokenizer.kind == "word" and not self.training.init_from:
-            raise ConfigError(
-                f"training.subword_dropout is {self.training.subword_dropout}, but whole words have no pieces: "
-                "set tokenizer.kind to bpe, or it to 0."
-            )
-        if self.training.r_drop and self.model.architecture == "encoder-only":
-            raise ConfigError(
-                f"training.r_drop is {self.training.r_drop}, but it must be 0 for model.architecture encoder-only, "
-                "whose places hold no token beforehand on which two passes could agree."
-            )
         longest = self.data.max_length + 1
         most = self.model.positions_of(1 if self.is_language_model else longest, longest)
         if self.model.positions == "learned" and self.model.max_positions < most:
@@ -484,6 +463,9 @@ SECTIONS: dict[str, type[Section]] = {
     section.name: type(section.default) for section in fields(Config) if isinstance(section.default, Section)
 }
 SETTINGS = {f"{name}.{declared.name}": declared for name, section in SECTIONS.items() for declared in fields(section)}
+# Settings of earlier versions. They lost BLEU in every measurement and were taken out; files that name them still load.
+RETIRED = frozenset({"model.word_dropout", "model.depth_dropout", "training.r_drop", "training.subword_dropout"})
+
 STAND_IN = f"model.preset auto looks at the data when a run begins; here it stands for {presets.STAND_IN}."
 
 

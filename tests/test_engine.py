@@ -266,7 +266,7 @@ def test_weights_that_change_are_taken_anew(tiny: Callable[..., Config]) -> None
     """Guards the validation: an engine made at the first one would translate with the weights of then for ever."""
     config = tiny()
     directory = Path(config.run.dir) / config.run.name
-    data = preparation.prepare(config, directory / "data", lambda _: None)
+    data = preparation.prepare_data(config, directory / "data", lambda _: None)
     training = train.Training(config, directory, data, torch.device("cpu"), torch.float32)
     texts = [source for source, _ in data.validation]
     before = training.translator.translate(texts)

@@ -27,7 +27,6 @@ def batch_loss(
     source: Tensor,
     target: Tensor,
     smoothing: float,
-    r_drop: float = 0.0,
 ) -> Loss:
     """The loss of a batch for a model of that architecture, see `config.ModelConfig`; the rest as `loss_sums`.
 
@@ -37,7 +36,7 @@ def batch_loss(
         case "encoder-only":
             return ctc_sums(states, projection, source, target)
         case _:
-            return loss_sums(states, projection, target, smoothing, r_drop)
+            return loss_sums(states, projection, target, smoothing)
 
 
 def ctc_sums(states: Tensor, projection: Tensor, source: Tensor, target: Tensor) -> Loss:
@@ -55,21 +54,18 @@ def ctc_sums(states: Tensor, projection: Tensor, source: Tensor, target: Tensor)
     return Loss(total, total.detach())  # type: ignore[union-attr, arg-type]
 
 
-def loss_sums(states: Tensor, projection: Tensor, target: Tensor, smoothing: float, r_drop: float = 0.0) -> Loss:
+def loss_sums(states: Tensor, projection: Tensor, target: Tensor, smoothing: float) -> Loss:
     """Cross-entropy of the logits states · projectionᵀ with the target ids (B, T), summed over all but padding.
 
     Label smoothing (Szegedy et al. 2016) asks for the right token with probability 1 - smoothing and spreads the rest
     over all V tokens alike, as `torch.nn.functional.cross_entropy` does; here the plain loss comes with it at no cost.
 
-    R-Drop (Liang et al. 2021) reads a batch twice and asks the two passes, between which dropout differs, to agree: to
-    the mean of their losses comes r_drop / 4 times KL(p || q) + KL(q || p), which makes r_drop the α of that paper.
-
     Args:
-        states: (B, T, D), the decoder's last ones; with R-Drop (2 B, T, D), one pass behind the other
+        states: (B, T, D), the decoder's last ones
         projection: (V, D), its rows are the vectors of the tokens
     """
     learning = torch.is_grad_enabled()
-    given = states.flatten(0, 1), projection, target.flatten(), smoothing, r_drop, learning
+    given = states.flatten(0, 1), projection, target.flatten(), smoothing, learning
     return Loss(*_LinearCrossEntropy.apply(*given))  # type: ignore[misc]
 
 
@@ -83,79 +79,54 @@ class _LinearCrossEntropy(torch.autograd.Function):
     With z = W x, p = softmax z, a smoothing of ε, the loss of a token y is (1 - ε) (lse z - z_y) + ε (lse z - mean z),
     its gradient by z is p - (1 - ε) [y] - ε / V. What is the same for all V tokens needs no pass over them: mean z is
     x · mean W, and the last term adds -ε mean W to the gradient by x, and -ε / V Σ x to that by each row of W.
-
-    Of two passes, the rows of one stand behind those of the other, and a chunk has the same tokens of both.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor, target: Tensor, smoothing: float, r_drop: float, learning: bool
+        ctx: Any, x: Tensor, weight: Tensor, target: Tensor, smoothing: float, learning: bool
     ) -> tuple[Tensor, Tensor]:
-        """x (P N, D) of P passes, weight (V, D), target (N) to the sums of `Loss`.
+        """x (N, D), weight (V, D), target (N) to the sums of `Loss`.
 
         learning tells whether `backward` will be called.
         """
         kind = x.device.type
         dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
-        passes = len(x) // len(target)
-        x, target = x.unflatten(0, (passes, -1)), target.expand(passes, -1)  # (P, N, D), (P, N)
         real = target != PAD
         with torch.autocast(kind, enabled=False):
             # A row of zeros adds nothing to the gradient by W.
-            x, own = (x * real[:, :, None]).to(dtype), weight.to(dtype)
+            x, own = (x * real[:, None]).to(dtype), weight.to(dtype)
             by_x = torch.empty(x.shape, device=x.device) if learning else None
             by_weight = torch.zeros_like(weight) if learning else None
-            total, logit, apart = (torch.zeros(target.shape, device=x.device) for _ in range(3))
-            size = max(1, CHUNK // (passes * len(weight)))
-            for start in range(0, x.shape[1], size):
+            total, logit = (torch.zeros(target.shape, device=x.device) for _ in range(2))
+            size = max(1, CHUNK // len(weight))
+            for start in range(0, len(x), size):
                 chunk = slice(start, start + size)
-                rows, tokens = x[:, chunk].flatten(0, 1), target[:, chunk]
-                logits = rows @ own.t()  # (P C, V)
+                rows, tokens = x[chunk], target[chunk]
+                logits = rows @ own.t()  # (C, V)
                 probs = logits.softmax(1)
-                right = torch.arange(len(rows), device=x.device), tokens.flatten()  # the places of the right tokens
-                total[:, chunk] = _log_sum_exp(logits, probs, right).view(tokens.shape)
-                logit[:, chunk] = logits[right].float().view(tokens.shape)
-                if r_drop:
-                    apart[:, chunk], pull = _disagreement(
-                        logits.unflatten(0, (2, -1)), total[:, chunk], probs.unflatten(0, (2, -1))
-                    )
+                right = torch.arange(len(rows), device=x.device), tokens  # the places of the right tokens
+                total[chunk] = _log_sum_exp(logits, probs, right)
+                logit[chunk] = logits[right].float()
                 if by_x is not None and by_weight is not None:
                     probs[right] -= 1 - smoothing
-                    if r_drop:
-                        probs.add_(pull.flatten(0, 1), alpha=r_drop / 2)
-                    by_x[:, chunk] = (probs @ own).unflatten(0, (passes, -1))
+                    by_x[chunk] = probs @ own
                     by_weight += probs.t() @ rows
             mean = weight.mean(0)
-            plain = ((total - logit) * real).sum() / passes
-            uniform = ((total - x.float() @ mean) * real).sum() / passes
-            smoothed = (1 - smoothing) * plain + smoothing * uniform + r_drop / 4 * apart.sum()
+            plain = ((total - logit) * real).sum()
+            uniform = ((total - x.float() @ mean) * real).sum()
+            smoothed = (1 - smoothing) * plain + smoothing * uniform
             if by_x is not None and by_weight is not None:
-                by_weight -= smoothing / len(weight) * x.float().sum((0, 1))
-                by_x = (by_x - smoothing * mean) * real[:, :, None]
-                ctx.save_for_backward(by_x.flatten(0, 1) / passes, by_weight / passes)
+                by_weight -= smoothing / len(weight) * x.float().sum(0)
+                by_x = (by_x - smoothing * mean) * real[:, None]
+                ctx.save_for_backward(by_x, by_weight)
         ctx.mark_non_differentiable(plain)
         return smoothed, plain
 
     @staticmethod
-    def backward(ctx: Any, *scales: Tensor) -> tuple[Tensor, Tensor, None, None, None, None]:
+    def backward(ctx: Any, *scales: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
         """What `forward` has found already, times the gradient by the smoothed sum."""
         by_x, by_weight = ctx.saved_tensors
-        return by_x * scales[0], by_weight * scales[0], None, None, None, None
-
-
-def _disagreement(logits: Tensor, total: Tensor, probs: Tensor) -> tuple[Tensor, Tensor]:
-    """KL(p || q) and KL(q || p) of two passes, (2, C), and the gradient of their sum by the logits, (2, C, V).
-
-    With d = ln p - ln q, that by the logits of p is p (d - KL(p || q)) + p - q, and likewise with the two exchanged.
-
-    Args:
-        logits, probs: (2, C, V)
-        total: lse of the logits, (2, C)
-    """
-    d = (logits[0] - logits[1]).sub_((total[0] - total[1])[:, None].to(logits.dtype))
-    apart = torch.stack([(probs[0] * d).sum(1, dtype=torch.float32), -(probs[1] * d).sum(1, dtype=torch.float32)])
-    own = 1 - apart.to(d.dtype)[:, :, None]
-    return apart, torch.stack([probs[0] * (d + own[0]) - probs[1], probs[1] * (own[1] - d) - probs[0]])
+        return by_x * scales[0], by_weight * scales[0], None, None, None
 
 
 def _log_sum_exp(logits: Tensor, probs: Tensor, places: tuple[Tensor, Tensor] | None = None) -> Tensor:

@@ -15,6 +15,7 @@ from dragoman.corpora.sources import (
     ALIASES,
     Source,
     about_configs,
+    by_languages,
     directions_of,
     is_text,
     languages_of,

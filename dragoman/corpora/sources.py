@@ -115,7 +115,7 @@ def find_named(split: str, data: DataConfig, name: str) -> list[Source]:
     """As `find_source`, but with data.directions once for each pair of languages that may be there."""
     found: list[Source] = []
     missing = OtherLanguagesError("")
-    for languages, of_pair in bylanguages_of(data).items():
+    for languages, of_pair in by_languages(data).items():
         try:
             found.append(replace(find_source(split, of_pair, name), languages=languages))
         except OtherLanguagesError as error:
@@ -126,7 +126,7 @@ def find_named(split: str, data: DataConfig, name: str) -> list[Source]:
     return [source for source in found if source.parts] or found
 
 
-def bylanguages_of(data: DataConfig) -> dict[tuple[str, str] | None, DataConfig]:
+def by_languages(data: DataConfig) -> dict[tuple[str, str] | None, DataConfig]:
     """For each pair of languages among data.directions the settings to find and read its pairs by; None: the only one.
 
     Where there is but one pair of languages, columns need no names: there `directions` is null.

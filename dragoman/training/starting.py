@@ -186,11 +186,6 @@ def other_model(config: Config, saved: checkpoint.Checkpoint | None) -> Translat
             f"{found} in the model that training.init_from names ({place}): {remedy}, or training.init_from to null "
             "for fresh weights."
         )
-    if config.training.subword_dropout and (other.source.is_of_words or other.target.is_of_words):
-        raise ConfigError(
-            f"training.subword_dropout is {config.training.subword_dropout}, but the tokens of the model that "
-            f"training.init_from names ({place}) are whole words, which have no pieces: set it to 0."
-        )
     if idle:
         say(f"{', '.join(idle)}: of no effect, for the tokenizers are those of {place}")
     return other
