@@ -41,7 +41,19 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from dragoman import checkpoint, config_file, dataset, distributed, errors, presets, resources, signals
+from dragoman import (
+    checkpoint,
+    config_file,
+    dataset,
+    distributed,
+    errors,
+    presets,
+    resources,
+    run_lock,
+    serialization,
+    signals,
+    storage,
+)
 from dragoman import device as device_module
 from dragoman.architectures.build import build_model
 from dragoman.architectures.loss import Loss, batch_loss
@@ -516,15 +528,15 @@ class Training:
         if self.average:
             tensors["weights"] = self.model.state_dict()
         with self.best_weights():
-            weights = checkpoint.weights_bytes(self.whole)
+            weights = serialization.weights_bytes(self.whole)
         files = {
             "model.safetensors": weights,
             "config.yaml": config_file.dump(self.config).encode(),
             "source.tokenizer.json": self.data.source.to_json().encode(),
             "target.tokenizer.json": self.data.target.to_json().encode(),
-            "trained_on.json": checkpoint.json_bytes(asdict(self.data.report)),
-            "training.pt": checkpoint.tensors_bytes(tensors),
-            "state.json": checkpoint.json_bytes(
+            "trained_on.json": serialization.json_bytes(asdict(self.data.report)),
+            "training.pt": serialization.tensors_bytes(tensors),
+            "state.json": serialization.json_bytes(
                 {
                     "progress": asdict(progress),
                     "data": self.data.fingerprint,
@@ -588,7 +600,7 @@ class Training:
 
     def restore(self, saved: checkpoint.Checkpoint) -> None:
         """Become what the checkpoint holds. Raises CheckpointError if it does not belong to this run's data."""
-        state = checkpoint.load_json(saved.files["state.json"])
+        state = serialization.load_json(saved.files["state.json"])
         if state.get("data") != self.data.fingerprint:
             raise errors.CheckpointError(
                 f"{saved.path} was trained on other data than {self.directory / 'data'} holds now: restore the corpus, "
@@ -600,9 +612,9 @@ class Training:
                     f"warning: {name} was {state[name]} and is {value}: the run goes on, but not bit for bit as "
                     "it would have"
                 )
-        checkpoint.load_weights(self.whole, saved.files["model.safetensors"])
+        serialization.load_weights(self.whole, saved.files["model.safetensors"])
         self.deal_out()
-        tensors = checkpoint.load_tensors(saved.files["training.pt"])
+        tensors = serialization.load_tensors(saved.files["training.pt"])
         # The moments alone: decay and the rest are what the config says now, and each update sets its own rate.
         try:
             before = tensors["optimizer"]["param_groups"][0]["lr"]  # of the last update
@@ -856,7 +868,7 @@ def train_on(config: Config, rank: Ranks, device: torch.device) -> int:
             )
             return 0
     other = starting.other_model(config, saved)
-    with checkpoint.lock(directory) if rank.first else nullcontext():
+    with run_lock.lock(directory) if rank.first else nullcontext():
         with rank.before_others():
             saved = checkpoint.newest(root, quarantine=rank.first, warn=say)
             data = starting.prepare(config, directory / "data", begun=saved is not None, other=other)
@@ -868,10 +880,10 @@ def train_on(config: Config, rank: Ranks, device: torch.device) -> int:
             training.begin_with(other)
         other = None  # it has its place in memory
         if rank.first:
-            checkpoint.replace_durably(directory / "config.yaml", config_file.dump(training.config).encode())
+            storage.replace_durably(directory / "config.yaml", config_file.dump(training.config).encode())
         if training.progress.unvalidated or not end(training.progress, config):
             training.rehearse()
-            with signals.stop_signals(SEVERAL if rank.count > 1 else 0.0) as stop, checkpoint.storing(directory):
+            with signals.stop_signals(SEVERAL if rank.count > 1 else 0.0) as stop, storage.storing(directory):
                 training.run(stop)
             if stop or training.signal:
                 say(f"stopped after step {training.progress.step}, which is saved: the same command goes on from there")

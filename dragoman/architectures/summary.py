@@ -288,7 +288,7 @@ def describe_model(config: Config) -> list[str]:
     begun = None
     with suppress(Exception):  # no such run
         begun = config_file.load(Path(config.run.dir) / config.run.name / "config.yaml")
-        config = settings_module.as_begun(config, begun)
+        config = settings_module.with_saved_preset(config, begun)
     unknown = config.model.preset == "auto" and (begun is None or begun.model.preset != "auto")
     note = [settings_module.STAND_IN] if unknown else []
     of_source, of_target, why = vocabularies(config)
