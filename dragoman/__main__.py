@@ -72,8 +72,8 @@ def main(arguments: Sequence[str] | None = None, program: str = "") -> int:
         console.warn(f"error: {name} is not a command: {hint}")
         return 2
     console.program = program or f"dragoman {name}"
-    # Let idle threads spin for microseconds, then sleep; torch reads this when it is imported. With GNU OpenMP's default,
-    # a second busy process made a training step take 20 times as long.
+    # Let idle threads spin for microseconds, then sleep; torch reads this when it is imported. With the default of GNU
+    # OpenMP, a second busy process made a training step take 20 times as long.
     os.environ.setdefault("GOMP_SPINCOUNT", "2000")
     if name == "train":
         # Before the first step there is nothing to save, so let Ctrl-C end the process at once. Python's own handler
