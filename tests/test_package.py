@@ -94,6 +94,8 @@ def test_the_wheel_trains_and_translates_in_an_empty_folder(installed: Path, tmp
 
 def test_a_clone_trains_and_translates_without_an_install(clone: Path, tmp_path: Path) -> None:
     """Guards the two commands of the README, which a reader runs before installing anything but the dependencies."""
+    for name in PACKAGED:  # a user's own files of these names are left alone
+        (tmp_path / name).write_text("raise SystemExit('this is not the file that was meant')")
     runs = f"--run.dir={tmp_path}"
     run([sys.executable, clone / "train.py", "--config", clone / "config.yaml", *SHORT, runs], tmp_path)
     translated = run(
