@@ -13,7 +13,9 @@ from torch import Tensor, nn
 
 from dragoman import device
 from dragoman.architectures.build import build_model
-from dragoman.model import Model, Transformer
+from dragoman.architectures.protocol import Model
+from dragoman.dataset import masks
+from dragoman.model import Transformer
 from dragoman.settings import PAD, ModelConfig
 from dragoman.training import layer_statistics
 from dragoman.training.layer_statistics import LayerStatistics
@@ -30,7 +32,7 @@ def model(**changes: Any) -> Model:
 
 
 def with_gradients(ours: Model) -> Model:
-    (ours(SOURCE, TARGET) ** 2).mean().backward()
+    (ours(SOURCE, TARGET, *masks(SOURCE, TARGET)) ** 2).mean().backward()
     return ours
 
 
@@ -58,7 +60,7 @@ def test_training_is_the_same_bit_for_bit(architecture: str) -> None:
         optimizer = torch.optim.Adam(ours.parameters(), lr=0.01)
         for step in range(4):
             words = torch.randint(4, 12, (2, 3 + step), generator=torch.Generator().manual_seed(step))
-            (ours(words, words) ** 2).mean().backward()
+            (ours(words, words, *masks(words, words)) ** 2).mean().backward()
             if watched:
                 watch.before()
             optimizer.step()

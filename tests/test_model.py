@@ -15,6 +15,7 @@ from dragoman.architectures import ctc
 from dragoman.architectures.build import build_model
 from dragoman.architectures.decoder_only import DecoderOnly
 from dragoman.architectures.encoder_only import EncoderOnly
+from dragoman.dataset import causal_mask, masks, padding_mask
 from dragoman.device import seed_everything
 from dragoman.kernels import Dropout, softmax
 from dragoman.model import (
@@ -26,13 +27,9 @@ from dragoman.model import (
     EncoderLayer,
     FeedForward,
     KeysValues,
-    Residual,
     Starts,
     Transformer,
-    WholeDropout,
-    causal_mask,
     make_norm,
-    padding_mask,
     rotate,
     sinusoid,
 )
@@ -63,6 +60,11 @@ def model(**changes: Any) -> Any:
         if parameter.dim() == 1:
             parameter.data += 0.3 * torch.randn_like(parameter)
     return made
+
+
+def forced(ours: Any, source: Tensor, target: Tensor) -> Tensor:
+    """The logits of teacher forcing, with the masks that training gives."""
+    return ours(source, target, *masks(source, target))
 
 
 Pairs = list[tuple[list[Any], Any]]  # some parameters of ours, and that of torch which holds them one after the other
@@ -303,7 +305,7 @@ def test_cached_equals_teacher_forced(changes: dict[str, Any], norm: str, archit
     }
     for step in range(6):
         logits, state = ours.step(target[:, -1], state)
-        torch.testing.assert_close(logits, ours(source[rows], target)[:, -1])
+        torch.testing.assert_close(logits, forced(ours, source[rows], target)[:, -1])
         if step in moves:
             hypotheses, sentences = moves[step]
             rows, target, state = rows[hypotheses], target[hypotheses], state.select(hypotheses, sentences)
@@ -315,12 +317,12 @@ def test_cached_equals_teacher_forced(changes: dict[str, Any], norm: str, archit
 def test_later_targets_change_nothing(changes: dict[str, Any], architecture: str) -> None:
     """Guards the mask by perturbation: a model that sees the next word learns to copy it and nothing else."""
     ours = model(architecture=architecture, **changes)
-    expected = ours(SOURCE, TARGET)
+    expected = forced(ours, SOURCE, TARGET)
     for t in range(1, TARGET.shape[1]):
         changed = TARGET.clone()
         changed[0, t:] = 4
-        torch.testing.assert_close(ours(SOURCE, changed)[0, :t], expected[0, :t], rtol=0, atol=0)
-        assert not torch.equal(ours(SOURCE, changed)[0, t], expected[0, t])
+        torch.testing.assert_close(forced(ours, SOURCE, changed)[0, :t], expected[0, :t], rtol=0, atol=0)
+        assert not torch.equal(forced(ours, SOURCE, changed)[0, t], expected[0, t])
 
 
 def tables(ours: Any) -> tuple[Tensor, Tensor | None]:
@@ -339,7 +341,7 @@ def test_gradients_tell_what_a_position_sees(changes: dict[str, Any], architectu
     """Guards the masks both ways: all of the source and the target so far is seen, and nothing else."""
     ours = model(architecture=architecture, tie="none", **changes)
     for t in range(4):
-        parts = torch.autograd.grad(ours(SOURCE, TARGET)[0, t].square().sum(), tables(ours))  # type: ignore[arg-type]
+        parts = torch.autograd.grad(forced(ours, SOURCE, TARGET)[0, t].square().sum(), tables(ours))  # type: ignore[arg-type]
         seen = [set(part.abs().amax(1).nonzero()[:, 0].tolist()) for part in parts]
         assert seen == [{5, 6, 7, 8, 3}, set(TARGET[0, : t + 1].tolist())]
 
@@ -350,7 +352,7 @@ def test_the_source_does_not_see_the_target(changes: dict[str, Any]) -> None:
     ours = model(architecture="decoder-only", **changes)
     alone, found = ours.read(SOURCE), []
     ours.decoder.register_forward_hook(lambda _module, _inputs, output: found.append(output[0]))
-    ours(SOURCE, TARGET)
+    forced(ours, SOURCE, TARGET)
     real = SOURCE != PAD
     torch.testing.assert_close(found[0][:, :5][real], alone[real])
 
@@ -372,9 +374,9 @@ def test_padding_changes_nothing(changes: dict[str, Any], architecture: str) -> 
     """Guards the masks, and positions that begin where the source ends: more columns of padding on either side, and
     each sentence alone, without any."""
     ours = model(architecture=architecture, **changes)
-    alone = torch.cat([ours(*pair)[0] for pair in ALONE])
+    alone = torch.cat([forced(ours, *pair)[0] for pair in ALONE])
     for batch in ((SOURCE, TARGET), PADDED):
-        torch.testing.assert_close(ours(*batch)[real_places(ours, *batch)], alone)
+        torch.testing.assert_close(forced(ours, *batch)[real_places(ours, *batch)], alone)
 
 
 @each_architecture
@@ -384,7 +386,7 @@ def test_padding_changes_no_gradient(changes: dict[str, Any], architecture: str)
     ours = model(architecture=architecture, **changes)
 
     def gradients(*pair: Tensor) -> tuple[Tensor, ...]:
-        logits = ours(*pair)[real_places(ours, *pair)]
+        logits = forced(ours, *pair)[real_places(ours, *pair)]
         return torch.autograd.grad(logits.square().sum(), tuple(ours.parameters()))
 
     expected = tuple(a + b for a, b in zip(*(gradients(*pair) for pair in ALONE), strict=True))
@@ -396,7 +398,7 @@ def test_padding_changes_no_gradient(changes: dict[str, Any], architecture: str)
 def test_all_words_at_once_look_at_no_target(changes: dict[str, Any]) -> None:
     """Guards an encoder-only model: in translation there is no target yet."""
     ours = model(architecture="encoder-only", **changes)
-    assert torch.equal(ours(SOURCE, TARGET), ours.places(SOURCE))
+    assert torch.equal(forced(ours, SOURCE, TARGET), ours.places(SOURCE))
     assert ours.places(SOURCE).shape == (2, 15, 11)
     assert ours.lengths(SOURCE).tolist() == [15, 9]
 
@@ -499,9 +501,9 @@ def test_rotary_scores_depend_on_distances_alone(start: int | Starts) -> None:
 def test_positions_grow_on_demand(architecture: str, positions: str) -> None:
     """Guards the crash at the first sentence longer than any in training; the old rows must not change."""
     ours = model(architecture=architecture, positions=positions)
-    short = ours(SOURCE, TARGET)
-    assert ours(torch.full((1, 260), 5), TARGET[:1]).isfinite().all()
-    torch.testing.assert_close(ours(SOURCE, TARGET), short, rtol=0, atol=0)
+    short = forced(ours, SOURCE, TARGET)
+    assert forced(ours, torch.full((1, 260), 5), TARGET[:1]).isfinite().all()
+    torch.testing.assert_close(forced(ours, SOURCE, TARGET), short, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("positions", ["sinusoidal", "rotary"])
@@ -510,8 +512,8 @@ def test_positions_that_grew_in_a_validation_are_trained_with(architecture: str,
     """Guards the next update: a table made where gradients are not followed may not be made part of them."""
     ours = model(architecture=architecture, positions=positions)
     with torch.inference_mode():
-        ours(torch.full((1, 260), 5), TARGET[:1])
-    ours(SOURCE, TARGET).sum().backward()
+        forced(ours, torch.full((1, 260), 5), TARGET[:1])
+    forced(ours, SOURCE, TARGET).sum().backward()
     assert all(weight.grad is None or weight.grad.isfinite().all() for weight in ours.parameters())
 
 
@@ -533,10 +535,10 @@ def test_learned_positions_have_an_end(architecture: str) -> None:
     ours = model(architecture=architecture, positions="learned", max_positions=8)
     fitting, longer = TABLES[architecture]
     for pair in fitting:
-        assert ours(*pair).isfinite().all()
+        assert forced(ours, *pair).isfinite().all()
     for pair in longer:
         with pytest.raises(ValueError, match=r"9 tokens does not fit into the 8 .*model\.max_positions"):
-            ours(*pair)
+            forced(ours, *pair)
 
 
 @pytest.mark.parametrize(("architecture", "steps"), [("encoder-decoder", 8), ("decoder-only", 3)])
@@ -554,9 +556,9 @@ def test_padding_takes_no_learned_position() -> None:
     """Guards a batch of pairs each of which fits: where a target is padded, there may be no position any more."""
     ours = model(architecture="decoder-only", positions="learned", max_positions=8)
     source, target = ids(6, 2), ids(2, 6)
-    found = ours(source, target)
-    torch.testing.assert_close(found[0, :2], ours(source[:1], target[:1, :2])[0])
-    torch.testing.assert_close(found[1], ours(source[1:, :2], target[1:])[0])
+    found = forced(ours, source, target)
+    torch.testing.assert_close(found[0, :2], forced(ours, source[:1], target[:1, :2])[0])
+    torch.testing.assert_close(found[1], forced(ours, source[1:, :2], target[1:])[0])
 
 
 def test_one_sequence_has_one_table_of_positions() -> None:
@@ -614,7 +616,7 @@ def test_tying_all_needs_one_vocabulary(architecture: Any) -> None:
 def test_cross_attention_maps_are_the_weights_in_use(changes: dict[str, Any], architecture: str) -> None:
     """Guards the pictures: rows sum to one, padding gets nothing, and asking leaves no hook behind."""
     ours = model(architecture=architecture, **changes)
-    before = ours(SOURCE, TARGET)
+    before = forced(ours, SOURCE, TARGET)
     maps = ours.cross_attention(SOURCE, TARGET)
     assert maps.shape == (3, 2, 4, 4, 5)
     if architecture == "decoder-only":  # the rest is for the target so far
@@ -625,7 +627,7 @@ def test_cross_attention_maps_are_the_weights_in_use(changes: dict[str, Any], ar
     assert maps[:, 1, :, :, 3:].max() == 0
     torch.testing.assert_close(ours.alignment(SOURCE, TARGET), maps.mean((0, 2)))
     torch.testing.assert_close(ours.cross_attention(*ALONE[1])[:, 0], maps[:, 1, :, :2, :3])
-    torch.testing.assert_close(ours(SOURCE, TARGET), before, rtol=0, atol=0)
+    torch.testing.assert_close(forced(ours, SOURCE, TARGET), before, rtol=0, atol=0)
     assert not any(module._forward_hooks for module in ours.modules())
 
 
@@ -658,49 +660,13 @@ def test_words_written_at_once_are_aligned_by_their_places() -> None:
             torch.testing.assert_close(maps[b, :, t], expected[b, :, place])
 
 
-@pytest.mark.parametrize(
-    "where", ["dropout", "attention_dropout", "activation_dropout", "word_dropout", "depth_dropout"]
-)
+@pytest.mark.parametrize("where", ["dropout", "attention_dropout", "activation_dropout"])
 def test_dropout_acts_in_training_alone(where: str) -> None:
     """Guards the model against translating with dropout on, and each kind of it against being left out."""
     ours = model(**{"dropout": 0.0, where: 0.5})
-    torch.testing.assert_close(ours(SOURCE, TARGET), ours(SOURCE, TARGET), rtol=0, atol=0)
+    torch.testing.assert_close(forced(ours, SOURCE, TARGET), forced(ours, SOURCE, TARGET), rtol=0, atol=0)
     ours.train()
-    assert not torch.equal(ours(SOURCE, TARGET), ours(SOURCE, TARGET))
-
-
-@pytest.mark.parametrize("dimensions", [1, 2])
-def test_whole_dropout_zeroes_all_or_nothing(dimensions: int) -> None:
-    """Guards words and sentences against losing single features instead, and the rest against not being scaled up."""
-    seed_everything(1)
-    y = WholeDropout(0.25, dimensions)(torch.ones(400, 50, 6))
-    places = y.flatten(dimensions)
-    assert torch.equal(places.amin(-1), places.amax(-1))
-    assert y.unique().tolist() == pytest.approx([0, 4 / 3])
-    count = 400 * 50 ** (dimensions - 1)
-    assert float((places[..., 0] == 0).float().mean()) == pytest.approx(0.25, abs=5 * math.sqrt(0.25 * 0.75 / count))
-
-
-def test_a_word_that_is_dropped_keeps_its_place() -> None:
-    """Guards the positions, which are added after the words are dropped: the order of the rest must be seen."""
-    ours = model(word_dropout=1 - 1e-9, dropout=0.0).train()
-    assert isinstance(ours, Transformer)
-    embedded = ours.encoder.embedding(SOURCE)
-    torch.testing.assert_close(embedded, ours.encoder.embedding.positions[: SOURCE.shape[1]].expand_as(embedded))
-
-
-@pytest.mark.parametrize("norm", ["pre", "post"])
-def test_sentences_go_past_a_block(norm: str) -> None:
-    """Guards stochastic depth: what is skipped is the block, not the way past it, for one sentence and not another."""
-    around = Residual(replace(SMALL, dropout=0.0, depth_dropout=0.5, norm=norm))
-    x, y = torch.randn(60, 5, 32), torch.randn(60, 5, 32)
-    seed_everything(1)
-    found = around.after(x, y)
-    past, through = (each if norm == "pre" else around.norm(each) for each in (x, x + 2 * y))
-    skipped = [torch.allclose(row, other, atol=1e-6) for row, other in zip(found, past, strict=True)]
-    assert 15 < sum(skipped) < 45
-    for i, skips in enumerate(skipped):
-        torch.testing.assert_close(found[i], (past if skips else through)[i])
+    assert not torch.equal(forced(ours, SOURCE, TARGET), forced(ours, SOURCE, TARGET))
 
 
 def scores(architecture: str, source: int, target: int) -> int:
@@ -722,7 +688,7 @@ def test_operations_are_those_that_torch_counts(changes: dict[str, Any], archite
     of_source, of_target = ours.products()
     for source in (SOURCE, torch.cat((SOURCE, SOURCE), 1)):
         with FlopCounterMode(display=False) as counter:
-            ours(source, TARGET)
+            forced(ours, source, TARGET)
         looked = 4 * 32 * 2 * scores(architecture, source.shape[1], 4)  # QKᵀ and the mean of V, of two sentences
         assert counter.get_total_flops() == 2 * (of_source * source.numel() + of_target * 8) + looked
 
