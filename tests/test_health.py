@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from dragoman import device
 from dragoman.architectures.build import build_model
-from dragoman.architectures.protocol import Model
 from dragoman.dataset import masks
 from dragoman.model import Transformer
 from dragoman.settings import PAD, ModelConfig
@@ -26,17 +25,17 @@ TARGET = torch.tensor([[2, 5, 9, 7, 4, 4], [2, 8, PAD, PAD, PAD, PAD], [2, 7, 7,
 ARCHITECTURES = ["encoder-decoder", "decoder-only", "encoder-only"]
 
 
-def model(**changes: Any) -> Model:
+def model(**changes: Any) -> nn.Module:
     device.seed_everything(0)
     return build_model(replace(SMALL, **changes), 12, 12)
 
 
-def with_gradients(ours: Model) -> Model:
+def with_gradients(ours: nn.Module) -> nn.Module:
     (ours(SOURCE, TARGET, *masks(SOURCE, TARGET)) ** 2).mean().backward()
     return ours
 
 
-def look(ours: Model, source: Tensor = SOURCE, target: Tensor = TARGET) -> dict[str, float]:
+def look(ours: nn.Module, source: Tensor = SOURCE, target: Tensor = TARGET) -> dict[str, float]:
     """All figures of an update that changes nothing."""
     watch = LayerStatistics(ours, source, target)
     watch.before()

@@ -1,8 +1,7 @@
-"""What the rest of the program may ask of a model, whatever its architecture.
+"""The methods that the rest of the program uses of a model, whatever its architecture.
 
-`Transformer`, `DecoderOnly` and `EncoderOnly` implement `Model`. To write a translation, the first two also have
-`start` and `step`, and the last has `places` and `lengths`: `dragoman.translation.search` declares what it needs of
-each.
+`Transformer`, `DecoderOnly` and `EncoderOnly` implement `Model`. To write translations, the first two also have `start`
+and `step`, and the last has `places` and `lengths`, as the protocols in `dragoman.translation.search` require.
 
 Shapes: B batch, H heads, T target positions, S source positions, D model width, V vocabulary.
 """
@@ -25,7 +24,7 @@ class Model(Protocol):
     training: bool
 
     def __call__(self, source: Tensor, target: Tensor, source_mask: Tensor, target_mask: Tensor) -> Tensor:
-        """Logits of the next tokens, (B, T, V): the projection of `states`, which see."""
+        """Logits of the next tokens, (B, T, V): the projection of `states`."""
         ...
 
     def states(self, source: Tensor, target: Tensor, source_mask: Tensor, target_mask: Tensor) -> Tensor:
@@ -58,14 +57,10 @@ class Model(Protocol):
         """How much each position of target (B, T) draws on each of source (B, S): (B, T, S)."""
         ...
 
-    # Of nn.Module, which a protocol cannot name as a base:
+    # A protocol cannot inherit from nn.Module, so its methods in use are listed:
 
     def parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]: ...
-
     def state_dict(self) -> dict[str, Any]: ...
-
     def to(self, *args: Any, **kwargs: Any) -> Self: ...
-
     def train(self, mode: bool = True) -> Self: ...
-
     def eval(self) -> Self: ...
