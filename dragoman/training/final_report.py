@@ -8,12 +8,12 @@ from pathlib import Path
 
 from dragoman import dataset, serialization, storage
 from dragoman.console import say
+from dragoman.architectures.ensemble import Ensemble
 from dragoman.corpora.preparation import PreparedData
 from dragoman.dataset import Pair
 from dragoman.evaluation import report as report_module
 from dragoman.evaluation import validation_loss
 from dragoman.evaluation.metrics import Scores, score
-from dragoman.model import Model
 from dragoman.settings import Config
 from dragoman.training import tensorboard
 from dragoman.training.progress import Progress
@@ -78,7 +78,7 @@ def perplexities(config: Config, directory: Path, data: PreparedData, progress: 
     """What result.json says of a language model: how well its best weights foretell the texts of each set."""
     translator = Translator(directory, config.training.device)
     model = translator.model
-    assert isinstance(model, Model)
+    assert not isinstance(model, Ensemble)
     result: dict[str, object] = {}
     for split, pairs, step in (
         ("validation", data.validation, progress.best_step),
