@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 
 from dragoman import console
@@ -46,8 +46,7 @@ def main(options: tuple[Config, bool]) -> None:
     """Check the corpus of a config and print the diagnosis, as JSON if the second option is True."""
     config, as_json = options
     diagnosis = check_corpus(config)
-    lines = diagnosis_lines(diagnosis)
-    text = json_bytes(asdict(diagnosis)) if as_json else "".join(f"{line}\n" for line in lines).encode()
+    text = json_bytes(asdict(diagnosis)) if as_json else "\n".join([*diagnosis_lines(diagnosis), ""]).encode()
     sys.stdout.buffer.write(text)
     sys.stdout.buffer.flush()
 
@@ -92,7 +91,7 @@ def diagnosis_lines(diagnosis: Diagnosis) -> list[str]:
     units = {split.name: split.unit for split in diagnosis.splits}
     lines = [console.shorten(console.visible(title), 100), ""]
     for finding in diagnosis.findings:
-        lines += _finding_lines(finding, units[finding.split], plain)
+        lines += _finding_lines(finding, units, plain)
     lines += [] if diagnosis.findings else ["no problems found"]
     options = [f"--{setting.key} {setting.value}" for setting in diagnosis.settings]
     width = max(map(len, options), default=0)
@@ -102,7 +101,7 @@ def diagnosis_lines(diagnosis: Diagnosis) -> list[str]:
     ]
 
 
-def _finding_lines(finding: Finding, unit: str, plain: bool) -> list[str]:
+def _finding_lines(finding: Finding, units: Mapping[str, str], plain: bool) -> list[str]:
     share = finding.count / finding.of
     share = "< 0.01 %" if share < 0.0001 else f"{100 * share:.2f} %"
     head = f"{finding.level:<5}  {finding.split:<10}  {finding.count:>9,}  {share:>8}  "
@@ -112,6 +111,6 @@ def _finding_lines(finding: Finding, unit: str, plain: bool) -> list[str]:
         sides = [each.source, each.target][plain:]
         both = " | ".join(sides)
         texts = [both] if console.display_width(both) <= 76 else [console.shorten(side, 76) for side in sides]
-        number = f"       {unit} {each.line:,}"
+        number = f"       {units[finding.split]} {each.line:,}"
         lines += [f"{'' if i else number:<22}  {text}" for i, text in enumerate(texts)]
     return lines
