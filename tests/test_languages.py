@@ -18,9 +18,10 @@ from dragoman import command_line, dataset
 from dragoman.__main__ import run as run_command
 from dragoman.corpora.cleaning import clean
 from dragoman.corpora.mixing import balanced, rows_of
+from dragoman.corpora.origin import file_hashes
 from dragoman.corpora.preparation import prepare_data
 from dragoman.corpora.sources import find_sources
-from dragoman.corpora.splitting import hashes, read_corpus, read_split
+from dragoman.corpora.splitting import read_corpus, read_split
 from dragoman.corpora.subword_dropout import SubwordDropout
 from dragoman.corpora.subwords import train_tokenizers
 from dragoman.dataset import EncodedPairs, Pair, Tokenizer
@@ -220,7 +221,7 @@ def test_each_direction_finds_its_languages(form: str, tmp_path: Path) -> None:
     assert sum(count.read for count in counts.values()) == 3 * len(some)
     of_second = {weight for (a, _), weight in zip(pairs["train"], weights, strict=True) if a.startswith(">>en-fr")}
     assert of_second == {2.0 if form == "two corpora" else 1.0}
-    assert all("(2)" in key or "other" not in key for key in hashes(sources))
+    assert all("(2)" in key or "other" not in key for key in file_hashes(sources))
 
 
 def test_what_serves_no_direction_is_refused(tmp_path: Path) -> None:
@@ -244,7 +245,7 @@ def test_what_serves_no_direction_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"rows\.jsonl:8: there is en, but a row must be like"):
         read(settings(write_rows(tmp_path / "rows.jsonl", broken), THREE))
     named_otherwise = write_tsv(tmp_path / "fr.tsv", [("en", "fr"), *tiny_pairs(20)])
-    with pytest.raises(DataError, match="the first row names en and fr, but en and it are asked for"):
+    with pytest.raises(DataError, match="the first row names en and fr, but the settings ask for en and it"):
         read(settings(named_otherwise))
 
 

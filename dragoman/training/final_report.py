@@ -7,8 +7,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from dragoman import dataset, serialization, storage
-from dragoman.console import say
 from dragoman.architectures.ensemble import Ensemble
+from dragoman.console import say
 from dragoman.corpora.preparation import PreparedData
 from dragoman.dataset import Pair
 from dragoman.evaluation import report as report_module
