@@ -160,16 +160,12 @@ def _bucket_lines(report: EvaluationReport) -> list[list[str]]:
         ("source tokens", report.lengths),
         ("unknown source words", report.unknown),
     )
-    return [
-        _aligned(
-            [
-                [label, "pairs", "BLEU", "chrF"],
-                *([each.name, f"{each.pairs:,}", f"{each.bleu:.2f}", f"{each.chrf:.2f}"] for each in buckets),
-            ]
-        )
-        for label, buckets in tables
-        if buckets
-    ]
+    found = []
+    for label, buckets in tables:
+        rows = [[each.name, f"{each.pairs:,}", f"{each.bleu:.2f}", f"{each.chrf:.2f}"] for each in buckets]
+        if rows:
+            found.append(_aligned([[label, "pairs", "BLEU", "chrF"], *rows]))
+    return found
 
 
 def _worst_lines(report: EvaluationReport) -> list[str]:
@@ -184,7 +180,8 @@ def _worst_lines(report: EvaluationReport) -> list[str]:
 def _alarm_lines(report: EvaluationReport) -> list[str]:
     found = []
     for alarm in report.alarms:
-        numbers = f" Sentences {', '.join(map(str, alarm.sentences[:5]))}." if alarm.sentences else ""
+        numbers = ", ".join(map(str, alarm.sentences[:5]))
+        numbers = f" Sentence{'s' * (len(alarm.sentences) > 1)} {numbers}." if numbers else ""
         found += textwrap.wrap(f"alarm: {alarm.text}{numbers}", WIDTH, subsequent_indent="       ")
     return found or ["no alarms"]
 
