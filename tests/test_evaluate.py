@@ -303,7 +303,7 @@ def test_alarms_name_what_is_wrong(rows: list[tuple[str, str, str]], alarms: set
 
 
 def test_truncated_translations_raise_an_alarm() -> None:
-    """Guards against a length limit that nobody notices."""
+    """Guards against truncation that goes unnoticed."""
     [alarm] = report_on(GOOD, cut=True).alarms
     assert alarm.name == "cut"
     assert alarm.sentences == list(range(1, 21))

@@ -570,7 +570,7 @@ def test_the_page_has_a_light_and_a_dark_theme() -> None:
 
 @pytest.mark.slow
 def test_the_api_matches_its_description(server: Server, tmp_path: Path) -> None:
-    """Guards /openapi.json, from which clients are written: hundreds of valid and invalid requests."""
+    """Guards /openapi.json, the reference for client authors, with hundreds of valid and invalid requests."""
     tool = shutil.which("schemathesis", path=str(Path(sys.executable).parent))
     if not tool:
         pytest.skip("schemathesis is not installed: pip install schemathesis")

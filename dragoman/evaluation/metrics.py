@@ -85,7 +85,7 @@ class Comparison:
 
 
 class SentenceStatistics:
-    """Statistics of a sacreBLEU metric for N sentences, from which it can score any subset of them.
+    """Statistics of a sacreBLEU metric for N sentences, which allow scoring any subset of them.
 
     The K numbers of each sentence (match counts, lengths) are summed over the subset, and the score is computed from
     the sums. sacreBLEU's own significance tests work the same way, with the same two methods, though these are private.
@@ -167,8 +167,8 @@ def compare(name: str, ours: Measurements, theirs: Measurements) -> Comparison:
     """Test whether two translators differ significantly. Both must have translated the same pairs in the same order.
 
     The bootstrap samples are the same for both, which makes the interval of the difference a paired one. A trial counts
-    for p if its difference is as large as the real one (Noreen, 1989); sacreBLEU counts only larger ones, by which a
-    translator differs from itself with p = 0.0001.
+    for p if its difference is at least as large as the real one (Noreen, 1989). sacreBLEU counts larger ones only, so
+    that a translator differs from itself with p = 0.0001.
     """
     differences = []
     for figure, our, their in zip(

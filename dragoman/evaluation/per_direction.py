@@ -1,4 +1,4 @@
-"""Evaluation by direction, for models that translate in several; their sources carry tags such as ">>en-it<<"."""
+"""Evaluation of models that translate in several directions; their sources carry tags like ">>en-it<<"."""
 
 from __future__ import annotations
 

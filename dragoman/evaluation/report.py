@@ -23,7 +23,7 @@ WIDTH = 100  # columns on a terminal
 
 @dataclass(frozen=True)
 class Bucket:
-    """Scores of the sentences with something in common, such as their length."""
+    """Scores of sentences that have something in common, for example their length."""
 
     name: str  # "6-10", "31+"
     pairs: int
@@ -65,7 +65,7 @@ class EvaluationReport:
         run, step, checkpoint: origin of the weights
         source_lang, target_lang: languages; several are joined by commas
         decoding: settings of the search
-        cleaning: settings by which sources and references were cleaned
+        cleaning: settings that sources and references were cleaned with
         pairs: number of pairs
         length_ratio: words in the translations per reference word, as BLEU counts them
         figures: BLEU, chrF, TER, WER, CER of all pairs
