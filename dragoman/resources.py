@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 _PACKAGE = Path(__file__).resolve().parent
@@ -15,3 +17,16 @@ def command(name: str) -> str:
     if not IN_CLONE:
         return f"dragoman {name}"
     return f"python {name}.py" if name in ("train", "translate") else f"python -m dragoman {name}"
+
+
+def load_from_root(name: str) -> None:
+    """Load a file at the root of the clone as a module of this package, in place of the module that calls this.
+
+    It is found by its path, so that a `model.py` in the user's own folder is never taken for it.
+    """
+    spec = spec_from_file_location(f"dragoman.{name}", HOME / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
