@@ -66,7 +66,7 @@ from dragoman.corpora.sources import find_sources, unit_name
 from dragoman.dataset import Batch, EncodedPairs
 from dragoman.distributed import Ranks
 from dragoman.errors import DataError, NumericalError, RankError, TooLargeError
-from dragoman.evaluation import report, validation_loss
+from dragoman.evaluation import per_direction, validation_loss
 from dragoman.evaluation.metrics import score
 from dragoman.model import DecoderLayer, EncoderLayer
 from dragoman.settings import EOS, Config, TrainingConfig
@@ -803,7 +803,7 @@ class Training:
             translations = [each.text for each in self.translator.explain(sources, advance=stop.poll)]
             scores = score(translations, references, self.config.data.bleu_tokenize)
             curves |= {"chrf": scores.chrf, "wer": scores.wer, "cer": scores.cer}
-            each = report.bleu_by_direction(sources, translations, references, self.config.data)
+            each = per_direction.bleu_by_direction(sources, translations, references, self.config.data)
             # Of several directions the mean: in BLEU of all sentences together, the longest texts would count most.
             quality = sum(each.values()) / len(each) if each else scores.bleu
             curves |= {"bleu": quality} | {f"bleu/{direction}": bleu for direction, bleu in each.items()}
