@@ -25,13 +25,12 @@ INTRODUCTION = """\
 
 # Settings
 
-A run has these settings. Give them in a YAML file, in two levels as in [config.yaml](../config.yaml), which comments on each
-of them, or on the command line as `--section.key value`. The command line wins over the file, and the file over the
-defaults. `python train.py --help` prints this list, and `python train.py --print_config` the settings in use.
+A run has these settings. Give them in a YAML file, in two levels as in [config.yaml](../config.yaml), which comments on
+each of them, or on the command line as `--section.key value`. The command line wins over the file, and the file over
+the defaults. `python train.py --help` prints this list, and `python train.py --print_config` the settings in use.
 
-The last column says whether a run that resumes may change the setting: *yes*; *warns*, because curves bend or numbers can no
-longer be compared; or *no*, because the weights would not fit or the data would not be the same.
-"""
+The last column says whether a run that resumes may change the setting: *yes*; *warns*, because curves bend or numbers
+can no longer be compared; or *no*, because the weights would not fit or the data would not be the same."""
 RESUME = {"free": "yes", "warned": "warns", "refused": "no"}
 
 
@@ -45,7 +44,9 @@ def settings_page() -> str:
             for each in fields(section)
         ]
         heading = [f"## {name}", "", section.__doc__ or "", ""]
-        parts.append("\n".join([*heading, "| setting | values | default | meaning | resume |", "| --- " * 5 + "|", *rows]))
+        parts.append(
+            "\n".join([*heading, "| setting | values | default | meaning | resume |", "| --- " * 5 + "|", *rows])
+        )
     return "\n".join(part + "\n" for part in parts)
 
 
@@ -76,7 +77,10 @@ def module_table() -> str:
     for folder, title in [(ROOT, "The four files at the root"), (package, "`dragoman/`: the base")] + [
         (room, f"`dragoman/{room.name}/`") for room in rooms
     ]:
-        rows = [f"| [{path.name}](../{path.relative_to(ROOT)}) | {_cell(line)} |" for path, line in _modules(folder)]
+        rows = [
+            f"| [{path.name.replace('__', '&#95;&#95;')}](../{path.relative_to(ROOT)}) | {_cell(line)} |"
+            for path, line in _modules(folder)
+        ]
         parts.append("\n".join([f"### {title}", "", "| module | what it does |", "| --- | --- |", *rows, ""]))
     return "\n".join(parts)
 
