@@ -96,7 +96,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("trained")
     short = [*SHORT, "--training.save_every=1", "--decoding.max_length=5", f"--run.dir={folder}"]
     assert in_child(lambda: run_command("train", command_line.override(settings.Config(), short))) == 0
-    average = command_line.parse_average(["average", "--run", str(folder / "phrasebook")])
+    average = command_line.parse_average(["--run", str(folder / "phrasebook")])
     assert in_child(lambda: run_command("average", average)) == 0
     both = ["--run.name=both-ways", "--data.directions=en-it, it-en"]
     assert in_child(lambda: run_command("train", command_line.override(settings.Config(), [*short, *both]))) == 0
@@ -138,16 +138,16 @@ ENGINES = ("ctranslate2", "transformers", "onnx", "onnxscript", "onnxruntime", "
 @pytest.mark.parametrize(
     "command", [pytest.param(each, marks=[pytest.mark.slow] * (each in SLOW)) for each in dict.fromkeys(RUN)]
 )
-def test_command_runs(command: str, tmp_path: Path, trained: Path, request: pytest.FixtureRequest) -> None:
+def test_command_runs(command: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """Guards the first thing that a new user types. A command that this test does not know fails it."""
-    words = shlex.split(command.partition(" | ")[2] or command)
+    words = shlex.split(re.sub(r"^(?:echo|printf) .* \| ", "", command))
     match words:
         case ["python", "train.py" | "translate.py" as script, *arguments]:
-            run_program(script.removesuffix(".py"), [str(ROOT / script)], arguments, tmp_path, trained, request)
+            run_program(script.removesuffix(".py"), [str(ROOT / script)], arguments, tmp_path, request)
         case ["dragoman", name, *arguments]:
-            run_program(name, ["-m", "dragoman", name], arguments, tmp_path, trained, request)
+            run_program(name, ["-m", "dragoman", name], arguments, tmp_path, request)
         case ["python", script, *arguments] if script.endswith(".py"):
-            run_program(Path(script).name, [str(ROOT / script)], arguments, tmp_path, trained, request)
+            run_program(Path(script).name, [str(ROOT / script)], arguments, tmp_path, request)
         case ["torchrun", *options, "train.py", "--config", "config.yaml"]:
             train_py = [str(ROOT / "train.py"), "--config", str(ROOT / "config.yaml")]
             launcher = [sys.executable, "-m", "torch.distributed.run", *options, *train_py, *SHORT]
@@ -172,7 +172,7 @@ def test_command_runs(command: str, tmp_path: Path, trained: Path, request: pyte
 
 
 def run_program(
-    name: str, program: list[str], arguments: list[str], folder: Path, trained: Path, request: pytest.FixtureRequest
+    name: str, program: list[str], arguments: list[str], folder: Path, request: pytest.FixtureRequest
 ) -> None:
     """Run a program in a folder that has the files and runs its arguments name, and expect success."""
     if name in ("serve", "serving.py"):
@@ -182,7 +182,8 @@ def run_program(
         pytest.skip(f"needs {', '.join(missing)}: pip install -e '.[export]'")
     (folder / "letter.en").write_text("Good morning!\n", encoding="utf-8")
     write_tsv(folder / "letters.tsv", tiny_pairs(9))
-    if name not in ("train", "check", "summary"):
+    if name not in ("train", "check", "summary", "make_phrasebook.py"):
+        trained: Path = request.getfixturevalue("trained")
         for run in ("phrasebook", "wide"):
             shutil.copytree(trained, folder / "runs" / run)
         shutil.copytree(trained.with_name("both-ways"), folder / "runs" / "both-ways")
@@ -208,7 +209,7 @@ def run_program(
 def test_shown_command_has_valid_arguments(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Guards commands that take too long for a test against options and settings that were renamed."""
     monkeypatch.chdir(ROOT)
-    words = shlex.split(command.partition(" | ")[2] or command)
+    words = shlex.split(re.sub(r"^(?:echo|printf) .* \| ", "", command))
     match words:
         case ["python", "train.py" | "translate.py" as script, *arguments]:
             COMMANDS[script.removesuffix(".py")].parse(arguments, script)
@@ -224,9 +225,12 @@ def test_shown_command_has_valid_arguments(command: str, monkeypatch: pytest.Mon
             pytest.fail(f"no test knows this command of the documentation: {command}")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name != "transformer.md"], ids=lambda page: page.name)
 def test_named_settings_exist(page: Path) -> None:
-    """Guards against a page that tells users to set something that was renamed or taken out."""
+    """Guards against a page that tells users to set something that was renamed or taken out.
+
+    `model.Attention` and the like in transformer.md are names of the code; test_docs.py looks them up.
+    """
     sections = "|".join(settings.SECTIONS)
     for code in re.findall(r"`([^`\n]+)`", page.read_text(encoding="utf-8")):
         for key in re.findall(rf"(?<![\w./])(?:{sections})\.[a-z][a-z_]*\b(?![./(])", code):
