@@ -157,12 +157,8 @@ def test_command_runs(command: str, tmp_path: Path, request: pytest.FixtureReque
             assert what == "." or what.strip(".[]") in project["optional-dependencies"]
         case ["tensorboard" | "ruff" | "pyright" | "mkdocs" as tool, *_]:
             assert shutil.which(tool, path=str(Path(sys.executable).parent)), f"{tool} is not installed"
-        case ["pre-commit", "install"]:
-            assert (ROOT / ".pre-commit-config.yaml").is_file()
         case ["bash", script] | ["python", "docs/generate.py" as script]:
             assert (ROOT / script).is_file()
-        case ["docker", "build", *_]:
-            assert (ROOT / "Dockerfile").is_file()
         case ["python", "-m", "pytest", *_] | ["python", "-m", "venv", _] | ["source", _]:
             pass  # that is what runs this very test
         case ["git", "clone", *_]:

@@ -140,7 +140,8 @@ def test_journeys_visit_eight_modules_at_most() -> None:
 def test_site_builds_without_a_warning(tmp_path: Path) -> None:
     """Guards links and anchors as mkdocs resolves them, and against a page that loads something from the network."""
     pytest.importorskip("mkdocs")
-    build = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    # Not --quiet: with it, --strict forgives every warning.
+    build = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
     result = subprocess.run(build, cwd=ROOT, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     for page in tmp_path.rglob("*.html"):
@@ -163,9 +164,7 @@ def test_notebook_runs() -> None:
     nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
     notebook = nbformat.read(NOTEBOOK, 4)
     for cell in notebook.cells:
-        cell.source = cell.source.replace("max_steps 1000", "max_steps 60").replace(
-            "validate_every 250", "validate_every 60"
-        )
+        cell.source = cell.source.replace("max_steps 1710", "max_steps 60")
     resources = {"metadata": {"path": str(NOTEBOOK.parent)}}
     nbclient.NotebookClient(notebook, timeout=600, kernel_name="python3", resources=resources).execute()
     assert "step 60," in str(notebook)
