@@ -54,7 +54,9 @@ def _shown_at(path: Path) -> str:
 
 def _shown(path: Path) -> str:
     """A page with the text of a file, or with the names in a folder."""
-    heading = f"# {path.relative_to(ROOT).as_posix().replace('_', chr(92) + '_')}\n\n"
+    heading = (
+        f"---\nsearch:\n  exclude: true\n---\n\n# {path.relative_to(ROOT).as_posix().replace('_', chr(92) + '_')}\n\n"
+    )
     if path.is_dir():
         return heading + "\n".join(f"- `{each.name}`" for each in sorted(path.iterdir()) if each.name[0] not in "._")
     return f"{heading}~~~~~~{LANGUAGES.get(path.suffix, 'text')}\n{path.read_text(encoding='utf-8')}\n~~~~~~\n"
