@@ -15,6 +15,7 @@ from dataclasses import MISSING, Field, fields
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "dragoman"
 sys.path.insert(0, str(ROOT))
 
 from dragoman.settings import SECTIONS, kind_of  # noqa: E402
@@ -72,10 +73,9 @@ def _cell(text: str) -> str:
 def module_table() -> str:
     """The modules by room, each with the first line of its docstring."""
     parts = []
-    package = ROOT / "dragoman"
-    rooms = [path.parent for path in sorted(package.glob("*/__init__.py"))]
-    for folder, title in [(ROOT, "The four files at the root"), (package, "`dragoman/`: the base")] + [
-        (room, f"`dragoman/{room.name}/`") for room in rooms
+    rooms = sorted(path.parent for path in PACKAGE.rglob("*/__init__.py"))
+    for folder, title in [(ROOT, "The four files at the root"), (PACKAGE, "`dragoman/`: the base")] + [
+        (room, f"`{room.relative_to(ROOT)}/`") for room in rooms
     ]:
         rows = [
             f"| [{path.name.replace('__', '&#95;&#95;')}](../{path.relative_to(ROOT)}) | {_cell(line)} |"
@@ -88,7 +88,7 @@ def module_table() -> str:
 def _modules(folder: Path) -> Iterator[tuple[Path, str]]:
     """The modules of a folder and their first lines, without packages and the aliases of the root files."""
     for path in sorted(folder.glob("*.py")):
-        if path.name == "__init__.py" or (folder.name == "dragoman" and (folder.parent / path.name).exists()):
+        if path.name == "__init__.py" or (folder == PACKAGE and (ROOT / path.name).exists()):
             continue
         docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
         yield path, docstring.partition("\n")[0]
