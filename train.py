@@ -60,16 +60,16 @@ from dragoman.architectures.loss import Loss, batch_loss
 from dragoman.architectures.protocol import Model
 from dragoman.console import say, shorten, visible
 from dragoman.corpora import copying, mixing
+from dragoman.corpora.filtering import fits_upsampling
 from dragoman.corpora.preparation import PreparedData
 from dragoman.corpora.sources import find_sources, unit_name
 from dragoman.dataset import Batch, EncodedPairs
 from dragoman.distributed import Ranks
 from dragoman.errors import DataError, NumericalError, RankError, TooLargeError
-from dragoman.evaluation import report, validation_loss
+from dragoman.evaluation import per_direction, validation_loss
 from dragoman.evaluation.metrics import score
 from dragoman.model import DecoderLayer, EncoderLayer
 from dragoman.settings import EOS, Config, TrainingConfig
-from dragoman.training import batches as batches_module
 from dragoman.training import final_report, prefetch, profiling, starting, tensorboard
 from dragoman.training.coach import Coach, constant_loss
 from dragoman.training.layer_statistics import LayerStatistics
@@ -247,7 +247,7 @@ class Training:
                         f"{settings.max_positions}: raise it, or take such {things} out."
                     )
             if settings.architecture == "encoder-only":
-                lost = int((~batches_module.have_room(pairs, settings.upsampling)).sum())
+                lost = int((~fits_upsampling(pairs, settings.upsampling)).sum())
                 if lost == len(pairs):
                     raise DataError(
                         f"every one of the {name} pairs has a longer target than model.upsampling "
@@ -803,7 +803,7 @@ class Training:
             translations = [each.text for each in self.translator.explain(sources, advance=stop.poll)]
             scores = score(translations, references, self.config.data.bleu_tokenize)
             curves |= {"chrf": scores.chrf, "wer": scores.wer, "cer": scores.cer}
-            each = report.bleu_by_direction(sources, translations, references, self.config.data)
+            each = per_direction.bleu_by_direction(sources, translations, references, self.config.data)
             # Of several directions the mean: in BLEU of all sentences together, the longest texts would count most.
             quality = sum(each.values()) / len(each) if each else scores.bleu
             curves |= {"bleu": quality} | {f"bleu/{direction}": bleu for direction, bleu in each.items()}
