@@ -103,7 +103,7 @@ def test_encoder_only_refuses_search_settings_and_prefixes(tiny: Tiny) -> None:
     """Guards against settings and prefixes that an encoder-only model would silently ignore."""
     config = tiny(model__architecture="encoder-only", training__max_epochs=1)
     for changes in ({"beam_size": 4}, {"sample": True}, {"no_repeat_ngram": 3}, {"min_ratio": 0.5}):
-        with pytest.raises(ConfigError, match="nothing to search"):
+        with pytest.raises(ConfigError, match="does not search"):
             replace(config, decoding=replace(config.decoding, **changes))
     assert run_command("train", config) == 0
     translator = Translator(Path(config.run.dir) / config.run.name, "cpu")
