@@ -1,11 +1,10 @@
-"""In a clone, dataset.py at the root under its package name. In a wheel, that file is here instead of this one."""
+"""In a clone, this stands for dataset.py at the root. In a wheel, that file is here instead."""
 
-import sys
 from typing import TYPE_CHECKING
 
-import dataset
+from dragoman.resources import load_from_root
 
 if TYPE_CHECKING:
     from dataset import *  # noqa: F403
 
-sys.modules[__name__] = dataset
+load_from_root("dataset")

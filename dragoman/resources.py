@@ -1,7 +1,9 @@
-"""Where the files that come with the program are, in a clone and in an installed wheel."""
+"""Where to find the files that come with the program, in a clone and in an installed wheel."""
 
 from __future__ import annotations
 
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 _PACKAGE = Path(__file__).resolve().parent
@@ -11,7 +13,20 @@ HOME = _PACKAGE.parent if IN_CLONE else _PACKAGE
 
 
 def command(name: str) -> str:
-    """How to call a command here, for messages that say what to do next: `python translate.py` or `dragoman serve`."""
+    """How to run a command here, for messages: `python translate.py`, or `dragoman translate` once installed."""
     if not IN_CLONE:
         return f"dragoman {name}"
     return f"python {name}.py" if name in ("train", "translate") else f"python -m dragoman {name}"
+
+
+def load_from_root(name: str) -> None:
+    """Load a file at the root of the clone as a module of this package, in place of the module that calls this.
+
+    It is found by its path, so that a `model.py` in the user's own folder is never taken for it.
+    """
+    spec = spec_from_file_location(f"dragoman.{name}", HOME / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)

@@ -1,11 +1,10 @@
-"""In a clone, translate.py at the root under its package name. In a wheel, that file is here instead of this one."""
+"""In a clone, this stands for translate.py at the root. In a wheel, that file is here instead."""
 
-import sys
 from typing import TYPE_CHECKING
 
-import translate as module
+from dragoman.resources import load_from_root
 
 if TYPE_CHECKING:
     from translate import *  # noqa: F403
 
-sys.modules[__name__] = module
+load_from_root("translate")

@@ -16,7 +16,7 @@ import pytest
 from datasets import Dataset
 
 from conftest import ROOT, in_child, tiny_pairs, write_tsv
-from dragoman import checkpoint, dataset
+from dragoman import dataset, storage
 from dragoman.command_line import override
 from dragoman.corpora import filtering, preparation, prepared_files, readers, splitting
 from dragoman.corpora.filtering import fits_upsampling
@@ -284,7 +284,7 @@ def test_data_set_that_can_change_is_read_in_one_go(tmp_path: Path) -> None:
     for which, whole, kept in ((data, False, False), (data, True, True), (pinned.data, False, True)):
         assert not preparation._set_up(place, origin | {"settings": {str(whole): str(which)}}, [there], which)
         (place / "text").mkdir()
-        checkpoint.replace_durably(place / "text" / preparation.NOTE, preparation.as_json({"state": {"whole": whole}}))
+        storage.replace_durably(place / "text" / preparation.NOTE, preparation.as_json({"state": {"whole": whole}}))
         again = preparation._set_up(place, origin | {"settings": {str(whole): str(which)}}, [there], which)
         assert again == kept
         assert (place / "text").exists() == kept

@@ -26,7 +26,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 
 from dragoman import console
-from dragoman.checkpoint import json_bytes
 from dragoman.corpora.checks import corpus as checked
 from dragoman.corpora.checks.alignment import check_alignment
 from dragoman.corpora.checks.corpus import CheckedCorpus
@@ -34,6 +33,7 @@ from dragoman.corpora.checks.findings import KINDS, LEVELS, Diagnosis, Finding, 
 from dragoman.corpora.checks.languages import check_languages
 from dragoman.corpora.checks.pairs import check_letters, check_repeats, check_sides
 from dragoman.corpora.checks.tokens import check_amounts, check_limits, check_vocabulary
+from dragoman.serialization import json_bytes
 from dragoman.settings import Config
 from dragoman.translation.translator import Translator
 

@@ -27,7 +27,6 @@ from typing import Any
 
 import numpy as np
 
-from dragoman.checkpoint import replace_durably, sync
 from dragoman.corpora.filtering import within_limits
 from dragoman.corpora.mixing import balanced, rows_of
 from dragoman.corpora.origin import SIDES, Tokenizers, check_unchanged, origin_of
@@ -51,6 +50,7 @@ from dragoman.dataset import EncodedPairs, EncodedSide, Pair, Tokenizer, encode_
 from dragoman.directions import split_tag, targets
 from dragoman.errors import ConfigError, DataError
 from dragoman.settings import Config, DataConfig
+from dragoman.storage import replace_durably, sync
 
 WEIGHTS = "train.weights.npy"
 # In the hidden folder:

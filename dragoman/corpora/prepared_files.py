@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from dragoman.checkpoint import replace_durably
 from dragoman.corpora.sources import SPLITS, Source
 from dragoman.corpora.splitting import PairCounts, check_splits, read_portions
 from dragoman.dataset import Pair
 from dragoman.settings import DataConfig
+from dragoman.storage import replace_durably
 
 SHARD = 50_000  # pairs processed at a time
 HEADER = 128  # bytes before the numbers of an .npy file
