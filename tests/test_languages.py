@@ -20,7 +20,7 @@ from dragoman.corpora.cleaning import clean
 from dragoman.corpora.mixing import balanced, rows_of
 from dragoman.corpora.origin import file_hashes
 from dragoman.corpora.preparation import prepare_data
-from dragoman.corpora.sources import find_sources
+from dragoman.corpora.sources import find_named, find_sources
 from dragoman.corpora.splitting import read_corpus, read_split
 from dragoman.corpora.subword_dropout import SubwordDropout
 from dragoman.corpora.subwords import train_tokenizers
@@ -557,6 +557,6 @@ def test_names_keep_their_capitals_in_a_lowered_run(tmp_path: Path) -> None:
 def test_prepared_pairs_are_those_of_other_files(tmp_path: Path) -> None:
     """Guards evaluate.py --data, which reads pairs as training does."""
     data = settings(write_rows(tmp_path / "rows.jsonl", rows(30)), THREE)
-    found = read_split("train", find_sources(data), data)
+    found = read_split("test", find_named("test", data, data.train), data)
     assert sorted(found) == sorted(pair for pairs in read(data).values() for pair in pairs)
     assert all(clean(source) == source for source, _ in found)
