@@ -44,7 +44,6 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[0] = str(ROOT)
 
 from benchmarks.scaling import CHUNK, KINDS, words
-from dragoman import train
 from dragoman.__main__ import run as run_command
 from dragoman.command_line import override
 from dragoman.corpora import preparation
@@ -127,16 +126,16 @@ def prepare(config: Config, folder: Path) -> dict[str, float]:
 
 def begin(config: Config, updates: int, begun: float) -> None:
     """Train as `train.py` does, and end amid it, after so many updates, with a line of what they took."""
-    update, ends = train.Training.update, []
+    update, ends = TrainingState.update, []
 
-    def timed(training: train.Training, batches: list) -> None:
+    def timed(training: TrainingState, batches: list) -> None:
         update(training, batches)
         ends.append(time.time())
         if len(ends) > updates:
             print(json.dumps({"start": ends[0] - begun, "updates": ends[-1] - ends[0], "train": peak()}), flush=True)
             os._exit(0)
 
-    train.Training.update = timed  # type: ignore[method-assign]
+    TrainingState.update = timed  # type: ignore[method-assign]
     sys.exit(run_command("train", config))
 
 

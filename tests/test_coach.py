@@ -440,8 +440,8 @@ def trained(config: Config, updates: int) -> list[tuple[int, str]]:
     each = Coach(config, updates, constant=constant_loss(counts.tolist()))
     said: list[tuple[int, str]] = []
     loss = math.nan
-    for batches in islice(training.updates(), updates):
-        training.update(batches)
+    for batches in islice(training_batches(training), updates):
+        train.train_step(training, batches)
         step = progress.step
         if step % settings.log_every == 0:
             loss = progress.plain / progress.tokens

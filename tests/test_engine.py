@@ -267,10 +267,10 @@ def test_weights_that_change_are_taken_anew(tiny: Callable[..., Config]) -> None
     config = tiny()
     directory = Path(config.run.dir) / config.run.name
     data = preparation.prepare_data(config, directory / "data", lambda _: None)
-    training = train.Training(config, directory, data, torch.device("cpu"), torch.float32)
+    training = train.set_up(config, directory, data, torch.device("cpu"), torch.float32)
     texts = [source for source, _ in data.validation]
     before = training.translator.translate(texts)
-    updates = training.updates()
+    updates = training_batches(training)
     for _ in range(40):
-        training.update(next(updates))
+        train.train_step(training, next(updates))
     assert training.translator.translate(texts) != before

@@ -37,8 +37,8 @@ def with_gradients(ours: Model) -> Model:
 def look(ours: Model, source: Tensor = SOURCE, target: Tensor = TARGET) -> dict[str, float]:
     """All figures of an update that changes nothing."""
     watch = LayerStatistics(ours, source, target)
-    watch.before()
-    return watch.after()
+    watch.before_step()
+    return watch.after_step()
 
 
 def norm(tensors: list[Tensor]) -> float:
@@ -60,9 +60,9 @@ def test_training_is_the_same_bit_for_bit(architecture: str) -> None:
             words = torch.randint(4, 12, (2, 3 + step), generator=torch.Generator().manual_seed(step))
             (ours(words, words) ** 2).mean().backward()
             if watched:
-                watch.before()
+                watch.before_step()
             optimizer.step()
-            figures = watch.after() if watched else {}
+            figures = watch.after_step() if watched else {}
             assert all(math.isfinite(value) for value in figures.values())
             optimizer.zero_grad()
         return list(ours.state_dict().values()), torch.get_rng_state(), device.random_words(8)
@@ -94,10 +94,10 @@ def test_no_hook_stays_behind() -> None:
     ours = with_gradients(model())
     look(ours)
     watch = LayerStatistics(ours, SOURCE, TARGET)
-    watch.before()
+    watch.before_step()
     watch.source = SOURCE + 1000  # no such word
     with pytest.raises(IndexError):
-        watch.after()
+        watch.after_step()
     assert not any(module._forward_hooks for module in ours.modules())
     assert ours.training
 
@@ -237,11 +237,11 @@ def test_gradients_and_updates_are_those_of_the_layer() -> None:
     before = [p.detach().clone() for p in layer.parameters()]
     gradients = [p.grad.clone() for p in layer.parameters() if p.grad is not None]
     watch = LayerStatistics(ours, SOURCE, TARGET)
-    watch.before()
+    watch.before_step()
     optimizer = torch.optim.SGD(ours.parameters(), lr=0.25)
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
-    figures = watch.after()
+    figures = watch.after_step()
     assert figures["health/gradient/decoder 2"] == pytest.approx(norm(gradients), rel=1e-5)
     expected = 0.25 * norm(gradients) / norm(before)
     assert figures["health/update_to_weight/decoder 2"] == pytest.approx(expected, rel=1e-4)

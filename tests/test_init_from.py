@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from conftest import tiny_config, tiny_pairs, write_tsv
-from dragoman import checkpoint, train
+from dragoman import checkpoint
 from dragoman.corpora import check
 from dragoman.settings import Config
 from dragoman.training import final_report
@@ -149,7 +149,7 @@ def test_a_signal_during_the_first_validation_loses_nothing(domain: Make) -> Non
     """Guards a stop at step 0, after which the other model would be taken for one that has been validated."""
     once, twice = domain(run__name="once"), domain(run__name="twice")
     assert harness.run(once) == 0
-    ask = harness.wrap(train.validation_loss, "mean_loss", harness.at(1, harness.signal_oneself(signal.SIGTERM)))
+    ask = harness.wrap(validation_loss, "mean_loss", harness.at(1, harness.signal_oneself(signal.SIGTERM)))
     assert harness.run(twice, ask) == 143
     assert [path.name for path in checkpoint.steps(harness.checkpoints(twice))] == ["step-00000000"]
     assert harness.run(twice) == 0

@@ -384,18 +384,18 @@ def test_the_mean_of_weights_is_that_of_its_definition() -> None:
         decay = min(0.9, (1 + step) / (10 + step))
         expected = decay * expected + (1 - decay) * model.weight.detach()
     weights = model.weight.detach().clone()
-    with contextlib.suppress(KeyError), average.in_place():
+    with contextlib.suppress(KeyError), average.swapped_in():
         torch.testing.assert_close(model.weight.detach(), expected)
         raise KeyError
     assert torch.equal(model.weight, weights)
-    with average.in_place():
+    with average.swapped_in():
         torch.testing.assert_close(model.weight.detach(), expected)
-    average.begin()
-    with average.in_place():
+    average.restart()
+    with average.swapped_in():
         assert torch.equal(model.weight, weights)
     learnt = MovingAverage(model, 0.9, fresh=False)
     with torch.no_grad():
         model.weight.add_(1)
     learnt.update(1)
-    with learnt.in_place():
+    with learnt.swapped_in():
         torch.testing.assert_close(model.weight.detach(), weights + 0.1)

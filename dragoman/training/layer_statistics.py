@@ -108,7 +108,7 @@ class LayerStatistics:
         self.weights: dict[str, list[Tensor]] = {}  # by layer: copies of its parameters
 
     @torch.no_grad()
-    def before(self) -> None:
+    def before_step(self) -> None:
         """Remember gradients and weights: to be called when both are there, just before the optimizer's step."""
         for path, layer in self.layers.items():
             weights = list(layer.parameters())
@@ -116,9 +116,9 @@ class LayerStatistics:
             self.weights[path] = [p.clone() for p in weights]
 
     @torch.no_grad()
-    def after(self) -> dict[str, float]:
-        """All figures of the update that was made since `before`, by tag."""
-        assert self.weights, "before() comes first"
+    def after_step(self) -> dict[str, float]:
+        """All figures of the update that was made since `before_step`, by tag."""
+        assert self.weights, "before_step() comes first"
         figures = self._probed()
         for path, layer in self.layers.items():
             part, old = part_of(path), self.weights.pop(path)

@@ -34,6 +34,8 @@ from dragoman.__main__ import run as run_command
 from dragoman.corpora import preparation
 from dragoman.model import Transformer
 from dragoman.settings import Config, values
+from dragoman.training import tensorboard
+from dragoman.training.state import TrainingState
 
 Fault = Callable[[], object]
 Outcome = tuple[dict[str, bytes], dict[str, Any], dict[str, list[tuple[int, float]]]]
@@ -61,10 +63,10 @@ def checkpoints(config: Config) -> Path:
     return directory(config) / "checkpoints"
 
 
-def training_of(config: Config, device: str = "cpu", dtype: torch.dtype = torch.float32) -> train.Training:
-    """A training that has made no step, in this process."""
+def training_of(config: Config, device: str = "cpu", dtype: torch.dtype = torch.float32) -> TrainingState:
+    """A training without any updates yet, in this process."""
     data = preparation.prepare_data(config, directory(config) / "data", lambda _: None)
-    return train.Training(config, directory(config), data, torch.device(device), dtype)
+    return train.set_up(config, directory(config), data, torch.device(device), dtype)
 
 
 # ------------------------------------------------------------------------------------------------------- processes
@@ -81,7 +83,7 @@ def together(*faults: Fault) -> Fault:
 def _prepare_child() -> None:
     """What no fault is about, and takes time: pictures."""
     SummaryWriter.add_figure = lambda *_: None  # type: ignore[method-assign, assignment]
-    train.tensorboard.attention_figure = lambda *_: None  # type: ignore[assignment]
+    tensorboard.attention_figure = lambda *_: None  # type: ignore[assignment]
     threading.excepthook = threading.__excepthook__  # pytest has its own, which says nothing at once
     # Event files are read in the order of the second in their names. Processes that are started by hand are seconds
     # apart; these are not.
@@ -217,12 +219,12 @@ def at_step(step: int, act: Callable[[], Any]) -> Fault:
     """
 
     def fault() -> None:
-        update, forward, current, batches = train.Training.update, Transformer.states, 0, 0
+        train_step, forward, current, batches = train.train_step, Transformer.states, 0, 0
 
-        def watched(self: train.Training, given: list) -> None:
+        def watched(state: TrainingState, given: list) -> None:
             nonlocal current, batches
-            current, batches = self.progress.step + 1, 0
-            update(self, given)
+            current, batches = state.progress.step + 1, 0
+            train_step(state, given)
 
         def computing(self: Transformer, *args: Any) -> torch.Tensor:
             nonlocal batches
@@ -231,7 +233,7 @@ def at_step(step: int, act: Callable[[], Any]) -> Fault:
                 act()
             return forward(self, *args)
 
-        train.Training.update = watched  # type: ignore[method-assign]
+        train.train_step = watched
         Transformer.states = computing  # type: ignore[method-assign]
 
     return fault
@@ -241,21 +243,21 @@ def after_step(step: int, act: Callable[[], Any]) -> Fault:
     """When an update is complete, and nothing has been made of it yet."""
 
     def fault() -> None:
-        update = train.Training.update
+        train_step = train.train_step
 
-        def watched(self: train.Training, given: list) -> None:
-            update(self, given)
-            if self.progress.step == step:
+        def watched(state: TrainingState, given: list) -> None:
+            train_step(state, given)
+            if state.progress.step == step:
                 act()
 
-        train.Training.update = watched  # type: ignore[method-assign]
+        train.train_step = watched
 
     return fault
 
 
 def at_save(step: int, act: Callable[[], Any]) -> Fault:
     """When the checkpoint of a step is about to be written, its curves having been flushed."""
-    return wrap(train.checkpoint, "save", lambda _: act(), which=lambda root, number, files: number == step)
+    return wrap(checkpoint, "save", lambda _: act(), which=lambda root, number, files: number == step)
 
 
 def watch_calls(before: Callable[[str, tuple[Any, ...]], None], patch: pytest.MonkeyPatch | None = None) -> None:

@@ -25,7 +25,7 @@ import torch
 from tensorboard.summary.writer import record_writer
 
 from conftest import ROOT, in_child
-from dragoman import checkpoint, train
+from dragoman import checkpoint
 from dragoman.corpora import preparation
 from dragoman.model import Transformer
 from dragoman.settings import Config
@@ -97,9 +97,9 @@ def test_02_sigkill_at_every_file_system_call_of_a_save(toy: Toy, reference: Ref
     deaths = workshop / f"{config.run.name}-deaths"
 
     def die_at_each_call() -> None:
-        save = train.Training.save
+        save = TrainingState.save
 
-        def dying(self: train.Training) -> None:
+        def dying(self: TrainingState) -> None:
             if self.progress.step != 14:
                 return save(self)
             self.writer.close()
@@ -122,7 +122,7 @@ def test_02_sigkill_at_every_file_system_call_of_a_save(toy: Toy, reference: Ref
                     os._exit(42)
             raise AssertionError
 
-        train.Training.save = dying  # type: ignore[method-assign]
+        TrainingState.save = dying  # type: ignore[method-assign]
 
     assert run(config, die_at_each_call) == 42
     left = sorted(path for path in deaths.iterdir() if path.name != "before")
@@ -158,7 +158,7 @@ def test_03_sigkill_around_a_validation(toy: Toy, reference: Reference, moment: 
         "the first batch": evaluating,
         "between loss and translations": wrap(translator.Translator, "explain", at(1, die)),
         "between validation and save": wrap(
-            train.Training, "save", lambda _: die(), which=lambda self: self.progress.step == 10
+            TrainingState, "save", lambda _: die(), which=lambda self: self.progress.step == 10
         ),
     }[moment]
     assert run(toy(), fault) == KILLED

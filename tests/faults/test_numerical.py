@@ -33,11 +33,11 @@ Toy = Callable[..., Config]
 faults = pytest.mark.faults
 
 
-def batches_of(training: train.Training, *rows: range) -> list[dataset.Batch]:
+def batches_of(training: TrainingState, *rows: range) -> list[dataset.Batch]:
     return [dataset.make_batch(training.data.train, np.array(each)) for each in rows]
 
 
-def weights(training: train.Training) -> dict[str, torch.Tensor]:
+def weights(training: TrainingState) -> dict[str, torch.Tensor]:
     return {name: tensor.clone() for name, tensor in training.model.state_dict().items()}
 
 
@@ -89,16 +89,16 @@ def test_15_loss_that_is_not_finite(toy: Toy, reference: Reference, value: float
 def test_15_weights_that_are_not_finite_are_never_saved(toy: Toy, capfd: pytest.CaptureFixture) -> None:
     """Guards the checkpoints against damage from elsewhere, be it bad memory: neither weights nor moments."""
 
-    def spoil(what: Callable[[train.Training], torch.Tensor]) -> Fault:
+    def spoil(what: Callable[[TrainingState], torch.Tensor]) -> Fault:
         def fault() -> None:
-            save = train.Training.save
+            save = TrainingState.save
 
-            def spoilt(self: train.Training) -> None:
+            def spoilt(self: TrainingState) -> None:
                 if self.progress.step == 10:
                     what(self).view(-1)[0] = float("inf")
                 save(self)
 
-            train.Training.save = spoilt  # type: ignore[method-assign]
+            TrainingState.save = spoilt  # type: ignore[method-assign]
 
         return fault
 
@@ -141,27 +141,27 @@ def test_16_float16_leaves_out_an_overflow_but_not_for_ever(toy: Toy) -> None:
     """Guards float16 both ways: an overflow now and then is how its scale is found, one after another is an end."""
     training = training_of(toy())
     training.scaler = torch.amp.GradScaler("cpu")
-    updates = training.updates()
+    updates = training_batches(training)
     parameter = next(training.model.parameters())
-    training.update(next(updates))
+    train.train_step(training, next(updates))
     before, scale = weights(training), training.scaler.get_scale()
 
     for _ in range(3):
         hook = parameter.register_hook(lambda gradient: gradient * float("inf"))
-        training.update(next(updates))
+        train.train_step(training, next(updates))
         assert all(torch.equal(tensor, before[name]) for name, tensor in weights(training).items())
         hook.remove()
-        training.update(next(updates))
+        train.train_step(training, next(updates))
         assert training.progress.overflows == 0
         before = weights(training)
     assert training.scaler.get_scale() == scale / 8
 
     parameter.register_hook(lambda gradient: gradient * float("inf"))
-    for k in range(train.OVERFLOWS):
-        training.update(next(updates))
+    for k in range(gradients.MAX_OVERFLOWS):
+        train.train_step(training, next(updates))
         assert training.progress.overflows == k + 1
-    with pytest.raises(errors.NumericalError, match=f"{train.OVERFLOWS + 1}th overflow of float16 in a row"):
-        training.update(next(updates))
+    with pytest.raises(errors.NumericalError, match=f"{gradients.MAX_OVERFLOWS + 1}th overflow of float16 in a row"):
+        train.train_step(training, next(updates))
     assert all(torch.equal(tensor, before[name]) for name, tensor in weights(training).items())
 
 
@@ -199,8 +199,8 @@ def test_17_update_of_a_halved_batch_equals_that_of_the_whole(
             training = training_of(still)
             training.optimizer = torch.optim.SGD(training.model.parameters(), lr=1.0)
             batches = batches_of(training, range(2), range(2, 40))
-            training.update(batches)
-            training.update(batches)
+            train.train_step(training, batches)
+            train.train_step(training, batches)
         updated.append(training)
     whole, parts = updated
     torch.testing.assert_close(weights(parts), weights(whole), rtol=1e-4, atol=1e-6)
@@ -269,19 +269,21 @@ def test_17_the_largest_batch_is_tried_first_and_leaves_no_trace(toy: Toy, monke
     monkeypatch.setattr(training.learner, "states", seen)
     monkeypatch.setattr(torch, "empty_like", counted)
     before, random = weights(training), torch.get_rng_state()
-    training.rehearse()
+    gradients.rehearse(training)
     monkeypatch.undo()
-    batches = [dataset.make_batch(training.data.train, rows) for rows in training.planned(training.batch_tokens, 0)[1]]
+    batches = [
+        dataset.make_batch(training.data.train, rows) for rows in training.planner.plan(training.batch_tokens, 0)[1]
+    ]
     assert shapes == [max(batch.source.numel() + batch.target_out.numel() for batch in batches)]
     assert sum(held) == 2 * sum(parameter.numel() for parameter in training.model.parameters())
     assert all(torch.equal(tensor, before[name]) for name, tensor in weights(training).items())
     assert all(parameter.grad is None for parameter in training.model.parameters())
-    assert training.progress == train.Progress()
+    assert training.progress == Progress()
     assert not torch.equal(random, torch.get_rng_state()), "which is why each update seeds anew"
-    update = next(training.updates())
-    training.update(update)
+    update = next(training_batches(training))
+    train.train_step(training, update)
     fresh = training_of(toy())
-    fresh.update(next(fresh.updates()))
+    train.train_step(fresh, next(training_batches(fresh)))
     assert all(torch.equal(tensor, weights(fresh)[name]) for name, tensor in weights(training).items())
 
 
@@ -295,7 +297,7 @@ def test_17_what_is_tried_for_size_leaves_no_trace(
     training = training_of(toy())
     before = weights(training)
     monkeypatch.setattr(train.device_module, "peak_memory", lambda _: share)
-    assert training.fits(1024) == fits
+    assert gradients.fits(training, 1024) == fits
     assert all(torch.equal(tensor, before[name]) for name, tensor in weights(training).items())
     assert all(parameter.grad is None for parameter in training.model.parameters())
     assert capfd.readouterr().out == ""
@@ -329,15 +331,15 @@ def test_18_a_batch_without_tokens_moves_nothing(toy: Toy) -> None:
 
     [full] = batches_of(training, range(4))
     forced = replace(full, target_out=torch.full_like(full.target_out, PAD), tokens=0)
-    training.gradients([forced], step=1, tokens=0)
+    gradients.accumulate(training, [forced], step=1, tokens=0)
     assert not any(p.grad is not None and p.grad.any() for p in training.model.parameters())
     before = weights(training)
     training.optimizer = torch.optim.SGD(training.model.parameters(), lr=1.0)
     training.optimizer.zero_grad()
-    training.update([forced])
+    train.train_step(training, [forced])
     assert all(torch.equal(tensor, before[name]) for name, tensor in weights(training).items())
 
     # A source of nothing but padding has no state to look at, and so no finite result: that is a loud end.
     with pytest.raises(errors.NumericalError):
-        training.update([replace(full, source=torch.full_like(full.source, PAD))])
+        train.train_step(training, [replace(full, source=torch.full_like(full.source, PAD))])
     assert all(torch.equal(tensor, before[name]) for name, tensor in weights(training).items())

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
 from collections.abc import Mapping
 from pathlib import Path
-from types import SimpleNamespace
 
 import torch
 
 from conftest import tiny_config
 from dragoman import checkpoint, train
 from dragoman.settings import Config
-from dragoman.training import starting
+from dragoman.training import saving, starting
 
 
 def directory(config: Config) -> Path:
@@ -26,11 +24,10 @@ def begin(config: Config) -> Path:
     """Prepare the data of a run and save its first checkpoint, with the weights that training would begin with."""
     folder = directory(config)
     data = starting.prepare(config, folder / "data", begun=False)
-    training = train.Training(config, folder, data, torch.device("cpu"), torch.float32)
-    training.writer = SimpleNamespace(flush=lambda: None)  # type: ignore[assignment]
-    training.begun = time.perf_counter()
-    training.progress.step = 1
-    training.save()
+    state = train.set_up(config, folder, data, torch.device("cpu"), torch.float32)
+    state.start_clock()
+    state.progress.step = 1
+    saving.save(state)
     return folder
 
 
