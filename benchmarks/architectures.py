@@ -34,6 +34,8 @@ from dragoman import dataset, train
 from dragoman.corpora import preparation
 from dragoman.device import choose_device, choose_precision, describe_device, matmul_rates, tune_device
 from dragoman.training import final_report
+from dragoman.training.batches import training_batches
+from dragoman.training.state import TrainingState
 from dragoman.translation.translator import Translator
 
 UPDATES = 4  # that are timed together
@@ -67,7 +69,7 @@ class Contender:
         """Learn and translate once, and keep the shortest times."""
         begun = time.perf_counter()
         for batches in self.updates:
-            self.train.train_step(training, batches)
+            train.train_step(self.training, batches)
         self._keep("update", (time.perf_counter() - begun) / len(self.updates))
         few, many = self.sources[: max(1, pairs // 10)], self.sources[:pairs]
         begun = time.perf_counter()

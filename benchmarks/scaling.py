@@ -46,6 +46,8 @@ from dragoman import train
 from dragoman.command_line import override
 from dragoman.corpora import preparation
 from dragoman.settings import Config
+from dragoman.training import gradients
+from dragoman.training.batches import training_batches
 
 KINDS = 300_000  # of word, of which the vocabulary keeps the most frequent
 VOCABULARY = 10_000
