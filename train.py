@@ -37,9 +37,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from dragoman import checkpoint, config_file, dataset, distributed, resources, signals
+from dragoman import checkpoint, config_file, dataset, distributed, resources, run_lock, signals, storage
 from dragoman.architectures.build import build_model
 from dragoman.architectures.loss import Loss, batch_loss
+from dragoman.architectures.protocol import Model
 from dragoman.console import say
 from dragoman.corpora.copying import shared_words
 from dragoman.corpora.preparation import PreparedData
@@ -55,7 +56,7 @@ from dragoman.device import (
 )
 from dragoman.distributed import Ranks
 from dragoman.errors import CheckpointError, TooLargeError
-from dragoman.model import DecoderLayer, EncoderLayer, Model
+from dragoman.model import DecoderLayer, EncoderLayer
 from dragoman.settings import Config, TrainingConfig
 from dragoman.training import (
     batches,
@@ -93,7 +94,7 @@ class Learner(nn.Module):
         """The loss of a batch, summed over its target tokens."""
         return batch_loss(
             self.model.settings.architecture,
-            self.states(batch.source, batch.target_in),
+            self.states(batch.source, batch.target_in, batch.source_mask, batch.target_mask),
             self.model.projection.weight,
             batch.source,
             batch.target_out,
@@ -269,7 +270,7 @@ def train_on(config: Config, ranks: Ranks, device: torch.device) -> int:
             )
             return 0
     other = starting.other_model(config, saved)
-    with checkpoint.lock(directory) if ranks.is_first else nullcontext():
+    with run_lock.lock(directory) if ranks.is_first else nullcontext():
         with ranks.first_goes_first():
             saved = checkpoint.newest(root, quarantine=ranks.is_first, warn=say)
             data = starting.prepare(config, directory / "data", begun=saved is not None, other=other)
@@ -281,12 +282,12 @@ def train_on(config: Config, ranks: Ranks, device: torch.device) -> int:
             saving.start_from(state, other)
         other = None  # free its memory
         if ranks.is_first:
-            checkpoint.replace_durably(directory / "config.yaml", config_file.dump(state.config).encode())
+            storage.replace_durably(directory / "config.yaml", config_file.dump(state.config).encode())
         if state.progress.unvalidated or not end_reason(state.progress, state.config):
             gradients.rehearse(state)
             with (
                 signals.stop_signals(SIGNAL_SECONDS if ranks.world_size > 1 else 0.0) as stop,
-                checkpoint.storing(directory),
+                storage.storing(directory),
             ):
                 run(state, stop)
             if stop or state.signal:

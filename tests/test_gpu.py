@@ -19,6 +19,7 @@ from dragoman.architectures import loss as loss_module
 from dragoman.architectures.build import build_model
 from dragoman.architectures.loss import loss_sums
 from dragoman.config_file import load
+from dragoman.dataset import masks
 from dragoman.settings import PAD, Config, ModelConfig
 from dragoman.training import curves, gradients, starting
 from dragoman.training.batches import training_batches
@@ -54,7 +55,8 @@ def test_cuda_computes_what_a_cpu_does(architecture: str, changes: dict[str, Any
     for device in ("cpu", "cuda"):
         model = model.to(device)
         model.zero_grad()
-        logits = model(source.to(device), target.to(device))
+        given = source.to(device), target.to(device)
+        logits = model(*given, *masks(*given))
         logits.square().mean().backward()
         gradients = [p.grad.cpu() for p in model.parameters() if p.grad is not None]
         results.append([logits.detach().cpu(), *gradients])

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from dragoman.checkpoint import Checkpoint, load_json
+from dragoman.checkpoint import Checkpoint
 from dragoman.errors import CheckpointError
+from dragoman.serialization import load_json
 from dragoman.settings import Config
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from dragoman.model import Model
+from dragoman.architectures.protocol import Model
 from dragoman.settings import EOS, SOS
 from dragoman.training import tensorboard
 from dragoman.training.state import TrainingState

@@ -11,12 +11,12 @@ from typing import Any
 
 import torch
 
-from dragoman import checkpoint, config_file, distributed
+from dragoman import checkpoint, config_file, distributed, serialization
+from dragoman.architectures.protocol import Model
 from dragoman.checkpoint import Checkpoint
 from dragoman.console import say
 from dragoman.device import processor
 from dragoman.errors import CheckpointError, RankError
-from dragoman.model import Model
 from dragoman.training import final_report
 from dragoman.training.progress import Progress, progress_of
 from dragoman.training.state import TrainingState
@@ -37,7 +37,7 @@ def save(state: TrainingState) -> None:
     if state.writer:
         state.writer.flush()
     with state.final_model(torch.device("cpu")) as model:
-        weights = checkpoint.weights_bytes(model) if model and state.ranks.is_first else b""
+        weights = serialization.weights_bytes(model) if model and state.ranks.is_first else b""
     if not state.ranks.is_first:
         return
     files = {
@@ -45,9 +45,9 @@ def save(state: TrainingState) -> None:
         "config.yaml": config_file.dump(state.config).encode(),
         "source.tokenizer.json": state.data.source.to_json().encode(),
         "target.tokenizer.json": state.data.target.to_json().encode(),
-        "trained_on.json": checkpoint.json_bytes(asdict(state.data.report)),
-        "training.pt": checkpoint.tensors_bytes(tensors),
-        "state.json": checkpoint.json_bytes(
+        "trained_on.json": serialization.json_bytes(asdict(state.data.report)),
+        "training.pt": serialization.tensors_bytes(tensors),
+        "state.json": serialization.json_bytes(
             {"progress": asdict(state.progress), "data": state.data.fingerprint, **environment(state)}
         ),
     }
@@ -102,7 +102,7 @@ def start_from(state: TrainingState, other: Translator) -> None:
 
 def restore(state: TrainingState, saved: Checkpoint) -> None:
     """Continue from a checkpoint. Raises CheckpointError if it does not belong to this run's data."""
-    recorded = checkpoint.load_json(saved.files["state.json"])
+    recorded = serialization.load_json(saved.files["state.json"])
     if recorded.get("data") != state.data.fingerprint:
         raise CheckpointError(
             f"{saved.path} was trained on other data than {state.directory / 'data'} holds now: restore the corpus, "
@@ -114,7 +114,7 @@ def restore(state: TrainingState, saved: Checkpoint) -> None:
                 f"warning: {name} was {recorded[name]} and is now {value}: the run continues, but not bit for bit as "
                 "it would have"
             )
-    set_weights(state, lambda model: checkpoint.load_weights(model, saved.files["model.safetensors"]))
+    set_weights(state, lambda model: serialization.load_weights(model, saved.files["model.safetensors"]))
     last_rate = _restore_tensors(state, saved)
     state.progress = progress_of(saved)
     if not state.progress.step:  # TensorBoard starts anew and needs the first validation again
@@ -136,7 +136,7 @@ def restore(state: TrainingState, saved: Checkpoint) -> None:
 
 def _restore_tensors(state: TrainingState, saved: Checkpoint) -> float:
     """Restore the optimizer, the scaler and the averaged weights; return the learning rate of the last update."""
-    tensors = checkpoint.load_tensors(saved.files["training.pt"])
+    tensors = serialization.load_tensors(saved.files["training.pt"])
     try:
         last_rate = tensors["optimizer"]["param_groups"][0]["lr"]
         # Weight decay and the like come from the settings, which may have changed; only the moments are restored.

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from dragoman import config_file, presets, settings
-from dragoman.checkpoint import Checkpoint, load_json
+from dragoman.checkpoint import Checkpoint
 from dragoman.console import say
 from dragoman.corpora import preparation
 from dragoman.corpora.preparation import PreparedData
@@ -22,6 +22,7 @@ from dragoman.corpora.splitting import given_splits
 from dragoman.device import processor, total_memory
 from dragoman.errors import ConfigError, DataChangedError
 from dragoman.presets import Amount
+from dragoman.serialization import load_json
 from dragoman.settings import Config, DataConfig
 from dragoman.translation.translator import Translator
 
@@ -61,7 +62,7 @@ def with_saved_settings(config: Config, saved: Checkpoint) -> Config:
     The preset depends on data that may have grown, and the position in an epoch on the number of tokens.
     """
     started = config_file.loads(saved.files["config.yaml"], saved.path / "config.yaml")
-    config = settings.as_begun(config, started)
+    config = settings.with_saved_preset(config, started)
     if config.training.batch_tokens != "auto":
         return config
     return replace(config, training=replace(config.training, batch_tokens=started.training.batch_tokens))

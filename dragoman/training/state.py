@@ -19,10 +19,10 @@ from torch.utils.tensorboard import SummaryWriter
 
 from dragoman import distributed
 from dragoman.architectures.build import build_model
+from dragoman.architectures.protocol import Model
 from dragoman.corpora.preparation import PreparedData
 from dragoman.dataset import EncodedPairs
 from dragoman.distributed import Ranks
-from dragoman.model import Model
 from dragoman.settings import EOS, Config
 from dragoman.signals import Stop
 from dragoman.training import schedule

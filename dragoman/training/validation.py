@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 
+from dragoman.architectures.protocol import Model
 from dragoman.console import say
 from dragoman.evaluation import report, validation_loss
 from dragoman.evaluation.metrics import score
-from dragoman.model import Model
 from dragoman.signals import Stop, Stopped
 from dragoman.training import curves, samples
 from dragoman.training.state import TrainingState
