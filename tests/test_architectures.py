@@ -17,9 +17,9 @@ from dragoman.architectures import ctc
 from dragoman.architectures.summary import describe_model
 from dragoman.command_line import override
 from dragoman.corpora import preparation
+from dragoman.corpora.filtering import fits_upsampling
 from dragoman.errors import ConfigError, DataError
 from dragoman.settings import Config
-from dragoman.training.batches import have_room
 from dragoman.translation.translator import Translator
 
 CONFIGS = sorted((ROOT / "configs" / "architectures").glob("*.yaml"))
@@ -187,7 +187,7 @@ def test_targets_too_long_for_their_places_are_reported(tiny: Tiny, capsys: pyte
         ctc.needed(data.train.target.ids[a:b].tolist()) <= room
         for a, b, room in zip(data.train.target.offsets, data.train.target.offsets[1:], places, strict=False)
     ]
-    found = have_room(data.train, 2)
+    found = fits_upsampling(data.train, 2)
     assert found.tolist() == wanted
     assert 0 < found.sum() < len(found)
     write_tsv(corpus, [(f"w{i}", "il gatto vede il cane e il gatto nero.") for i in range(99)])

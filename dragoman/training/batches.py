@@ -11,7 +11,7 @@ import torch
 
 from dragoman.corpora import copying, mixing
 from dragoman.corpora.preparation import PreparedData
-from dragoman.dataset import SHARD, Batch, EncodedPairs, batch_plan, batch_plan_of_size, make_batch
+from dragoman.dataset import Batch, batch_plan, batch_plan_of_size, make_batch
 from dragoman.training import prefetch
 
 if TYPE_CHECKING:
@@ -79,19 +79,3 @@ def _updates(state: TrainingState) -> Iterator[tuple[list[Batch], int, int]]:
             used += len(batches)
             yield (batches, epoch, used) if used < len(plan) else (batches, epoch + 1, 0)
         epoch, used = epoch + 1, 0
-
-
-def have_room(pairs: EncodedPairs, upsampling: int) -> np.ndarray:
-    """Which targets fit into the places of an encoder-only model: (N), boolean.
-
-    A token takes a place, and so does what parts it from one that equals it, see `ctc`; the end token takes none.
-    """
-    needed = [np.zeros(0, np.int64)]
-    for start in range(0, len(pairs), SHARD):
-        offsets = pairs.target.offsets[start : start + SHARD + 1]
-        ids = pairs.target.ids[offsets[0] : offsets[-1]]
-        again = np.zeros(len(ids) + 1, np.int64)  # how often, up to each token, one follows upon its like
-        again[2:] = np.cumsum(ids[1:] == ids[:-1])
-        starts, ends = offsets[:-1] - offsets[0], offsets[1:] - offsets[0]
-        needed.append(ends - starts + again[ends] - again[np.minimum(starts + 1, ends)])
-    return np.concatenate(needed) <= upsampling * pairs.source.lengths

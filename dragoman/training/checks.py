@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dragoman import dataset
 from dragoman.console import say
+from dragoman.corpora.filtering import fits_upsampling
 from dragoman.corpora.preparation import PreparedData
 from dragoman.corpora.sources import unit_name
 from dragoman.dataset import EncodedPairs
 from dragoman.errors import DataError
 from dragoman.settings import Config
-from dragoman.training.batches import have_room
 from dragoman.training.state import TrainingState
 
 
@@ -43,7 +43,7 @@ def _check_positions(config: Config, split: str, pairs: EncodedPairs) -> None:
 
 
 def _check_room(split: str, pairs: EncodedPairs, upsampling: int) -> None:
-    too_long = int((~have_room(pairs, upsampling)).sum())
+    too_long = int((~fits_upsampling(pairs, upsampling)).sum())
     if too_long == len(pairs):
         raise DataError(
             f"in every one of the {split} pairs the target is longer than model.upsampling ({upsampling}) allows: "

@@ -11,9 +11,11 @@ from dragoman.architectures.ensemble import Ensemble
 from dragoman.console import say
 from dragoman.corpora.preparation import PreparedData
 from dragoman.dataset import Pair
-from dragoman.evaluation import report as report_module
 from dragoman.evaluation import validation_loss
+from dragoman.evaluation.evaluate import evaluate
 from dragoman.evaluation.metrics import Scores, score
+from dragoman.evaluation.pairs import read_pairs
+from dragoman.evaluation.report import report_lines, write_report
 from dragoman.settings import Config
 from dragoman.training import tensorboard
 from dragoman.training.progress import Progress
@@ -47,14 +49,14 @@ def report(config: Config, directory: Path, data: PreparedData, progress: Progre
 def score_test_set(config: Config, directory: Path, data: PreparedData, progress: Progress) -> dict[str, object]:
     """Translate and score the test set, write the report, and return the entry for result.json."""
     translator = Translator(directory, config.training.device)
-    found = report_module.evaluate(translator, data.test, config.data.bleu_tokenize)
-    report_module.write_report(found, directory / "report", "test")
+    found = evaluate(translator, data.test, config.data.bleu_tokenize)
+    write_report(found, directory / "report", "test")
     with tensorboard.reopened(directory / "tensorboard") as writer:
         for figure in found.figures:
             writer.add_scalar(f"test/{figure.name.lower()}", figure.score, progress.step)
         for direction in found.directions:
             writer.add_scalar(f"test/bleu/{direction.name}", direction.bleu, progress.step)
-        writer.add_text("test", tensorboard.indented("\n".join(report_module.report_lines(found))), progress.step)
+        writer.add_text("test", tensorboard.indented("\n".join(report_lines(found))), progress.step)
         if config.model.architecture != "encoder-only":  # it has no n-best list
             writer.add_text("n-best", _alternatives(translator, data.test), progress.step)
     bleu, chrf, *_ = found.figures
@@ -103,7 +105,7 @@ def old_test(config: Config, translator: Translator) -> tuple[int, Scores] | Non
     None if they do not exist, and for a language model, which translates nothing.
     """
     path = Path(config.training.init_from or "") / "data" / "test.tsv"
-    pairs = report_module.read_pairs(path) if path.exists() and not config.is_language_model else []
+    pairs = read_pairs(path) if path.exists() and not config.is_language_model else []
     if not pairs:
         return None
     sources, references = dataset.unzip_pairs(pairs)

@@ -7,8 +7,9 @@ from contextlib import suppress
 
 from dragoman.architectures.protocol import Model
 from dragoman.console import say
-from dragoman.evaluation import report, validation_loss
+from dragoman.evaluation import validation_loss
 from dragoman.evaluation.metrics import score
+from dragoman.evaluation.per_direction import bleu_by_direction
 from dragoman.signals import Stop, Stopped
 from dragoman.training import curves, samples
 from dragoman.training.state import TrainingState
@@ -47,7 +48,7 @@ def _validate(state: TrainingState, model: Model, stop: Stop) -> bool:
         translations = [each.text for each in translator.explain(sources, advance=stop.poll)]
         scores = score(translations, references, state.config.data.bleu_tokenize)
         figures |= {"chrf": scores.chrf, "wer": scores.wer, "cer": scores.cer}
-        by_direction = report.bleu_by_direction(sources, translations, references, state.config.data)
+        by_direction = bleu_by_direction(sources, translations, references, state.config.data)
         # For several directions the mean: BLEU of all sentences together would give the longest texts the most weight.
         quality = sum(by_direction.values()) / len(by_direction) if by_direction else scores.bleu
         figures |= {"bleu": quality} | {f"bleu/{direction}": bleu for direction, bleu in by_direction.items()}

@@ -29,9 +29,9 @@ from dragoman.architectures.decoder_only import DecoderOnly, next_position
 from dragoman.architectures.encoder_only import EncoderOnly
 from dragoman.architectures.ensemble import Ensemble, EnsembleState, mean_log_probs
 from dragoman.architectures.protocol import Model
+from dragoman.dataset import padding_mask
 from dragoman.device import has_bfloat16
 from dragoman.errors import DeviceError
-from dragoman.dataset import padding_mask
 from dragoman.model import (
     Attention,
     DecoderLayer,
