@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
 from dataclasses import dataclass
 from datetime import timedelta
@@ -219,7 +219,7 @@ def full_optimizer_state(model: nn.Module, optimizer: torch.optim.Optimizer) -> 
         return {"state": {}, "param_groups": groups}
     options = StateDictOptions(full_state_dict=True, cpu_offload=True)
     with network_errors():
-        state: Mapping[str, Any] = get_optimizer_state_dict(model, optimizer, options=options).get("state", {})
+        state: Any = get_optimizer_state_dict(model, optimizer, options=options).get("state", {})
     names = _parameter_names(model, optimizer)
     return {"state": {i: state[name] for i, name in enumerate(names) if name in state}, "param_groups": groups}
 

@@ -12,14 +12,13 @@ from typing import Any
 import torch
 
 from dragoman import checkpoint, config_file, distributed, serialization
-from dragoman.architectures.protocol import Model
 from dragoman.checkpoint import Checkpoint
 from dragoman.console import say
 from dragoman.device import processor
 from dragoman.errors import CheckpointError, RankError
 from dragoman.training import final_report
 from dragoman.training.progress import Progress, progress_of
-from dragoman.training.state import TrainingState
+from dragoman.training.state import AnyModel, TrainingState
 from dragoman.translation.translator import Translator
 
 
@@ -79,7 +78,7 @@ def mark_best(state: TrainingState) -> None:
         checkpoint.set_best(root, progress.best_step, **figure)
 
 
-def set_weights(state: TrainingState, fill: Callable[[Model], object]) -> None:
+def set_weights(state: TrainingState, fill: Callable[[AnyModel], object]) -> None:
     """Let `fill` set the weights of the model; under FSDP, those of a full copy that is then sharded."""
     if not state.is_sharded:
         fill(state.model)

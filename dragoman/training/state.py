@@ -19,10 +19,12 @@ from torch.utils.tensorboard import SummaryWriter
 
 from dragoman import distributed
 from dragoman.architectures.build import build_model
-from dragoman.architectures.protocol import Model
+from dragoman.architectures.decoder_only import DecoderOnly
+from dragoman.architectures.encoder_only import EncoderOnly
 from dragoman.corpora.preparation import PreparedData
 from dragoman.dataset import EncodedPairs
 from dragoman.distributed import Ranks
+from dragoman.model import Transformer
 from dragoman.settings import EOS, Config
 from dragoman.signals import Stop
 from dragoman.training import schedule
@@ -32,6 +34,7 @@ from dragoman.training.layer_statistics import LayerStatistics
 from dragoman.training.optimizer import MovingAverage
 from dragoman.training.progress import Progress
 
+AnyModel = Transformer | DecoderOnly | EncoderOnly
 COUNTED = 1_000_000  # target tokens to count for the coach, at most
 
 
@@ -47,7 +50,7 @@ class TrainingState:
     ranks: Ranks
     matmul_rate: float  # FLOP/s at which all ranks together multiply matrices
 
-    model: Model  # the raw model; under FSDP it holds a shard of each weight
+    model: AnyModel  # the raw model; under FSDP it holds a shard of each weight
     learner: nn.Module  # model and loss, wrapped for several ranks: only ever called
     optimizer: torch.optim.Optimizer
     scaler: torch.amp.GradScaler  # does nothing unless dtype is float16
@@ -79,12 +82,12 @@ class TrainingState:
         """training.batch_tokens, as a number."""
         return int(self.config.training.batch_tokens)
 
-    def new_model(self) -> Model:
+    def new_model(self) -> AnyModel:
         """A full model of this architecture on the CPU, with random weights."""
         return build_model(self.config.model, len(self.data.source), len(self.data.target))
 
     @contextmanager
-    def final_model(self, device: torch.device) -> Iterator[Model | None]:
+    def final_model(self, device: torch.device) -> Iterator[AnyModel | None]:
         """Context manager: the model with the weights that people will use. All ranks must enter it.
 
         With training.ema these are the averaged weights. Under FSDP, rank 0 gets a full copy on `device`, freed
