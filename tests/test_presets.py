@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from conftest import in_child, tiny_pairs, write_tsv
-from dragoman import checkpoint, command_line, presets, train
+from dragoman import checkpoint, command_line, presets
 from dragoman import settings as settings_module
 from dragoman.__main__ import run as run_command
 from dragoman.architectures import build, summary
@@ -26,6 +26,7 @@ from dragoman.corpora.splitting import read_corpus
 from dragoman.errors import ConfigError
 from dragoman.settings import Config, DataConfig, ModelConfig, values
 from dragoman.training import starting
+from dragoman.training.progress import progress_of
 
 ROOT = Path(presets.__file__).parent
 NAMES = [*presets.PRESETS]
@@ -307,7 +308,7 @@ def test_memory_is_that_of_the_settings_as_they_will_be(
 ) -> None:
     """Guards an estimate of the table alone, where the user has chosen a narrower model; and a silent step down."""
     monkeypatch.setattr(starting, "amount", lambda *_: presets.Amount(2_000_000, 60.0))
-    monkeypatch.setattr(starting.device_module, "total_memory", lambda _: gigabytes * 2**30)
+    monkeypatch.setattr(starting, "total_memory", lambda _: gigabytes * 2**30)
     config = starting.with_preset(parse(given(model__preset="auto", **settings)), torch.device("cpu"))
     told = capsys.readouterr().out
     assert config.training.lr == presets.PRESETS[name]["training.lr"]
@@ -348,7 +349,7 @@ def test_a_limit_of_time_makes_it_smaller_and_lighter(
     """Guards ten minutes given to a model that needs hours, dropout where nothing is seen often enough to be learnt by
     heart, and a run that is validated once, at its end."""
     monkeypatch.setattr(starting, "amount", lambda *_: presets.Amount(min(pairs, presets.ENOUGH + 1), 60.0))
-    monkeypatch.setattr(starting.device_module, "total_memory", lambda _: 2**40)
+    monkeypatch.setattr(starting, "total_memory", lambda _: 2**40)
     config = starting.with_preset(parse(given(model__preset="auto", **settings)), torch.device("cpu"), gigaflops * 1e9)
     told = capsys.readouterr().out
     assert f"-> {name}" in told
@@ -452,7 +453,7 @@ def test_auto_from_the_first_step_to_the_resume(tmp_path: Path, capfd: Any) -> N
     assert settings_module.STAND_IN in summary.describe_model(settings())
     code, told = run(settings())
     assert code == 0, told
-    assert "model.preset auto: about 288 pairs to train on -> tiny; each is seen but about" in told
+    assert "model.preset auto: about 288 pairs to train on -> tiny; each is seen only about" in told
     assert "times, so dropout is 0.1: d_model 128, 3+3 layers, d_ff 64" in told
     (kept,) = (line.removeprefix("kept as given: ") for line in told.splitlines() if line.startswith("kept as given"))
     assert set(kept.split(", ")) == {"model.d_ff", "training.max_steps", "training.batch_tokens"}
@@ -471,7 +472,7 @@ def test_auto_from_the_first_step_to_the_resume(tmp_path: Path, capfd: Any) -> N
     assert len(re.findall(r"\w+\.\w+ was ", told)) == 1, told
     saved = checkpoint.newest(tmp_path / "runs" / "auto" / "checkpoints", quarantine=False, warn=print)
     assert saved is not None
-    assert train.progress_of(saved).step == 4
+    assert progress_of(saved).step == 4
     (changed,) = (
         key
         for key, *_ in settings_module.changes(begun, load(tmp_path / "runs" / "auto" / "config.yaml"))
@@ -509,7 +510,7 @@ def test_preset_that_the_file_leaves_nothing_to_says_so(tmp_path: Path, capsys: 
     config = parse(["--config", str(file), "--data.train", str(tmp_path / "absent.tsv")])
     assert starting.with_preset(config, torch.device("cpu")) == config  # without a look at the data
     told = capsys.readouterr().out
-    assert told.startswith("warning: model.preset is auto, but of no effect")
+    assert told.startswith("warning: model.preset is auto, but it has no effect")
     assert told.count("\n") == 1
 
 
