@@ -144,6 +144,15 @@ class Tokenizer:
         words = _normalize(text) if self._words else self._core.encode(text, add_special_tokens=False).tokens
         return [tag, *words] if tag else words
 
+    def encode_with_tokens(self, text: str, tag: str = "") -> tuple[list[int], list[str]]:
+        """The ids of a text, and the token that each id stands for: an unknown word itself, not [UNK].
+
+        `tag` is one of `tags`, and its id comes first. The text is never searched for a tag.
+        """
+        encoding = self._core.encode(text, add_special_tokens=False)
+        tokens = _normalize(text) if self._words else encoding.tokens
+        return ([self.tags[tag], *encoding.ids], [tag, *tokens]) if tag else (encoding.ids, tokens)
+
     def label(self, token: str) -> str:
         """A token as `pieces` shows it."""
         if token in SPECIAL_TOKENS or token in self.tags:

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from dragoman.model import Model, State
+from dragoman.model import State
 
 
 class Ensemble(nn.Module):
     """Several models that translate together, by the mean of their probabilities; they share the vocabularies."""
 
-    def __init__(self, models: Sequence[Model]) -> None:
+    def __init__(self, members: Sequence[Any]) -> None:
         super().__init__()
-        self.members: Sequence[Model] = nn.ModuleList(models)  # type: ignore[assignment]
+        # A ModuleList, so that .to() and .eval() reach the members; engines are no modules and need neither.
+        self.members: Sequence[Any] = (
+            nn.ModuleList(members) if all(isinstance(each, nn.Module) for each in members) else list(members)  # type: ignore[assignment]
+        )
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
         """Log-probabilities (B, T, V), as logits of `Model.forward`."""
@@ -39,6 +42,11 @@ class Ensemble(nn.Module):
     def lengths(self, source: Tensor) -> Tensor:
         """As `EncoderOnly.lengths`."""
         return self.members[0].lengths(source)  # type: ignore[operator]
+
+    @property
+    def step_bytes(self) -> int:
+        """Bytes of weights that a step reads, for the largest member. The members must be engines."""
+        return max(member.step_bytes for member in self.members)
 
     def cross_attention(self, source: Tensor, target: Tensor) -> Tensor:
         """The members' maps, (layers of all, B, 1, T, S); heads are averaged, for models may differ in their number."""
