@@ -25,6 +25,7 @@ from bisect import insort
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import chain
 
 import numpy as np
@@ -375,9 +376,32 @@ def batch_plan_of_size(
     return [plan[i] for i in random.permutation(len(plan))]
 
 
+def padding_mask(ids: Tensor) -> Tensor:
+    """Hide the padding of ids (B, S) from every query: (B, 1, 1, S), broadcast over heads and queries."""
+    return (ids != PAD)[:, None, None, :]
+
+
+def causal_mask(length: int, device: torch.device | None = None) -> Tensor:
+    """Let position t see positions 0 to t, never a later one: (T, T)."""
+    return torch.ones(length, length, dtype=torch.bool, device=device).tril()
+
+
+def decoder_mask(target: Tensor) -> Tensor:
+    """Let position t of target (B, T) see the tokens at positions 0 to t, never padding: (B, 1, T, T)."""
+    return causal_mask(target.shape[1], target.device) & padding_mask(target)
+
+
+def masks(source: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """Both masks that a model takes: `padding_mask` of source (B, S) and `decoder_mask` of target (B, T)."""
+    return padding_mask(source), decoder_mask(target)
+
+
 @dataclass(frozen=True)
 class Batch:
-    """Pairs as padded ids, all int64. Position t of target_out is the token that follows position t of target_in."""
+    """Pairs as padded ids, all int64. Position t of target_out is the token that follows position t of target_in.
+
+    Masks are boolean, True where a query may look at a key. Each is made once, on the device of the ids.
+    """
 
     source: Tensor  # (B, S): ids, end, padding
     target_in: Tensor  # (B, T): start, ids, padding
@@ -385,6 +409,16 @@ class Batch:
     indices: np.ndarray  # (B): which pairs these are
     tokens: int  # of the target, the end tokens included, padding not
     source_tokens: int  # likewise
+
+    @cached_property
+    def source_mask(self) -> Tensor:
+        """See `padding_mask`: (B, 1, 1, S)."""
+        return padding_mask(self.source)
+
+    @cached_property
+    def target_mask(self) -> Tensor:
+        """See `decoder_mask`: (B, 1, T, T)."""
+        return decoder_mask(self.target_in)
 
     @property
     def padding(self) -> float:

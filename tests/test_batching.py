@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 
-from dragoman.command_line import override
 from dragoman.errors import DataError
 from dragoman.server import batcher as batcher_module
 from dragoman.server.batcher import Answer, Batcher, Full, Order, by_text
 from dragoman.translation.translator import Translator
-from echo import echo
+from echo import echo, reconfigured
 
 
 class Gate:
@@ -171,8 +170,8 @@ def test_warnings_and_weights_go_to_their_text() -> None:
     assert by_text(["text 1: a: text 0: b"], 2) == [[], ["a: text 0: b"]]
 
 
-def encoder_only(translator: Translator) -> None:
-    translator.config = override(translator.config, ["--model.architecture", "encoder-only"])
+def encoder_only(translator: Translator) -> Translator:
+    return reconfigured(translator, "--model.architecture", "encoder-only")
 
 
 @pytest.mark.parametrize(
@@ -188,13 +187,12 @@ def encoder_only(translator: Translator) -> None:
     ],
 )
 def test_any_wish_has_a_search(
-    settings: list[str], change: Callable[[Translator], None] | None, order: Order, expected: tuple[int, int]
+    settings: list[str], change: Callable[[Translator], Translator] | None, order: Order, expected: tuple[int, int]
 ) -> None:
     """Guards a request that is as the API describes it, and would break a rule between two settings."""
-    translator = echo()
-    translator.config = override(translator.config, [f"--decoding.{word}" for word in settings])
+    translator = reconfigured(echo(), *(f"--decoding.{word}" for word in settings))
     if change:
-        change(translator)
+        translator = change(translator)
     with closing(Batcher(translator)) as batcher:
         n_best, beam_size = batcher._search_of(order)
         translator.with_decoding(n_best=n_best, beam_size=beam_size)

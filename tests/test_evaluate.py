@@ -91,7 +91,7 @@ def test_mean_loss_does_not_depend_on_the_batches(tiny: Callable[..., Config]) -
     training.model.eval().requires_grad_(False)
     for i in range(len(pairs)):
         batch = dataset.make_batch(pairs, torch.tensor([i]).numpy())
-        logits = training.model(batch.source, batch.target_in)
+        logits = training.model(batch.source, batch.target_in, batch.source_mask, batch.target_mask)
         total += float(F.cross_entropy(logits[0], batch.target_out[0], reduction="sum"))
         tokens += int((batch.target_out != PAD).sum())
     for budget in (1, 60, 10_000):

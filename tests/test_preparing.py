@@ -16,7 +16,7 @@ import pytest
 from datasets import Dataset
 
 from conftest import ROOT, in_child, tiny_pairs, write_tsv
-from dragoman import checkpoint, dataset
+from dragoman import dataset, storage
 from dragoman.command_line import override
 from dragoman.corpora import preparation, readers, splitting
 from dragoman.corpora.preparation import Growing, prepare_data
@@ -283,7 +283,7 @@ def test_a_data_set_that_can_change_is_read_in_one_piece(tmp_path: Path) -> None
     for which, whole, kept in ((data, False, False), (data, True, True), (pinned.data, False, True)):
         assert not preparation._begun(place, origin | {"settings": {str(whole): str(which)}}, [there], which)
         (place / "text").mkdir()
-        checkpoint.replace_durably(place / "text" / preparation.NOTE, preparation._as_json({"state": {"whole": whole}}))
+        storage.replace_durably(place / "text" / preparation.NOTE, preparation._as_json({"state": {"whole": whole}}))
         again = preparation._begun(place, origin | {"settings": {str(whole): str(which)}}, [there], which)
         assert again == kept
         assert (place / "text").exists() == kept

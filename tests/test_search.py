@@ -13,6 +13,7 @@ from torch import Tensor
 
 from dragoman.architectures.encoder_only import EncoderOnly
 from dragoman.architectures.ensemble import Ensemble
+from dragoman.dataset import masks
 from dragoman.model import Transformer
 from dragoman.settings import EOS, PAD, SOS, UNK, DecodingConfig, ModelConfig
 from dragoman.translation.next_tokens import Rules, best_continuations, filter_likely
@@ -199,7 +200,8 @@ def test_scores_equal_teacher_forcing(beam: int) -> None:
         for hypothesis in best:
             ids = [SOS, *hypothesis.tokens] + ([EOS] if hypothesis.complete else [])
             target = torch.tensor([ids])
-            log_probs = model(row[None, row != PAD], target[:, :-1]).log_softmax(-1).detach()
+            given = row[None, row != PAD], target[:, :-1]
+            log_probs = model(*given, *masks(*given)).log_softmax(-1).detach()
             expected = log_probs[0].gather(1, target[0, 1:, None])[:, 0]
             assert hypothesis.log_probs == pytest.approx(expected.tolist(), abs=1e-5)
             assert hypothesis.score == pytest.approx(float(expected.mean()), abs=1e-5)
@@ -419,7 +421,8 @@ def test_ensemble_uses_mean_probabilities(beam: int) -> None:
     for row, best in zip(source, search(Ensemble([one, two]), source, [6, 6], settings), strict=True):
         target = torch.tensor([[SOS, *best[0].tokens] + [EOS] * best[0].complete])
         with torch.no_grad():
-            each = [m(row[None, row != PAD], target[:, :-1]).softmax(-1) for m in (one, two)]
+            given = row[None, row != PAD], target[:, :-1]
+            each = [m(*given, *masks(*given)).softmax(-1) for m in (one, two)]
             probability = torch.stack(each).mean(0)
         expected = probability[0].gather(1, target[0, 1:, None])[:, 0].log()
         assert best[0].log_probs == pytest.approx(expected.tolist(), abs=1e-5)

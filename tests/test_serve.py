@@ -22,10 +22,11 @@ from typing import Any
 import pytest
 
 from conftest import ROOT, in_child, tiny_config
-from dragoman import command_line, translate
+from dragoman import command_line
 from dragoman.__main__ import run as run_command
 from dragoman.server import assets
 from dragoman.server.batcher import Answer, Batcher, Order
+from dragoman.translation import output
 from dragoman.translation.translator import Translator
 from echo import echo
 
@@ -140,7 +141,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Event, Event]]:
 def test_the_api_says_what_the_translator_says(trained: Path, server: Server, n_best: int) -> None:
     """Guards the door for programs against the one on the command line: the same, number for number."""
     translator = Translator(trained).with_decoding(n_best=n_best, beam_size=n_best)
-    expected = [json.loads(translate.as_json(translator, each)) for each in translator.explain(TEXTS)]
+    expected = [json.loads(output.as_json(translator, each)) for each in translator.explain(TEXTS)]
     told = server.post({"texts": TEXTS, "n_best": n_best}).json["translations"]
     for each in told:
         each.pop("warnings")

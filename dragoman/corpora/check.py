@@ -36,7 +36,6 @@ import numpy as np
 
 from dragoman import console, presets
 from dragoman import settings as settings_module
-from dragoman.checkpoint import json_bytes
 from dragoman.corpora.cleaning import clean
 from dragoman.corpora.preparation import SAMPLE
 from dragoman.corpora.readers import read_splits
@@ -45,6 +44,7 @@ from dragoman.corpora.splitting import assign, known_by
 from dragoman.corpora.subwords import FEWEST_PIECES, train_tokenizers
 from dragoman.dataset import Pair, encode_side
 from dragoman.errors import DataError
+from dragoman.serialization import json_bytes
 from dragoman.settings import UNK, Config, DataConfig
 from dragoman.translation.translator import Translator
 

@@ -32,7 +32,6 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from dragoman.checkpoint import replace_durably, sync
 from dragoman.corpora.mixing import balanced, rows_of
 from dragoman.corpora.report import CorpusReport, SideReport
 from dragoman.corpora.sentence_splitting import split_sentences
@@ -43,6 +42,7 @@ from dragoman.dataset import SHARD, EncodedPairs, EncodedSide, Pair, Tokenizer, 
 from dragoman.directions import split_tag, targets
 from dragoman.errors import ConfigError, DataChangedError, DataError
 from dragoman.settings import UNK, Config, DataConfig
+from dragoman.storage import replace_durably, sync
 
 FORMAT = 2  # of the prepared folder
 LARGE = 64 * 2**20  # bytes; arrays above are mapped from disk

@@ -28,8 +28,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from dragoman import checkpoint as checkpoint_module
-from dragoman import console, resources
+from dragoman import console, resources, serialization, storage
 from dragoman import settings as settings_module
 from dragoman.console import fit, shorten, visible
 from dragoman.corpora.cleaning import AS_WRITTEN, clean, decode_line
@@ -426,10 +425,10 @@ def write_report(report: EvaluationReport, folder: Path, name: str) -> None:
     files = {
         "tsv": "".join("\t".join(map(clean, row)) + "\n" for row in rows).encode(),
         "html": page.evaluation(values).encode(),
-        "json": checkpoint_module.json_bytes(values),
+        "json": serialization.json_bytes(values),
     }
     for ending, data in files.items():
-        checkpoint_module.replace_durably(folder / f"{name}.{ending}", data)
+        storage.replace_durably(folder / f"{name}.{ending}", data)
 
 
 # ----------------------------------------------------------------------------------------------------- command line
@@ -462,7 +461,7 @@ def asked_for(
     pairs: Sequence[Pair], name: str, translator: Translator, options: argparse.Namespace
 ) -> tuple[str, list[Pair]]:
     """The pairs of the directions that are asked for, and what to call them. Raises ConfigError for others."""
-    translator.asking("", options.to or "", options.source or "")
+    translator.request("", options.to or "", options.source or "")
     sources = [source for source, _ in pairs]
     directions = directions_of(sources, translator.config.data) or {translator.usual: list(range(len(pairs)))}
     found = sorted(
@@ -557,7 +556,7 @@ def main(options: argparse.Namespace) -> None:
     if options.checkpoint:
         report = replace(report, checkpoint=" + ".join(map(str, weights)))
     if options.json:
-        text = checkpoint_module.json_bytes(asdict(report))
+        text = serialization.json_bytes(asdict(report))
     else:
         text = "".join(f"{line}\n" for line in report_lines(report)).encode()
     if folder:

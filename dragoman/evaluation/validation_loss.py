@@ -8,9 +8,9 @@ from collections.abc import Callable
 import torch
 
 from dragoman.architectures.loss import batch_loss
+from dragoman.architectures.protocol import Model
 from dragoman.dataset import EncodedPairs, batch_plan, make_batch
 from dragoman.device import autocast
-from dragoman.model import Model
 
 # -------------------------------------------------------------------------------------------------- during training
 
@@ -33,7 +33,7 @@ def mean_loss(
     for indices in batch_plan(*pairs.lengths, batch_tokens, seed=0, epoch=0):
         batch = make_batch(pairs, indices).to(device)
         with autocast(device, dtype):
-            states = model.states(batch.source, batch.target_in)
+            states = model.states(batch.source, batch.target_in, batch.source_mask, batch.target_mask)
             sums = batch_loss(
                 model.settings.architecture, states, model.projection.weight, batch.source, batch.target_out, 0.0
             )

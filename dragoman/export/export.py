@@ -33,7 +33,7 @@ from typing import Any
 import torch
 from filelock import FileLock, Timeout
 
-from dragoman import checkpoint, console
+from dragoman import checkpoint, console, serialization, storage
 from dragoman.command_line import EXPORT_MARK
 from dragoman.console import one_line
 from dragoman.directions import split_tag, tag_of
@@ -185,7 +185,7 @@ def appearing(output: Path) -> Iterator[Path]:
     While it is being filled, this process holds a lock beside it, which ends with the process: by that the next export
     knows what a killed one has left.
     """
-    with checkpoint.storing(output):
+    with storage.storing(output):
         new = not output.parent.exists()
         output.parent.mkdir(parents=True, exist_ok=True)
         sweep(output.parent)
@@ -198,7 +198,7 @@ def appearing(output: Path) -> Iterator[Path]:
     old = beside.with_name(f"{beside.name}-old")
     try:
         yield beside
-        with checkpoint.storing(output):
+        with storage.storing(output):
             if os.path.lexists(output):
                 output.rename(old)
             try:
@@ -270,7 +270,7 @@ def make(translator: Translator, run: Path, kind: Format, output: Path, quantize
             "format": kind, "weights": "int8" if quantize else "float32",
             "checkpoint": {"step": translator.step, "manifest": fingerprint(translator)}, "checked": len(checked.flat),
         }  # fmt: skip
-        (folder / EXPORT_MARK).write_bytes(checkpoint.json_bytes(mark))
+        (folder / EXPORT_MARK).write_bytes(serialization.json_bytes(mark))
         formats.finish(kind, folder)
     return checked
 
@@ -289,7 +289,7 @@ def with_ctranslate2(translator: Translator, run: Path) -> Translator:
     folder = engine_folder(translator, run)
     weights = max(translator.model.products())  # type: ignore[operator]
     precision = choose_weights(translator.config.decoding.precision, translator.device, weights)
-    return translator.searching_with(
+    return translator.with_engine(
         to_ctranslate2.CTranslate2(
             folder, translator.source, translator.target, translator.device, precision, torch.get_num_threads()
         )

@@ -38,7 +38,6 @@ from dragoman.device import choose_device, tune_device
 from dragoman.errors import DataError
 from dragoman.server import assets
 from dragoman.server.batcher import Answer, Batcher, Full, Order
-from dragoman.translation.alignment import made_from
 from dragoman.translation.loading import newest_run
 from dragoman.translation.results import Candidate, Sentence
 from dragoman.translation.translator import Translator
@@ -114,7 +113,7 @@ class Ask(BaseModel):
         """The same for a batcher. Raises ConfigError for languages that the translator does not know."""
         texts = self.texts or [self.text]
         if self.target_lang or self.source_lang:
-            texts = [translator.asking(text, self.target_lang or "", self.source_lang or "") for text in texts]
+            texts = [translator.request(text, self.target_lang or "", self.source_lang or "") for text in texts]
         return Order(texts, self.n_best, self.beam_size)
 
 
@@ -218,7 +217,7 @@ def _candidate(candidate: Candidate, weights: Any, attention: bool) -> Candidate
         tokens=candidate.tokens,
         log_probs=[round(each, 4) for each in candidate.log_probs],
         copied=candidate.copied,
-        alignment=made_from(candidate, weights),
+        alignment=candidate.made_from(weights),
         attention=[[round(each, 4) for each in row] for row in weights.tolist()] if attention else None,
     )
 

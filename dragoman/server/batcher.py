@@ -23,6 +23,7 @@ from itertools import islice
 from torch import Tensor
 
 from dragoman.signals import Stopped
+from dragoman.translation.request import Request
 from dragoman.translation.results import Translation
 from dragoman.translation.translator import Translator
 
@@ -33,7 +34,7 @@ BATCH_CHARACTERS = 50_000  # after so many the others wait, lest a crowd wait fo
 class Order:
     """Texts, and how they are to be translated."""
 
-    texts: Sequence[str]
+    texts: Sequence[str | Request]
     n_best: int | None = None  # None: as the translator is set
     beam_size: int | None = None  # likewise; it is at least n_best
 
@@ -109,7 +110,7 @@ class Batcher:
             characters = 0
             while self._waiting and not self._closed and characters < BATCH_CHARACTERS:
                 jobs.append(self._waiting.popleft())
-                characters += sum(map(len, jobs[-1][0].texts))
+                characters += sum(len(each if isinstance(each, str) else each.text) for each in jobs[-1][0].texts)
             return jobs
 
     def _search_of(self, order: Order) -> tuple[int, int]:

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from dragoman import checkpoint, dataset
+from dragoman import dataset, serialization, storage
 from dragoman.console import say
+from dragoman.architectures.ensemble import Ensemble
 from dragoman.corpora.preparation import PreparedData
 from dragoman.dataset import Pair
 from dragoman.evaluation import report as report_module
 from dragoman.evaluation import validation_loss
 from dragoman.evaluation.metrics import Scores, score
-from dragoman.model import Model
 from dragoman.settings import Config
 from dragoman.training import tensorboard
 from dragoman.training.progress import Progress
@@ -26,7 +26,7 @@ SAMPLES = 8  # test sentences of which other translations are shown
 def result_step(directory: Path) -> int | None:
     """The step after which the run was finished and its result written; None if it was not yet."""
     path = directory / RESULT
-    return checkpoint.load_json(path.read_bytes())["step"] if path.exists() else None
+    return serialization.load_json(path.read_bytes())["step"] if path.exists() else None
 
 
 def report(config: Config, directory: Path, data: PreparedData, progress: Progress) -> None:
@@ -71,14 +71,14 @@ def report(config: Config, directory: Path, data: PreparedData, progress: Progre
         say(f"the report, with the worst sentences: {directory / 'report' / 'test.html'}")
     if config.training.init_from:
         result["init_from"] = gained_and_lost(config, directory, progress)
-    checkpoint.replace_durably(directory / RESULT, checkpoint.json_bytes(result))
+    storage.replace_durably(directory / RESULT, serialization.json_bytes(result))
 
 
 def perplexities(config: Config, directory: Path, data: PreparedData, progress: Progress) -> dict[str, object]:
     """What result.json says of a language model: how well its best weights foretell the texts of each set."""
     translator = Translator(directory, config.training.device)
     model = translator.model
-    assert isinstance(model, Model)
+    assert not isinstance(model, Ensemble)
     result: dict[str, object] = {}
     for split, pairs, step in (
         ("validation", data.validation, progress.best_step),

@@ -13,14 +13,14 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from dragoman import checkpoint, config_file, console, resources
+from dragoman import checkpoint, config_file, console, resources, serialization
 from dragoman.architectures.build import build_model
 from dragoman.architectures.ensemble import Ensemble
+from dragoman.architectures.protocol import Model
 from dragoman.corpora.sentence_splitting import LineStatistics
 from dragoman.dataset import UNSEEN, Tokenizer
 from dragoman.device import choose_precision
 from dragoman.errors import CheckpointError
-from dragoman.model import Model
 from dragoman.settings import UNK, Config
 
 SIDES = ("source", "target")
@@ -100,10 +100,10 @@ def _unpack(found: checkpoint.Checkpoint, dtype: torch.dtype) -> TrainedModel:
     try:
         source, target = (Tokenizer.from_json(found.files[f"{side}.tokenizer.json"].decode()) for side in SIDES)
         config = config_file.loads(found.files["config.yaml"], found.path / "config.yaml")
-        trained_on = line_statistics(checkpoint.load_json(found.files["trained_on.json"])["sides"][0])
+        trained_on = line_statistics(serialization.load_json(found.files["trained_on.json"])["sides"][0])
         with _NoRandomWeights():
             model = build_model(config.model, len(source), len(target))
-        checkpoint.load_weights(model, found.files["model.safetensors"])
+        serialization.load_weights(model, found.files["model.safetensors"])
     except (CheckpointError, ValueError, LookupError, TypeError) as error:  # ConfigError is a ValueError
         raise CheckpointError(f"{found.path} cannot be used: {error}") from error
     return TrainedModel(model, source, target, config, trained_on, dtype)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from dragoman.architectures import ctc
 from dragoman.corpora.cleaning import clean
-from dragoman.dataset import source_batch
+from dragoman.dataset import masks, source_batch
 from dragoman.device import autocast
 from dragoman.errors import DataError
 from dragoman.settings import EOS, PAD, SOS
@@ -67,7 +67,7 @@ def _token_log_probs(trained: TrainedModel, pairs: Sequence[Pair]) -> list[list[
             path = ctc.forced_path(log_probs, lengths, wanted, (wanted != PAD).sum(1))
             rows = zip(log_probs, lengths.tolist(), [ids for _, ids in pairs], path, strict=True)
             return [ctc.by_token(*row) for row in rows]
-        log_probs = model(source, target).float().log_softmax(-1)
+        log_probs = model(source, target, *masks(source, target)).float().log_softmax(-1)
         following = torch.cat((target[:, 1:], torch.full_like(target[:, :1], PAD)), 1)
         ended = torch.arange(target.shape[1]) == torch.tensor([len(ids) for _, ids in pairs])[:, None]
         following = following.masked_fill(ended.to(trained.device), EOS)
@@ -107,7 +107,7 @@ def embeddings(trained: TrainedModel, pairs: Sequence[Pair], owners: Sequence[in
         source, target = _padded(trained, [pairs[k] for k in batch])
         with torch.inference_mode(), autocast(trained.device, trained.dtype):
             if trained.config.is_language_model:
-                states, tokens = model.states(source, target), target
+                states, tokens = model.states(source, target, *masks(source, target)), target
             else:
                 states, tokens = model.read(source), source
         real = tokens != PAD

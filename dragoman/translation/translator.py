@@ -29,13 +29,13 @@ from torch import Tensor
 
 from dragoman import command_line
 from dragoman.architectures.ensemble import Ensemble
+from dragoman.architectures.protocol import Model
 from dragoman.corpora.cleaning import clean
 from dragoman.corpora.sentence_splitting import sentence_joiner
 from dragoman.dataset import Tokenizer
 from dragoman.device import choose_device
 from dragoman.directions import Direction
 from dragoman.errors import ConfigError
-from dragoman.model import Model
 from dragoman.settings import EOS, Config
 from dragoman.translation.assembly import make_sentences, shortcomings
 from dragoman.translation.batch_search import search_in_batches
