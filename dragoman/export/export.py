@@ -289,7 +289,7 @@ def with_ctranslate2(translator: Translator, run: Path) -> Translator:
     folder = engine_folder(translator, run)
     weights = max(translator.model.products())  # type: ignore[operator]
     precision = choose_weights(translator.config.decoding.precision, translator.device, weights)
-    return translator.searching_with(
+    return translator.with_engine(
         to_ctranslate2.CTranslate2(
             folder, translator.source, translator.target, translator.device, precision, torch.get_num_threads()
         )

@@ -142,7 +142,7 @@ def open_ctranslate2(folder: Path) -> Callable[[Batch, int], list[list[int]]]:
 
 
 class CTranslate2:
-    """CTranslate2 in place of `decoding.search`: an engine for `Translator.searching_with`.
+    """CTranslate2 in place of `decoding.search`: an engine for `Translator.with_engine`.
 
     With a beam of one it finds what ours finds; a beam ends by another rule than ours, and finds nearly the same.
     """

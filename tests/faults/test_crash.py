@@ -31,7 +31,7 @@ from dragoman.model import Transformer
 from dragoman.settings import Config
 from dragoman.training import final_report, saving
 from dragoman.training.state import TrainingState
-from dragoman.translation import translator
+from dragoman.translation import batch_search, translator
 from faults import harness
 from faults.harness import (
     Reference,
@@ -243,9 +243,9 @@ def test_05_signal_during_a_validation_cuts_it_short(toy: Toy, work: str, number
         assert run(expected) == 0
 
     def many_slow_batches() -> None:
-        translator.BATCH_TOKENS = 50
+        batch_search.BATCH_TOKENS = 50
         slow = wrap(
-            *((Transformer, "states") if work == "loss" else (translator.Translator, "_search")),
+            *((Transformer, "states") if work == "loss" else (batch_search, "search_batch")),
             act=lambda call: os.kill(os.getpid(), number) if call == 1 else time.sleep(2),
             which=lambda self, *_: work == "translations" or not self.training,
         )
@@ -265,8 +265,8 @@ def test_05_signal_during_the_last_validation(toy: Toy, max_steps: int) -> None:
     """Guards against a run that counts as finished although its last step was never validated."""
     config, expected = (toy(training__max_steps=max_steps, run__name=f"{n}-{max_steps}") for n in ("cut", "whole"))
     evaluating = wrap(
-        translator.Translator,
-        "_search",
+        batch_search,
+        "search_batch",
         at(2 if max_steps == 12 else 1, signal_oneself(signal.SIGTERM)),
     )
     assert run(config, evaluating) == 143
