@@ -45,7 +45,7 @@ def tables(**changes: dict[str, Any]) -> Iterator[None]:
 
 
 def test_all_presets_set_the_same_settings() -> None:
-    """Guards a misspelt key, a key that one preset lacks (the file's value would remain), and a name without a table."""
+    """Guards a misspelt key, a key that one preset lacks (which the file would set), and a name without a table."""
     (declared,) = (field for field in fields(ModelConfig) if field.name == "preset")
     assert get_args(get_args(declared.type)[0]) == ("auto", *presets.PRESETS)
     assert list(presets.UP_TO) == NAMES
