@@ -57,18 +57,19 @@ from dragoman import (
 from dragoman import device as device_module
 from dragoman.architectures.build import build_model
 from dragoman.architectures.loss import Loss, batch_loss
+from dragoman.architectures.protocol import Model
 from dragoman.console import say, shorten, visible
 from dragoman.corpora import copying, mixing
+from dragoman.corpora.filtering import fits_upsampling
 from dragoman.corpora.preparation import PreparedData
 from dragoman.corpora.sources import find_sources, unit_name
 from dragoman.dataset import Batch, EncodedPairs
 from dragoman.distributed import Ranks
 from dragoman.errors import DataError, NumericalError, RankError, TooLargeError
-from dragoman.evaluation import report, validation_loss
+from dragoman.evaluation import per_direction, validation_loss
 from dragoman.evaluation.metrics import score
-from dragoman.model import DecoderLayer, EncoderLayer, Model
+from dragoman.model import DecoderLayer, EncoderLayer
 from dragoman.settings import EOS, Config, TrainingConfig
-from dragoman.training import batches as batches_module
 from dragoman.training import final_report, prefetch, profiling, starting, tensorboard
 from dragoman.training.coach import Coach, constant_loss
 from dragoman.training.layer_statistics import LayerStatistics
@@ -110,11 +111,13 @@ class Learner(nn.Module):
         # Only the call is compiled; weights are read from and written to the raw model, whose names stay plain.
         self.states = torch.compile(model.states, dynamic=True) if settings.compile else model.states
 
-    def forward(self, source: Tensor, target_in: Tensor, target_out: Tensor) -> Loss:
+    def forward(
+        self, source: Tensor, target_in: Tensor, target_out: Tensor, source_mask: Tensor, target_mask: Tensor
+    ) -> Loss:
         """The loss of a batch, see `dataset.Batch`, as sums over its target tokens."""
         return batch_loss(
             self.model.settings.architecture,
-            self.states(source, target_in),
+            self.states(source, target_in, source_mask, target_mask),
             self.model.projection.weight,
             source,
             target_out,
@@ -244,7 +247,7 @@ class Training:
                         f"{settings.max_positions}: raise it, or take such {things} out."
                     )
             if settings.architecture == "encoder-only":
-                lost = int((~batches_module.have_room(pairs, settings.upsampling)).sum())
+                lost = int((~fits_upsampling(pairs, settings.upsampling)).sum())
                 if lost == len(pairs):
                     raise DataError(
                         f"every one of the {name} pairs has a longer target than model.upsampling "
@@ -414,7 +417,9 @@ class Training:
                 last = batch is batches[-1]
                 with distributed.lost(), nullcontext() if last else distributed.without_exchange(self.learner):
                     with device_module.autocast(self.device, self.dtype):
-                        loss = self.learner(there.source, there.target_in, there.target_out)
+                        loss = self.learner(
+                            there.source, there.target_in, there.target_out, there.source_mask, there.target_mask
+                        )
                     # Divided by the tokens of the whole update: how it is cut into batches, and dealt out to ranks,
                     # does not change what is minimised. That gradients are averaged over the ranks is made good.
                     share = self.rank.count if batch.tokens else 0
@@ -798,7 +803,7 @@ class Training:
             translations = [each.text for each in self.translator.explain(sources, advance=stop.poll)]
             scores = score(translations, references, self.config.data.bleu_tokenize)
             curves |= {"chrf": scores.chrf, "wer": scores.wer, "cer": scores.cer}
-            each = report.bleu_by_direction(sources, translations, references, self.config.data)
+            each = per_direction.bleu_by_direction(sources, translations, references, self.config.data)
             # Of several directions the mean: in BLEU of all sentences together, the longest texts would count most.
             quality = sum(each.values()) / len(each) if each else scores.bleu
             curves |= {"bleu": quality} | {f"bleu/{direction}": bleu for direction, bleu in each.items()}

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim
 
-from dragoman.dataset import source_batch
+from dragoman.dataset import padding_mask, source_batch
 from dragoman.export.weights import BATCH, POSITIONS, Batch, bans, ended, places
-from dragoman.model import KeysValues, Starts, Transformer, padding_mask, sinusoid
+from dragoman.model import KeysValues, Starts, Transformer, sinusoid
 from dragoman.settings import EOS, SOS
 
 

@@ -12,9 +12,9 @@ from torch.overrides import TorchFunctionMode
 
 from dragoman import checkpoint, config_file, console, errors, resources, serialization
 from dragoman.architectures.build import build_model
+from dragoman.architectures.protocol import Model
 from dragoman.corpora.sentence_splitting import LineStatistics
 from dragoman.dataset import Tokenizer
-from dragoman.model import Model
 from dragoman.settings import Config
 
 SIDES = ("source", "target")
