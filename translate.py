@@ -262,7 +262,7 @@ def main(options: argparse.Namespace) -> None:
     tune_device(choose_device(options.device))
     translator = Translator(options.checkpoint or folder, options.device, options.overrides)
     if options.engine:
-        from dragoman.export.export import with_ctranslate2  # which takes its time
+        from dragoman.export.ctranslate2_engine import with_ctranslate2  # slow to import
 
         translator = with_ctranslate2(translator, folder)
     if translator.config.is_language_model and (options.align or options.attention or options.example):
