@@ -41,22 +41,35 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from dragoman import checkpoint, config_file, dataset, distributed, errors, presets, resources, signals
+from dragoman import (
+    checkpoint,
+    config_file,
+    dataset,
+    distributed,
+    errors,
+    presets,
+    resources,
+    run_lock,
+    serialization,
+    signals,
+    storage,
+)
 from dragoman import device as device_module
 from dragoman.architectures.build import build_model
 from dragoman.architectures.loss import Loss, batch_loss
+from dragoman.architectures.protocol import Model
 from dragoman.console import say, shorten, visible
 from dragoman.corpora import copying, mixing
+from dragoman.corpora.filtering import fits_upsampling
 from dragoman.corpora.preparation import PreparedData
 from dragoman.corpora.sources import find_sources, unit_name
 from dragoman.dataset import Batch, EncodedPairs
 from dragoman.distributed import Ranks
 from dragoman.errors import DataError, NumericalError, RankError, TooLargeError
-from dragoman.evaluation import report, validation_loss
+from dragoman.evaluation import per_direction, validation_loss
 from dragoman.evaluation.metrics import score
-from dragoman.model import DecoderLayer, EncoderLayer, Model
+from dragoman.model import DecoderLayer, EncoderLayer
 from dragoman.settings import EOS, Config, TrainingConfig
-from dragoman.training import batches as batches_module
 from dragoman.training import final_report, prefetch, profiling, starting, tensorboard
 from dragoman.training.coach import Coach, constant_loss
 from dragoman.training.layer_statistics import LayerStatistics
@@ -98,11 +111,13 @@ class Learner(nn.Module):
         # Only the call is compiled; weights are read from and written to the raw model, whose names stay plain.
         self.states = torch.compile(model.states, dynamic=True) if settings.compile else model.states
 
-    def forward(self, source: Tensor, target_in: Tensor, target_out: Tensor) -> Loss:
+    def forward(
+        self, source: Tensor, target_in: Tensor, target_out: Tensor, source_mask: Tensor, target_mask: Tensor
+    ) -> Loss:
         """The loss of a batch, see `dataset.Batch`, as sums over its target tokens."""
         return batch_loss(
             self.model.settings.architecture,
-            self.states(source, target_in),
+            self.states(source, target_in, source_mask, target_mask),
             self.model.projection.weight,
             source,
             target_out,
@@ -232,7 +247,7 @@ class Training:
                         f"{settings.max_positions}: raise it, or take such {things} out."
                     )
             if settings.architecture == "encoder-only":
-                lost = int((~batches_module.have_room(pairs, settings.upsampling)).sum())
+                lost = int((~fits_upsampling(pairs, settings.upsampling)).sum())
                 if lost == len(pairs):
                     raise DataError(
                         f"every one of the {name} pairs has a longer target than model.upsampling "
@@ -402,7 +417,9 @@ class Training:
                 last = batch is batches[-1]
                 with distributed.lost(), nullcontext() if last else distributed.without_exchange(self.learner):
                     with device_module.autocast(self.device, self.dtype):
-                        loss = self.learner(there.source, there.target_in, there.target_out)
+                        loss = self.learner(
+                            there.source, there.target_in, there.target_out, there.source_mask, there.target_mask
+                        )
                     # Divided by the tokens of the whole update: how it is cut into batches, and dealt out to ranks,
                     # does not change what is minimised. That gradients are averaged over the ranks is made good.
                     share = self.rank.count if batch.tokens else 0
@@ -516,15 +533,15 @@ class Training:
         if self.average:
             tensors["weights"] = self.model.state_dict()
         with self.best_weights():
-            weights = checkpoint.weights_bytes(self.whole)
+            weights = serialization.weights_bytes(self.whole)
         files = {
             "model.safetensors": weights,
             "config.yaml": config_file.dump(self.config).encode(),
             "source.tokenizer.json": self.data.source.to_json().encode(),
             "target.tokenizer.json": self.data.target.to_json().encode(),
-            "trained_on.json": checkpoint.json_bytes(asdict(self.data.report)),
-            "training.pt": checkpoint.tensors_bytes(tensors),
-            "state.json": checkpoint.json_bytes(
+            "trained_on.json": serialization.json_bytes(asdict(self.data.report)),
+            "training.pt": serialization.tensors_bytes(tensors),
+            "state.json": serialization.json_bytes(
                 {
                     "progress": asdict(progress),
                     "data": self.data.fingerprint,
@@ -588,7 +605,7 @@ class Training:
 
     def restore(self, saved: checkpoint.Checkpoint) -> None:
         """Become what the checkpoint holds. Raises CheckpointError if it does not belong to this run's data."""
-        state = checkpoint.load_json(saved.files["state.json"])
+        state = serialization.load_json(saved.files["state.json"])
         if state.get("data") != self.data.fingerprint:
             raise errors.CheckpointError(
                 f"{saved.path} was trained on other data than {self.directory / 'data'} holds now: restore the corpus, "
@@ -600,9 +617,9 @@ class Training:
                     f"warning: {name} was {state[name]} and is {value}: the run goes on, but not bit for bit as "
                     "it would have"
                 )
-        checkpoint.load_weights(self.whole, saved.files["model.safetensors"])
+        serialization.load_weights(self.whole, saved.files["model.safetensors"])
         self.deal_out()
-        tensors = checkpoint.load_tensors(saved.files["training.pt"])
+        tensors = serialization.load_tensors(saved.files["training.pt"])
         # The moments alone: decay and the rest are what the config says now, and each update sets its own rate.
         try:
             before = tensors["optimizer"]["param_groups"][0]["lr"]  # of the last update
@@ -786,7 +803,7 @@ class Training:
             translations = [each.text for each in self.translator.explain(sources, advance=stop.poll)]
             scores = score(translations, references, self.config.data.bleu_tokenize)
             curves |= {"chrf": scores.chrf, "wer": scores.wer, "cer": scores.cer}
-            each = report.bleu_by_direction(sources, translations, references, self.config.data)
+            each = per_direction.bleu_by_direction(sources, translations, references, self.config.data)
             # Of several directions the mean: in BLEU of all sentences together, the longest texts would count most.
             quality = sum(each.values()) / len(each) if each else scores.bleu
             curves |= {"bleu": quality} | {f"bleu/{direction}": bleu for direction, bleu in each.items()}
@@ -856,7 +873,7 @@ def train_on(config: Config, rank: Ranks, device: torch.device) -> int:
             )
             return 0
     other = starting.other_model(config, saved)
-    with checkpoint.lock(directory) if rank.first else nullcontext():
+    with run_lock.lock(directory) if rank.first else nullcontext():
         with rank.before_others():
             saved = checkpoint.newest(root, quarantine=rank.first, warn=say)
             data = starting.prepare(config, directory / "data", begun=saved is not None, other=other)
@@ -868,10 +885,10 @@ def train_on(config: Config, rank: Ranks, device: torch.device) -> int:
             training.begin_with(other)
         other = None  # it has its place in memory
         if rank.first:
-            checkpoint.replace_durably(directory / "config.yaml", config_file.dump(training.config).encode())
+            storage.replace_durably(directory / "config.yaml", config_file.dump(training.config).encode())
         if training.progress.unvalidated or not end(training.progress, config):
             training.rehearse()
-            with signals.stop_signals(SEVERAL if rank.count > 1 else 0.0) as stop, checkpoint.storing(directory):
+            with signals.stop_signals(SEVERAL if rank.count > 1 else 0.0) as stop, storage.storing(directory):
                 training.run(stop)
             if stop or training.signal:
                 say(f"stopped after step {training.progress.step}, which is saved: the same command goes on from there")

@@ -1,10 +1,12 @@
-"""Draw the figures of docs/transformer.md, by the program that the page is about.
+"""Draw the figures of docs/transformer.md with the program's own functions.
 
     python docs/figures.py                             those that need no trained model: positions, distance, masks
-    python docs/figures.py --run runs/phrasebook       these, and what a trained model looks at in the page's sentence
+    python docs/figures.py --run runs/phrasebook       also the attention of a trained model on the page's sentence
 
-The same weights and the same matplotlib give the same bytes, so that a figure changes only with what it shows.
+The same weights and the same matplotlib give the same bytes, so a figure changes only when its content does.
 """
+
+# ruff: noqa: E402
 
 from __future__ import annotations
 
@@ -15,34 +17,34 @@ from itertools import groupby
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[0] = str(ROOT)  # where the modules lie
+sys.path[0] = str(ROOT)  # the folder of the package, which need not be installed
 
-import matplotlib as mpl  # noqa: E402
-import torch  # noqa: E402
-from matplotlib.axes import Axes  # noqa: E402
-from matplotlib.figure import Figure  # noqa: E402
-from torch import Tensor  # noqa: E402
+import matplotlib as mpl
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from torch import Tensor
 
 from dragoman.architectures.decoder_only import prefix_mask
-from dragoman.dataset import source_batch
-from dragoman.model import Transformer, causal_mask, padding_mask, record_attention, rotate, sinusoid
+from dragoman.dataset import causal_mask, padding_mask, source_batch
+from dragoman.model import Transformer, record_attention, rotate, sinusoid
 from dragoman.settings import EOS, PAD, SOS
 from dragoman.training.tensorboard import attention_figure
-from dragoman.translation.translator import Translator  # noqa: E402
+from dragoman.translation.translator import Translator
 
 ENGLISH = "The black cats are drinking the milk."
 ITALIAN = "I gatti neri stanno bevendo il latte."
 SOURCE = ["The", "black", "cats", "are", "drinking", "the", "milk", ".", "[EOS]"]
 TARGET = ["[SOS]", "I", "gatti", "neri", "stanno", "bevendo", "il", "latte", "."]
 SHORT = ["Good", "morning", "!", "[EOS]"]
-WIDTH, HEADS = 128, 4  # of the default model
+WIDTH, HEADS = 128, 4  # of the default run
 
 SEEN, HIDDEN, LINE = "#3f7fbf", "#eeeeee", "#ffffff"
 COLOURS = ("#1b5e9e", "#d9742b", "#4f9a4b", "#8c5aa8")
 
 
 def positions() -> Figure:
-    """The sinusoid as a map, and four of its clocks as curves."""
+    """The sinusoid as a map, and four of its columns as curves."""
     table = sinusoid(64, WIDTH)
     figure = Figure((9, 3.4), layout="constrained")
     left, right = figure.subplots(1, 2)
@@ -58,7 +60,7 @@ def positions() -> Figure:
 
 
 def distance() -> Figure:
-    """What two positions are to one another: products by distance, from different starts."""
+    """Dot products of two positions by distance, from several starts."""
     figure = Figure((9, 3.2), layout="constrained")
     left, right = figure.subplots(1, 2)
     reach, starts = torch.arange(-30, 31), (30, 60, 200)
@@ -66,7 +68,7 @@ def distance() -> Figure:
     width = WIDTH // HEADS
     turns = sinusoid(256, width)
     ones = torch.ones(1, width)
-    query = rotate(ones, turns[1:2] * torch.tensor([-1.0, 1.0]).repeat(width // 2))  # turned back by one position
+    query = rotate(ones, turns[1:2] * torch.tensor([-1.0, 1.0]).repeat(width // 2))  # rotated back by one position
     for start, colour, style in zip(starts, COLOURS, ((6, "-"), (3, "-"), (1.5, "--")), strict=False):
         thickness, dashes = style
         look = {"color": colour, "linewidth": thickness, "linestyle": dashes, "label": f"from position {start}"}
@@ -74,7 +76,7 @@ def distance() -> Figure:
         keys = rotate(ones.expand(len(reach), -1), turns[start + reach])
         right.plot(reach, (rotate(query, turns[start : start + 1]) @ keys.T)[0], **look)
     left.set(title="sinusoid: product of two rows", xlabel="distance in positions")
-    right.set(title="rotary: a query that seeks the word before", xlabel="distance of the key from the query")
+    right.set(title="rotary: a query for the word before", xlabel="distance of the key from the query")
     right.axvline(-1, color="#888888", linewidth=0.8, linestyle=":")
     for axis in (left, right):
         axis.legend(loc="upper right", fontsize=8)
@@ -99,7 +101,7 @@ def draw_mask(axis: Axes, mask: Tensor, queries: Sequence[str], keys: Sequence[s
 
 
 def masks() -> Figure:
-    """The three masks, for the page's sentence; the short sentence beside it in the batch shows the padding."""
+    """The three masks for the page's sentence. The short sentence in the same batch shows the padding."""
     figure = Figure((10, 4.2), layout="constrained")
     left, middle, right = figure.subplots(1, 3, width_ratios=(9, 9, 13))
     read = len(SOURCE)
@@ -109,25 +111,25 @@ def masks() -> Figure:
     draw_mask(left, padding_mask(short)[0, 0].expand(read, -1), queries, queries, "padding_mask: the short sentence")
     draw_mask(middle, causal_mask(len(TARGET)), TARGET, TARGET, "causal_mask: the target")
     both = [*SOURCE, *TARGET]
-    mask = prefix_mask(read, len(both))
-    draw_mask(right, mask, both, both, "prefix_mask: source, then target, in one sequence")
-    left.set_ylabel("who looks", fontsize=8)
-    figure.supxlabel("at whom (dark: allowed)", fontsize=8)
+    mask = prefix_mask(torch.ones(1, 1, 1, read, dtype=torch.bool), causal_mask(len(TARGET))[None, None])
+    draw_mask(right, mask[0, 0], both, both, "prefix_mask: source, then target, in one sequence")
+    left.set_ylabel("query", fontsize=8)
+    figure.supxlabel("key (dark: visible)", fontsize=8)
     return figure
 
 
 def attention(run: Path) -> dict[str, Figure]:
-    """What the encoder-decoder model of a run looks at in the page's sentence, by name."""
+    """The attention of a run's encoder-decoder model on the page's sentence, by name of the figure."""
     translator = Translator(run, device="cpu")
     model = translator.model.eval()
     if not isinstance(model, Transformer):
-        raise SystemExit(f"{run} is not an encoder-decoder model, of which these figures tell.")
+        raise SystemExit(f"{run} is not an encoder-decoder model, and these figures need one.")
     source = source_batch([translator.source.encode(ENGLISH)])
     target = torch.tensor([[SOS, *translator.target.encode(ITALIAN)]])
     english = translator.source.pieces(source[0].tolist())
     italian = translator.target.pieces([*target[0, 1:].tolist(), EOS])
     cross = attention_figure(model.cross_attention(source, target)[:, 0].mean(1), english, italian)
-    # A layer amid: the first one sees words alone, and what the last one needs has mostly been found before.
+    # A middle layer: the first sees only words, and most of what the last one needs has been found before.
     with record_attention([model.encoder.layers[len(model.encoder.layers) // 2].attention]) as maps, torch.no_grad():
         model.read(source)
     heads = attention_figure(maps[0][0], english, english)
@@ -138,18 +140,18 @@ def attention(run: Path) -> dict[str, Figure]:
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write an SVG without date or chance, on white, so that it can be read on a dark page as well."""
+    """Write an SVG without date or random ids, on white, so that it is readable on a dark page too."""
     for _ in range(2):
-        figure.draw_without_rendering()  # a layout around squares comes to rest with the second drawing
+        figure.draw_without_rendering()  # a layout with square axes settles only on the second drawing
     with mpl.rc_context({"svg.hashsalt": "dragoman"}):
         figure.savefig(path, metadata={"Date": None}, facecolor="white")
-    # Lines without blanks at their ends, and one line feed at the end of the file, as in every text here.
+    # No trailing spaces and one newline at the end, as in every text file here.
     lines = path.read_text(encoding="utf-8").splitlines()
     path.write_text("".join(f"{line.rstrip()}\n" for line in lines), encoding="utf-8", newline="\n")
 
 
 def draw(folder: Path, run: Path | None = None) -> list[Path]:
-    """Draw all figures into a folder, and return where they lie."""
+    """Draw all figures into a folder and return their paths."""
     figures = {"positions": positions(), "distance": distance(), "masks": masks()}
     if run:
         figures |= attention(run)
@@ -161,7 +163,7 @@ def draw(folder: Path, run: Path | None = None) -> list[Path]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--run", type=Path, help="folder of a trained run; without: only what needs none")
+    parser.add_argument("--run", type=Path, help="folder of a trained run (default: only the figures that need none)")
     parser.add_argument("--out", type=Path, default=ROOT / "docs", help="folder for the figures (default: docs)")
     options = parser.parse_args()
     for path in draw(options.out, options.run):

@@ -5,7 +5,7 @@
     Translator("runs/phrasebook").translate(["Where is the station?"])
 
 train.py, translate.py, model.py and dataset.py are at the root of the repository, where a reader looks first;
-everything around them is in this package. In a wheel the four are in this package, too. Either way they are imported
+everything around them is in this package. A wheel has those four in this package, too. Both ways they are imported
 as `dragoman.train`, `dragoman.translate`, `dragoman.model` and `dragoman.dataset`.
 """
 
@@ -18,7 +18,7 @@ __all__ = ["Translator"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import `Translator`, and torch with it, on first use: `dragoman --help` needs neither."""
+    """Import `Translator`, and with it torch, on first use: `dragoman --help` needs neither."""
     if name == "Translator":
         from dragoman.translation.translator import Translator
 

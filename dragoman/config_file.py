@@ -1,4 +1,4 @@
-"""Config files: YAML read strictly, and written back."""
+"""Config files: read strictly from YAML, with file and line in every error, and written back."""
 
 from __future__ import annotations
 
@@ -10,27 +10,17 @@ from typing import Any
 import yaml
 
 from dragoman.errors import ConfigError
-from dragoman.settings import (
-    NULLS,
-    RETIRED,
-    SECTIONS,
-    SETTINGS,
-    Config,
-    did_you_mean,
-    kind_of,
-    parse_value,
-    shown,
-    with_values,
-)
+from dragoman.setting_types import NULLS, did_you_mean, kind_of, parse_value, shown
+from dragoman.settings import RETIRED, SECTIONS, SETTINGS, Config, with_values
 
 
 def load(path: Path) -> Config:
-    """Read a config file; what it leaves out has its default. Raises ConfigError, which names the file."""
+    """Read a config file; settings it leaves out keep their defaults. Raises ConfigError, which names the file."""
     return loads(read_config_file(path), path)
 
 
 def loads(data: bytes, name: Path) -> Config:
-    """The config in the bytes of a file that was called name. Raises ConfigError, which repeats the name."""
+    """Read a config from bytes. Raises ConfigError, which calls the file `name`."""
     values = settings_in_file(data, name)
     try:
         return with_values(Config(), values)
@@ -39,16 +29,16 @@ def loads(data: bytes, name: Path) -> Config:
 
 
 def dump(config: Config) -> str:
-    """All settings as YAML, which `load` reads back to an equal config.
+    """Write all settings as YAML, which `load` reads back to an equal config.
 
-    Other letters than ASCII are escaped, so that no terminal or locale can spoil the file that it is redirected to.
+    Non-ASCII characters are escaped, so that no terminal or locale can damage the output when it is redirected.
     """
     sections = {name: asdict(getattr(config, name)) for name in SECTIONS}
     return yaml.dump(sections, Dumper=_Dumper, sort_keys=False)
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes a text such as "none", which would otherwise be read back as no value at all."""
+    """Quotes text such as "none", which would otherwise be read back as null."""
 
 
 def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
@@ -58,10 +48,8 @@ def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
 _Dumper.add_representer(str, _represent_text)
 
 
-# --- The file -----------------------------------------------------------------------------------------------------
-
-
 def read_config_file(path: Path) -> bytes:
+    """Read a config file as bytes. Raises ConfigError."""
     try:
         return path.read_bytes()
     except OSError as error:
@@ -69,24 +57,24 @@ def read_config_file(path: Path) -> bytes:
 
 
 def settings_in_file(data: bytes, path: Path) -> dict[str, Any]:
-    """The settings in a file by their dotted names, converted and checked. Errors name the file and the line."""
+    """The settings in a file by dotted name, converted and checked. Raises ConfigError, which names file and line."""
     root = _compose(data, path)
     if root is None:
         raise ConfigError(
-            f"{path}: the file is empty, but it must hold sections such as model: with settings under it."
+            f"{path}: the file is empty, but it must contain sections such as model: with settings under them."
         )
     values = {}
     for section, line, content in _items(path, root, "the file"):
         if section in SETTINGS:
             raise ConfigError(
-                f"{path}:{line}: write {section} in two levels: {section.replace('.', ': and under it ')}."
+                f"{path}:{line}: write {section} on two levels: {section.replace('.', ': and under it ')}."
             )
         if section not in SECTIONS:
             hint = did_you_mean(section, [*SECTIONS, *SETTINGS])
             raise ConfigError(f"{path}:{line}: {shown(section)} is not a section{hint}")
         for name, line, node in _items(path, content, section):
             key = f"{section}.{name}"
-            if key in RETIRED:  # it has no effect on a saved run, which is either trained or translates
+            if key in RETIRED:  # it acted in training only, so a saved model is the same without it
                 continue
             if key not in SETTINGS:
                 raise ConfigError(f"{path}:{line}: {shown(key)} is not a setting{did_you_mean(key, SETTINGS)}")
@@ -98,15 +86,15 @@ def settings_in_file(data: bytes, path: Path) -> dict[str, Any]:
 
 
 def _compose(data: bytes, path: Path) -> yaml.Node | None:
-    """The syntax tree of a YAML file, None if there is nothing in it."""
+    """The syntax tree of a YAML file; None if it is empty."""
     try:
         text = data.decode("utf-8")
         depth = 0
         for event in yaml.parse(text, Loader=yaml.SafeLoader):
-            # A parser that is let go on would take minutes over a hundred thousand brackets.
+            # Stop here: the parser would take minutes over a hundred thousand brackets.
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
             if depth > 20:
-                raise ConfigError(f"{path}: nested too deeply, but a file has two levels.")
+                raise ConfigError(f"{path}: nested too deeply, but a config file has two levels.")
             if getattr(event, "tag", None) is not None:
                 line = event.start_mark.line + 1
                 tag = shown(event.tag.replace("tag:yaml.org,2002:", "!!"))
@@ -116,18 +104,18 @@ def _compose(data: bytes, path: Path) -> yaml.Node | None:
         line, byte = error.object.count(b"\n", 0, error.start) + 1, error.object[error.start]
         raise ConfigError(f"{path}:{line}: byte 0x{byte:02x} is not valid UTF-8: save the file as UTF-8.") from None
     except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)  # a character that YAML forbids has a reason but no mark
+        mark = getattr(error, "problem_mark", None)  # a forbidden character has a reason but no mark
         line = f":{mark.line + 1}" if mark else ""
         problem = getattr(error, "problem", None) or getattr(error, "reason", "unreadable")
         raise ConfigError(f"{path}{line}: not valid YAML: {problem}.") from None
 
 
 def _items(path: Path, node: yaml.Node, name: str) -> Iterator[tuple[str, int, yaml.Node]]:
-    """The keys of a mapping, each with its line and its value. YAML itself would let the last of two equal keys win."""
+    """The keys of a mapping, each with its line and value. Refuses duplicate keys, of which YAML keeps the last."""
     if not isinstance(node, yaml.MappingNode):
         found = "a list" if isinstance(node, yaml.SequenceNode) else shown(node.value)
         things = "sections such as model:" if name == "the file" else "settings, each on an indented line of its own"
-        raise ConfigError(f"{path}:{node.start_mark.line + 1}: {name} is {found}, but it must hold {things}.")
+        raise ConfigError(f"{path}:{node.start_mark.line + 1}: {name} is {found}, but it must contain {things}.")
     lines: dict[Any, int] = {}
     for key, value in node.value:
         line = key.start_mark.line + 1
@@ -135,7 +123,7 @@ def _items(path: Path, node: yaml.Node, name: str) -> Iterator[tuple[str, int, y
             raise ConfigError(f"{path}:{line}: a name in {name} must be a plain word.")
         if key.value in lines:
             full = key.value if name == "the file" else f"{name}.{key.value}"
-            raise ConfigError(f"{path}:{line}: {shown(full)} stands twice, the first time on line {lines[key.value]}.")
+            raise ConfigError(f"{path}:{line}: {shown(full)} appears twice, first on line {lines[key.value]}.")
         lines[key.value] = line
         yield key.value, line, value
 
@@ -145,10 +133,10 @@ def _scalar(key: str, node: yaml.Node) -> Any:
     if not isinstance(node, yaml.ScalarNode):
         found = "a list" if isinstance(node, yaml.SequenceNode) else "a mapping"
         raise ConfigError(f"{key} is {found}, but it must be a single value.")
-    value = parse_value(key, node.value, quoted=node.style is not None)
-    # We could take `no` for Norwegian here, but every other reader of the file would take it for False.
+    value = parse_value(key, SETTINGS[key], node.value, quoted=node.style is not None)
+    # We could accept `no` as Norwegian, but every other program that reads the file would see False.
     if isinstance(value, str) and not kind_of(SETTINGS[key]).choices and node.tag != "tag:yaml.org,2002:str":
         raise ConfigError(
-            f'{key} is {shown(node.value)}, which YAML does not read as text: quote it, as "{node.value}".'
+            f'{key} is {shown(node.value)}, which YAML does not read as text: quote it, as in "{node.value}".'
         )
     return value

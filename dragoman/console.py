@@ -1,6 +1,6 @@
-"""Text as people see it: nothing that acts on the screen, and columns that line up.
+"""What the user sees: messages that cannot act on the terminal, columns that line up, and exit codes.
 
-Limits: a terminal has its own rules for words that run from right to left and for emoji made of several letters.
+A terminal has its own rules for right-to-left text and for emoji made of several characters; these are not handled.
 """
 
 from __future__ import annotations
@@ -14,52 +14,53 @@ from itertools import accumulate
 
 from dragoman.errors import DragomanError
 
-program = "dragoman"  # the name in front of warnings and errors; a root script sets its own
-# Marks that turn the direction of all that follows them.
-_TURNING = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+program = "dragoman"  # the name in front of warnings and errors; `dragoman.__main__` sets it
+# Marks that change the direction of all text after them.
+_DIRECTION_MARKS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
 def visible(text: str) -> str:
-    """A text in which no letter acts on what shows it: control characters and their kin appear as ⟨U+001B⟩."""
+    """Make control characters and direction marks visible, as ⟨U+001B⟩, so that the text cannot act on a terminal."""
     if text.isprintable():
         return text
     return "".join(
-        f"⟨U+{ord(c):04X}⟩" if c in _TURNING or unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp") else c for c in text
+        f"⟨U+{ord(c):04X}⟩" if c in _DIRECTION_MARKS or unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp") else c
+        for c in text
     )
 
 
 def one_line(message: str) -> str:
-    """A message for a terminal or a log: in one line, and visible. It may repeat names of files and pieces of texts."""
+    """Make a message one visible line; it may quote file names and pieces of text."""
     return visible(" ".join(message.splitlines()))
 
 
 def display_width(text: str) -> int:
-    """How many columns a terminal gives a text: two to a wide letter, none to a mark upon the letter before."""
-    return sum(map(_takes, text))
+    """How many terminal columns a text takes: two for a wide character, none for a combining mark."""
+    return sum(map(_columns, text))
 
 
-def _takes(letter: str) -> int:
-    marks = unicodedata.category(letter) in ("Mn", "Me")
-    return 0 if marks else 1 + (unicodedata.east_asian_width(letter) in "WF")
+def _columns(character: str) -> int:
+    combining = unicodedata.category(character) in ("Mn", "Me")
+    return 0 if combining else 1 + (unicodedata.east_asian_width(character) in "WF")
 
 
 def shorten(text: str, width: int) -> str:
-    """A text of so many columns at most, its end given up for an ellipsis if need be."""
-    ends = list(accumulate(map(_takes, text)))
+    """Cut a text to at most `width` columns; an ellipsis replaces what is cut."""
+    ends = list(accumulate(map(_columns, text)))
     return text if not ends or ends[-1] <= width else text[: bisect_right(ends, width - 1)] + "…"
 
 
 def fit(text: str, width: int, side: str = "<") -> str:
-    """A text cut, or filled with blanks, to so many columns; its left (<) or right (>) side stays where it is."""
+    """Cut or pad a text to exactly `width` columns, aligned left (<) or right (>)."""
     text = shorten(text, width)
     blanks = " " * (width - display_width(text))
     return text + blanks if side == "<" else blanks + text
 
 
 def say(message: str) -> None:
-    """Print a line without tearing the progress bar.
+    """Print a line of progress on standard output, above a progress bar.
 
-    If nobody reads any more, as of `train.py | head`, nothing more is said, and the training goes on.
+    If the reader has gone, as in `train.py | head`, printing stops and the work continues.
     """
     try:
         from tqdm import tqdm  # here, so that --help does not import it
@@ -67,10 +68,12 @@ def say(message: str) -> None:
         tqdm.write(one_line(message), file=sys.stdout)
         sys.stdout.flush()
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_output()
 
 
-# -------------------------------------------------------------------------------------------------- programs around it
+def discard_output() -> None:
+    """Discard all further output, after its reader has gone. Otherwise the interpreter complains when it exits."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def warn(message: str) -> None:
@@ -81,15 +84,15 @@ def warn(message: str) -> None:
 def run_program(work: Callable[[], int | None], output: str) -> int:
     """Do the work of a command and return its exit code. A foreseen failure becomes one line on standard error.
 
-    output names what the command writes, for the message about a disk that fails.
+    `output` names what the command writes, for the message when the disk fails.
     """
     try:
         return work() or 0
     except DragomanError as error:
         warn(f"error: {error}")
         return error.exit_code
-    except BrokenPipeError:  # the reader has seen enough, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or the interpreter would complain when it flushes at exit
+    except BrokenPipeError:  # the reader has seen enough, as in `| head`
+        discard_output()
         return 0
     except OSError as error:
         warn(f"error: {output} cannot be written: {error.filename or 'standard output'}: {error.strerror or error}.")

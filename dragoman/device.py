@@ -1,7 +1,4 @@
-"""The machine under the program: device, precision, seeds, memory.
-
-Nothing here knows that the numbers are a translation. Each choice is made once, at start, and can be said in a line.
-"""
+"""The machine: device, precision, speed, seeds and memory."""
 
 from __future__ import annotations
 
@@ -29,37 +26,37 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 
 
 def choose_device(name: str) -> torch.device:
-    """The device of that name; auto takes CUDA, then Apple's MPS, then the CPU.
+    """Return the named device; auto takes CUDA, then Apple's MPS, then the CPU.
 
-    Raises DeviceError if a named device is missing, for a run that silently falls back to a CPU wastes a night.
+    Raises DeviceError if a named device is missing: a run that silently falls back to the CPU wastes a night.
     """
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     if not re.fullmatch(r"cpu|mps|cuda(:[0-9]+)?", name):
-        raise DeviceError(f"device {name} is none of auto, cpu, cuda, cuda:1, mps.")
+        raise DeviceError(f"device {name} must be one of auto, cpu, cuda, cuda:1, mps.")
     device = torch.device(name)
     if device.type == "cuda" and not torch.cuda.is_available():
         raise DeviceError(
-            f"device {name} is not to be had: this PyTorch ({torch.__version__}) sees no CUDA device; "
+            f"device {name} is not available: this PyTorch ({torch.__version__}) finds no CUDA device; "
             "choose cpu or auto, or install a CUDA build."
         )
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise DeviceError(
-            f"device {name} is not to be had: there are {torch.cuda.device_count()} CUDA devices, counted from 0."
+            f"device {name} is not available: there are {torch.cuda.device_count()} CUDA devices, counted from 0."
         )
     if device.type == "mps" and not torch.backends.mps.is_available():
-        raise DeviceError("device mps is not to be had: there is no Apple GPU here; choose cpu or auto.")
+        raise DeviceError("device mps is not available: there is no Apple GPU here; choose cpu or auto.")
     return device
 
 
 def choose_precision(
     name: str, device: torch.device, measured: Mapping[torch.dtype, float] | None = None
 ) -> torch.dtype:
-    """The number format of the matrix products; weights, sums and the optimizer stay in float32 whatever it is.
+    """Return the number format of matrix products; weights, sums and the optimizer always stay in float32.
 
-    auto takes bfloat16 on a CUDA device that has it, and on a CPU that has been measured (see `rates`) to be a third
-    faster in it: one without instructions for it takes many times as long. Elsewhere it takes float32.
-    Raises DeviceError for float16 off CUDA: it needs loss scaling, and has no fast kernels there.
+    auto takes bfloat16 on a CUDA device that supports it, and on a CPU on which it was `measured` (`matmul_rates`) to
+    be a third faster: a CPU without instructions for it takes many times as long. Elsewhere it takes float32.
+    Raises DeviceError for float16 without CUDA: it needs loss scaling, and other devices have no fast kernels for it.
     """
     if name == "auto":
         match device.type:
@@ -71,48 +68,48 @@ def choose_precision(
                 fast = False
         name = "bfloat16" if fast else "float32"
     if name == "float16" and device.type != "cuda":
-        raise DeviceError(f"precision float16 is not to be had on the device {device}: choose float32 or bfloat16.")
+        raise DeviceError(f"precision float16 is not available on {device}: choose float32 or bfloat16.")
     return DTYPES[name]
 
 
 def has_bfloat16(device: torch.device) -> bool:
-    """Whether the hardware has it: torch's own test also counts emulation, which is slow."""
+    """Whether the hardware supports bfloat16. PyTorch's own test also counts slow emulation."""
     return torch.version.hip is not None or torch.cuda.get_device_properties(device).major >= 8
 
 
 def matmul_rates(device: torch.device) -> dict[torch.dtype, float]:
-    """How fast this device multiplies matrices in float32 and bfloat16: FLOP/s, measured in a fraction of a second.
+    """Measure in a fraction of a second how fast this device multiplies matrices in float32 and bfloat16, in FLOP/s.
 
-    The best of some attempts counts, for other programs can only make it slower.
+    The best of several attempts counts, because other programs can only slow it down.
     """
     rows, across = (4096, 4096) if device.type == "cuda" else (1024, 1024)
     found = {}
     for dtype in (torch.float32,) if device.type == "mps" else (torch.float32, torch.bfloat16):
         x, y = (torch.ones(shape, device=device, dtype=dtype) for shape in ((rows, 512), (512, across)))
-        best, begun = math.inf, time.perf_counter()
+        best, start = math.inf, time.perf_counter()
         for attempt in range(50):
             before = time.perf_counter()
-            (x @ y)[0, 0].item()  # waits for a GPU to have finished
+            (x @ y)[0, 0].item()  # waits for a GPU to finish
             if attempt:  # the first one also chooses its kernel
                 best = min(best, time.perf_counter() - before)
-                if time.perf_counter() - begun > 0.1:
+                if time.perf_counter() - start > 0.1:
                     break
         found[dtype] = 2 * rows * 512 * across / best
     return found
 
 
 def autocast(device: torch.device, dtype: torch.dtype) -> AbstractContextManager:
-    """The context in which a forward pass computes its matrix products in dtype."""
+    """Context manager: compute matrix products in dtype."""
     return nullcontext() if dtype == torch.float32 else torch.autocast(device.type, dtype)
 
 
 def processor(device: torch.device) -> str:
-    """What computes: the GPU's name, or the instructions that a CPU's kernels are chosen by."""
+    """Name the GPU, or the instruction set that selects a CPU's kernels."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else torch.backends.cpu.get_cpu_capability()
 
 
 def describe_device(device: torch.device, dtype: torch.dtype) -> str:
-    """Name device, precision, threads and build, in a line."""
+    """Describe device, precision, threads and build in a line."""
     if device.type == "cuda":
         where = f"{device} ({processor(device)})"
     elif device.type == "cpu":
@@ -125,11 +122,11 @@ def describe_device(device: torch.device, dtype: torch.dtype) -> str:
 
 
 def seed_everything(*parts: int | str) -> None:
-    """Seed torch's generators by a hash of parts, so that what is drawn depends on them and on nothing before.
+    """Seed all generators with a hash of `parts`, so that random numbers depend on them alone.
 
-    Training calls it with (seed, step) before every update. No generator state needs to be saved for an exact resume,
-    and nothing that validation draws can disturb training. A sum in place of the hash would make step 2 of seed 1
-    draw what step 1 of seed 2 does.
+    Training calls this with (seed, step) before every update, so an exact resume needs no saved generator state, and
+    validation cannot disturb training. With a sum in place of the hash, step 2 of seed 1 would draw the numbers of
+    step 1 of seed 2.
     """
     global _words
     digest = hashlib.sha256(repr(parts).encode()).digest()
@@ -141,22 +138,22 @@ _words = np.random.SFC64(0)
 
 
 def random_words(count: int) -> Tensor:
-    """Random bits (count), int64, drawn on the CPU after `seed_everything`.
+    """Draw `count` words of random bits, int64, on the CPU; `seed_everything` seeds them.
 
-    numpy's SFC64 takes half the time of torch's generator, which is a Mersenne twister: a training step with dropout
-    everywhere takes 2 % less for it.
+    numpy's SFC64 takes half the time of PyTorch's Mersenne twister, which saves 2 % of a training step with dropout
+    everywhere.
     """
     return torch.from_numpy(_words.random_raw(count).view(np.int64))
 
 
 def tune_device(device: torch.device) -> None:
-    """Settings of the process that make a CPU faster and change no result that matters; none on another device.
+    """Make a CPU faster for this whole process, without changing results that matter. Do nothing on other devices.
 
-    oneDNN's float32 kernels ("medium") are about twice as fast as MKL's on AMD processors. On CPUs that could use
-    bfloat16 inside them, the price is precision: there PyTorch's own default stays.
+    oneDNN's float32 kernels ("medium") are about twice as fast as MKL's on AMD processors. On CPUs where they would use
+    bfloat16 inside and lose precision, PyTorch's default stays.
 
-    glibc gives every large block back to the system when it is freed and fetches it again at the next step, paying for
-    the page faults each time; kept, a ReLU over 4096 x 2048 numbers takes a seventh of the time.
+    glibc returns each large block to the system when it is freed, and the next step pays for its page faults again.
+    With the blocks kept, a ReLU over 4096 x 2048 numbers takes a seventh of the time.
     """
     if device.type != "cpu":
         return
@@ -171,42 +168,42 @@ def tune_device(device: torch.device) -> None:
 
 
 def free_memory(device: torch.device) -> None:
-    """Give the device back what this process holds of its memory but does not use."""
+    """Return cached, unused GPU memory to the device."""
     if device.type == "cuda":
         torch.cuda.empty_cache()
 
 
 def total_memory(device: torch.device) -> float:
-    """The bytes of memory that the device has, used or not; infinite if unknown.
+    """Total memory of the device in bytes, used or not; infinite if unknown.
 
-    Of a GPU its own; else the computer's, or what of it a container or a job may take.
+    For a GPU its own memory, else the computer's, or the limit of this container or job.
     """
     if device.type == "cuda":
         return torch.cuda.get_device_properties(device).total_memory
     try:
-        return min(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), granted_memory())
+        return min(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), memory_limit())
     except (AttributeError, ValueError, OSError):  # Windows has no sysconf
         return math.inf
 
 
-def granted_memory(root: Path = Path("/")) -> float:
-    """The bytes to which Linux holds the control groups of this process, of either version; infinite if to none."""
+def memory_limit(root: Path = Path("/")) -> float:
+    """Memory limit of this process's control groups (version 1 or 2) in bytes; infinite without a limit."""
     limits = [math.inf]
-    with suppress(OSError, ValueError):  # no such file elsewhere, and no promise of its form
+    with suppress(OSError, ValueError):  # other systems have no such file, and nothing promises its format
         for line in (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines():
             _, kinds, group = line.split(":", 2)
             if kinds and "memory" not in kinds.split(","):
                 continue
             top, name = ("memory", "memory.limit_in_bytes") if kinds else ("", "memory.max")
             place = Path(group.lstrip("/"))
-            for each in (place, *place.parents):  # the narrowest counts; within a container some cannot be seen
-                with suppress(OSError, ValueError):  # "max" is no number
+            for each in (place, *place.parents):  # the lowest limit counts; a container cannot see some of them
+                with suppress(OSError, ValueError):  # "max" means no limit
                     limits.append(int((root / "sys/fs/cgroup" / top / each / name).read_text(encoding="utf-8")))
     return min(limits)
 
 
 def peak_memory(device: torch.device) -> float:
-    """The share of a GPU's memory that was held at most since the last call, of what other processes leave: 0 to 1."""
+    """Peak share, 0 to 1, of the GPU memory left by other processes that this one used since the last call."""
     held = torch.cuda.max_memory_allocated(device)
     torch.cuda.reset_peak_memory_stats(device)
     return held / (torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device))

@@ -1,7 +1,7 @@
-"""Every failure that the program foresees. Each ends a command with one line on standard error and its exit code.
+"""The failures that the program foresees. Each ends a command with one line on standard error and its exit code.
 
-0 done                                  5 the run is in use by another process
-2 a mistake in the settings             6 numbers that are not finite, or too little memory
+0 done                                  5 another process is using the run
+2 a mistake in the settings             6 non-finite numbers, or too little memory
 3 a mistake in the data or input        7 a disk that is full or failing
 4 no usable checkpoint                  8 another rank has ended
 """
@@ -10,19 +10,19 @@ from __future__ import annotations
 
 
 class DragomanError(Exception):
-    """Base class: a message for the user that says what is wrong, where, and what to do."""
+    """Base class. The message tells the user what is wrong, where, and what to do."""
 
     exit_code = 1
 
 
 class ConfigError(DragomanError, ValueError):
-    """A mistake in the settings or the command line."""
+    """A mistake in the settings or on the command line."""
 
     exit_code = 2
 
 
 class DeviceError(DragomanError, RuntimeError):
-    """This machine does not have the device or precision that the settings ask for."""
+    """This machine lacks the requested device or precision."""
 
     exit_code = 2
 
@@ -34,11 +34,11 @@ class DataError(DragomanError, ValueError):
 
 
 class OtherLanguagesError(DataError):
-    """The data exist, but not in the languages that were asked for."""
+    """The data exist, but not in the requested languages."""
 
 
 class DataChangedError(DataError):
-    """The corpus or a data setting differs from what this run's data were prepared from."""
+    """The corpus or a data setting has changed since this run's data were prepared."""
 
     exit_code = 2
 
@@ -50,13 +50,13 @@ class CheckpointError(DragomanError, RuntimeError):
 
 
 class NotFiniteError(CheckpointError):
-    """What was to be saved holds NaN or an infinite value, which no later training would repair."""
+    """A tensor to be saved holds NaN or an infinite value, which further training would not repair."""
 
     exit_code = 6
 
 
 class NewerFormatError(CheckpointError):
-    """The checkpoint is sound, but a newer version of this program wrote it."""
+    """The checkpoint is intact, but a newer version of this program wrote it."""
 
 
 class ExportError(CheckpointError):
@@ -70,7 +70,7 @@ class RunInUseError(DragomanError, RuntimeError):
 
 
 class NumericalError(DragomanError, RuntimeError):
-    """A loss or a gradient is NaN or infinite. The weights were not touched."""
+    """A loss or a gradient is NaN or infinite. The weights are unchanged."""
 
     exit_code = 6
 
@@ -88,6 +88,6 @@ class StorageError(DragomanError, RuntimeError):
 
 
 class RankError(DragomanError, RuntimeError):
-    """Another rank has ended, or cannot be reached."""
+    """Another rank has ended or cannot be reached."""
 
     exit_code = 8

@@ -1,4 +1,4 @@
-"""Operations that PyTorch computes slowly on a CPU."""
+"""Faster forms of two operations that PyTorch computes slowly on a CPU."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from dragoman.device import random_words
 
 
 class Dropout(nn.Module):
-    """Zero a share of the values in training and scale the others up, so that their mean stays (section 5.4).
+    """Zero a share of the values in training and scale up the rest, so that the mean stays (section 5.4 of the paper).
 
-    What costs on a CPU is to draw the random numbers. Sixteen bits decide on a value as well as thirty-two do, to
-    within 1/65536, and four of them are drawn at a time: a fifth of the time of `F.dropout`.
+    The plain equivalent is `nn.Dropout(share)`, with other random numbers. On a CPU, drawing these is what costs time.
+    This draws 64 bits for four values: 16 bits give the share to within 1/65536, in a fifth of the time of `F.dropout`.
     """
 
     def __init__(self, share: float) -> None:
@@ -23,7 +23,7 @@ class Dropout(nn.Module):
         self.share = share
 
     def forward(self, x: Tensor) -> Tensor:
-        """x of any shape to the same shape; unchanged outside of training."""
+        """Map x of any shape to the same shape; outside training, return it unchanged."""
         if not self.training or self.share == 0:
             return x
         if x.device.type != "cpu":
@@ -35,13 +35,15 @@ class Dropout(nn.Module):
 
 
 def softmax(scores: Tensor) -> Tensor:
-    """softmax over the last dimension, of scores (..., S).
+    """Softmax over the last dimension of scores (..., S). The plain equivalent is `scores.softmax(-1)`.
 
-    On a CPU, torch takes rows that do not fill a vector register number by number: 14 scores, as many as a sentence has
-    words, cost it in bfloat16 four times as much as 32. So short rows are filled up with -inf, whose share is nothing.
+    On a CPU, torch handles rows shorter than a vector register one number at a time: in bfloat16, a row of 14 scores, a
+    typical sentence, takes four times as long as one of 32. So pad short rows with -inf, which gets no weight.
     """
+    if torch.compiler.is_exporting():  # an exported graph must take any S, and padding would fix a range
+        return scores.softmax(-1)
     keys = scores.shape[-1]
-    missing = 64 // scores.element_size() - keys  # bytes of AVX-512
+    missing = 64 // scores.element_size() - keys  # up to the 64 bytes of an AVX-512 register
     if scores.device.type != "cpu" or missing <= 0:
         return scores.softmax(-1)
     return F.pad(scores, (0, missing), value=-math.inf).softmax(-1)[..., :keys]

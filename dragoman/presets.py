@@ -1,14 +1,13 @@
-"""Presets: how large a model, how it is held back from learning by heart, and how it is trained, in one word.
+"""Presets: model size, regularization and training settings as one choice.
 
-Use:
     name = choose(29_000)                                          # small
-    changed = settings(name, values, {"model.dropout"}, Plan())    # by their dotted names, for `config` to check
-    able = Time(minutes * 60, rate).tokens(values) > PER_WEIGHT * parameters(values)      # worth it, in that time?
+    changed = values_of(name, values, {"model.dropout"}, Plan())   # by dotted names, for `settings` to check
+    enough_time = Time(minutes * 60, rate).tokens(values) > PER_WEIGHT * parameters(values)
 
-The tables below are the only place of these numbers. A preset sets every key of them but for those that the user has
-chosen, and where what the user has chosen does not go with a number of the table, the number gives way (`beside`).
+The tables below are the only place of these numbers. A preset sets every key of its table except those that the user
+has chosen. If a number of the table conflicts with a user's choice, the number yields (`adapted`).
 
-Limits: nothing here looks at data or devices. Memory is estimated: a model that was rehearsed by `train` is certain.
+Nothing here looks at data or devices. Memory is an estimate; `train.py` tries out the largest batch before it starts.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import math
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
-# Whatever the size. A preset also unsets what another file may have set for a model of its own.
+# The same for all sizes. A preset also resets what a file may have set for a model of its own.
 _COMMON: dict[str, Any] = {
     "tokenizer.kind": "bpe",
     "tokenizer.min_frequency": 2,
@@ -35,9 +34,9 @@ _COMMON: dict[str, Any] = {
     "training.label_smoothing": 0.1,
     "training.ema": 0.0,
 }
-# Muon: eight minutes of one core bring small to 32.8 BLEU with it, and to 29.1 with AdamW (Multi30k's validation).
-# Weight decay: seventeen minutes bring small to 39.1 without, 39.9 with 0.1, 40.9 with 0.2, and 40.6 with
-# 0.3, whose validation loss is the lowest of these: 1.72, 1.63, 1.58, 1.56. With AdamW it was not tried.
+# Muon: eight minutes on one core bring small to 32.8 BLEU, compared with 29.1 by AdamW (Multi30k validation).
+# Weight decay: seventeen minutes bring small to 39.1 BLEU without, 39.9 with 0.1, 40.9 with 0.2 and 40.6 with 0.3. The
+# validation loss is 1.72, 1.63, 1.58 and 1.56. It has not been measured with AdamW.
 PRESETS: dict[str, dict[str, Any]] = {
     "tiny": {
         **_COMMON,
@@ -113,55 +112,54 @@ PRESETS: dict[str, dict[str, Any]] = {
     },
 }
 KEYS = tuple(PRESETS["small"])  # what every preset sets
-STAND_IN = "small"  # shown for auto where no data are looked at; that of some ten thousand pairs
-QUICK = ("tiny", "small")  # which learn about equally fast: no limit of time asks for less
-UP_TO = {"tiny": 10_000, "small": 100_000, "base": 1_000_000, "big": math.inf}  # training pairs, from small to large
-ENOUGH = 1_000_000  # pairs beyond which none need be counted
-WORDS = 16_000  # of a language, where whole words are asked for: of so few as there are pieces, many would be unknown
-UNTRIED = 4096  # batch_tokens that auto comes to at most on what is no GPU; there it tries how many fit
-DEALT_OUT = 8192  # batch_tokens with fsdp, which cannot try out how many fit
-# What a limit of time changes.
-PER_WEIGHT = 1.0  # target tokens a weight has to learn from, or a smaller model learns more in the same time
-FEW = 10  # passes in which nothing is learnt by heart: dropout would only slow them
-LIGHT = 0.1  # dropout that is enough for these; as many passes as the preset has of its own need all of its dropout
-LOOKS = 5  # validations, at least, where there are updates enough: each takes its part of the time
-# A training uses about so much, times √d_model, of the rate at which a device multiplies matrices. Measured on CPUs:
-# 34 % (one core) and 18 to 28 % (two) at 128 wide, 52 % at 256 and 67 % at 512.
-USED = 0.025
-A_TOKEN = 4.0  # bytes, about
+STAND_IN = "small"  # used for auto until the data are known; right for some ten thousand pairs
+QUICK = ("tiny", "small")  # these learn about equally fast, so a time limit never steps down from them
+UP_TO = {"tiny": 10_000, "small": 100_000, "base": 1_000_000, "big": math.inf}  # most training pairs, smallest first
+ENOUGH = 1_000_000  # stop counting pairs here
+WORD_VOCABULARY = 16_000  # a vocabulary of words as small as one of subwords would leave many words unknown
+UNTRIED = 4096  # most batch_tokens for auto off a GPU; on a GPU, auto tries what fits
+FSDP_BATCH_TOKENS = 8192  # with fsdp, auto cannot try what fits
+# What a time limit changes.
+PER_WEIGHT = 1.0  # with fewer target tokens per weight, a smaller model learns more in the same time
+FEW_PASSES = 10  # so few passes do not overfit, and dropout would only slow them down
+LIGHT_DROPOUT = 0.1  # enough for FEW_PASSES; rises to the preset's own dropout at the preset's own max_epochs
+VALIDATIONS = 5  # at least this many per run, if there are enough updates; each takes time from training
+# Training reaches about this share, times √d_model, of the rate of large matrix products. Measured on CPUs: 34 % (one
+# core) and 18 to 28 % (two) at d_model 128, 52 % at 256, 67 % at 512.
+EFFICIENCY = 0.025
+BYTES_PER_TOKEN = 4.0  # about
 _ENDS = ("training.max_steps", "training.max_epochs", "training.max_minutes")
 
 
 def choose(pairs: int, fits: Callable[[str], bool] = lambda _: True) -> str:
-    """The preset for so many training pairs, or the largest below it that fits; where none does, the smallest."""
+    """Choose the preset for a number of training pairs, or the largest smaller one that fits; if none, the smallest."""
     names = list(UP_TO)
     place = next(i for i, most in enumerate(UP_TO.values()) if pairs <= most)
     return next((name for name in reversed(names[: place + 1]) if fits(name)), names[0])
 
 
 class Amount(NamedTuple):
-    """How much there is to learn from."""
+    """The size of a corpus."""
 
     pairs: int
-    bytes: float  # of a target sentence, on average
+    bytes: float  # mean length of a target sentence
 
     @property
     def tokens(self) -> float:
-        """Target tokens of a pass, about."""
-        return max(1.0, self.pairs * self.bytes / A_TOKEN)
+        """Target tokens per pass, estimated."""
+        return max(1.0, self.pairs * self.bytes / BYTES_PER_TOKEN)
 
 
 class Time(NamedTuple):
-    """How long a training may take, and on what."""
+    """How long training may take, and how fast the device is."""
 
     seconds: float
-    rate: float  # operations a second, in products of matrices
+    rate: float  # operations per second in matrix products
 
     def tokens(self, values: Mapping[str, Any]) -> float:
-        """About how many target tokens a model of these settings can learn from.
+        """Estimate how many target tokens a model with these settings can learn from.
 
-        Two operations a weight and token forwards, and twice that backwards; source and target are taken for equally
-        long.
+        A token costs two operations per weight forward and four backward. Source and target count as equally long.
         """
         encoder, decoder, table = _weights(values)
         match values["model.architecture"]:
@@ -171,41 +169,41 @@ class Time(NamedTuple):
                 products = encoder + values["model.upsampling"] * (decoder + table)
             case _:
                 products = encoder + decoder + table
-        used = self.rate * USED * math.sqrt(values["model.d_model"])
+        used = self.rate * EFFICIENCY * math.sqrt(values["model.d_model"])
         return self.seconds * used / (6 * products)
 
 
 class Plan(NamedTuple):
-    """What a training will come to, as far as that is known."""
+    """What a run will amount to, as far as known."""
 
     passes: float = math.inf
     updates: float = math.inf
 
 
-def settings(name: str, values: Mapping[str, Any], chosen: Collection[str], plan: Plan) -> dict[str, Any]:
-    """What the preset sets, given the values of all settings, of which the user has chosen some."""
+def values_of(name: str, values: Mapping[str, Any], chosen: Collection[str], plan: Plan) -> dict[str, Any]:
+    """What the preset sets, given the values of all settings and the names of those that the user chose."""
     picked = dict(PRESETS[name])
     if plan.passes < picked["training.max_epochs"]:
-        least, most = sorted((LIGHT, picked["model.dropout"]))
-        share = max(0.0, plan.passes - FEW) / max(1, picked["training.max_epochs"] - FEW)
+        least, most = sorted((LIGHT_DROPOUT, picked["model.dropout"]))
+        share = max(0.0, plan.passes - FEW_PASSES) / max(1, picked["training.max_epochs"] - FEW_PASSES)
         picked["model.dropout"] = round(least + share * (most - least), 2)
     if "tokenizer.kind" in chosen and values["tokenizer.kind"] == "word":
-        picked["tokenizer.vocab_size"] = WORDS
-        picked["tokenizer.shared"] = values["data.source_lang"] is None  # a table for each language, if there are two
+        picked["tokenizer.vocab_size"] = WORD_VOCABULARY
+        picked["tokenizer.shared"] = values["data.source_lang"] is None  # with two languages, a table for each
     if values["training.fsdp"]:
         picked["training.optimizer"] = "adamw"  # Muon needs whole matrices
         if picked["training.batch_tokens"] == "auto":
-            picked["training.batch_tokens"] = DEALT_OUT
-    if plan.updates < LOOKS * picked["training.validate_every"]:
-        every = max(50, 10 * round(plan.updates / LOOKS / 10))
+            picked["training.batch_tokens"] = FSDP_BATCH_TOKENS
+    if plan.updates < VALIDATIONS * picked["training.validate_every"]:
+        every = max(50, 10 * round(plan.updates / VALIDATIONS / 10))
         picked |= {"training.validate_every": every, "training.save_every": every}
-    return beside(picked, values, chosen)
+    return adapted(picked, values, chosen)
 
 
-def beside(picked: Mapping[str, Any], values: Mapping[str, Any], chosen: Collection[str]) -> dict[str, Any]:
-    """What of the picked values of KEYS is left beside the chosen settings, mended where it does not go with them.
+def adapted(picked: Mapping[str, Any], values: Mapping[str, Any], chosen: Collection[str]) -> dict[str, Any]:
+    """Drop the chosen settings from the picked values of KEYS, and change those that conflict with a choice.
 
-    The user's end is the only one: ten minutes that were asked for are not cut short by a number of epochs.
+    A limit that the user set is the only one: a preset's number of epochs does not cut ten requested minutes short.
     """
     found = {key: picked[key] for key in KEYS if key not in chosen}
     now = {**values, **found}
@@ -220,29 +218,29 @@ def beside(picked: Mapping[str, Any], values: Mapping[str, Any], chosen: Collect
 
 
 def parameters(values: Mapping[str, Any]) -> int:
-    """About how many weights a model of these settings has: the matrices, with a full vocabulary."""
+    """Estimate the number of weights: the matrices, with a full vocabulary."""
     encoder, decoder, table = _weights(values)
     return encoder + decoder + {"all": 1, "output": 2, "none": 3}[values["model.tie"]] * table
 
 
 def _weights(values: Mapping[str, Any]) -> tuple[int, int, int]:
-    """Those of the encoder, the decoder, and a table of vectors, which is also what the projection has."""
+    """Weights in the encoder, in the decoder, and in one embedding table, which is as large as the projection."""
     width, inner = values["model.d_model"], values["model.d_ff"]
     attention = 4 * width * width
     feed_forward = (3 if values["model.activation"] == "swiglu" else 2) * width * inner
-    reads = values["model.architecture"] != "decoder-only"
-    crosses = values["model.architecture"] == "encoder-decoder"
-    encoder = values["model.encoder_layers"] * reads * (attention + feed_forward)
-    decoder = values["model.decoder_layers"] * (attention * (1 + crosses) + feed_forward)
+    has_encoder = values["model.architecture"] != "decoder-only"
+    has_cross_attention = values["model.architecture"] == "encoder-decoder"
+    encoder = values["model.encoder_layers"] * has_encoder * (attention + feed_forward)
+    decoder = values["model.decoder_layers"] * (attention * (1 + has_cross_attention) + feed_forward)
     return encoder, decoder, values["tokenizer.vocab_size"] * width
 
 
 def memory(values: Mapping[str, Any]) -> int:
-    """About how many bytes a training with these settings takes, beside what PyTorch itself does.
+    """Estimate the bytes that training with these settings takes, besides PyTorch itself.
 
-    16 bytes a parameter: weight, gradient and two moments in float32. And 4 bytes for each value that a layer keeps for
-    its gradient: counted, about 12 d_model + 2 d_ff a position. All logits are never there at
-    once. batch_tokens auto counts as the most that it comes to without being tried.
+    16 bytes per parameter: weight, gradient and two moments in float32. 4 bytes per value that a layer keeps for its
+    gradient, by count about 12 d_model + 2 d_ff per position. The logits never exist all at once. batch_tokens auto
+    counts as its maximum off a GPU.
     """
     batch = values["training.batch_tokens"]
     positions = UNTRIED if batch == "auto" else batch
@@ -252,7 +250,7 @@ def memory(values: Mapping[str, Any]) -> int:
 
 
 def summary(values: Mapping[str, Any]) -> str:
-    """The settings that tell one preset from another, in a line."""
+    """The settings that distinguish one preset from another, in a line."""
     batch = values["training.batch_tokens"]
     ends = [f"{values[key]:g} {key.removeprefix('training.max_')}" for key in _ENDS if values[key] is not None]
     layers = [values["model.encoder_layers"], values["model.decoder_layers"]]

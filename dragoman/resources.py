@@ -1,4 +1,4 @@
-"""Where the files that come with the program are, in a clone and in an installed wheel."""
+"""Where to find the files that come with the program, in a clone and in an installed wheel."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HOME = _PACKAGE.parent if IN_CLONE else _PACKAGE
 
 
 def command(name: str) -> str:
-    """How to call a command here, for messages that say what to do next: `python translate.py` or `dragoman serve`."""
+    """How to run a command here, for messages: `python translate.py`, or `dragoman translate` once installed."""
     if not IN_CLONE:
         return f"dragoman {name}"
     return f"python {name}.py" if name in ("train", "translate") else f"python -m dragoman {name}"

@@ -1,145 +1,62 @@
-"""Every setting of a run: its name, type, default, limits and meaning, in one place.
+"""All settings of a run: name, type, default, limits and meaning, in one place.
 
-Use:
-    config = parse()                                             # the command line of train.py
-    config = load(run / "config.yaml")                           # what a run saved with dump()
-    config = override(config, ["--decoding.beam_size", "5"])
-    config = with_preset(config, "small")                        # what was not chosen by the user, from `presets`
+    config = parse_train(["--model.preset", "small"])            # `command_line`: what a user typed
+    config = load(run / "config.yaml")                           # `config_file`: what a run saved with dump()
+    config = override(config, ["--decoding.beam_size", "5"])     # `command_line`
     config.model.d_model                                         # frozen, typed, checked
 
-A setting comes from the command line, else from the YAML file, else from the defaults below, in whatever order the
-arguments stand. A preset stands behind those beside which it is named: `--model.preset` overrules the file, and one in
-the file leaves alone what the file spells out. A mistake ends in one line that names the setting, its value, the rule
-and, where it helps, the remedy. The values in a file are read as text and turned into the types declared here, so that
-a file and the command line mean the same, `5e-4` is a number in both, and no file can build an object.
+A value comes from the command line, else from the config file, else from the defaults below. A preset ranks just below
+the place that names it: `--model.preset` overrules the file, while a preset named in the file yields to what the file
+spells out. Each mistake is one line that names the setting, its value, the rule and, where it helps, the remedy.
 
-Limits: a file has two levels, section and setting, and no lists. Only what can be judged without looking at data or
-devices is checked. This module imports neither torch nor what does, so that `--help` and a typing mistake are answered
-at once.
+Only what can be judged without data or a device is checked here. Nothing here imports torch, so that `--help` and a
+typing mistake are answered at once.
 """
 
-import difflib
-import math
 import operator
 import re
-from collections.abc import Collection, Mapping
-from dataclasses import Field, dataclass, field, fields, replace
-from functools import cached_property, partial
-from typing import Any, Literal, NamedTuple, get_args, get_origin
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
 
 from dragoman import presets
 from dragoman.directions import Direction, parse_directions
 from dragoman.errors import ConfigError
+from dragoman.setting_types import Resume, check_value, free, refused, shown, warned
 
-# The first ids of every vocabulary. They live here because the tokenizer gives them out, the model and the loss treat
-# them specially, and none of these imports another.
+# The first ids of every vocabulary. The tokenizer assigns them, the model and the loss treat them specially, and none
+# of these modules imports another, so the ids live here.
 PAD, UNK, SOS, EOS = 0, 1, 2, 3
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[SOS]", "[EOS]")
-Resume = Literal["free", "warned", "refused"]
-# --- What a setting is --------------------------------------------------------------------------------------------
-
-_LIMITS = {"at least": operator.ge, "greater than": operator.gt, "at most": operator.le, "less than": operator.lt}
-
-
-def setting(
-    default: Any,
-    meaning: str,
-    *,
-    resume: Resume,
-    at_least: float | None = None,
-    above: float | None = None,
-    at_most: float | None = None,
-    below: float | None = None,
-) -> Any:
-    """A field of a section, with its meaning, its limits and whether a resumed run may change it beside it."""
-    bounds = zip(_LIMITS, (at_least, above, at_most, below), strict=True)
-    limits = {words: bound for words, bound in bounds if bound is not None}
-    return field(default=default, metadata={"meaning": meaning, "resume": resume, "limits": limits})
-
-
-# May a run that goes on from a checkpoint change the setting?
-_free = partial(setting, resume="free")  # yes: it decides only how long, how closely watched and where
-_warned = partial(setting, resume="warned")  # yes, but the curves bend or the numbers cannot be compared
-_refused = partial(setting, resume="refused")  # no: the weights would not fit, or the data would not be the same
-
-
-class Kind(NamedTuple):
-    """A declared type taken apart: `int | None` is (int, optional), a Literal is (str, its choices).
-
-    `int | Literal["auto"]` is (int, its choices): a number, or one of these words. `Literal["auto"] | None` is
-    (str, its choices, optional).
-    """
-
-    base: type
-    choices: tuple[str, ...]
-    optional: bool
-
-
-def kind_of(declared: Field) -> Kind:
-    parts = get_args(declared.type)
-    if get_origin(declared.type) is Literal:
-        return Kind(str, parts, False)
-    base = parts[0] if parts else declared.type
-    choices = next((get_args(part) for part in parts if get_origin(part) is Literal), ())
-    base = str if get_origin(base) is Literal else base
-    assert isinstance(base, type)
-    return Kind(base, choices, type(None) in parts)
-
-
-def shown(value: Any) -> str:
-    """A value for a message: as it was written where that is clear, quoted or shortened where it is not."""
-    text = str(value)
-    text = text if len(text) <= 60 else text[:57] + "..."
-    if not text:
-        return "empty"
-    return text if text.isprintable() and " " not in text else repr(text)
-
-
-def _check(key: str, declared: Field, value: Any) -> None:
-    """Hold a value against the choices and limits of its setting."""
-    choices, limits = kind_of(declared).choices, declared.metadata["limits"]
-    if value in choices:
-        return
-    if choices and isinstance(value, str):
-        near = difflib.get_close_matches(value.lower(), choices, n=1)
-        hint = f" (did you mean {near[0]}?)" if near else ""
-        raise ConfigError(f"{key} is {shown(value)}, but it must be one of {', '.join(choices)}{hint}.")
-    if value == "":
-        raise ConfigError(f"{key} is empty, but it must be some text.")
-    if isinstance(value, float) and not math.isfinite(value):
-        raise ConfigError(f"{key} is {value}, but it must be a finite number.")
-    if value is not None and not all(_LIMITS[words](value, bound) for words, bound in limits.items()):
-        rule = " and ".join(f"{words} {bound}" for words, bound in limits.items())
-        raise ConfigError(f"{key} is {shown(value)}, but it must be {rule}.")
-
-
-# --- The sections -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Section:
-    """Settings that belong together, checked whenever a section is made, by a file or in code."""
+    """A group of settings. Every value is checked whenever a section is made, from a file or in code."""
 
     def __post_init__(self) -> None:
         section = type(self).__name__.removesuffix("Config").lower()
         for declared in fields(self):
-            _check(f"{section}.{declared.name}", declared, getattr(self, declared.name))
+            check_value(f"{section}.{declared.name}", declared, getattr(self, declared.name))
 
 
 @dataclass(frozen=True)
 class RunConfig(Section):
-    """Where the results go, and the seed."""
+    """Where results go, and the seed."""
 
-    name: str = _free("phrasebook", "name of the run; its results go to the folder <run.dir>/<run.name>")
-    dir: str = _free("runs", "folder of all runs")
-    seed: int = _refused(1, "the same seed gives the same run on the same machine", at_least=0, at_most=2**32 - 1)
+    name: str = free("phrasebook", "name of the run; its results go to the folder <run.dir>/<run.name>")
+    dir: str = free("runs", "folder that holds all runs")
+    seed: int = refused(
+        1, "random seed; the same seed gives the same run on the same machine", at_least=0, at_most=2**32 - 1
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         plain = self.name.isprintable() and self.name == self.name.strip() and not set(self.name) & set("/\\")
         if not plain or self.name in (".", ".."):
             raise ConfigError(
-                f"run.name is {shown(self.name)}, but it must be a plain folder name: the path to it is run.dir."
+                f"run.name is {shown(self.name)}, but it must be a plain folder name: put the path in run.dir."
             )
 
 
@@ -147,41 +64,45 @@ class RunConfig(Section):
 class DataConfig(Section):
     """The sentence pairs."""
 
-    source_lang: str | None = _refused(
-        "en", "language to translate from; null: none, a language model learns text in target_lang"
+    source_lang: str | None = refused(
+        "en", "language to translate from; null: train a language model on text in target_lang"
     )
-    target_lang: str = _refused("it", "language to translate into")
-    directions: str | None = _refused(
-        None, "several for one model, such as en-it, it-en; the two languages above are then the usual one"
+    target_lang: str = refused("it", "language to translate into")
+    directions: str | None = refused(
+        None, "directions of one multilingual model, such as en-it, it-en; the two languages above name the default"
     )
-    temperature: float = _refused(
-        1.0,
-        "of several directions; 1: each is seen as often as it has pairs; 5: those with few, more often",
-        at_least=1,
+    temperature: float = refused(
+        1.0, "several directions: 1 uses each in proportion to its pairs, 5 uses small ones more often", at_least=1
     )
-    # Free as places: a corpus may move. That it is still the same one, `preparing` makes sure by its content.
-    train: str = _free(
-        "data/phrasebook", "training pairs: a folder, a file, or a data set on the hub; several, as a + 2.5 * b"
+    # Free, because a corpus may move. `corpora.preparation` compares its content.
+    train: str = free(
+        "data/phrasebook", "training pairs: a folder, a file or a data set on the hub; several as a + 2.5 * b"
     )
-    validation: str | None = _free(None, "validation pairs; null: those of the data set, or a share of train")
-    test: str | None = _free(None, "test pairs; null: those of the data set, or a share of train")
-    config: str | None = _refused(None, "configuration of a data set on the hub, such as en-it")
-    revision: str | None = _refused(None, "commit or tag of a data set on the hub; null: the newest")
-    validation_fraction: float = _refused(0.02, "share of train kept for validation if need be", above=0, at_most=0.5)
-    test_fraction: float = _refused(0.02, "share of train kept for the test if need be", at_least=0, at_most=0.5)
-    on_bad_line: Literal["error", "skip"] = _refused(
-        "error", "what to do about a line that is not UTF-8: end, or drop its pair and count it"
+    validation: str | None = free(None, "validation pairs; null: the data set's own, or a share of train")
+    test: str | None = free(None, "test pairs; null: the data set's own, or a share of train")
+    config: str | None = refused(None, "configuration of a data set on the hub, such as en-it")
+    revision: str | None = refused(None, "commit or tag of a data set on the hub; null: the newest")
+    validation_fraction: float = refused(
+        0.02, "share of train held out for validation, if there are no validation pairs", above=0, at_most=0.5
     )
-    lowercase: bool = _refused(False, "whether all text is lower-cased, in training and in translating")
-    normalize: Literal["nfc", "nfkc"] = _refused(
-        "nfc", "form of Unicode: letters composed with their accents; nfkc: and without variants such as ﬁ, ２, ²"
+    test_fraction: float = refused(
+        0.02, "share of train held out for testing, if there are no test pairs", at_least=0, at_most=0.5
     )
-    max_length: int = _refused(128, "tokens a side: longer training pairs are dropped, longer input split", at_least=1)
-    max_ratio: float | None = _refused(
-        None, "training pairs with a side of more than so many times the other's tokens are dropped", at_least=1
+    on_bad_line: Literal["error", "skip"] = refused(
+        "error", "at a line that is not UTF-8: stop with an error, or skip its pair and count it"
     )
-    bleu_tokenize: Literal["13a", "intl", "char", "zh", "none"] = _warned(
-        "13a", "how sacreBLEU tokenises; none: the text is already tokenised"
+    lowercase: bool = refused(False, "lower-case all text, in training and in translation")
+    normalize: Literal["nfc", "nfkc"] = refused(
+        "nfc", "Unicode form; nfkc also replaces variants such as ﬁ, ２ and ² with plain characters"
+    )
+    max_length: int = refused(
+        128, "most tokens per side: longer training pairs are dropped, longer input is split", at_least=1
+    )
+    max_ratio: float | None = refused(
+        None, "drop a training pair if one side has more than this many times the other's tokens", at_least=1
+    )
+    bleu_tokenize: Literal["13a", "intl", "char", "zh", "none"] = warned(
+        "13a", "sacreBLEU's tokenization for BLEU; none: the text is tokenized already"
     )
 
     def __post_init__(self) -> None:
@@ -194,62 +115,61 @@ class DataConfig(Section):
             several = self.several
         except ValueError as error:
             raise ConfigError(f"data.directions is {shown(self.directions)}, but {error}.") from None
-        usual = Direction(self.source_lang or "", self.target_lang)
-        if several and usual not in several:
+        default = Direction(self.source_lang or "", self.target_lang)
+        if several and default not in several:
             raise ConfigError(
-                f"data.source_lang and data.target_lang are {self.source_lang} and {self.target_lang}, but must be one "
-                f"of data.directions ({self.directions}): the one that is taken if none is asked for."
+                f"data.source_lang and data.target_lang are {self.source_lang} and {self.target_lang}, but they must "
+                f"be one of data.directions ({self.directions}): the direction used when a request names none."
             )
 
     @cached_property
     def several(self) -> list[Direction]:
-        """The directions of data.directions; none where there is but one, which needs no tag."""
+        """The directions in data.directions; empty if the model has just one direction and needs no tags."""
         return parse_directions(self.directions) if self.directions else []
 
 
 @dataclass(frozen=True)
 class TokenizerConfig(Section):
-    """How text is cut into tokens."""
+    """How text is split into tokens."""
 
-    kind: Literal["word", "bpe", "unigram"] = _refused("word", "whole words, or one of two ways to cut words in pieces")
-    vocab_size: int = _refused(16000, "tokens in a vocabulary at most", at_least=8)
-    min_frequency: int = _refused(2, "times a token must be seen to be kept", at_least=1)
-    shared: bool = _refused(False, "one vocabulary for both languages")
+    kind: Literal["word", "bpe", "unigram"] = refused("word", "whole words, or subwords by BPE or a unigram model")
+    vocab_size: int = refused(16000, "most tokens in a vocabulary", at_least=8)
+    min_frequency: int = refused(2, "how often a token must occur to be kept", at_least=1)
+    shared: bool = refused(False, "one vocabulary for both languages")
 
 
 @dataclass(frozen=True)
 class ModelConfig(Section):
     """The shape of the Transformer."""
 
-    preset: Literal["auto", "tiny", "small", "base", "big"] | None = _refused(
-        None,
-        "size, dropout, vocabulary, batches and schedule by the amount of data; auto: by pairs and time",
+    preset: Literal["auto", "tiny", "small", "base", "big"] | None = refused(
+        None, "size, dropout, vocabulary, batches and schedule as one choice; auto: by number of pairs and time limit"
     )
-    architecture: Literal["encoder-decoder", "decoder-only", "encoder-only"] = _refused(
-        "encoder-decoder", "two stacks; one that goes on writing; or one that writes all words at once"
+    architecture: Literal["encoder-decoder", "decoder-only", "encoder-only"] = refused(
+        "encoder-decoder", "two stacks; one stack that continues the source; or one that writes all words at once"
     )
-    d_model: int = _refused(128, "width of the vectors between the layers; even", at_least=2)
-    n_heads: int = _refused(4, "attention heads; must divide d_model", at_least=1)
-    kv_heads: int | None = _refused(
-        None, "heads of keys and values, each for several attention heads; null: as many", at_least=1
+    d_model: int = refused(128, "width of the vectors between layers; must be even", at_least=2)
+    n_heads: int = refused(4, "attention heads; must divide d_model", at_least=1)
+    kv_heads: int | None = refused(
+        None, "key and value heads, each shared by several attention heads; null: n_heads", at_least=1
     )
-    encoder_layers: int = _refused(3, "layers that read the source; a decoder-only model has none", at_least=1)
-    decoder_layers: int = _refused(3, "layers that write the target", at_least=1)
-    d_ff: int = _refused(512, "width inside the feed-forward blocks", at_least=1)
-    activation: Literal["relu", "gelu", "swiglu"] = _refused("relu", "what the feed-forward blocks do at that width")
-    dropout: float = _warned(0.1, "share of values that are zeroed in training", at_least=0, below=1)
-    attention_dropout: float = _warned(0.0, "likewise, of the attention weights", at_least=0, below=1)
-    activation_dropout: float = _warned(0.0, "likewise, inside the feed-forward blocks", at_least=0, below=1)
-    attention_bias: bool = _refused(True, "whether the projections of attention have a bias")
-    norm: Literal["pre", "post"] = _refused("pre", "normalise before each block, or after it")
-    norm_kind: Literal["layer", "rms"] = _refused("layer", "with mean and standard deviation, or by root mean square")
-    positions: Literal["sinusoidal", "learned", "rotary", "none"] = _refused(
-        "sinusoidal", "how the model sees the order of words"
+    encoder_layers: int = refused(3, "layers that read the source; not used by decoder-only", at_least=1)
+    decoder_layers: int = refused(3, "layers that write the target", at_least=1)
+    d_ff: int = refused(512, "width inside the feed-forward blocks", at_least=1)
+    activation: Literal["relu", "gelu", "swiglu"] = refused("relu", "activation function of the feed-forward blocks")
+    dropout: float = warned(0.1, "share of values set to zero in training", at_least=0, below=1)
+    attention_dropout: float = warned(0.0, "the same for attention weights", at_least=0, below=1)
+    activation_dropout: float = warned(0.0, "the same inside the feed-forward blocks", at_least=0, below=1)
+    attention_bias: bool = refused(True, "use a bias in the projections of attention")
+    norm: Literal["pre", "post"] = refused("pre", "normalize before or after each block")
+    norm_kind: Literal["layer", "rms"] = refused("layer", "LayerNorm or RMSNorm")
+    positions: Literal["sinusoidal", "learned", "rotary", "none"] = refused(
+        "sinusoidal", "how the model knows the order of words"
     )
-    max_positions: int = _refused(512, "positions that a model with learned ones knows", at_least=2)
-    upsampling: int = _refused(2, "encoder-only: places for target tokens that a source token gives", at_least=1)
-    tie: Literal["none", "output", "all"] = _refused(
-        "output", "output: target embedding and projection share one matrix; all: the source embedding, too"
+    max_positions: int = refused(512, "number of positions, if positions are learned", at_least=2)
+    upsampling: int = refused(2, "encoder-only: target positions per source token", at_least=1)
+    tie: Literal["none", "output", "all"] = refused(
+        "output", "matrices shared: target embedding and output projection; all: the source embedding too"
     )
 
     def __post_init__(self) -> None:
@@ -266,12 +186,12 @@ class ModelConfig(Section):
             raise ConfigError(f"model.kv_heads is {self.kv_heads}, but it must divide model.n_heads ({self.n_heads}).")
         if self.positions == "rotary" and (self.d_model // self.n_heads) % 2:
             raise ConfigError(
-                f"model.positions is rotary, but a head has {self.d_model // self.n_heads} features, which do not come "
-                "in pairs: choose another model.n_heads."
+                f"model.positions is rotary, but a head has {self.d_model // self.n_heads} features, an odd number: "
+                "choose another model.n_heads."
             )
 
     def positions_of(self, source: int, target: int) -> int:
-        """The positions that a pair of so many tokens takes, the end tokens included."""
+        """How many positions a pair with `source` and `target` tokens takes, end tokens included."""
         match self.architecture:
             case "encoder-decoder":
                 return max(source, target)
@@ -283,59 +203,61 @@ class ModelConfig(Section):
 
 @dataclass(frozen=True)
 class TrainingConfig(Section):
-    """How the weights are learnt, how long, and how closely it is watched. A step is one update of the weights."""
+    """Optimization, limits and logging. A step is one update of the weights."""
 
-    init_from: str | None = _refused(
-        None, "run or checkpoint whose weights and tokenizers it begins with; null: fresh weights"
+    init_from: str | None = refused(
+        None, "run or checkpoint whose weights and tokenizers to start from; null: random weights"
     )
-    max_steps: int | None = _free(None, "stop after so many steps", at_least=1)
-    max_epochs: int | None = _free(9, "stop after so many passes over the data", at_least=1)
-    max_minutes: float | None = _free(None, "stop after so many minutes, in which linear and cosine come down", above=0)
-    batch_tokens: int | Literal["auto"] = _refused(
-        1024, "padded positions of the longer side in a batch, at most; auto: found when a run begins", at_least=1
+    max_steps: int | None = free(None, "stop after this many steps", at_least=1)
+    max_epochs: int | None = free(9, "stop after this many passes over the data", at_least=1)
+    max_minutes: float | None = free(
+        None, "stop after this many minutes; linear and cosine schedules fall within them", above=0
     )
-    accumulate: int = _refused(1, "batches whose gradients are summed for one step", at_least=1)
-    optimizer: Literal["adamw", "muon"] = _refused(
-        "adamw", "what moves the weights; muon: the matrices inside the layers by Muon, the rest by AdamW"
+    batch_tokens: int | Literal["auto"] = refused(
+        1024, "most padded positions on the longer side of a batch; auto: chosen when the run starts", at_least=1
     )
-    lr: float = _warned(0.003, "learning rate at its peak", above=0)
-    warmup_steps: int = _warned(
-        200, "steps in which the learning rate rises to its peak; a tenth of max_minutes if that is sooner", at_least=0
+    accumulate: int = refused(1, "batches whose gradients are summed for one step", at_least=1)
+    optimizer: Literal["adamw", "muon"] = refused(
+        "adamw", "AdamW; or Muon for the matrices inside the layers and AdamW for the rest"
     )
-    schedule: Literal["inverse_sqrt", "linear", "cosine", "constant"] = _warned(
-        "linear", "how the learning rate goes on from its peak"
+    lr: float = warned(0.003, "peak learning rate", above=0)
+    warmup_steps: int = warned(
+        200, "steps until the learning rate peaks, or a tenth of max_minutes if that is sooner", at_least=0
     )
-    decay_share: float = _warned(
+    schedule: Literal["inverse_sqrt", "linear", "cosine", "constant"] = warned(
+        "linear", "how the learning rate changes after its peak"
+    )
+    decay_share: float = warned(
         1.0,
-        "share of the way after the warm-up in which linear and cosine fall; before it, the rate stays",
+        "last share of the steps after warm-up, in which linear and cosine fall; until then the rate is constant",
         above=0,
         at_most=1,
     )
-    label_smoothing: float = _warned(
-        0.1, "share of probability that other tokens should get; encoder-only: none", at_least=0, below=1
-    )
-    copy_dropout: float = _warned(
-        0.1, "share of names, numbers and the like, equal on both sides, that are shown as [UNK]", at_least=0, below=1
-    )
-    ema: float = _refused(
-        0.0,
-        "how much of their running mean each update keeps, which is used in place of the weights; 0: no mean",
+    label_smoothing: float = warned(
+        0.1,
+        "share of the target probability spread over the other tokens; not used by encoder-only",
         at_least=0,
         below=1,
     )
-    clip_norm: float = _warned(1.0, "a longer gradient is scaled down to this length", above=0)
-    weight_decay: float = _warned(0.0, "pull of the weights towards zero", at_least=0)
-    precision: Literal["auto", "float32", "bfloat16", "float16"] = _warned("auto", "number format of the arithmetic")
-    compile: bool = _warned(False, "compile the model: a slow start, then faster steps")
-    device: str = _warned("auto", "auto, cpu, cuda, cuda:1 (the second GPU) or mps")
-    fsdp: bool = _free(False, "under torchrun: each rank keeps a part of every weight, for models larger than a GPU")
-    log_every: int = _free(10, "steps between two points of the training curves", at_least=1)
-    validate_every: int = _free(500, "steps between two validations", at_least=1)
-    save_every: int = _free(500, "steps between two checkpoints", at_least=1)
-    keep_last: int = _free(3, "newest checkpoints that are kept, beside the best one", at_least=1)
-    patience: int | None = _free(None, "stop after so many validations without a better BLEU", at_least=1)
-    health_every: int = _free(100, "steps between two looks inside the layers, for TensorBoard; 0: none", at_least=0)
-    profile: int = _free(0, "updates of which a trace is written, near the start; 0: none", at_least=0)
+    copy_dropout: float = warned(
+        0.1, "share of the words equal on both sides, such as names and numbers, shown as [UNK]", at_least=0, below=1
+    )
+    ema: float = refused(
+        0.0, "decay per step of a running mean of the weights, used in their place; 0: no mean", at_least=0, below=1
+    )
+    clip_norm: float = warned(1.0, "largest gradient norm; a longer gradient is scaled down to it", above=0)
+    weight_decay: float = warned(0.0, "pull of the weights towards zero", at_least=0)
+    precision: Literal["auto", "float32", "bfloat16", "float16"] = warned("auto", "number format of matrix products")
+    compile: bool = warned(False, "compile the model: a slow start, then faster steps")
+    device: str = warned("auto", "auto, cpu, cuda, cuda:1 (the second GPU) or mps")
+    fsdp: bool = free(False, "under torchrun: shard the weights over the GPUs, for a model too large for one")
+    log_every: int = free(10, "steps between points of the training curves", at_least=1)
+    validate_every: int = free(500, "steps between validations", at_least=1)
+    save_every: int = free(500, "steps between checkpoints", at_least=1)
+    keep_last: int = free(3, "how many of the newest checkpoints to keep, besides the best", at_least=1)
+    patience: int | None = free(None, "stop after this many validations without a better BLEU", at_least=1)
+    health_every: int = free(100, "steps between layer statistics in TensorBoard; 0: none", at_least=0)
+    profile: int = free(0, "number of updates to trace, near the start; 0: none", at_least=0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -349,9 +271,9 @@ class TrainingConfig(Section):
         if self.fsdp:
             for key, other in (("batch_tokens", "auto"), ("optimizer", "muon"), ("precision", "float16")):
                 if getattr(self, key) == other:
-                    raise ConfigError(f"training.fsdp is true, but does not go with training.{key}: {other}.")
+                    raise ConfigError(f"training.fsdp is true, but it cannot be combined with training.{key}: {other}.")
             if self.ema:
-                raise ConfigError("training.fsdp is true, but does not go with training.ema: set that to 0.")
+                raise ConfigError("training.fsdp is true, but it cannot be combined with training.ema: set that to 0.")
         if not re.fullmatch(r"auto|cpu|mps|cuda(:[0-9]+)?", self.device):
             raise ConfigError(
                 f"training.device is {shown(self.device)}, but it must be one of auto, cpu, cuda, cuda:1, mps."
@@ -360,46 +282,48 @@ class TrainingConfig(Section):
 
 @dataclass(frozen=True)
 class DecodingConfig(Section):
-    """How a translation is searched for."""
+    """How to search for a translation."""
 
-    beam_size: int = _warned(1, "translations followed at a time; 1: greedy search", at_least=1)
-    length_penalty: float = _warned(
-        1.0, "alpha in length_formula; 0: none, more favours longer translations", at_least=-10, at_most=10
+    beam_size: int = warned(1, "hypotheses followed at a time; 1: greedy search", at_least=1)
+    length_penalty: float = warned(
+        1.0, "alpha in length_formula; 0: none, higher favours longer translations", at_least=-10, at_most=10
     )
-    length_formula: Literal["power", "paper"] = _warned(
-        "power", "a score is log-probability / length**alpha, or ((5 + length) / 6)**alpha as in the first paper"
+    length_formula: Literal["power", "paper"] = warned(
+        "power", "divide log-probability by length**alpha, or by ((5 + length) / 6)**alpha as in the paper"
     )
-    max_length: int = _warned(256, "tokens in a translation at most", at_least=1)
-    max_ratio: float = _warned(2.0, "a translation has at most max_ratio x source tokens + 10 tokens", above=0)
-    min_ratio: float = _warned(0.0, "a translation has at least min_ratio x source tokens", at_least=0)
-    no_repeat_ngram: int | None = _warned(None, "no run of so many tokens occurs twice in a translation", at_least=1)
-    precision: Literal["auto", "float32", "bfloat16", "int8"] = _warned("auto", "number format of the weights")
-    unknown: Literal["copy", "keep", "drop"] = _warned(
-        "copy", "an unknown word becomes the source word that the model looks at, or [UNK], or nothing"
+    max_length: int = warned(256, "most tokens in a translation", at_least=1)
+    max_ratio: float = warned(2.0, "a translation has at most max_ratio x source tokens + 10 tokens", above=0)
+    min_ratio: float = warned(0.0, "a translation has at least min_ratio x source tokens", at_least=0)
+    no_repeat_ngram: int | None = warned(
+        None, "never repeat a run of this many tokens within a translation", at_least=1
     )
-    split_sentences: bool = _warned(True, "translate long texts sentence by sentence")
-    n_best: int = _warned(1, "different translations of a sentence that are found", at_least=1)
-    diversity_groups: int = _warned(1, "groups in the beam that avoid one another's words", at_least=1)
-    diversity_penalty: float = _warned(0.5, "what a word costs that another group has just taken", at_least=0)
-    sample: bool = _warned(False, "draw translations by their probability instead of searching for the best")
-    temperature: float = _warned(1.0, "sampling: below 1 nearer to the likeliest words, above 1 wilder", above=0)
-    top_k: int | None = _warned(None, "sampling: only from the so many likeliest words", at_least=1)
-    top_p: float = _warned(
-        1.0, "sampling: only from the likeliest words of that probability together", above=0, at_most=1
+    precision: Literal["auto", "float32", "bfloat16", "int8"] = warned("auto", "number format of the weights")
+    unknown: Literal["copy", "keep", "drop"] = warned(
+        "copy", "replace an unknown word with the source word it attends to, show [UNK], or leave it out"
     )
-    seed: int = _warned(1, "sampling: the same seed draws the same for the same sentence", at_least=0)
+    split_sentences: bool = warned(True, "translate long texts sentence by sentence")
+    n_best: int = warned(1, "number of different translations of a sentence", at_least=1)
+    diversity_groups: int = warned(1, "groups in the beam that avoid each other's words", at_least=1)
+    diversity_penalty: float = warned(0.5, "cost of a word that another group has just chosen", at_least=0)
+    sample: bool = warned(False, "sample translations at random instead of searching for the best")
+    temperature: float = warned(1.0, "sampling: below 1 favours likely words, above 1 is more random", above=0)
+    top_k: int | None = warned(None, "sampling: choose from this many most likely words only", at_least=1)
+    top_p: float = warned(
+        1.0, "sampling: choose from the most likely words with this total probability only", above=0, at_most=1
+    )
+    seed: int = warned(1, "sampling: the same seed gives the same samples for a sentence", at_least=0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.sample:
             if self.beam_size > 1 or self.diversity_groups > 1:
                 raise ConfigError(
-                    "decoding.sample is true, but a beam does not sample: set decoding.beam_size and "
-                    "decoding.diversity_groups to 1; decoding.n_best is the number of samples."
+                    "decoding.sample is true, but beam search does not sample: set decoding.beam_size and "
+                    "decoding.diversity_groups to 1; decoding.n_best sets the number of samples."
                 )
         elif self.n_best > self.beam_size:
             raise ConfigError(
-                f"decoding.n_best is {self.n_best}, but decoding.beam_size must be as large ({self.beam_size})."
+                f"decoding.n_best is {self.n_best}, but it must be at most decoding.beam_size ({self.beam_size})."
             )
         if self.beam_size % self.diversity_groups:
             raise ConfigError(
@@ -410,7 +334,7 @@ class DecodingConfig(Section):
 
 @dataclass(frozen=True)
 class Config:
-    """All settings of a run. `Config()` is the default run, which config.yaml writes out."""
+    """All settings of a run. `Config()` is the default run, which config.yaml spells out."""
 
     run: RunConfig = RunConfig()
     data: DataConfig = DataConfig()
@@ -418,44 +342,43 @@ class Config:
     model: ModelConfig = ModelConfig()
     training: TrainingConfig = TrainingConfig()
     decoding: DecodingConfig = DecodingConfig()
-    # Not a section, and never written down: where a preset is named, the settings that it has to leave alone.
+    # Not sections, and never saved. If a preset is named: the settings it must leave alone, ...
     chosen: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
-    # Likewise: what of the user's file it sets aside.
+    # ... and the settings of the user's file, with their values, that it overrules.
     overruled: tuple[tuple[str, Any], ...] = field(default=(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        if self.model.tie == "all" and not self.tokenizer.shared:
+        model, search = self.model, self.decoding
+        if model.tie == "all" and not self.tokenizer.shared:
             raise ConfigError(
                 "model.tie is all, but one matrix for both languages needs one vocabulary: "
                 "set tokenizer.shared to true, or model.tie to output."
             )
-        if self.data.source_lang is None:
-            if self.model.architecture != "decoder-only":
+        if self.is_language_model:
+            if model.architecture != "decoder-only":
                 raise ConfigError(
-                    f"data.source_lang is null, but a model of that architecture ({self.model.architecture}) reads a "
-                    "source: a language model is decoder-only."
+                    f"data.source_lang is null, but model.architecture is {model.architecture}, which reads a source: "
+                    "set it to decoder-only for a language model."
                 )
             if not self.tokenizer.shared:
                 raise ConfigError("data.source_lang is null, which leaves one language: set tokenizer.shared to true.")
         longest = self.data.max_length + 1
-        most = self.model.positions_of(1 if self.is_language_model else longest, longest)
-        if self.model.positions == "learned" and self.model.max_positions < most:
+        needed = model.positions_of(1 if self.is_language_model else longest, longest)
+        if model.positions == "learned" and model.max_positions < needed:
             raise ConfigError(
-                f"model.max_positions is {self.model.max_positions}, but sentences of up to data.max_length "
-                f"({self.data.max_length}) tokens need {most}: raise the former, or lower the latter."
+                f"model.max_positions is {model.max_positions}, but sentences of up to data.max_length "
+                f"({self.data.max_length}) tokens need {needed}: raise max_positions or lower max_length."
             )
-        search = self.decoding
-        if self.model.architecture == "encoder-only" and (
-            search.beam_size > 1 or search.sample or search.min_ratio or search.no_repeat_ngram
-        ):
+        searches = search.beam_size > 1 or search.sample or search.min_ratio or search.no_repeat_ngram
+        if model.architecture == "encoder-only" and searches:
             raise ConfigError(
-                "model.architecture is encoder-only, which writes all words at once and leaves nothing to search: "
+                "model.architecture is encoder-only, which writes all words at once and does not search: "
                 "decoding.beam_size must be 1, sample false, min_ratio 0 and no_repeat_ngram null."
             )
 
     @property
     def is_language_model(self) -> bool:
-        """Whether there is no source, but text alone."""
+        """Whether the model reads no source and continues text."""
         return self.data.source_lang is None
 
 
@@ -463,13 +386,10 @@ SECTIONS: dict[str, type[Section]] = {
     section.name: type(section.default) for section in fields(Config) if isinstance(section.default, Section)
 }
 SETTINGS = {f"{name}.{declared.name}": declared for name, section in SECTIONS.items() for declared in fields(section)}
-# Settings of earlier versions. They lost BLEU in every measurement and were taken out; files that name them still load.
+# Settings of earlier versions. Each lost BLEU in every measurement and was removed; files that name them still load.
 RETIRED = frozenset({"model.word_dropout", "model.depth_dropout", "training.r_drop", "training.subword_dropout"})
 
-STAND_IN = f"model.preset auto looks at the data when a run begins; here it stands for {presets.STAND_IN}."
-
-
-# --- What other modules call --------------------------------------------------------------------------------------
+STAND_IN = f"model.preset auto looks at the data when a run starts; until then it stands for {presets.STAND_IN}."
 
 
 class Change(NamedTuple):
@@ -492,7 +412,7 @@ def values(config: Config) -> dict[str, Any]:
 
 
 def changes(old: Config, new: Config) -> list[Change]:
-    """What differs between two configs, in the order of the sections."""
+    """The settings that differ between two configs, in the order of the sections."""
     before, after = values(old), values(new)
     return [
         Change(key, before[key], after[key], declared.metadata["resume"])
@@ -501,49 +421,8 @@ def changes(old: Config, new: Config) -> list[Change]:
     ]
 
 
-def with_preset(config: Config, name: str, plan: presets.Plan | None = None) -> Config:
-    """What the preset makes of the config, of which only the chosen settings stay as they are. Raises ConfigError."""
-    return beside_preset({}, presets.settings(name, values(config), config.chosen, plan or presets.Plan()), config)
-
-
-def as_begun(config: Config, begun: Config) -> Config:
-    """With the preset of a run that has begun: what was not chosen is what it is there, whatever would be set today.
-
-    The corpus may have grown since, and the tables of `presets` have changed. Raises ConfigError.
-    """
-    if config.model.preset is None or config.model.preset != begun.model.preset:
-        return config
-    return beside_preset({}, presets.beside(values(begun), values(config), config.chosen), config)
-
-
-# --- From text to a config ----------------------------------------------------------------------------------------
-
-NULLS = ("", "~", "null", "none")
-_NOUNS = {bool: "true or false", int: "a whole number", float: "a number"}
-
-
-def parse_value(key: str, text: str, quoted: bool = False) -> Any:
-    """Turn text into the type that its setting declares, and check it. Text in quotes is never null."""
-    kind = kind_of(SETTINGS[key])
-    if kind.optional and not quoted and text.lower() in NULLS:
-        return None
-    if text in kind.choices:
-        return text
-    try:
-        # bool("false") is True, so the two words are looked up.
-        value = {"true": True, "false": False}[text.lower()] if kind.base is bool else kind.base(text)
-    except (KeyError, ValueError):
-        number = kind.base is int and re.fullmatch(r"[+-]?[0-9]+(\.[0-9]*)?(e\+?[0-9]+)?", text.lower())
-        whole = float(text) if number else math.nan
-        remedy = f": write {whole:.0f}" if whole.is_integer() and abs(whole) < 1e15 else ""
-        noun = " or ".join([_NOUNS[kind.base], *kind.choices, *["null"] * kind.optional])
-        raise ConfigError(f"{key} is {shown(text)}, but it must be {noun}{remedy}.") from None
-    _check(key, SETTINGS[key], value)
-    return value
-
-
 def with_values(config: Config, values: Mapping[str, Any]) -> Config:
-    """The config with the settings that `values` holds by their dotted names."""
+    """Replace the settings that `values` names by their dotted names."""
     sections = {}
     for name in SECTIONS:
         changed = {key.removeprefix(f"{name}."): value for key, value in values.items() if key.startswith(f"{name}.")}
@@ -551,24 +430,24 @@ def with_values(config: Config, values: Mapping[str, Any]) -> Config:
     return replace(config, **sections)
 
 
-def beside_preset(given: Mapping[str, Any], of_preset: Mapping[str, Any], config: Config) -> Config:
-    """The config with what was given and what a preset sets beside it."""
+def with_preset(config: Config, name: str, plan: presets.Plan | None = None) -> Config:
+    """Apply a preset to all settings but the chosen ones. Raises ConfigError."""
+    return with_preset_values(config, presets.values_of(name, values(config), config.chosen, plan or presets.Plan()))
+
+
+def with_saved_preset(config: Config, saved: Config) -> Config:
+    """Keep what the preset set when the run started, whatever it would set today. Raises ConfigError.
+
+    The corpus may have grown since, and the tables in `presets` may have changed.
+    """
+    if config.model.preset is None or config.model.preset != saved.model.preset:
+        return config
+    return with_preset_values(config, presets.adapted(values(saved), values(config), config.chosen))
+
+
+def with_preset_values(config: Config, of_preset: Mapping[str, Any]) -> Config:
+    """Replace settings by those of a preset. An error says that the other values come from the preset."""
     try:
-        return with_values(config, {**given, **of_preset})
+        return with_values(config, of_preset)
     except ConfigError as error:
-        raise ConfigError(f"{error} (What was not given is that of model.preset.)") from None
-
-
-def did_you_mean(wrong: str, valid: Collection[str], dashes: str = "") -> str:
-    """The end of a message: the valid key that is most like a wrong one, in its last part and in the whole."""
-
-    def alike(a: str, b: str) -> float:
-        return difflib.SequenceMatcher(None, a, b).ratio()
-
-    wrong = wrong.lower()
-    last = wrong.rpartition(".")[2]
-    scores = {key: (alike(key.rpartition(".")[2], last), alike(key, wrong)) for key in valid}
-    near = [key for key, (in_last, _) in scores.items() if in_last >= 0.6]
-    if not near:
-        return "; --help lists them all."
-    return f": did you mean {dashes}{max(near, key=lambda key: sum(scores[key]))}?"
+        raise ConfigError(f"{error} (model.preset sets what you did not.)") from None

@@ -11,12 +11,12 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 
 
-class Stopped(Exception):  # noqa: N818  (no error: the user asked for it)
-    """Work that leaves nothing behind was given up, because this process has been asked to end."""
+class Stopped(Exception):  # noqa: N818  (not an error: the user asked for it)
+    """Repeatable work was abandoned because this process has been asked to stop."""
 
 
 class Stop:
-    """Whether the user or the system has asked this process to end, and by which signal."""
+    """Whether this process has been asked to stop, and by which signal."""
 
     def __init__(self) -> None:
         self.signal: int | None = None
@@ -25,38 +25,38 @@ class Stop:
         return self.signal is not None
 
     def poll(self, *_: object) -> None:
-        """Raise Stopped if asked to end. Long work that can be repeated calls it now and then."""
+        """Raise Stopped if asked to stop. Long, repeatable work calls this now and then."""
         if self:
             raise Stopped
 
     @property
     def exit_code(self) -> int:
-        """What a shell expects of a process that a signal ended: 130 for Ctrl-C, 143 for SIGTERM."""
+        """What a shell expects from a process that a signal ended: 130 for Ctrl-C, 143 for SIGTERM."""
         return 128 + (self.signal or 0)
 
 
 @contextmanager
-def stop_signals(several: float = 0.0) -> Iterator[Stop]:
-    """Within, the first Ctrl-C or SIGTERM only sets a flag, polled where stopping is safe; the second ends all.
+def stop_signals(grace: float = 0.0) -> Iterator[Stop]:
+    """Context manager: the first Ctrl-C or SIGTERM sets a flag, polled where stopping is safe; the second exits.
 
-    Those that come within `several` seconds of the first count as the same.
+    Signals within `grace` seconds of the first count as the same one.
     """
     stop = Stop()
     first = -math.inf
 
-    def ask(number: int, frame: FrameType | None) -> None:
+    def handle(number: int, frame: FrameType | None) -> None:
         nonlocal first
-        if stop and time.monotonic() < first + several:
+        if stop and time.monotonic() < first + grace:
             return
         first = time.monotonic()
         if stop:
-            os._exit(128 + number)  # no clearing up, which may be what hangs; a checkpoint survives worse than this
+            os._exit(128 + number)  # no cleanup, which may be what hangs; a checkpoint survives worse than this
         stop.signal = number
-        with suppress(OSError):  # of `2>&1 | tee log` the reader has ended by the same Ctrl-C
-            os.write(2, b"\nstopping after this step; once more to stop at once\n")
+        with suppress(OSError):  # with `2>&1 | tee log`, the same Ctrl-C has ended the reader
+            os.write(2, b"\nstopping after this step; press Ctrl-C again to stop at once\n")
 
     numbers = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.signal(number, ask) for number in numbers}
+    before = {number: signal.signal(number, handle) for number in numbers}
     try:
         yield stop
     finally:

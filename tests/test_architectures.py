@@ -1,4 +1,4 @@
-"""Every architecture that ships, from its config to a translation, and stopped and resumed."""
+"""Every shipped architecture, from its config to a translation, and after a stop and a resume."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from dragoman.architectures import ctc
 from dragoman.architectures.summary import describe_model
 from dragoman.command_line import override
 from dragoman.corpora import preparation
+from dragoman.corpora.filtering import fits_upsampling
 from dragoman.errors import ConfigError, DataError
 from dragoman.settings import Config
-from dragoman.training.batches import have_room
 from dragoman.translation.translator import Translator
 
 CONFIGS = sorted((ROOT / "configs" / "architectures").glob("*.yaml"))
@@ -37,9 +37,9 @@ def loaded(path: Path, *settings: str) -> Config:
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_shipped_architecture_trains_and_translates(path: Path, tmp_path: Path) -> None:
-    """Guards every config on its whole way: bundled corpus, updates, validation, checkpoint, report, translation."""
+    """Runs every config end to end: bundled corpus, updates, validation, checkpoint, report, translation."""
     config = loaded(path, *SHORT, f"--run.dir={tmp_path}")
-    assert config.run.name == path.stem, "or two of them would share a run"
+    assert config.run.name == path.stem, "two configs would share a run"
     assert run_command("train", config) == 0
     result = json.loads((tmp_path / path.stem / "result.json").read_text())
     translator = Translator(tmp_path / path.stem, "cpu")
@@ -69,7 +69,7 @@ VARIANTS: dict[str, dict[str, object]] = {
 
 @pytest.mark.parametrize("changes", VARIANTS.values(), ids=VARIANTS)
 def test_resumed_run_equals_uninterrupted_one(changes: dict[str, object], tiny: Tiny) -> None:
-    """Guards weights that a checkpoint leaves out, or chance that is drawn otherwise after a stop."""
+    """Guards against weights missing from a checkpoint, and random numbers that differ after a stop."""
     weights = []
     for name, stops in (("whole", [9]), ("stopped", [4, 9])):
         for steps in stops:
@@ -80,27 +80,27 @@ def test_resumed_run_equals_uninterrupted_one(changes: dict[str, object], tiny: 
     assert weights[0] == weights[1]
 
 
-# The BLEU that words translated one by one, in random order, must reach in forty passes. To put them into that order, a
-# model has to know positions from the beginning; rotary ones tell distances alone.
+# The BLEU to reach in forty epochs of word-by-word translations of random sentences. Their order takes absolute
+# positions; rotary ones give only distances.
 LEAST = {"decoder-only": 40, "encoder-only": 90, "learned": 90, "rotary": 15, "none": 1}
 
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_architecture_learns(name: str, tiny: Tiny) -> None:
-    """Guards against a model that runs and learns nothing: a mask too many, a loss of something else."""
+    """Guards against a model that runs but learns nothing: a wrong mask, a wrong loss."""
     config = tiny(**VARIANTS[name], training__max_epochs=40, training__validate_every=80)
     assert run_command("train", config) == 0
     result = json.loads((Path(config.run.dir) / config.run.name / "result.json").read_text())
-    if config.is_language_model:  # of words drawn at random out of fourteen, the full stop and the end can be foretold
+    if config.is_language_model:  # words are random, one of 14; only the full stop and the end are predictable
         assert result["test"]["perplexity"] < 11
     else:
         assert LEAST[name] < result["validation"]["bleu"]
     if name == "none":
-        assert result["validation"]["bleu"] < 40, "without positions, the order can only be guessed"
+        assert result["validation"]["bleu"] < 40, "without positions, the order is a guess"
 
 
-def test_all_words_at_once_leave_nothing_to_search(tiny: Tiny) -> None:
-    """Guards settings and prefixes that an encoder-only model would ignore in silence."""
+def test_encoder_only_refuses_search_settings_and_prefixes(tiny: Tiny) -> None:
+    """Guards against settings and prefixes that an encoder-only model would silently ignore."""
     config = tiny(model__architecture="encoder-only", training__max_epochs=1)
     for changes in ({"beam_size": 4}, {"sample": True}, {"no_repeat_ngram": 3}, {"min_ratio": 0.5}):
         with pytest.raises(ConfigError, match="nothing to search"):
@@ -111,8 +111,8 @@ def test_all_words_at_once_leave_nothing_to_search(tiny: Tiny) -> None:
         translator.explain(["the cat sees the dog."], prefixes=["il"])
 
 
-def test_scores_of_an_encoder_only_model_are_those_of_its_search(tiny: Tiny) -> None:
-    """Guards --score: it must follow the very path that a translation was read off from."""
+def test_encoder_only_scores_equal_those_of_its_search(tiny: Tiny) -> None:
+    """Guards --score: it must follow the path that the translation was read from."""
     config = tiny(model__architecture="encoder-only")
     assert run_command("train", config) == 0
     translator = Translator(Path(config.run.dir) / config.run.name, "cpu", ["--decoding.unknown", "keep"])
@@ -131,8 +131,8 @@ def test_scores_of_an_encoder_only_model_are_those_of_its_search(tiny: Tiny) -> 
     assert translator.speak(texts[0], spoken.append).text == "".join(spoken)
 
 
-def test_what_does_not_fit_into_learned_positions_is_said(tiny: Tiny) -> None:
-    """Guards the end of the table: an index error amid a translation, or a target that would run past it."""
+def test_text_beyond_the_learned_positions_is_refused(tiny: Tiny) -> None:
+    """Guards the end of the table: no IndexError during a translation, and no target that runs past it."""
     settings = {"model__positions": "learned", "model__max_positions": 14, "data__max_length": 12}
     config = tiny(**settings, training__max_epochs=1)
     assert run_command("train", config) == 0
@@ -143,7 +143,7 @@ def test_what_does_not_fit_into_learned_positions_is_said(tiny: Tiny) -> None:
         translator = Translator(paths, "cpu", ["--decoding.min_ratio", "9"])
         [translation] = translator.explain(["the cat sees the dog."])
         [sentence] = translation.sentences
-        assert len(sentence.candidates[0].ids) == 12, "and the closing [EOS]; one place is for looking at it"
+        assert len(sentence.candidates[0].ids) == 12, "[EOS] follows, and one position is left for attention"
         assert translator.attention(sentence, sentence.candidates[0]).shape[2] == 13
         with pytest.raises(DataError, match=r"text 8: .* longer than the positions"):
             translator.score([("the cat", "il gatto"), ("the cat", "il gatto " * 20)], first=7)
@@ -158,8 +158,10 @@ def test_what_does_not_fit_into_learned_positions_is_said(tiny: Tiny) -> None:
 
 
 @pytest.mark.parametrize("split", ["validation", "test"])
-def test_held_out_pairs_that_do_not_fit_are_told_at_once(split: str, tiny: Tiny, capsys: pytest.CaptureFixture) -> None:
-    """Guards the training time: data.max_length holds for the training pairs alone, and all of it would be lost."""
+def test_held_out_pairs_that_do_not_fit_stop_the_run_at_once(
+    split: str, tiny: Tiny, capsys: pytest.CaptureFixture
+) -> None:
+    """Guards against a failure after hours of training: data.max_length limits only the training pairs."""
     config = tiny()
     long = write_tsv(
         Path(config.run.dir) / "long.tsv", [("the cat.", "il gatto."), ("the cat " * 15, "il gatto " * 15)]
@@ -170,8 +172,8 @@ def test_held_out_pairs_that_do_not_fit_are_told_at_once(split: str, tiny: Tiny,
     assert not list(Path(config.run.dir, "tiny").glob("checkpoints/*"))
 
 
-def test_targets_without_room_are_told(tiny: Tiny, capsys: pytest.CaptureFixture) -> None:
-    """Guards CTC, whose loss of a target that has no path is 0: a wonderful loss, and nothing learnt."""
+def test_targets_too_long_for_their_places_are_reported(tiny: Tiny, capsys: pytest.CaptureFixture) -> None:
+    """Guards CTC, whose loss is 0 for a target without a path: a wonderful loss, and nothing learned."""
     config = tiny(model__architecture="encoder-only", training__max_steps=2, training__warmup_steps=0)
     corpus = Path(config.data.train)
     short = [(" ".join(a.split()[:1]), b) for a, b in tiny_pairs(300)]
@@ -185,7 +187,7 @@ def test_targets_without_room_are_told(tiny: Tiny, capsys: pytest.CaptureFixture
         ctc.needed(data.train.target.ids[a:b].tolist()) <= room
         for a, b, room in zip(data.train.target.offsets, data.train.target.offsets[1:], places, strict=False)
     ]
-    found = have_room(data.train, 2)
+    found = fits_upsampling(data.train, 2)
     assert found.tolist() == wanted
     assert 0 < found.sum() < len(found)
     write_tsv(corpus, [(f"w{i}", "il gatto vede il cane e il gatto nero.") for i in range(99)])
@@ -193,8 +195,8 @@ def test_targets_without_room_are_told(tiny: Tiny, capsys: pytest.CaptureFixture
     assert "every one of the training pairs" in capsys.readouterr().err
 
 
-def test_a_language_model_goes_on_with_its_text(tiny: Tiny, capsys: pytest.CaptureFixture) -> None:
-    """Guards the source that is not there: the beginning is kept, scores are those of the text, nothing is aligned."""
+def test_a_language_model_continues_its_text(tiny: Tiny, capsys: pytest.CaptureFixture) -> None:
+    """Guards the missing source: the beginning is kept, scores are those of the text, and nothing is aligned."""
     config = tiny(**VARIANTS["language model"])
     assert run_command("train", config) == 0
     assert "perplexity" in capsys.readouterr().out
@@ -203,13 +205,13 @@ def test_a_language_model_goes_on_with_its_text(tiny: Tiny, capsys: pytest.Captu
     begun = ["il gatto vede", "zzz il", "", "la", "il gatto", "il cane"]
     texts = translator.translate(begun)
     assert texts[0].startswith(begun[0])
-    assert texts[1].startswith(begun[1]), "a word that the vocabulary does not know stays what it is"
+    assert texts[1].startswith(begun[1]), "an unknown word is kept as it is"
     assert texts[2] == ""
     assert texts == [translator.translate([each])[0] for each in begun]
     more = [text.removeprefix(beginning) for text, beginning in zip(texts, begun, strict=True)]
-    assert len(set(more[3:])) > 1, "each text has a chance of its own"
+    assert len(set(more[3:])) > 1, "each text has its own random numbers"
     one, other = translator.score([("", "il gatto."), ("", "gatto il gatto il gatto")])
-    assert one.log_probs[-1] > -0.4, "after the full stop there is the end"
+    assert one.log_probs[-1] > -0.4, "the full stop is followed by the end"
     assert other.log_probs[-1] < -2
     translation = translator.explain(["il cane"])[0].sentences[0]
     assert translator.align(translation, translation.candidates[0]) == []
@@ -223,9 +225,9 @@ def test_a_language_model_goes_on_with_its_text(tiny: Tiny, capsys: pytest.Captu
     )
 
 
-def test_a_language_model_at_every_door(tiny: Tiny, capfd: pytest.CaptureFixture) -> None:
-    """Guards the command line: two texts to score are not a pair, a text that is too long harms no other, and what
-    looks at a source is refused."""
+def test_a_language_model_on_the_command_line(tiny: Tiny, capfd: pytest.CaptureFixture) -> None:
+    """Two texts to score are not a pair, a text that is too long does not affect the others, and options that need a
+    source are refused."""
     config = tiny(**VARIANTS["language model"] | {"model__positions": "learned", "model__max_positions": 140})
     assert run_command("train", config) == 0
     run = str(Path(config.run.dir) / config.run.name)
@@ -255,8 +257,8 @@ def test_a_language_model_at_every_door(tiny: Tiny, capfd: pytest.CaptureFixture
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
-def test_a_model_is_printed(path: Path, tmp_path: Path) -> None:
-    """Guards `python model.py`: the sentence that a model sees, the run's own vocabularies and no other run's."""
+def test_the_summary_of_every_config(path: Path, tmp_path: Path) -> None:
+    """Guards `dragoman summary`: vocabularies come from the config's own run or its limit, not from another run."""
     config = loaded(path, f"--run.dir={tmp_path}")
     lines = describe_model(config)
     assert f"{config.tokenizer.vocab_size:,}" in lines[1]
@@ -265,8 +267,8 @@ def test_a_model_is_printed(path: Path, tmp_path: Path) -> None:
     assert ("(1, 1), (1, 8)" in whole) == config.is_language_model, whole
 
 
-def test_vectors_are_those_of_the_sentence_alone(tiny: Tiny) -> None:
-    """Guards --embed: padding in the mean, sentences that change places, a text of several sentences."""
+def test_embeddings_do_not_depend_on_the_batch(tiny: Tiny) -> None:
+    """Guards --embed against padding in the mean, swapped sentences, and texts of several sentences."""
     for changes in ({}, VARIANTS["decoder-only"], VARIANTS["encoder-only"], VARIANTS["language model"]):
         config = tiny(run__name="-".join(map(str, changes.values())) or "tiny", training__max_epochs=1, **changes)
         assert run_command("train", config) == 0
@@ -279,8 +281,8 @@ def test_vectors_are_those_of_the_sentence_alone(tiny: Tiny) -> None:
         assert config.is_language_model or together[1].abs().max() == 0
 
 
-def test_ensembles_need_models_that_write_alike(tiny: Tiny) -> None:
-    """Guards against a traceback where a model with steps meets one without."""
+def test_ensembles_need_models_of_one_kind(tiny: Tiny) -> None:
+    """Guards against a traceback when a model that writes word by word meets one that does not."""
     runs = []
     for name in ("decoder-only", "encoder-only"):
         data = {"run__name": name, "training__max_epochs": 1, "model__architecture": name}

@@ -30,7 +30,7 @@ from torch import Tensor, nn
 
 from conftest import in_child, tiny_config
 from dragoman import averaging as averaging_module
-from dragoman import checkpoint, command_line
+from dragoman import checkpoint, command_line, run_lock, serialization
 from dragoman.__main__ import run as run_command
 from dragoman.errors import CheckpointError, NewerFormatError, RunInUseError, StorageError
 from dragoman.translation.translator import Translator
@@ -116,17 +116,17 @@ def test_weights_return_bit_for_bit() -> None:
     """Guards against rounding through another type, and against a tied weight that comes back untied or stale."""
     saved, loaded = Tied(seed=1), Tied(seed=2)
     assert bits(saved.state_dict()) != bits(loaded.state_dict())
-    checkpoint.load_weights(loaded, checkpoint.weights_bytes(saved))
+    serialization.load_weights(loaded, serialization.weights_bytes(saved))
     assert bits(saved.state_dict()) == bits(loaded.state_dict())
     assert loaded.generator.weight is loaded.embedding.weight
 
 
 def test_tied_weights_are_stored_once_under_the_first_name() -> None:
     """Guards against a file that holds the largest matrix twice, or under a name that depends on chance."""
-    data = checkpoint.weights_bytes(Tied())
+    data = serialization.weights_bytes(Tied())
     header = json.loads(data[8 : 8 + struct.unpack("<Q", data[:8])[0]])
     assert header.keys() == Tied().state_dict().keys() - {"generator.weight"}
-    assert data == checkpoint.weights_bytes(Tied())
+    assert data == serialization.weights_bytes(Tied())
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
@@ -136,7 +136,7 @@ def test_weights_that_are_not_finite_are_refused(name: str, value: float) -> Non
     model = Tied()
     model.get_parameter(name).data.view(-1)[-1] = value
     with pytest.raises(CheckpointError, match=name):
-        checkpoint.weights_bytes(model)
+        serialization.weights_bytes(model)
 
 
 def test_weights_of_another_shape_are_refused_and_change_nothing() -> None:
@@ -144,7 +144,7 @@ def test_weights_of_another_shape_are_refused_and_change_nothing() -> None:
     model = Tied(vocabulary=9)
     before = bits(model.state_dict())
     with pytest.raises(CheckpointError, match=r"embedding.weight .*\(7, 4\).*\(9, 4\)"):
-        checkpoint.load_weights(model, checkpoint.weights_bytes(Tied(vocabulary=7)))
+        serialization.load_weights(model, serialization.weights_bytes(Tied(vocabulary=7)))
     assert bits(model.state_dict()) == before
 
 
@@ -153,27 +153,27 @@ def test_weights_of_other_names_are_refused() -> None:
     more = Tied()
     more.extra = nn.Linear(2, 2)
     with pytest.raises(CheckpointError, match=r"extra.weight has shape none in the checkpoint and \(2, 2\)"):
-        checkpoint.load_weights(more, checkpoint.weights_bytes(Tied()))
+        serialization.load_weights(more, serialization.weights_bytes(Tied()))
     with pytest.raises(CheckpointError, match=r"extra.bias has shape \(2,\) in the checkpoint and none"):
-        checkpoint.load_weights(Tied(), checkpoint.weights_bytes(more))
+        serialization.load_weights(Tied(), serialization.weights_bytes(more))
     untied = Tied()
     untied.generator.weight = nn.Parameter(untied.embedding.weight.detach().clone())
     with pytest.raises(CheckpointError, match=r"generator.weight"):
-        checkpoint.load_weights(untied, checkpoint.weights_bytes(Tied()))
+        serialization.load_weights(untied, serialization.weights_bytes(Tied()))
 
 
-@pytest.mark.parametrize("data", [b"", b"\0" * 64, b"\xff" * 8 + b"{}", checkpoint.weights_bytes(Tied())[:-1]])
+@pytest.mark.parametrize("data", [b"", b"\0" * 64, b"\xff" * 8 + b"{}", serialization.weights_bytes(Tied())[:-1]])
 def test_what_is_no_safetensors_is_refused(data: bytes) -> None:
     """Guards against a foreign exception type, and against trusting a header length of 2 to the power of 64."""
     with pytest.raises(CheckpointError):
-        checkpoint.load_weights(Tied(), data)
+        serialization.load_weights(Tied(), data)
 
 
 @pytest.mark.parametrize("wrapper", ["module", "_orig_mod"])
 def test_a_wrapped_model_is_a_contract_broken(wrapper: str) -> None:
     """Guards against checkpoints that only load under the very wrapper that saved them."""
     with pytest.raises(AssertionError):
-        checkpoint.weights_bytes(nn.ModuleDict({wrapper: Tied()}))
+        serialization.weights_bytes(nn.ModuleDict({wrapper: Tied()}))
 
 
 def test_optimizer_state_returns_bit_for_bit() -> None:
@@ -183,7 +183,7 @@ def test_optimizer_state_returns_bit_for_bit() -> None:
     model(torch.ones(1, 3)).sum().backward()
     optimizer.step()
     saved = optimizer.state_dict()
-    loaded = checkpoint.load_tensors(checkpoint.tensors_bytes(saved))
+    loaded = serialization.load_tensors(serialization.tensors_bytes(saved))
     assert loaded["param_groups"] == saved["param_groups"]
     for index, state in saved["state"].items():
         assert bits(loaded["state"][index]) == bits(state)
@@ -202,9 +202,9 @@ class Payload:
 def test_a_malicious_pickle_runs_nothing(tmp_path: Path) -> None:
     """Guards against a fallback to weights_only=False, and against an error that advises it."""
     flag = tmp_path / "PWNED"
-    data = checkpoint.tensors_bytes({"moments": Payload(f"touch {flag}")})
+    data = serialization.tensors_bytes({"moments": Payload(f"touch {flag}")})
     with pytest.raises(CheckpointError) as caught:
-        checkpoint.load_tensors(data)
+        serialization.load_tensors(data)
     assert not flag.exists()
     assert "weights_only" not in str(caught.value)
     torch.load(io.BytesIO(data), weights_only=False)
@@ -214,12 +214,12 @@ def test_a_malicious_pickle_runs_nothing(tmp_path: Path) -> None:
 def test_json_returns_floats_exactly_and_refuses_what_is_not_finite() -> None:
     """Guards against a best score that is rounded on resume, and against NaN, with which every comparison fails."""
     value = {"best": 0.1 + 0.2, "tiny": 5e-324, "step": 2**60, "none": None, "text": "жук\ud800"}
-    assert checkpoint.load_json(checkpoint.json_bytes(value)) == value
+    assert serialization.load_json(serialization.json_bytes(value)) == value
     with pytest.raises(ValueError, match="JSON"):
-        checkpoint.json_bytes({"best": float("nan")})
+        serialization.json_bytes({"best": float("nan")})
     for data in (b"", b"\xff", b"{", b"NaN", b"[-Infinity]", b"1e999", b"[" * 100_000):
         with pytest.raises(CheckpointError):
-            checkpoint.load_json(data)
+            serialization.load_json(data)
 
 
 # --------------------------------------------------------------------------------------------------------- saving
@@ -500,9 +500,9 @@ DAMAGES: dict[str, Callable[[Path], Any]] = {
 def forge(directory: Path, change: Callable[[dict[str, Any]], Any]) -> None:
     """Change a manifest and give it the seal that it needs, as an attacker or a later version would."""
     path = directory / "manifest.json"
-    manifest = checkpoint._unsealed(path.read_bytes())
+    manifest = serialization.unsealed(path.read_bytes())
     change(manifest)
-    path.write_bytes(checkpoint._sealed(manifest))
+    path.write_bytes(serialization.sealed(manifest))
 
 
 @pytest.mark.usefixtures("quick")
@@ -669,7 +669,7 @@ def test_a_damaged_best_is_no_best_and_stops_pruning(root: Path) -> None:
         assert checkpoint.get_best(root) is None
     checkpoint.prune(root, keep_last=1)
     assert len(checkpoint.steps(root)) == 4
-    for data in (b"", b"[]", b"null", checkpoint._sealed({"bleu": 1.5}), checkpoint._sealed({"step": "1"})):
+    for data in (b"", b"[]", b"null", serialization.sealed({"bleu": 1.5}), serialization.sealed({"step": "1"})):
         (root / "best.json").write_bytes(data)
         assert checkpoint.get_best(root) is None
     checkpoint.set_best(root, 1, bleu=1.5)
@@ -702,7 +702,7 @@ def test_a_checkpoint_that_goes_while_it_is_read_is_not_reported(
 ) -> None:
     """Guards against a translator that cries damage, or finds none at all, because a training has moved on."""
     checkpoint.save(root, 1, contents(1))
-    read_plain, reads = checkpoint._read_plain, 0
+    read_plain, reads = checkpoint.read_plain, 0
 
     def training_goes_on(path: Path, size: int | None = None) -> bytes:
         nonlocal reads
@@ -783,7 +783,7 @@ MODEL = {"d_model": 4, "n_heads": 2, "norm": "pre"}
 def save_model(root: Path, step: int, model: nn.Module, changed: Mapping[str, bytes] = MappingProxyType({})) -> Path:
     """A checkpoint with real weights, and some files changed."""
     files = contents(step) | {
-        "model.safetensors": checkpoint.weights_bytes(model),
+        "model.safetensors": serialization.weights_bytes(model),
         "config.yaml": json.dumps({"run": {"seed": step}, "model": MODEL}).encode(),
         "source.tokenizer.json": b"source",
         "target.tokenizer.json": b"target",
@@ -820,7 +820,7 @@ def test_the_average_is_the_mean_of_each_weight(root: Path) -> None:
     steps, files = averaging_module.average(paths)
     assert steps == [0, 1, 2, 3, 4]
     mean = Tied(seed=9)
-    checkpoint.load_weights(mean, files["model.safetensors"])
+    serialization.load_weights(mean, files["model.safetensors"])
     for name, found in mean.state_dict().items():
         all_of_them = [model.state_dict()[name] for model in models]
         if found.is_floating_point():
@@ -876,7 +876,7 @@ def test_an_average_is_a_checkpoint_to_translate_with(root: Path, capsys: pytest
     )
     made_of = json.loads(found.files["averaged.json"])["mean_of"]
     assert [(one["name"], one["step"]) for one in made_of] == [("step-00000002", 2), ("step-00000003", 3)]
-    assert made_of[1]["weights"] == checkpoint.sha256_of(newest[averaging_module.WEIGHTS])
+    assert made_of[1]["weights"] == serialization.sha256_of(newest[averaging_module.WEIGHTS])
     assert str(run.parent) not in found.files["averaged.json"].decode(), "a checkpoint holds no path"
 
     output, error = capsys.readouterr()
@@ -1036,7 +1036,7 @@ def test_a_full_disk_costs_no_average(
 def test_a_training_that_prunes_meanwhile_is_no_error(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Guards against an average beside a training that fails because its oldest checkpoint has just been deleted."""
     some_checkpoints(root)
-    read_plain, calls = checkpoint._read_plain, 0
+    read_plain, calls = checkpoint.read_plain, 0
 
     def training_goes_on(path: Path, size: int | None = None) -> bytes:
         nonlocal calls
@@ -1083,7 +1083,7 @@ def holder(tmp_path: Path) -> Iterator[tuple[int, int]]:
     child = os.fork()
     if child == 0:
         try:
-            with checkpoint.lock(tmp_path):
+            with run_lock.lock(tmp_path):
                 worker = os.fork()
                 if worker:
                     os.write(sender, str(worker).encode())
@@ -1104,7 +1104,7 @@ def holder(tmp_path: Path) -> Iterator[tuple[int, int]]:
 def test_a_second_training_is_refused_at_once_and_told_by_whom(tmp_path: Path, holder: tuple[int, int]) -> None:
     """Guards against two trainings that write over each other, and against one that waits in silence."""
     start = time.monotonic()
-    with pytest.raises(RunInUseError, match=rf"process {holder[0]} on \S+"), checkpoint.lock(tmp_path):
+    with pytest.raises(RunInUseError, match=rf"process {holder[0]} on \S+"), run_lock.lock(tmp_path):
         pass
     assert time.monotonic() - start < 1
     assert json.loads((tmp_path / "run.json").read_text())["pid"] == holder[0], "the refused one changed the name"
@@ -1115,14 +1115,14 @@ def test_sigkill_frees_the_lock_at_once(tmp_path: Path, holder: tuple[int, int])
     os.kill(holder[0], signal.SIGKILL)
     os.waitid(os.P_PID, holder[0], os.WEXITED | os.WNOWAIT)
     assert (tmp_path / "run.json").exists()
-    with checkpoint.lock(tmp_path):
+    with run_lock.lock(tmp_path):
         assert json.loads((tmp_path / "run.json").read_text())["pid"] == os.getpid()
 
 
 def test_the_lock_is_freed_at_the_end_and_after_an_error(tmp_path: Path) -> None:
     """Guards against a run that names a process of long ago as its owner."""
     for _ in range(2):
-        with pytest.raises(ZeroDivisionError), checkpoint.lock(tmp_path / "new" / "run"):
+        with pytest.raises(ZeroDivisionError), run_lock.lock(tmp_path / "new" / "run"):
             raise ZeroDivisionError
     assert names(tmp_path / "new" / "run") == {".lock"}
 
@@ -1137,26 +1137,26 @@ def test_a_lock_does_not_hide_what_went_wrong(tmp_path: Path, monkeypatch: pytes
         monkeypatch.setattr(Path, "unlink", unlink)
         raise StorageError("make room")
 
-    with pytest.raises(StorageError, match="make room"), checkpoint.lock(tmp_path):
+    with pytest.raises(StorageError, match="make room"), run_lock.lock(tmp_path):
         fail()
     monkeypatch.undo()
-    with checkpoint.lock(tmp_path):
+    with run_lock.lock(tmp_path):
         pass
 
 
 def test_a_lock_without_a_readable_name_is_still_a_lock(tmp_path: Path) -> None:
     """Guards against a KeyError while the holder is just writing its name."""
     for data in (b"", b"[]", b"{}"):
-        with checkpoint.lock(tmp_path):
+        with run_lock.lock(tmp_path):
             (tmp_path / "run.json").write_bytes(data)
-            with pytest.raises(RunInUseError, match="another process"), checkpoint.lock(tmp_path):
+            with pytest.raises(RunInUseError, match="another process"), run_lock.lock(tmp_path):
                 pass
 
 
 def test_a_folder_that_cannot_be_written_is_a_storage_error(tmp_path: Path) -> None:
     """Guards against a traceback for a mistyped folder; a file in its place fails for root as well."""
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(StorageError, match="file/run"), checkpoint.lock(tmp_path / "file" / "run"):
+    with pytest.raises(StorageError, match="file/run"), run_lock.lock(tmp_path / "file" / "run"):
         pass
     with pytest.raises(StorageError, match="file/checkpoints"):
         checkpoint.save(tmp_path / "file" / "checkpoints", 1, contents(1))

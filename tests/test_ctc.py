@@ -1,4 +1,4 @@
-"""Sentences from places against the enumeration of all paths."""
+"""CTC compared with an enumeration of all paths."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from dragoman.architectures import ctc
 from dragoman.architectures.ctc import BLANK
 
 PLACES, VOCABULARY = 5, 3
-# Targets and their places: common, with a token again (which needs an empty place between), empty, with just enough
-# places, with a single path, with a single place; and two that have no path.
+# Targets and their number of places: typical, with a repeated token (which needs a blank between), empty, with just
+# enough places, with a single path, with a single place; and two without a path.
 CASES = [([1, 2], 5), ([1, 1], 5), ([], 4), ([2, 1, 2], 3), ([2, 2, 2], 5), ([1], 1), ([1, 1], 2), ([1, 2, 1], 2)]
 TARGETS = [target for target, _ in CASES]
 LENGTHS = torch.tensor([length for _, length in CASES])
@@ -28,7 +28,7 @@ def spelled(ids: Sequence[int]) -> list[int]:
 
 
 def paths(log_probs: Tensor, length: int, target: list[int] | None = None) -> Iterator[tuple[Tensor, tuple[int, ...]]]:
-    """All paths through log_probs (N, V), or those that spell a target, each with its log-probability."""
+    """All paths through log_probs (N, V), or only those that spell a target, with their log-probabilities."""
     for ids in itertools.product(range(VOCABULARY), repeat=length):
         if target is None or spelled(ids) == target:
             yield log_probs[torch.arange(length), torch.tensor(ids)].sum(), ids
@@ -40,7 +40,7 @@ def best(log_probs: Tensor, length: int, target: list[int] | None = None) -> tup
 
 
 def written(path: Tensor, target: list[int], length: int) -> list[int]:
-    """The ids of a path; behind its places there must be nothing."""
+    """The ids of a path, which must be empty beyond its places."""
     assert (path[length:] == -1).all()
     return [target[token] if token >= 0 else BLANK for token in path[:length].tolist()]
 
@@ -52,7 +52,7 @@ def logits(request: pytest.FixtureRequest) -> Tensor:
 
 
 def test_loss_is_the_sum_over_all_paths(logits: Tensor) -> None:
-    """Guards the blank, the lengths, and targets without a path, which must not make the whole batch infinite."""
+    """Guards the blank, the lengths, and a batch loss that targets without a path must not make infinite."""
     log_probs = logits.log_softmax(-1)
     rows = ctc.loss(log_probs, LENGTHS, TARGET, TOKENS)
     for i, (target, length) in enumerate(CASES):
@@ -63,7 +63,7 @@ def test_loss_is_the_sum_over_all_paths(logits: Tensor) -> None:
 
 
 def test_shares_give_the_gradient(logits: Tensor) -> None:
-    """Guards what torch calls a gradient: by logits it is what was said less what is known afterwards, and zero for
+    """Guards the reading of torch's gradient: by the logits it is the probabilities minus the shares, and zero for
     padding and for targets without a path."""
     logits.requires_grad_()
     log_probs = logits.log_softmax(-1)
@@ -76,7 +76,7 @@ def test_shares_give_the_gradient(logits: Tensor) -> None:
 
 
 def test_best_path_is_the_likeliest_of_all(logits: Tensor) -> None:
-    """Guards the reading: equal neighbours are one token, and an empty place parts two."""
+    """Guards the spelling: equal neighbours are one token, and a blank separates two."""
     log_probs = logits.log_softmax(-1)
     sentences, path = ctc.best_path(log_probs, LENGTHS)
     for row, length, sentence, way in zip(log_probs, LENGTHS.tolist(), sentences, path, strict=True):
@@ -85,8 +85,8 @@ def test_best_path_is_the_likeliest_of_all(logits: Tensor) -> None:
         assert written(way, sentence, length) == ids
 
 
-def test_paths_as_they_are_read() -> None:
-    """Guards by an example that can be read: `a a _ b _ b` spells `a b b`, and what lies behind counts for nothing."""
+def test_a_path_by_example() -> None:
+    """`a a _ b _ b` spells `a b b`, and places beyond the length do not count."""
     log_probs = torch.nn.functional.one_hot(torch.tensor([[1, 1, 0, 2, 0, 2, 1], [2, 2, 2, 0, 0, 1, 1]]), 3).float()
     sentences, path = ctc.best_path(log_probs, torch.tensor([6, 4]))
     assert sentences == [[1, 2, 2], [2]]
@@ -95,7 +95,7 @@ def test_paths_as_they_are_read() -> None:
 
 
 def test_forced_path_is_the_likeliest_that_spells_the_target(logits: Tensor) -> None:
-    """Guards Viterbi's steps: the skip between two tokens, none between equal ones, both ends, rows of any length."""
+    """Guards Viterbi's steps: a skip between different tokens, none between equal ones, both ends, any length."""
     log_probs = logits.log_softmax(-1)
     forced = ctc.forced_path(log_probs, LENGTHS, TARGET, TOKENS)
     for i in POSSIBLE:
@@ -104,14 +104,14 @@ def test_forced_path_is_the_likeliest_that_spells_the_target(logits: Tensor) -> 
 
 
 def test_a_target_without_a_path_is_not_spelled(logits: Tensor) -> None:
-    """Guards what is said of it: some path, for it is asked for in the middle of a batch, but no crash."""
+    """Guards the documented result: some other path, but no crash, because it occurs in the middle of a batch."""
     forced = ctc.forced_path(logits.log_softmax(-1), LENGTHS, TARGET, TOKENS)
     for i in set(range(len(CASES))) - set(POSSIBLE):
         assert spelled(written(forced[i], *CASES[i])) != TARGETS[i]
 
 
 def test_a_path_can_spell_nothing(logits: Tensor) -> None:
-    """Guards the empty translation by itself, which is as wide as it is long."""
+    """Guards the empty translation in a batch of its own."""
     nothing = torch.empty(len(CASES), 0, dtype=torch.long)
     log_probs = logits.log_softmax(-1)
     forced = ctc.forced_path(log_probs, LENGTHS, nothing, torch.zeros_like(LENGTHS))
@@ -121,7 +121,7 @@ def test_a_path_can_spell_nothing(logits: Tensor) -> None:
 
 
 def test_forced_and_best_path_agree(logits: Tensor) -> None:
-    """Guards the two against each other: forced to what it reads anyway, a model takes the same path."""
+    """Forced to spell what it would spell anyway, a model takes the same path."""
     log_probs = logits.log_softmax(-1)
     sentences, path = ctc.best_path(log_probs, LENGTHS)
     tokens = torch.tensor([len(each) for each in sentences])
@@ -129,8 +129,8 @@ def test_forced_and_best_path_agree(logits: Tensor) -> None:
     assert torch.equal(ctc.forced_path(log_probs, LENGTHS, target, tokens), path)
 
 
-def test_first_places_are_where_a_token_begins(logits: Tensor) -> None:
-    """Guards the alignment: the first of a token's neighbours, not any of them."""
+def test_first_places_are_where_a_token_starts(logits: Tensor) -> None:
+    """Guards the alignment: the first of a token's places, not any of them."""
     forced = ctc.forced_path(logits.log_softmax(-1), LENGTHS, TARGET, TOKENS)
     found = ctc.first_places(forced, 3)
     for i in POSSIBLE:
@@ -139,7 +139,7 @@ def test_first_places_are_where_a_token_begins(logits: Tensor) -> None:
 
 
 def test_tokens_share_the_log_probability_of_their_path(logits: Tensor) -> None:
-    """Guards the scores: all places of a token are its own, the empty ones are the end's, and none is left out."""
+    """Guards the scores: a token's places count for it, the blanks for the end, and none is left out."""
     log_probs = logits.log_softmax(-1)
     forced = ctc.forced_path(log_probs, LENGTHS, TARGET, TOKENS)
     for i in POSSIBLE:

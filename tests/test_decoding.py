@@ -13,6 +13,7 @@ from torch import Tensor
 
 from dragoman.architectures.encoder_only import EncoderOnly
 from dragoman.architectures.ensemble import Ensemble
+from dragoman.dataset import masks
 from dragoman.model import Transformer
 from dragoman.settings import EOS, PAD, SOS, UNK, DecodingConfig, ModelConfig
 from dragoman.translation.search import (
@@ -201,7 +202,9 @@ def test_scores_are_the_teacher_forced_log_probabilities(beam: int) -> None:
         for hypothesis in best:
             ids = [SOS, *hypothesis.tokens] + ([EOS] if hypothesis.complete else [])
             target = torch.tensor([ids])
-            log_probs = model(row[None, row != PAD], target[:, :-1]).log_softmax(-1).detach()
+            log_probs = (
+                model(*(given := (row[None, row != PAD], target[:, :-1])), *masks(*given)).log_softmax(-1).detach()
+            )
             expected = log_probs[0].gather(1, target[0, 1:, None])[:, 0]
             assert hypothesis.log_probs == pytest.approx(expected.tolist(), abs=1e-5)
             assert hypothesis.score == pytest.approx(float(expected.mean()), abs=1e-5)
@@ -421,7 +424,8 @@ def test_an_ensemble_searches_by_mean_probabilities(beam: int) -> None:
     for row, best in zip(source, search(Ensemble([one, two]), source, [6, 6], settings), strict=True):
         target = torch.tensor([[SOS, *best[0].tokens] + [EOS] * best[0].complete])
         with torch.no_grad():
-            each = [m(row[None, row != PAD], target[:, :-1]).softmax(-1) for m in (one, two)]
+            given = row[None, row != PAD], target[:, :-1]
+            each = [m(*given, *masks(*given)).softmax(-1) for m in (one, two)]
             probability = torch.stack(each).mean(0)
         expected = probability[0].gather(1, target[0, 1:, None])[:, 0].log()
         assert best[0].log_probs == pytest.approx(expected.tolist(), abs=1e-5)

@@ -1,4 +1,4 @@
-"""What the pages of docs say is held against the program: every name, every link, every number, every figure."""
+"""The pages in docs, checked against the program: every name, link, number and figure."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ import importlib.util
 import io
 import re
 import sys
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
+from xml.etree import ElementTree
 
-import matplotlib as mpl
 import numpy as np
 import pytest
 from matplotlib.image import imread
@@ -25,12 +26,15 @@ from dragoman import settings as settings_module
 DOCS = ROOT / "docs"
 PAGE = DOCS / "transformer.md"
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-LINK = re.compile(r"\[([^\]]+)\]\(([^)\s]+)\)")  # of an image, too
+LINK = re.compile(r"\[([^\]]+)\]\(([^)\s]+)\)")  # images included
 OPTIONS = doctest.NORMALIZE_WHITESPACE | doctest.IGNORE_EXCEPTION_DETAIL
 
 
+# --- Links --------------------------------------------------------------------------------------------------------
+
+
 def links(page: Path) -> list[tuple[str, str]]:
-    """The links of a page, as (text, target); what stands in blocks of code is none."""
+    """The links of a page outside code blocks, as (text, target)."""
     return LINK.findall(BLOCK.sub("", page.read_text(encoding="utf-8")))
 
 
@@ -39,7 +43,7 @@ LINKS = [(page, text, target) for page in sorted(DOCS.glob("*.md")) for text, ta
 
 @cache
 def names(module: Path) -> frozenset[str]:
-    """All that a module defines: functions, constants, classes, and of these methods, fields and attributes."""
+    """Everything a module defines: functions, constants, classes, and their methods, fields and attributes."""
     return frozenset(_names(ast.parse(module.read_text(encoding="utf-8")).body))
 
 
@@ -61,7 +65,7 @@ def _names(body: list[ast.stmt]) -> list[str]:
 
 
 def missing(text: str, path: Path) -> str | None:
-    """What a link promises to a file of this project, and the file does not hold; None if all is well."""
+    """What is wrong with a link to a file of this project: no such file, name or setting. None if nothing is."""
     name = text.strip("`")
     if not path.exists():
         return f"{path} does not exist"
@@ -75,17 +79,17 @@ def missing(text: str, path: Path) -> str | None:
 
 
 def anchors(page: Path) -> set[str]:
-    """The headings of a page as addresses within it, as the common viewers of Markdown make them."""
+    """The anchors of a page's headings, as common Markdown viewers make them."""
     text = BLOCK.sub("", page.read_text(encoding="utf-8"))
     headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 @pytest.mark.parametrize(("page", "text", "target"), LINKS, ids=[f"{text}->{target}" for _, text, target in LINKS])
-def test_a_link_leads_somewhere(page: Path, text: str, target: str) -> None:
-    """Guards the page against a function that was renamed, a setting that is gone, a figure that was not drawn."""
+def test_links_resolve(page: Path, text: str, target: str) -> None:
+    """Guards against a renamed function, a removed setting and a missing figure."""
     if re.match(r"[a-z]+:", target):
-        return  # elsewhere, which needs a network
+        return  # external: would need a network
     file, _, anchor = target.partition("#")
     path = (page.parent / file).resolve() if file else page
     assert missing(text, path) is None
@@ -98,13 +102,16 @@ def test_a_link_leads_somewhere(page: Path, text: str, target: str) -> None:
     [("`Attention.wights`", "model.py"), ("`dataset.make_batches`", "dataset.py"), ("`model.normkind`", "config.yaml"),
      ("any text", "modal.py")],
 )  # fmt: skip
-def test_a_link_to_nothing_is_found(text: str, file: str) -> None:
-    """Guards the test above, which would be as quiet if it looked at nothing."""
+def test_broken_links_are_found(text: str, file: str) -> None:
+    """Guards the test above, which would also pass if it checked nothing."""
     assert missing(text, ROOT / file)
 
 
+# --- Code and numbers of transformer.md ---------------------------------------------------------------------------
+
+
 def without_prose(page: str) -> str:
-    """The blocks of Python alone, each line where it stood, so that a failure names the line of the page."""
+    """Only the Python blocks, on their original lines, so that a failure names the line of the page."""
     kept, inside = [], False
     for line in page.splitlines():
         if line.startswith("```"):
@@ -116,23 +123,24 @@ def without_prose(page: str) -> str:
 
 @pytest.fixture(scope="module")
 def space() -> dict[str, Any]:
-    """What the page's code has defined when it has run through; its failures are told by the test that follows."""
+    """The variables after the page's code has run, with a report of failures for the first test."""
     text = PAGE.read_text(encoding="utf-8")
     test = doctest.DocTestParser().get_doctest(without_prose(text), {"__name__": "page"}, PAGE.name, str(PAGE), 0)
     report = io.StringIO()
     runner = doctest.DocTestRunner(verbose=False, optionflags=OPTIONS)
-    runner.run(test, out=report.write, clear_globs=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(ROOT)
+        runner.run(test, out=report.write, clear_globs=False)
     return test.globs | {"report": report.getvalue(), "examples": len(test.examples)}
 
 
-def test_the_code_of_the_page_says_what_stands_there(space: dict[str, Any]) -> None:
-    """Guards every number that the program can compute, and that the text is about the program as it is."""
+def test_the_code_on_the_page_prints_what_the_page_says(space: dict[str, Any]) -> None:
     assert not space["report"], space["report"]
     assert space["examples"] > 100
 
 
-def test_shapes_are_those_of_the_letters(space: dict[str, Any]) -> None:
-    """Guards each `(B, S, D)` = `(2, 9, 128)`, in the text as in tables, by what the page's code has made."""
+def test_shapes_match_their_letters(space: dict[str, Any]) -> None:
+    """Checks each `(B, S, D)` = `(2, 9, 128)` in text and tables against what the page's code has made."""
     settings = space["config"].model
     letters = {
         "B": len(space["source"]), "H": settings.n_heads, "T": space["target"].shape[1], "S": space["source"].shape[1],
@@ -149,54 +157,79 @@ def test_shapes_are_those_of_the_letters(space: dict[str, Any]) -> None:
         assert str(tuple(sizes)) == numbers, shape
 
 
-# ------------------------------------------------------------------------------------------------------------- figures
+# --- Figures ------------------------------------------------------------------------------------------------------
 
-VERSION = f"Matplotlib v{mpl.__version__},"
 IMAGE = re.compile(r"data:image/png;base64,([\w+/=\s]+)")
+SVG = "{http://www.w3.org/2000/svg}"
 
 
 @pytest.fixture(scope="module")
 def figures() -> ModuleType:
-    """docs/figures.py, which is a script and no module."""
+    """docs/figures.py, which is a script outside the package."""
     spec = importlib.util.spec_from_file_location("figures", DOCS / "figures.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sys.path", ["", *sys.path])  # of which it sets the first
+        patch.setattr("sys.path", ["", *sys.path])  # the script replaces the first entry
         spec.loader.exec_module(module)
     return module
 
 
-def apart(svg: str) -> tuple[str, list[np.ndarray]]:
-    """A figure's lines, and the pixels of the images in it, which another zlib may have packed otherwise."""
-    pixels = [imread(io.BytesIO(base64.b64decode(image)), format="png") for image in IMAGE.findall(svg)]
-    return IMAGE.sub("", svg), pixels
+class Drawing(NamedTuple):
+    """What a figure shows, apart from where its fonts and layout put it."""
+
+    texts: list[str]
+    shapes: list[np.ndarray]  # the points (n, 2) of all curves and areas in each plot, scaled to the unit square
+    images: list[np.ndarray]  # the first; the pixels of a colour bar depend on the layout
 
 
-def test_figures_are_those_that_the_program_draws(figures: ModuleType, tmp_path: Path) -> None:
-    """Guards figures of an older program. Another matplotlib draws them otherwise: then it is enough that it does."""
+def curves(group: ElementTree.Element) -> Iterator[np.ndarray]:
+    """The points of each curve or area in a group; shorter paths are ticks and legends."""
+    if re.match(r"line2d|.*Collection", group.get("id", "")):
+        for path in group.iter(f"{SVG}path"):
+            points = re.findall(r"(-?[\d.]+) (-?[\d.]+)", path.get("d", ""))
+            if len(points) > 3:
+                yield np.array(points, float)
+
+
+def drawing(path: Path) -> Drawing:
+    svg = path.read_text(encoding="utf-8")
+    plots = [each for each in ElementTree.fromstring(svg).iter(f"{SVG}g") if each.get("id", "").startswith("axes_")]
+    shapes = [
+        np.concatenate(found)
+        for plot in plots
+        if (found := [points for group in plot.iterfind(f"{SVG}g") for points in curves(group)])
+    ]
+    scaled = [(each - each.min(0)) / np.ptp(each, 0) for each in shapes]
+    images = [imread(io.BytesIO(base64.b64decode(image)), format="png") for image in IMAGE.findall(svg)[:1]]
+    return Drawing(re.findall(r"<!-- (.*?) -->", svg), scaled, images)
+
+
+def test_figures_show_what_the_program_draws(figures: ModuleType, tmp_path: Path) -> None:
+    """Guards against figures of an older program; another CPU, font or layout may move them."""
     drawn = figures.draw(tmp_path)
     assert [path.name for path in drawn] == ["positions.svg", "distance.svg", "masks.svg"]
     for path in drawn:
-        new, kept = (each.read_text(encoding="utf-8") for each in (path, DOCS / path.name))
-        assert VERSION in new
-        if VERSION in kept:
-            (lines, pixels), (kept_lines, kept_pixels) = apart(new), apart(kept)
-            assert lines == kept_lines
-            for image, kept_image in zip(pixels, kept_pixels, strict=True):
-                np.testing.assert_array_equal(image, kept_image)
+        new, kept = drawing(path), drawing(DOCS / path.name)
+        assert new.texts == kept.texts
+        assert len(new.texts) > 10
+        assert [each.shape for each in new.shapes] == [each.shape for each in kept.shapes]
+        assert len(new.shapes) > 0
+        for shapes in zip(new.shapes + new.images, kept.shapes + kept.images, strict=True):
+            np.testing.assert_allclose(*shapes, atol=0.02)
+    assert drawing(drawn[0]).images
 
 
 def test_drawing_twice_gives_the_same_bytes(figures: ModuleType, tmp_path: Path) -> None:
-    """Guards against a date or a random name in a figure, which would change it whenever it is drawn."""
+    """Guards against a date or a random id in a figure, which would change it each time."""
     paths = [tmp_path / "one.svg", tmp_path / "two.svg"]
     for path in paths:
         figures.save(figures.masks(), path)
     assert paths[0].read_bytes() == paths[1].read_bytes()
 
 
-def test_every_figure_is_shown(figures: ModuleType) -> None:
-    """Guards against a figure that nobody sees any more; that each one shown is there, the links tell."""
+def test_every_figure_is_shown() -> None:
+    """Guards against a figure that no page uses. That each figure in use exists, the links test checks."""
     shown = {target for page in DOCS.glob("*.md") for _, target in links(page) if target.endswith(".svg")}
     assert {path.name for path in DOCS.glob("*.svg")} == shown

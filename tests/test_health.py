@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from dragoman import device
 from dragoman.architectures.build import build_model
-from dragoman.model import Model, Transformer
+from dragoman.dataset import masks
+from dragoman.model import Transformer
 from dragoman.settings import PAD, ModelConfig
 from dragoman.training import layer_statistics
 from dragoman.training.layer_statistics import LayerStatistics
@@ -24,17 +25,17 @@ TARGET = torch.tensor([[2, 5, 9, 7, 4, 4], [2, 8, PAD, PAD, PAD, PAD], [2, 7, 7,
 ARCHITECTURES = ["encoder-decoder", "decoder-only", "encoder-only"]
 
 
-def model(**changes: Any) -> Model:
+def model(**changes: Any) -> nn.Module:
     device.seed_everything(0)
     return build_model(replace(SMALL, **changes), 12, 12)
 
 
-def with_gradients(ours: Model) -> Model:
-    (ours(SOURCE, TARGET) ** 2).mean().backward()
+def with_gradients(ours: nn.Module) -> nn.Module:
+    (ours(SOURCE, TARGET, *masks(SOURCE, TARGET)) ** 2).mean().backward()
     return ours
 
 
-def look(ours: Model, source: Tensor = SOURCE, target: Tensor = TARGET) -> dict[str, float]:
+def look(ours: nn.Module, source: Tensor = SOURCE, target: Tensor = TARGET) -> dict[str, float]:
     """All figures of an update that changes nothing."""
     watch = LayerStatistics(ours, source, target)
     watch.before()
@@ -58,7 +59,7 @@ def test_training_is_the_same_bit_for_bit(architecture: str) -> None:
         optimizer = torch.optim.Adam(ours.parameters(), lr=0.01)
         for step in range(4):
             words = torch.randint(4, 12, (2, 3 + step), generator=torch.Generator().manual_seed(step))
-            (ours(words, words) ** 2).mean().backward()
+            (ours(words, words, *masks(words, words)) ** 2).mean().backward()
             if watched:
                 watch.before()
             optimizer.step()

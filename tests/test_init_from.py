@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from conftest import tiny_config, tiny_pairs, write_tsv
-from dragoman import checkpoint, train
+from dragoman import checkpoint, serialization, train
 from dragoman.corpora import check
 from dragoman.settings import Config
 from dragoman.training import final_report
@@ -49,7 +49,7 @@ def domain(tmp_path: Path, general: Path) -> Make:
 
 
 def result(config: Config) -> dict:
-    return checkpoint.load_json((harness.directory(config) / final_report.RESULT).read_bytes())
+    return serialization.load_json((harness.directory(config) / final_report.RESULT).read_bytes())
 
 
 def first_validation(config: Config) -> dict[str, float]:
@@ -83,7 +83,7 @@ def test_it_begins_with_exactly_that_model(domain: Make, capfd: pytest.CaptureFi
     first = checkpoint.read(checkpoint.step_directory(harness.checkpoints(config), 0))
     for name in ("model.safetensors", "source.tokenizer.json", "target.tokenizer.json"):
         assert first.files[name] == best.files[name], name
-    assert not checkpoint.load_tensors(first.files["training.pt"])["optimizer"]["state"], "its moments are its own"
+    assert not serialization.load_tensors(first.files["training.pt"])["optimizer"]["state"], "its moments are its own"
     prepared = (harness.directory(config) / "data" / "target.tokenizer.json").read_bytes()
     assert prepared == best.files["target.tokenizer.json"]
     fresh = domain(run__name="fresh", training__init_from=None, training__validate_every=1, training__max_steps=1)
@@ -116,7 +116,7 @@ def test_result_tells_what_was_gained_and_what_was_lost(domain: Make, capfd: pyt
 
 
 def result_of_other(config: Config) -> dict:
-    return checkpoint.load_json((Path(config.training.init_from or "") / final_report.RESULT).read_bytes())
+    return serialization.load_json((Path(config.training.init_from or "") / final_report.RESULT).read_bytes())
 
 
 def test_a_model_that_only_gets_worse_is_kept_as_it_came(domain: Make) -> None:

@@ -18,17 +18,20 @@ from dragoman import command_line, dataset
 from dragoman.__main__ import run as run_command
 from dragoman.corpora.cleaning import clean
 from dragoman.corpora.mixing import balanced, rows_of
+from dragoman.corpora.origin import file_hashes
 from dragoman.corpora.preparation import prepare_data
 from dragoman.corpora.sources import find_sources
-from dragoman.corpora.splitting import hashes, read_corpus, read_split
+from dragoman.corpora.splitting import read_corpus, read_split
 from dragoman.corpora.subword_dropout import SubwordDropout
 from dragoman.corpora.subwords import train_tokenizers
 from dragoman.dataset import EncodedPairs, Pair, Tokenizer
 from dragoman.directions import Direction, parse_directions, split_tag, tagged
 from dragoman.errors import ConfigError, DataError
-from dragoman.evaluation import report as report_module
+from dragoman.evaluation.pairs import read_pairs
+from dragoman.evaluation.per_direction import bleu_by_direction, indices_by_direction, without_tag
 from dragoman.presets import ENOUGH
-from dragoman.server import application
+from dragoman.server.application import make_job
+from dragoman.server.schemas import ServerInfo, TranslateRequest
 from dragoman.settings import UNK, Config, DataConfig, TokenizerConfig
 from dragoman.training.starting import amount
 from dragoman.translation.translator import Translator
@@ -220,7 +223,7 @@ def test_each_direction_finds_its_languages(form: str, tmp_path: Path) -> None:
     assert sum(count.read for count in counts.values()) == 3 * len(some)
     of_second = {weight for (a, _), weight in zip(pairs["train"], weights, strict=True) if a.startswith(">>en-fr")}
     assert of_second == {2.0 if form == "two corpora" else 1.0}
-    assert all("(2)" in key or "other" not in key for key in hashes(sources))
+    assert all("(2)" in key or "other" not in key for key in file_hashes(sources))
 
 
 def test_what_serves_no_direction_is_refused(tmp_path: Path) -> None:
@@ -244,7 +247,7 @@ def test_what_serves_no_direction_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"rows\.jsonl:8: there is en, but a row must be like"):
         read(settings(write_rows(tmp_path / "rows.jsonl", broken), THREE))
     named_otherwise = write_tsv(tmp_path / "fr.tsv", [("en", "fr"), *tiny_pairs(20)])
-    with pytest.raises(DataError, match="the first row names en and fr, but en and it are asked for"):
+    with pytest.raises(DataError, match="the first row names en and fr, but the settings ask for en and it"):
         read(settings(named_otherwise))
 
 
@@ -298,10 +301,10 @@ def test_what_stands_on_both_sides_of_a_split_is_told(tmp_path: Path) -> None:
 def test_a_run_of_one_direction_knows_no_tags(tmp_path: Path) -> None:
     """Guards text that happens to look like a tag: it once chose the best checkpoint."""
     data = DataConfig()
-    assert report_module.bleu_by_direction([">>b<< x", "y"], ["z", "y"], ["z", "y"], data) == {}
-    assert report_module.untagged(">>b<< x", data) == ">>b<< x"
+    assert bleu_by_direction([">>b<< x", "y"], ["z", "y"], ["z", "y"], data) == {}
+    assert without_tag(">>b<< x", data) == ">>b<< x"
     several = settings(tmp_path)
-    found = report_module.directions_of([">>it-en<< x", "y"], several)
+    found = indices_by_direction([">>it-en<< x", "y"], several)
     assert found == {Direction("it", "en"): [0], Direction("en", "it"): [1]}
 
 
@@ -461,9 +464,7 @@ def test_one_direction_can_be_evaluated(trained: Path, tmp_path: Path, capsys: p
     arguments = ["--run", str(trained), "--device", "cpu", "--json"]
     assert run_command("evaluate", command_line.parse_evaluate([*arguments, "--to", "fr"])) == 0
     of_run = json.loads(capsys.readouterr().out)
-    pairs = [
-        pair for pair in report_module.read_pairs(trained / "data" / "test.tsv", DataConfig()) if ">>en-fr<<" in pair[0]
-    ]
+    pairs = [pair for pair in read_pairs(trained / "data" / "test.tsv", DataConfig()) if ">>en-fr<<" in pair[0]]
     assert [row["source"] for row in of_run["sentences"]] == [source for source, _ in pairs]
     assert (of_run["name"], of_run["source_lang"], of_run["target_lang"]) == ("test-to-fr", "en", "fr")
     assert (trained / "report" / "test.json").read_text() == before
@@ -514,18 +515,17 @@ def test_the_command_line_asks_for_a_language(trained: Path, capfdbinary: pytest
 def test_the_page_asks_for_a_language(trained: Path) -> None:
     """Guards the API: languages in what is asked, the directions in what the server says of itself."""
     translator = Translator(trained, "cpu")
-    info = application.introduce(translator)
+    info = ServerInfo.of(translator)
     assert [(each.source_lang, each.target_lang) for each in info.directions] == [
         ("en", "it"),
         ("en", "fr"),
         ("it", "en"),
     ]
-    assert list(
-        application.Ask.model_validate({"text": "x", "target_lang": "fr", "source_lang": "en"}).order(translator).texts
-    ) == [">>en-fr<< x"]
-    assert list(application.Ask.model_validate({"text": "x"}).order(translator).texts) == ["x"]
+    asked = TranslateRequest(text="x", target_lang="fr", source_lang="en")
+    assert list(make_job(asked, translator).texts) == [">>en-fr<< x"]
+    assert list(make_job(TranslateRequest(text="x"), translator).texts) == ["x"]
     with pytest.raises(ConfigError):
-        application.Ask.model_validate({"text": "x", "target_lang": "de"}).order(translator)
+        make_job(TranslateRequest(text="x", target_lang="de"), translator)
 
 
 def test_other_engines_are_given_the_tag(trained: Path, tmp_path: Path) -> None:
@@ -551,7 +551,7 @@ def test_names_keep_their_capitals_in_a_lowered_run(tmp_path: Path) -> None:
     data = settings(tmp_path, "en-pt-BR", target_lang="pt-BR", lowercase=True)
     path = tmp_path / "test.tsv"
     path.write_text(">>en-pt-BR<< The Cat\tO Gato\n")
-    assert report_module.read_pairs(path, data) == [(">>en-pt-BR<< the cat", "o gato")]
+    assert read_pairs(path, data) == [(">>en-pt-BR<< the cat", "o gato")]
 
 
 def test_prepared_pairs_are_those_of_other_files(tmp_path: Path) -> None:

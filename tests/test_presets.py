@@ -114,21 +114,25 @@ def test_preset_goes_with_weights_dealt_out(name: str) -> None:
     begun = parse(given(model__preset=name))
     if begun.training.optimizer == "muon":  # a run that began with it is not changed in silence
         with pytest.raises(ConfigError, match=r"fsdp is true, but does not go with training\.optimizer: muon"):
-            settings_module.as_begun(parse(given(model__preset=name, training__fsdp="true")), begun)
+            settings_module.with_saved_preset(parse(given(model__preset=name, training__fsdp="true")), begun)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_words_are_not_as_few_as_pieces(name: str) -> None:
     """Guards whole words beside a preset against a vocabulary of 2,000, which would be a flood of [UNK]."""
     config = parse(given(model__preset=name, tokenizer__kind="word"))
-    assert (config.tokenizer.vocab_size, config.tokenizer.shared, config.model.tie) == (presets.WORDS, False, "output")
+    assert (config.tokenizer.vocab_size, config.tokenizer.shared, config.model.tie) == (
+        presets.WORD_VOCABULARY,
+        False,
+        "output",
+    )
     config = parse(
         given(model__preset=name, tokenizer__kind="word", tokenizer__vocab_size=900, tokenizer__shared="true")
     )
     assert (config.tokenizer.vocab_size, config.tokenizer.shared, config.model.tie) == (900, True, "all")
     plain = {"data__source_lang": None, "model__architecture": "decoder-only"}
     config = parse(given(model__preset=name, tokenizer__kind="word", **plain))
-    assert (config.tokenizer.vocab_size, config.tokenizer.shared) == (presets.WORDS, True)
+    assert (config.tokenizer.vocab_size, config.tokenizer.shared) == (presets.WORD_VOCABULARY, True)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -365,7 +369,7 @@ def test_tokens_of_a_time_are_those_of_the_operations(kind: str, name: str) -> N
         built = build.build_model(config.model, vocabulary, vocabulary)
     of_source, of_target = built.products()
     counted = 6 * 1000 * (of_source * (config.data.source_lang is not None) + of_target)
-    rate = 1 / (presets.USED * math.sqrt(config.model.d_model))
+    rate = 1 / (presets.EFFICIENCY * math.sqrt(config.model.d_model))
     assert presets.Time(counted, rate).tokens(values(config)) == pytest.approx(1000, rel=0.1)
 
 
@@ -410,7 +414,7 @@ def test_what_was_not_chosen_is_kept() -> None:
     begun = command_line.override(begun, ["--model.preset", "auto", "--training.batch_tokens", "512"])
     for line in ({}, {"model__dropout": 0.15}, {"training__max_steps": 9}, {"training__max_minutes": 3}):
         with tables(tiny={"model.d_model": 64}, small={"model.d_model": 32}):
-            config = settings_module.as_begun(parse(given(model__preset="auto", **line)), begun)
+            config = settings_module.with_saved_preset(parse(given(model__preset="auto", **line)), begun)
         different = {key: new for key, _, new, _ in settings_module.changes(begun, config)}
         expected: dict[str, object] = {key.replace("__", "."): value for key, value in line.items()}
         if "training__max_minutes" in line:
@@ -418,7 +422,7 @@ def test_what_was_not_chosen_is_kept() -> None:
         assert different == expected
     for other in ({}, {"model__preset": "small"}):
         config = parse(given(**other))
-        assert settings_module.as_begun(config, begun) == config
+        assert settings_module.with_saved_preset(config, begun) == config
 
 
 def test_auto_from_the_first_step_to_the_resume(tmp_path: Path, capfd: Any) -> None:

@@ -22,8 +22,8 @@ from dragoman.device import (
     choose_device,
     choose_precision,
     describe_device,
-    granted_memory,
     matmul_rates,
+    memory_limit,
     random_words,
     seed_everything,
     total_memory,
@@ -230,6 +230,6 @@ def test_a_container_has_what_is_granted(groups: str, files: dict[str, str], gra
         path = (tmp_path / "sys/fs/cgroup" / name).resolve()
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"{text}\n", encoding="utf-8")
-    assert granted_memory(tmp_path) == granted
-    assert granted_memory(tmp_path / "windows") == math.inf
+    assert memory_limit(tmp_path) == granted
+    assert memory_limit(tmp_path / "windows") == math.inf
     assert 2**28 < total_memory(torch.device("cpu")) < 2**60

@@ -21,7 +21,7 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from conftest import in_child, tiny_pairs, write_tsv
-from dragoman import checkpoint, dataset, errors, train
+from dragoman import checkpoint, dataset, errors, serialization, train
 from dragoman.__main__ import run as run_command
 from dragoman.architectures.build import build_model
 from dragoman.architectures.loss import Loss
@@ -166,9 +166,9 @@ def test_what_is_saved_and_validated_is_the_mean_of_the_weights(tiny: Tiny) -> N
     )
     assert one
     assert other
-    raw = checkpoint.load_tensors(other.files["training.pt"])["weights"]
+    raw = serialization.load_tensors(other.files["training.pt"])["weights"]
     model = build_model(plain.model, *(len(raw[name]) for name in ("encoder.embedding.table.weight", TARGET)))
-    checkpoint.load_weights(model, one.files["model.safetensors"])
+    serialization.load_weights(model, one.files["model.safetensors"])
     for name, tensor in model.state_dict().items():
         assert torch.equal(tensor, raw[name])
     assert one.files["model.safetensors"] != other.files["model.safetensors"]
@@ -473,7 +473,7 @@ def test_a_changed_weight_decay_is_taken(tiny: Tiny) -> None:
     assert run(tiny(training__max_steps=8, training__weight_decay=0.1)) == 0
     last = checkpoint.newest(Path(tiny().run.dir) / "tiny" / "checkpoints", quarantine=False, warn=pytest.fail)
     assert last is not None
-    groups = checkpoint.load_tensors(last.files["training.pt"])["optimizer"]["param_groups"]
+    groups = serialization.load_tensors(last.files["training.pt"])["optimizer"]["param_groups"]
     assert [group["weight_decay"] for group in groups] == [0.1, 0.0]
 
 
@@ -534,7 +534,7 @@ def test_a_run_learns_and_leaves_all_that_it_promises(tiny: Tiny) -> None:
     write_tsv(Path(config.data.train), tiny_pairs(600))
     assert run(config) == 0
     directory = Path(config.run.dir) / config.run.name
-    result = checkpoint.load_json((directory / final_report.RESULT).read_bytes())
+    result = serialization.load_json((directory / final_report.RESULT).read_bytes())
     assert result["test"]["bleu"] > 80
     assert result["test"]["signature"].startswith("nrefs:1")
     kept = checkpoint.steps(directory / "checkpoints")

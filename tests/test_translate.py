@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import ROOT, in_child, tiny_config
-from dragoman import checkpoint, errors, translate
+from dragoman import checkpoint, errors, serialization, translate
 from dragoman.__main__ import run as run_command
 from dragoman.command_line import override
 from dragoman.corpora.cleaning import clean
@@ -266,10 +266,10 @@ def test_a_loaded_model_has_the_weights_of_its_checkpoint(run: Path) -> None:
     translator = Translator(run)
     saved = checkpoint.read(translator.path).files["model.safetensors"]
     assert isinstance(translator.model, Transformer)
-    assert checkpoint.weights_bytes(translator.model) == saved
+    assert serialization.weights_bytes(translator.model) == saved
     sizes = len(translator.source), len(translator.target)
     drawn = Transformer(translator.config.model, *sizes)
-    checkpoint.load_weights(drawn, saved)
+    serialization.load_weights(drawn, saved)
     expected = dict(drawn.named_buffers())  # what is not saved: the positions
     assert expected
     for name, found in translator.model.named_buffers():

@@ -1,11 +1,11 @@
-"""Sentences from places of which most are empty: connectionist temporal classification (Graves et al. 2006, "CTC").
+"""Connectionist temporal classification (Graves et al. 2006, "CTC"): sentences from places, most of them empty.
 
-An encoder-only model rates, for each of N places in a row, every token of the vocabulary, and BLANK, which is nothing.
-A path chooses one of them at each place. It spells the sentence that is left when equal neighbours become one and the
-blanks are taken out: `a a _ b _ b` spells `a b b`. The probability of a sentence is the sum over all paths that spell
-it; that of a path is a plain product, for given the source no place knows what another one chose.
+An encoder-only model gives, at each of N places in a row, a probability to every token of the vocabulary and to BLANK,
+which stands for nothing. A path chooses one of them at each place. To read the sentence it spells, merge equal
+neighbours, then drop the blanks: `a a _ b _ b` spells `a b b`. The probability of a sentence is the sum over all paths
+that spell it. The probability of a path is a plain product, because given the source the places are independent.
 
-Paths are written as token numbers: -1 where a place is empty, else 0 for the first token of the sentence and so on.
+Paths are written as token numbers: -1 for an empty place, 0 for the first token of the sentence, and so on.
 
 Shapes: B batch, N places, T tokens of a target, V vocabulary. Lengths (B) say how many places or tokens are real.
 """
@@ -19,13 +19,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-BLANK = 0  # the id of [PAD], which no sentence holds
+BLANK = 0  # the id of [PAD], which occurs in no sentence
 
 
 def loss(log_probs: Tensor, lengths: Tensor, target: Tensor, target_lengths: Tensor) -> Tensor:
-    """-log p of each target (B, T) by log_probs (B, N, V), over all paths that spell it: (B), in nats.
+    """-log p of each target (B, T), summed over all paths through log_probs (B, N, V) that spell it: (B), in nats.
 
-    A target that has no path, because it is too long for its places, counts as 0: nothing can be learnt from it.
+    A target too long for its places has no path. Its loss is 0, because nothing can be learned from it.
     """
     return F.ctc_loss(
         log_probs.transpose(0, 1), target, lengths, target_lengths, BLANK, reduction="none", zero_infinity=True
@@ -35,20 +35,20 @@ def loss(log_probs: Tensor, lengths: Tensor, target: Tensor, target_lengths: Ten
 def loss_and_shares(
     log_probs: Tensor, lengths: Tensor, target: Tensor, target_lengths: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The loss, and how probable each token is at each place once it is known what the sentence is: (B, N, V).
+    """`loss`, and the probability of each token at each place given that the path spells the target: (B, N, V).
 
-    What log_probs say, less that, is the gradient by the logits that they were made of, as with any cross-entropy.
+    exp(log_probs) minus these probabilities is the gradient by the logits, as with any cross-entropy.
     """
     with torch.enable_grad():
         given = log_probs.detach().requires_grad_()
         rows = loss(given, lengths, target, target_lengths)
-        # What torch calls the gradient by log-probabilities is that by the logits behind them.
+        # torch returns the gradient by the logits here, although it calls it that by the log-probabilities.
         (gradient,) = torch.autograd.grad(rows.sum(), given)
     return rows.detach(), log_probs.exp() - gradient
 
 
 def best_path(log_probs: Tensor, lengths: Tensor) -> tuple[list[list[int]], Tensor]:
-    """The sentences that the likeliest path through log_probs (B, N, V) spells, and that path (B, N)."""
+    """The sentences spelled by the likeliest path through log_probs (B, N, V), and that path (B, N)."""
     ids = log_probs.argmax(-1)
     ids = ids.masked_fill(torch.arange(ids.shape[1], device=ids.device) >= lengths[:, None], BLANK)
     new = ids.ne(BLANK) & ids.ne(F.pad(ids, (1, 0), value=BLANK)[:, :-1])
@@ -57,11 +57,11 @@ def best_path(log_probs: Tensor, lengths: Tensor) -> tuple[list[list[int]], Tens
 
 
 def forced_path(log_probs: Tensor, lengths: Tensor, target: Tensor, target_lengths: Tensor) -> Tensor:
-    """The likeliest path (B, N) through log_probs (B, N, V) that spells target (B, T); Viterbi's algorithm.
+    """The likeliest path (B, N) through log_probs (B, N, V) that spells target (B, T), by Viterbi's algorithm.
 
-    It runs through 2 T + 1 states: before, between and after the tokens, where places are empty, and the tokens. A path
-    stays, or goes on to the next state, or skips an empty one between two tokens that differ. For a target that has no
-    path, what is returned spells something else.
+    There are 2 T + 1 states: the T tokens, and the blanks before, between and after them. At each place a path stays,
+    moves to the next state, or skips the blank between two different tokens. For a target without a path, the result
+    spells something else.
     """
     rows, places = log_probs.shape[:2]
     states = 2 * target.shape[1] + 1
@@ -76,11 +76,11 @@ def forced_path(log_probs: Tensor, lengths: Tensor, target: Tensor, target_lengt
         two = F.pad(best, (2, 0), value=-torch.inf)[:, :-2].masked_fill(~skips, -torch.inf)
         ways = torch.stack((best, F.pad(best, (1, 0), value=-torch.inf)[:, :-1], two))
         most, way = ways.max(0)
-        # A row that has no more places stays where it is.
+        # Rows with no places left stay where they are.
         going = (n < lengths)[:, None]
         best = torch.where(going, most + rated[:, n], best)
         came.append(torch.where(going, way, 0))
-    ends = torch.stack((2 * target_lengths, (2 * target_lengths - 1).clamp(min=0)), 1)  # on nothing, on the last token
+    ends = torch.stack((2 * target_lengths, (2 * target_lengths - 1).clamp(min=0)), 1)  # last blank, last token
     state = ends.gather(1, best.gather(1, ends).argmax(1, keepdim=True))  # (B, 1)
     walked = [state]
     for way in reversed(came):
@@ -92,20 +92,20 @@ def forced_path(log_probs: Tensor, lengths: Tensor, target: Tensor, target_lengt
 
 
 def needed(target: Sequence[int]) -> int:
-    """How many places a sentence needs at least: one for each token, and one between equal neighbours."""
+    """The fewest places that can hold a sentence: one per token, and a blank between equal neighbours."""
     return len(target) + sum(a == b for a, b in pairwise(target))
 
 
 def first_places(path: Tensor, tokens: int) -> Tensor:
-    """Where on a path (B, N) each token of a sentence stands first: (B, tokens); 0 for those that it does not hold."""
+    """The first place of each token on a path (B, N): (B, tokens); 0 for a token that is not on it."""
     at = path[:, None] == torch.arange(tokens, device=path.device)[:, None]  # (B, tokens, N)
     return at.int().argmax(2)
 
 
 def by_token(log_probs: Tensor, length: int, target: list[int], path: Tensor) -> list[float]:
-    """What each token of a target adds to the log-probability of its path (N), and last what the empty places add.
+    """The share of each target token in the log-probability of its path (N), and last the share of the blanks.
 
-    log_probs are those of one sentence, (N, V).
+    log_probs (N, V) are those of one sentence.
     """
     path = path[:length]
     ids = torch.tensor([*target, BLANK], device=path.device)[path]  # -1 is the last

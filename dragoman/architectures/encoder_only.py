@@ -1,4 +1,4 @@
-"""The encoder-only model."""
+"""The encoder-only model: it writes all words of a translation at once."""
 
 from __future__ import annotations
 
@@ -8,59 +8,68 @@ from torch import Tensor, nn
 
 from dragoman.architectures import ctc
 from dragoman.architectures.decoder_only import Stack
-from dragoman.model import Encoder, Model, matrix_weights, padding_mask, record_attention
+from dragoman.dataset import padding_mask
+from dragoman.model import Encoder, init_weights, matrix_weights, record_attention, tie_weights
 from dragoman.settings import PAD, ModelConfig
 
 
-class EncoderOnly(Model):
-    """The encoder-only model: all words of the translation at once, in a single pass.
+class EncoderOnly(nn.Module):
+    """The encoder-only model: all words of the translation in a single pass, without a search.
 
-    After Libovický & Helcl 2018, "End-to-End Non-Autoregressive Neural Machine Translation with CTC". The state that
-    the encoder has of each source token is split into several, which are places for target tokens. Further layers, in
-    which all places see one another, decide what stands at each: a token, or nothing. `ctc` tells how a sentence is
-    learnt, and read, from places of which most are empty.
+    After Libovický & Helcl 2018, "End-to-End Non-Autoregressive Neural Machine Translation with CTC". A projection
+    splits the encoder's state of each source token into several places for target tokens. Further layers, in which all
+    places see one another, decide what each place holds: a token or nothing. `ctc` explains how such places spell a
+    sentence, and how that is learned.
     """
 
     def __init__(self, settings: ModelConfig, source_size: int, target_size: int) -> None:
-        """As `Transformer`. There is no embedding of the target, for no word waits for the one before it."""
-        super().__init__(settings)
+        """See `Transformer`. There is no target embedding, because no word depends on the one before it."""
+        super().__init__()
+        self.settings = settings
         self.encoder = Encoder(source_size, settings)
         self.split = nn.Linear(settings.d_model, settings.upsampling * settings.d_model)
         self.decoder = Stack(settings)
         self.projection = nn.Linear(settings.d_model, target_size, bias=False)
-        self._begin(self.encoder.embedding, None)
+        init_weights(self)
+        tie_weights(settings.tie, self.projection, self.encoder.embedding, None)
 
-    def states(self, source: Tensor, target: Tensor | None = None) -> Tensor:
-        """The states of all places, (B, N, D): N is `upsampling` times S. The target is not looked at."""
-        mask = padding_mask(source)
+    def forward(self, source: Tensor, target: Tensor, source_mask: Tensor, target_mask: Tensor) -> Tensor:
+        """Logits (B, N, V) of all places; the target is ignored."""
+        return self.projection(self.states(source, target, source_mask, target_mask))
+
+    def states(self, source: Tensor, target: Tensor, source_mask: Tensor, target_mask: Tensor) -> Tensor:
+        """The states of all places, (B, N, D), where N is `upsampling` times S; the target is ignored."""
+        return self._states(source, source_mask)
+
+    def _states(self, source: Tensor, mask: Tensor) -> Tensor:
         places = self.split(self.encoder(source, mask)).unflatten(2, (self.settings.upsampling, -1)).flatten(1, 2)
         mask = mask.repeat_interleave(self.settings.upsampling, 3)  # (B, 1, 1, N)
-        places = self.encoder.embedding.placed(places, mask[:, 0, 0])  # without them, it hardly begins to learn
+        places = self.encoder.embedding.placed(places, mask[:, 0, 0])  # without positions it hardly starts to learn
         turns = self.encoder.embedding.turns(0, places.shape[1])
         return self.decoder(places, mask, turns)[0]
 
     def read(self, source: Tensor) -> Tensor:
-        """As `Model.read`."""
+        """See `Transformer.read`."""
         return self.encoder(source, padding_mask(source))
 
     def places(self, source: Tensor) -> Tensor:
-        """Logits (B, N, V) of what stands at each place, `ctc.BLANK` being nothing."""
-        return self.projection(self.states(source))
+        """Logits (B, N, V) of what each place holds; `ctc.BLANK` means nothing."""
+        return self.projection(self._states(source, padding_mask(source)))
 
     def lengths(self, source: Tensor) -> Tensor:
-        """How many places each sentence of source ids (B, S) has: (B)."""
+        """The number of places of each sentence of source ids (B, S): (B)."""
         return self.settings.upsampling * (source != PAD).sum(1)
 
     def products(self) -> tuple[int, int]:
-        """As `Model.products`: a target token costs nothing, and a source token its places."""
+        """See `Transformer.products`. Target tokens cost nothing, and each source token pays for its places."""
         each = matrix_weights(self.decoder) + self.projection.weight.numel()
         return matrix_weights(self.encoder.layers) + matrix_weights(self.split) + self.settings.upsampling * each, 0  # type: ignore[arg-type]
 
     @torch.no_grad()
     def cross_attention(self, source: Tensor, target: Tensor) -> Tensor:
-        """Where the place of each next token of target (B, T) looks, by source token: (layers, B, H, T, S).
+        """Where the place of each next token of target (B, T) looks, per source token: (layers, B, H, T, S).
 
-        Behind the last token stands no other, and its row is that of the token itself.
+        No token follows the last one, so its row repeats the row of the last token itself.
         """
         with record_attention([layer.attention for layer in self.decoder.layers]) as maps:
             log_probs = self.places(source).float().log_softmax(-1)
@@ -72,3 +81,7 @@ class EncoderOnly(Model):
         at = torch.where(torch.arange(at.shape[1], device=at.device) > last, at.gather(1, last), at)
         looked = torch.stack(maps).unflatten(4, (-1, self.settings.upsampling)).sum(5)  # (layers, B, H, N, S)
         return looked[:, torch.arange(len(at))[:, None], :, at].permute(2, 0, 3, 1, 4)
+
+    def alignment(self, source: Tensor, target: Tensor) -> Tensor:
+        """See `Transformer.alignment`."""
+        return self.cross_attention(source, target).mean((0, 2))

@@ -4,44 +4,54 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from dragoman.model import Model, State
-
 
 class Ensemble(nn.Module):
-    """Several models that translate together, by the mean of their probabilities; they share the vocabularies."""
+    """Several models that translate together by averaging their probabilities. They share the vocabularies.
 
-    def __init__(self, models: Sequence[Model]) -> None:
+    Members may be models, or anything else that offers the methods in use: `start` and `step` for a search, or `places`
+    and `lengths`. Any state with a `select` method will do.
+    """
+
+    def __init__(self, members: Sequence[Any]) -> None:
         super().__init__()
-        self.members: Sequence[Model] = nn.ModuleList(models)  # type: ignore[assignment]
+        # A ModuleList, so that .to() and .eval() reach the members; engines are no modules and need neither.
+        self.members: Sequence[Any] = (
+            nn.ModuleList(members) if all(isinstance(each, nn.Module) for each in members) else list(members)  # type: ignore[assignment]
+        )
 
-    def forward(self, source: Tensor, target: Tensor) -> Tensor:
-        """Log-probabilities (B, T, V), as logits of `Model.forward`."""
-        return mean_log_probs([member(source, target) for member in self.members])
+    def forward(self, source: Tensor, target: Tensor, source_mask: Tensor, target_mask: Tensor) -> Tensor:
+        """Log-probabilities (B, T, V) in place of the logits of `Model`."""
+        return mean_log_probs([member(source, target, source_mask, target_mask) for member in self.members])
 
     def start(self, source: Tensor) -> EnsembleState:
-        """Read source ids (B, S), each model for itself."""
+        """Let each member read source ids (B, S)."""
         return EnsembleState([member.start(source) for member in self.members])
 
     def step(self, tokens: Tensor, state: EnsembleState) -> tuple[Tensor, EnsembleState]:
-        """Log-probabilities (B W, V), and the state, as `Model.step`."""
+        """Log-probabilities (B W, V), and the new state; see `Transformer.step`."""
         steps = [member.step(tokens, own) for member, own in zip(self.members, state.states, strict=True)]
         return mean_log_probs([logits for logits, _ in steps]), EnsembleState([own for _, own in steps])
 
     def places(self, source: Tensor) -> Tensor:
-        """Log-probabilities (B, N, V), as logits of `EncoderOnly.places`."""
-        return mean_log_probs([member.places(source) for member in self.members])  # type: ignore[operator]
+        """Log-probabilities (B, N, V) in place of the logits of `EncoderOnly.places`."""
+        return mean_log_probs([member.places(source) for member in self.members])
 
     def lengths(self, source: Tensor) -> Tensor:
-        """As `EncoderOnly.lengths`."""
-        return self.members[0].lengths(source)  # type: ignore[operator]
+        """See `EncoderOnly.lengths`."""
+        return self.members[0].lengths(source)
+
+    @property
+    def step_bytes(self) -> int:
+        """Bytes of weights that a step reads, for the largest member. The members must be engines."""
+        return max(member.step_bytes for member in self.members)
 
     def cross_attention(self, source: Tensor, target: Tensor) -> Tensor:
-        """The members' maps, (layers of all, B, 1, T, S); heads are averaged, for models may differ in their number."""
+        """The maps of all layers of all members, (layers, B, 1, T, S). Heads are averaged: members may differ there."""
         return torch.cat([member.cross_attention(source, target).mean(2, keepdim=True) for member in self.members])
 
     def alignment(self, source: Tensor, target: Tensor) -> Tensor:
@@ -50,16 +60,16 @@ class Ensemble(nn.Module):
 
 
 class EnsembleState(NamedTuple):
-    """The states of the members."""
+    """One state per member."""
 
-    states: list[State]
+    states: list[Any]
 
     def select(self, hypotheses: Tensor | None, sentences: Tensor | None) -> EnsembleState:
-        """As `State.select`."""
+        """See `State.select`."""
         return EnsembleState([state.select(hypotheses, sentences) for state in self.states])
 
 
 def mean_log_probs(logits: list[Tensor]) -> Tensor:
-    """The logarithm of the mean of the probabilities that logits (…, V) stand for."""
+    """The logarithm of the mean of the probabilities that several logits (…, V) stand for."""
     log_probs = torch.stack([each.float().log_softmax(-1) for each in logits])
     return log_probs.logsumexp(0) - math.log(len(logits))

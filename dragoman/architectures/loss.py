@@ -1,4 +1,9 @@
-"""The loss of a batch."""
+"""The loss of a batch, computed together with the projection onto the vocabulary.
+
+The logits of a batch are by far its largest tensor. The plain form (`nn.Linear`, then `F.cross_entropy` or
+`F.ctc_loss`) keeps them all and passes over them several times. Both losses here work on a chunk of tokens at a time
+and compute the gradient in the forward pass, while the chunk is in the cache.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +15,14 @@ from torch import Tensor
 from dragoman.architectures import ctc
 from dragoman.settings import EOS, PAD
 
-CHUNK = 8 * 2**20  # logits that are held at a time
+CHUNK = 8 * 2**20  # logits in memory at a time
 
 
 class Loss(NamedTuple):
     """Sums over the target tokens of a batch, in nats."""
 
-    smoothed: Tensor  # (), what is minimised
-    plain: Tensor  # (), the negative log-likelihood, of which exp(mean) is the perplexity
+    smoothed: Tensor  # (), the loss to minimise
+    plain: Tensor  # (), the negative log-likelihood; exp(mean) is the perplexity
 
 
 def batch_loss(
@@ -28,9 +33,9 @@ def batch_loss(
     target: Tensor,
     smoothing: float,
 ) -> Loss:
-    """The loss of a batch for a model of that architecture, see `config.ModelConfig`; the rest as `loss_sums`.
+    """The loss of a batch for a model of this `model.architecture`. For the other arguments see `loss_sums`.
 
-    Only for places that hold no token beforehand does it matter how long each source (B, S) is.
+    source ids (B, S) matter only to an encoder-only model, whose number of places depends on the source length.
     """
     match architecture:
         case "encoder-only":
@@ -39,14 +44,30 @@ def batch_loss(
             return loss_sums(states, projection, target, smoothing)
 
 
-def ctc_sums(states: Tensor, projection: Tensor, source: Tensor, target: Tensor) -> Loss:
-    """-log p of target ids (B, T) without their [EOS], which needs no place: a sentence ends where its places do.
+def loss_sums(states: Tensor, projection: Tensor, target: Tensor, smoothing: float) -> Loss:
+    """Cross-entropy of the logits states · projectionᵀ with target ids (B, T), summed over all but padding.
 
-    There is no label smoothing: between tokens and nothing, the model has to make up its mind.
+    Label smoothing (Szegedy et al. 2016) gives the right token the probability 1 - smoothing and spreads the rest
+    evenly over all V tokens. The plain equivalent of `Loss.smoothed` is `F.cross_entropy(logits, target,
+    ignore_index=PAD, label_smoothing=smoothing, reduction="sum")`; the unsmoothed loss comes at no extra cost.
 
     Args:
-        states: (B, N, D), of N / S places for each token of source ids (B, S)
-        projection: as for `loss_sums`
+        states: (B, T, D), the last states of the decoder
+        projection: (V, D), one row per token
+    """
+    given = states.flatten(0, 1), projection, target.flatten(), smoothing, torch.is_grad_enabled()
+    return Loss(*_LinearCrossEntropy.apply(*given))  # type: ignore[misc]
+
+
+def ctc_sums(states: Tensor, projection: Tensor, source: Tensor, target: Tensor) -> Loss:
+    """-log p by CTC of target ids (B, T) without [EOS], summed over sentences. A sentence ends where its places end.
+
+    There is no label smoothing, because a place has to decide between a token and nothing. The plain equivalent is
+    `ctc.loss((states @ projection.t()).log_softmax(-1), lengths, target, tokens).sum()`.
+
+    Args:
+        states: (B, N, D), with N / S places per token of source ids (B, S)
+        projection: (V, D), one row per token
     """
     lengths = states.shape[1] // source.shape[1] * (source != PAD).sum(1)
     tokens = ((target != PAD) & (target != EOS)).sum(1)
@@ -54,57 +75,45 @@ def ctc_sums(states: Tensor, projection: Tensor, source: Tensor, target: Tensor)
     return Loss(total, total.detach())  # type: ignore[union-attr, arg-type]
 
 
-def loss_sums(states: Tensor, projection: Tensor, target: Tensor, smoothing: float) -> Loss:
-    """Cross-entropy of the logits states · projectionᵀ with the target ids (B, T), summed over all but padding.
+def _product_dtype(weight: Tensor) -> torch.dtype:
+    """The number format of matrix products, which autocast would choose."""
+    kind = weight.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
 
-    Label smoothing (Szegedy et al. 2016) asks for the right token with probability 1 - smoothing and spreads the rest
-    over all V tokens alike, as `torch.nn.functional.cross_entropy` does; here the plain loss comes with it at no cost.
 
-    Args:
-        states: (B, T, D), the decoder's last ones
-        projection: (V, D), its rows are the vectors of the tokens
-    """
-    learning = torch.is_grad_enabled()
-    given = states.flatten(0, 1), projection, target.flatten(), smoothing, learning
-    return Loss(*_LinearCrossEntropy.apply(*given))  # type: ignore[misc]
+def _chunks(rows: int, vocabulary: int) -> list[slice]:
+    """Cut rows of logits so that each chunk holds at most CHUNK of them."""
+    size = max(1, CHUNK // vocabulary)
+    return [slice(start, start + size) for start in range(0, rows, size)]
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
-    """The projection onto the vocabulary and the loss in one, a chunk of tokens at a time.
+    """Projection and cross-entropy in one. The plain equivalent is in `loss_sums`.
 
-    The logits of a batch are by far its largest tensor, and the textbook passes over them again and again. Here a chunk
-    of them becomes probabilities and its part of the gradient while it is in the cache, and none is kept: this takes
-    two thirds of the time, and 40 MB in place of 500 for 4,096 tokens and 10,000 words.
+    This takes two thirds of the plain form's time, and 40 MB instead of 500 for 4,096 tokens and 10,000 words.
 
-    With z = W x, p = softmax z, a smoothing of ε, the loss of a token y is (1 - ε) (lse z - z_y) + ε (lse z - mean z),
-    its gradient by z is p - (1 - ε) [y] - ε / V. What is the same for all V tokens needs no pass over them: mean z is
-    x · mean W, and the last term adds -ε mean W to the gradient by x, and -ε / V Σ x to that by each row of W.
+    With z = W x, p = softmax z and smoothing ε, the loss of a token y is (1 - ε) (lse z - z_y) + ε (lse z - mean z).
+    Its gradient by z is p - (1 - ε) [y] - ε / V. The terms that are equal for all V tokens need no pass over them: mean
+    z is x · mean W, and -ε / V adds -ε mean W to the gradient by x and -ε / V Σ x to the gradient by each row of W.
     """
 
     @staticmethod
     def forward(
         ctx: Any, x: Tensor, weight: Tensor, target: Tensor, smoothing: float, learning: bool
     ) -> tuple[Tensor, Tensor]:
-        """x (N, D), weight (V, D), target (N) to the sums of `Loss`.
-
-        learning tells whether `backward` will be called.
-        """
-        kind = x.device.type
-        dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
-        real = target != PAD
-        with torch.autocast(kind, enabled=False):
-            # A row of zeros adds nothing to the gradient by W.
+        """Map x (N, D), weight (V, D) and target (N) to the sums of `Loss`. learning: `backward` will be called."""
+        dtype, real = _product_dtype(weight), target != PAD
+        with torch.autocast(x.device.type, enabled=False):
+            # Zero the rows of padding, so that they add nothing to the gradient by W.
             x, own = (x * real[:, None]).to(dtype), weight.to(dtype)
             by_x = torch.empty(x.shape, device=x.device) if learning else None
             by_weight = torch.zeros_like(weight) if learning else None
             total, logit = (torch.zeros(target.shape, device=x.device) for _ in range(2))
-            size = max(1, CHUNK // len(weight))
-            for start in range(0, len(x), size):
-                chunk = slice(start, start + size)
+            for chunk in _chunks(len(x), len(weight)):
                 rows, tokens = x[chunk], target[chunk]
                 logits = rows @ own.t()  # (C, V)
                 probs = logits.softmax(1)
-                right = torch.arange(len(rows), device=x.device), tokens  # the places of the right tokens
+                right = torch.arange(len(rows), device=x.device), tokens  # where the right tokens are
                 total[chunk] = _log_sum_exp(logits, probs, right)
                 logit[chunk] = logits[right].float()
                 if by_x is not None and by_weight is not None:
@@ -124,16 +133,16 @@ class _LinearCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *scales: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
-        """What `forward` has found already, times the gradient by the smoothed sum."""
+        """Scale the gradients found by `forward` by the gradient of the smoothed sum."""
         by_x, by_weight = ctx.saved_tensors
         return by_x * scales[0], by_weight * scales[0], None, None, None
 
 
 def _log_sum_exp(logits: Tensor, probs: Tensor, places: tuple[Tensor, Tensor] | None = None) -> Tensor:
-    """lse z of logits (C, V) as z - ln p, which is the same by every token.
+    """log Σ exp z of logits z (C, V), as z - log p of one token per row; every token gives the same.
 
-    A CPU has little to do if it is told the place of one in each row, where the probability may have vanished, though.
-    That of the likeliest never does, even in 16 bits, for it is at least 1/V; but it has to be looked for.
+    On a CPU, the tokens at `places` save a search, unless one of their probabilities underflowed. Otherwise take the
+    likeliest token of each row: its probability is at least 1/V, which does not underflow even in 16 bits.
     """
     if places and logits.device.type == "cpu":
         known = probs[places].float()
@@ -143,52 +152,48 @@ def _log_sum_exp(logits: Tensor, probs: Tensor, places: tuple[Tensor, Tensor] | 
 
 
 class _LinearCTC(torch.autograd.Function):
-    """The projection and CTC in one, as `_LinearCrossEntropy`.
+    """Projection and CTC in one. The plain equivalent is in `ctc_sums`.
 
-    Of all logits, CTC needs those of the tokens in the sentence, of [PAD], and the sum of all. When it has told from
-    these what each place should hold, the logits are made once more for their gradient: cheaper than to keep them.
+    Of all logits, CTC needs only those of the sentence's tokens and of the blank, and their log-sum-exp. The gradient
+    needs all of them, so a second pass computes them again: that is cheaper than keeping them.
     """
 
     @staticmethod
     def forward(
         ctx: Any, states: Tensor, weight: Tensor, lengths: Tensor, target: Tensor, tokens: Tensor, learning: bool
     ) -> Tensor:
-        """states (B, N, D), weight (V, D), target (B, T), lengths and tokens (B) to the sum over all sentences."""
-        kind = states.device.type
-        dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
-        with torch.autocast(kind, enabled=False):
+        """Map states (B, N, D), weight (V, D), target (B, T), lengths and tokens (B) to the sum over all sentences."""
+        dtype = _product_dtype(weight)
+        with torch.autocast(states.device.type, enabled=False):
             own, x = weight.to(dtype), states.detach().to(dtype).flatten(0, 1)  # (B N, D)
-            # A column for [PAD] and one for each token; that of a token that comes again is that of its first time.
+            # One column for the blank and one per token. A repeated token uses the column of its first occurrence.
             again = (target[:, :, None] == target[:, None, :]).int().argmax(2) + 1  # (B, T)
             columns = torch.cat((torch.full_like(target[:, :1], ctc.BLANK), target), 1)  # (B, 1 + T)
             wanted = columns[:, None].expand(-1, states.shape[1], -1).flatten(0, 1)  # (B N, 1 + T)
             log_probs = torch.empty(wanted.shape, device=x.device)
-            size = max(1, CHUNK // len(own))
-            chunks = [slice(start, start + size) for start in range(0, len(x), size)]
+            chunks = _chunks(len(x), len(own))
             for chunk in chunks:
                 logits = x[chunk] @ own.t()  # (C, V)
                 total = _log_sum_exp(logits, logits.softmax(1))
                 log_probs[chunk] = logits.gather(1, wanted[chunk]).float() - total[:, None]
             given = log_probs.unflatten(0, states.shape[:2]), lengths, again, tokens
             if not learning:
-                rows = ctc.loss(*given)
-            else:
-                rows, held = ctc.loss_and_shares(*given)
-                real = torch.arange(states.shape[1], device=x.device) < lengths[:, None]
-                real &= (rows > 0)[:, None]  # where nothing can be learnt, the loss is 0
-                held, real = held.flatten(0, 1).to(dtype), real.flatten().to(dtype)[:, None]
-                by_x, by_weight = torch.empty(x.shape, device=x.device), torch.zeros_like(weight)
-                for chunk in chunks:
-                    gradient = (
-                        (x[chunk] @ own.t()).softmax(1).scatter_add_(1, wanted[chunk], -held[chunk]).mul_(real[chunk])
-                    )
-                    by_x[chunk] = gradient @ own
-                    by_weight += gradient.t() @ x[chunk]
-                ctx.save_for_backward(by_x.view(states.shape), by_weight)
+                return ctc.loss(*given).sum()
+            rows, held = ctc.loss_and_shares(*given)
+            real = torch.arange(states.shape[1], device=x.device) < lengths[:, None]
+            real &= (rows > 0)[:, None]  # the loss is 0 where a target has no path, and nothing can be learned
+            held, real = held.flatten(0, 1).to(dtype), real.flatten().to(dtype)[:, None]
+            by_x, by_weight = torch.empty(x.shape, device=x.device), torch.zeros_like(weight)
+            for chunk in chunks:
+                probs = (x[chunk] @ own.t()).softmax(1)
+                gradient = probs.scatter_add_(1, wanted[chunk], -held[chunk]).mul_(real[chunk])
+                by_x[chunk] = gradient @ own
+                by_weight += gradient.t() @ x[chunk]
+            ctx.save_for_backward(by_x.view(states.shape), by_weight)
         return rows.sum()
 
     @staticmethod
     def backward(ctx: Any, *scales: Tensor) -> tuple[Tensor, Tensor, None, None, None, None]:
-        """What `forward` has found already, times the gradient by the sum."""
+        """Scale the gradients found by `forward` by the gradient of the sum."""
         by_x, by_weight = ctx.saved_tensors
         return by_x * scales[0], by_weight * scales[0], None, None, None, None

@@ -1,19 +1,15 @@
-"""What is inside a model: its parameters part by part, the shape of every tensor on the way, the operations of a pass.
+"""`dragoman summary`: the parameters of a model part by part, the shape of every tensor, and the operations of a pass.
 
-    tokens = source.numel() + target.numel()
-    print(*lines(model, lambda: model(source, target), tokens), sep="\\n")
-
-Any model of torch will do, and any call of it. The call is made as it stands, but without gradients, and it leaves no
-hook behind.
-
-Limits: a module is seen when it is called as one. What a model computes in methods, between modules, shows in the
-shapes that the next module gets. Operations are those that torch counts, products of matrices and attention: what it
-takes to add, to normalise or to look up is not among them, nor are the bytes that have to be moved.
+Limits: a module shows when it is called. What a model computes between modules shows only in the shapes that the next
+module gets. Operations are those that torch counts, matrix products and attention: additions, norms, look-ups and
+memory traffic are not included.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from itertools import groupby
@@ -24,48 +20,82 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from dragoman import config_file
+from dragoman import config_file, errors
 from dragoman import settings as settings_module
 from dragoman.architectures.build import build_model
+from dragoman.dataset import masks
 from dragoman.settings import EOS, SOS, Config
 
-DEPTH = 3  # names in the longest path of a part: encoder.layers.*.attention
+DEPTH = 3  # names in the longest path in the table of parameters: encoder.layers.*.attention
+LAYER = re.compile(r"(?<=\blayers)\.(\d+)")  # the number of a layer in a path
 
 
-def summary_lines(model: nn.Module, call: Callable[[], object], tokens: int) -> list[str]:
-    """All three tables, for people.
+def main(config: Config) -> None:
+    """Print the summary of the model that a config describes."""
+    print("\n".join(describe_model(config)))
 
-    Args:
-        call: what runs the model once, on a sentence or some
-        tokens: of that call, by which its operations are divided
-    """
-    parts, count = parameters(model), operations(call)
+
+def describe_model(config: Config) -> list[str]:
+    """The summary of a config's model, with the shapes and operations of one short sentence, as lines."""
+    begun = None
+    with suppress(OSError, errors.ConfigError):  # there may be no such run
+        begun = config_file.load(Path(config.run.dir) / config.run.name / "config.yaml")
+        config = settings_module.with_saved_preset(config, begun)
+    unknown = config.model.preset == "auto" and (begun is None or begun.model.preset != "auto")
+    note = [settings_module.STAND_IN] if unknown else []
+    of_source, of_target, origin = vocabulary_sizes(config, begun)
+    model = build_model(config.model, of_source, of_target)
+    length = min(7, config.data.max_length)
+    read = 0 if config.is_language_model else length
+    source = torch.tensor([[*range(4, 4 + read), EOS]])  # (1, S)
+    target = torch.tensor([[SOS, *range(4, 4 + length)]])  # (1, T)
+    tokens = source.shape[1] if config.model.architecture == "encoder-only" else target.shape[1]
+    return [
+        f"{config.model.architecture}, with a sentence of {length} tokens{' on each side' if read else ''}",
+        f"vocabularies of {of_source:,} and {of_target:,} tokens: {origin}",
+        *note,
+        "",
+        *summary_lines(model, (source, target, *masks(source, target)), tokens),
+    ]
+
+
+def vocabulary_sizes(config: Config, begun: Config | None) -> tuple[int, int, str]:
+    """The sizes of both vocabularies, and their origin: the run if it has data, otherwise the limit in the config."""
+    from tokenizers import Tokenizer
+
+    data = Path(config.run.dir) / config.run.name / "data"
+    if begun and (begun.tokenizer, begun.data.source_lang) == (config.tokenizer, config.data.source_lang):
+        with suppress(Exception):  # the data may not be prepared yet, and the library raises nothing narrower
+            files = (str(data / f"{side}.tokenizer.json") for side in ("source", "target"))
+            source, target = (Tokenizer.from_file(file).get_vocab_size() for file in files)
+            return source, target, f"those of the run {config.run.name}"
+    return config.tokenizer.vocab_size, config.tokenizer.vocab_size, "the limit, tokenizer.vocab_size"
+
+
+def summary_lines(model: nn.Module, inputs: tuple[Tensor, ...], tokens: int) -> list[str]:
+    """All three tables for one call of the model with these inputs. Operations are also divided by `tokens`."""
+    model.eval()
+    parts, count = parameters(model), operations(lambda: model(*inputs))
     whole = parts[0].count
-    counts = [
-        (
-            part.path,
-            part.kind,
-            f"{part.count:,}",
-            f"{part.count / max(1, whole):.1%}",
-            f"shared: {', '.join(part.shared)}" if part.shared else "",
-        )
-        for part in parts[1:]
+    rows = [
+        (path, kind, f"{count:,}", f"{count / whole:.1%}", f"shared: {', '.join(shared)}" if shared else "")
+        for path, kind, count, shared in parts[1:]
     ]
     return [
         f"parameters: {whole:,}",
-        *aligned(counts, right={2, 3}),
+        *aligned(rows, right={2, 3}),
         "",
         "shapes, in the order of calls:",
-        *told(shapes(model, call)),
+        *shape_lines(shapes(model, inputs)),
         "",
-        f"operations: {count:,} in a forward pass of {tokens:,} tokens, {count / tokens:,.0f} a token",
-        "  A multiplication and an addition are two. A training step takes three times that: once forward, and twice",
-        "  back, for the gradient of the states and for that of the weights.",
+        f"operations: {count:,} in a forward pass of {tokens:,} tokens, {count / tokens:,.0f} per token",
+        "  A multiplication and an addition count as two. A training step takes three times as many: one forward pass,",
+        "  and two backward, for the gradients of the states and of the weights.",
     ]
 
 
 def aligned(rows: list[tuple[str, ...]], right: set[int]) -> list[str]:
-    """Rows as lines with columns of equal width; those numbered in right are flush on that side."""
+    """Rows as lines with columns of equal width. The columns numbered in `right` are aligned on the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  "
@@ -77,110 +107,76 @@ def aligned(rows: list[tuple[str, ...]], right: set[int]) -> list[str]:
     ]
 
 
-# ---------------------------------------------------------------------------------------------------------- parameters
+# --- Parameters ---------------------------------------------------------------------------------------------------
 
 
 class Part(NamedTuple):
-    """One line of the table of parameters: a module, or all modules that stand at one place in layers of a kind."""
+    """One line of the table of parameters: a module, or the same module in every layer of a stack."""
 
-    path: str  # "" is the whole; * stands for the numbers of layers of a kind
-    kind: str  # the class, and of how many
-    count: int  # numbers in its parameters, but for those that another part has counted before
-    shared: tuple[str, ...]  # the parameters that have counted those; told of a part of which no smaller one is listed
+    path: str  # "" is the whole model; * stands for all layer numbers
+    kind: str  # the class, and how many modules of it
+    count: int  # parameters, without those counted in an earlier part
+    shared: tuple[str, ...]  # where those were counted; empty if smaller parts are listed, which name it
 
 
 def parameters(model: nn.Module) -> list[Part]:
-    """The whole and its parts down to DEPTH, each before its own parts; those without parameters are left out.
+    """The whole model and its parts down to DEPTH, in the order of the modules. Parts without parameters are left out.
 
-    The smallest parts listed add up to the whole: a matrix that several share is counted at the first.
+    The smallest parts add up to the whole: a shared matrix is counted where it comes first.
     """
     owners: dict[int, str] = {}
-    weights = {
-        name: _Weight(parameter, owners.setdefault(id(parameter), name))
-        for name, parameter in model.named_parameters(remove_duplicate=False)
-    }
-    modules = dict(model.named_modules(remove_duplicate=False))
-    return list(_parts(modules, weights, "", [""], 0))
+    counts: Counter[str] = Counter()
+    modules: dict[str, set[str]] = defaultdict(set)  # by path of a part
+    shared: dict[str, dict[str, None]] = defaultdict(dict)  # likewise, as ordered sets
+    for name, weight in model.named_parameters(remove_duplicate=False):
+        owner = owners.setdefault(id(weight), name)
+        names = name.split(".")[:-1]
+        for path in (".".join(names[:end]) for end in range(len(names) + 1)):
+            part = LAYER.sub(".*", path).removesuffix(".*")
+            if part.replace(".*", "").count(".") >= DEPTH or path.endswith("layers"):
+                continue
+            modules[part].add(path)
+            counts[part] += weight.numel() if owner == name else 0
+            shared[part] |= {} if owner == name else {owner: None}
+    children = Counter(map(_parent, modules))
+    # A part that is all of its parent would only repeat its line.
+    listed = [part for part in modules if _parent(part) == "" or children[_parent(part)] > 1]
+    parents = set(map(_parent, listed))
+    return [
+        Part(part, _kind(model, modules[part]), counts[part], () if part in parents else tuple(shared[part]))
+        for part in listed
+    ]
 
 
-class _Weight(NamedTuple):
-    values: nn.Parameter
-    owner: str  # the name under which it is counted
+def _parent(part: str) -> str:
+    return part.rpartition(".")[0].removesuffix(".*")
 
 
-def _parts(
-    modules: Mapping[str, nn.Module], weights: Mapping[str, _Weight], place: str, paths: list[str], depth: int
-) -> Iterator[Part]:
-    """A place and the places below it. It stands at one path, or at the same one in each of several layers."""
-    layers = [path for stack in paths for path in _layers(modules, weights, stack)]
-    if layers:  # the stack itself would be the same line twice
-        place_of_all, paths = _joined(place, "*"), layers
-    else:
-        place_of_all = place
-    names = [name for path in paths for name in weights if _within(name, path)]
-    below: list[list[Part]] = []
-    if depth < DEPTH and paths[0] in modules and any(modules[paths[0]].children()):
-        first = [name[len(paths[0]) :].lstrip(".") for name in names if _within(name, paths[0])]
-        children = dict.fromkeys(name.partition(".")[0] for name in first if name)
-        below = [
-            list(_parts(modules, weights, _joined(place_of_all, child), [_joined(p, child) for p in paths], depth + 1))
-            for child in children
-        ]
-    smaller = [part for parts in below for part in parts] if len(below) > 1 or place == "" else []
-    kind = type(modules.get(paths[0]) or weights[paths[0]].values).__name__
-    yield Part(
-        place,
-        kind if len(paths) == 1 else f"{len(paths)} x {kind}",
-        sum(weights[name].values.numel() for name in names if weights[name].owner == name),
-        () if smaller else tuple(dict.fromkeys(weights[name].owner for name in names if weights[name].owner != name)),
-    )
-    yield from smaller
+def _kind(model: nn.Module, paths: set[str]) -> str:
+    kind = type(model.get_submodule(min(paths))).__name__
+    return kind if len(paths) == 1 else f"{len(paths)} x {kind}"
 
 
-def _layers(modules: Mapping[str, nn.Module], weights: Mapping[str, _Weight], path: str) -> list[str]:
-    """The layers of the stack at a path; none if there is no stack, or one of layers that differ."""
-    stack = modules.get(path)
-    if not isinstance(stack, nn.ModuleList | nn.Sequential):
-        return []
-    layers = [_joined(path, name) for name, _ in stack.named_children()]
-    kinds = {
-        (
-            type(modules[layer]),
-            *((name[len(layer) :], each.values.shape) for name, each in weights.items() if _within(name, layer)),
-        )
-        for layer in layers
-    }
-    return layers if len(kinds) == 1 else []
-
-
-def _joined(path: str, name: str) -> str:
-    return f"{path}.{name}" if path else name
-
-
-def _within(name: str, path: str) -> bool:
-    return not path or name == path or name.startswith(f"{path}.")
-
-
-# -------------------------------------------------------------------------------------------------------------- shapes
+# --- Shapes -------------------------------------------------------------------------------------------------------
 
 
 class Call(NamedTuple):
     """One call of a module."""
 
-    path: str  # "" is the whole
+    path: str  # "" is the whole model
     kind: str  # the class
-    inputs: str  # the shapes of all tensors that it got, as `shown`
-    output: str  # and of those that it gave back
+    inputs: str  # the shapes of all tensors among its arguments, see `shown`
+    output: str  # and of those that it returned
 
 
-def shapes(model: nn.Module, call: Callable[[], object]) -> list[Call]:
-    """Every call of a module of model while call is made, in the order in which they begin."""
+def shapes(model: nn.Module, inputs: tuple[Tensor, ...]) -> list[Call]:
+    """All calls of modules while the model is called once, in the order in which they start. No hook stays behind."""
     calls: list[Call] = []
-    running: list[int] = []  # numbers of the calls that have begun and not ended, the innermost last
+    running: list[int] = []  # the numbers of the calls that have not returned, innermost last
 
-    def begin(path: str, module: nn.Module, inputs: Any, named: Any) -> None:
+    def begin(path: str, module: nn.Module, given: Any) -> None:
         running.append(len(calls))
-        calls.append(Call(path, type(module).__name__, shown((inputs, named)), ""))
+        calls.append(Call(path, type(module).__name__, shown(given), ""))
 
     def end(_: nn.Module, __: Any, output: Any) -> None:
         number = running.pop()
@@ -189,10 +185,10 @@ def shapes(model: nn.Module, call: Callable[[], object]) -> list[Call]:
     hooks = []
     try:
         for path, module in model.named_modules():
-            hooks.append(module.register_forward_pre_hook(partial(begin, path), with_kwargs=True))
+            hooks.append(module.register_forward_pre_hook(partial(begin, path)))
             hooks.append(module.register_forward_hook(end))
         with torch.no_grad():
-            call()
+            model(*inputs)
     finally:
         for hook in hooks:
             hook.remove()
@@ -200,110 +196,56 @@ def shapes(model: nn.Module, call: Callable[[], object]) -> list[Call]:
 
 
 def shown(value: object) -> str:
-    """The shapes of all tensors in a value, however deep in tuples, lists and dictionaries; what is no tensor is left
-    out."""
-    found = groupby(tuple(tensor.shape) for tensor in _tensors(value))
-    counted = [(shape, len(list(same))) for shape, same in found]
+    """The shapes of all tensors in nested tuples and lists. Anything that is not a tensor is left out."""
+    counted = [(shape, len(list(same))) for shape, same in groupby(tuple(tensor.shape) for tensor in _tensors(value))]
     return ", ".join(str(shape) if count == 1 else f"{count} x {shape}" for shape, count in counted)
 
 
 def _tensors(value: object) -> Iterator[Tensor]:
     if isinstance(value, Tensor):
         yield value
-    elif isinstance(value, list | tuple | dict):
-        for each in value.values() if isinstance(value, dict) else value:
+    elif isinstance(value, list | tuple):
+        for each in value:
             yield from _tensors(each)
 
 
-def told(calls: list[Call]) -> list[str]:
-    """A line a call; of layers that do the same one after another, the first alone is shown."""
-    rows = [
-        (each.path or "(the whole)", each.kind, f"{each.inputs} -> {each.output}")
-        if isinstance(each, Call)
-        else (each, "", "")
-        for each in _folded(calls, 0)
-    ]
+def shape_lines(calls: list[Call]) -> list[str]:
+    """One line per call. Of consecutive layers that do the same, only the first is shown."""
+    rows = []
+    for _, run in groupby(_by_layer(calls), key=lambda layer: (layer.stack, layer.relative)):
+        first, *others = run
+        rows += [(call.path or "(the whole)", call.kind, f"{call.inputs} -> {call.output}") for call in first.calls]
+        if others:
+            numbers = " to ".join(dict.fromkeys((others[0].number, others[-1].number)))
+            rows.append((f"{first.stack}.{numbers}: the same", "", ""))
     return aligned(rows, right=set())
 
 
-def _folded(calls: list[Call], start: int) -> Iterator[Call | str]:
-    """Calls with what is likewise in a line of words. Numbers in paths count from the name number `start` on."""
-    before: tuple[str, list[Call]] | None = None  # the stack of the layer shown last, and what it did
-    alike: list[str] = []  # numbers of the layers that did the same
-    for layer, group in groupby(calls, lambda call: _layer(call.path, start)):
+class _Layer(NamedTuple):
+    """Consecutive calls within one layer, or outside any."""
+
+    stack: str  # "" outside any layer
+    number: str
+    calls: list[Call]
+    relative: list[Call]  # with paths relative to the layer
+
+
+def _by_layer(calls: list[Call]) -> Iterator[_Layer]:
+    def place(call: Call) -> tuple[str, str]:
+        found = LAYER.search(call.path)
+        return (call.path[: found.start()], found[1]) if found else ("", "")
+
+    for (stack, number), group in groupby(calls, key=place):
         done = list(group)
-        stack, _, number = layer.rpartition(".")
-        relative = [call._replace(path=call.path[len(layer) :]) for call in done]
-        if layer and before == (stack, relative):
-            alike.append(number)
-            continue
-        yield from _likewise(before, alike)
-        before, alike = (stack, relative), []
-        yield from _folded(done, layer.count(".") + 1) if layer else done
-    yield from _likewise(before, alike)
+        start = len(stack) + 1 + len(number) if stack else 0
+        yield _Layer(stack, number, done, [call._replace(path=call.path[start:]) for call in done])
 
 
-def _likewise(before: tuple[str, list[Call]] | None, alike: list[str]) -> Iterator[str]:
-    if before and alike:
-        numbers = alike[0] if len(alike) == 1 else f"{alike[0]} to {alike[-1]}"
-        yield f"{_joined(before[0], numbers)}: likewise"
-
-
-def _layer(path: str, start: int) -> str:
-    """A path up to its first number, in its names from number `start` on; "" if it has none."""
-    names = path.split(".")
-    end = next((i for i in range(start, len(names)) if names[i].isdecimal()), None)
-    return "" if end is None else ".".join(names[: end + 1])
-
-
-# ---------------------------------------------------------------------------------------------------------- operations
+# --- Operations ---------------------------------------------------------------------------------------------------
 
 
 def operations(call: Callable[[], object]) -> int:
-    """The floating-point operations of a call, as `FlopCounterMode` counts them."""
+    """The floating-point operations of a call, as torch's `FlopCounterMode` counts them."""
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         call()
     return counter.get_total_flops()
-
-
-# ------------------------------------------------------------------------------------------------------- a look inside
-
-
-def vocabularies(config: Config) -> tuple[int, int, str]:
-    """How large they are, and how that is known: before a run's data are prepared, they may become so large at most."""
-    from tokenizers import Tokenizer
-
-    run = Path(config.run.dir) / config.run.name
-    with suppress(Exception):  # no such run, or one of other data: then nothing is known
-        begun = config_file.load(run / "config.yaml")
-        if (begun.tokenizer, begun.data.source_lang) == (config.tokenizer, config.data.source_lang):
-            files = (run / "data" / f"{side}.tokenizer.json" for side in ("source", "target"))
-            source, target = (Tokenizer.from_file(str(file)).get_vocab_size() for file in files)
-            return source, target, f"those of the run {config.run.name}"
-    return config.tokenizer.vocab_size, config.tokenizer.vocab_size, "tokenizer.vocab_size, the most they may have"
-
-
-def describe_model(config: Config) -> list[str]:
-    """Parameters, shapes and operations of a model, and of the way of one short sentence through it."""
-    begun = None
-    with suppress(Exception):  # no such run
-        begun = config_file.load(Path(config.run.dir) / config.run.name / "config.yaml")
-        config = settings_module.as_begun(config, begun)
-    unknown = config.model.preset == "auto" and (begun is None or begun.model.preset != "auto")
-    note = [settings_module.STAND_IN] if unknown else []
-    of_source, of_target, why = vocabularies(config)
-    model = build_model(config.model, of_source, of_target).eval()
-    length = min(7, config.data.max_length)
-    read = 0 if config.is_language_model else length
-    source = torch.tensor([[*range(4, 4 + read), EOS]])  # (1, S)
-    target = torch.tensor([[SOS, *range(4, 4 + length)]])  # (1, T)
-    at_once = config.model.architecture == "encoder-only"
-    with torch.no_grad():
-        lines = summary_lines(model, lambda: model(source, target), source.shape[1] if at_once else target.shape[1])
-    head = f"{config.model.architecture}; a sentence of {length} tokens{' a side' if read else ''}"
-    return [head, f"vocabularies of {of_source:,} and {of_target:,} tokens: {why}", *note, "", *lines]
-
-
-def main(config: Config) -> None:
-    """Print the summary of a config's model."""
-    print("\n".join(describe_model(config)))

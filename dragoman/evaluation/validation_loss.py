@@ -1,4 +1,4 @@
-"""The mean loss of a set of pairs."""
+"""Cross-entropy and perplexity of a model on a set of pairs."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ from collections.abc import Callable
 import torch
 
 from dragoman.architectures.loss import batch_loss
+from dragoman.architectures.protocol import Model
 from dragoman.dataset import EncodedPairs, batch_plan, make_batch
 from dragoman.device import autocast
-from dragoman.model import Model
-
-# -------------------------------------------------------------------------------------------------- during training
 
 
 @torch.inference_mode()
@@ -23,9 +21,10 @@ def mean_loss(
     dtype: torch.dtype = torch.float32,
     advance: Callable[[int], object] | None = None,
 ) -> float:
-    """The negative log-likelihood of a target token, in nats, without smoothing and without dropout.
+    """The negative log-likelihood per target token, in nats, without label smoothing or dropout.
 
-    advance is told, now and then, how many more pairs are done.
+    Losses and tokens are summed over all batches and divided once, so that the result does not depend on the batches.
+    `advance` is called after each batch with its number of pairs.
     """
     model.eval()
     device = model.projection.weight.device
@@ -33,7 +32,7 @@ def mean_loss(
     for indices in batch_plan(*pairs.lengths, batch_tokens, seed=0, epoch=0):
         batch = make_batch(pairs, indices).to(device)
         with autocast(device, dtype):
-            states = model.states(batch.source, batch.target_in)
+            states = model.states(batch.source, batch.target_in, batch.source_mask, batch.target_mask)
             sums = batch_loss(
                 model.settings.architecture, states, model.projection.weight, batch.source, batch.target_out, 0.0
             )
@@ -45,5 +44,5 @@ def mean_loss(
 
 
 def perplexity(loss: float) -> float:
-    """exp(loss), the number of equally likely tokens that would be as hard to guess; a huge one is cut at 1e9."""
+    """exp(loss), capped at 1e9 so that an untrained model does not overflow it."""
     return math.exp(min(loss, math.log(1e9)))

@@ -20,7 +20,7 @@ import argparse
 import hashlib
 from pathlib import Path
 
-from dragoman import checkpoint, console
+from dragoman import checkpoint, console, serialization
 from dragoman.command_line import EXPORT_MARK
 from dragoman.errors import ConfigError
 from dragoman.export import card, formats, verification
@@ -71,7 +71,7 @@ def export(translator: Translator, run: Path, kind: Format, output: Path, quanti
             "checkpoint": {"step": translator.step, "manifest": checkpoint_hash(translator)},
             "checked": count,
         }
-        (folder / EXPORT_MARK).write_bytes(checkpoint.json_bytes(mark))
+        (folder / EXPORT_MARK).write_bytes(serialization.json_bytes(mark))
         formats.finish(kind, folder)
 
 

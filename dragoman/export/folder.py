@@ -12,7 +12,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from dragoman import checkpoint
+from dragoman import storage
 
 LOCK_NAME = re.compile(r"\.tmp-(?P<output>.+)-[a-z0-9_]{8}\.lock")
 
@@ -26,7 +26,7 @@ def atomic_folder(output: Path) -> Iterator[Path]:
 
     Raises StorageError.
     """
-    with checkpoint.storing(output):
+    with storage.storing(output):
         new_parent = not output.parent.exists()
         output.parent.mkdir(parents=True, exist_ok=True)
         remove_leftovers(output.parent)
@@ -39,7 +39,7 @@ def atomic_folder(output: Path) -> Iterator[Path]:
     old = _old(temporary)
     try:
         yield temporary
-        with checkpoint.storing(output):
+        with storage.storing(output):
             if os.path.lexists(output):
                 output.rename(old)
             try:

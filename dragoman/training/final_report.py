@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from dragoman import checkpoint, dataset
+from dragoman import dataset, serialization, storage
 from dragoman.console import say
 from dragoman.corpora.preparation import PreparedData
 from dragoman.dataset import Pair
-from dragoman.evaluation import report as report_module
 from dragoman.evaluation import validation_loss
+from dragoman.evaluation.evaluate import evaluate
 from dragoman.evaluation.metrics import Scores, score
+from dragoman.evaluation.pairs import read_pairs
+from dragoman.evaluation.report import report_lines, write_report
 from dragoman.model import Model
 from dragoman.settings import Config
 from dragoman.training import tensorboard
@@ -26,7 +28,7 @@ SAMPLES = 8  # test sentences of which other translations are shown
 def result_step(directory: Path) -> int | None:
     """The step after which the run was finished and its result written; None if it was not yet."""
     path = directory / RESULT
-    return checkpoint.load_json(path.read_bytes())["step"] if path.exists() else None
+    return serialization.load_json(path.read_bytes())["step"] if path.exists() else None
 
 
 def report(config: Config, directory: Path, data: PreparedData, progress: Progress) -> None:
@@ -39,8 +41,8 @@ def report(config: Config, directory: Path, data: PreparedData, progress: Progre
         result |= perplexities(config, directory, data, progress)  # "validation" is one of them
     elif data.test:
         translator = Translator(directory, config.training.device)
-        found = report_module.evaluate(translator, data.test, config.data.bleu_tokenize)
-        report_module.write_report(found, directory / "report", "test")
+        found = evaluate(translator, data.test, config.data.bleu_tokenize)
+        write_report(found, directory / "report", "test")
         bleu, chrf, *_ = found.figures
         result["test"] = {
             "step": translator.step,
@@ -57,7 +59,7 @@ def report(config: Config, directory: Path, data: PreparedData, progress: Progre
                 writer.add_scalar(f"test/{figure.name.lower()}", figure.score, progress.step)
             for direction in found.directions:
                 writer.add_scalar(f"test/bleu/{direction.name}", direction.bleu, progress.step)
-            writer.add_text("test", tensorboard.indented("\n".join(report_module.report_lines(found))), progress.step)
+            writer.add_text("test", tensorboard.indented("\n".join(report_lines(found))), progress.step)
             if config.model.architecture != "encoder-only":  # which has no second best
                 writer.add_text("n-best", _alternatives(translator, data.test), progress.step)
         say(
@@ -71,7 +73,7 @@ def report(config: Config, directory: Path, data: PreparedData, progress: Progre
         say(f"the report, with the worst sentences: {directory / 'report' / 'test.html'}")
     if config.training.init_from:
         result["init_from"] = gained_and_lost(config, directory, progress)
-    checkpoint.replace_durably(directory / RESULT, checkpoint.json_bytes(result))
+    storage.replace_durably(directory / RESULT, serialization.json_bytes(result))
 
 
 def perplexities(config: Config, directory: Path, data: PreparedData, progress: Progress) -> dict[str, object]:
@@ -105,7 +107,7 @@ def old_test(config: Config, translator: Translator) -> tuple[int, Scores] | Non
     None if they are not there, and for a language model, which translates nothing.
     """
     path = Path(config.training.init_from or "") / "data" / "test.tsv"
-    pairs = report_module.read_pairs(path) if path.exists() and not config.is_language_model else []
+    pairs = read_pairs(path) if path.exists() and not config.is_language_model else []
     if not pairs:
         return None
     sources, references = dataset.unzip_pairs(pairs)

@@ -39,6 +39,7 @@ from torch import Tensor, nn
 
 from dragoman.architectures.decoder_only import DecoderOnly
 from dragoman.architectures.encoder_only import EncoderOnly
+from dragoman.dataset import masks
 from dragoman.model import Attention, DecoderLayer, EncoderLayer
 from dragoman.settings import PAD
 
@@ -146,7 +147,7 @@ class LayerStatistics:
                     for name, module in layer.named_modules()
                     for hook in _hooks(part, name, module, real, figures)
                 ]
-            self.model.states(self.source, self.target)  # type: ignore[operator]
+            self.model.states(self.source, self.target, *masks(self.source, self.target))  # type: ignore[operator]
         finally:
             for hook in hooks:
                 hook.remove()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dragoman import checkpoint, errors
+from dragoman import checkpoint, errors, serialization
 from dragoman.settings import Config
 
 
@@ -49,7 +49,7 @@ class Progress:
 def progress_of(saved: checkpoint.Checkpoint) -> Progress:
     """Where the checkpoint stands. Raises CheckpointError if another version of this program wrote it."""
     try:
-        progress = Progress(**checkpoint.load_json(saved.files["state.json"])["progress"])
+        progress = Progress(**serialization.load_json(saved.files["state.json"])["progress"])
         if not all(isinstance(value, int | float) for value in vars(progress).values()):
             raise TypeError("what must be a number is none")
         return progress

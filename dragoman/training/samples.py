@@ -7,8 +7,8 @@ from pathlib import Path
 import torch
 from torch.utils.tensorboard import SummaryWriter
 
+from dragoman.architectures.protocol import Model
 from dragoman.corpora.preparation import PreparedData
-from dragoman.model import Model
 from dragoman.settings import EOS, SOS
 from dragoman.training import tensorboard
 from dragoman.translation.translator import Translator

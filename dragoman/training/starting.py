@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from dragoman import checkpoint, config_file, errors, presets, settings
+from dragoman import checkpoint, config_file, errors, presets, serialization, settings
 from dragoman import device as device_module
 from dragoman.console import say
 from dragoman.corpora import preparation
@@ -52,7 +52,7 @@ def settled(config: Config, saved: checkpoint.Checkpoint) -> Config:
     The former depends on data that may have grown since, and with the latter the data go on amid an epoch.
     """
     begun = config_file.loads(saved.files["config.yaml"], saved.path / "config.yaml")
-    config = settings.as_begun(config, begun)
+    config = settings.with_saved_preset(config, begun)
     if config.training.batch_tokens != "auto":
         return config
     return replace(config, training=replace(config.training, batch_tokens=begun.training.batch_tokens))
@@ -159,7 +159,7 @@ def precision(config: Config, device: torch.device, saved: checkpoint.Checkpoint
     """The setting; but a run that has begun keeps what auto was found to be, on the same processor: the next
     measurement may be disturbed, and the run would not go on bit for bit."""
     if config.training.precision == "auto" and saved:
-        state = checkpoint.load_json(saved.files["state.json"])
+        state = serialization.load_json(saved.files["state.json"])
         if state.get("processor") == device_module.processor(device):
             return state.get("precision", "auto")
     return config.training.precision

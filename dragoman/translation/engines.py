@@ -28,6 +28,8 @@ from torch import Tensor, nn
 from dragoman.architectures.decoder_only import DecoderOnly, next_position
 from dragoman.architectures.encoder_only import EncoderOnly
 from dragoman.architectures.ensemble import Ensemble, EnsembleState, mean_log_probs
+from dragoman.architectures.protocol import Model
+from dragoman.dataset import padding_mask
 from dragoman.device import has_bfloat16
 from dragoman.errors import DeviceError
 from dragoman.model import (
@@ -35,11 +37,9 @@ from dragoman.model import (
     DecoderLayer,
     EncoderLayer,
     KeysValues,
-    Model,
     Residual,
     State,
     Transformer,
-    padding_mask,
     rotate,
 )
 

@@ -10,11 +10,11 @@ from typing import Any
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from dragoman import checkpoint, config_file, console, errors, resources
+from dragoman import checkpoint, config_file, console, errors, resources, serialization
 from dragoman.architectures.build import build_model
+from dragoman.architectures.protocol import Model
 from dragoman.corpora.sentence_splitting import LineStatistics
 from dragoman.dataset import Tokenizer
-from dragoman.model import Model
 from dragoman.settings import Config
 
 SIDES = ("source", "target")
@@ -31,10 +31,10 @@ def unpack(found: checkpoint.Checkpoint) -> tuple[Model, Config, Tokenizer, Toke
     try:
         source, target = (Tokenizer.from_json(found.files[f"{side}.tokenizer.json"].decode()) for side in SIDES)
         settings = config_file.loads(found.files["config.yaml"], found.path / "config.yaml")
-        trained = line_statistics(checkpoint.load_json(found.files["trained_on.json"])["sides"][0])
+        trained = line_statistics(serialization.load_json(found.files["trained_on.json"])["sides"][0])
         with _Blank():
             model = build_model(settings.model, len(source), len(target))
-        checkpoint.load_weights(model, found.files["model.safetensors"])
+        serialization.load_weights(model, found.files["model.safetensors"])
     except (errors.CheckpointError, ValueError, LookupError, TypeError) as error:  # ConfigError is a ValueError
         raise errors.CheckpointError(f"{found.path} cannot be used: {error}") from error
     return model, settings, source, target, trained

@@ -34,13 +34,13 @@ from torch import Tensor
 from dragoman import command_line, errors
 from dragoman.architectures import ctc
 from dragoman.architectures.ensemble import Ensemble
+from dragoman.architectures.protocol import Model
 from dragoman.corpora.cleaning import clean
 from dragoman.corpora.sentence_splitting import LineStatistics, sentence_joiner, split_sentences, split_text
-from dragoman.dataset import UNSEEN, Tokenizer, source_batch
+from dragoman.dataset import UNSEEN, Tokenizer, masks, source_batch
 from dragoman.device import autocast, choose_device, choose_precision
 from dragoman.directions import Direction, split_tag, tag_of, tagged, targets
 from dragoman.errors import ConfigError, DataError
-from dragoman.model import Model
 from dragoman.settings import EOS, PAD, SOS, UNK, Config, DecodingConfig, ModelConfig
 from dragoman.signals import Stopped
 from dragoman.translation.alignment import made_from
@@ -367,7 +367,9 @@ class Translator:
             source, target = self._teacher_forced([(flat[k].ids, flat[k].prefix) for k in batch])
             with torch.inference_mode(), autocast(self.device, self.dtype):
                 of_text = self.config.is_language_model
-                states = self.model.states(source, target) if of_text else self.model.read(source)
+                states = (
+                    self.model.states(source, target, *masks(source, target)) if of_text else self.model.read(source)
+                )
             real = (target if of_text else source) != PAD
             total = (states.float() * real[:, :, None]).sum(1).cpu()
             to = torch.tensor([owners[k] for k in batch])
@@ -629,7 +631,7 @@ class Translator:
         """The log-probability of each token of the targets of pairs of ids, that of the closing [EOS] last."""
         source, target = self._teacher_forced(pairs)
         with torch.inference_mode(), autocast(self.device, self.dtype):
-            logits = self.model.places(source) if self._at_once else self.model(source, target)  # type: ignore[operator]
+            logits = self.model.places(source) if self._at_once else self.model(source, target, *masks(source, target))  # type: ignore[operator]
             log_probs = logits.float().log_softmax(-1)
             if self._at_once:
                 lengths = self.model.lengths(source)  # type: ignore[operator]

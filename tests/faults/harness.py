@@ -29,7 +29,7 @@ from tensorboard.summary.writer import event_file_writer
 from torch.utils.tensorboard import SummaryWriter
 
 from conftest import ROOT, in_child, tiny_config
-from dragoman import checkpoint, train
+from dragoman import checkpoint, serialization, train
 from dragoman.__main__ import run as run_command
 from dragoman.corpora import preparation
 from dragoman.model import Transformer
@@ -300,7 +300,7 @@ def flip_a_bit(path: Path) -> None:
 
 def contents(saved: checkpoint.Checkpoint) -> tuple[dict[str, bytes], dict[str, Any]]:
     """What a checkpoint holds of the training: bytes of the tensors, and where it stands, less the clock."""
-    state = checkpoint.load_json(saved.files["state.json"])
+    state = serialization.load_json(saved.files["state.json"])
     for name in VOLATILE:
         state["progress"].pop(name)
     return {name: saved.files[name] for name in ("model.safetensors", "training.pt", "source.tokenizer.json")}, state

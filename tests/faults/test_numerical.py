@@ -172,8 +172,8 @@ def too_large_above(positions: int) -> Callable[..., torch.Tensor]:
     """A forward pass of a device in which no more padded positions fit; it fails after having computed them."""
     forward = Transformer.states
 
-    def limited(self: Transformer, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        states = forward(self, source, target)
+    def limited(self: Transformer, source: torch.Tensor, target: torch.Tensor, *masks: torch.Tensor) -> torch.Tensor:
+        states = forward(self, source, target, *masks)
         if self.training and source.numel() + target.numel() > positions:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
         return states
@@ -258,9 +258,9 @@ def test_17_the_largest_batch_is_tried_first_and_leaves_no_trace(toy: Toy, monke
     shapes, held = [], []
     states = training.model.states
 
-    def seen(source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    def seen(source: torch.Tensor, target: torch.Tensor, *masks: torch.Tensor) -> torch.Tensor:
         shapes.append(source.numel() + target.numel())
-        return states(source, target)
+        return states(source, target, *masks)
 
     def counted(like: torch.Tensor) -> torch.Tensor:
         held.append(like.numel())

@@ -19,7 +19,7 @@ import safetensors.torch
 import torch
 
 from conftest import tiny_config, tiny_pairs, write_tsv
-from dragoman import checkpoint, dataset, train
+from dragoman import checkpoint, dataset, serialization, train
 from dragoman.command_line import override
 from dragoman.corpora import preparation
 from dragoman.evaluation import validation_loss as validation_loss_module
@@ -207,20 +207,20 @@ def test_32_newer_and_unknown_formats_are_refused(toy: Toy, capfd: pytest.Captur
     assert run(toy(training__max_steps=10)) == 0
     newest = checkpoints(toy()) / "step-00000010"
     manifest = newest / "manifest.json"
-    content = checkpoint._unsealed(manifest.read_bytes())
-    manifest.write_bytes(checkpoint._sealed({**content, "format_version": checkpoint.FORMAT_VERSION + 1}))
+    content = serialization.unsealed(manifest.read_bytes())
+    manifest.write_bytes(serialization.sealed({**content, "format_version": checkpoint.FORMAT_VERSION + 1}))
     before = tree(directory(toy()))
     capfd.readouterr()
     assert run(toy()) == 4
     assert "written by a newer version" in capfd.readouterr().err
     assert tree(directory(toy())) == before
 
-    state = checkpoint.load_json((newest / "state.json").read_bytes())
+    state = serialization.load_json((newest / "state.json").read_bytes())
     state["progress"]["invention"] = 1
-    data = checkpoint.json_bytes(state)
+    data = serialization.json_bytes(state)
     (newest / "state.json").write_bytes(data)
-    content["files"]["state.json"] = {"size": len(data), "sha256": checkpoint.sha256_of(data)}
-    manifest.write_bytes(checkpoint._sealed(content))
+    content["files"]["state.json"] = {"size": len(data), "sha256": serialization.sha256_of(data)}
+    manifest.write_bytes(serialization.sealed(content))
     assert run(toy()) == 4
     error = capfd.readouterr().err
     assert "another version of this program" in error

@@ -24,7 +24,7 @@ import safetensors.torch
 import torch
 
 from conftest import ROOT, in_child, tiny_config, tiny_pairs, write_tsv
-from dragoman import averaging, checkpoint, command_line, console, train, translate
+from dragoman import averaging, checkpoint, command_line, console, serialization, train, translate
 from dragoman.__main__ import run as run_command
 from dragoman.console import one_line, visible
 from dragoman.corpora import preparation
@@ -127,7 +127,7 @@ def test_37_a_name_that_leads_out_of_the_folder_is_refused(run: Path, name: str)
     step = untrained.newest(run)
     manifest = json.loads((step / checkpoint.MANIFEST).read_bytes())
     manifest["files"][name] = {"size": 1, "sha256": "0" * 64}
-    (step / checkpoint.MANIFEST).write_bytes(checkpoint.json_bytes(manifest))
+    (step / checkpoint.MANIFEST).write_bytes(serialization.json_bytes(manifest))
     untrained.forge(step, {})
     outside = {path: path.stat().st_mtime_ns for path in run.parent.parent.iterdir()}
     for only in (None, [name]):
@@ -181,7 +181,7 @@ def used(run: Path) -> dict[str, bytes]:
         finite = all(bool(weight.isfinite().all()) for weight in translator.model.parameters())
     assert finite
     translator.translate(["the cat sees the dog."])
-    checkpoint.load_tensors(found.files["training.pt"])
+    serialization.load_tensors(found.files["training.pt"])
     train.progress_of(found)
     return found.files
 
@@ -255,7 +255,7 @@ def test_37_a_forged_state_is_no_state(run: Path, state: str, capfd: pytest.Capt
 @pytest.mark.parametrize("value", [{}, [], {"optimizer": {}}, {"optimizer": {"state": 7, "param_groups": [{"lr": 1}]}}])
 def test_37_a_forged_optimizer_is_none(run: Path, value: object, capfd: pytest.CaptureFixture) -> None:
     """Guards the resume against tensors that are sound and belong to nothing."""
-    untrained.forge(untrained.newest(run), {"training.pt": checkpoint.tensors_bytes(value)})
+    untrained.forge(untrained.newest(run), {"training.pt": serialization.tensors_bytes(value)})
     assert resume(run) == 4
     assert capfd.readouterr().err.count("\n") == 1
 

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import torch
 
 from conftest import tiny_config
-from dragoman import checkpoint, train
+from dragoman import checkpoint, serialization, train
 from dragoman.settings import Config
 from dragoman.training import starting
 
@@ -51,5 +51,5 @@ def forge(step: Path, files: Mapping[str, bytes]) -> None:
         (step / name).write_bytes(data)
         manifest["files"][name] = {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
     manifest.pop("sha256")
-    seal = hashlib.sha256(checkpoint.json_bytes(manifest)).hexdigest()
-    (step / checkpoint.MANIFEST).write_bytes(checkpoint.json_bytes({**manifest, "sha256": seal}))
+    seal = hashlib.sha256(serialization.json_bytes(manifest)).hexdigest()
+    (step / checkpoint.MANIFEST).write_bytes(serialization.json_bytes({**manifest, "sha256": seal}))

@@ -1,0 +1,134 @@
+"""How a setting is declared, checked and read from text; `settings` declares them all.
+
+    lr: float = warned(0.003, "peak learning rate", above=0)     # a field of a section, a frozen dataclass
+    parse_value("training.lr", field, "5e-4")                     # 0.0005, or ConfigError
+
+A config file and the command line both hand over text, so a value means the same in both, `5e-4` is a number in
+both, and no file can build an object.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import operator
+import re
+from collections.abc import Collection
+from dataclasses import Field, field
+from functools import partial
+from typing import Any, Literal, NamedTuple, get_args, get_origin
+
+from dragoman.errors import ConfigError
+
+Resume = Literal["free", "warned", "refused"]
+NULLS = ("", "~", "null", "none")  # text that unsets a setting
+_LIMITS = {"at least": operator.ge, "greater than": operator.gt, "at most": operator.le, "less than": operator.lt}
+_NOUNS = {bool: "true or false", int: "a whole number", float: "a number"}
+
+
+def setting(
+    default: Any,
+    meaning: str,
+    *,
+    resume: Resume,
+    at_least: float | None = None,
+    above: float | None = None,
+    at_most: float | None = None,
+    below: float | None = None,
+) -> Any:
+    """Declare a field of a section: its default, meaning and limits, and whether a resumed run may change it."""
+    bounds = zip(_LIMITS, (at_least, above, at_most, below), strict=True)
+    limits = {words: bound for words, bound in bounds if bound is not None}
+    return field(default=default, metadata={"meaning": meaning, "resume": resume, "limits": limits})
+
+
+# May a run that resumes from a checkpoint change the setting?
+free = partial(setting, resume="free")  # yes: it only decides how long, where, or how closely the run is watched
+warned = partial(setting, resume="warned")  # yes, with a warning: curves bend, or numbers are no longer comparable
+refused = partial(setting, resume="refused")  # no: the weights would not fit, or the data would differ
+
+
+class Kind(NamedTuple):
+    """A declared type, taken apart.
+
+    `int | None` is (int, no choices, optional). A Literal is (str, its choices). `int | Literal["auto"]`, a number or
+    the word auto, is (int, its choices).
+    """
+
+    base: type
+    choices: tuple[str, ...]
+    optional: bool
+
+
+def kind_of(declared: Field) -> Kind:
+    """Take the type of a declared setting apart."""
+    parts = get_args(declared.type)
+    if get_origin(declared.type) is Literal:
+        return Kind(str, parts, False)
+    base = parts[0] if parts else declared.type
+    choices = next((get_args(part) for part in parts if get_origin(part) is Literal), ())
+    base = str if get_origin(base) is Literal else base
+    assert isinstance(base, type)
+    return Kind(base, choices, type(None) in parts)
+
+
+def parse_value(key: str, declared: Field, text: str, quoted: bool = False) -> Any:
+    """Convert text to the declared type and check it. Quoted text is never null. Raises ConfigError."""
+    kind = kind_of(declared)
+    if kind.optional and not quoted and text.lower() in NULLS:
+        return None
+    if text in kind.choices:
+        return text
+    try:
+        # bool("false") is True, so look the two words up.
+        value = {"true": True, "false": False}[text.lower()] if kind.base is bool else kind.base(text)
+    except (KeyError, ValueError):
+        number = kind.base is int and re.fullmatch(r"[+-]?[0-9]+(\.[0-9]*)?(e\+?[0-9]+)?", text.lower())
+        whole = float(text) if number else math.nan
+        remedy = f": write {whole:.0f}" if whole.is_integer() and abs(whole) < 1e15 else ""
+        noun = " or ".join([_NOUNS[kind.base], *kind.choices, *["null"] * kind.optional])
+        raise ConfigError(f"{key} is {shown(text)}, but it must be {noun}{remedy}.") from None
+    check_value(key, declared, value)
+    return value
+
+
+def check_value(key: str, declared: Field, value: Any) -> None:
+    """Check a value against the choices and limits of its setting. Raises ConfigError."""
+    choices, limits = kind_of(declared).choices, declared.metadata["limits"]
+    if value in choices:
+        return
+    if choices and isinstance(value, str):
+        near = difflib.get_close_matches(value.lower(), choices, n=1)
+        hint = f" (did you mean {near[0]}?)" if near else ""
+        raise ConfigError(f"{key} is {shown(value)}, but it must be one of {', '.join(choices)}{hint}.")
+    if value == "":
+        raise ConfigError(f"{key} is empty, but it must be some text.")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ConfigError(f"{key} is {value}, but it must be a finite number.")
+    if value is not None and not all(_LIMITS[words](value, bound) for words, bound in limits.items()):
+        rule = " and ".join(f"{words} {bound}" for words, bound in limits.items())
+        raise ConfigError(f"{key} is {shown(value)}, but it must be {rule}.")
+
+
+def shown(value: Any) -> str:
+    """Format a value for a message: quoted if that makes it clearer, shortened to 60 characters."""
+    text = str(value)
+    text = text if len(text) <= 60 else text[:57] + "..."
+    if not text:
+        return "empty"
+    return text if text.isprintable() and " " not in text else repr(text)
+
+
+def did_you_mean(wrong: str, valid: Collection[str], dashes: str = "") -> str:
+    """End a message with the valid key that is most similar to a wrong one, in its last part and as a whole."""
+
+    def similarity(a: str, b: str) -> float:
+        return difflib.SequenceMatcher(None, a, b).ratio()
+
+    wrong = wrong.lower()
+    last = wrong.rpartition(".")[2]
+    scores = {key: (similarity(key.rpartition(".")[2], last), similarity(key, wrong)) for key in valid}
+    near = [key for key, (in_last, _) in scores.items() if in_last >= 0.6]
+    if not near:
+        return "; --help lists them all."
+    return f": did you mean {dashes}{max(near, key=lambda key: sum(scores[key]))}?"

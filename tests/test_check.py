@@ -1,0 +1,435 @@
+"""The corpus check finds each fault where it is, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from conftest import ROOT, SHARED, tiny_pairs, write_tsv
+from dragoman import presets
+from dragoman.__main__ import run as run_command
+from dragoman.command_line import override, parse_check
+from dragoman.console import display_width
+from dragoman.corpora.check import CHECKS, check_corpus, diagnosis_lines
+from dragoman.corpora.checks import corpus as checked
+from dragoman.corpora.checks.findings import KINDS, LEVELS, Diagnosis, SplitSummary
+from dragoman.dataset import Pair
+from dragoman.settings import Config
+
+# Every source and every target occurs once, and is long enough to show its language.
+GOOD = [pair for pair in dict(tiny_pairs(1500)).items() if len(pair[0].split()) > 3][:800]
+
+
+needs_multi30k = pytest.mark.skipif(not (SHARED / "multi30k").is_dir(), reason="needs Multi30k in ../shared/data")
+
+PLAIN = {"model__architecture": "decoder-only", "tokenizer__shared": True}  # what a language model requires
+
+
+def settings(folder: Path, pairs: list[Pair], **changes: object) -> Config:
+    """Make a config for pairs in a table, all words of which are known."""
+    words = {"data.train": write_tsv(folder / "pairs.tsv", pairs), "tokenizer.min_frequency": 1}
+    words |= {key.replace("__", "."): value for key, value in changes.items()}
+    return override(Config(), [f"--{key}={'null' if value is None else value}" for key, value in words.items()])
+
+
+def found(diagnosis: Diagnosis) -> dict[str, list[int]]:
+    """Return the lines of the examples, by kind of finding."""
+    return {finding.name: [example.line for example in finding.examples] for finding in diagnosis.findings}
+
+
+def text_of(diagnosis: Diagnosis, name: str) -> str:
+    [finding] = [finding for finding in diagnosis.findings if finding.name == name]
+    return finding.text
+
+
+def put(*lines: int, source: str | None = None, target: str | None = None) -> Callable[[list[Pair]], list[Pair]]:
+    """Change the texts of some lines; {} stands for the old text."""
+
+    def change(pairs: list[Pair]) -> list[Pair]:
+        for line in lines:
+            a, b = pairs[line - 1]
+            pairs[line - 1] = (source or "{}").format(a), (target or "{}").format(b)
+        return pairs
+
+    return change
+
+
+def swapped(pairs: list[Pair]) -> list[Pair]:
+    return [(b, a) if line in (7, 400) else (a, b) for line, (a, b) in enumerate(pairs, 1)]
+
+
+def numbered(pairs: list[Pair]) -> list[Pair]:
+    """Put a number into twelve pairs, as each language writes it; in six of them it differs."""
+    for line in range(100, 112):
+        a, b = pairs[line - 1]
+        pairs[line - 1] = f"{a[:-1]} 1,{line}.", f"{b[:-1]} 1.{line + line % 2}."
+    return pairs
+
+
+def test_lowercase_corpus_is_checked_in_lower_case(tmp_path: Path) -> None:
+    """Guards against treating duplicates of training as different, or a pair in capitals as column names."""
+    written = [(a, b) if i % 2 else (a.upper(), b.upper()) for i, (a, b) in enumerate([*GOOD, GOOD[1]])]
+    expected = check_corpus(settings(tmp_path, [(a.lower(), b.lower()) for a, b in written]))
+    assert found(expected) == {"duplicates": [801]}
+    assert check_corpus(settings(tmp_path, written, data__lowercase=True)) == expected
+    assert "duplicates" not in found(check_corpus(settings(tmp_path, written)))
+
+
+def test_good_corpus_has_no_findings(tmp_path: Path) -> None:
+    """Guards against false alarms; the tests below are about the faults they insert."""
+    diagnosis = check_corpus(settings(tmp_path, GOOD))
+    assert (diagnosis.findings, diagnosis.settings) == ([], [])
+    assert diagnosis_lines(diagnosis)[-1] == "no problems found"
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (put(5, 60, source="{} CafÃ© Ã  lâ€™heure"), {"mojibake": [5, 60]}),
+        (put(5, target="{} cittÃ\xa0"), {"mojibake": [5]}),
+        (put(9, target="{} citt\ufffd"), {"replaced": [9]}),
+        (put(9, 10, source="{}\x07\x1b[31m"), {"control": [9, 10]}),
+        (put(9, source="cat \u00ad{}"), {"control": [9]}),
+        (lambda pairs: [*pairs[:20], ("", "il gatto"), *pairs[20:], ("cat", "")], {"empty": [21, 802]}),
+        (swapped, {"swapped": [7, 400]}),
+        (put(30, 31, target="вот что было здесь, и ещё раз здесь"), {"script": [30, 31]}),
+        (put(30, source="Σ σ 猫 {}"), {}),
+        (put(30, target="the black cat wants the white bread"), {"language": [30]}),
+        (put(30, source="Xyz Qaa, 1, 2, 3, 4", target="Xyz Qaa, 1, 2, 3, 4"), {"copied": [30]}),
+        (put(30, source="Xyz Qaa, 1, 2, 3, 4", target="Xyz Qaa, 1, 2, 3, 4 {:.0}"), {"copied": [30]}),
+        (put(30, source="Xyz Qaa, 1, 2, 3, 4, 5", target="Xyz Qaa, 1, 2, 3, 4, 6"), {"near_copied": [30]}),
+        (put(44, target="{}" + " il pane è qui" * 9), {"uneven": [44]}),
+        (numbered, {"numbers": [101, 103, 105]}),
+        (put(3, source="<b>{}</b>", target="{}&amp;"), {"markup": [3]}),
+        (put(3, 4, source="{} www.cat.com", target="{} www.cat.com"), {"addresses": [3, 4]}),
+        (lambda pairs: [*pairs, pairs[16], pairs[16]], {"duplicates": [801, 802]}),
+        (lambda pairs: pairs + [(a, f"oggi {b}") for a, b in pairs[:250]], {"same_source": [801, 802, 803]}),
+        (lambda pairs: pairs + [(f"today {a}", b) for a, b in pairs[:250]], {"same_target": [801, 802, 803]}),
+    ],
+)  # fmt: skip
+def test_one_fault_is_one_finding(
+    tmp_path: Path, change: Callable[[list[Pair]], list[Pair]], expected: dict[str, list[int]]
+) -> None:
+    """Each check sees its fault on the right lines, and no other check reports it."""
+    pairs = change(list(GOOD))
+    diagnosis = check_corpus(settings(tmp_path, pairs))
+    assert found(diagnosis) == expected
+    for finding in diagnosis.findings:
+        shown = pairs[finding.examples[0].line - 1]
+        assert finding.split == "train"
+        assert 0 < finding.count <= finding.of <= len(pairs)
+        assert finding.examples[0].target[:3] == shown[1][:3]
+
+
+def test_good_text_is_not_mojibake(tmp_path: Path) -> None:
+    """Guards letters before marks that look like traces of two bytes: quotes, capitals, degrees."""
+    good = [
+        "„Spaß“ und «É», à 20 °C",
+        "a MANHÃ” É» Ä“ på Åse",
+        "CAFÉ…” ñandú ¿Qué? ½",
+        "Ĉu ŝi Żółć",
+        "Ça “où” — l’été…",
+    ]
+    pairs = [(f"{a} {word}", f"{b} {word}") for (a, b), word in zip(GOOD, good * 160, strict=True)]
+    assert "mojibake" not in found(check_corpus(settings(tmp_path, pairs)))
+
+
+@pytest.mark.parametrize(("shift", "where"), [(1, "1 line below"), (-1, "1 line above"), (2, "2 lines below")])
+def test_slip_is_located(tmp_path: Path, shift: int, where: str) -> None:
+    """Guards against the worst fault of parallel text: one extra line on one side, after which no pair matches."""
+    sides = [list(side) for side in zip(*GOOD, strict=True)]
+    late, early = (sides[1], sides[0]) if shift > 0 else (sides[0], sides[1])
+    late[500:500] = ["Ecco una riga che non è di troppo."] * abs(shift)
+    early[700:700] = ["Una riga qui mancava finora, ecco."] * abs(shift)
+    diagnosis = check_corpus(settings(tmp_path, list(zip(*sides, strict=True))))
+    assert diagnosis.findings[0].name == "slipped"
+    assert diagnosis.findings[0].level == "grave"
+    assert where in diagnosis.findings[0].text
+    [first] = [finding.examples[0].line for finding in diagnosis.findings if finding.name == "slipped"]
+    assert abs(first - 501) <= 5
+    assert abs(diagnosis.findings[0].count - 200) <= 8
+    assert set(found(diagnosis)) <= {"slipped", "uneven", "duplicates"}
+
+
+def test_random_pairs_are_reported(tmp_path: Path) -> None:
+    """Guards against slips by more lines than are tried, and sides of two different corpora."""
+    sources, targets = map(list, zip(*GOOD, strict=True))
+    targets[400:] = targets[500:] + targets[400:500]
+    diagnosis = check_corpus(settings(tmp_path, list(zip(sources, targets, strict=True))))
+    assert diagnosis.findings[0].name == "unaligned"
+    assert set(found(diagnosis)) <= {"unaligned", "uneven"}
+    assert abs(diagnosis.findings[0].examples[0].line - 401) <= 10
+    everything = list(zip(sources, np.roll(targets, 99).tolist(), strict=True))
+    assert found(check_corpus(settings(tmp_path, everything)))["unaligned"][0] < 20
+
+
+def test_lines_in_order_of_length_are_no_slip(tmp_path: Path) -> None:
+    """In a sorted corpus such as Tatoeba, the neighbour of a line fits nearly as well as its own translation."""
+    assert found(check_corpus(settings(tmp_path, sorted(GOOD, key=lambda pair: len(pair[0]))))) == {}
+
+
+def test_bad_bytes_are_shown_and_skip_is_suggested(tmp_path: Path) -> None:
+    """Guards against a check that stops at the first bad line, and against raw bytes on the terminal."""
+    for side, name in enumerate(("en", "it")):
+        text = [pair[side].encode() for pair in GOOD]
+        if side:
+            text[41] = b"citt\xe0 \x1b[2J"
+        (tmp_path / f"corpus.{name}").write_bytes(b"\n".join(text))
+    config = settings(tmp_path, GOOD, data__train=tmp_path / "corpus")
+    diagnosis = check_corpus(config)
+    assert found(diagnosis) == {"not_utf8": [42]}
+    assert diagnosis.findings[0].level == "grave"
+    assert [(setting.key, setting.value) for setting in diagnosis.settings] == [("data.on_bad_line", "skip")]
+    assert "⟨U+DCE0⟩" in "\n".join(diagnosis_lines(diagnosis))
+    assert check_corpus(replace(config, data=replace(config.data, on_bad_line="skip"))).settings == []
+
+
+def test_overlap_with_given_files_is_reported(tmp_path: Path) -> None:
+    """Guards against scores that are too good. A split by hash never overlaps."""
+    test = write_tsv(tmp_path / "test.tsv", [*GOOD[700:], GOOD[3], (GOOD[4][0], "oggi il gatto nero vede il pane")])
+    diagnosis = check_corpus(settings(tmp_path, GOOD[:700], data__test=test))
+    assert found(diagnosis) == {"overlap": [101, 102]}
+    assert diagnosis.findings[0].split == "test"
+    assert "(1 with the same target)" in diagnosis.findings[0].text
+    assert "overlap" not in found(check_corpus(settings(tmp_path, GOOD + GOOD)))
+
+
+def test_validation_in_the_wrong_direction_is_reported(tmp_path: Path) -> None:
+    """Guards against swapped files: their languages are compared with those of training."""
+    file = write_tsv(tmp_path / "validation.tsv", [(b, a) for a, b in GOOD[700:]])
+    diagnosis = check_corpus(settings(tmp_path, GOOD[:700], data__validation=file))
+    assert {(finding.name, finding.split) for finding in diagnosis.findings} >= {("swapped", "validation")}
+    assert {finding.split for finding in diagnosis.findings} == {"validation"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "names", "keys"),
+    [
+        ({"tokenizer__vocab_size": 12}, {"unknown"}, ["tokenizer.kind", "tokenizer.vocab_size"]),
+        ({"tokenizer__vocab_size": 300, "tokenizer__kind": "bpe"}, set(), []),
+        ({"data__max_length": 8}, {"too_long"}, ["data.max_length"]),
+        ({"data__max_ratio": 1.01}, set(), []),
+    ],
+)
+def test_suggested_setting_ends_the_complaint(
+    tmp_path: Path, changes: dict[str, object], names: set[str], keys: list[str]
+) -> None:
+    """Guards against suggestions without a measured reason."""
+    config = settings(tmp_path, GOOD, **changes)
+    diagnosis = check_corpus(config)
+    assert set(found(diagnosis)) == names
+    assert [setting.key for setting in diagnosis.settings] == keys
+    better = override(config, [word for each in diagnosis.settings for word in (f"--{each.key}", each.value)])
+    assert check_corpus(better).settings == []
+
+
+def test_max_ratio_is_suggested_and_counted(tmp_path: Path) -> None:
+    """data.max_ratio is suggested where a few pairs are far beyond the rest, and counted where it is set."""
+    pairs = [(a, " ".join([b] * 4)) if number % 300 == 0 else (a, b) for number, (a, b) in enumerate(GOOD)]
+    [setting] = check_corpus(settings(tmp_path, pairs)).settings
+    assert setting.key == "data.max_ratio"
+    assert float(setting.value) < 2
+    diagnosis = check_corpus(settings(tmp_path, pairs, data__max_ratio=3))
+    assert found(diagnosis)["too_uneven"] == [1, 301, 601]
+    assert diagnosis.settings == []
+
+
+def test_plain_text(tmp_path: Path) -> None:
+    """Guards against checks of two sides that complain about the empty one."""
+    file = tmp_path / "book.txt"
+    texts = [b for _, b in GOOD]
+    file.write_text("\n".join(texts), encoding="utf-8")
+    config = settings(tmp_path, GOOD, data__source_lang=None, data__train=file, **PLAIN)
+    assert found(check_corpus(config)) == {}
+    file.write_text("\n".join([*texts[:50], "", "citt\ufffd", "вот что было", *texts, texts[0]]), encoding="utf-8")
+    expected = {"replaced": [52], "script": [53], "empty": [51], "duplicates": [54, 55, 56]}
+    diagnosis = check_corpus(config)
+    assert found(diagnosis) == expected
+    again = check_corpus(settings(tmp_path, GOOD, data__test=file, data__train=file, **PLAIN, data__source_lang=None))
+    assert "whose text is also in training" in text_of(again, "overlap")
+    assert any(line.startswith("       line 53 ") and " | " not in line for line in diagnosis_lines(diagnosis))
+
+
+def test_lines_are_those_of_the_file(tmp_path: Path) -> None:
+    """Guards against line numbers off by the header. A csv cell may span lines, so there pairs are counted."""
+    pairs = put(40, source="{} <b>")(list(GOOD))
+    config = settings(tmp_path, [("en", "it"), *pairs])
+    assert found(check_corpus(config)) == {"markup": [41]}
+    assert check_corpus(config).splits == [SplitSummary("train", 800, "line")]
+    rows = tmp_path / "pairs.jsonl"
+    rows.write_text("".join(json.dumps({"en": a, "it": b}) + "\n" for a, b in pairs), encoding="utf-8")
+    assert found(check_corpus(settings(tmp_path, [], data__train=rows))) == {"markup": [40]}
+    cells = tmp_path / "pairs.csv"
+    cells.write_text("".join(f'"{a}","{b}"\n' for a, b in pairs), encoding="utf-8")
+    diagnosis = check_corpus(settings(tmp_path, [], data__train=cells))
+    assert (found(diagnosis), diagnosis.splits[0].unit) == ({"markup": [40]}, "pair")
+
+
+def test_sample_is_mentioned_and_representative(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards against shares of a sample reported as shares of all, and lines of the sample as lines of the file."""
+    pairs = put(*range(1, 801, 8), source=" ".join(["the cat"] * 20))(list(GOOD))
+    config = settings(tmp_path, pairs, data__max_length=30)
+    [whole] = [each for each in check_corpus(config).findings if each.name == "too_long"]
+    monkeypatch.setattr(checked, "SAMPLE", 400)
+    diagnosis = check_corpus(config)
+    [sample] = [each for each in diagnosis.findings if each.name == "too_long"]
+    assert (diagnosis.sampled, sample.of) == (400, 400)
+    assert sample.count / sample.of == pytest.approx(whole.count / whole.of, abs=0.05)
+    assert all(example.line % 8 == 1 for example in sample.examples)
+    assert "400" in diagnosis_lines(diagnosis)[0]
+
+
+def test_auto_preset_is_the_one_for_the_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards against a diagnosis of a vocabulary that the training will not have."""
+    config = settings(tmp_path, GOOD)
+    auto = override(config, ["--model.preset", "auto"])
+    corpus = checked.CheckedCorpus.read(auto)
+    assert corpus.config.tokenizer.vocab_size == presets.PRESETS["tiny"]["tokenizer.vocab_size"]
+    assert corpus.config.tokenizer.kind == "bpe"
+    assert checked.CheckedCorpus.read(config).config == config
+    # The pairs held out for validation and test are not trained on.
+    monkeypatch.setitem(presets.UP_TO, "tiny", len(GOOD) - 10)
+    assert checked.CheckedCorpus.read(auto).config.tokenizer == corpus.config.tokenizer
+    monkeypatch.setitem(presets.UP_TO, "tiny", len(GOOD) * 9 // 10)
+    assert checked.CheckedCorpus.read(auto).config.tokenizer != corpus.config.tokenizer
+
+
+def test_size_of_validation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards against a validation that takes longer than training, and against one of a handful of pairs."""
+    pairs = [(f"{a} {i}", f"{b} {i}") for i in range(15) for a, b in GOOD]
+    large = check_corpus(settings(tmp_path, pairs, data__validation_fraction=0.5)).settings
+    assert [(each.key, each.value) for each in large] == [("data.validation_fraction", "0.17")]
+    small = check_corpus(settings(tmp_path, pairs, data__validation_fraction=0.002)).settings
+    assert [(each.key, each.value) for each in small] == [("data.validation_fraction", "0.042")]
+
+
+def test_hostile_text(tmp_path: Path) -> None:
+    """Guards terminals and JSON against control characters, surrogates, endless lines, and format strings."""
+    evil = ["\x1b]0;x\x07", "\u202eabc", "{first} {0} %s", "x" * 3_000_000, "\u2028\u0085\r", "😀" * 500, "\U000e0001"]
+    pairs = [(f"{word}{i}", f"{word[:9]} {i}") for i in range(40) for word in evil]
+    file = tmp_path / "evil.jsonl"
+    pairs = [pair for pair in pairs if len(pair[0]) < 1000] + [("x" * 3_000_000, "y"), ("\ud800 a", "b")]
+    file.write_text("".join(json.dumps({"en": a, "it": b}) + "\n" for a, b in pairs), encoding="utf-8")
+    diagnosis = check_corpus(settings(tmp_path, [], data__train=file))
+    shown = diagnosis_lines(diagnosis)
+    assert all(line.isascii() or not set(line) & set("\x1b\x07\u202e\u2028\x85\r") for line in shown)
+    assert all(display_width(line) <= 100 for line in shown if not line.startswith("  --"))
+    assert "not_utf8" in found(diagnosis)
+    assert json.loads(json.dumps(asdict(diagnosis)).encode())["findings"]
+    assert len(json.dumps(asdict(diagnosis))) < 100_000
+
+
+SCHEMA = {
+    "": {"format", "source_lang", "target_lang", "splits", "sampled", "findings", "settings"},
+    "splits": {"name", "read", "unit"},
+    "findings": {"name", "level", "split", "count", "of", "text", "examples"},
+    "settings": {"key", "value", "why"},
+}
+
+
+def test_json_has_these_names(tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    """Guards programs that read it: another name requires another `format`."""
+    config = settings(tmp_path, put(5, source="<b> {}")(list(GOOD)), tokenizer__vocab_size=12)
+    assert run_command("check", (config, True)) == 0
+    out, err = capsysbinary.readouterr()
+    values = json.loads(out)
+    assert err == b""
+    assert values["format"] == 1
+    assert set(values) == SCHEMA[""]
+    for name, keys in SCHEMA.items():
+        for each in values[name] if name else []:
+            assert set(each) == keys
+    assert set(values["findings"][-1]["examples"][0]) == {"line", "source", "target"}
+    assert {each["name"] for each in values["findings"]} <= set(KINDS)
+    order = [LEVELS.index(each["level"]) for each in values["findings"]]
+    assert order == sorted(order)
+    assert values["settings"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "fragment"),
+    [
+        (["--data.trian", "x"], 2, "did you mean --data.train?"),
+        (["--json", "--data.train"], 2, "--data.train needs a value"),
+        (["--data.train", "nowhere/at/all.tsv"], 3, "data.train is nowhere/at/all.tsv, but there is no such thing"),
+        (["--data.train", "bad.tsv"], 3, "bad.tsv:2: 1 column"),
+        (["--data.train", "empty.tsv"], 3, "there is no pair for train"),
+        (["--tokenizer.kind", "bpe", "--tokenizer.vocab_size", "9"], 2, "tokenizer.vocab_size is 9"),
+    ],
+)
+def test_mistake_is_one_line(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    code: int,
+    fragment: str,
+) -> None:
+    """Guards against tracebacks, and against checking the wrong corpus."""
+    (tmp_path / "bad.tsv").write_text("a\tb\nc\n", encoding="utf-8")
+    (tmp_path / "empty.tsv").write_text("\t\n\t\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    try:
+        status = run_command("check", parse_check(arguments))
+    except SystemExit as stop:
+        status = stop.code
+    out, err = capsys.readouterr()
+    assert (status, out, err.count("\n")) == (code, "", 1)
+    assert fragment in err
+
+
+def test_every_kind_has_a_check_and_a_test() -> None:
+    """Guards against a kind that no check reports any more."""
+    code = "".join(path.read_text(encoding="utf-8") for path in Path(checked.__file__).parent.glob("*.py"))
+    tests = Path(__file__).read_text(encoding="utf-8")
+    assert all(code.count(f'"{name}"') > 1 and f'"{name}"' in tests for name in KINDS)
+    assert len(set(CHECKS)) == len(CHECKS)
+
+
+def test_phrasebook_from_the_command_line() -> None:
+    """Runs the whole command with its defaults."""
+    command = [sys.executable, "-m", "dragoman", "check"]
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", cwd=ROOT, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "en to it: 20,000 train, 500 validation, 500 test pairs\n\nno problems found\n"
+
+
+@needs_multi30k
+def test_findings_in_multi30k() -> None:
+    """Guards against false alarms in a good corpus of free translations."""
+    corpus = SHARED / "multi30k"
+    places = {"train": corpus / "train", "validation": corpus / "val", "test": corpus / "test_2016_flickr"}
+    words = [word for split, place in places.items() for word in (f"--data.{split}", str(place))]
+    diagnosis = check_corpus(override(Config(), ["--data.target_lang", "de", *words]))
+    told = {(each.name, each.split): each for each in diagnosis.findings}
+    assert set(told) == {
+        ("uneven", "train"), ("markup", "train"), ("overlap", "validation"), ("unknown", "validation")
+    }  # fmt: skip
+    assert [each.line for each in told["uneven", "train"].examples[:2]] == [16664, 16510]  # "@@" is no translation
+    assert told["uneven", "train"].count < 10
+    assert all(each.level != "grave" for each in diagnosis.findings)
+
+
+@needs_multi30k
+def test_two_slips_in_multi30k_are_two_findings(tmp_path: Path) -> None:
+    """Guards against stretches that hide one another, and against pairs two lines off, which here resemble each other
+    more than neighbours."""
+    files = {side: SHARED / "multi30k" / f"train.{side}" for side in ("en", "de")}
+    texts = {side: file.read_text(encoding="utf-8").split("\n") for side, file in files.items()}
+    del texts["en"][4000], texts["de"][4400], texts["de"][7999]
+    for side, text in texts.items():
+        (tmp_path / f"train.{side}").write_text("\n".join(text[:10_000]) + "\n", encoding="utf-8")
+    diagnosis = check_corpus(settings(tmp_path, GOOD, data__target_lang="de", data__train=tmp_path / "train"))
+    slips = [finding for finding in diagnosis.findings if finding.name == "slipped"]
+    assert ["above" in slip.text for slip in slips] == [True, False]
+    assert all("1 line " in slip.text for slip in slips)
+    assert [slip.examples[0].line for slip in slips] == pytest.approx([8000, 4001], abs=5)
+    assert [slip.count for slip in slips] == pytest.approx([2000, 400], abs=10)
+    assert not any(finding.name == "unaligned" for finding in diagnosis.findings)

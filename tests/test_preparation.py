@@ -1,0 +1,399 @@
+"""A preparation works in shards and may be killed at any moment; its result is that of one in a single piece."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tracemalloc
+from collections import Counter
+from collections.abc import Callable, Iterator
+from itertools import islice, pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from datasets import Dataset
+
+from conftest import ROOT, in_child, tiny_pairs, write_tsv
+from dragoman import dataset, storage
+from dragoman.command_line import override
+from dragoman.corpora import filtering, preparation, prepared_files, readers, splitting
+from dragoman.corpora.filtering import fits_upsampling
+from dragoman.corpora.preparation import prepare_data
+from dragoman.corpora.prepared_files import GrowingFiles
+from dragoman.corpora.readers import read_splits
+from dragoman.corpora.sources import Source, find_sources
+from dragoman.corpora.splitting import read_corpus, read_portions
+from dragoman.corpora.subwords import train_tokenizer, train_tokenizers
+from dragoman.dataset import EncodedPairs, EncodedSide, encode_pairs
+from dragoman.settings import Config, TokenizerConfig
+
+Make = Callable[..., Config]
+
+
+def quiet(_: str) -> None:
+    pass
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    shards(monkeypatch, 90)
+    monkeypatch.setattr(os, "fsync", lambda _: None)  # takes seconds for many small shards, and no power fails here
+
+
+def shards(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    monkeypatch.setattr(prepared_files, "SHARD", size)
+    monkeypatch.setattr(splitting, "PORTION", size)
+
+
+def several(tiny: Make) -> Config:
+    """A weighted mixture with capitals to lower, and pairs to drop for every reason."""
+    plain = tiny()
+    odd = [
+        ("A b.", ""),
+        ("Long " * 20, "lungo " * 20),
+        ("One.", "una " * 11),
+        ("The Cat.", "il gatto."),
+        ("Hm.", "Eh."),
+    ]
+    other = write_tsv(Path(plain.data.train).with_name("other.tsv"), odd * 20)
+    return tiny(
+        data__train=f"{plain.data.train} + 2.5 * {other}", data__lowercase=True, data__max_length=12, data__max_ratio=4
+    )
+
+
+def text_alone(tiny: Make) -> Config:
+    words = ["--data.source_lang", "null", "--model.architecture", "decoder-only", "--tokenizer.shared", "true"]
+    return override(tiny(data__max_length=7), words)
+
+
+CORPORA: dict[str, Callable[[Make], Config]] = {
+    "pairs": lambda tiny: tiny(data__max_length=9),
+    "several": several,
+    "text": text_alone,
+}
+
+
+@pytest.mark.parametrize("name", CORPORA)
+def test_result_does_not_depend_on_the_size_of_shards(
+    tiny: Make, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guards pairs, weights and offsets at the ends of shards, figures of the last shard only, and the fingerprint by
+    which a checkpoint recognises its data."""
+    config = CORPORA[name](tiny)
+    shards(monkeypatch, 10**6)
+    whole = prepare_data(config, tmp_path / "whole", quiet)
+    assert whole.report.counts["train"].too_long, "the test needs dropped pairs"
+    assert (whole.weights is not None) == (name == "several")
+    for size in (3, 100):
+        shards(monkeypatch, size)
+        assert prepare_data(config, tmp_path / f"{size}", quiet).fingerprint == whole.fingerprint
+        assert files(tmp_path / f"{size}") == files(tmp_path / "whole")
+
+
+def test_prepared_data_equal_those_made_in_memory(tiny: Make, tmp_path: Path) -> None:
+    """Guards against shards that agree with each other but not with the corpus."""
+    config = several(tiny)
+    data = prepare_data(config, tmp_path / "data", quiet)
+    pairs, counts, weights = read_corpus(find_sources(config.data), config.data)
+    tokenizers = train_tokenizers(*dataset.unzip_pairs(pairs["train"]), config.tokenizer)
+    assert [each.to_json() for each in tokenizers] == [data.source.to_json(), data.target.to_json()]
+    encoded = encode_pairs(pairs["train"], *tokenizers)
+    source, target = (np.diff(side.offsets) for side in (encoded.source, encoded.target))
+    longer, shorter = np.maximum(source, target), np.minimum(source, target)
+    keep = (longer <= config.data.max_length) & (longer <= (config.data.max_ratio or 0) * shorter)
+    for mine, ours in ((encoded.source, data.train.source), (encoded.target, data.train.target)):
+        for one, other in zip(vars(mine.where(keep)).values(), vars(ours).values(), strict=True):
+            assert one.dtype == other.dtype
+            np.testing.assert_array_equal(one, other)
+    assert data.weights is not None
+    np.testing.assert_array_equal(data.weights, np.array(weights)[keep])
+    assert (data.validation, data.test) == (pairs["validation"], pairs["test"])
+    found = data.report.counts
+    assert found["train"].read == counts["train"].read
+    assert found["train"].empty == counts["train"].empty > 0
+    assert found["train"].too_long == (longer > config.data.max_length).sum() > 0
+    assert found["train"].too_long + found["train"].uneven == (~keep).sum()
+    assert found["train"].uneven > 0
+
+
+@pytest.mark.parametrize("kinds", [10, 70_000])
+def test_arrays_equal_those_that_numpy_saves(tmp_path: Path, kinds: int) -> None:
+    """Guards against ids written with two bytes and read with four, and headers that another numpy cannot read."""
+    words = [f"w{number}" for number in range(kinds)]
+    tokenizer = train_tokenizer(words, TokenizerConfig(min_frequency=1, vocab_size=100_000))
+    ids = dataset.encode_side(words, tokenizer).ids
+    np.save(tmp_path / "whole.npy", ids)
+    place = tmp_path / "grown.npy"
+    with GrowingFiles(tmp_path / "note", {place: bytes(prepared_files.HEADER)}, {}) as growing:
+        for part in np.array_split(ids, 3):
+            growing.append([part.tobytes()])
+    prepared_files.write_header(place, np.dtype(dataset.id_type(tokenizer)))
+    assert place.read_bytes() == (tmp_path / "whole.npy").read_bytes()
+
+
+# --- Killed -------------------------------------------------------------------------------------------------------
+
+
+def killed_at(number: int, config: Config, directory: Path) -> bool:
+    """Prepare in a child process that dies during its n-th durable write; return whether there were that many."""
+
+    def work() -> None:
+        count = 0
+
+        def counted(owner: object, name: str, act: Callable[..., None]) -> None:
+            original = getattr(owner, name)
+
+            def call(*arguments: object, **options: object) -> object:
+                nonlocal count
+                count += 1
+                if count == number:
+                    act(*arguments)
+                    os._exit(9)
+                return original(*arguments, **options)
+
+            setattr(owner, name, call)
+
+        def half(growing: GrowingFiles, parts: Iterator[bytes]) -> None:
+            for file, part in zip(growing.files, list(parts)[:-1], strict=False):
+                file.write(part[: len(part) // 2])
+                file.flush()
+
+        counted(GrowingFiles, "append", half)
+        for name in ("fsync", "replace", "rename", "unlink", "rmdir"):
+            counted(os, name, lambda *_: None)
+        prepare_data(config, directory, quiet)
+
+    code = in_child(work)
+    assert code in (0, 9)
+    return code == 9
+
+
+@pytest.mark.parametrize("name", CORPORA)
+def test_killed_preparation_is_resumed(tiny: Make, tmp_path: Path, name: str) -> None:
+    """Guards against half a shard taken for a whole one, a shard that is there twice, and a report that forgets what
+    came before the kill."""
+    config = CORPORA[name](tiny)
+    expected = prepare_data(config, tmp_path / "undisturbed", quiet)
+    number = 1
+    # Every fourth moment of three corpora covers each kind of moment; each gets a run of its own.
+    while killed_at(number, config, tmp_path / f"{number}" / "data"):
+        directory = tmp_path / f"{number}" / "data"
+        assert prepare_data(config, directory, quiet).fingerprint == expected.fingerprint
+        assert files(directory) == files(tmp_path / "undisturbed")
+        assert os.listdir(directory.parent) == ["data"]
+        number += 4
+    assert number > 30
+
+
+def test_preparation_survives_repeated_kills(tiny: Make, tmp_path: Path) -> None:
+    """Guards against work that restarts after each kill, and so never ends."""
+    config, kills = several(tiny), 0
+    while killed_at(32, config, tmp_path / "data"):  # enough for three shards, or for the last steps
+        kills += 1
+        assert kills < 20
+    assert kills > 3
+    prepare_data(config, tmp_path / "undisturbed", quiet)
+    assert files(tmp_path / "data") == files(tmp_path / "undisturbed")
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_tokenizers_are_trained_once(tiny: Make, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards against ids of two different tokenizers: training BPE twice can give other ids."""
+    config = tiny(tokenizer__kind=kind, tokenizer__vocab_size=300, data__validation_fraction=0.01)
+    directory = tmp_path / "data"
+
+    def die(count: int) -> Callable[..., EncodedPairs]:
+        calls = iter(range(count))
+
+        def encode(*arguments: object) -> EncodedPairs:
+            if next(calls, None) is None:
+                os._exit(9)
+            return encode_pairs(*arguments)  # type: ignore[arg-type]
+
+        return encode
+
+    def killed() -> None:
+        preparation.encode_pairs = die(2)
+        prepare_data(config, directory, quiet)
+
+    assert in_child(killed) == 9
+    left = [(tmp_path / ".data.tmp" / "data" / f"{side}.tokenizer.json").read_bytes() for side in preparation.SIDES]
+
+    def train_again(*_: object) -> None:
+        raise AssertionError("a tokenizer is trained a second time")
+
+    monkeypatch.setattr(preparation, "train_tokenizers", train_again)
+    data = prepare_data(config, directory, quiet)
+    assert [(directory / f"{side}.tokenizer.json").read_bytes() for side in preparation.SIDES] == left
+    train = data.train.target
+    trained = [train.ids[train.offsets[i] : train.offsets[i + 1]].tolist() for i in range(len(data.train))]
+    held_out = {target for _, target in data.validation + data.test}
+    assert data.target.decode_batch(trained) == [text for _, text in tiny_pairs(300) if text not in held_out]
+
+
+def test_ctrl_c_keeps_finished_work(tiny: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards against an hour of reading lost because the user wanted another batch size."""
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(preparation, "train_tokenizers", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        prepare_data(tiny(), tmp_path / "data", quiet)
+    monkeypatch.setattr(preparation, "train_tokenizers", train_tokenizers)
+    monkeypatch.setattr(prepared_files, "read_portions", lambda *_, **__: pytest.fail("the corpus is read again"))
+    said: list[str] = []
+    prepare_data(tiny(training__batch_tokens=99), tmp_path / "data", said.append)
+    assert said[0] == "resuming an interrupted preparation"
+    assert said[1].startswith("training the tokenizers")
+
+
+@pytest.mark.parametrize("change", ["setting", "file", "tokenizers", "library"])
+def test_leftovers_of_other_data_are_not_used(
+    tiny: Make, tmp_path: Path, change: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guards against data half of one corpus or setting and half of another."""
+    directory = tmp_path / "data"
+    assert killed_at(25, tiny(), directory)
+    assert (tmp_path / ".data.tmp" / "text" / "train.tsv").stat().st_size
+    config = tiny(data__max_length=6) if change == "setting" else tiny()
+    given = train_tokenizers(["the cat"], ["il gatto"], config.tokenizer) if change == "tokenizers" else None
+    if change == "file":
+        path = Path(config.data.train)
+        path.write_bytes(path.read_bytes().replace(b"cat", b"cow"))
+    if change == "library":
+        monkeypatch.setattr(preparation.importlib.metadata, "version", lambda _: "0.0")
+    said: list[str] = []
+    prepare_data(config, directory, said.append, given)
+    assert "reading" in said[0]
+    prepare_data(config, tmp_path / "fresh", quiet, given)
+    assert files(directory) == files(tmp_path / "fresh")
+
+
+def test_data_set_that_can_change_is_read_in_one_go(tmp_path: Path) -> None:
+    """Guards against a hub data set half of one revision and half of the next."""
+    data = Config().data
+    there, pinned = Source("train", "owner/name", "owner/name", {}, ()), override(Config(), ["--data.revision", "a1"])
+    place, origin = tmp_path / "work", {"settings": {}, "files": {}}
+    for which, whole, kept in ((data, False, False), (data, True, True), (pinned.data, False, True)):
+        assert not preparation._set_up(place, origin | {"settings": {str(whole): str(which)}}, [there], which)
+        (place / "text").mkdir()
+        storage.replace_durably(place / "text" / preparation.NOTE, preparation.as_json({"state": {"whole": whole}}))
+        again = preparation._set_up(place, origin | {"settings": {str(whole): str(which)}}, [there], which)
+        assert again == kept
+        assert (place / "text").exists() == kept
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"data__max_length": 1}, "raise it"),
+        ({"tokenizer__kind": "bpe", "tokenizer__vocab_size": 50}, "at least 260"),
+        ({"data__validation_fraction": 1e-9}, "no pair for validation"),
+    ],
+)
+def test_failed_preparation_leaves_no_files(tiny: Make, tmp_path: Path, changes: dict, error: str) -> None:
+    """Guards against gigabytes of text in a hidden folder that no later preparation would use."""
+    with pytest.raises(ValueError, match=error):
+        prepare_data(tiny(**changes), tmp_path / "run" / "data", quiet)
+    assert not list((tmp_path / "run").iterdir())
+
+
+# --- Memory -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("skip", [0, 1, 90, 200, 250, 400])
+def test_reading_resumes_anywhere(tiny: Make, skip: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards against a pair read twice or never where one corpus ends and the next begins."""
+    data = several(tiny).data
+
+    def counted(skip: int, portions: int | None = None) -> Counter[object]:
+        found = islice(read_portions(find_sources(data), data, skip), portions)
+        return Counter(
+            (portion.weight, name, pair) for portion in found for name, pairs in portion.pairs.items() for pair in pairs
+        )
+
+    shards(monkeypatch, 1)
+    before = counted(0, skip)
+    shards(monkeypatch, 90)
+    assert before + counted(skip) == counted(0)
+    assert sum(portion.read for portion in read_portions(find_sources(data), data, skip)) == 400 - skip
+
+
+@pytest.mark.parametrize("form", ["tsv", "jsonl", "parquet", "hub"])
+def test_rows_are_read_lazily(tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards against a format that turns all rows into Python objects before the first is used."""
+    rows = [{"en": f"{number} " + 20 * "word ", "it": f"{number} " + 20 * "parola "} for number in range(20_000)]
+    if form == "tsv":
+        write_tsv(tmp_path / "rows.tsv", [(row["en"], row["it"]) for row in rows])
+    elif form == "parquet":
+        Dataset.from_list(rows).to_parquet(tmp_path / "rows.parquet", batch_size=1000)
+    else:
+        (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    monkeypatch.setattr(readers, "ROWS", 1000)
+    data = override(Config(), ["--data.train", str(tmp_path / f"rows.{form}") if form != "hub" else str(tmp_path)]).data
+    raw = read_splits(find_sources(data)[0], data)["train"]
+    first = next(raw)
+    tracemalloc.start()
+    try:
+        assert sum(1 for _ in raw) == 19_999
+        assert tracemalloc.get_traced_memory()[1] < 2e6  # of 8 MB
+    finally:
+        tracemalloc.stop()
+    assert first == (rows[0]["en"], rows[0]["it"])
+
+
+def test_fits_upsampling_equals_a_plain_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards against a token that counts as repeated because a chunk starts with it."""
+    random = np.random.default_rng(0)
+
+    def side() -> EncodedSide:
+        lengths = random.integers(0, 6, 200)
+        return EncodedSide.of(lengths, random.integers(4, 6, lengths.sum()).astype(np.uint16))
+
+    pairs = EncodedPairs(side(), side())
+    expected = []
+    for i in range(200):
+        ids = pairs.target.ids[pairs.target.offsets[i] : pairs.target.offsets[i + 1]].tolist()
+        needed = len(ids) + sum(one == other for one, other in pairwise(ids))
+        expected.append(needed <= int(pairs.source.lengths[i]))
+    assert 0 < sum(expected) < 200
+    for size in (1, 7, 199, 200, 1000):
+        monkeypatch.setattr(filtering, "CHUNK", size)
+        assert fits_upsampling(pairs, 1).tolist() == expected
+
+
+PEAK = """
+import sys
+from pathlib import Path
+from dragoman import dataset
+from dragoman.command_line import override
+from dragoman.corpora import prepared_files, preparation, report, splitting
+from dragoman.settings import Config
+prepared_files.SHARD = splitting.PORTION = dataset.CHUNK = report.SAMPLE = 5000
+prepared_files.LARGE = 0
+preparation.prepare_data(override(Config(), sys.argv[2:]), Path(sys.argv[1]), lambda _: None)
+print(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="this system does not report peak memory")
+@pytest.mark.parametrize("kind", ["word", "bpe"])
+def test_memory_hardly_grows_with_the_number_of_pairs(tmp_path: Path, kind: str) -> None:
+    """Guards against a list of all pairs between the file and the ids; one took 550 bytes per pair."""
+    peaks = []
+    for count in (50_000, 200_000):
+        place = write_tsv(tmp_path / f"{count}.tsv", tiny_pairs(count))
+        words = ["--data.train", str(place), "--tokenizer.kind", kind, "--tokenizer.vocab_size", "300"]
+        words += ["--data.validation_fraction", "0.001", "--data.test_fraction", "0"]
+        command = [sys.executable, "-c", PEAK, str(tmp_path / f"{kind}-{count}"), *words]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
+        peaks.append(1024 * int(re.findall(r"\d+", done.stdout)[0]))
+    assert (peaks[1] - peaks[0]) / 150_000 < 60

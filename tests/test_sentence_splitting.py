@@ -1,0 +1,113 @@
+"""Splitting text: nothing is lost, no chunk is too long, and chunks are like the lines of training."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dragoman.corpora.cleaning import clean
+from dragoman.corpora.sentence_splitting import (
+    LineStatistics,
+    sentence_joiner,
+    split_long_sentence,
+    split_sentences,
+    split_text,
+)
+
+
+def words(texts: Sequence[str]) -> list[int]:
+    return [len(text.split()) for text in texts]
+
+
+def letters(texts: Sequence[str]) -> list[int]:
+    return [len(text.replace(" ", "")) for text in texts]
+
+
+TEXT = (
+    "Dr. Rossi came at 3.30 p.m. on Monday. Where is he? He left, i.e. he is gone! See https://x.org/a.b?c=1 for more."
+)
+
+
+def test_sentences_end_at_full_stops_only() -> None:
+    """Guards against full stops that end nothing: titles, times, abbreviations, web addresses."""
+    assert split_sentences(TEXT, "en") == [
+        "Dr. Rossi came at 3.30 p.m. on Monday.",
+        "Where is he?",
+        "He left, i.e. he is gone!",
+        "See https://x.org/a.b?c=1 for more.",
+    ]
+    assert split_sentences("Er kam am 3. Oktober. Ende!", "de") == ["Er kam am 3. Oktober.", "Ende!"]
+    assert split_sentences("これは本です。私は学生です。", "ja") == ["これは本です。", "私は学生です。"]
+    assert split_sentences("One. Two.", "tlh") == ["One.", "Two."]
+
+
+@pytest.mark.parametrize(("most", "usual", "expected"), [(1, 99, 4), (2, 99, 2), (3, 99, 2), (9, 99, 1), (9, 9, 3)])
+def test_sentences_are_joined_up_to_the_usual_line(most: int, usual: int, expected: int) -> None:
+    """Guards pronouns, which need the sentence before, and models that know single sentences only."""
+    found = split_text(TEXT, "en", LineStatistics(usual=usual, longest=99, sentences=most), words)
+    assert len(found) == expected
+    assert " ".join(found) == TEXT
+
+
+def test_sentence_of_unusual_length_stays_whole() -> None:
+    """Guards against splitting what the model has seen, if rarely."""
+    text = "one two three four five six seven eight. Nine ten."
+    assert split_text(text, "en", LineStatistics(usual=5, longest=8, sentences=3), words) == [text[:-10], "Nine ten."]
+
+
+def test_too_long_sentence_is_split_at_commas() -> None:
+    """A comma is a better place than the middle of a phrase."""
+    text = "the dog and the cat, and this black bread here today, and more of the same."
+    trained = LineStatistics(usual=7, longest=9, sentences=1)
+    assert split_text(text, "en", trained, words) == [
+        "the dog and the cat,",
+        "and this black bread here today,",
+        "and more of the same.",
+    ]
+
+
+@given(st.text("ab,. !?\u3002", max_size=120), st.integers(2, 9), st.integers(1, 3))
+@settings(max_examples=200, deadline=None)
+def test_chunks_joined_give_the_text(text: str, longest: int, most: int) -> None:
+    """Guards against letters lost or doubled, and chunks that are too long."""
+    text = clean(text)
+    found = split_text(text, "en", LineStatistics(usual=longest - 1, longest=longest, sentences=most), letters)
+    assert "".join(found).replace(" ", "") == text.replace(" ", "")
+    assert all(letters([piece])[0] <= longest for piece in found)
+    assert "".join(split_long_sentence(text, longest, letters)).replace(" ", "") == text.replace(" ", "")
+
+
+def test_sentence_without_spaces_is_split_at_marks() -> None:
+    """Guards scripts without spaces, and long addresses: they were split blindly, and got spaces inside words."""
+    text = "我们昨天晚上在城里的一家小饭馆里吃了晚饭，然后走回家去看书。"
+    assert split_long_sentence(text, 24, letters) == [
+        "我们昨天晚上在城里的一家小饭馆里吃了晚饭，",
+        "然后走回家去看书。",
+    ]
+    address = "https://example.org/" + "a" * 30
+
+    def uneven(texts: Sequence[str]) -> list[int]:
+        return [sum(1 if letter == "a" else 2 for letter in text) for text in texts]
+
+    found = split_long_sentence(f"see {address} now", 20, uneven)
+    assert "".join(part for part in found).replace(" ", "") == f"see{address}now"
+    assert {blank for part in found for blank in part.split(" ")[1:-1]} <= {"now"}
+    assert all(uneven([part])[0] <= 20 for part in found)
+
+
+def test_single_letter_of_many_tokens_ends_the_splitting() -> None:
+    """Guards against an endless loop on a letter over the limit, such as an emoji in bytes."""
+    assert split_long_sentence("🙂🙂 a", 3, lambda texts: [len(text.encode()) for text in texts]) == ["🙂", "🙂", "a"]
+
+
+def test_sentence_joiner() -> None:
+    """Guards scripts that put no space between sentences."""
+    assert (sentence_joiner("en"), sentence_joiner("zh"), sentence_joiner("zh-Hant"), sentence_joiner("ja")) == (
+        " ",
+        "",
+        "",
+        "",
+    )

@@ -1,0 +1,132 @@
+"""The tables of `dragoman summary`, checked against the model itself."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from dragoman.architectures import summary
+from dragoman.architectures.build import build_model
+from dragoman.dataset import masks
+from dragoman.settings import PAD, ModelConfig
+
+SMALL = ModelConfig(d_model=32, n_heads=4, encoder_layers=2, decoder_layers=3, d_ff=64)
+SOURCE = torch.tensor([[5, 6, 7, 8, 3], [9, 4, 3, PAD, PAD]])
+TARGET = torch.tensor([[2, 5, 9, 7], [2, 8, PAD, PAD]])
+INPUTS = (SOURCE, TARGET, *masks(SOURCE, TARGET))
+ARCHITECTURES = ["encoder-decoder", "decoder-only", "encoder-only"]
+
+
+def model(**changes: Any) -> Any:
+    torch.manual_seed(0)
+    return build_model(replace(SMALL, **changes), 12, 12).eval()
+
+
+def smallest(parts: list[summary.Part]) -> list[summary.Part]:
+    """The parts of which no smaller part is listed."""
+    return [part for part in parts[1:] if not any(other.path.startswith(f"{part.path}.") for other in parts)]
+
+
+@pytest.mark.parametrize("tie", ["none", "output", "all"])
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_parts_add_up_to_the_whole(architecture: str, positions: str, tie: str) -> None:
+    """Guards against a shared matrix counted twice, and a parameter in no part or in two."""
+    ours = model(architecture=architecture, positions=positions, tie=tie)
+    parts = summary.parameters(ours)
+    assert parts[0].count == sum(p.numel() for p in ours.parameters())
+    assert sum(part.count for part in smallest(parts)) == parts[0].count
+    for part in parts[1:]:  # at every level; torch also names a shared parameter by its first place
+        place = re.compile(re.escape(part.path).replace(r"\*", "[0-9]+") + r"(\.|$)")
+        assert part.count == sum(p.numel() for name, p in ours.named_parameters() if place.match(name)), part
+
+
+def test_the_table_counts_layers_and_names_shared_matrices() -> None:
+    parts = {part.path: part for part in summary.parameters(model(tie="all"))}
+    assert parts["encoder.layers"].kind == "2 x EncoderLayer"
+    assert parts["decoder.layers.*.cross_attention"].kind == "3 x Attention"
+    assert parts["decoder.layers.*.cross_attention"].count == 3 * 4 * (32 * 32 + 32)
+    assert parts["encoder.embedding"].shared == ()
+    for path in ("decoder.embedding", "projection"):
+        assert parts[path].count == 0
+        assert parts[path].shared == ("encoder.embedding.table.weight",)
+    one = {part.path: part for part in summary.parameters(model(encoder_layers=1))}
+    assert one["encoder.layers"].kind == "EncoderLayer"
+    assert one["encoder.layers.*.attention"].count == 4 * (32 * 32 + 32)
+
+
+def test_shapes_come_in_the_order_of_calls() -> None:
+    """A caller comes before what it calls, and tensors inside tuples and lists are seen."""
+    calls = summary.shapes(model(), INPUTS)
+    paths = [call.path for call in calls]
+    assert paths[:4] == ["", "encoder", "encoder.embedding", "encoder.embedding.table"]
+    assert paths[-2:] == ["decoder.norm", "projection"]
+    found = {call.path: call for call in calls}
+    cross = found["decoder.layers.2.cross_attention"]
+    assert cross == summary.Call(cross.path, "Attention", "(2, 4, 32), 2 x (2, 4, 5, 8), (2, 1, 1, 5)", "(2, 4, 32)")
+    assert found["decoder.layers.0.feed_forward.0"][2:] == ("(2, 4, 32)", "(2, 4, 64)")
+    assert found[""][2:] == ("(2, 5), (2, 4), (2, 1, 1, 5), (2, 1, 4, 4)", "(2, 4, 12)")
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_equal_layers_are_shown_once(architecture: str) -> None:
+    """Six layers take as many lines as three, and every call of the first layer is there."""
+    several, more = (model(architecture=architecture, encoder_layers=count, decoder_layers=count) for count in (3, 6))
+    pages = [summary.shape_lines(summary.shapes(each, INPUTS)) for each in (several, more)]
+    assert len(pages[0]) == len(pages[1])
+    assert any(line.strip() == "decoder.layers.1 to 5: the same" for line in pages[1])
+    single = model(architecture=architecture, encoder_layers=1, decoder_layers=1)
+    shown = [line.split()[0] for line in pages[1] if not line.endswith(": the same")]
+    assert shown == [call.path or "(the" for call in summary.shapes(single, INPUTS)]
+
+
+def test_layers_that_differ_are_all_shown() -> None:
+    """Guards against a layer of another shape, or of another stack, being called the same."""
+
+    def lines(*widths: tuple[int, int]) -> list[str]:
+        calls = [summary.Call(f"layers.{i}", "Linear", f"(1, {a})", f"(1, {b})") for i, (a, b) in enumerate(widths)]
+        return [line.strip() for line in summary.shape_lines(calls)]
+
+    assert not any("the same" in line for line in lines((2, 3), (3, 2), (2, 3)))
+    assert lines((2, 2), (2, 2))[1:] == ["layers.1: the same"]
+    assert lines((3, 2), (2, 2), (2, 2), (2, 2))[2:] == ["layers.2 to 3: the same"]
+    calls = [summary.Call(f"{stack}.layers.0", "Linear", "(1, 2)", "(1, 2)") for stack in ("one", "other")]
+    assert [line.split()[0] for line in summary.shape_lines(calls)] == ["one.layers.0", "other.layers.0"]
+
+
+def test_no_hook_stays_behind() -> None:
+    """Guards the model after the summary, also when its call fails."""
+    ours = model()
+    summary.summary_lines(ours, INPUTS, 18)
+    with pytest.raises(IndexError):
+        summary.shapes(ours, (SOURCE + 1000, *INPUTS[1:]))
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in ours.modules())
+    assert all(p.grad is None for p in ours.parameters())
+
+
+def test_operations_are_products_and_scores() -> None:
+    """The operations agree with `Transformer.products`, plus the attention scores that it leaves out."""
+    ours = model()
+    of_source, of_target = ours.products()
+    scores = 4 * 32 * 2 * (2 * 5 * 5 + 3 * (4 * 4 + 4 * 5))  # QKᵀ and the mean of V, 2 sentences, 2 and 3 layers
+    expected = 2 * (of_source * SOURCE.numel() + of_target * TARGET.numel()) + scores
+    assert summary.operations(lambda: ours(*INPUTS)) == expected
+    lines = summary.summary_lines(ours, INPUTS, 18)
+    assert f"operations: {expected:,} in a forward pass of 18 tokens, {expected / 18:,.0f} per token" in lines
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_the_summary_fits_on_two_screens(architecture: str) -> None:
+    ours: nn.Module = model(
+        architecture=architecture, encoder_layers=6, decoder_layers=6, positions="rotary", norm_kind="rms"
+    )
+    lines = summary.summary_lines(ours, INPUTS, 18)
+    assert lines[0] == f"parameters: {sum(p.numel() for p in ours.parameters()):,}"
+    assert len(lines) < 100
+    assert max(map(len, lines)) < 180
+    assert not any(line != line.rstrip() for line in lines)
