@@ -19,7 +19,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from dragoman import checkpoint, console
+from dragoman import console, serialization
 from dragoman.dataset import Pair, unzip_pairs
 from dragoman.device import choose_device, tune_device
 from dragoman.errors import DataError
@@ -168,7 +168,7 @@ def main(options: argparse.Namespace) -> None:
         write_report(report, folder, name)
         console.warn(f"wrote the report to {folder / name}.html, .json and .tsv")
     lines = "".join(f"{line}\n" for line in report_lines(report)).encode()
-    sys.stdout.buffer.write(checkpoint.json_bytes(asdict(report)) if options.json else lines)
+    sys.stdout.buffer.write(serialization.json_bytes(asdict(report)) if options.json else lines)
     sys.stdout.buffer.flush()
 
 

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from dragoman import checkpoint
+from dragoman import serialization, storage
 from dragoman.console import fit, shorten, visible
 from dragoman.corpora.cleaning import AS_WRITTEN, clean
 from dragoman.evaluation.metrics import Comparison, MetricScore
@@ -111,10 +111,10 @@ def write_report(report: EvaluationReport, folder: Path, name: str) -> None:
     files = {
         "tsv": "".join("\t".join(map(clean, row)) + "\n" for row in rows).encode(),
         "html": render_page(values).encode(),
-        "json": checkpoint.json_bytes(values),
+        "json": serialization.json_bytes(values),
     }
     for suffix, data in files.items():
-        checkpoint.replace_durably(folder / f"{name}.{suffix}", data)
+        storage.replace_durably(folder / f"{name}.{suffix}", data)
 
 
 def report_lines(report: EvaluationReport) -> list[str]:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from dragoman import checkpoint, dataset
+from dragoman import dataset, serialization, storage
+from dragoman.architectures.protocol import Model
 from dragoman.console import say
 from dragoman.corpora.preparation import PreparedData
 from dragoman.dataset import Pair
@@ -15,7 +16,6 @@ from dragoman.evaluation.evaluate import evaluate
 from dragoman.evaluation.metrics import Scores, score
 from dragoman.evaluation.pairs import read_pairs
 from dragoman.evaluation.report import report_lines, write_report
-from dragoman.model import Model
 from dragoman.settings import Config
 from dragoman.training import tensorboard
 from dragoman.training.progress import Progress
@@ -28,7 +28,7 @@ SAMPLES = 8  # test sentences of which other translations are shown
 def result_step(directory: Path) -> int | None:
     """The step after which the run was finished and its result written; None if it was not yet."""
     path = directory / RESULT
-    return checkpoint.load_json(path.read_bytes())["step"] if path.exists() else None
+    return serialization.load_json(path.read_bytes())["step"] if path.exists() else None
 
 
 def report(config: Config, directory: Path, data: PreparedData, progress: Progress) -> None:
@@ -73,7 +73,7 @@ def report(config: Config, directory: Path, data: PreparedData, progress: Progre
         say(f"the report, with the worst sentences: {directory / 'report' / 'test.html'}")
     if config.training.init_from:
         result["init_from"] = gained_and_lost(config, directory, progress)
-    checkpoint.replace_durably(directory / RESULT, checkpoint.json_bytes(result))
+    storage.replace_durably(directory / RESULT, serialization.json_bytes(result))
 
 
 def perplexities(config: Config, directory: Path, data: PreparedData, progress: Progress) -> dict[str, object]:
