@@ -1,20 +1,23 @@
-"""From sentence pairs to batches: ids in flat arrays, put together by length.
+"""From sentence pairs to batches: tokenizers, token ids, the batch plan, padded batches.
 
-Use:
-    data = prepare(config, run / "data", print)                  # see `preparing`
-    for indices in batch_plan(*data.train.lengths, config.training.batch_tokens, seed, epoch):
-        batch = make_batch(data.train, indices)              # .source, .target_in, .target_out, .tokens
+    english, italian = ["Good morning.", "Thank you."], ["Buongiorno.", "Grazie."]
+    source, target = (train_word_tokenizer(texts, TokenizerConfig(min_frequency=1)) for texts in (english, italian))
+    pairs = encode_pairs(list(zip(english, italian)), source, target)
+    for indices in batch_plan(*pairs.lengths, batch_tokens=4096, seed=1, epoch=0):
+        batch = make_batch(pairs, indices)                   # .source, .target_in, .target_out, .tokens
 
-Plain text, for a language model, is pairs with an empty source: in a batch it is an end token and nothing else.
+Training reads its pairs from disk instead (`dragoman.corpora.preparation`), and may use subword tokenizers
+(`dragoman.corpora.subwords`). A language model learns from plain text: pairs with an empty source, which in a batch is
+a single end token.
 
-The batches and their order are a pure function of (lengths, seed, epoch), so that a resumed run needs to remember
-nothing but the number of its next batch.
+The batches and their order are a pure function of (lengths, seed, epoch), so a resumed run only has to remember the
+number of its next batch.
 
 Shapes are written in these letters:
     N pairs   B rows of a batch   S source positions   T target positions
-A row is one sentence: its ids, the end token, and then padding.
+A row is one sentence: its ids, the end token, then padding.
 
-Limits: a plan takes 45 bytes a pair.
+Limits: a batch plan takes 45 bytes per pair.
 """
 
 from __future__ import annotations
@@ -37,35 +40,53 @@ from torch import Tensor
 from dragoman.directions import split_tag, tag_of
 from dragoman.settings import EOS, PAD, SOS, SPECIAL_TOKENS, TokenizerConfig
 
-# Marks of kind "word". Where a text itself uses one, its look-alike (■, ⎵) is taken instead, and comes back.
-JOINER = "￭"  # on the side on which a mark of punctuation touches its neighbour: l ￭'￭ amico
-EMPTY = "␣"  # the empty word between two blanks, or between a blank and an end of the text
-UNSEEN = "ꙮꙮꙮ"  # a word that no text has, and no vocabulary
-BYTES = decoders.ByteLevel()  # how pieces of words spell bytes
-SILENT = frozenset((PAD, SOS, EOS))  # ids that are no part of a text
+Pair = tuple[str, str]
+
+# Marks that word-level tokens contain. A text that uses one gets its look-alike (■, ⎵) instead.
+JOINER = "￭"  # on the side where a punctuation mark touches its neighbour: l ￭'￭ amico
+EMPTY = "␣"  # the empty word between two spaces, or between a space and an end of the text
+UNSEEN = "ꙮꙮꙮ"  # a word that no text contains, so no vocabulary has it
+BYTES = decoders.ByteLevel()  # decodes the byte alphabet of subword tokens
+NOT_TEXT = frozenset((PAD, SOS, EOS))  # ids that decoding drops
+
+# ------------------------------------------------------------------------------------------------------ tokenizers
 
 
 class Tokenizer:
-    """Text to ids and back; see the module's text for the kinds.
+    """Text to ids and back, without loss; one class for word-level and subword vocabularies.
+
+        ids = tokenizer.encode("l'amico (vero), no?")
+        tokenizer.decode(ids)                                # "l'amico (vero), no?"
+        Tokenizer.from_json(tokenizer.to_json())             # the same tokenizer
+
+    It wraps one tokenizer.json of Hugging Face's `tokenizers`. The first four ids are [PAD] [UNK] [SOS] [EOS]; a
+    literal "[EOS]" in a sentence stays text. The tags of a multi-direction model (>>it<<) follow them. A tag counts as
+    one only at the start of a text, see `directions`, and is dropped in decoding.
+
+    Word-level tokens are words and punctuation marks that know which neighbour they touch, so every text of known words
+    comes back with its spacing; an unknown word becomes [UNK]. Subword tokens spell bytes, so nothing is unknown.
+
+    Limits: `encode` does not clean text, see `dragoman.corpora.cleaning`. A lone surrogate raises TypeError.
 
     Attributes:
-        left_out: kinds of word that the training text had and the vocabulary has not; 0 for a tokenizer that was loaded
-        tags: the ids of the tags, by the token
+        is_of_words: whether tokens are whole words, not subwords
+        left_out: number of distinct training words that are not in the vocabulary; 0 for a loaded tokenizer
+        tags: from each tag to its id
     """
 
     def __init__(self, core: tokenizers.Tokenizer) -> None:
         self._core = core
-        self._words = isinstance(core.model, models.WordLevel)
+        self.is_of_words = isinstance(core.model, models.WordLevel)
         self.left_out = 0
         added = {i: each.content for i, each in core.get_added_tokens_decoder().items()}
         self.tags = {content: i for i, content in sorted(added.items()) if i >= len(SPECIAL_TOKENS)}
-        self._silent = SILENT | set(self.tags.values())
-        # Otherwise "[EOS]" in a sentence would end it. Not saved in the json, so it is set here, for every tokenizer.
+        self._not_text = NOT_TEXT | set(self.tags.values())
+        # Otherwise "[EOS]" in a sentence would end it. The json does not store this flag, so set it every time.
         core.encode_special_tokens = True
 
     @classmethod
     def from_json(cls, text: str) -> Tokenizer:
-        """The tokenizer that `to_json` wrote; ValueError if the text is anything else."""
+        """Load what `to_json` returned. Raises ValueError for any other text."""
         try:
             core = tokenizers.Tokenizer.from_str(text)
         except Exception as error:  # the library raises nothing narrower
@@ -77,73 +98,68 @@ class Tokenizer:
         return cls(core)
 
     def to_json(self) -> str:
-        """Everything there is to know about the tokenizer, as text."""
+        """Return the whole tokenizer as the text of a tokenizer.json."""
         return self._core.to_str()
 
     @property
     def fingerprint(self) -> str:
-        """A hash (sha256) that differs for any two tokenizers that could give different ids."""
+        """A sha256 that differs between any two tokenizers that could give different ids."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()
 
-    @property
-    def is_of_words(self) -> bool:
-        """Whether its tokens are whole words, not pieces of them."""
-        return self._words
-
     def __len__(self) -> int:
-        """Number of ids, the special ones included."""
+        """Size of the vocabulary, special tokens included."""
         return self._core.get_vocab_size()
 
     @property
     def vocabulary(self) -> dict[str, int]:
-        """Every token, joiners included, and its id."""
+        """From every token, joiners included, to its id."""
         return self._core.get_vocab()
 
     def encode(self, text: str) -> list[int]:
-        """The ids of a text, with neither start nor end token."""
+        """Return the ids of a text, without start and end tokens."""
         return self.encode_batch([text])[0]
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """The ids of many texts, on all processors."""
+        """Return the ids of each text, using all processors."""
         tags = []
         if self.tags:
-            tags, texts = zip(*map(self._parted, texts), strict=True) if texts else ((), ())
+            tags, texts = zip(*map(self._split_tag, texts), strict=True) if texts else ((), ())
         found = [encoding.ids for encoding in self._core.encode_batch_fast(texts, add_special_tokens=False)]
         return [[self.tags[tag], *ids] if tag else ids for tag, ids in zip(tags, found, strict=True)] if tags else found
 
-    def _parted(self, text: str) -> tuple[str, str]:
-        """The tag that a text begins with, if it does, and the rest."""
+    def _split_tag(self, text: str) -> tuple[str, str]:
+        """Split off the tag that a text starts with; "" if it has none that this tokenizer knows."""
         direction, rest = split_tag(text)
         tag = tag_of(direction.target) if direction else ""
         return (tag, rest) if tag in self.tags else ("", text)
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of ids, from which padding, start and end are left out; an unknown word shows as [UNK]."""
+        """Return the text of ids without padding, start and end tokens. An unknown word shows as [UNK]."""
         return self.decode_batch([ids])[0]
 
     def decode_batch(self, batch: Sequence[Sequence[int]]) -> list[str]:
-        """The texts of many sequences of ids."""
-        texts = [[i for i in ids if i not in self._silent] for ids in batch]
-        # "Special" is [UNK] as well, so the library must not be the one that skips.
+        """Return the text of each sequence of ids."""
+        texts = [[i for i in ids if i not in self._not_text] for ids in batch]
+        # The library counts [UNK] as special, too, so it must not skip special tokens itself.
         return self._core.decode_batch(texts, skip_special_tokens=False)
 
     def decode_with(self, ids: Sequence[int], words: Mapping[int, str]) -> str:
-        """The text of ids, with the tokens words[t] in place of the ids[t]: for a word that has no id.
+        """Decode ids, using words[t] in place of ids[t], for words that have no id.
 
-        A token is one of those that `tokens` cuts a text into, with its joiners. Ids are without start and end.
+        Each word is a token as `tokens` returns it, joiners included. The ids have no start and end tokens.
         """
         tokens = [words.get(t, self._core.id_to_token(i)) for t, i in enumerate(ids)]
         return self._core.decoder.decode(tokens) if tokens else ""
 
-    def pieces(self, ids: Sequence[int]) -> list[str]:
-        """A short label for each id, for plots and tables: no joiners, and nothing invisible."""
-        return [self.label(self._core.id_to_token(i) or "") for i in ids]
-
     def tokens(self, text: str) -> list[str]:
-        """What the ids of `encode(text)` stand for: of an unknown word the word, not [UNK]. Joiners are included."""
-        tag, text = self._parted(text)
-        words = _normalize(text) if self._words else self._core.encode(text, add_special_tokens=False).tokens
+        """Return the token behind each id of `encode(text)`, joiners included; unknown words are spelled out."""
+        tag, text = self._split_tag(text)
+        words = _split_words(text) if self.is_of_words else self._core.encode(text, add_special_tokens=False).tokens
         return [tag, *words] if tag else words
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """Return a short label for each id, for plots and tables: no joiners, nothing invisible."""
+        return [self.label(self._core.id_to_token(i) or "") for i in ids]
 
     def encode_with_tokens(self, text: str, tag: str = "") -> tuple[list[int], list[str]]:
         """The ids of a text, and the token that each id stands for: an unknown word itself, not [UNK].
@@ -151,28 +167,26 @@ class Tokenizer:
         `tag` is one of `tags`, and its id comes first. The text is never searched for a tag.
         """
         encoding = self._core.encode(text, add_special_tokens=False)
-        tokens = _normalize(text) if self._words else encoding.tokens
+        tokens = _split_words(text) if self.is_of_words else encoding.tokens
         return ([self.tags[tag], *encoding.ids], [tag, *tokens]) if tag else (encoding.ids, tokens)
 
     def label(self, token: str) -> str:
-        """A token as `pieces` shows it."""
+        """Return the label of one token, as in `pieces`."""
         if token in SPECIAL_TOKENS or token in self.tags:
             return token
-        if self._words:
+        if self.is_of_words:
             text = token.replace(JOINER, "")
         else:
             text = BYTES.decode([token]).replace(" ", EMPTY)
-            if "\ufffd" in text:  # part of a character: the library's stand-ins for its bytes are all there is to show
+            if "\ufffd" in text:  # part of a character: show the library's stand-ins for its bytes
                 return token
         return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-# --- Words --------------------------------------------------------------------------------------------------------
-
-# After this, the blanks of the text, and no others, part two tokens neither of which has a joiner towards the other:
+# Rewrites a text so that its spaces, and only those, separate two tokens without a joiner towards each other:
 #     "l'amico  (qui)"  ->  "l ￭'￭ amico ␣ (￭ qui ￭)"
-# Only the plain blank parts words; tab, no-break space and their kin are marks like a comma. The order matters: words
-# are joined to the marks that stand before them only once these have their own joiners.
+# Only the plain space separates words; tabs, no-break spaces and the like are marks, as commas are. The order matters:
+# a word is joined to the mark before it only after that mark has its own joiners.
 _NORMALIZER = normalizers.Sequence(
     [
         normalizers.Replace(JOINER, "■"),
@@ -184,20 +198,26 @@ _NORMALIZER = normalizers.Sequence(
 )
 
 
-def _normalize(text: str) -> list[str]:
-    """The words and marks of a text, joiners and empty words included."""
+def _split_words(text: str) -> list[str]:
+    """Split a text into words and marks, joiners and empty words included."""
     return _NORMALIZER.normalize_str(text).split(" ") if text else []
 
 
-def train_word_tokenizer(sentences: Iterable[str], settings: TokenizerConfig, special: Sequence[str]) -> Tokenizer:
-    # Counted here rather than by the library's trainer, which is no faster and tells nobody what it leaves out.
-    # What stands between two blanks becomes the same tokens wherever it stands, so each kind is normalised once.
-    between: Counter[str] = Counter()
+def train_word_tokenizer(
+    sentences: Iterable[str], settings: TokenizerConfig, special: Sequence[str] = SPECIAL_TOKENS
+) -> Tokenizer:
+    """Build a vocabulary of the most frequent words, equally frequent ones in alphabetical order.
+
+    The first ids go to `special`: SPECIAL_TOKENS, then any tags. They count towards settings.vocab_size.
+    """
+    # Count here, since the library's trainer is no faster and does not say what it leaves out. The tokens of a string
+    # between two spaces do not depend on its neighbours, so each distinct string is normalised once.
+    strings: Counter[str] = Counter()
     for sentence in sentences:
-        between.update(sentence.split(" "))
+        strings.update(sentence.split(" "))
     counts: Counter[str] = Counter()
-    for text, number in between.items():
-        for word in _normalize(text):
+    for text, number in strings.items():
+        for word in _split_words(text):
             counts[word] += number
     ranked = sorted((word for word in counts if word != EMPTY), key=lambda word: (-counts[word], word))
     room = settings.vocab_size - len(special) - 1
@@ -208,74 +228,60 @@ def train_word_tokenizer(sentences: Iterable[str], settings: TokenizerConfig, sp
     core.add_special_tokens(list(special))
     core.normalizer = _NORMALIZER
     core.pre_tokenizer = pre_tokenizers.Split(" ", "removed")
-    # WordPiece puts a blank before each token but those that begin with its prefix; the joiners at the end of a token
-    # then take back the blank that follows. A model may join what no text joins: what is left of the marks goes last.
-    core.decoder = decoders.Sequence(
-        [
-            decoders.WordPiece(prefix=JOINER, cleanup=False),
-            decoders.Fuse(),
-            decoders.Replace(f"{JOINER} ", ""),
-            decoders.Replace(JOINER, ""),
-            decoders.Replace(EMPTY, ""),
-        ]
-    )
+    # WordPiece puts a space before every token that does not start with its prefix; a joiner at the end of a token then
+    # removes the space after it. A model may join tokens that no text joins, so leftover joiners are removed last.
+    rest = [decoders.Replace(mark, "") for mark in (f"{JOINER} ", JOINER, EMPTY)]
+    core.decoder = decoders.Sequence([decoders.WordPiece(prefix=JOINER, cleanup=False), decoders.Fuse(), *rest])
     tokenizer = Tokenizer(core)
     tokenizer.left_out = len(ranked) - len(kept)
     return tokenizer
 
 
-Pair = tuple[str, str]
-CHUNK = 10_000  # sentences that are tokenised at a time
-SHARD = 50_000  # pairs that are worked on at a time
+# ------------------------------------------------------------------------------------------------------- token ids
 
-
-# --- Ids ----------------------------------------------------------------------------------------------------------
+CHUNK = 10_000  # sentences tokenised at a time: a list of Python ints takes 20 times the memory of an array
 
 
 @dataclass(frozen=True)
 class EncodedSide:
-    """The ids of N sentences of one language, in one flat array: sentence i is ids[offsets[i] : offsets[i + 1]]."""
+    """The ids of N sentences of one language in one flat array: sentence i is ids[offsets[i] : offsets[i + 1]]."""
 
     ids: np.ndarray  # uint16, or int32 for a large vocabulary
     offsets: np.ndarray  # (N + 1), int64
 
     @classmethod
     def of(cls, lengths: np.ndarray, ids: np.ndarray) -> EncodedSide:
+        """Build it from the lengths (N) of the sentences, without end tokens, and their ids in one array."""
         return cls(ids, np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]))
 
     @property
     def lengths(self) -> np.ndarray:
-        """(N), int32, the end token included."""
+        """Lengths of the sentences (N), int32, the end token included."""
         lengths = np.empty(len(self.offsets) - 1, np.int32)
         np.subtract(self.offsets[1:], self.offsets[:-1], out=lengths, casting="same_kind")
         lengths += 1
         return lengths
 
     def where(self, keep: np.ndarray) -> EncodedSide:
-        """The sentences that `keep` (N, boolean) selects."""
+        """Select the sentences for which `keep` (N, boolean) is True."""
         lengths = np.diff(self.offsets)
         return EncodedSide.of(lengths[keep], self.ids[np.repeat(keep, lengths)])
 
     def joined(self, rows: np.ndarray) -> np.ndarray:
-        """The ids of the given sentences, any number of times each, one after the other."""
+        """Concatenate the ids of the given sentences, which may repeat."""
         starts = self.offsets[rows]
         lengths = self.offsets[rows + 1] - starts
-        # Every token at once: where its row starts in `ids`, plus how many tokens of the row came before it.
+        # The index of every token at once: where its row starts in `ids`, plus its position in the row.
         shift = starts - (np.cumsum(lengths) - lengths)
         return self.ids[np.repeat(shift, lengths) + np.arange(lengths.sum())]
 
     def padded(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The given sentences (B) as a block (B, longest) of ids, end token and padding, and their lengths (B)."""
+        """Return the given sentences (B) as ids with end token and padding (B, longest), and their lengths (B)."""
         lengths = self.offsets[rows + 1] - self.offsets[rows]
-        columns = np.arange(lengths.max(initial=0) + 1)
-        block = np.where(columns == lengths[:, None], EOS, PAD)
-        block[columns < lengths[:, None]] = self.joined(rows)
+        positions = np.arange(lengths.max(initial=0) + 1)
+        block = np.where(positions == lengths[:, None], EOS, PAD)
+        block[positions < lengths[:, None]] = self.joined(rows)
         return block, lengths + 1
-
-
-def unzip_pairs(pairs: Sequence[Pair]) -> tuple[list[str], list[str]]:
-    """The sources and the targets of pairs."""
-    return [source for source, _ in pairs], [target for _, target in pairs]
 
 
 @dataclass(frozen=True)
@@ -290,21 +296,27 @@ class EncodedPairs:
 
     @property
     def lengths(self) -> tuple[np.ndarray, np.ndarray]:
-        """Those of the sources (N) and those of the targets (N), the end tokens included."""
+        """Lengths of the sources (N) and of the targets (N), end tokens included."""
         return self.source.lengths, self.target.lengths
 
     def lengths_of(self, rows: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-        """Likewise, of the given pairs, any number of times each; None: of all."""
+        """Like `lengths`, for the given pairs, which may repeat; None means all."""
         source, target = self.lengths
         return (source, target) if rows is None else (source[rows], target[rows])
 
 
+def unzip_pairs(pairs: Sequence[Pair]) -> tuple[list[str], list[str]]:
+    """Return the sources and the targets of pairs as two lists."""
+    return [source for source, _ in pairs], [target for _, target in pairs]
+
+
 def id_type(tokenizer: Tokenizer) -> type[np.integer]:
+    """Return the smallest array type that holds every id of the vocabulary."""
     return np.uint16 if len(tokenizer) <= 2**16 else np.int32
 
 
 def encode_side(texts: Sequence[str], tokenizer: Tokenizer) -> EncodedSide:
-    """Tokenise sentences, in chunks, since a list of Python's numbers takes 20 times the room of an array."""
+    """Tokenise the sentences of one language."""
     dtype = id_type(tokenizer)
     lengths, ids = [np.zeros(0, np.int64)], [np.zeros(0, dtype)]
     for start in range(0, len(texts), CHUNK):
@@ -320,37 +332,39 @@ def encode_pairs(pairs: Sequence[Pair], source: Tokenizer, target: Tokenizer) ->
     return EncodedPairs(encode_side(sources, source), encode_side(targets, target))
 
 
-# --- Batches ------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------ batch plan
 
-# How far a pair may stray among pairs of its length, in tokens by which its sides differ: at 0 an epoch would be much
-# like the one before it, at 8 there is twice as much padding (6 % rather than 3 % of Multi30k).
-STRAY = 2.0
+# How far a pair may move among pairs of its length, in tokens of difference between its sides. At 0 every epoch would
+# have much the same batches; at 8 there is twice as much padding (6 % of Multi30k rather than 3 %).
+SHUFFLE_RANGE = 2.0
 
 
 def batch_plan(
     source_lengths: np.ndarray, target_lengths: np.ndarray, batch_tokens: int, seed: int, epoch: int
 ) -> list[np.ndarray]:
-    """Which pairs make which batch, in the order in which they are trained on; each pair is in one batch.
+    """Divide the pairs of an epoch into batches of similar length, in random order. Each pair is in one batch.
 
     Args:
-        source_lengths, target_lengths: (N), the end tokens included
-        batch_tokens: limit of rows x longest sentence of either side; a longer pair is a batch of its own
-        seed, epoch: the same numbers give the same plan, on any machine
+        source_lengths, target_lengths: (N), end tokens included
+        batch_tokens: limit of rows x longest sentence of either side; a longer pair gets a batch of its own
+        seed, epoch: the same numbers give the same plan on any machine
+
+    Returns: for each batch the indices of its pairs
     """
     random = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, epoch])))
     longest = np.maximum(source_lengths, target_lengths)
-    # Pairs of a length are sorted by which side is the longer one, to and fro, so that where one length ends and the
-    # next begins both sides go on as they are.
-    lean = source_lengths - target_lengths + STRAY * random.random(len(longest))
+    # Sort pairs of one length by which side is longer, in alternating direction, so that both sides continue smoothly
+    # where one length ends and the next begins.
+    lean = source_lengths - target_lengths + SHUFFLE_RANGE * random.random(len(longest))
     order = np.argsort(np.where(longest % 2, lean, -lean), kind="stable")
-    small = longest.astype(np.min_scalar_type(longest.max(initial=0)))  # numbers of one or two bytes sort in no time
+    small = longest.astype(np.min_scalar_type(longest.max(initial=0)))  # integers of one or two bytes sort much faster
     order = order[np.argsort(small[order], kind="stable")]
     longest = longest[order]
     batches = []
     start = 0
     while start < len(order):
         ahead = longest[start : start + max(1, batch_tokens // longest[start])]
-        sizes = ahead * np.arange(1, len(ahead) + 1)  # of the batch that ends with each row; they only grow
+        sizes = ahead * np.arange(1, len(ahead) + 1)  # size of the batch if it ended with each row; non-decreasing
         rows = max(1, int(np.searchsorted(sizes, batch_tokens, side="right")))
         batches.append(order[start : start + rows])
         start += rows
@@ -360,20 +374,23 @@ def batch_plan(
 def batch_plan_of_size(
     count: int, source_lengths: np.ndarray, target_lengths: np.ndarray, batch_tokens: int, seed: int, epoch: int
 ) -> list[np.ndarray]:
-    """As `batch_plan`, in so many batches, for which their limit may have to be another one.
+    """Like `batch_plan`, but with exactly `count` batches; batch_tokens may be exceeded to get there.
 
-    With subword dropout lengths change from epoch to epoch, but the number of updates, by which the rate falls, must
-    not. `count` is that of the very pairs as they are, and at most so many pairs are there.
+    When corpora are weighted, each epoch repeats other pairs, so lengths vary between epochs. The number of updates,
+    which the learning rate follows, must not. There must be at least `count` pairs.
     """
     limit = batch_tokens
     while len(plan := batch_plan(source_lengths, target_lengths, limit, seed, epoch)) > count:
         limit = max(limit + 1, math.ceil(limit * len(plan) / count))
     plan.sort(key=len)
-    while len(plan) < count:  # by a few
+    while len(plan) < count:  # a few are missing: halve the largest
         for half in np.array_split(plan.pop(), 2):
             insort(plan, half, key=len)
     random = np.random.default_rng((seed, epoch))
     return [plan[i] for i in random.permutation(len(plan))]
+
+
+# --------------------------------------------------------------------------------------------------------- batches
 
 
 def padding_mask(ids: Tensor) -> Tensor:
@@ -407,8 +424,8 @@ class Batch:
     target_in: Tensor  # (B, T): start, ids, padding
     target_out: Tensor  # (B, T): ids, end, padding
     indices: np.ndarray  # (B): which pairs these are
-    tokens: int  # of the target, the end tokens included, padding not
-    source_tokens: int  # likewise
+    tokens: int  # target tokens, end tokens included, padding not
+    source_tokens: int  # source tokens, likewise
 
     @cached_property
     def source_mask(self) -> Tensor:
@@ -422,28 +439,28 @@ class Batch:
 
     @property
     def padding(self) -> float:
-        """Share of the positions of both sides that hold no token."""
+        """Share of the positions of both sides that hold padding."""
         return 1 - (self.source_tokens + self.tokens) / (self.source.numel() + self.target_out.numel())
 
     def to(self, device: torch.device | str) -> Batch:
-        """The batch on a device."""
+        """Copy the batch to a device."""
         return self.moved(lambda ids: ids.to(device))
 
     def moved(self, how: Callable[[Tensor], Tensor]) -> Batch:
-        """The batch with its ids in another memory."""
+        """Apply a function such as `Tensor.pin_memory` to the ids."""
         source, target_in, target_out = map(how, (self.source, self.target_in, self.target_out))
         return replace(self, source=source, target_in=target_in, target_out=target_out)
 
     def halves(self) -> list[Batch]:
-        """The first and the second half of at least two rows, each no wider than its own sentences are."""
+        """Split a batch of two or more rows in two, each without columns that hold only padding."""
         middle = len(self.indices) // 2
         return [self._rows(slice(middle)), self._rows(slice(middle, None))]
 
     def share(self, index: int, count: int) -> Batch:
-        """What rank `index` of `count` computes of it: every count-th row, so that each has as much to do.
+        """Return the part of rank `index` of `count`: every count-th row, so that all ranks have equal work.
 
-        Of fewer rows than ranks, whoever has none computes the first one for nothing, as `tokens` of 0 tells: in what
-        follows all take part.
+        If there are fewer rows than ranks, the others compute row 0 with `tokens` 0, that is with zero weight, since
+        all ranks must take part in what follows.
         """
         if count == 1:
             return self
@@ -452,6 +469,7 @@ class Batch:
         return self._rows(slice(index, None, count))
 
     def _rows(self, rows: slice) -> Batch:
+        """Select rows, and drop columns that hold only padding."""
         source, target = self.source[rows], self.target_out[rows]
         of_source, of_target = ((ids != PAD).any(0) for ids in (source, target))
         return Batch(
@@ -465,14 +483,14 @@ class Batch:
 
 
 def make_batch(pairs: EncodedPairs, indices: np.ndarray) -> Batch:
-    """The batch of the given pairs (B)."""
+    """Make the batch of the pairs with these indices (B)."""
     source, source_lengths = pairs.source.padded(indices)
     target, target_lengths = pairs.target.padded(indices)
-    started = np.where(target == EOS, PAD, target)[:, :-1]
-    started = np.concatenate([np.full((len(indices), 1), SOS), started], axis=1)
+    shifted = np.where(target == EOS, PAD, target)[:, :-1]
+    target_in = np.concatenate([np.full((len(indices), 1), SOS), shifted], axis=1)
     return Batch(
         torch.from_numpy(source),
-        torch.from_numpy(started),
+        torch.from_numpy(target_in),
         torch.from_numpy(target),
         indices,
         int(target_lengths.sum()),
@@ -481,7 +499,7 @@ def make_batch(pairs: EncodedPairs, indices: np.ndarray) -> Batch:
 
 
 def source_batch(sources: Sequence[Sequence[int]]) -> Tensor:
-    """Sentences to translate, as ids without an end token, made (B, S)."""
+    """Make sentences to translate, given as ids without end tokens, into a padded tensor (B, S) with them."""
     lengths = np.fromiter(map(len, sources), np.int64)
     side = EncodedSide.of(lengths, np.fromiter(chain.from_iterable(sources), np.int64))
     return torch.from_numpy(side.padded(np.arange(len(sources)))[0])

@@ -69,7 +69,7 @@ from dragoman import device as device_module
 from dragoman.command_line import override
 from dragoman.corpora import preparation, splitting
 from dragoman.corpora import sources as sources_module
-from dragoman.evaluation.metrics import Measured, compare, score
+from dragoman.evaluation.metrics import compare, measure, score
 from dragoman.settings import PAD, Config, DecodingConfig
 from dragoman.translation import search
 from dragoman.translation.translator import Translator
@@ -214,7 +214,7 @@ def report(found: dict[str, Outcome], texts: Texts) -> None:
         )
     references = texts["test"][1]
     print(f"\n{score(references, references).signature}; {len(references):,} test pairs")
-    measured = {name: Measured.of(each.translations["test 5"], references, "13a") for name, each in found.items()}
+    measured = {name: measure(each.translations["test 5"], references, "13a") for name, each in found.items()}
     for name in [name for name in measured if "ours" in measured and name != "ours"]:
         bleu = compare(name, measured["ours"], measured[name]).differences[0]
         print(f"ours - {name}: {bleu.difference:+.2f} BLEU [{bleu.low:+.2f}, {bleu.high:+.2f}], p = {bleu.p:.4f}")

@@ -1,4 +1,4 @@
-"""What a crowd costs: how many texts a second serve.py translates for many clients at once, and for one at a time.
+"""Measure how many texts per second `dragoman serve` translates for many clients at once, and for one at a time.
 
     python benchmarks/serving.py --run runs/phrasebook
 
@@ -29,8 +29,8 @@ ROOT = Path(__file__).resolve().parent.parent
 @contextmanager
 def serving(run: Path, settings: Sequence[str]) -> Iterator[int]:
     """The port of a server of a run."""
-    words = [sys.executable, str(ROOT / "serve.py"), "--run", str(run), "--port", "0", *settings]
-    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as process:
+    words = [sys.executable, "-m", "dragoman", "serve", "--run", str(run.resolve()), "--port", "0", *settings]
+    with subprocess.Popen(words, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         line = process.stderr.readline()
         found = re.search(r"http://[^ ]*:(\d+) ", line)
@@ -69,7 +69,7 @@ def crowd(port: int, count: int, texts: Sequence[str]) -> tuple[float, list[str]
 
 def main() -> None:
     """Print a line a round, and the ratio."""
-    parser = argparse.ArgumentParser(description="Time serve.py with one client and with many.")
+    parser = argparse.ArgumentParser(description="Time dragoman serve with one client and with many.")
     parser.add_argument("--run", type=Path, required=True, metavar="DIR", help="folder of a run")
     parser.add_argument("--clients", type=int, default=50, metavar="N", help="at once (default: 50)")
     parser.add_argument("--texts", type=int, default=500, metavar="N", help="in a round of the crowd (default: 500)")

@@ -31,13 +31,13 @@ COMMANDS = {
     "train": Command("train a translator", command_line.parse_train, "dragoman.train", "the run"),
     "translate": Command("translate text", command_line.parse_translate, "dragoman.translate", "the translations"),
     "evaluate": Command(
-        "score a trained translator", command_line.parse_evaluate, "dragoman.evaluation.report", "the report"
+        "score a trained translator", command_line.parse_evaluate, "dragoman.evaluation.evaluate", "the report"
     ),
     "check": Command("check a corpus before training", command_line.parse_check, "dragoman.corpora.check", "the check"),
     "export": Command(
         "write a model for another engine", command_line.parse_export, "dragoman.export.export", "the export"
     ),
-    "serve": Command("translate over HTTP", command_line.parse_serve, "dragoman.server.application", "the answers"),
+    "serve": Command("translate over HTTP", command_line.parse_serve, "dragoman.server.serve", "the answers"),
     "average": Command("average several checkpoints", command_line.parse_average, "dragoman.averaging", "the average"),
     "summary": Command(
         "show parameters, shapes and operations",

@@ -1,12 +1,12 @@
-"""Directions of translation, and the tags by which a model of several knows which one it is asked for.
+"""Directions of translation, and the tags that tell a multi-direction model which language to write.
 
     directions = parse_directions("en-it, it-en")
     tagged("Good morning.", directions[0])                       # ">>en-it<< Good morning."
     split_tag(">>it<< Good morning.")                            # (Direction("", "it"), "Good morning.")
 
-A model of several directions is one Transformer. All that tells them apart is the first token of the source, which
-names the language to be written (Johnson et al. 2017). As text it is ">>it<<", the form of OPUS-MT; corpora and
-references also keep the language that is read, ">>en-it<<", which is the same token.
+A model of several directions is one Transformer. The first source token names the target language (Johnson et al.
+2017). In text it is written ">>it<<", as in OPUS-MT; corpora and references also keep the source language,
+">>en-it<<", which is the same token.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
-# A language is named as its files are; what follows a hyphen in a name begins with a capital or a digit, as in zh-Hant,
-# pt-BR and es-419, and no name does: so "en-zh-Hant" and "es-419" can be read in one way only.
+# A language is named as in file names. After a hyphen, a name continues with a capital or a digit (zh-Hant, pt-BR,
+# es-419), and no name starts with one, so "en-zh-Hant" and "es-419" can be read in only one way.
 _NAME = r"[^\W\d_A-Z]\w*(?:-[A-Z0-9]\w*)*"
 _PAIR = re.compile(rf"({_NAME})-({_NAME})")
 _TAG = re.compile(rf"[^\S\n]*>>(?:({_NAME})-)?({_NAME})<<[^\S\n]*")
 
 
 class Direction(NamedTuple):
-    """From which language into which. An empty source is any, or none."""
+    """Source and target language. An empty source means any language, or none."""
 
     source: str
     target: str
@@ -34,7 +34,7 @@ class Direction(NamedTuple):
 
 
 def parse_directions(text: str) -> list[Direction]:
-    """The directions in a text such as "en-it, it-en". Raises ValueError that says what is wrong."""
+    """Parse a text such as "en-it, it-en". Raises ValueError with the reason."""
     found = []
     for part in re.split(r"\s*,\s*|\s+", text.strip()):
         matched = _PAIR.fullmatch(part)
@@ -48,22 +48,22 @@ def parse_directions(text: str) -> list[Direction]:
 
 
 def targets(directions: Sequence[Direction]) -> list[str]:
-    """The languages into which some directions lead, each once."""
+    """Return the target languages of directions, each once."""
     return list(dict.fromkeys(direction.target for direction in directions))
 
 
 def tag_of(target: str) -> str:
-    """The token that asks for a language."""
+    """Return the tag token of a target language."""
     return f">>{target}<<"
 
 
 def tagged(text: str, direction: Direction) -> str:
-    """A source text that says what is to be made of it."""
+    """Put the tag of a direction in front of a source text."""
     return f">>{direction}<< {text}"
 
 
 def split_tag(text: str) -> tuple[Direction | None, str]:
-    """What a text is to become, if it says so, and the text without that."""
+    """Split a text into the direction that its tag names (None without a tag) and the rest."""
     matched = _TAG.match(text)
     if not matched:
         return None, text
@@ -72,7 +72,7 @@ def split_tag(text: str) -> tuple[Direction | None, str]:
 
 
 def by_direction(sources: Sequence[str], usual: Direction) -> dict[Direction, list[int]]:
-    """The positions of sources by the directions that their tags tell, or the usual one."""
+    """Group the indices of source texts by the direction of their tags; untagged texts have the usual one."""
     found: dict[Direction, list[int]] = defaultdict(list)
     for i, text in enumerate(sources):
         found[split_tag(text)[0] or usual].append(i)

@@ -17,9 +17,9 @@ from dragoman.architectures import ctc
 from dragoman.architectures.summary import describe_model
 from dragoman.command_line import override
 from dragoman.corpora import preparation
+from dragoman.corpora.filtering import fits_upsampling
 from dragoman.errors import ConfigError, DataError
 from dragoman.settings import Config
-from dragoman.training.batches import have_room
 from dragoman.translation.translator import Translator
 
 CONFIGS = sorted((ROOT / "configs" / "architectures").glob("*.yaml"))
@@ -103,7 +103,7 @@ def test_encoder_only_refuses_search_settings_and_prefixes(tiny: Tiny) -> None:
     """Guards against settings and prefixes that an encoder-only model would silently ignore."""
     config = tiny(model__architecture="encoder-only", training__max_epochs=1)
     for changes in ({"beam_size": 4}, {"sample": True}, {"no_repeat_ngram": 3}, {"min_ratio": 0.5}):
-        with pytest.raises(ConfigError, match="nothing to search"):
+        with pytest.raises(ConfigError, match="does not search"):
             replace(config, decoding=replace(config.decoding, **changes))
     assert run_command("train", config) == 0
     translator = Translator(Path(config.run.dir) / config.run.name, "cpu")
@@ -187,7 +187,7 @@ def test_targets_too_long_for_their_places_are_reported(tiny: Tiny, capsys: pyte
         ctc.needed(data.train.target.ids[a:b].tolist()) <= room
         for a, b, room in zip(data.train.target.offsets, data.train.target.offsets[1:], places, strict=False)
     ]
-    found = have_room(data.train, 2)
+    found = fits_upsampling(data.train, 2)
     assert found.tolist() == wanted
     assert 0 < found.sum() < len(found)
     write_tsv(corpus, [(f"w{i}", "il gatto vede il cane e il gatto nero.") for i in range(99)])

@@ -1,4 +1,4 @@
-"""Every way to hold a corpus gives the same pairs, and a fault in one is told where it is."""
+"""Reading a corpus: every format gives the same pairs, and an error names its place."""
 
 import csv
 import json
@@ -7,6 +7,7 @@ import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
@@ -14,16 +15,18 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from conftest import SHARED
-from dragoman.corpora import sources as sources_module
+from dragoman import resources
 from dragoman.corpora.cleaning import clean
+from dragoman.corpora.mixing import rows_of
+from dragoman.corpora.origin import file_hashes
 from dragoman.corpora.readers import read_splits
-from dragoman.corpora.sources import find_source, find_sources, parts_of
-from dragoman.corpora.splitting import assign, hashes, read_corpus
+from dragoman.corpora.sources import find_source, find_sources, parse_mixture
+from dragoman.corpora.splitting import assign, read_corpus
 from dragoman.dataset import UNSEEN, Pair
 from dragoman.errors import DataError
 from dragoman.settings import DataConfig
 
-# Text that careless readers change: quotes, what looks like a missing value, and line breaks that are none.
+# Text that careless readers change: quotes, apparent missing values, and characters that look like line breaks.
 PAIRS = [
     ('She said "hi".', "Disse «ciao»."),
     ("null", "NA"),
@@ -35,7 +38,7 @@ PAIRS = [
     ("one\rtwo", "uno"),
     ("\ufeffa mark that begins no file", "\ufeff"),
 ]
-# csv takes a CR for the end of a row, and no blanks at the beginning of a cell, which cleaning takes away anyway.
+# csv ends a row at CR, and drops spaces at the start of a cell, which cleaning removes anyway.
 PLAIN = [(a.lstrip(" "), b.lstrip(" ")) for a, b in PAIRS if "\r" not in a]
 
 
@@ -69,7 +72,7 @@ def text(folder: Path) -> Path:
 
 def text_crlf_bom(folder: Path) -> Path:
     write_lines(folder / "corpus.en", ["\ufeff" + PAIRS[0][0], *(pair[0] for pair in PAIRS[1:])], "\r\n")
-    (folder / "corpus.it").write_bytes("\n".join(pair[1] for pair in PAIRS).encode())  # the last line has no end
+    (folder / "corpus.it").write_bytes("\n".join(pair[1] for pair in PAIRS).encode())  # without a newline at the end
     return folder / "corpus"
 
 
@@ -107,7 +110,7 @@ def folder_of_files(folder: Path) -> Path:
 
 
 def hub_copy(folder: Path) -> Path:
-    """A folder laid out like Helsinki-NLP/opus_books: a card that names configurations, and parquet files."""
+    """Write a folder like Helsinki-NLP/opus_books: a card that names configurations, and parquet files."""
     card = ["---", "configs:", "- config_name: en-it", "  data_files:"]
     for split, pairs in (("train", PAIRS), ("validation", PAIRS[:1])):
         write_parquet(folder / "en-it" / f"{split}-00000-of-00001.parquet", pairs)
@@ -118,7 +121,7 @@ def hub_copy(folder: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep what `datasets` stores, and what it finds, to the test."""
+    """Give each test its own cache of `datasets`."""
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
 
 
@@ -130,19 +133,19 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     [text, text_crlf_bom, tsv, tsv_named, csv_named, jsonl, jsonl_columns, parquet, folder_of_files, hub_copy],
 )
 def test_every_format_gives_the_same_pairs(write: Callable[[Path], Path], tmp_path: Path) -> None:
-    """Guards readers that swallow quotes, take "NA" for nothing, or break lines at U+2028."""
+    """Guards against readers that swallow quotes, take "NA" for a missing value, or break lines at U+2028."""
     assert read(write(tmp_path), config=None) == (PLAIN if write is csv_named else PAIRS)
 
 
-def test_the_other_direction_is_the_same_corpus(tmp_path: Path) -> None:
-    """Guards the sides changed over: configurations of the hub are named in one direction, and serve both."""
+def test_other_direction_swaps_the_sides(tmp_path: Path) -> None:
+    """Hub configurations are named after one direction, but serve both."""
     folder = hub_copy(tmp_path)
     swapped = read(folder, config="en-it", source_lang="it", target_lang="en")
     assert swapped == [(b, a) for a, b in PAIRS]
 
 
 def test_real_parallel_text_has_as_many_pairs_as_lines() -> None:
-    """Guards lines lost or won: this text has tabs, no-break spaces and U+200B inside."""
+    """Guards against lines lost or gained: this text contains tabs, no-break spaces and U+200B."""
     if not SHARED.exists():
         pytest.skip(f"the real text {SHARED} is not here")
     assert len(read(SHARED / "multi30k" / "train", target_lang="de")) == 29_000
@@ -167,7 +170,7 @@ def txt(folder: Path) -> Path:
 
 def txt_in_a_folder(folder: Path) -> Path:
     write_lines(folder / "train.txt", [pair[1] for pair in PAIRS])
-    write_lines(folder / "README.md", ["no text to learn from"])
+    write_lines(folder / "README.md", ["not to be learnt"])
     return folder
 
 
@@ -186,7 +189,7 @@ def jsonl_text(folder: Path) -> Path:
 
 
 def hub_copy_text(folder: Path) -> Path:
-    """A folder laid out like a data set of plain text on the hub."""
+    """Write a folder like a plain-text data set of the hub."""
     (folder / "data").mkdir()
     table = pyarrow.Table.from_pylist([{"text": pair[1]} for pair in PAIRS])
     pyarrow.parquet.write_table(table, folder / "data" / "train-00000-of-00001.parquet")
@@ -198,14 +201,14 @@ ALONE = [a_side, a_side_by_its_name, txt, txt_in_a_folder, column, column_named,
 
 
 @pytest.mark.parametrize("write", [*BILINGUAL, *ALONE])
-def test_every_format_gives_its_text(write: Callable[[Path], Path], tmp_path: Path) -> None:
-    """Guards a language model that learns the other language, or both, or that needs a translation to begin."""
+def test_every_format_gives_plain_text(write: Callable[[Path], Path], tmp_path: Path) -> None:
+    """Guards against a language model that learns the other language, or both, or needs a translation to start."""
     expected = PLAIN if write in (csv_named, column_named) else PAIRS
     assert read(write(tmp_path), source_lang=None) == [("", target) for _, target in expected]
 
 
-def test_the_language_goes_before_other_names(tmp_path: Path) -> None:
-    """Guards a column that only happens to be there, such as the text from which a translation was made."""
+def test_column_of_the_language_comes_first(tmp_path: Path) -> None:
+    """Guards against a column that happens to be there, such as the text that a translation was made from."""
     row = {"text": "one", "target": "eins", "it": "uno"}
     rows = write_lines(tmp_path / "a.jsonl", [json.dumps(row)])
     table = write_lines(tmp_path / "a.tsv", ["\t".join(row), "\t".join(row.values())])
@@ -213,8 +216,8 @@ def test_the_language_goes_before_other_names(tmp_path: Path) -> None:
         assert read(path, source_lang=None, target_lang=language) == [("", {"it": "uno", "fr": "eins"}[language])]
 
 
-def test_what_is_packed_is_told_to_be_unpacked(tmp_path: Path) -> None:
-    """Guards a hint at a file that is not there."""
+def test_packed_file_must_be_unpacked(tmp_path: Path) -> None:
+    """Guards against a hint at a file that does not exist."""
     for name in ("pairs.tsv.gz", "train.en.xz", "train.it.xz"):
         write_lines(tmp_path / name, ["?"])
     for name, there in (("pairs", "pairs.tsv.gz"), ("pairs.tsv", "pairs.tsv.gz"), ("train", "train.en.xz")):
@@ -224,8 +227,8 @@ def test_what_is_packed_is_told_to_be_unpacked(tmp_path: Path) -> None:
         find_sources(settings(tmp_path / "paris.tsv.gz"))
 
 
-def test_a_name_that_no_file_can_have_is_told(tmp_path: Path) -> None:
-    """Guards an error of the system about data, which was told as one of writing."""
+def test_impossible_file_name(tmp_path: Path) -> None:
+    """Guards against an error about reading data that was reported as one of writing."""
     with pytest.raises(DataError, match="cannot be read: File name too long"):
         find_sources(settings(tmp_path / ("x" * 300)))
 
@@ -236,11 +239,11 @@ def test_a_name_that_no_file_can_have_is_told(tmp_path: Path) -> None:
         ("half", r"no such thing at .*: did you mean .*/half\.en\?"),
         ("half.en", r"a file of texts must end in \.tsv, \.csv, \.jsonl, \.parquet, \.txt, \.it\."),
         ("trian", r"no such thing at .*: did you mean .*/train\?"),
-        ("two", r"there are .*two\.tsv and .*two\.txt: name the one"),
+        ("two", r"there are .*two\.tsv and .*two\.txt: name the right one"),
     ],
 )
-def test_text_that_is_not_there_is_told_with_what_is(name: str, message: str, tmp_path: Path) -> None:
-    """Guards errors about a second side, which plain text has not, and a hint that is what was asked for."""
+def test_missing_plain_text_names_what_exists(name: str, message: str, tmp_path: Path) -> None:
+    """Guards against errors about a second side, which plain text does not have, and hints that repeat the request."""
     for file in ("train.it", "half.en", "two.tsv", "two.txt"):
         write_lines(tmp_path / file, ["a"])
     with pytest.raises(DataError, match=message):
@@ -261,15 +264,15 @@ def test_text_that_is_not_there_is_told_with_what_is(name: str, message: str, tm
         ("a.jsonl", b'{"text": 1}\n', r"a\.jsonl:1, text: 1 is not text"),
     ],
 )
-def test_a_fault_of_text_is_told_with_its_place(name: str, content: bytes, message: str, tmp_path: Path) -> None:
-    """Guards a stray tab or comma that cuts a text in two, and examples of rows that would not do."""
+def test_error_in_plain_text_names_the_place(name: str, content: bytes, message: str, tmp_path: Path) -> None:
+    """Guards against a stray tab or comma that splits a text, and against wrong examples of rows."""
     (tmp_path / name).write_bytes(content)
     with pytest.raises(DataError, match=message):
         read(tmp_path / name, source_lang=None)
 
 
-def test_the_other_side_is_no_concern_of_text(tmp_path: Path) -> None:
-    """Guards text that is lost, or refused, for the sake of a translation that nobody asked for."""
+def test_plain_text_ignores_the_other_side(tmp_path: Path) -> None:
+    """Guards against text lost or refused because of a translation that nobody needs."""
     (tmp_path / "a.en").write_bytes(b"perch\xe9\n")
     write_lines(tmp_path / "a.it", ["uno", "due"])
     assert read(tmp_path / "a", source_lang=None) == [("", "uno"), ("", "due")]
@@ -278,9 +281,8 @@ def test_the_other_side_is_no_concern_of_text(tmp_path: Path) -> None:
     assert read(path, source_lang=None) == [("", "uno"), ("", "due"), ("", "tre")]
 
 
-def test_repeated_texts_stay_together(tmp_path: Path) -> None:
-    """Guards all text in one split, that of the empty source, and a text that is learnt and tested; guards a count of
-    empty sources, and an empty text that is not dropped."""
+def test_equal_texts_share_a_split(tmp_path: Path) -> None:
+    """Guards against splitting by the empty source, which puts all text into one split or tests on trained text."""
     rows = [f"sentence {i}\tfrase  {i % 500}" for i in range(2000)] + ["sentence\t", "\tfrase 1", "", " \t "]
     path = write_lines(tmp_path / "a.tsv", rows)
     data = settings(path, source_lang=None, validation_fraction=0.1, test_fraction=0.1)
@@ -295,32 +297,32 @@ def test_repeated_texts_stay_together(tmp_path: Path) -> None:
     assert sum(count.dropped for count in counts.values()) == sum(count.empty for count in counts.values()) == 3
 
 
-def test_a_corpus_of_one_sentence_is_told_what_would_help(tmp_path: Path) -> None:
-    """Guards a count that leaves out where the pairs went, and the advice to validate on more of what is not there."""
+def test_corpus_of_one_sentence_names_a_remedy(tmp_path: Path) -> None:
+    """Guards against a wrong count, and advice to use a larger validation split of what is not there."""
     pairs = [f"{chr(number)}\tuno" for number in range(97, 123)]
     [source] = [pair for pair in pairs if assign(pair[0], 0.1, 0.0) == "validation"][:1]
     data = settings(write_lines(tmp_path / "a.tsv", [source] * 20), validation_fraction=0.1, test_fraction=0.0)
-    with pytest.raises(DataError, match=r"no pair for train among 20 .* or smaller data\.validation_fraction"):
+    with pytest.raises(DataError, match=r"no pair for train among 20 .* or a smaller data\.validation_fraction"):
         read_corpus(find_sources(data), data)
 
 
-def test_text_too_small_to_validate_on_is_refused(tmp_path: Path) -> None:
-    """Guards advice about pairs to somebody who has none."""
+def test_plain_text_too_small_to_validate_on(tmp_path: Path) -> None:
+    """Guards against advice about pairs where there are none."""
     data = settings(write_lines(tmp_path / "a.txt", ["uno"]), source_lang=None)
-    with pytest.raises(DataError, match=r"no text for validation among 1 .*more texts are needed"):
+    with pytest.raises(DataError, match=r"no text for validation among 1 read: use more texts"):
         read_corpus(find_sources(data), data)
 
 
 # --- Finding ------------------------------------------------------------------------------------------------------
 
 
-def test_a_path_is_sought_here_then_beside_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards a bundled corpus that is found from one folder only."""
+def test_path_is_looked_up_here_then_beside_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards against a bundled corpus that is found from one folder only."""
     program, here = tmp_path / "program", tmp_path / "here"
     write_lines(program / "data" / "train.tsv", ["theirs\tloro"])
     here.mkdir()
     monkeypatch.chdir(here)
-    monkeypatch.setattr(sources_module, "__file__", str(program / "corpus.py"))
+    monkeypatch.setattr(resources, "HOME", program)
     assert read("data") == [("theirs", "loro")]
     write_lines(here / "data" / "train.tsv", ["mine\tmio"])
     assert read("data") == [("mine", "mio")]
@@ -332,13 +334,13 @@ def test_a_path_is_sought_here_then_beside_the_program(tmp_path: Path, monkeypat
         ("trian", r"no such thing at .*: did you mean .*/train\?"),
         ("nothing-like-it", r"no such thing at .*; .* has half\.en, notes\.txt, train\.tsv\."),
         ("no/folder/train", r"no such thing at .*; its folder does not exist"),
-        ("half", r"half is the beginning of parallel text, but .*half\.it is missing"),
+        ("half", r"half is one side of parallel text, but .*half\.it is missing"),
         ("half.en", r"must end in \.tsv, .*: for parallel text leave out the language, as in .*half\."),
         ("notes.txt", r"must end in \.tsv, \.csv, \.jsonl, \.parquet\."),
     ],
 )
-def test_what_is_not_there_is_told_with_what_is(name: str, message: str, tmp_path: Path) -> None:
-    """Guards the bare 'file not found', which leaves a typing mistake to be searched for."""
+def test_missing_file_names_what_exists(name: str, message: str, tmp_path: Path) -> None:
+    """Guards against a bare "file not found", which leaves the user to search for a typing mistake."""
     for file in ("train.tsv", "half.en", "notes.txt"):
         write_lines(tmp_path / file, ["a\tb"])
     with pytest.raises(DataError, match=message):
@@ -346,29 +348,29 @@ def test_what_is_not_there_is_told_with_what_is(name: str, message: str, tmp_pat
 
 
 def test_two_tables_for_one_split_are_refused(tmp_path: Path) -> None:
-    """Guards a choice that nobody made."""
+    """Guards against a choice that nobody made."""
     write_lines(tmp_path / "train.tsv", ["a\tb"])
     write_lines(tmp_path / "train.csv", ["a,b"])
-    with pytest.raises(DataError, match=r"train\.tsv and .*train\.csv: name the one"):
+    with pytest.raises(DataError, match=r"train\.tsv and .*train\.csv: name the right one"):
         find_sources(settings(tmp_path))
 
 
 def test_hashes_follow_the_content_not_the_place(tmp_path: Path) -> None:
-    """Guards a run that is refused because its folder was moved, or goes on though a line was added."""
+    """Guards against a run refused because its folder moved, or resumed although a line was added."""
     first, second = folder_of_files(tmp_path / "a" / "corpus"), folder_of_files(tmp_path / "b" / "corpus")
-    one, two = (hashes(find_sources(settings(folder))) for folder in (first, second))
+    one, two = (file_hashes(find_sources(settings(folder))) for folder in (first, second))
     assert one == two
     assert list(one) == ["data.train: corpus/train.tsv", "data.train: corpus/val.tsv"]
     with (second / "train.tsv").open("a") as file:
         file.write("more\taltro\n")
-    assert hashes(find_sources(settings(second))) != one
+    assert file_hashes(find_sources(settings(second))) != one
 
 
 # --- Data sets of the hub -----------------------------------------------------------------------------------------
 
 
-def test_a_hub_out_of_reach_is_one_line_at_once() -> None:
-    """Guards a page of traceback, and half a minute of silence before it."""
+def test_unreachable_hub_is_reported_at_once() -> None:
+    """Guards against a page of traceback after half a minute of silence."""
     began = time.monotonic()
     with pytest.raises(
         DataError, match=r"^data\.train \(Some-Body/some_books\) .* cannot be reached: .* files of your own"
@@ -377,8 +379,8 @@ def test_a_hub_out_of_reach_is_one_line_at_once() -> None:
     assert time.monotonic() - began < 10
 
 
-def test_mistakes_about_a_data_set_tell_what_there_is(tmp_path: Path) -> None:
-    """Guards errors that name neither the configuration nor the column that would have been right."""
+def test_mistakes_about_a_data_set_name_what_exists(tmp_path: Path) -> None:
+    """Guards against errors that do not name the right configuration or column."""
     folder = hub_copy(tmp_path)
     with pytest.raises(DataError, match=r"'it-en' not found.*en-it.* Set data.config \(now it-en\).*both directions"):
         read(folder, config="it-en")
@@ -404,7 +406,7 @@ def test_mistakes_about_a_data_set_tell_what_there_is(tmp_path: Path) -> None:
         ("a.tsv", b"en\tit\none\tuno\nonly one\n", r"a\.tsv:3: 1 column, but the first row names 2"),
         ("a.csv", b'one,uno\n"two,due\n', r"a\.csv:2: unexpected end of data"),
         ("a.csv", b'one,uno\n"two" more,due\n', r"a\.csv:2: .*expected after '\"'"),
-        ("a.jsonl", b'{"en": "one", "it": "uno"}\n{"en": "two", \n', r"a\.jsonl:2: this is no JSON: .* at column"),
+        ("a.jsonl", b'{"en": "one", "it": "uno"}\n{"en": "two", \n', r"a\.jsonl:2: this is not JSON: .* at column"),
         ("a.jsonl", b'["one", "uno"]\n', r'a\.jsonl:1: a row must be an object such as \{"en"'),
         ("a.jsonl", b'{"en": "one"}\n', r"a\.jsonl:1: there is en, but a row must be like"),
         ("a.jsonl", b'\n{"en": "one"}\n', r"a\.jsonl:2: there is en, but a row must be like"),
@@ -413,16 +415,16 @@ def test_mistakes_about_a_data_set_tell_what_there_is(tmp_path: Path) -> None:
         ("a.parquet", b"no parquet at all", r"a\.parquet cannot be read as parquet"),
     ],
 )
-def test_a_fault_is_told_with_its_place(name: str, content: bytes, message: str, tmp_path: Path) -> None:
-    """Guards U+FFFD in the training text, rows dropped in silence, and errors of libraries without a line."""
+def test_error_names_the_place(name: str, content: bytes, message: str, tmp_path: Path) -> None:
+    """Guards against U+FFFD in training text, rows dropped silently, and library errors without a line number."""
     (tmp_path / name).write_bytes(content)
     with pytest.raises(DataError, match=message):
         read(tmp_path / name)
 
 
 @pytest.mark.parametrize("layout", ["a.parquet", "en-it/train-00000-of-00001.parquet"])
-def test_parquet_that_is_not_utf8_is_told_with_its_place(layout: str, tmp_path: Path) -> None:
-    """Guards against a traceback: Arrow takes any bytes for text, and finds out when they are read."""
+def test_parquet_that_is_not_utf8_names_the_place(layout: str, tmp_path: Path) -> None:
+    """Guards against a traceback: Arrow accepts any bytes as text, and only notices when they are read."""
     texts = [[b"one", b"caf\xe9"], [b"uno", b"due"]]
     columns = [pyarrow.array(side, pyarrow.binary()).view(pyarrow.string()) for side in texts]
     file = tmp_path / "there" / layout
@@ -432,14 +434,14 @@ def test_parquet_that_is_not_utf8_is_told_with_its_place(layout: str, tmp_path: 
         read(file if layout == "a.parquet" else tmp_path / "there")
 
 
-def test_a_blank_line_of_jsonl_is_an_empty_pair(tmp_path: Path) -> None:
-    """Guards the blank line at the end of a file, which ended the training."""
+def test_empty_line_of_jsonl_is_an_empty_pair(tmp_path: Path) -> None:
+    """Guards against an empty line at the end of a file, which ended the training."""
     file = write_lines(tmp_path / "a.jsonl", ['{"en": "one", "it": "uno"}', "", " "])
     assert read(file) == [("one", "uno"), ("", ""), ("", "")]
 
 
-def test_a_blank_after_a_comma_is_no_text(tmp_path: Path) -> None:
-    """Guards quotes around every target, which a model then learns to write."""
+def test_space_after_a_comma_is_no_text(tmp_path: Path) -> None:
+    """Guards against quotes around every target, which a model then learns to write."""
     assert read(write_lines(tmp_path / "a.csv", ['"One, two", "Uno, due"', "three, tre"])) == [
         ("One, two", "Uno, due"),
         ("three", "tre"),
@@ -447,8 +449,8 @@ def test_a_blank_after_a_comma_is_no_text(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["tsv", "csv"])
-def test_a_table_that_others_would_read_is_refused(suffix: str, tmp_path: Path) -> None:
-    """Guards pairs lost in silence: of a folder laid out otherwise a quote swallowed lines, and NA was nothing."""
+def test_table_that_a_library_would_read_is_refused(suffix: str, tmp_path: Path) -> None:
+    """Guards against pairs lost silently: the `datasets` library let a quote swallow lines, and dropped NA."""
     mark = "\t" if suffix == "tsv" else ","
     rows = [f"{a}{mark}{b}" for a, b in (("en", "it"), ("NA", "null"), ('"Stop', "Fermo"), ("Go", "Va"))]
     table = write_lines(tmp_path / "there" / "data" / f"train-00000.{suffix}", rows if suffix == "tsv" else rows[:2])
@@ -457,8 +459,8 @@ def test_a_table_that_others_would_read_is_refused(suffix: str, tmp_path: Path) 
     assert ("NA", "null") in read(table)
 
 
-def test_a_path_is_no_pattern(tmp_path: Path) -> None:
-    """Guards the pairs of a sibling folder, which `*` in a name would bring along."""
+def test_path_is_no_pattern(tmp_path: Path) -> None:
+    """Guards against the pairs of a sibling folder, which `*` in a name would include."""
     for name in ("news*2", "newsX2"):
         hub_copy(tmp_path / name)
     with pytest.raises(DataError, match=r"cannot have \* in its path"):
@@ -466,8 +468,8 @@ def test_a_path_is_no_pattern(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("english", "italian"), [(3, 5), (5, 3), (4, 5), (0, 2)])
-def test_sides_of_unequal_length_are_told_with_both_lengths(english: int, italian: int, tmp_path: Path) -> None:
-    """Guards pairs that are cut to the shorter file, and numbers that do not help to find the place."""
+def test_unequal_line_counts_are_both_named(english: int, italian: int, tmp_path: Path) -> None:
+    """Guards against pairs truncated to the shorter file, and numbers that do not help to find the place."""
     write_lines(tmp_path / "a.en", ["one"] * english)
     write_lines(tmp_path / "a.it", ["uno"] * italian)
     with pytest.raises(DataError, match=rf"a\.en has {english} lines and .*a\.it has {italian}, but"):
@@ -479,17 +481,17 @@ def test_sides_of_unequal_length_are_told_with_both_lengths(english: int, italia
 
 @given(st.text())
 @example("\u0339 \u0334")
-def test_clean_text_is_clean(text: str) -> None:
-    """Guards a second form of the same sentence, and tabs or line breaks, which the prepared files could not hold."""
+def test_cleaning_twice_changes_nothing(text: str) -> None:
+    """Guards against two forms of the same sentence, and tabs or line breaks, which prepared files cannot hold."""
     cleaned = clean(text)
     assert clean(cleaned) == cleaned == unicodedata.normalize("NFC", cleaned)
     assert cleaned.split() == cleaned.split(" ") or not cleaned
     letters = [sorted("".join(unicodedata.normalize("NFD", each).split())) for each in (cleaned, text)]
-    assert letters[0] == letters[1]  # sorted, for two marks upon a letter may change places
+    assert letters[0] == letters[1]  # sorted, since two accents on a letter may change places
 
 
-def test_cleaning_keeps_what_is_not_white() -> None:
-    """Guards NFKC, which would turn … into ... in every translation, and the loss of joiners in other scripts."""
+def test_cleaning_keeps_everything_but_white_space() -> None:
+    """Guards against NFKC, which would turn … into ... in every translation, and against losing joiners."""
     assert clean(" a\t\u00a0b\u2028c\x85 … ½ e\u0301 \u200d") == "a b c … ½ é \u200d"
 
 
@@ -500,9 +502,9 @@ CLEANINGS = [DataConfig(lowercase=lowercase, normalize=form) for lowercase in (F
 @pytest.mark.parametrize("data", CLEANINGS, ids=lambda data: f"{data.normalize}-{data.lowercase}")
 @given(text=st.text(st.one_of(st.characters(exclude_categories=["Cs"]), st.sampled_from(TURNING))))
 @example(text="H\u0331 J\u030c Ά\u0345 ᾈ \u0345Α Ω\u0345\u0301 İ I\u0307 ſ\u0307 ™ ﬁ \u212a ² Å ΣΑΣ ϴ ᏸ \ua64a ¨")
-def test_what_is_clean_stays_as_it_is(text: str, data: DataConfig) -> None:
-    """Guards lower case before the normal form, or after it alone: then a text cleaned twice has other ids, as its
-    pieces in translating have, and so has one whose accents came apart. The stand-in for addresses must stay."""
+def test_every_cleaning_is_stable(text: str, data: DataConfig) -> None:
+    """Guards against lower-casing before or after the normal form only: text cleaned twice, as in translating, would
+    get other ids."""
     cleaned = clean(text, data)
     assert clean(cleaned, data) == cleaned
     assert clean(unicodedata.normalize("NFD", text), data) == cleaned
@@ -524,13 +526,13 @@ def test_what_is_clean_stays_as_it_is(text: str, data: DataConfig) -> None:
         ("H\u0331\u3000ẖ", "H\u0331 ẖ", "H\u0331 ẖ", "ẖ ẖ", "ẖ ẖ"),
     ],
 )
-def test_letters_become_what_the_settings_say(text: str, nfc: str, nfkc: str, lower: str, both: str) -> None:
-    """Guards casefold, which makes Strasse of Straße and an everyday sigma of the last one, and a setting ignored."""
+def test_cleaning_by_each_setting(text: str, nfc: str, nfkc: str, lower: str, both: str) -> None:
+    """Guards against casefold, which turns Straße into Strasse and a final sigma into another letter."""
     assert [clean(text, data) for data in CLEANINGS] == [nfc, nfkc, lower, both]
 
 
-def test_the_split_is_a_property_of_the_sentence() -> None:
-    """Guards splits that depend on the order or the size of the corpus, and shares that are not the ones asked for."""
+def test_split_is_a_property_of_the_sentence() -> None:
+    """Guards against splits that depend on the order or the size of the corpus, and against wrong shares."""
     sentences = [f"sentence {i}" for i in range(20_000)]
     splits = [assign(sentence, 0.02, 0.05) for sentence in sentences]
     assert abs(splits.count("test") / 20_000 - 0.05) < 0.005
@@ -542,8 +544,8 @@ def test_the_split_is_a_property_of_the_sentence() -> None:
     assert {sentence: assign(sentence, 0.3, 0.3) for sentence in golden} == golden
 
 
-def test_repeated_sources_stay_together(tmp_path: Path) -> None:
-    """Guards a test sentence whose other translation, or other spacing or casing, is in training."""
+def test_equal_sources_share_a_split(tmp_path: Path) -> None:
+    """Guards against a test sentence whose other translation, spacing or case is in training."""
     rows = [f"{'sS'[i // 500 % 2]}entence  {i % 500}\tfrase {i}" for i in range(2000)]
     file = write_lines(tmp_path / "a.tsv", rows)
     data = settings(file, validation_fraction=0.1, test_fraction=0.1, lowercase=True)
@@ -554,8 +556,8 @@ def test_repeated_sources_stay_together(tmp_path: Path) -> None:
     assert sum(count.read for count in counts.values()) == sum(map(len, pairs.values())) == 2000
 
 
-def test_named_splits_go_before_own_ones_before_shares(tmp_path: Path) -> None:
-    """Guards a share of train that is held back although there is a validation set, and the wrong one of two."""
+def test_named_split_replaces_own_split_replaces_share(tmp_path: Path) -> None:
+    """Guards against holding out pairs although there is a validation set, and against the wrong set."""
     folder = tmp_path / "corpus"
     for split in ("train", "dev", "test"):
         write_lines(folder / f"{split}.tsv", [f"{split} {i}\tx" for i in range(200)])
@@ -567,8 +569,8 @@ def test_named_splits_go_before_own_ones_before_shares(tmp_path: Path) -> None:
     assert pairs["test"] == [("mine", "mia")]
 
 
-def test_a_corpus_too_small_to_validate_on_is_refused(tmp_path: Path) -> None:
-    """Guards a run that would fail at its first validation, long after it began."""
+def test_corpus_too_small_to_validate_on_is_refused(tmp_path: Path) -> None:
+    """Guards against a run that would fail at its first validation, long after its start."""
     data = settings(write_lines(tmp_path / "a.tsv", ["one\tuno"]))
     with pytest.raises(DataError, match=r"no pair for validation among 1 .*data\.validation_fraction"):
         read_corpus(find_sources(data), data)
@@ -587,21 +589,20 @@ def test_a_corpus_too_small_to_validate_on_is_refused(tmp_path: Path) -> None:
         ("0.1*a + owner/name + 3 * c.tsv", [(0.1, "a"), (1, "owner/name"), (3, "c.tsv")]),
     ],
 )
-def test_several_corpora_are_told_apart(several: str, parts: list[tuple[float, str]]) -> None:
-    """Guards paths with a plus or a blank in them against what joins several."""
-    assert parts_of(several) == parts
+def test_parse_mixture(several: str, parts: list[tuple[float, str]]) -> None:
+    """Guards paths that contain a plus or a space."""
+    assert parse_mixture(several) == parts
 
 
 @pytest.mark.parametrize("several", ["a + ", "0 * a", "1.2.3 * a", "2 *", "1001 * a"])
-def test_weights_that_make_no_sense_are_refused(several: str) -> None:
-    """Guards a corpus that is left out in silence."""
-    with pytest.raises(DataError, match=r"several corpora are named as in .* above 0 and up to 1000"):
+def test_impossible_weights_are_refused(several: str) -> None:
+    """Guards against a corpus that is silently left out."""
+    with pytest.raises(DataError, match=r"several corpora are written as .* above 0 and up to 1000"):
         find_sources(settings(several))
 
 
-def test_several_corpora_are_read_in_turn(tmp_path: Path) -> None:
-    """Guards the weight of each pair, past pairs that are dropped or told off, and what each corpus brings for other
-    splits; guards a sentence of both that stands in two splits."""
+def test_mixture_is_read_in_order(tmp_path: Path) -> None:
+    """Guards the weight of each pair, the splits that each corpus brings, and a sentence that is in both."""
     one = [f"one {i}\tuno {i}" for i in range(300)] + ["\tvuoto", "one 1\tuno"]
     two = [f"one {i}\tdue {i}" for i in range(200)]
     write_lines(tmp_path / "one.tsv", one)
@@ -622,14 +623,27 @@ def test_several_corpora_are_read_in_turn(tmp_path: Path) -> None:
     assert read_corpus(find_sources(named), named)[0]["test"] == [("own", "proprio")]
 
 
-def test_files_of_several_corpora_have_names_of_their_own(tmp_path: Path) -> None:
-    """Guards a change in one of two files that are called the same, in different folders."""
+def test_files_of_a_mixture_have_distinct_names(tmp_path: Path) -> None:
+    """Guards against a change in one of two files with the same name in different folders."""
     for folder in ("a", "b"):
         write_lines(tmp_path / folder / "pairs.tsv", [f"{folder}\tx"])
     data = settings(f"{tmp_path / 'a' / 'pairs.tsv'} + {tmp_path / 'b' / 'pairs.tsv'}")
-    before = hashes(find_sources(data))
+    before = file_hashes(find_sources(data))
     assert list(before) == ["data.train: pairs.tsv", "data.train (2): pairs.tsv"]
     write_lines(tmp_path / "a" / "pairs.tsv", ["other\tx"])
-    after = hashes(find_sources(data))
+    after = file_hashes(find_sources(data))
     assert before["data.train: pairs.tsv"] != after["data.train: pairs.tsv"]
     assert before["data.train (2): pairs.tsv"] == after["data.train (2): pairs.tsv"]
+
+
+def test_epoch_shows_each_pair_as_often_as_its_weight() -> None:
+    """Guards the share of each corpus, and the number of rows, which must be the same in every epoch."""
+    weights = np.array([1.0] * 50 + [2.5] * 40 + [0.25] * 40, np.float32)
+    seen = [np.bincount(rows_of(weights, 1, epoch), minlength=len(weights)) for epoch in range(3)]
+    for times in seen:
+        assert (times[:50] == 1).all()
+        assert sorted(times[50:90]) == [2] * 20 + [3] * 20
+        assert sorted(times[90:]) == [0] * 30 + [1] * 10
+    assert not np.array_equal(seen[0], seen[1])
+    assert np.array_equal(rows_of(weights, 1, 2), rows_of(weights, 1, 2))
+    assert not np.array_equal(rows_of(weights, 1, 2), rows_of(weights, 2, 2))

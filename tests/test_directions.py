@@ -19,16 +19,19 @@ from dragoman import command_line, dataset
 from dragoman.__main__ import run as run_command
 from dragoman.corpora.cleaning import clean
 from dragoman.corpora.mixing import balanced, rows_of
+from dragoman.corpora.origin import file_hashes
 from dragoman.corpora.preparation import prepare_data
-from dragoman.corpora.sources import find_sources
-from dragoman.corpora.splitting import hashes, read_corpus, read_split
+from dragoman.corpora.sources import find_named, find_sources
+from dragoman.corpora.splitting import read_corpus, read_split
 from dragoman.corpora.subwords import train_tokenizers
 from dragoman.dataset import Pair, Tokenizer
 from dragoman.directions import Direction, parse_directions, split_tag, tagged
 from dragoman.errors import ConfigError, DataError
-from dragoman.evaluation import report as report_module
+from dragoman.evaluation.pairs import read_pairs
+from dragoman.evaluation.per_direction import bleu_by_direction, indices_by_direction, without_tag
 from dragoman.presets import ENOUGH
-from dragoman.server import application
+from dragoman.server.application import make_job
+from dragoman.server.schemas import ServerInfo, TranslateRequest
 from dragoman.settings import UNK, Config, DataConfig, TokenizerConfig
 from dragoman.training.starting import amount
 from dragoman.translation.assembly import make_sentences
@@ -212,7 +215,7 @@ def test_each_direction_reads_its_languages(form: str, tmp_path: Path) -> None:
     assert sum(count.read for count in counts.values()) == 3 * len(some)
     of_second = {weight for (a, _), weight in zip(pairs["train"], weights, strict=True) if a.startswith(">>en-fr")}
     assert of_second == {2.0 if form == "two corpora" else 1.0}
-    assert all("(2)" in key or "other" not in key for key in hashes(sources))
+    assert all("(2)" in key or "other" not in key for key in file_hashes(sources))
 
 
 def test_corpus_without_a_direction_is_refused(tmp_path: Path) -> None:
@@ -236,7 +239,7 @@ def test_corpus_without_a_direction_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"rows\.jsonl:8: there is en, but a row must be like"):
         read(settings(write_rows(tmp_path / "rows.jsonl", broken), THREE))
     named_otherwise = write_tsv(tmp_path / "fr.tsv", [("en", "fr"), *tiny_pairs(20)])
-    with pytest.raises(DataError, match="the first row names en and fr, but en and it are asked for"):
+    with pytest.raises(DataError, match="the first row names en and fr, but the settings ask for en and it"):
         read(settings(named_otherwise))
 
 
@@ -290,10 +293,10 @@ def test_pairs_on_both_sides_of_a_split_are_reported(tmp_path: Path) -> None:
 def test_run_of_one_direction_knows_no_tags(tmp_path: Path) -> None:
     """Guards text that happens to look like a tag, which once decided the best checkpoint."""
     data = DataConfig()
-    assert report_module.bleu_by_direction([">>b<< x", "y"], ["z", "y"], ["z", "y"], data) == {}
-    assert report_module.untagged(">>b<< x", data) == ">>b<< x"
+    assert bleu_by_direction([">>b<< x", "y"], ["z", "y"], ["z", "y"], data) == {}
+    assert without_tag(">>b<< x", data) == ">>b<< x"
     several = settings(tmp_path)
-    found = report_module.directions_of([">>it-en<< x", "y"], several)
+    found = indices_by_direction([">>it-en<< x", "y"], several)
     assert found == {Direction("it", "en"): [0], Direction("en", "it"): [1]}
 
 
@@ -469,9 +472,7 @@ def test_one_direction_can_be_evaluated(trained: Path, tmp_path: Path, capsys: p
     arguments = ["--run", str(trained), "--device", "cpu", "--json"]
     assert run_command("evaluate", command_line.parse_evaluate([*arguments, "--to", "fr"])) == 0
     of_run = json.loads(capsys.readouterr().out)
-    pairs = [
-        pair for pair in report_module.read_pairs(trained / "data" / "test.tsv", DataConfig()) if ">>en-fr<<" in pair[0]
-    ]
+    pairs = [pair for pair in read_pairs(trained / "data" / "test.tsv", DataConfig()) if ">>en-fr<<" in pair[0]]
     assert [row["source"] for row in of_run["sentences"]] == [source for source, _ in pairs]
     assert (of_run["name"], of_run["source_lang"], of_run["target_lang"]) == ("test-to-fr", "en", "fr")
     assert (trained / "report" / "test.json").read_text() == before
@@ -522,18 +523,17 @@ def test_languages_on_the_command_line(trained: Path, capfdbinary: pytest.Captur
 def test_languages_in_the_api(trained: Path) -> None:
     """Guards the API: languages in a request, and the directions in the description of the server."""
     translator = Translator(trained, "cpu")
-    info = application.introduce(translator)
+    info = ServerInfo.of(translator)
     assert [(each.source_lang, each.target_lang) for each in info.directions] == [
         ("en", "it"),
         ("en", "fr"),
         ("it", "en"),
     ]
-    assert list(
-        application.Ask.model_validate({"text": "x", "target_lang": "fr", "source_lang": "en"}).order(translator).texts
-    ) == [Request("x", Direction("en", "fr"))]
-    assert list(application.Ask.model_validate({"text": "x"}).order(translator).texts) == ["x"]
+    asked = TranslateRequest(text="x", target_lang="fr", source_lang="en")
+    assert list(make_job(asked, translator).texts) == [Request("x", Direction("en", "fr"))]
+    assert list(make_job(TranslateRequest(text="x"), translator).texts) == ["x"]
     with pytest.raises(ConfigError):
-        application.Ask.model_validate({"text": "x", "target_lang": "de"}).order(translator)
+        make_job(TranslateRequest(text="x", target_lang="de"), translator)
 
 
 def test_other_engines_get_the_tag(trained: Path, tmp_path: Path) -> None:
@@ -559,12 +559,12 @@ def test_tags_keep_capitals_in_a_lowercase_run(tmp_path: Path) -> None:
     data = settings(tmp_path, "en-pt-BR", target_lang="pt-BR", lowercase=True)
     path = tmp_path / "test.tsv"
     path.write_text(">>en-pt-BR<< The Cat\tO Gato\n")
-    assert report_module.read_pairs(path, data) == [(">>en-pt-BR<< the cat", "o gato")]
+    assert read_pairs(path, data) == [(">>en-pt-BR<< the cat", "o gato")]
 
 
 def test_other_files_are_read_like_prepared_pairs(tmp_path: Path) -> None:
     """Guards `evaluate --data`, which must read pairs as training does."""
     data = settings(write_rows(tmp_path / "rows.jsonl", rows(30)), THREE)
-    found = read_split("train", find_sources(data), data)
+    found = read_split("test", find_named("test", data, data.train), data)
     assert sorted(found) == sorted(pair for pairs in read(data).values() for pair in pairs)
     assert all(clean(source) == source for source, _ in found)

@@ -20,6 +20,8 @@ from dragoman.architectures.ensemble import Ensemble
 from dragoman.corpora import preparation
 from dragoman.errors import DeviceError
 from dragoman.settings import PAD, Config, DecodingConfig, ModelConfig
+from dragoman.training import validation
+from dragoman.training.batches import training_batches
 from dragoman.translation import engines
 from dragoman.translation.engines import (
     EncoderDecoderEngine,
@@ -272,10 +274,11 @@ def test_validation_uses_the_current_weights(tiny: Callable[..., Config]) -> Non
     config = tiny()
     directory = Path(config.run.dir) / config.run.name
     data = preparation.prepare_data(config, directory / "data", lambda _: None)
-    training = train.Training(config, directory, data, torch.device("cpu"), torch.float32)
+    training = train.set_up(config, directory, data, torch.device("cpu"), torch.float32)
     texts = [source for source, _ in data.validation]
-    before = training.translator.translate(texts)
-    updates = training.updates()
+    translator = validation.translator_around(training, training.model)
+    before = translator.translate(texts)
+    updates = training_batches(training)
     for _ in range(40):
-        training.update(next(updates))
-    assert training.translator.translate(texts) != before
+        train.train_step(training, next(updates))
+    assert translator.translate(texts) != before

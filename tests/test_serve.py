@@ -1,4 +1,4 @@
-"""The page and its API, over a real connection: what the translator says, whatever is asked, and nothing more."""
+"""The server, over real connections: the API, its limits and errors, starting and stopping, and the web page."""
 
 from __future__ import annotations
 
@@ -24,20 +24,24 @@ import pytest
 from conftest import ROOT, in_child, tiny_config
 from dragoman import command_line
 from dragoman.__main__ import run as run_command
-from dragoman.server import assets
-from dragoman.server.batcher import Answer, Batcher, Order
 from dragoman.translation import output
 from dragoman.translation.translator import Translator
 from echo import echo
 
-serve = pytest.importorskip("serve", reason="serve.py needs libraries of its own: pip install -e '.[serve]'")
+pytest.importorskip("fastapi", reason="the server needs more libraries: pip install -e '.[serve]'")
+from dragoman.server import application, limits, serve
+from dragoman.server.application import PAGE_FILES, STATIC, create_application
+from dragoman.server.batcher import Batcher, Job, TextResult
+from dragoman.server.connection import HttpProtocol, listen, make_server
+from dragoman.server.schemas import ServerInfo
+from dragoman.server.security import secure
 
 TEXTS = ["the cat sees the dog.", "this red wine.", "", "and <b>here</b>.\n\nthe dog wants the black bread here today."]
 
 
 @dataclass(frozen=True)
 class Reply:
-    """What a server answered."""
+    """The response to a request."""
 
     status: int
     headers: http.client.HTTPMessage
@@ -50,17 +54,17 @@ class Reply:
 
 @dataclass(frozen=True)
 class Server:
-    """A server that is being tested."""
+    """A running server."""
 
     port: int
     batcher: Batcher
-    end: Callable[[], None]  # asks it to, and does not wait
+    stop: Callable[[], None]  # returns at once
 
     def get(self, path: str, method: str = "GET", host: str = "localhost") -> Reply:
         return self._exchange(method, path, None, {"Host": host})
 
-    def post(self, asked: object, kind: str = "application/json") -> Reply:
-        body = asked if isinstance(asked, bytes) else json.dumps(asked).encode()
+    def post(self, content: object, kind: str = "application/json") -> Reply:
+        body = content if isinstance(content, bytes) else json.dumps(content).encode()
         return self._exchange("POST", "/translate", body, {"Content-Type": kind})
 
     def _exchange(self, method: str, path: str, body: bytes | None, headers: dict[str, str]) -> Reply:
@@ -70,7 +74,7 @@ class Server:
             return Reply(reply.status, reply.headers, reply.read())
 
     def raw(self, head: str) -> bytes:
-        """What comes back to the bytes of a request that is never finished, up to the end of the answer."""
+        """Send the beginning of a request and read the response, up to its closing brace."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=60) as connection:
             connection.sendall(head.replace("\n", "\r\n").encode())
             got = b""
@@ -81,21 +85,21 @@ class Server:
 
 
 @contextmanager
-def serving(translator: Translator, most_waiting: int = 200, seconds: float = 60) -> Iterator[Server]:
+def serving(translator: Translator, max_waiting: int = 200, timeout: float = 60) -> Iterator[Server]:
     translator.step = 10
-    with serve.listen("127.0.0.1", 0) as listening, closing(Batcher(translator, most_waiting)) as batcher:
-        app = serve.application(batcher, serve.introduce(translator), seconds)
-        server = serve.server(serve.guarded(app, loopback=True))
-        thread = Thread(target=server.run, kwargs={"sockets": [listening]})
+    with listen("127.0.0.1", 0) as listener, closing(Batcher(translator, max_waiting)) as batcher:
+        app = create_application(batcher, ServerInfo.of(translator), timeout)
+        server = make_server(secure(app, loopback=True))
+        thread = Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
 
-        def end() -> None:
+        def stop() -> None:
             server.should_exit = True
 
         try:
-            yield Server(listening.getsockname()[1], batcher, end)
+            yield Server(listener.getsockname()[1], batcher, stop)
         finally:
-            end()
+            stop()
             thread.join()
 
 
@@ -107,7 +111,7 @@ def trained_in(folder: Path, **changes: object) -> Path:
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run that was trained for a moment: what it says is nonsense, but always the same nonsense."""
+    """A run of ten updates: its translations are nonsense, but always the same."""
     return trained_in(tmp_path_factory.mktemp("trained"))
 
 
@@ -120,57 +124,57 @@ def server(trained: Path) -> Iterator[Server]:
 
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Event, Event]]:
-    """Translators say by the first event that they have begun, and wait for the second."""
-    begun, go = Event(), Event()
+    """Translators set the first event when they start, then wait for the second."""
+    started, go = Event(), Event()
     explain = Translator.explain
 
     def wait(translator: Translator, *texts: Any, **options: Any) -> Any:
-        begun.set()
+        started.set()
         assert go.wait(60)
         return explain(translator, *texts, **options)
 
     monkeypatch.setattr(Translator, "explain", wait)
-    yield begun, go
+    yield started, go
     go.set()
 
 
-# ------------------------------------------------------------------------------------------------------------- the API
+# --- The API ---
 
 
 @pytest.mark.parametrize("n_best", [1, 3])
-def test_the_api_says_what_the_translator_says(trained: Path, server: Server, n_best: int) -> None:
-    """Guards the door for programs against the one on the command line: the same, number for number."""
+def test_the_api_returns_the_same_as_the_command_line(trained: Path, server: Server, n_best: int) -> None:
+    """Guards against a second way of translating: all fields equal those of `translate.py --json`."""
     translator = Translator(trained).with_decoding(n_best=n_best, beam_size=n_best)
     expected = [json.loads(output.as_json(translator, each)) for each in translator.explain(TEXTS)]
-    told = server.post({"texts": TEXTS, "n_best": n_best}).json["translations"]
-    for each in told:
+    found = server.post({"texts": TEXTS, "n_best": n_best}).json["translations"]
+    for each in found:
         each.pop("warnings")
         for sentence in each["sentences"]:
             assert [candidate.pop("attention") for candidate in sentence["candidates"]] == [None] * n_best
-    assert told == expected
+    assert found == expected
     [alone] = server.post({"text": TEXTS[3], "n_best": n_best}).json["translations"]
     assert alone["translation"] == expected[3]["translation"]
 
 
-def test_an_answer_is_written_beside_the_others(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards everybody else, who waited while the megabytes of a long text's attention were made into JSON."""
+def test_responses_are_serialised_in_a_thread(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards other clients, who had to wait while megabytes of attention weights became JSON."""
     threads = []
 
-    def told(*arguments: Any) -> Any:
+    def recorded(*arguments: Any) -> Any:
         threads.append(current_thread())
-        return written(*arguments)
+        return original(*arguments)
 
-    written = serve.told
-    monkeypatch.setattr(serve, "told", told)
+    original = application.translate_response
+    monkeypatch.setattr(application, "translate_response", recorded)
     assert server.post({"text": TEXTS[0]}).status == 200
     assert "asyncio" in threads[0].name
 
 
-def test_attention_is_told_to_who_asks(trained: Path, server: Server) -> None:
-    """Guards rows and columns, which the page paints words by, and the alignment, which is where they are largest."""
-    [told] = server.post({"text": TEXTS[0], "attention": True, "n_best": 2}).json["translations"]
+def test_attention_is_returned_on_request(trained: Path, server: Server) -> None:
+    """Guards rows and columns of the weights, which the page colours words by, and the alignment: their maxima."""
+    [answer] = server.post({"text": TEXTS[0], "attention": True, "n_best": 2}).json["translations"]
     translator = Translator(trained).with_decoding(n_best=2, beam_size=2)
-    for sentence, found in zip(told["sentences"], translator.explain(TEXTS[:1])[0].sentences, strict=True):
+    for sentence, found in zip(answer["sentences"], translator.explain(TEXTS[:1])[0].sentences, strict=True):
         for candidate, other in zip(sentence["candidates"], found.candidates, strict=True):
             rows = candidate["attention"]
             assert len(rows) == len(candidate["alignment"]) == len(other.ids)
@@ -180,8 +184,8 @@ def test_attention_is_told_to_who_asks(trained: Path, server: Server) -> None:
                 assert row == pytest.approx(expected[:-1], abs=1e-3)
 
 
-def test_fifty_clients_each_get_their_own() -> None:
-    """Guards the way back from a batch: an answer that is another's would be read by another."""
+def test_fifty_clients_get_their_own_translations() -> None:
+    """Guards the split of a batch: no client may receive another's translation."""
     texts = [f"My name is number{i}, and I live in {'see ' * (i % 7)}." for i in range(50)]
     with serving(echo()) as server, ThreadPoolExecutor(50) as clients:
         replies = list(clients.map(lambda text: server.post({"text": text}), texts))
@@ -191,16 +195,16 @@ def test_fifty_clients_each_get_their_own() -> None:
     assert translations == echo().translate(texts)
 
 
-def test_warnings_come_with_their_text(server: Server) -> None:
-    """Guards what the command line says on standard error, which a client never sees."""
+def test_warnings_are_returned_with_their_text(server: Server) -> None:
+    """Guards warnings that the command line prints on standard error, which a client never sees."""
     reply = server.post({"texts": ["the cat.", "the cat " * 50]})
     first, second = (each["warnings"] for each in reply.json["translations"])
     assert not any("in parts" in warning for warning in first)
     assert "a sentence of 100 tokens is translated in parts" in second[0]
 
 
-def test_info_says_who_answers(server: Server) -> None:
-    """Guards the page's heading, and a watcher who asks whether the server is alive."""
+def test_info_describes_the_model(server: Server) -> None:
+    """Guards the heading of the page, and health checks."""
     info = server.get("/info").json
     assert info["status"] == "ok"
     assert (info["source_lang"], info["target_lang"], info["run"], info["step"]) == ("en", "it", "tiny", 10)
@@ -209,9 +213,9 @@ def test_info_says_who_answers(server: Server) -> None:
 NUL = "a\0b \u202e<script>alert(1)</script> &amp; {{7*7}}"
 
 
-@pytest.mark.parametrize("text", [NUL, " \n ", "🙂" * 1000, "x" * serve.CHARACTERS, "שלום \u2028 漢字"])
-def test_any_text_is_answered(server: Server, text: str) -> None:
-    """Guards against a fault for what nobody types, and against its being taken for anything but text."""
+@pytest.mark.parametrize("text", [NUL, " \n ", "🙂" * 1000, "x" * limits.MAX_CHARACTERS, "שלום \u2028 漢字"])
+def test_any_text_is_translated(server: Server, text: str) -> None:
+    """Guards unusual characters and lengths: they must neither fail nor be changed."""
     reply = server.post({"text": text, "attention": True})
     assert reply.status == 200, reply.body[:300]
     assert reply.headers["Content-Type"] == "application/json"
@@ -243,10 +247,10 @@ DEEP = b'{"text": ' + b"[" * 20_000
         ({"texts": "a"}, 422, "texts"),
         ({"texts": []}, 422, "texts"),
         ({"texts": ["a", None]}, 422, "texts.1"),
-        ({"texts": ["a"] * (serve.TEXTS + 1)}, 422, "texts"),
+        ({"texts": ["a"] * (limits.MAX_TEXTS + 1)}, 422, "texts"),
         ({"text": "a", "texts": ["a"]}, 422, "give text or texts"),
-        ({"text": "x" * (serve.CHARACTERS + 1)}, 422, "text"),
-        ({"texts": ["x" * serve.CHARACTERS, "x"]}, 413, "5,000 characters"),
+        ({"text": "x" * (limits.MAX_CHARACTERS + 1)}, 422, "text"),
+        ({"texts": ["x" * limits.MAX_CHARACTERS, "x"]}, 413, "5,000 characters"),
         ({"text": "a", "n_best": 0}, 422, "n_best"),
         ({"text": "a", "n_best": "3"}, 422, "n_best"),
         ({"text": "a", "n_best": True}, 422, "n_best"),
@@ -255,8 +259,8 @@ DEEP = b'{"text": ' + b"[" * 20_000
         ({"text": "a", "\x1b<b>": 1}, 422, "⟨U+001B⟩"),
     ],
 )
-def test_a_mistake_is_said_in_a_line(server: Server, body: object, status: int, fragment: str) -> None:
-    """Guards the client against riddles, and the server against faults and against repeating what it was sent."""
+def test_invalid_requests_get_a_one_line_error(server: Server, body: object, status: int, fragment: str) -> None:
+    """Guards clear errors: with the field at fault, in one line, and without repeating the whole request."""
     reply = server.post(body)
     assert reply.status == status, reply.body
     assert reply.headers["Content-Type"] == "application/json"
@@ -265,20 +269,20 @@ def test_a_mistake_is_said_in_a_line(server: Server, body: object, status: int, 
     assert len(reply.body) < 400
 
 
-def test_other_doors_are_closed(server: Server) -> None:
-    """Guards forms of other pages, which can send anything but this type, and documentation that loads from afar."""
+def test_other_types_methods_and_paths_are_refused(server: Server) -> None:
+    """Guards against forms on other web pages, which cannot send JSON, and pages with scripts of other hosts."""
     assert server.post(b"text=a", "application/x-www-form-urlencoded").status == 415
     assert server.post({"text": "a"}, "text/plain").status == 415
     assert server.post({"text": "a"}, "application/json; charset=utf-8").status == 200
     assert server.get("/translate").status == 405
     assert server.get("/translate").headers["Allow"] == "POST"
     assert server.get("/info", "DELETE").status == 405
-    for path in ("/docs", "/redoc", "/../serve.py", "/%2e%2e/serve.py", "/page.js/"):
+    for path in ("/docs", "/redoc", "/../serve.py", "/%2e%2e/serve.py", "/script.js/"):
         assert server.get(path).status in (404, 307), path
 
 
-def test_what_is_too_long_is_not_even_read(server: Server) -> None:
-    """Guards memory: the answer comes before the body has, whether its length was told or not."""
+def test_long_bodies_are_refused_unread(server: Server) -> None:
+    """Guards memory: the error comes before the whole body has arrived, with Content-Length and without."""
     head = "POST /translate HTTP/1.1\nHost: localhost\nContent-Type: application/json\n"
     assert b" 413 " in server.raw(f"{head}Content-Length: 1000000\n\n")
     chunk = f"{2**20:x}\n{'x' * 2**20}\n"
@@ -286,24 +290,40 @@ def test_what_is_too_long_is_not_even_read(server: Server) -> None:
     assert server.post(b"x" * 1_000_000).status == 413
 
 
-def test_who_never_finishes_asking_is_cut_off(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards the connections that a computer can have: uvicorn kept one without a request for ever."""
-    monkeypatch.setattr(serve, "READING", 0.3)
-    asked = json.dumps({"text": TEXTS[0]}).encode()
+def test_incomplete_requests_time_out(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards the number of connections: uvicorn alone keeps one without a request for ever."""
+    monkeypatch.setattr(limits, "READ_TIMEOUT", 0.3)
+    body = json.dumps({"text": TEXTS[0]}).encode()
     head = b"POST /translate HTTP/1.1\r\nHost: 127.0.0.1\r\n"
-    whole = head + b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(asked) + asked
-    for begun in (b"", head[:9], whole + head):
+    whole = head + b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+    for sent in (b"", head[:9], whole + head):
         with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
-            connection.sendall(begun)
+            connection.sendall(sent)
             got = b""
             while part := connection.recv(2**16):
                 got += part
-        assert (b" 200 " in got) == (b"text" in begun)
+        assert (b" 200 " in got) == (b"text" in sent)
 
 
-def test_every_answer_keeps_a_browser_safe(server: Server) -> None:
-    """Guards errors, too, which are made elsewhere than answers."""
-    replies = [server.get(path) for path in ("/", "/page.js", "/page.css", "/info", "/openapi.json", "/nothing")]
+def test_connections_send_without_delay(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards kept-alive connections: without TCP_NODELAY every response after the first was 45 ms late."""
+    found = []
+    original = HttpProtocol.connection_made
+
+    def recorded(protocol: HttpProtocol, transport: Any) -> None:
+        original(protocol, transport)
+        connection = transport.get_extra_info("socket")
+        found.append(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+
+    monkeypatch.setattr(HttpProtocol, "connection_made", recorded)
+    assert server.get("/info").status == 200
+    assert found
+    assert all(found)
+
+
+def test_every_response_has_security_headers(server: Server) -> None:
+    """Guards error responses too, which are made elsewhere."""
+    replies = [server.get(path) for path in ("/", "/script.js", "/style.css", "/info", "/openapi.json", "/nothing")]
     replies += [server.post({"text": "a"}), server.post(b"{"), server.get("/", "PUT"), server.get("/", host="evil.org")]
     for reply in replies:
         policy = reply.headers["Content-Security-Policy"]
@@ -316,8 +336,8 @@ def test_every_answer_keeps_a_browser_safe(server: Server) -> None:
         assert "Access-Control-Allow-Origin" not in reply.headers
 
 
-def test_another_name_for_this_computer_is_refused(server: Server) -> None:
-    """Guards against DNS rebinding: a page whose name leads here would read what is translated here."""
+def test_other_host_names_are_refused(server: Server) -> None:
+    """Guards against DNS rebinding: a web page whose host name resolves to this computer could read translations."""
     for host in ("evil.org", "evil.org:8000", "127.0.0.1.evil.org", "localhost.evil.org", "[::1", "", "8.8.8.8"):
         assert server.get("/info", host=host).status == 421, host
     for host in ("localhost", "LOCALHOST:8000", "127.0.0.1", f"127.0.0.1:{server.port}", "[::1]:8000"):
@@ -325,16 +345,16 @@ def test_another_name_for_this_computer_is_refused(server: Server) -> None:
     assert b" 421 " in server.raw("GET /info HTTP/1.0\n\n")
 
 
-# ------------------------------------------------------------------------------------------------ crowds, and their end
+# --- Load, timeouts, cancelled requests and shutdown ---
 
 
-def test_a_crowd_is_told_to_come_back(gate: tuple[Event, Event]) -> None:
-    """Guards a server that takes in more than it can do, until nobody is answered."""
-    begun, go = gate
-    with serving(echo(), most_waiting=1) as server:
-        first = server.batcher.submit(Order(["My name"]))
-        assert begun.wait(60)
-        second = server.batcher.submit(Order(["live"]))
+def test_a_busy_server_refuses_requests(gate: tuple[Event, Event]) -> None:
+    """Guards against accepting more than can be translated in time."""
+    started, go = gate
+    with serving(echo(), max_waiting=1) as server:
+        first = server.batcher.submit(Job(["My name"]))
+        assert started.wait(60)
+        second = server.batcher.submit(Job(["live"]))
         reply = server.post({"text": "see"})
         assert reply.status == 503
         assert int(reply.headers["Retry-After"]) > 0
@@ -344,62 +364,62 @@ def test_a_crowd_is_told_to_come_back(gate: tuple[Event, Event]) -> None:
         assert server.post({"text": "see"}).status == 200
 
 
-def caught(server: Server, monkeypatch: pytest.MonkeyPatch) -> list[Future[list[Answer]]]:
-    """The futures of what a server takes in from now on."""
-    futures: list[Future[list[Answer]]] = []
+def record_jobs(server: Server, monkeypatch: pytest.MonkeyPatch) -> list[Future[list[TextResult]]]:
+    """The futures of all jobs that a server submits from now on."""
+    futures: list[Future[list[TextResult]]] = []
     submit = server.batcher.submit
-    monkeypatch.setattr(server.batcher, "submit", lambda order: futures.append(submit(order)) or futures[-1])
+    monkeypatch.setattr(server.batcher, "submit", lambda job: futures.append(submit(job)) or futures[-1])
     return futures
 
 
-def given_up(future: Future[list[Answer]]) -> bool:
-    """Whether a future is cancelled, now or soon."""
+def is_cancelled(future: Future[list[TextResult]]) -> bool:
+    """Wait until a future is done; whether it was cancelled."""
     done = Event()
     future.add_done_callback(lambda _: done.set())
     return done.wait(60) and future.cancelled()
 
 
-def test_nobody_waits_for_ever(gate: tuple[Event, Event], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards a client against an endless text of another's; what nobody waits for is no longer worked on."""
-    begun, go = gate
-    with serving(echo(), seconds=0.2) as server:
-        futures = caught(server, monkeypatch)
+def test_slow_requests_time_out(gate: tuple[Event, Event], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards against waiting for another client's long text; the job is cancelled."""
+    started, go = gate
+    with serving(echo(), timeout=0.2) as server:
+        futures = record_jobs(server, monkeypatch)
         reply = server.post({"text": "see"})
-        assert begun.is_set()
+        assert started.is_set()
         assert reply.status == 504
-        assert "not translated after" in reply.json["detail"]
-        assert given_up(futures[0])
+        assert "not translated within" in reply.json["detail"]
+        assert is_cancelled(futures[0])
         go.set()
 
 
-def test_who_hangs_up_is_not_translated_for(gate: tuple[Event, Event], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards the time of the others: each letter typed gives up the request before it."""
-    begun, go = gate
+def test_a_disconnect_cancels_the_job(gate: tuple[Event, Event], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards other clients: the page cancels a request with each further letter typed."""
+    started, go = gate
     with serving(echo()) as server:
-        futures = caught(server, monkeypatch)
+        futures = record_jobs(server, monkeypatch)
         body = b'{"text": "see"}'
         with socket.create_connection(("127.0.0.1", server.port)) as connection:
             head = f"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
             connection.sendall(f"{head}Content-Type: application/json\r\n\r\n".encode() + body)
-            assert begun.wait(60)
-        assert given_up(futures[0])
+            assert started.wait(60)
+        assert is_cancelled(futures[0])
         go.set()
         assert server.post({"text": "see"}).status == 200
 
 
-def test_the_end_waits_for_what_was_taken_in(gate: tuple[Event, Event]) -> None:
-    """Guards the client whose request came just before Ctrl-C."""
-    begun, go = gate
+def test_shutdown_waits_for_accepted_requests(gate: tuple[Event, Event]) -> None:
+    """Guards a request that arrived just before Ctrl-C."""
+    started, go = gate
     with serving(echo()) as server, ThreadPoolExecutor(1) as client:
         reply = client.submit(server.post, {"text": "see"})
-        assert begun.wait(60)
-        server.end()
+        assert started.wait(60)
+        server.stop()
         go.set()
         assert reply.result(60).json["translations"][0]["translation"] == "see"
 
 
-def test_a_fault_tells_the_client_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards paths and pieces of others' texts, which a traceback holds; the next request is answered."""
+def test_internal_errors_reveal_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards paths and other clients' texts, which a traceback contains; the next request works."""
     with serving(echo()) as server, monkeypatch.context() as broken:
 
         def fail(*_: Any, **__: Any) -> None:
@@ -416,7 +436,7 @@ def test_a_fault_tells_the_client_nothing(monkeypatch: pytest.MonkeyPatch) -> No
         assert server.post({"text": "see"}).status == 200
 
 
-# -------------------------------------------------------------------------------------------------- other models, start
+# --- Other models, starting and stopping ---
 
 LANGUAGE_MODEL = {"model__architecture": "decoder-only", "data__source_lang": None, "tokenizer__shared": True}
 
@@ -426,32 +446,32 @@ LANGUAGE_MODEL = {"model__architecture": "decoder-only", "data__source_lang": No
     [LANGUAGE_MODEL, {"model__architecture": "encoder-only"}],
     ids=["language-model", "encoder-only"],
 )
-def test_other_models_are_served_as_well(tmp_path: Path, changes: dict[str, object]) -> None:
-    """Guards models without a source, without a search, and without attention of one side to the other."""
+def test_other_models_are_served(tmp_path: Path, changes: dict[str, object]) -> None:
+    """Guards models without a source, and without a search or cross-attention."""
     translator = Translator(trained_in(tmp_path, **changes))
     text = "il gatto vede" if translator.config.is_language_model else "the cat sees."
     with serving(translator) as server:
         reply = server.post({"text": text, "n_best": 3, "attention": True})
         assert reply.status == 200, reply.body
-        [told] = reply.json["translations"]
-        [sentence] = told["sentences"]
-        assert told["translation"] == sentence["candidates"][0]["translation"]
+        [answer] = reply.json["translations"]
+        [sentence] = answer["sentences"]
+        assert answer["translation"] == sentence["candidates"][0]["translation"]
         rows = sentence["candidates"][0]["attention"]
         assert [len(row) for row in rows] == [len(sentence["tokens"]) - 1] * len(rows)
         assert server.post({"text": ""}).status == 200
         if translator.config.is_language_model:
             assert server.get("/info").json["source_lang"] is None
-            assert told["translation"].startswith(text)
+            assert answer["translation"].startswith(text)
             assert rows == []
 
 
 @contextmanager
 def program(*arguments: object) -> Iterator[tuple[subprocess.Popen[str], int]]:
-    """serve.py at a port that is free, and that port."""
-    words = [sys.executable, ROOT / "serve.py", "--port", "0", *arguments]
-    # Ctrl-C is heard, even if the tests run in the background of a shell, whose programs inherit that it is ignored.
+    """The server as a process, and its port."""
+    words = [sys.executable, "-m", "dragoman", "serve", "--port", "0", *arguments]
+    # In the background of a shell, processes inherit an ignored SIGINT: set a handler, so that the child reacts.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    with subprocess.Popen(list(map(str, words)), stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(list(map(str, words)), cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
         signal.signal(signal.SIGINT, before)
         assert process.stderr is not None
         try:
@@ -464,8 +484,8 @@ def program(*arguments: object) -> Iterator[tuple[subprocess.Popen[str], int]]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_the_program_starts_answers_and_stops(trained: Path, number: signal.Signals) -> None:
-    """Guards the whole: one line when it is ready, an answer, and an end that is neither a traceback nor a kill."""
+def test_the_command_starts_answers_and_stops(trained: Path, number: signal.Signals) -> None:
+    """Guards the whole command: one line when it is ready, a translation, and a clean exit on a signal."""
     with program("--run", trained, "--decoding.beam_size", "2", "--decoding.n_best", "2") as (process, port):
         with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
             headers = {"Content-Type": "application/json"}
@@ -489,21 +509,21 @@ def test_the_program_starts_answers_and_stops(trained: Path, number: signal.Sign
         (["--device", "cuda:99"], 2, "cuda:99"),
     ],
 )
-def test_a_mistake_is_one_line(
+def test_mistakes_at_the_start_are_one_line(
     arguments: list[str],
     code: int,
     fragment: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Guards against tracebacks at the start, the commonest mistake of all among them: it is running already."""
-    monkeypatch.setattr(serve, "tune", lambda device: None)  # which would change other tests' last digits
-    with serve.listen("127.0.0.1", 0) as taken:
+    """Guards against tracebacks, for instance when a server is already running."""
+    monkeypatch.setattr(serve, "tune_device", lambda device: None)  # it would change the digits of other tests
+    with listen("127.0.0.1", 0) as taken:
         words = [word.replace("TAKEN", str(taken.getsockname()[1])) for word in arguments]
         try:
             found = run_command("serve", command_line.parse_serve(["--port", "0", *words]))
-        except SystemExit as end:
-            found = end.code
+        except SystemExit as stop:
+            found = stop.code
     said = capsys.readouterr().err
     assert found == code, said
     assert fragment in said
@@ -511,47 +531,51 @@ def test_a_mistake_is_one_line(
 
 
 def test_missing_libraries_are_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """Guards who has installed Dragoman without its extra: what to type, in a line."""
-    monkeypatch.setattr(serve, "find_spec", lambda name: None)
+    """Guards installations without the extra `serve`: the error names the pip command."""
+    monkeypatch.setattr(command_line, "find_spec", lambda name: None)
     with pytest.raises(SystemExit, match="2"):
-        serve.parse([])
+        command_line.parse_serve([])
     said = capsys.readouterr().err
     assert "fastapi and uvicorn" in said
     assert "pip install -e '.[serve]'" in said
     assert said.count("\n") == 1
 
 
-# ------------------------------------------------------------------------------------------------------------ the page
+# --- The page ---
 
 
-def test_the_page_loads_nothing_from_elsewhere(server: Server) -> None:
-    """Guards a reader's privacy, a machine without a network, and the rule that text is never markup."""
-    assert server.get("/").body.decode() == assets.PAGE
-    for path in re.findall(r'(?:src|href)="([^"]*)"', assets.PAGE):
-        assert server.get(f"/{path}").status == 200
-    names = {"http://www.w3.org/2000/svg"}  # of a language, not an address
-    for text in (assets.PAGE, assets.STYLE, assets.SCRIPT, assets.ICON):
-        assert set(re.findall(r"https?://[^\s\"'`]*", text)) <= names
+def test_the_page_loads_nothing_from_other_hosts(server: Server) -> None:
+    """Guards privacy, machines without a network, and the rule that text is never inserted as markup."""
+    page = server.get("/").body.decode()
+    linked = re.findall(r'(?:src|href)="([^"]*)"', page)
+    assert {"/", *(f"/{path}" for path in linked)} == set(PAGE_FILES)
+    for path, (name, media_type) in PAGE_FILES.items():
+        reply = server.get(path)
+        assert (reply.status, reply.body) == (200, (STATIC / name).read_bytes())
+        assert reply.headers["Content-Type"].startswith(media_type)
+        text = reply.body.decode()
+        assert set(re.findall(r"https?://[^\s\"'`]*", text)) <= {"http://www.w3.org/2000/svg"}  # a name, not an address
         assert not re.search(r"@import|url\(|innerHTML|outerHTML|insertAdjacent|document\.write|\beval\b", text)
-    assert not re.search(r"<style|\bstyle=|\bon\w+=|<script(?! type=\"module\" src=)", assets.PAGE)
+    assert not re.search(r"<style|\bstyle=|\bon\w+=|<script(?! type=\"module\" src=)", page)
 
 
-def test_the_page_is_light_or_dark() -> None:
-    """Guards colours that would not change with the reader's wish."""
-    roots = re.findall(r":root \{(.*?)\}", assets.STYLE, re.DOTALL)
+def test_the_page_has_a_light_and_a_dark_theme() -> None:
+    """Guards against colours outside the two themes."""
+    style = (STATIC / "style.css").read_text(encoding="utf-8")
+    roots = re.findall(r":root \{(.*?)\}", style, re.DOTALL)
     light, dark = (set(re.findall(r"(--[\w-]+):", root)) for root in roots)
-    used = set(re.findall(r"var\((--[\w-]+)", assets.STYLE)) - {"--share"}
+    used = set(re.findall(r"var\((--[\w-]+)", style)) - {"--weight"}
     assert light == dark == used
-    assert "#" not in re.sub(r":root \{.*?\}|#[a-z]+(?=[\s,.\[{:>])", "", assets.STYLE, flags=re.DOTALL)
+    assert "#" not in re.sub(r":root \{.*?\}|#[a-z]+(?=[\s,.\[{:>])", "", style, flags=re.DOTALL)
 
 
 @pytest.mark.slow
-def test_the_api_is_as_it_is_described(server: Server, tmp_path: Path) -> None:
-    """Guards /openapi.json, by which clients are written: hundreds of requests that it allows or forbids."""
+def test_the_api_matches_its_description(server: Server, tmp_path: Path) -> None:
+    """Guards /openapi.json, the reference for client authors, with hundreds of valid and invalid requests."""
     tool = shutil.which("schemathesis", path=str(Path(sys.executable).parent))
     if not tool:
         pytest.skip("schemathesis is not installed: pip install schemathesis")
-    # A body of a megabyte is refused as too long before it is read, whatever else is wrong with it.
+    # A body of a megabyte is refused as too long, unread, even if it is invalid for another reason.
     rejecting = "[checks.negative_data_rejection]\nexpected-statuses = [400, 413, 415, 422]\n"
     (tmp_path / "schemathesis.toml").write_text(rejecting, encoding="utf-8")
     address = f"http://127.0.0.1:{server.port}/openapi.json"
@@ -565,23 +589,23 @@ HTML = "My name is <img src=x onerror=alert(1)><b>Anna</b>, see"
 
 @pytest.fixture
 def browse() -> Iterator[Callable[[str], Any]]:
-    """Open a page in Debian's Chromium."""
-    driver = pytest.importorskip("playwright.sync_api", reason="a browser is driven by it: pip install playwright")
+    """Open a page in Chromium, and record its requests and errors."""
+    driver = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install playwright")
     chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if not chromium:
-        pytest.skip("there is no Chromium here: apt install chromium")
+        pytest.skip("needs Chromium: apt install chromium")
     with driver.sync_playwright() as playwright:
         arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
         browser = playwright.chromium.launch(executable_path=chromium, args=arguments)
 
         def page_at(address: str) -> Any:
             page = browser.new_page()
-            page.asked = []
-            page.faults = []
-            page.on("request", lambda request: page.asked.append(request.url))
-            page.on("pageerror", lambda error: page.faults.append(str(error)))
-            page.on("console", lambda message: page.faults.append(message.text))
-            page.on("dialog", lambda dialog: page.faults.append(dialog.message))
+            page.requests = []
+            page.errors = []
+            page.on("request", lambda request: page.requests.append(request.url))
+            page.on("pageerror", lambda error: page.errors.append(str(error)))
+            page.on("console", lambda message: page.errors.append(message.text))
+            page.on("dialog", lambda dialog: page.errors.append(dialog.message))
             page.goto(address)
             return page
 
@@ -590,8 +614,8 @@ def browse() -> Iterator[Callable[[str], Any]]:
 
 
 @pytest.mark.slow
-def test_the_page_translates_while_one_types(browse: Callable[[str], Any]) -> None:
-    """Guards the page as people have it: typing, looking, choosing, with the pointer and without."""
+def test_the_page_translates_as_you_type(browse: Callable[[str], Any]) -> None:
+    """Guards typing, pointing at words, moving with the keyboard, and choosing another translation."""
     with serving(echo()) as server:
         address = f"http://127.0.0.1:{server.port}/"
         page = browse(address)
@@ -605,23 +629,23 @@ def test_the_page_translates_while_one_types(browse: Callable[[str], Any]) -> No
         assert "copied from Anna" in words.nth(3).get_attribute("aria-label")
         assert "unknown" in rows.nth(0).locator("button").nth(3).get_attribute("class")
 
-        shares = "all => all.map(word => Number(word.style.getPropertyValue('--share')))"
+        weights = "all => all.map(word => Number(word.style.getPropertyValue('--weight')))"
         words.nth(1).hover()
-        assert rows.nth(0).locator("button").evaluate_all(shares)[:3] == [0, 1, 0]
+        assert rows.nth(0).locator("button").evaluate_all(weights)[:3] == [0, 1, 0]
         assert rows.nth(0).locator("button").nth(1).text_content() == "name100%"
         page.mouse.move(0, 0)
-        assert sum(rows.nth(0).locator("button").evaluate_all(shares)) == 0
+        assert sum(rows.nth(0).locator("button").evaluate_all(weights)) == 0
 
         words.nth(0).focus()
         page.keyboard.press("ArrowRight")
         page.keyboard.press("ArrowRight")
-        assert rows.nth(0).locator("button").evaluate_all(shares)[:4] == [0, 0, 1, 0]
+        assert rows.nth(0).locator("button").evaluate_all(weights)[:4] == [0, 0, 1, 0]
         assert page.evaluate("document.activeElement.tabIndex") == 0
 
         choices = page.get_by_role("radio")
         assert choices.count() == 3
         assert choices.nth(0).is_checked()
-        other = page.locator(".others label span").nth(1).text_content()
+        other = page.locator(".candidates label span").nth(1).text_content()
         choices.nth(1).check()
         assert target.text_content() == other
 
@@ -635,23 +659,23 @@ def test_the_page_translates_while_one_types(browse: Callable[[str], Any]) -> No
         source.fill("")
         page.locator("#how").wait_for(state="hidden")
         assert target.text_content() == ""
-        assert page.faults == []
-        assert {url.startswith(address) for url in page.asked} == {True}
+        assert page.errors == []
+        assert {url.startswith(address) for url in page.requests} == {True}
 
 
 @pytest.mark.slow
-def test_the_page_gives_up_what_is_stale(browse: Callable[[str], Any], gate: tuple[Event, Event]) -> None:
-    """Guards the order of answers: the translation shown is that of the text that stands there."""
-    begun, go = gate
+def test_the_page_cancels_outdated_requests(browse: Callable[[str], Any], gate: tuple[Event, Event]) -> None:
+    """Guards against showing the translation of an earlier text."""
+    started, go = gate
     with serving(echo()) as server:
         page = browse(f"http://127.0.0.1:{server.port}/")
         page.get_by_text("English to Italian").wait_for()
         page.locator("#source").fill("My name")
         page.locator("#target[aria-busy=true]").wait_for()
-        assert begun.wait(60)
+        assert started.wait(60)
         with page.expect_event("requestfailed"):
             page.locator("#source").fill("I live in")
         go.set()
         page.locator("#target:has-text('I live in')").wait_for()
         assert page.locator("#status").text_content() == ""
-        assert page.faults == []
+        assert page.errors == []

@@ -1,4 +1,4 @@
-"""The tokenizer gives back the text that it was given, and no text can pass for a special token."""
+"""Tokenizers: encoding and decoding give the text back, and no text passes for a special token."""
 
 import subprocess
 import sys
@@ -19,7 +19,7 @@ WORD = TokenizerConfig(kind="word", vocab_size=100_000, min_frequency=1)
 Kind = Literal["word", "bpe", "unigram"]
 KINDS: tuple[Kind, ...] = ("word", "bpe", "unigram")
 SENTENCES = ['l\'amico (ciao) dice: "no...?!"', "3,14 a : b", "un ben-detto", " due  vuoti ", "perché? è così!"]
-# What has broken detokenisers: marks beside words, blanks, marks and line breaks of every sort, in any order.
+# What has broken detokenisers: punctuation beside words, and spaces and line breaks of every sort, in any order.
 ATOMS = [
     *("l", "amico", "È", "e\u0301", "日本", "42", "_", "ß"),
     *(" ", "  ", "'", ",", ".", "...", "?!", "(", ")", '"', "-", ":", "</s>", "[EOS]", "❤️", "👨‍👩‍👧", "\u200b"),
@@ -41,10 +41,10 @@ def trained(kind: Kind) -> Tokenizer:
     return train_tokenizer(SENTENCES, TokenizerConfig(kind=kind, vocab_size=400, min_frequency=1))
 
 
-# --- Nothing is lost ----------------------------------------------------------------------------------------------
+# --- Round trips --------------------------------------------------------------------------------------------------
 
 
-def test_words_of_real_text_come_back() -> None:
+def test_words_of_real_text_round_trip() -> None:
     """Guards the spacing that detokenisers guess: '( Ciao )', "l ' amico", '3, 14'."""
     lines = flickr("train.de")
     tokenizer = train_tokenizer(lines, WORD)
@@ -59,8 +59,8 @@ def test_words_of_real_text_come_back() -> None:
 @example("   ")
 @example("a [PAD] [UNK]b")
 @settings(max_examples=400, deadline=None)
-def test_words_come_back_whatever_stands_between_them(text: str) -> None:
-    """Guards double blanks, blanks at the ends, and marks whose neighbours no rule of thumb foresees."""
+def test_words_round_trip_whatever_separates_them(text: str) -> None:
+    """Guards double spaces, spaces at the ends, and punctuation in any order."""
     text = text.replace(JOINER, "").replace(EMPTY, "")
     tokenizer = train_tokenizer([text], WORD)
     ids = tokenizer.encode(text)
@@ -68,15 +68,15 @@ def test_words_come_back_whatever_stands_between_them(text: str) -> None:
     assert not set(ids) & {PAD, UNK, SOS, EOS}
 
 
-def test_marks_of_the_tokenizer_in_a_text_become_look_alikes() -> None:
-    """Guards against a text that steers the decoder, and so loses its own blanks."""
+def test_joiners_in_a_text_become_look_alikes() -> None:
+    """Guards against a text that steers the decoder and so loses its own spaces."""
     text = f"a{JOINER} b {EMPTY} c"
     tokenizer = train_tokenizer([text], WORD)
     assert tokenizer.decode(tokenizer.encode(text)) == "a■ b ⎵ c"
 
 
-def test_blanks_are_known_to_every_vocabulary() -> None:
-    """Guards a double blank that becomes an unknown word because training had none."""
+def test_every_vocabulary_knows_repeated_spaces() -> None:
+    """Guards against a double space that is unknown because training had none."""
     tokenizer = train_tokenizer(["a b"], WORD)
     assert tokenizer.decode(tokenizer.encode(" a   b ")) == " a   b "
 
@@ -85,16 +85,16 @@ def test_blanks_are_known_to_every_vocabulary() -> None:
 @given(text=HARD_TEXT)
 @example(text="￭ ␣ Ġ ▁ ��")
 @settings(max_examples=300, deadline=None)
-def test_pieces_of_any_text_come_back(kind: Kind, text: str) -> None:
-    """Guards blanks at the start, scripts that training never saw, and control characters."""
+def test_subwords_of_any_text_round_trip(kind: Kind, text: str) -> None:
+    """Guards leading spaces, scripts that training never saw, and control characters."""
     ids = trained(kind).encode(text)
     assert trained(kind).decode(ids) == text
     assert not set(ids) & {PAD, UNK, SOS, EOS}
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_one_by_one_is_all_at_once(kind: Kind) -> None:
-    """Guards a batch call that pads, sorts or adds tokens."""
+def test_batch_equals_one_by_one(kind: Kind) -> None:
+    """Guards against a batch call that pads, sorts or adds tokens."""
     tokenizer = trained(kind)
     texts = [*SENTENCES, "", "Ciao mondo"]
     batch = tokenizer.encode_batch(texts)
@@ -106,8 +106,8 @@ def test_one_by_one_is_all_at_once(kind: Kind) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_special_tokens_come_first_and_stay_out_of_texts(kind: Kind) -> None:
-    """Guards ids that shift with the corpus, and output that shows "[EOS]" to a reader."""
+def test_special_tokens_come_first_and_are_not_decoded(kind: Kind) -> None:
+    """Guards against ids that depend on the corpus, and output that shows "[EOS]" to a reader."""
     tokenizer = trained(kind)
     assert tokenizer.pieces([PAD, UNK, SOS, EOS]) == list(SPECIAL_TOKENS)
     ids = tokenizer.encode("ben-detto")
@@ -116,8 +116,8 @@ def test_special_tokens_come_first_and_stay_out_of_texts(kind: Kind) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_special_token_in_a_sentence_is_text(kind: Kind) -> None:
-    """Guards the literal "[EOS]" that ends a sentence early, in a tokenizer that has been saved and loaded."""
+def test_special_token_in_a_sentence_is_text(kind: Kind) -> None:
+    """Guards against a literal "[EOS]" that ends a sentence, also after saving and loading."""
     tokenizer = train_tokenizer([*SENTENCES, "[EOS] [PAD] [SOS] </s>"], TokenizerConfig(kind=kind, min_frequency=1))
     for each in (tokenizer, Tokenizer.from_json(tokenizer.to_json())):
         ids = each.encode("[EOS] [PAD] [SOS] </s>")
@@ -125,15 +125,15 @@ def test_a_special_token_in_a_sentence_is_text(kind: Kind) -> None:
         assert each.decode(ids) == "[EOS] [PAD] [SOS] </s>"
 
 
-def test_an_unknown_word_shows_and_leaves_its_neighbours_alone() -> None:
-    """Guards the library's decoder, which takes [UNK] for a special token and drops it."""
+def test_unknown_word_is_shown() -> None:
+    """Guards against the library's decoder, which drops [UNK] as a special token."""
     tokenizer = trained("word")
     assert tokenizer.decode(tokenizer.encode("l'Xyzzy (ciao), Xyzzy?")).count("[UNK]") >= 2
     assert "[UNK]" in tokenizer.decode(tokenizer.encode("Xyzzy"))
 
 
-def test_a_model_may_join_what_no_text_joins() -> None:
-    """Guards the tokenizer's own marks in translations, when a model puts tokens together as no text does."""
+def test_decoding_removes_all_joiners() -> None:
+    """Guards against joiners in translations when a model combines tokens as no text does."""
     tokenizer = trained("word")
     ids = [i for i in range(len(tokenizer)) if i != UNK]
     for first in ids:
@@ -144,7 +144,7 @@ def test_a_model_may_join_what_no_text_joins() -> None:
 
 
 def test_words_are_ranked_by_frequency_then_text() -> None:
-    """Guards a vocabulary in the order of a hash table, and limits that count wrongly."""
+    """Guards against a vocabulary in the order of a hash table, and limits that count wrongly."""
     settings = TokenizerConfig(kind="word", vocab_size=8, min_frequency=2)
     tokenizer = train_tokenizer(["d b a c e", "d b a c", "d"], settings)
     assert tokenizer.pieces(range(len(tokenizer))) == [*SPECIAL_TOKENS, EMPTY, "d", "a", "b"]
@@ -153,11 +153,11 @@ def test_words_are_ranked_by_frequency_then_text() -> None:
     assert rare.pieces(range(len(rare)))[5:] == ["b"]
 
 
-def test_words_are_the_same_in_every_process() -> None:
-    """Guards ids that depend on the seed of Python's hashes."""
+def test_word_ids_are_the_same_in_every_process() -> None:
+    """Guards against ids that depend on the seed of Python's hashes."""
     code = (
-        "from config import TokenizerConfig; from tokenizer import Tokenizer;"
-        f"print(train_tokenizer({SENTENCES!r}, TokenizerConfig(min_frequency=1)).fingerprint)"
+        "from dragoman.dataset import train_word_tokenizer; from dragoman.settings import TokenizerConfig;"
+        f"print(train_word_tokenizer({SENTENCES!r}, TokenizerConfig(min_frequency=1)).fingerprint)"
     )
     runs = [
         subprocess.run(
@@ -168,8 +168,8 @@ def test_words_are_the_same_in_every_process() -> None:
     assert runs[0].stdout == runs[1].stdout
 
 
-def test_a_shared_vocabulary_is_one_object() -> None:
-    """Guards tied embeddings whose two sides count differently."""
+def test_shared_vocabulary_is_one_object() -> None:
+    """Guards against tied embeddings whose two sides use different ids."""
     source, target = train_tokenizers(["uno"], ["due"], TokenizerConfig(min_frequency=1, shared=True))
     assert source is target
     assert UNK not in source.encode("uno due")
@@ -177,8 +177,8 @@ def test_a_shared_vocabulary_is_one_object() -> None:
     assert (source.encode("due"), target.encode("uno")) == ([UNK], [UNK])
 
 
-def test_a_vocabulary_without_room_for_the_bytes_is_refused() -> None:
-    """Guards the trainer, which would quietly make a larger one."""
+def test_vocabulary_without_room_for_the_bytes_is_refused() -> None:
+    """Guards against the trainer, which would silently make a larger one."""
     with pytest.raises(ConfigError, match=r"tokenizer.vocab_size is 100, .* at least 260"):
         train_tokenizer(["a"], TokenizerConfig(kind="bpe", vocab_size=100))
 
@@ -187,8 +187,8 @@ def test_a_vocabulary_without_room_for_the_bytes_is_refused() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_saved_tokenizer_is_itself(kind: Kind) -> None:
-    """Guards scores that lose a digit in the file: ids or fingerprint would differ after a resume."""
+def test_saved_tokenizer_loads_unchanged(kind: Kind) -> None:
+    """Guards against scores that lose a digit in the file: ids or fingerprint would differ after a resume."""
     tokenizer = trained(kind)
     loaded = Tokenizer.from_json(tokenizer.to_json())
     assert loaded.to_json() == tokenizer.to_json()
@@ -199,19 +199,19 @@ def test_a_saved_tokenizer_is_itself(kind: Kind) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[1]", '{"model": {"type": "WordLevel", "vocab": {}, "unk_token": "x"}}'])
-def test_what_is_no_tokenizer_is_refused(text: str) -> None:
-    """Guards a damaged checkpoint that ends in an error of the library, or that loads with ids that mean others."""
+def test_other_json_is_refused(text: str) -> None:
+    """Guards against a damaged checkpoint that ends in a library error, or loads with other ids."""
     with pytest.raises(ValueError, match=r"tokenizer\.json"):
         Tokenizer.from_json(text)
 
 
-# --- Where tokens stand -------------------------------------------------------------------------------------------
+# --- Tokens and labels --------------------------------------------------------------------------------------------
 
 
 @given(HARD_TEXT)
 @settings(max_examples=200, deadline=None)
-def test_unknown_words_put_back_are_the_text(text: str) -> None:
-    """Guards copying: an unknown word must fit into the place of [UNK], with its joiners, whatever it looks like."""
+def test_decode_with_unknown_words_gives_the_text(text: str) -> None:
+    """Guards copying: an unknown word must fit into the place of [UNK], with its joiners."""
     text = text.replace(JOINER, "■").replace(EMPTY, "⎵")
     tokenizer = train_tokenizer(["l'amico (vero), no?"], WORD)
     ids, words = tokenizer.encode(text), tokenizer.tokens(text)
@@ -222,8 +222,8 @@ def test_unknown_words_put_back_are_the_text(text: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_tokens_are_those_of_the_ids(kind: Kind) -> None:
-    """Guards labels and copies against slipping by one from the ids that they stand for."""
+def test_tokens_match_ids(kind: Kind) -> None:
+    """Guards against labels and copies shifted by one from their ids."""
     tokenizer, text = trained(kind), "l'amico (vero), no?"
     vocabulary = tokenizer.vocabulary
     ids = tokenizer.encode(text)
@@ -234,8 +234,8 @@ def test_tokens_are_those_of_the_ids(kind: Kind) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_labels_show_what_is_invisible(kind: Kind) -> None:
-    """Guards plots with empty labels, and labels that break a table."""
+def test_labels_show_invisible_characters(kind: Kind) -> None:
+    """Guards against plots with empty labels, and labels that break a table."""
     tokenizer = train_tokenizer(["a\tb  c, d\n日"], TokenizerConfig(kind=kind, min_frequency=1))
     labels = tokenizer.pieces(tokenizer.encode("a\tb  c, d\n日"))
     assert all(label and label.isprintable() and " " not in label and JOINER not in label for label in labels)

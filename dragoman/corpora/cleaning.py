@@ -1,4 +1,4 @@
-"""Text as the model reads it."""
+"""Text as a model reads it: decoded strictly, normalised, with single spaces."""
 
 from __future__ import annotations
 
@@ -7,31 +7,41 @@ import unicodedata
 from dragoman.errors import DataError
 from dragoman.settings import DataConfig
 
-AS_WRITTEN = DataConfig()  # to clean text by, where no run says how: letters stay what they are
-
-
-# --- Text ---------------------------------------------------------------------------------------------------------
+AS_WRITTEN = DataConfig()  # for text that belongs to no run: NFC, and letters keep their case
 
 
 def clean(text: str, data: DataConfig = AS_WRITTEN) -> str:
-    """Compose letters and their accents (data.normalize), make each run of white space one blank, and strip the ends.
+    """Normalise Unicode (data.normalize), turn each run of white space into one space, and strip the ends.
 
-    Whatever becomes ids goes through here, in training and in translating. The result has neither tab nor line break,
-    and what is clean stays as it is. Lower case (data.lowercase) is that of Unicode whatever the language, as in
-    published lower-cased scores: ß stays, Σ at the end of a word becomes ς, and I becomes i in Turkish, too.
+    All text passes through here before it becomes ids, in training and in translating. The result contains no tab and
+    no line break, and cleaning it again changes nothing. data.lowercase uses Unicode's rules for every language, as
+    published lower-cased scores do: ß stays, a final Σ becomes ς, and I becomes i in Turkish, too.
     """
     form = "NFKC" if data.normalize == "nfkc" else "NFC"
     text = unicodedata.normalize(form, text)
     if data.lowercase:
-        text = unicodedata.normalize(form, text.lower())  # H and a line below are two letters, but ẖ is one
+        text = unicodedata.normalize(form, text.lower())  # H with a line below is two characters, but ẖ is one
     return " ".join(text.split())
 
 
-def decode_line(raw: bytes, name: str, number: int, strict: bool = True) -> str:
-    """The text of a line, without its end (LF or CRLF) and without the mark (BOM) that may begin the first line.
+def is_text(text: str) -> bool:
+    """Whether a string can be encoded as UTF-8. A lone surrogate, half of a character, cannot."""
+    try:
+        return text.isascii() or bool(text.encode())
+    except UnicodeEncodeError:
+        return False
 
-    Raises DataError, which tells the name of the file or stream and the number of the line, if that is not UTF-8. If
-    not strict, lone surrogates stand for the wrong bytes instead, by which `is_text` knows the line.
+
+def decode_line(raw: bytes, name: str, number: int, strict: bool = True) -> str:
+    """Decode a line of UTF-8, without its end (LF or CRLF) and without a byte order mark at the start of line 1.
+
+    Args:
+        name, number: of the file and the line, for messages
+        strict: raise DataError for bytes that are not UTF-8; otherwise lone surrogates stand for them, and `is_text`
+            is False for the line
+
+    Raises:
+        DataError: the line is not UTF-8, or the file is UTF-16
     """
     raw = raw.removesuffix(b"\n").removesuffix(b"\r")
     if number == 1:
@@ -41,11 +51,11 @@ def decode_line(raw: bytes, name: str, number: int, strict: bool = True) -> str:
     if not strict:
         return raw.replace(b"\0", b"\xff").decode(errors="surrogateescape")
     if b"\0" in raw:
-        raise DataError(f"{name}:{number}, byte {raw.index(0) + 1}: a NUL, which no text has: is this UTF-8?")
+        raise DataError(f"{name}:{number}, byte {raw.index(0) + 1}: a NUL, which text never contains: is this UTF-8?")
     try:
         return raw.decode()
     except UnicodeDecodeError as error:
         raise DataError(
             f"{name}:{number}, byte {error.start + 1}: 0x{raw[error.start]:02x} is not UTF-8 here: "
-            "mend the line, or convert the file (iconv -f ISO-8859-1 -t UTF-8, if that is what it is)."
+            "fix the line, or convert the file (from Latin-1: iconv -f ISO-8859-1 -t UTF-8)."
         ) from error

@@ -1,17 +1,17 @@
-"""How often each pair is seen in an epoch."""
+"""How often an epoch shows each pair, for weighted corpora and for several directions."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from dragoman.corpora.sources import MOST_OFTEN
+from dragoman.corpora.sources import LARGEST_WEIGHT
 
 
 def rows_of(weights: np.ndarray, seed: int, epoch: int) -> np.ndarray:
-    """The pairs that an epoch sees, each by its number, as often as its weight (N) says: 2.5 is two or three times.
+    """Return the indices of the pairs of an epoch, each as often as its weight (N): 2.5 means two or three times.
 
-    Which are seen once more is drawn from (seed, epoch), among all pairs of that weight; how many they are is the same
-    in every epoch.
+    A draw from (seed, epoch) among pairs of equal weight decides which come once more; their number is the same in
+    every epoch.
     """
     random = np.random.default_rng((seed, epoch))
     times = np.floor(weights).astype(np.int64)
@@ -22,11 +22,12 @@ def rows_of(weights: np.ndarray, seed: int, epoch: int) -> np.ndarray:
     return np.repeat(np.arange(len(weights)), times)
 
 
-def balanced(weights: np.ndarray, parts: np.ndarray, temperature: float) -> np.ndarray:
-    """The weights of pairs (N) that are parted, raised where a part (its number for each, N) has few.
+def balanced(weights: np.ndarray, groups: np.ndarray, temperature: float) -> np.ndarray:
+    """Raise the weights (N) of pairs in small groups. `groups` (N) holds the group number of each pair.
 
-    A part of share p is seen in proportion to p ** (1 / temperature) (Arivazhagan et al. 2019), the largest as before.
+    A group with share p of the data is sampled in proportion to p ** (1 / temperature) (Arivazhagan et al. 2019); the
+    weights of the largest stay as they are.
     """
-    totals = np.bincount(parts, weights)
+    totals = np.bincount(groups, weights)
     factors = np.divide(totals, totals.max(), out=np.ones_like(totals), where=totals > 0) ** (1 / temperature - 1)
-    return (weights * np.minimum(factors, MOST_OFTEN)[parts]).astype(np.float32)
+    return (weights * np.minimum(factors, LARGEST_WEIGHT)[groups]).astype(np.float32)

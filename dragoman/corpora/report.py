@@ -1,55 +1,64 @@
-"""What a corpus holds, and what was done to it."""
+"""The report of a preparation: what the corpus contains, and what was dropped."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
-from dragoman.corpora.splitting import Count
+import numpy as np
 
-# --- The report ---------------------------------------------------------------------------------------------------
+from dragoman.corpora.origin import SIDES, Tokenizers
+from dragoman.corpora.prepared_files import CleanText, load_pairs
+from dragoman.corpora.sentence_splitting import split_sentences
+from dragoman.corpora.splitting import PairCounts, key_text
+from dragoman.dataset import EncodedPairs, Pair, encode_pairs, unzip_pairs
+from dragoman.directions import split_tag
+from dragoman.settings import UNK, DataConfig
+
+SAMPLE = 100_000  # training pairs whose sentences are counted; more would hardly change the result
 
 
 @dataclass(frozen=True)
 class SideReport:
-    """One language: lengths of the training sentences in tokens, the vocabulary, and how well it covers."""
+    """One language: lengths of the training lines in tokens, the vocabulary and its coverage."""
 
     language: str
     mean: float
     median: float
     percentile_99: float
     longest: int
-    sentences: int  # one line in 200 has so many or more
+    sentences: int  # one line in 200 has at least this many
     vocabulary: int
-    left_out: int  # kinds of word that occur in training but have no id
+    left_out: int  # distinct words of training without an id
     unknown: float  # share of the validation tokens
 
 
 @dataclass(frozen=True)
 class CorpusReport:
-    """What the corpus holds, and what was done to it."""
+    """What the corpus contains, and what was dropped."""
 
-    counts: dict[str, Count]
-    sides: list[SideReport]  # of source and target; of plain text the same one twice
-    repeated: dict[str, int]  # by split: sentences whose source, or plain text, stands in training, too
+    counts: dict[str, PairCounts]
+    sides: list[SideReport]  # source and target; for plain text the same one twice
+    repeated: dict[str, int]  # by split: pairs whose source, or plain text, is also in training
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> CorpusReport:
-        """The report of which `asdict` made the values."""
-        counts = {split: Count(**count) for split, count in values["counts"].items()}
+        """Build a report from the values that `asdict` made of it."""
+        counts = {split: PairCounts(**count) for split, count in values["counts"].items()}
         return cls(counts, [SideReport(**side) for side in values["sides"]], values["repeated"])
 
     @property
     def plain(self) -> bool:
-        """Whether this is about plain text, of which there is but one side."""
+        """Whether this is about plain text, which has only one side."""
         return self.sides[0] == self.sides[1]
 
     @property
-    def _things(self) -> str:
+    def _units(self) -> str:
         return "texts" if self.plain else "pairs"
 
     def lines(self) -> list[str]:
-        """The report, to be printed."""
+        """Return the report as lines to print."""
         lines = []
         for split, count in self.counts.items():
             reasons = {
@@ -58,22 +67,22 @@ class CorpusReport:
                 "are too long": count.too_long,
                 "are too uneven": count.uneven,
             }
-            why = "".join(f"; {number:,} {reason} and are dropped" for reason, number in reasons.items() if number)
-            lines.append(f"{split}: {count.read:,} {self._things}{why}")
+            dropped = "".join(f"; {number:,} {reason} and are dropped" for reason, number in reasons.items() if number)
+            lines.append(f"{split}: {count.read:,} {self._units}{dropped}")
         for side in self.sides[self.plain :]:
             rare = f" (without {side.left_out:,} rarer words)" if side.left_out else ""
             lines.append(
-                f"{side.language}: {side.mean:.1f} tokens a sentence, half up to {side.median:.0f}, 99 % up to "
+                f"{side.language}: {side.mean:.1f} tokens per sentence, half up to {side.median:.0f}, 99 % up to "
                 f"{side.percentile_99:.0f}, longest {side.longest}; vocabulary {side.vocabulary:,}{rare}; "
                 f"{side.unknown:.2%} of the validation tokens are unknown"
             )
         return lines + [f"warning: {warning}" for warning in self.warnings()]
 
     def warnings(self) -> list[str]:
-        """What somebody should look at before believing in the run."""
+        """Return what to look at before trusting the run."""
         found = [
-            f"{count.dropped / count.read:.0%} of the {split} {self._things} are dropped: is the corpus what it should "
-            "be, and data.max_length large enough?"
+            f"{count.dropped / count.read:.0%} of the {split} {self._units} are dropped: is this the right corpus, and "
+            "is data.max_length large enough?"
             for split, count in self.counts.items()
             if count.dropped > 0.2 * count.read
         ]
@@ -85,8 +94,74 @@ class CorpusReport:
             if side.unknown > 0.05
         ]
         return found + [
-            f"{number:,} {'texts' if self.plain else 'source sentences'} of {split} stand in train, too: "
-            "scores will flatter."
+            f"{number:,} {'texts' if self.plain else 'source sentences'} of {split} are also in train: its scores will "
+            "be too good."
             for split, number in self.repeated.items()
             if number
         ]
+
+
+def make_report(
+    text: CleanText,
+    cased: CleanText,
+    counts: dict[str, PairCounts],
+    train: EncodedPairs,
+    tokenizers: Tokenizers,
+    data: DataConfig,
+) -> CorpusReport:
+    """Measure a corpus. `cased` is its text before lower-casing, since sentences are split by their capitals."""
+    sides = []
+    held_out = {split: load_pairs(text.path(split)) for split in ("validation", "test")}
+    validation = encode_pairs(held_out["validation"], *tokenizers)
+    samples = unzip_pairs(cased.selected(sample_indices(cased.kept["train"])))
+    languages = [data.source_lang, data.target_lang]
+    if data.several:
+        each = (", ".join(dict.fromkeys(names)) for names in zip(*data.several, strict=True))
+        languages = [f"{side} ({names})" for side, names in zip(SIDES, each, strict=True)]
+    for side, language, tokenizer, texts in zip(SIDES, languages, tokenizers, samples, strict=True):
+        if language is None:
+            continue
+        lengths = np.diff(getattr(train, side).offsets)
+        sentences = [len(split_sentences(*_without_tag(text, language, data))) for text in texts]
+        sides.append(
+            SideReport(
+                language,
+                mean=float(lengths.mean()),
+                median=float(np.median(lengths)),
+                percentile_99=float(np.percentile(lengths, 99)),
+                longest=int(lengths.max()),
+                sentences=int(np.percentile(sentences, 99.5)),
+                vocabulary=len(tokenizer),
+                left_out=tokenizer.left_out,
+                unknown=float((getattr(validation, side).ids == UNK).mean()),
+            )
+        )
+    # A language model splits its prompts by the lengths of its only side.
+    return CorpusReport(counts, sides if data.source_lang else 2 * sides, _count_repeated(text, held_out, data))
+
+
+def sample_indices(count: int) -> np.ndarray:
+    """Return the indices of all pairs, or of SAMPLE random ones; sorted, and always the same."""
+    if count <= SAMPLE:
+        return np.arange(count)
+    return np.sort(np.random.default_rng(0).choice(count, SAMPLE, replace=False))
+
+
+def _without_tag(text: str, language: str, data: DataConfig) -> tuple[str, str]:
+    """Return a text without its tag, if it has one, and the language that it is in."""
+    direction, rest = split_tag(text) if data.several else (None, text)
+    return rest, direction.source if direction else language
+
+
+def _count_repeated(text: CleanText, held_out: dict[str, list[Pair]], data: DataConfig) -> dict[str, int]:
+    """Count the held-out pairs of each split that are also in training."""
+    # Collect the few held-out texts, not those of training, which would take as much memory as their ids.
+    keys = {split: [_keys(pair, data) for pair in pairs] for split, pairs in held_out.items()}
+    few = set(chain(*chain(*keys.values())))
+    known = {key for pair in text.training_pairs() for key in _keys(pair, data) if key in few}
+    return {split: sum(not known.isdisjoint(each) for each in of_split) for split, of_split in keys.items()}
+
+
+def _keys(pair: Pair, data: DataConfig) -> list[str]:
+    """Return the texts that identify a pair: with several directions both, since a target may be a source elsewhere."""
+    return [split_tag(pair[0])[1], pair[1]] if data.several else [key_text(pair, data)]

@@ -1,14 +1,13 @@
-"""A text of any length cut into pieces such as a model has learnt from.
+"""Split text of any length into chunks like the lines that a model was trained on.
 
-Use:
-    sentences("Dr. Rossi is here. Call her!", "en")              # ["Dr. Rossi is here.", "Call her!"]
-    pieces(text, "en", Trained(usual=24, longest=60, sentences=1), count)
+    split_sentences("Dr. Rossi is here. Call her!", "en")        # ["Dr. Rossi is here.", "Call her!"]
+    split_text(text, "en", LineStatistics(usual=24, longest=60, sentences=1), count)
 
-A model that was trained on single sentences translates the first of three and forgets the rest, and one that never saw
-sixty tokens loses its way after them. So a text is first cut into sentences, then as many of them are put together
-again as one line of the training text commonly held, and only what is longer than every training line is cut inside.
+A model trained on single sentences translates the first of three and drops the rest; one that never saw sixty tokens
+loses its way after them. So text is split into sentences, then as many of them are joined again as training lines
+commonly had, and only a sentence longer than every training line is split inside.
 
-Limits: texts are cleaned lines; how they are counted in tokens is the caller's affair.
+Limits: texts are cleaned lines. The caller counts their tokens.
 """
 
 from __future__ import annotations
@@ -18,60 +17,62 @@ from dataclasses import dataclass
 
 import sentencex
 
-Count = Callable[[Sequence[str]], list[int]]  # texts to their lengths in tokens
-MARKS = (".!?…。！？", ",;:–—，、；：")  # after which to cut a sentence: better, and worse
+CountTokens = Callable[[Sequence[str]], list[int]]  # texts to their lengths in tokens
+MARKS = (".!?…。！？", ",;:–—，、；：")  # split after one of the first if possible, else after one of the second
+CLOSING_MARKS = "\"'”’»)」』）"
 
 
 @dataclass(frozen=True)
 class LineStatistics:
-    """What the source lines were like from which a model has learnt."""
+    """The source lines that a model was trained on."""
 
-    usual: int  # 99 % of them had at most so many tokens
+    usual: int  # 99 % of them had at most this many tokens
     longest: int  # tokens of the longest one
-    sentences: int  # one of them in 200 had so many sentences or more
+    sentences: int  # one in 200 of them had at least this many sentences
 
 
 def sentence_joiner(language: str) -> str:
-    """What stands between two sentences."""
+    """Return what separates two sentences: a space, or nothing in scripts that use none."""
     return "" if language.partition("-")[0].lower() in {"zh", "ja", "th", "lo", "km", "my"} else " "
 
 
 def split_sentences(text: str, language: str) -> list[str]:
-    """The sentences of a cleaned text by the rules of its language, or those of English for one without rules."""
+    """Split a cleaned text into sentences by the rules of its language, or of English if there are none for it."""
     return [part for part in map(str.strip, sentencex.segment(language, text)) if part]  # type: ignore[attr-defined]
 
 
-def split_text(text: str, language: str, trained: LineStatistics, count: Count) -> list[str]:
-    """Cut a cleaned text; joined by `glue(language)`, the pieces give it back, but for blanks between its sentences.
+def split_text(text: str, language: str, trained: LineStatistics, count: CountTokens) -> list[str]:
+    """Split a cleaned text into chunks of at most `trained.longest` tokens.
 
-    A piece has at most `trained.longest` tokens. Only a single letter of more tokens than that stays whole.
+    Joined by `sentence_joiner(language)`, the chunks give the text back, except for spaces between sentences. Only a
+    single letter of more tokens than the limit exceeds it.
     """
     found: list[str] = []
-    room: list[int] = []  # sentences and tokens of the last piece
+    last: list[int] = []  # number of sentences and tokens in the last chunk; empty if nothing may be added to it
     parts = split_sentences(text, language)
     for part, length in zip(parts, count(parts), strict=True):
-        if room and room[0] < trained.sentences and room[1] + length <= trained.usual:
+        if last and last[0] < trained.sentences and last[1] + length <= trained.usual:
             found[-1] += sentence_joiner(language) + part
-            room = [room[0] + 1, room[1] + length]
+            last = [last[0] + 1, last[1] + length]
         elif length <= trained.longest:
             found.append(part)
-            room = [1, length]
+            last = [1, length]
         else:
             found += split_long_sentence(part, trained.longest, count)
-            room = []
+            last = []
     return found
 
 
-def split_long_sentence(text: str, longest: int, count: Count) -> list[str]:
-    """Cut a sentence into parts of at most longest tokens each, which give it back, but for blanks between them.
+def split_long_sentence(text: str, longest: int, count: CountTokens) -> list[str]:
+    """Split a sentence into parts of at most `longest` tokens each.
 
-    A part ends, if it can, where a sentence does, else at another mark of punctuation, else between two words; only
-    a single word of more tokens than that, such as a sentence in a script without blanks, is itself cut.
+    A part ends after a sentence if possible, else after another punctuation mark, else between words. Only a single
+    word that is too long, such as a sentence in a script without spaces, is split inside.
     """
     words: list[str] = []
-    inside = set()  # places in a word: two parts of it, joined again, might have more tokens than each of them says
+    inside = set()  # indices inside a word: its fragments, joined again, may have more tokens than their sum
     for word in text.split(" "):
-        fragments = _short_enough(word, longest, count)
+        fragments = _split_long_word(word, longest, count)
         inside |= set(range(len(words) + 1, len(words) + len(fragments)))
         words += fragments
     lengths = count(words)
@@ -82,21 +83,26 @@ def split_long_sentence(text: str, longest: int, count: Count) -> list[str]:
         while end < len(words) and (end == start or (end not in inside and total + lengths[end] <= longest)):
             total += lengths[end]
             end += 1
-        if end < len(words):  # look back for a better place, but not so far that the part gets tiny
-            candidates = range(end, start + (end - start) // 4, -1)
-            ends_with = [words[i - 1].rstrip("\"'”’»)」』）")[-1:] for i in candidates]
-            for marks in MARKS:
-                places = [i for i, last in zip(candidates, ends_with, strict=True) if last and last in marks]
-                if places:
-                    end = places[0]
-                    break
+        if end < len(words):
+            end = _last_mark(words, start, end)
         parts.append(" ".join(words[start:end]))
         start = end
     return parts
 
 
-def _short_enough(word: str, longest: int, count: Count) -> list[str]:
-    """A word, or its halves, quarters and so on, cut at a mark near the middle if there is one, until all are short."""
+def _last_mark(words: Sequence[str], start: int, end: int) -> int:
+    """Look back from `end` for a word that ends in a mark, but keep at least a quarter of the words."""
+    candidates = range(end, start + (end - start) // 4, -1)
+    last_letters = [words[i - 1].rstrip(CLOSING_MARKS)[-1:] for i in candidates]
+    for marks in MARKS:
+        for i, last in zip(candidates, last_letters, strict=True):
+            if last and last in marks:
+                return i
+    return end
+
+
+def _split_long_word(word: str, longest: int, count: CountTokens) -> list[str]:
+    """Halve a word, at a mark near its middle if there is one, until all fragments are short enough."""
     if len(word) <= 1 or count([word])[0] <= longest:
         return [word]
     middle = len(word) // 2
@@ -105,4 +111,4 @@ def _short_enough(word: str, longest: int, count: Count) -> list[str]:
         if places:
             middle = min(places, key=lambda i: abs(i - len(word) // 2))
             break
-    return _short_enough(word[:middle], longest, count) + _short_enough(word[middle:], longest, count)
+    return _split_long_word(word[:middle], longest, count) + _split_long_word(word[middle:], longest, count)

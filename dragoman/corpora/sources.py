@@ -1,33 +1,24 @@
-"""Sentence pairs from wherever they lie: found, read strictly, cleaned, and split.
+"""Find what data.train, data.validation and data.test name.
 
-Use:
-    sources = find_sources(config.data)                          # is everything there, and what is it?
-    pairs, counts, weights = read_corpus(sources, config.data)   # pairs["train"] is a list of ("Hello.", "Ciao.")
-    for portion in read_portions(sources, config.data):          # likewise, of a corpus that memory cannot hold
-        portion.pairs["train"]
+    sources = find_sources(config.data)          # raises DataError if something is missing
 
-What data.train, data.validation and data.test may name (a path is sought in the current folder, then beside this file):
-    path/train                  parallel text: the lines of path/train.en and path/train.it belong together
-    pairs.tsv  pairs.csv        two columns, or a first row with names of columns; .tsv knows no quotes, .csv does
+Each may name one of these; a path is looked up in the current folder, then beside this program:
+    path/train                  parallel text: line n of path/train.en is translated by line n of path/train.it
+    pairs.tsv  pairs.csv        two columns, or a first row with column names; .csv has quotes, .tsv does not
     pairs.jsonl  pairs.parquet  rows with the two languages
     a folder                    of such files, called train, validation and test
-    a folder, or owner/name     a data set of the Hugging Face hub, or a copy of it (no .tsv, no .csv)
-data.train may name several, data/news + 2.5 * data/letters: what is seen of an epoch is all of the first, and each pair
-of the second two or three times.
-The languages of a row are `translation: {"en": ..., "it": ...}`, or columns `en` and `it`, or `source` and `target`.
+    a folder, or owner/name     a data set of the Hugging Face hub, or a copy of one (without .tsv or .csv)
+data.train may name a mixture, data/news + 2.5 * data/letters: an epoch then shows every pair of the first once, and
+each pair of the second two or three times.
+A row has its languages as `translation: {"en": ..., "it": ...}`, as columns `en` and `it`, or `source` and `target`.
 
-With data.directions all of this is sought for each pair of languages among them, and what has them is read: a folder
-may hold train.en, train.it and train.fr, a row any number of languages. Columns must then bear the names of languages,
-unless there are but two. A pair that serves both ways is two pairs, each with its tag.
+With data.directions, all of this is looked up for each pair of languages, and what exists is read: a folder may hold
+train.en, train.it and train.fr, a row any number of languages. Columns must then be named after languages, unless
+there are only two. A pair used in both directions counts as two pairs, each with its tag.
 
-Where data.source_lang is null they name plain text in data.target_lang, which is read as pairs with an empty source. Of
-all these the target side alone is then asked for; besides, a row may have its text in a column `text`, a table may be
-one column, and a file may be text, a line each: book.txt, or book.it.
-
-Limits: `read_corpus` holds all pairs in memory, `read_portions` some tens of thousands. Nothing is guessed: what is not
-UTF-8, or has no partner, ends in a DataError that says where, because a file that slips by one line teaches the wrong
-translation of everything below. Only pairs without text on a side are dropped, and counted; so are those that are not
-UTF-8, if data.on_bad_line is skip.
+If data.source_lang is null, the settings name plain text in data.target_lang, which is read as pairs with an empty
+source. Only the target side of the above is then needed. A row may also have its text in a column `text`, a table may
+have one column, and a file may be plain text, one line each: book.txt, or book.it.
 """
 
 from __future__ import annotations
@@ -44,65 +35,44 @@ from dragoman.errors import DataError, OtherLanguagesError
 from dragoman.settings import DataConfig
 
 SPLITS = ("train", "validation", "test")
-# What folders and data sets call them, too.
-ALIASES = {"valid": "validation", "val": "validation", "dev": "validation"}
+ALIASES = {"valid": "validation", "val": "validation", "dev": "validation"}  # other names in folders and data sets
 ENDINGS = (".tsv", ".csv", ".jsonl", ".parquet")  # of tables of pairs; `readers` has a reader for each
-MOST_OFTEN = 1000  # that a pair may be seen in an epoch
-PACKED = (".gz", ".bz2", ".xz", ".zst", ".zip")  # endings of files that are told what is wrong with them
+LARGEST_WEIGHT = 1000  # times that an epoch may show a pair
+PACKED = (".gz", ".bz2", ".xz", ".zst", ".zip")  # endings that get a message about unpacking
+
+Languages = tuple[str, str]  # source and target
 
 
 def unit_name(data: DataConfig) -> str:
-    """What to call one of the things that a corpus holds."""
+    """Return what one entry of the corpus is called in messages."""
     return "pair" if data.source_lang else "text"
 
 
 def languages_of(data: DataConfig) -> tuple[str, ...]:
-    """Those of a pair, or the one of plain text."""
+    """Return the languages of a pair, or the one of plain text."""
     return (data.source_lang, data.target_lang) if data.source_lang else (data.target_lang,)
-
-
-def is_text(text: str) -> bool:
-    """Whether a string can be written as UTF-8. A lone surrogate, half of a letter, cannot."""
-    try:
-        return text.isascii() or bool(text.encode())
-    except UnicodeEncodeError:
-        return False
-
-
-# --- Finding ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Source:
-    """Sentence pairs that were found but not yet read.
+    """Sentence pairs that were found but not yet read."""
 
-    Attributes:
-        split: the setting that names it, and what it is for
-        name: the value of that setting, or what it says of this one of several
-        path: what to call it for `datasets`: a folder, or a name on the hub
-        parts: the files of each split, two of parallel text or else one; nothing if `datasets` must read it
-        files: everything it consists of, as far as that is on this machine
-        weight: how often each training pair is seen in an epoch
-        number: which one of several it is, from 1
-        languages: of source and target, if there are several directions
-    """
-
-    split: str
-    name: str
-    path: str
-    parts: Mapping[str, tuple[Path, ...]]
-    files: tuple[Path, ...]
-    weight: float = 1.0
-    number: int = 1
-    languages: tuple[str, str] | None = None
+    split: str  # the split whose setting names it
+    name: str  # the value of that setting, or one entry of a mixture
+    path: str  # what `datasets` loads: a folder, or a name on the hub
+    split_files: Mapping[str, tuple[Path, ...]]  # two files for parallel text, else one; empty if `datasets` reads it
+    files: tuple[Path, ...]  # all its files on this machine
+    weight: float = 1.0  # how often an epoch shows each training pair
+    number: int = 1  # position in a mixture, from 1
+    languages: Languages | None = None  # source and target language, if there are several directions
 
     def __str__(self) -> str:
         return f"data.{self.split} ({self.name})"
 
 
 def find_sources(data: DataConfig) -> list[Source]:
-    """Find what data.train, data.validation and data.test name, as far as they name anything. Raises DataError."""
-    named = [("train", *part) for part in parts_of(data.train)]
+    """Find everything that data.train, data.validation and data.test name, train first. Raises DataError."""
+    named = [("train", *entry) for entry in parse_mixture(data.train)]
     named += [(split, 1.0, name) for split in SPLITS[1:] if (name := getattr(data, split))]
     found: list[Source] = []
     for split, weight, name in named:
@@ -111,29 +81,45 @@ def find_sources(data: DataConfig) -> list[Source]:
     return found
 
 
+def parse_mixture(text: str) -> list[tuple[float, str]]:
+    """Parse a value of data.train, "a + 2.5 * b", into weights and names. Raises DataError."""
+    found = []
+    for entry in re.split(r"\s\+\s", text):
+        matched = re.fullmatch(r"\s*(?:(\d+|\d*\.\d+)\s*\*)?\s*(.*?)\s*", entry, re.DOTALL)
+        assert matched, "it matches any text"
+        weight, name = matched.groups()
+        found.append((float(weight or 1), name))
+        if not name or re.match(r"[\d.]+\s*\*", name) or not 0 < found[-1][0] <= LARGEST_WEIGHT:
+            raise DataError(
+                f"data.train is {text}, but several corpora are written as data/news + 2.5 * data/letters, with "
+                f"weights above 0 and up to {LARGEST_WEIGHT}."
+            )
+    return found
+
+
 def find_named(split: str, data: DataConfig, name: str) -> list[Source]:
-    """As `find_source`, but with data.directions once for each pair of languages that may be there."""
+    """Like `find_source`; with data.directions, find a source for each pair of languages that exists there."""
     found: list[Source] = []
     missing = OtherLanguagesError("")
-    for languages, of_pair in by_languages(data).items():
+    for languages, settings in by_languages(data).items():
         try:
-            found.append(replace(find_source(split, of_pair, name), languages=languages))
+            found.append(replace(find_source(split, settings, name), languages=languages))
         except OtherLanguagesError as error:
             missing = error
     if not found:
         raise missing
-    # A folder in which there are files of one pair of languages is no data set that has the others.
-    return [source for source in found if source.parts] or found
+    # A folder with files in one pair of languages is not also a data set with the others.
+    return [source for source in found if source.split_files] or found
 
 
-def by_languages(data: DataConfig) -> dict[tuple[str, str] | None, DataConfig]:
-    """For each pair of languages among data.directions the settings to find and read its pairs by; None: the only one.
+def by_languages(data: DataConfig) -> dict[Languages | None, DataConfig]:
+    """Return the settings to find and read each pair of languages with; the key is None without data.directions.
 
-    Where there is but one pair of languages, columns need no names: there `directions` is null.
+    If all directions share one pair of languages, columns need no names: `directions` is null in those settings.
     """
     if not data.several:
         return {None: data}
-    found: dict[tuple[str, str] | None, DataConfig] = {}
+    found: dict[Languages | None, DataConfig] = {}
     for source, target in [(data.source_lang or "", data.target_lang), *data.several]:
         if (target, source) not in found:
             found[source, target] = replace(data, source_lang=source, target_lang=target)
@@ -141,65 +127,49 @@ def by_languages(data: DataConfig) -> dict[tuple[str, str] | None, DataConfig]:
     return found if others else {usual: replace(data, directions=None)}
 
 
-def directions_of(languages: tuple[str, str], data: DataConfig) -> list[Direction]:
-    """The directions in which pairs of these languages are learnt from."""
+def directions_of(languages: Languages, data: DataConfig) -> list[Direction]:
+    """Return the directions that learn from pairs of these languages."""
     return [direction for direction in data.several if direction in (languages, languages[::-1])]
 
 
-def parts_of(several: str) -> list[tuple[float, str]]:
-    """The weights and the names of the corpora in the value of data.train, "a + 2.5 * b". Raises DataError."""
-    found = []
-    for part in re.split(r"\s\+\s", several):
-        matched = re.fullmatch(r"\s*(?:(\d+|\d*\.\d+)\s*\*)?\s*(.*?)\s*", part, re.DOTALL)
-        assert matched, "whatever it is"
-        weight, name = matched.groups()
-        found.append((float(weight or 1), name))
-        if not name or re.match(r"[\d.]+\s*\*", name) or not 0 < found[-1][0] <= MOST_OFTEN:
-            raise DataError(
-                f"data.train is {several}, but several corpora are named as in data/news + 2.5 * data/letters, with "
-                f"weights above 0 and up to {MOST_OFTEN}."
-            )
-    return found
-
-
 def find_source(split: str, data: DataConfig, name: str) -> Source:
-    """Find what data.train, data.validation or data.test names, or one of several; DataError if there is nothing."""
+    """Find what a setting names, or one entry of a mixture. Raises DataError if it does not exist."""
     path = Path(name).expanduser()
     places = [path] if path.is_absolute() else [Path.cwd() / path, resources.HOME / path]
     for place in dict.fromkeys(places):
         try:
-            parts = _parts(place, split, data)
-            if parts:
-                return Source(split, name, str(place), parts, tuple(file for part in parts.values() for file in part))
+            found = _split_files(place, split, data)
+            if found:
+                return Source(split, name, str(place), found, tuple(file for files in found.values() for file in files))
             if place.is_dir():
                 return Source(split, name, str(place), {}, _files(place))
-        except OSError as error:  # a folder that one may not look into, a name that is too long
+        except OSError as error:  # such as a folder without permission, or a name that is too long
             raise unreadable(place, error) from error
     if re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", name) and not any(place.parent.is_dir() for place in places):
         return Source(split, name, name, {}, ())
     tried = " or ".join(map(str, places))
-    raise OtherLanguagesError(f"data.{split} is {name}, but there is no such thing at {tried}{_near(places)}")
+    raise OtherLanguagesError(f"data.{split} is {name}, but there is no such thing at {tried}{_hint(places)}")
 
 
-def _parts(place: Path, split: str, data: DataConfig) -> dict[str, tuple[Path, ...]]:
-    """The files of each split at a place, which is a file, what files begin with, or a folder of such."""
+def _split_files(place: Path, split: str, data: DataConfig) -> dict[str, tuple[Path, ...]]:
+    """Find the files of each split at a place: a file, the common beginning of files, or a folder."""
     if not place.is_dir() or data.config:
-        part = _part(place, data)
-        return {split: part} if part else {}
+        files = _text_files(place, data)
+        return {split: files} if files else {}
     found = {}
     for name in (*SPLITS, *ALIASES):
         try:
-            part = _part(place / name, data)
+            files = _text_files(place / name, data)
         except OtherLanguagesError:
             if not data.directions:
                 raise
-            continue  # of several languages, some may have no validation of their own
-        found |= {name: part} if part else {}
+            continue  # some languages may have no validation or test of their own
+        found |= {name: files} if files else {}
     return found
 
 
-def _part(place: Path, data: DataConfig) -> tuple[Path, ...] | None:
-    """The two sides of parallel text, or the one table or plain text, that are at a place or begin with it."""
+def _text_files(place: Path, data: DataConfig) -> tuple[Path, ...] | None:
+    """Find the two sides of parallel text, or the one table or plain text, at a place or beginning with it."""
     sides = [Path(f"{place}.{language}") for language in languages_of(data)]
     missing = [side for side in sides if not side.is_file()]
     if not missing:
@@ -213,24 +183,25 @@ def _part(place: Path, data: DataConfig) -> tuple[Path, ...] | None:
         raise DataError(f"{place} is a file, but a file of {unit_name(data)}s must end in {', '.join(endings)}{hint}.")
     tables = [file for suffix in endings if (file := Path(f"{place}{suffix}")).is_file()]
     if not tables and len(missing) < len(sides):
-        raise OtherLanguagesError(f"{place} is the beginning of parallel text, but {missing[0]} is missing.")
+        raise OtherLanguagesError(f"{place} is one side of parallel text, but {missing[0]} is missing.")
     if len(tables) > 1:
-        raise DataError(f"there are {' and '.join(map(str, tables))}: name the one that is meant, or move the other.")
+        raise DataError(f"there are {' and '.join(map(str, tables))}: name the right one, or move the other.")
     return tuple(tables) or None
 
 
 def _files(folder: Path) -> tuple[Path, ...]:
-    """The files of a folder, but for hidden ones such as .git, which are no part of a data set."""
+    """List all files of a folder, except hidden ones such as .git."""
     found = (file for file in folder.rglob("*") if not any(part[0] == "." for part in file.relative_to(folder).parts))
     return tuple(sorted(file for file in found if file.is_file()))
 
 
 def unreadable(path: Path, error: OSError) -> DataError:
+    """Return the error for a file that the system will not read."""
     return DataError(f"{path} cannot be read: {error.strerror}.")
 
 
-def _near(places: Collection[Path]) -> str:
-    """How an error goes on that could not find a path: with what is like it, else with what there is."""
+def _hint(places: Collection[Path]) -> str:
+    """End the error about a missing path: name the most similar file, else what the folder contains."""
     for place in places:
         if place.parent.is_dir():
             entries = sorted(entry for entry in place.parent.iterdir() if not entry.name.startswith("."))
@@ -240,16 +211,10 @@ def _near(places: Collection[Path]) -> str:
                 if entry.name.startswith(f"{place.name}."):
                     return f": there is {Path(place.parent.name) / entry.name}, which must be unpacked first."
             stems = [entry.stem for entry in entries if entry not in packed]
-            names = [each for each in (*there, *stems) if each != place.name]  # what was asked for is no help
+            names = [each for each in (*there, *stems) if each != place.name]  # never suggest the same name
             close = difflib.get_close_matches(place.name, names, n=1)
             if close:
                 return f": did you mean {Path(place.parent.name) / close[0]}?"
             if there:
                 return f"; {place.parent} has {', '.join(there[:8])}{', ...' if len(there) > 8 else '.'}"
     return "; its folder does not exist either."
-
-
-def about_configs(error: Exception, data: DataConfig) -> str:
-    if "config" not in str(error).lower():
-        return ""
-    return f" Set data.config (now {data.config}) to one of these; each serves both directions."

@@ -1,4 +1,10 @@
-"""Tokenizers of pieces of words: BPE and unigram."""
+"""Training tokenizers: subwords (BPE or unigram), or words as in `dataset`.
+
+    source, target = train_tokenizers(english, italian, TokenizerConfig(kind="bpe"))
+
+Limits: training BPE or unigram twice on the same text can give different ids, so a tokenizer is trained once and saved;
+a resumed run never trains it again.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +20,30 @@ from dragoman.directions import split_tag, tag_of
 from dragoman.errors import ConfigError
 from dragoman.settings import SPECIAL_TOKENS, TokenizerConfig
 
+SMALLEST_SUBWORDS = len(SPECIAL_TOKENS) + len(pre_tokenizers.ByteLevel.alphabet())  # size of a vocabulary without tags
+
+
+def train_tokenizers(
+    source_sentences: Iterable[str],
+    target_sentences: Iterable[str],
+    settings: TokenizerConfig,
+    languages: Sequence[str] = (),
+) -> tuple[Tokenizer, Tokenizer]:
+    """Train the tokenizers of source and target; with a shared vocabulary both are the same object.
+
+    The source tokenizer gets a tag for each of the languages, the targets of a multi-direction model.
+    """
+    if settings.shared:
+        both = train_tokenizer(chain(source_sentences, target_sentences), settings, languages)
+        return both, both
+    return train_tokenizer(source_sentences, settings, languages), train_tokenizer(target_sentences, settings)
+
 
 def train_tokenizer(sentences: Iterable[str], settings: TokenizerConfig, languages: Sequence[str] = ()) -> Tokenizer:
     """Learn a vocabulary, with a tag for each of the languages.
 
-    Of words the most frequent are kept, in that order, equals in the order of their text. min_frequency is not used
-    by unigram, whose pieces are chosen by likelihood. Raises ConfigError for a vocabulary that has no room for the
-    bytes.
+    Unigram ignores min_frequency, since it chooses its tokens by likelihood. Raises ConfigError if vocab_size has no
+    room for the bytes.
     """
     special = [*SPECIAL_TOKENS, *map(tag_of, languages)]
     if languages:
@@ -32,30 +55,10 @@ def train_tokenizer(sentences: Iterable[str], settings: TokenizerConfig, languag
             return train_subword_tokenizer(sentences, settings, special)
 
 
-def train_tokenizers(
-    source_sentences: Iterable[str],
-    target_sentences: Iterable[str],
-    settings: TokenizerConfig,
-    languages: Sequence[str] = (),
-) -> tuple[Tokenizer, Tokenizer]:
-    """Train the tokenizers of source and target, which are one and the same object if they share a vocabulary.
-
-    languages are those for which the source has tags, of a model of several directions.
-    """
-    if settings.shared:
-        both = train_tokenizer(chain(source_sentences, target_sentences), settings, languages)
-        return both, both
-    return train_tokenizer(source_sentences, settings, languages), train_tokenizer(target_sentences, settings)
-
-
-# --- Pieces of words ----------------------------------------------------------------------------------------------
-
-FEWEST_PIECES = len(SPECIAL_TOKENS) + len(pre_tokenizers.ByteLevel.alphabet())  # and the tags, where there are any
-
-
 def train_subword_tokenizer(sentences: Iterable[str], settings: TokenizerConfig, special: Sequence[str]) -> Tokenizer:
+    """Learn a vocabulary of subwords over bytes. Raises ConfigError if vocab_size has no room for the bytes."""
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    least = FEWEST_PIECES + len(special) - len(SPECIAL_TOKENS)
+    least = len(special) + len(alphabet)
     if settings.vocab_size < least:
         raise ConfigError(
             f"tokenizer.vocab_size is {settings.vocab_size}, but it must be at least {least} for {settings.kind}, "
@@ -69,8 +72,8 @@ def train_subword_tokenizer(sentences: Iterable[str], settings: TokenizerConfig,
     else:
         core = tokenizers.Tokenizer(models.Unigram())
         trainer = trainers.UnigramTrainer(**common, unk_token="[UNK]", show_progress=False)  # noqa: S106
-    # A word is one piece at the start of a text and after a blank, because every text gets a blank in front, whether or
-    # not it has one: the pre-tokenizer's own add_prefix_space would make " a" and "a" the same.
+    # Every text gets a space in front, so that a word is the same token at the start of a text and after a space. The
+    # pre-tokenizer's own add_prefix_space does not do: it would make " a" and "a" the same text.
     core.normalizer = normalizers.Prepend(" ")
     core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     core.decoder = decoders.Sequence([BYTES, decoders.Strip(" ", 1, 0)])
@@ -79,8 +82,10 @@ def train_subword_tokenizer(sentences: Iterable[str], settings: TokenizerConfig,
 
 
 def round_scores(core: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
-    """Six decimals for the scores of unigram: the library does not read all the digits that it writes, and a tokenizer
-    would differ from itself, saved and loaded."""
+    """Round unigram scores to six decimals.
+
+    The library does not read back every digit it writes, so a loaded tokenizer would differ from the saved one.
+    """
     saved = json.loads(core.to_str())
     saved["model"]["vocab"] = [[piece, round(score, 6)] for piece, score in saved["model"]["vocab"]]
     return tokenizers.Tokenizer.from_str(json.dumps(saved))

@@ -1,24 +1,24 @@
-"""Find text that repeats itself."""
+"""Detect text that repeats itself, as undertrained models write it."""
 
 from __future__ import annotations
 
 import re
 
-LONGEST_LOOP = 10  # words that are said again and again
+MAX_LOOP_WORDS = 10
 
 
 def words(text: str) -> list[str]:
-    """The words and the marks of a text, one by one."""
+    """Split a text into words and punctuation marks."""
     return re.findall(r"\w+|[^\w\s]", text)
 
 
 def has_loop(text: str) -> bool:
-    """Whether up to ten words of a text, or of a compound, are said three times in a row; marks alone do not count."""
-    said = words(text)
-    for n in range(1, min(LONGEST_LOOP, len(said) // 3) + 1):
+    """Whether the same 1 to 10 words occur three times in a row; repeated punctuation does not count."""
+    tokens = words(text)
+    for n in range(1, min(MAX_LOOP_WORDS, len(tokens) // 3) + 1):
         run = 0
-        for i in range(len(said) - n):
-            run = run + 1 if said[i] == said[i + n] else 0
-            if run >= 2 * n and any(letter.isalpha() for word in said[i : i + n] for letter in word):
+        for i in range(len(tokens) - n):
+            run = run + 1 if tokens[i] == tokens[i + n] else 0
+            if run >= 2 * n and any(letter.isalpha() for word in tokens[i : i + n] for letter in word):
                 return True
     return False

@@ -1,4 +1,4 @@
-"""The mean loss of a set of pairs."""
+"""Cross-entropy and perplexity of a model on a set of pairs."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from dragoman.architectures.protocol import Model
 from dragoman.dataset import EncodedPairs, batch_plan, make_batch
 from dragoman.device import autocast
 
-# -------------------------------------------------------------------------------------------------- during training
-
 
 @torch.inference_mode()
 def mean_loss(
@@ -23,9 +21,10 @@ def mean_loss(
     dtype: torch.dtype = torch.float32,
     advance: Callable[[int], object] | None = None,
 ) -> float:
-    """The negative log-likelihood of a target token, in nats, without smoothing and without dropout.
+    """The negative log-likelihood per target token, in nats, without label smoothing or dropout.
 
-    advance is told, now and then, how many more pairs are done.
+    Losses and tokens are summed over all batches and divided once, so that the result does not depend on the batches.
+    `advance` is called after each batch with its number of pairs.
     """
     model.eval()
     device = model.projection.weight.device
@@ -45,5 +44,5 @@ def mean_loss(
 
 
 def perplexity(loss: float) -> float:
-    """exp(loss), the number of equally likely tokens that would be as hard to guess; a huge one is cut at 1e9."""
+    """exp(loss), capped at 1e9 so that an untrained model does not overflow it."""
     return math.exp(min(loss, math.log(1e9)))

@@ -1,4 +1,4 @@
-"""Cases 20 to 27: whatever a corpus may hold, each line of it is used, or dropped and counted, or told by its place."""
+"""Cases 20 to 27: each line of a corpus is used, or dropped and counted, or reported with its place."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from conftest import in_child, tiny_config, tiny_pairs, write_tsv
 from dragoman import checkpoint
 from dragoman.__main__ import run as run_command
 from dragoman.corpora.cleaning import clean
-from dragoman.corpora.preparation import PreparedData, _check_unchanged, _settings, prepare_data
+from dragoman.corpora.origin import check_unchanged, data_settings
+from dragoman.corpora.preparation import PreparedData, prepare_data
 from dragoman.corpora.readers import read_splits
 from dragoman.corpora.sources import find_source, find_sources
-from dragoman.corpora.splitting import Count, read_corpus
+from dragoman.corpora.splitting import PairCounts, read_corpus
 from dragoman.dataset import Pair
 from dragoman.errors import DataChangedError, DataError
 from dragoman.settings import Config
@@ -28,11 +29,11 @@ faults = pytest.mark.faults
 
 
 def refusal(config: Config, code: int, capfd: pytest.CaptureFixture) -> str:
-    """The one line with which train.py refuses to begin, with nothing prepared."""
+    """Return the one line with which a training refuses to start."""
     capfd.readouterr()
     assert in_child(lambda: run_command("train", config)) == code
     error = capfd.readouterr().err
-    assert error.startswith("train.py: error: ")
+    assert error.startswith("dragoman: error: ")
     assert error.count("\n") == 1
     return error
 
@@ -49,13 +50,13 @@ def lines(texts: list[str], end: str = "\n") -> bytes:
 
 
 def ready(config: Config, folder: Path) -> tuple[PreparedData, str]:
-    """The prepared data and all that was said meanwhile."""
+    """Return the prepared data and all messages."""
     said: list[str] = []
     data = prepare_data(config, folder, said.append)
     return data, "\n".join([*said, *data.report.lines()])
 
 
-# ------------------------------------------------------------------------------------------------- 20: bytes, no text
+# ------------------------------------------------------------------------------------------------- 20: not text
 
 BAD = {
     "latin-1": (b"perch\xe9", "byte 6: 0xe9 is not UTF-8"),
@@ -69,10 +70,8 @@ BAD = {
 @faults
 @pytest.mark.parametrize("kind", BAD)
 @pytest.mark.parametrize("side", [0, 1])
-def test_20_a_bad_byte_is_told_by_file_line_and_byte(
-    tiny: Tiny, tmp_path: Path, kind: str, side: int, capfd: pytest.CaptureFixture
-) -> None:
-    """Guards U+FFFD in the training text, and a message that leaves a million lines to be searched."""
+def test_20_bad_byte_is_located(tiny: Tiny, tmp_path: Path, kind: str, side: int, capfd: pytest.CaptureFixture) -> None:
+    """Guards against U+FFFD in training text, and a message that leaves a million lines to search."""
     data, fragment = BAD[kind]
     sides = [lines(["one", "two", "three"]), lines(["uno", "due", "tre"])]
     sides[side] += data + b"\nmore\n"
@@ -85,22 +84,20 @@ def test_20_a_bad_byte_is_told_by_file_line_and_byte(
 
 @faults
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
-def test_20_another_encoding_is_refused(
-    tiny: Tiny, tmp_path: Path, encoding: str, capfd: pytest.CaptureFixture
-) -> None:
-    """Guards a file of another system, full of NULs, also where bad lines are skipped."""
+def test_20_other_encoding_is_refused(tiny: Tiny, tmp_path: Path, encoding: str, capfd: pytest.CaptureFixture) -> None:
+    """Guards against a file of another system, full of NULs, also where bad lines are skipped."""
     text = "uno\ndue\n".encode(encoding)
     for choice in ("error", "skip"):
         config = tiny(data__train=parallel(tmp_path / "bad", b"one\ntwo\n", text), data__on_bad_line=choice)
         error = refusal(config, 3, capfd)
-        if not encoding.endswith("e"):  # it begins with a mark
+        if not encoding.endswith("e"):  # it starts with a byte order mark
             assert "text.it is UTF-16" in error
         assert choice == "skip" or "text.it is UTF-16" in error or "text.it:1, byte" in error
 
 
 @faults
-def test_20_a_mark_at_the_beginning_is_no_letter(tmp_path: Path) -> None:
-    """Guards the first word of a file from Windows, which would be unknown for ever; elsewhere the mark is text."""
+def test_20_byte_order_mark_is_not_text(tmp_path: Path) -> None:
+    """Guards against an unknown first word in a file from Windows. Elsewhere the mark is text."""
     mark = b"\xef\xbb\xbf"
     data = tiny_config(
         tmp_path, data__train=parallel(tmp_path, mark + b"one\r\n" + mark + b"two\r\n", mark + b"uno\ndue")
@@ -119,7 +116,7 @@ def as_tsv(folder: Path, rows: list[tuple[bytes, bytes]]) -> Path:
 
 
 def as_csv(folder: Path, rows: list[tuple[bytes, bytes]]) -> Path:
-    """With a cell of two lines, the second of which may be the bad one."""
+    """Write cells of two lines, the second of which may be bad."""
     (folder / "rows.csv").write_bytes(b"".join(b'"' + a + b'","(\n' + b + b')"\n' for a, b in rows))
     return folder / "rows.csv"
 
@@ -132,12 +129,12 @@ def as_jsonl(folder: Path, rows: list[tuple[bytes, bytes]]) -> Path:
 @faults
 @pytest.mark.parametrize("write", [as_text, as_tsv, as_csv, as_jsonl])
 def test_20_skip_drops_the_pair_and_counts_it(tmp_path: Path, write: Callable[..., Path]) -> None:
-    """Guards a bad line dropped on one side alone, after which every sentence has the wrong translation."""
+    """Guards against a bad line dropped on one side only, after which every translation is wrong."""
     rows: list[tuple[bytes, bytes]] = [(f"one {i}".encode(), f"uno {i}".encode()) for i in range(40)]
     good = [f"one {i}" for i in range(40) if i not in (3, 4, 17, 39)]
     for i, side, data in ((3, 0, b"\xff"), (4, 1, b"caf\xe9"), (17, 1, b"\xed\xa0\x80"), (39, 0, b"a\0b")):
         if write is as_jsonl and data == b"a\0b":
-            data = b"\\ud800"  # what JSON has of that kind
+            data = b"\\ud800"  # the equivalent in JSON
         rows[i] = (data, rows[i][1]) if side == 0 else (rows[i][0], data)
     path = write(tmp_path, rows)
     config = tiny_config(tmp_path, data__train=path, data__on_bad_line="skip")
@@ -158,10 +155,10 @@ def test_20_skip_drops_the_pair_and_counts_it(tmp_path: Path, write: Callable[..
 
 
 @pytest.mark.parametrize("target", [["uno", "due"], ["uno", "due", "tre", "quattro"], []])
-def test_21_different_line_counts_are_refused_with_both(
+def test_21_different_line_counts_are_refused(
     tiny: Tiny, tmp_path: Path, target: list[str], capfd: pytest.CaptureFixture
 ) -> None:
-    """Guards `zip`, which stops at the shorter file and says nothing, and a half-read corpus that is kept."""
+    """Guards against `zip`, which silently stops at the shorter file, and against keeping half a corpus."""
     config = tiny(data__train=parallel(tmp_path / "ragged", lines(["one", "two", "three"]), lines(target)))
     error = refusal(config, 3, capfd)
     assert "text.en has 3 lines" in error
@@ -171,7 +168,7 @@ def test_21_different_line_counts_are_refused_with_both(
 
 # ------------------------------------------------------------------------------------------------- 22: ends of lines
 
-# What Python's text files, `splitlines` or the readers of libraries take for the end of a line.
+# What text files in Python, `splitlines` or libraries take for the end of a line.
 ENDS = ["\r", "\u2028", "\u2029", "\x85", "\x0c", "\x0b", "\x1c", "\x1d", "\x1e", "\r\r", "\t", "\u00a0"]
 
 
@@ -179,7 +176,7 @@ ENDS = ["\r", "\u2028", "\u2029", "\x85", "\x0c", "\x0b", "\x1c", "\x1d", "\x1e"
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 @pytest.mark.parametrize("last", [True, False], ids=["ended", "not ended"])
 def test_22_only_lf_ends_a_line(tmp_path: Path, end: str, last: bool) -> None:
-    """Guards the worst of all faults, for it is silent: one file slips by a line against the other."""
+    """Guards against one file that slips by a line, the worst of all faults, since it is silent."""
     draw = random.Random(22)
 
     def text(word: str, i: int) -> str:
@@ -203,7 +200,7 @@ def test_22_only_lf_ends_a_line(tmp_path: Path, end: str, last: bool) -> None:
 
 @faults
 def test_23_pairs_without_a_side_are_dropped_and_counted(tmp_path: Path) -> None:
-    """Guards a source that is trained to mean nothing, a drop nobody hears of, and the order of what is left."""
+    """Guards against a source trained to mean nothing, unreported drops, and a changed order of the rest."""
     rows = ["one\tuno", "\tdue", "three\t \u00a0", "", "\u2028\x85\ttre", "four\tquattro", "five\tcinque"]
     for name in ("train", "validation"):
         (tmp_path / f"{name}.tsv").write_bytes(lines(rows))
@@ -211,7 +208,7 @@ def test_23_pairs_without_a_side_are_dropped_and_counted(tmp_path: Path) -> None
     config = tiny_config(tmp_path, data__train=tmp_path / "train.tsv", **changes)
     pairs, counts, _ = read_corpus(find_sources(config.data), config.data)
     assert pairs["train"] == pairs["validation"] == [("one", "uno"), ("four", "quattro"), ("five", "cinque")]
-    assert counts["train"] == counts["validation"] == Count(read=7, empty=4)
+    assert counts["train"] == counts["validation"] == PairCounts(read=7, empty=4)
     assert counts["train"].dropped == 4
     _, said = ready(config, tmp_path / "data")
     assert "train: 7 pairs; 4 lack a side and are dropped" in said
@@ -229,8 +226,8 @@ def corpus_of(folder: Path, train_pairs: list[Pair], others: list[Pair], **chang
 
 
 @faults
-def test_24_over_long_pairs_are_dropped_from_training_alone(tmp_path: Path) -> None:
-    """Guards memory against a book on one line, and scores that look better for want of the hard sentences."""
+def test_24_too_long_pairs_are_dropped_from_training_only(tmp_path: Path) -> None:
+    """Guards memory against a book on one line, and scores that improve because hard sentences are missing."""
     long = ("x " * 5000, "y " * 5000)
     pairs = [("a b c", "x"), ("a", "x y z"), ("a b", "x y"), ("a b", "x"), ("", "x"), long]
     others = [("a b c a b c", "x"), ("a", ""), long]
@@ -244,21 +241,21 @@ def test_24_over_long_pairs_are_dropped_from_training_alone(tmp_path: Path) -> N
 
 
 @faults
-def test_24_uneven_pairs_are_dropped_from_training_alone(tmp_path: Path) -> None:
-    """Guards translations of another sentence, which a ratio finds, at its very edge and on both sides."""
+def test_24_uneven_pairs_are_dropped_from_training_only(tmp_path: Path) -> None:
+    """Guards data.max_ratio exactly at its limit, and on both sides."""
     pairs = [("a b", "x"), ("a", "x y"), ("a b c", "x"), ("a", "x y z"), ("a b", "x y"), ("", "x"), ("a b c d", "x")]
     config = corpus_of(tmp_path, pairs, [("a b c d e", "x")], data__max_ratio=2, data__max_length=3)
     data, said = ready(config, tmp_path / "data")
     assert len(data.train) == 3
     assert data.validation == data.test == [("a b c d e", "x")]
     assert "1 lack a side and are dropped; 1 are too long and are dropped; 2 are too uneven and are dropped\n" in said
-    with pytest.raises(DataError, match=r"or more uneven than data\.max_ratio \(1\): set it higher"):
+    with pytest.raises(DataError, match=r"or more uneven than data\.max_ratio \(1\): raise it"):
         ready(corpus_of(tmp_path, pairs[:2], [("a", "x")], data__max_ratio=1), tmp_path / "other")
 
 
 @faults
 def test_24_every_test_line_is_scored(tmp_path: Path) -> None:
-    """Guards the denominator: a line of 10,000 letters is translated and counted like any other."""
+    """A line of 10,000 letters is translated and counted like any other."""
     others = [*tiny_pairs(5, seed=7), ("cat " * 2500, "gatto")]
     config = corpus_of(
         tmp_path, tiny_pairs(40), others, training__max_steps=2, training__max_epochs=None, decoding__max_length=8
@@ -271,43 +268,22 @@ def test_24_every_test_line_is_scored(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------------- 25: cells, rows, columns
 
 FIELDS = [
-    "null",
-    "NA",
-    "nan",
-    "NaN",
-    "None",
-    "true",
-    "1e5",
-    "007",
-    '"',
-    '""',
-    '"open',
-    "it's",
-    "#",
-    "\\N",
-    "\\t",
-    "=1+1",
-]
-FIELDS += ["a, b", "-", "[EOS]", "</s>", "<pad>", "%s", "{}", "\ufeff", "N/A", "#REF!"]
+    "null", "NA", "nan", "NaN", "None", "true", "1e5", "007", '"', '""', '"open', "it's", "#", "\\N", "\\t", "=1+1",
+    "a, b", "-", "[EOS]", "</s>", "<pad>", "%s", "{}", "\ufeff", "N/A", "#REF!",
+]  # fmt: skip
 
 
 @faults
 def test_25_every_cell_is_text(tmp_path: Path) -> None:
-    """Guards readers that take "NA" for nothing, or a quote for the beginning of a cell that ends lines below."""
+    """Guards against readers that take "NA" for missing, or a quote for a cell that ends lines below."""
     pairs = [(f"{i} {a}", a) for i, a in enumerate(FIELDS)] + [(a, f"{i} {a}") for i, a in enumerate(FIELDS)]
     tsv = write_tsv(tmp_path / "cells.tsv", pairs)
     rows = [json.dumps({"source": a, "target": b}, ensure_ascii=False) for a, b in pairs]
     (tmp_path / "cells.jsonl").write_bytes(lines(rows))
     for path in (tsv, tmp_path / "cells.jsonl"):
         config = tiny_config(tmp_path, data__train=tsv, data__validation=path, data__test_fraction=0.0)
-        assert (
-            list(
-                read_splits(find_source("validation", config.data, str(config.data.validation)), config.data)[
-                    "validation"
-                ]
-            )
-            == pairs
-        )
+        source = find_source("validation", config.data, str(config.data.validation))
+        assert list(read_splits(source, config.data)["validation"]) == pairs
         data, _ = ready(config, tmp_path / path.suffix[1:])
         assert data.validation == [(clean(a), clean(b)) for a, b in pairs]
         assert len(data.train) == len(pairs)
@@ -316,11 +292,11 @@ def test_25_every_cell_is_text(tmp_path: Path) -> None:
 BROKEN = {
     "rows.tsv": (b"one\tuno\ntwo\n", "rows.tsv:2: 1 column"),
     "more.tsv": (b"en\tit\none\tuno\ttre\n", "more.tsv:2: 3 columns"),
-    "half.jsonl": (b'{"en": "one", "it": "uno"}\n{"en": "two", "it": "d', "half.jsonl:2: this is no JSON"),
+    "half.jsonl": (b'{"en": "one", "it": "uno"}\n{"en": "two", "it": "d', "half.jsonl:2: this is not JSON"),
     "key.jsonl": (b'{"en": "one", "it": "uno"}\n{"en": "two"}\n', "key.jsonl:2: there is en, but"),
     "type.jsonl": (b'{"en": "one", "it": null}\n{"en": "two", "it": 2}\n', "type.jsonl:2, it: 2 is not text"),
-    "deep.jsonl": (b"[" * 100_000, "deep.jsonl:1: this is no JSON of text"),
-    "digits.jsonl": (b'{"en": ' + b"9" * 100_000 + b"}", "digits.jsonl:1: this is no JSON of text"),
+    "deep.jsonl": (b"[" * 100_000, "deep.jsonl:1: this is not JSON of text"),
+    "digits.jsonl": (b'{"en": ' + b"9" * 100_000 + b"}", "digits.jsonl:1: this is not JSON of text"),
     "quote.csv": (b'one,uno\n"two,due\n', "quote.csv:2"),
     "huge.csv": (b'one,"' + b"x" * 200_000 + b'"\n', "huge.csv:1"),
     "plain.parquet": (b"PAR1 no parquet PAR1", "plain.parquet cannot be read as parquet"),
@@ -329,10 +305,10 @@ BROKEN = {
 
 @faults
 @pytest.mark.parametrize("name", BROKEN)
-def test_25_a_broken_row_is_told_by_its_number(
+def test_25_broken_row_is_reported_with_its_number(
     tiny: Tiny, tmp_path: Path, name: str, capfd: pytest.CaptureFixture
 ) -> None:
-    """Guards rows dropped in silence, and errors of libraries without a line or with a traceback."""
+    """Guards against rows dropped silently, and library errors without a line or with a traceback."""
     content, fragment = BROKEN[name]
     (tmp_path / name).write_bytes(content)
     assert fragment in refusal(tiny(data__train=tmp_path / name), 3, capfd)
@@ -342,8 +318,8 @@ def test_25_a_broken_row_is_told_by_its_number(
 
 
 @pytest.fixture
-def begun(tmp_path: Path) -> Config:
-    """A run that has a checkpoint, and has not ended."""
+def started(tmp_path: Path) -> Config:
+    """Start a run, and leave it with a checkpoint."""
     folder = tmp_path / "first" / "text"
     sides = zip(*tiny_pairs(300), strict=True)
     config = tiny_config(tmp_path, data__train=parallel(folder, *map(lines, map(list, sides))).parent / "text")
@@ -358,9 +334,9 @@ def moved(config: Config, **changes: object) -> Config:
 
 @faults
 @pytest.mark.parametrize("change", ["a line more", "a letter", "sides swapped"])
-def test_26_a_changed_corpus_is_refused(begun: Config, change: str, capfd: pytest.CaptureFixture) -> None:
-    """Guards a resumed run that goes on with other data than it began with, and says nothing."""
-    files = [Path(f"{begun.data.train}.{language}") for language in ("en", "it")]
+def test_26_changed_corpus_is_refused(started: Config, change: str, capfd: pytest.CaptureFixture) -> None:
+    """Guards against a resumed run that silently continues with other data."""
+    files = [Path(f"{started.data.train}.{language}") for language in ("en", "it")]
     texts = [file.read_bytes() for file in files]
     new = {
         "a line more": [text + b"more\n" for text in texts],
@@ -369,37 +345,37 @@ def test_26_a_changed_corpus_is_refused(begun: Config, change: str, capfd: pytes
     }[change]
     for file, text in zip(files, new, strict=True):
         file.write_bytes(text)
-    error = refusal(moved(begun), 2, capfd)
-    assert "is not the file it was" in error
+    error = refusal(moved(started), 2, capfd)
+    assert "is not the same file" in error
     assert "train under a new run.name" in error
     for file, text in zip(files, texts, strict=True):
         file.write_bytes(text)
-    assert in_child(lambda: run_command("train", moved(begun))) == 0
+    assert in_child(lambda: run_command("train", moved(started))) == 0
 
 
 @faults
-def test_26_a_corpus_that_moved_is_the_same_corpus(begun: Config, tmp_path: Path, capfd: pytest.CaptureFixture) -> None:
-    """Guards days of training against a folder's new name; and a place with anything else in it is refused."""
-    old = Path(begun.data.train).parent
+def test_26_moved_corpus_is_the_same_corpus(started: Config, tmp_path: Path, capfd: pytest.CaptureFixture) -> None:
+    """Guards days of training against a folder's new name; a place with other files is refused."""
+    old = Path(started.data.train).parent
     new = tmp_path / "elsewhere"
     old.rename(new)
     (new / "text.en").rename(new / "corpus.en")
     (new / "text.it").rename(new / "corpus.it")
-    assert "did you mean" in refusal(moved(begun, data__train=new / "copus"), 3, capfd)
+    assert "did you mean" in refusal(moved(started, data__train=new / "copus"), 3, capfd)
     other = parallel(tmp_path / "other", lines(["one", "two"]), lines(["uno", "due"]))
-    assert "is not the file it was" in refusal(moved(begun, data__train=other), 2, capfd)
-    assert "data.train was" in refusal(moved(begun, data__train="some-body/of-the-hub"), 2, capfd)
-    assert in_child(lambda: run_command("train", moved(begun, data__train=new / "corpus"))) == 0
+    assert "is not the same file" in refusal(moved(started, data__train=other), 2, capfd)
+    assert "data.train was" in refusal(moved(started, data__train="some-body/of-the-hub"), 2, capfd)
+    assert in_child(lambda: run_command("train", moved(started, data__train=new / "corpus"))) == 0
     assert "the same files in another place" in capfd.readouterr().out
     steps = [
-        int(path.name.removeprefix("step-")) for path in checkpoint.steps(untrained.directory(begun) / "checkpoints")
+        int(path.name.removeprefix("step-")) for path in checkpoint.steps(untrained.directory(started) / "checkpoints")
     ]
-    assert steps == [2, 1], "it went on, and did not begin anew"
+    assert steps == [2, 1], "it resumed and did not start again"
 
 
 @faults
-def test_26_a_folder_may_have_another_name_and_no_other_files(tmp_path: Path) -> None:
-    """Guards the comparison by content: what a file is for lies in its name, and does not move with the bytes."""
+def test_26_renamed_folder_must_have_the_same_files(tmp_path: Path) -> None:
+    """Files are compared by name and content: the name says which split a file is for."""
     folder = tmp_path / "corpus"
     write_tsv(folder / "train.tsv", tiny_pairs(50))
     write_tsv(folder / "validation.tsv", tiny_pairs(9, seed=2))
@@ -410,43 +386,43 @@ def test_26_a_folder_may_have_another_name_and_no_other_files(tmp_path: Path) ->
     assert after.fingerprint == before.fingerprint
     assert "data.train was" in said
     (tmp_path / "renamed" / "validation.tsv").rename(tmp_path / "renamed" / "test.tsv")
-    with pytest.raises(DataChangedError, match=r"validation\.tsv is not the file it was"):
+    with pytest.raises(DataChangedError, match=r"validation\.tsv is not the same file"):
         ready(config, tmp_path / "data")
 
 
 @faults
-def test_26_data_of_the_hub_cannot_be_told_to_have_moved(tmp_path: Path) -> None:
-    """Guards the comparison of no files with no files, which are always equal."""
+def test_26_hub_data_set_cannot_have_moved(tmp_path: Path) -> None:
+    """Guards against comparing no files with no files, which are always equal."""
     one, other = (tiny_config(tmp_path, data__train=f"Some-Body/{name}") for name in ("books", "films"))
-    then = {"settings": _settings(one, None), "files": {}}
-    _check_unchanged(then, one, pytest.fail, None)
+    then = {"settings": data_settings(one, None), "files": {}}
+    check_unchanged(then, one, pytest.fail, None)
     with pytest.raises(DataChangedError, match=r"data\.train was Some-Body/books and is Some-Body/films"):
-        _check_unchanged(then, other, pytest.fail, None)
+        check_unchanged(then, other, pytest.fail, None)
 
 
 @faults
-def test_26_another_tokenizer_is_refused(begun: Config, capfd: pytest.CaptureFixture) -> None:
-    """Guards weights against ids that mean other words, be it by a setting or by a file of the run."""
-    assert "tokenizer.min_frequency was 1 and is 2" in refusal(moved(begun, tokenizer__min_frequency=2), 2, capfd)
-    data = untrained.directory(begun) / "data"
+def test_26_other_tokenizer_is_refused(started: Config, capfd: pytest.CaptureFixture) -> None:
+    """Guards weights against ids that mean other words, due to a setting or to a file of the run."""
+    assert "tokenizer.min_frequency was 1 and is 2" in refusal(moved(started, tokenizer__min_frequency=2), 2, capfd)
+    data = untrained.directory(started) / "data"
     text = (data / "target.tokenizer.json").read_text(encoding="utf-8")
     (data / "target.tokenizer.json").write_text((data / "source.tokenizer.json").read_text(encoding="utf-8"))
-    assert "other data" in refusal(moved(begun), 4, capfd)
+    assert "other data" in refusal(moved(started), 4, capfd)
     (data / "target.tokenizer.json").write_text(text, encoding="utf-8")
-    assert in_child(lambda: run_command("train", moved(begun))) == 0
+    assert in_child(lambda: run_command("train", moved(started))) == 0
 
 
 @faults
-def test_26_a_run_of_an_older_version_goes_on(begun: Config) -> None:
-    """Guards runs against a new setting, which their records cannot hold: it has its default."""
-    report = untrained.directory(begun) / "data" / "report.json"
+def test_26_run_of_an_older_version_resumes(started: Config) -> None:
+    """Guards against a new setting, which old records cannot have: it counts as its default."""
+    report = untrained.directory(started) / "data" / "report.json"
     saved = json.loads(report.read_bytes())
     for key in ("data.on_bad_line", "data.max_ratio"):
         saved["origin"]["settings"].pop(key)
     report.write_text(json.dumps(saved), encoding="utf-8")
-    prepare_data(begun, report.parent, pytest.fail)
+    prepare_data(started, report.parent, pytest.fail)
     with pytest.raises(DataChangedError, match=r"data\.max_ratio was None and is 3\.0"):
-        prepare_data(moved(begun, data__max_ratio=3), report.parent, pytest.fail)
+        prepare_data(moved(started, data__max_ratio=3), report.parent, pytest.fail)
 
 
 # ----------------------------------------------------------------------------------------------- 27: next to nothing
@@ -454,10 +430,10 @@ def test_26_a_run_of_an_older_version_goes_on(begun: Config) -> None:
 
 @faults
 @pytest.mark.parametrize("content", ["", "\n", "\n\n\n", " \t \n", "one\tuno\n"], ids=repr)
-def test_27_nothing_to_train_on_is_a_clear_end(
+def test_27_nothing_to_train_on_is_a_clear_error(
     tiny: Tiny, tmp_path: Path, content: str, capfd: pytest.CaptureFixture
 ) -> None:
-    """Guards divisions by nought, and epochs without a step that go round for ever."""
+    """Guards against division by zero, and epochs without a step that repeat forever."""
     (tmp_path / "few.tsv").write_text(content, encoding="utf-8")
     error = refusal(tiny(data__train=tmp_path / "few.tsv"), 3, capfd)
     assert "is empty: there is nothing to learn from" in error or "there is no pair for" in error
@@ -465,8 +441,8 @@ def test_27_nothing_to_train_on_is_a_clear_end(
 
 @faults
 @pytest.mark.parametrize("split", ["validation", "test"])
-def test_27_an_empty_set_is_told_before_training(tmp_path: Path, split: str, capfd: pytest.CaptureFixture) -> None:
-    """Guards the first validation, hours later, against a file of nothing."""
+def test_27_empty_split_is_reported_before_training(tmp_path: Path, split: str, capfd: pytest.CaptureFixture) -> None:
+    """Guards against an empty file that would fail the first validation, hours later."""
     (tmp_path / "none.tsv").write_bytes(b"")
     config = tiny_config(tmp_path, **{f"data__{split}": tmp_path / "none.tsv"})
     assert f"data.{split}" in refusal(config, 3, capfd)
@@ -474,14 +450,12 @@ def test_27_an_empty_set_is_told_before_training(tmp_path: Path, split: str, cap
 
 @faults
 @pytest.mark.parametrize("count", [1, 3])
-def test_27_a_corpus_smaller_than_a_batch_trains(tmp_path: Path, count: int) -> None:
-    """Guards an accumulation that waits for a second batch, and batches that only come whole."""
+def test_27_corpus_smaller_than_a_batch_trains(tmp_path: Path, count: int) -> None:
+    """Guards against gradient accumulation that waits for a second batch, and batches that must be full."""
     config = corpus_of(
         tmp_path, tiny_pairs(count), tiny_pairs(2, seed=5), training__accumulate=4, training__max_epochs=3
     )
-    assert in_child(lambda: signal.alarm(60) or run_command("train", config)) == 0, (
-        "or an epoch without a step goes round for ever"
-    )
+    assert in_child(lambda: signal.alarm(60) or run_command("train", config)) == 0, "it must end"
     found = checkpoint.newest(untrained.directory(config) / "checkpoints", quarantine=False, warn=pytest.fail)
     assert found is not None
     assert found.step == 3

@@ -1,4 +1,4 @@
-"""A preparation goes by shards, and may be killed at any moment: what comes of it is what one in a piece makes."""
+"""A preparation works in shards and may be killed at any moment; its result is that of one in a single piece."""
 
 import json
 import os
@@ -18,15 +18,16 @@ from datasets import Dataset
 from conftest import ROOT, in_child, tiny_pairs, write_tsv
 from dragoman import dataset, storage
 from dragoman.command_line import override
-from dragoman.corpora import preparation, readers, splitting
-from dragoman.corpora.preparation import Growing, prepare_data
+from dragoman.corpora import filtering, preparation, prepared_files, readers, splitting
+from dragoman.corpora.filtering import fits_upsampling
+from dragoman.corpora.preparation import prepare_data
+from dragoman.corpora.prepared_files import GrowingFiles
 from dragoman.corpora.readers import read_splits
 from dragoman.corpora.sources import Source, find_sources
 from dragoman.corpora.splitting import read_corpus, read_portions
 from dragoman.corpora.subwords import train_tokenizer, train_tokenizers
 from dragoman.dataset import EncodedPairs, EncodedSide, encode_pairs
-from dragoman.settings import Config
-from dragoman.training.batches import have_room
+from dragoman.settings import Config, TokenizerConfig
 
 Make = Callable[..., Config]
 
@@ -42,17 +43,16 @@ def files(folder: Path) -> dict[str, bytes]:
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     shards(monkeypatch, 90)
-    monkeypatch.setattr(os, "fsync", lambda _: None)  # no power fails here, and of many small shards it takes seconds
+    monkeypatch.setattr(os, "fsync", lambda _: None)  # takes seconds for many small shards, and no power fails here
 
 
 def shards(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    monkeypatch.setattr(preparation, "SHARD", size)
-    monkeypatch.setattr(dataset, "SHARD", size)
+    monkeypatch.setattr(prepared_files, "SHARD", size)
     monkeypatch.setattr(splitting, "PORTION", size)
 
 
 def several(tiny: Make) -> Config:
-    """Two corpora with weights, in capitals that are to be lowered, of which pairs are dropped for every reason."""
+    """A weighted mixture with capitals to lower, and pairs to drop for every reason."""
     plain = tiny()
     odd = [
         ("A b.", ""),
@@ -80,13 +80,15 @@ CORPORA: dict[str, Callable[[Make], Config]] = {
 
 
 @pytest.mark.parametrize("name", CORPORA)
-def test_shards_are_as_good_as_one(tiny: Make, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards pairs, weights and offsets at the ends of shards, figures of the last shard alone, and a fingerprint, by
-    which a checkpoint knows its data, that depends on the size of a shard."""
+def test_result_does_not_depend_on_the_size_of_shards(
+    tiny: Make, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guards pairs, weights and offsets at the ends of shards, figures of the last shard only, and the fingerprint by
+    which a checkpoint recognises its data."""
     config = CORPORA[name](tiny)
     shards(monkeypatch, 10**6)
     whole = prepare_data(config, tmp_path / "whole", quiet)
-    assert whole.report.counts["train"].too_long, "or it would prove less"
+    assert whole.report.counts["train"].too_long, "the test needs dropped pairs"
     assert (whole.weights is not None) == (name == "several")
     for size in (3, 100):
         shards(monkeypatch, size)
@@ -94,8 +96,8 @@ def test_shards_are_as_good_as_one(tiny: Make, tmp_path: Path, name: str, monkey
         assert files(tmp_path / f"{size}") == files(tmp_path / "whole")
 
 
-def test_what_is_prepared_is_what_the_corpus_holds(tiny: Make, tmp_path: Path) -> None:
-    """Guards shards that agree with each other and with nothing else: here all is made at once, in memory."""
+def test_prepared_data_equal_those_made_in_memory(tiny: Make, tmp_path: Path) -> None:
+    """Guards against shards that agree with each other but not with the corpus."""
     config = several(tiny)
     data = prepare_data(config, tmp_path / "data", quiet)
     pairs, counts, weights = read_corpus(find_sources(config.data), config.data)
@@ -121,17 +123,17 @@ def test_what_is_prepared_is_what_the_corpus_holds(tiny: Make, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("kinds", [10, 70_000])
-def test_arrays_are_as_numpy_saves_them(tmp_path: Path, kinds: int) -> None:
-    """Guards ids that are written in two bytes and read in four, and heads that another numpy cannot read."""
+def test_arrays_equal_those_that_numpy_saves(tmp_path: Path, kinds: int) -> None:
+    """Guards against ids written with two bytes and read with four, and headers that another numpy cannot read."""
     words = [f"w{number}" for number in range(kinds)]
-    tokenizer = train_tokenizer(words, Config().tokenizer.__class__(min_frequency=1, vocab_size=100_000))
+    tokenizer = train_tokenizer(words, TokenizerConfig(min_frequency=1, vocab_size=100_000))
     ids = dataset.encode_side(words, tokenizer).ids
     np.save(tmp_path / "whole.npy", ids)
     place = tmp_path / "grown.npy"
-    with Growing(tmp_path / "note", {place: bytes(preparation.HEAD)}, {}) as growing:
+    with GrowingFiles(tmp_path / "note", {place: bytes(prepared_files.HEADER)}, {}) as growing:
         for part in np.array_split(ids, 3):
             growing.append([part.tobytes()])
-    preparation._write_head(place, np.dtype(dataset.id_type(tokenizer)))
+    prepared_files.write_header(place, np.dtype(dataset.id_type(tokenizer)))
     assert place.read_bytes() == (tmp_path / "whole.npy").read_bytes()
 
 
@@ -139,8 +141,7 @@ def test_arrays_are_as_numpy_saves_them(tmp_path: Path, kinds: int) -> None:
 
 
 def killed_at(number: int, config: Config, directory: Path) -> bool:
-    """Prepare in a child that dies at the n-th call that makes something last, in the midst of what it writes; whether
-    there were so many."""
+    """Prepare in a child process that dies during its n-th durable write; return whether there were that many."""
 
     def work() -> None:
         count = 0
@@ -158,12 +159,12 @@ def killed_at(number: int, config: Config, directory: Path) -> bool:
 
             setattr(owner, name, call)
 
-        def half(growing: Growing, parts: Iterator[bytes]) -> None:
+        def half(growing: GrowingFiles, parts: Iterator[bytes]) -> None:
             for file, part in zip(growing.files, list(parts)[:-1], strict=False):
                 file.write(part[: len(part) // 2])
                 file.flush()
 
-        counted(Growing, "append", half)
+        counted(GrowingFiles, "append", half)
         for name in ("fsync", "replace", "rename", "unlink", "rmdir"):
             counted(os, name, lambda *_: None)
         prepare_data(config, directory, quiet)
@@ -174,13 +175,13 @@ def killed_at(number: int, config: Config, directory: Path) -> bool:
 
 
 @pytest.mark.parametrize("name", CORPORA)
-def test_a_killed_preparation_is_gone_on_with(tiny: Make, tmp_path: Path, name: str) -> None:
-    """Guards half a shard that is taken for a whole one, one that is there twice, and a report that has forgotten what
+def test_killed_preparation_is_resumed(tiny: Make, tmp_path: Path, name: str) -> None:
+    """Guards against half a shard taken for a whole one, a shard that is there twice, and a report that forgets what
     came before the kill."""
     config = CORPORA[name](tiny)
     expected = prepare_data(config, tmp_path / "undisturbed", quiet)
     number = 1
-    # Every fourth moment of three corpora, and so each kind of moment; a run of its own for each.
+    # Every fourth moment of three corpora covers each kind of moment; each gets a run of its own.
     while killed_at(number, config, tmp_path / f"{number}" / "data"):
         directory = tmp_path / f"{number}" / "data"
         assert prepare_data(config, directory, quiet).fingerprint == expected.fingerprint
@@ -190,10 +191,10 @@ def test_a_killed_preparation_is_gone_on_with(tiny: Make, tmp_path: Path, name: 
     assert number > 30
 
 
-def test_a_preparation_may_be_killed_again_and_again(tiny: Make, tmp_path: Path) -> None:
-    """Guards work that is done again from the start after each kill, and so never ends."""
+def test_preparation_survives_repeated_kills(tiny: Make, tmp_path: Path) -> None:
+    """Guards against work that restarts after each kill, and so never ends."""
     config, kills = several(tiny), 0
-    while killed_at(32, config, tmp_path / "data"):  # no more than three shards, or than what is done in the end
+    while killed_at(32, config, tmp_path / "data"):  # enough for three shards, or for the last steps
         kills += 1
         assert kills < 20
     assert kills > 3
@@ -203,7 +204,7 @@ def test_a_preparation_may_be_killed_again_and_again(tiny: Make, tmp_path: Path)
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
 def test_tokenizers_are_trained_once(tiny: Make, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards ids of which half are those of a tokenizer that is gone: BPE learnt twice can give other ids."""
+    """Guards against ids of two different tokenizers: training BPE twice can give other ids."""
     config = tiny(tokenizer__kind=kind, tokenizer__vocab_size=300, data__validation_fraction=0.01)
     directory = tmp_path / "data"
 
@@ -225,9 +226,9 @@ def test_tokenizers_are_trained_once(tiny: Make, tmp_path: Path, kind: str, monk
     left = [(tmp_path / ".data.tmp" / "data" / f"{side}.tokenizer.json").read_bytes() for side in preparation.SIDES]
 
     def train_again(*_: object) -> None:
-        raise AssertionError("a tokenizer is trained again")
+        raise AssertionError("a tokenizer is trained a second time")
 
-    monkeypatch.setattr(preparation, "train_pair", train_again)
+    monkeypatch.setattr(preparation, "train_tokenizers", train_again)
     data = prepare_data(config, directory, quiet)
     assert [(directory / f"{side}.tokenizer.json").read_bytes() for side in preparation.SIDES] == left
     train = data.train.target
@@ -236,28 +237,28 @@ def test_tokenizers_are_trained_once(tiny: Make, tmp_path: Path, kind: str, monk
     assert data.target.decode_batch(trained) == [text for _, text in tiny_pairs(300) if text not in held_out]
 
 
-def test_ctrl_c_keeps_what_is_done(tiny: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards an hour's reading that is thrown away because somebody wanted to set another batch size."""
+def test_ctrl_c_keeps_finished_work(tiny: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards against an hour of reading lost because the user wanted another batch size."""
 
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(preparation, "train_pair", interrupted)
+    monkeypatch.setattr(preparation, "train_tokenizers", interrupted)
     with pytest.raises(KeyboardInterrupt):
         prepare_data(tiny(), tmp_path / "data", quiet)
-    monkeypatch.setattr(preparation, "train_pair", train_tokenizers)
-    monkeypatch.setattr(preparation, "read_portions", lambda *_, **__: pytest.fail("the corpus is read again"))
+    monkeypatch.setattr(preparation, "train_tokenizers", train_tokenizers)
+    monkeypatch.setattr(prepared_files, "read_portions", lambda *_, **__: pytest.fail("the corpus is read again"))
     said: list[str] = []
     prepare_data(tiny(training__batch_tokens=99), tmp_path / "data", said.append)
-    assert said[0] == "going on with a preparation that was cut short"
+    assert said[0] == "resuming an interrupted preparation"
     assert said[1].startswith("training the tokenizers")
 
 
 @pytest.mark.parametrize("change", ["setting", "file", "tokenizers", "library"])
-def test_what_is_left_of_other_data_is_not_used(
+def test_leftovers_of_other_data_are_not_used(
     tiny: Make, tmp_path: Path, change: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Guards data of which the first half are of one corpus, or one setting, and the second of another."""
+    """Guards against data half of one corpus or setting and half of another."""
     directory = tmp_path / "data"
     assert killed_at(25, tiny(), directory)
     assert (tmp_path / ".data.tmp" / "text" / "train.tsv").stat().st_size
@@ -275,16 +276,16 @@ def test_what_is_left_of_other_data_is_not_used(
     assert files(directory) == files(tmp_path / "fresh")
 
 
-def test_a_data_set_that_can_change_is_read_in_one_piece(tmp_path: Path) -> None:
-    """Guards a corpus of the hub of which the first half are of one revision, and the second of the next."""
+def test_data_set_that_can_change_is_read_in_one_go(tmp_path: Path) -> None:
+    """Guards against a hub data set half of one revision and half of the next."""
     data = Config().data
     there, pinned = Source("train", "owner/name", "owner/name", {}, ()), override(Config(), ["--data.revision", "a1"])
     place, origin = tmp_path / "work", {"settings": {}, "files": {}}
     for which, whole, kept in ((data, False, False), (data, True, True), (pinned.data, False, True)):
-        assert not preparation._begun(place, origin | {"settings": {str(whole): str(which)}}, [there], which)
+        assert not preparation._set_up(place, origin | {"settings": {str(whole): str(which)}}, [there], which)
         (place / "text").mkdir()
-        storage.replace_durably(place / "text" / preparation.NOTE, preparation._as_json({"state": {"whole": whole}}))
-        again = preparation._begun(place, origin | {"settings": {str(whole): str(which)}}, [there], which)
+        storage.replace_durably(place / "text" / preparation.NOTE, preparation.as_json({"state": {"whole": whole}}))
+        again = preparation._set_up(place, origin | {"settings": {str(whole): str(which)}}, [there], which)
         assert again == kept
         assert (place / "text").exists() == kept
 
@@ -292,13 +293,13 @@ def test_a_data_set_that_can_change_is_read_in_one_piece(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("changes", "error"),
     [
-        ({"data__max_length": 1}, "set it higher"),
+        ({"data__max_length": 1}, "raise it"),
         ({"tokenizer__kind": "bpe", "tokenizer__vocab_size": 50}, "at least 260"),
         ({"data__validation_fraction": 1e-9}, "no pair for validation"),
     ],
 )
-def test_what_cannot_be_used_leaves_nothing(tiny: Make, tmp_path: Path, changes: dict, error: str) -> None:
-    """Guards gigabytes of text in a hidden folder that no later preparation would use."""
+def test_failed_preparation_leaves_no_files(tiny: Make, tmp_path: Path, changes: dict, error: str) -> None:
+    """Guards against gigabytes of text in a hidden folder that no later preparation would use."""
     with pytest.raises(ValueError, match=error):
         prepare_data(tiny(**changes), tmp_path / "run" / "data", quiet)
     assert not list((tmp_path / "run").iterdir())
@@ -308,8 +309,8 @@ def test_what_cannot_be_used_leaves_nothing(tiny: Make, tmp_path: Path, changes:
 
 
 @pytest.mark.parametrize("skip", [0, 1, 90, 200, 250, 400])
-def test_reading_goes_on_anywhere(tiny: Make, skip: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards a pair that is read twice or never where one corpus ends and the next begins."""
+def test_reading_resumes_anywhere(tiny: Make, skip: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards against a pair read twice or never where one corpus ends and the next begins."""
     data = several(tiny).data
 
     def counted(skip: int, portions: int | None = None) -> Counter[object]:
@@ -326,8 +327,8 @@ def test_reading_goes_on_anywhere(tiny: Make, skip: int, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("form", ["tsv", "jsonl", "parquet", "hub"])
-def test_rows_are_read_as_they_are_asked_for(tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards a format of which all rows are made Python's objects before the first is used."""
+def test_rows_are_read_lazily(tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards against a format that turns all rows into Python objects before the first is used."""
     rows = [{"en": f"{number} " + 20 * "word ", "it": f"{number} " + 20 * "parola "} for number in range(20_000)]
     if form == "tsv":
         write_tsv(tmp_path / "rows.tsv", [(row["en"], row["it"]) for row in rows])
@@ -348,8 +349,8 @@ def test_rows_are_read_as_they_are_asked_for(tmp_path: Path, form: str, monkeypa
     assert first == (rows[0]["en"], rows[0]["it"])
 
 
-def test_room_is_found_shard_by_shard(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards a token that seems to follow upon its like because a shard begins with it."""
+def test_fits_upsampling_equals_a_plain_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards against a token that counts as repeated because a chunk starts with it."""
     random = np.random.default_rng(0)
 
     def side() -> EncodedSide:
@@ -364,27 +365,29 @@ def test_room_is_found_shard_by_shard(monkeypatch: pytest.MonkeyPatch) -> None:
         expected.append(needed <= int(pairs.source.lengths[i]))
     assert 0 < sum(expected) < 200
     for size in (1, 7, 199, 200, 1000):
-        monkeypatch.setattr(dataset, "SHARD", size)
-        assert have_room(pairs, 1).tolist() == expected
+        monkeypatch.setattr(filtering, "CHUNK", size)
+        assert fits_upsampling(pairs, 1).tolist() == expected
 
 
 PEAK = """
 import sys
 from pathlib import Path
-from config import Config, override
-import corpus, dataset, preparing
-preparing.SHARD = dataset.SHARD = corpus.PORTION = dataset.CHUNK = 5000
-preparing.SAMPLE, preparing.LARGE = 5000, 0
-preparing.prepare(override(Config(), sys.argv[2:]), Path(sys.argv[1]), lambda _: None)
+from dragoman import dataset
+from dragoman.command_line import override
+from dragoman.corpora import prepared_files, preparation, report, splitting
+from dragoman.settings import Config
+prepared_files.SHARD = splitting.PORTION = dataset.CHUNK = report.SAMPLE = 5000
+prepared_files.LARGE = 0
+preparation.prepare_data(override(Config(), sys.argv[2:]), Path(sys.argv[1]), lambda _: None)
 print(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")))
 """
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="this system does not tell the peak of memory")
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="this system does not report peak memory")
 @pytest.mark.parametrize("kind", ["word", "bpe"])
-def test_memory_hardly_grows_with_the_pairs(tmp_path: Path, kind: str) -> None:
-    """Guards a list of all pairs anywhere between the file and the ids: one took 550 bytes a pair."""
+def test_memory_hardly_grows_with_the_number_of_pairs(tmp_path: Path, kind: str) -> None:
+    """Guards against a list of all pairs between the file and the ids; one took 550 bytes per pair."""
     peaks = []
     for count in (50_000, 200_000):
         place = write_tsv(tmp_path / f"{count}.tsv", tiny_pairs(count))

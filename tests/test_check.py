@@ -1,9 +1,8 @@
-"""For each fault a corpus that has this one: it is found, where it is, and nothing else is."""
+"""The corpus check finds each fault where it is, and nothing else."""
 
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -18,29 +17,30 @@ from dragoman import presets
 from dragoman.__main__ import run as run_command
 from dragoman.command_line import override, parse_check
 from dragoman.console import display_width
-from dragoman.corpora import check
-from dragoman.corpora.check import CHECKS, KINDS, LEVELS, Diagnosis, check_corpus, diagnosis_lines
+from dragoman.corpora.check import CHECKS, check_corpus, diagnosis_lines
+from dragoman.corpora.checks import corpus as checked
+from dragoman.corpora.checks.findings import KINDS, LEVELS, Diagnosis, SplitSummary
 from dragoman.dataset import Pair
 from dragoman.settings import Config
 
-# No source and no target stands there twice, and all are long enough to show their language.
+# Every source and every target occurs once, and is long enough to show its language.
 GOOD = [pair for pair in dict(tiny_pairs(1500)).items() if len(pair[0].split()) > 3][:800]
 
 
 needs_multi30k = pytest.mark.skipif(not (SHARED / "multi30k").is_dir(), reason="needs Multi30k in ../shared/data")
 
-PLAIN = {"model__architecture": "decoder-only", "tokenizer__shared": True}  # what a language model asks for
+PLAIN = {"model__architecture": "decoder-only", "tokenizer__shared": True}  # what a language model requires
 
 
 def settings(folder: Path, pairs: list[Pair], **changes: object) -> Config:
-    """A config for pairs in a table, with words that are all known."""
+    """Make a config for pairs in a table, all words of which are known."""
     words = {"data.train": write_tsv(folder / "pairs.tsv", pairs), "tokenizer.min_frequency": 1}
     words |= {key.replace("__", "."): value for key, value in changes.items()}
     return override(Config(), [f"--{key}={'null' if value is None else value}" for key, value in words.items()])
 
 
 def found(diagnosis: Diagnosis) -> dict[str, list[int]]:
-    """The lines of the examples, by what was found."""
+    """Return the lines of the examples, by kind of finding."""
     return {finding.name: [example.line for example in finding.examples] for finding in diagnosis.findings}
 
 
@@ -50,7 +50,7 @@ def text_of(diagnosis: Diagnosis, name: str) -> str:
 
 
 def put(*lines: int, source: str | None = None, target: str | None = None) -> Callable[[list[Pair]], list[Pair]]:
-    """Put other texts in the lines; {} stands for the text that was there."""
+    """Change the texts of some lines; {} stands for the old text."""
 
     def change(pairs: list[Pair]) -> list[Pair]:
         for line in lines:
@@ -66,15 +66,15 @@ def swapped(pairs: list[Pair]) -> list[Pair]:
 
 
 def numbered(pairs: list[Pair]) -> list[Pair]:
-    """Twelve pairs with a number, written in the ways of two languages; in six of them it is another one."""
+    """Put a number into twelve pairs, as each language writes it; in six of them it differs."""
     for line in range(100, 112):
         a, b = pairs[line - 1]
         pairs[line - 1] = f"{a[:-1]} 1,{line}.", f"{b[:-1]} 1.{line + line % 2}."
     return pairs
 
 
-def test_a_lowered_corpus_is_looked_at_in_lower_case(tmp_path: Path) -> None:
-    """Guards a doctor who takes for two what is one in training, or a pair in capitals for the names of columns."""
+def test_lowercase_corpus_is_checked_in_lower_case(tmp_path: Path) -> None:
+    """Guards against treating duplicates of training as different, or a pair in capitals as column names."""
     written = [(a, b) if i % 2 else (a.upper(), b.upper()) for i, (a, b) in enumerate([*GOOD, GOOD[1]])]
     expected = check_corpus(settings(tmp_path, [(a.lower(), b.lower()) for a, b in written]))
     assert found(expected) == {"duplicates": [801]}
@@ -82,11 +82,11 @@ def test_a_lowered_corpus_is_looked_at_in_lower_case(tmp_path: Path) -> None:
     assert "duplicates" not in found(check_corpus(settings(tmp_path, written)))
 
 
-def test_a_good_corpus_has_no_findings(tmp_path: Path) -> None:
-    """Guards the doctor who finds something with everybody; the tests below are about what they put in."""
+def test_good_corpus_has_no_findings(tmp_path: Path) -> None:
+    """Guards against false alarms; the tests below are about the faults they insert."""
     diagnosis = check_corpus(settings(tmp_path, GOOD))
     assert (diagnosis.findings, diagnosis.settings) == ([], [])
-    assert diagnosis_lines(diagnosis)[-1] == "nothing to complain about"
+    assert diagnosis_lines(diagnosis)[-1] == "no problems found"
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_a_good_corpus_has_no_findings(tmp_path: Path) -> None:
 def test_one_fault_is_one_finding(
     tmp_path: Path, change: Callable[[list[Pair]], list[Pair]], expected: dict[str, list[int]]
 ) -> None:
-    """Guards each check: it sees its fault, on the right lines, and no other sees it, too."""
+    """Each check sees its fault on the right lines, and no other check reports it."""
     pairs = change(list(GOOD))
     diagnosis = check_corpus(settings(tmp_path, pairs))
     assert found(diagnosis) == expected
@@ -128,8 +128,8 @@ def test_one_fault_is_one_finding(
         assert finding.examples[0].target[:3] == shown[1][:3]
 
 
-def test_good_text_is_no_mojibake(tmp_path: Path) -> None:
-    """Guards letters before marks that are no traces of two bytes: quotes of many lands, capitals, degrees."""
+def test_good_text_is_not_mojibake(tmp_path: Path) -> None:
+    """Guards letters before marks that look like traces of two bytes: quotes, capitals, degrees."""
     good = [
         "„Spaß“ und «É», à 20 °C",
         "a MANHÃ” É» Ä“ på Åse",
@@ -142,8 +142,8 @@ def test_good_text_is_no_mojibake(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("shift", "where"), [(1, "1 line below"), (-1, "1 line above"), (2, "2 lines below")])
-def test_a_slip_is_told_from_where_on(tmp_path: Path, shift: int, where: str) -> None:
-    """Guards the worst fault of parallel text: a line too many on one side, from which on no pair is one."""
+def test_slip_is_located(tmp_path: Path, shift: int, where: str) -> None:
+    """Guards against the worst fault of parallel text: one extra line on one side, after which no pair matches."""
     sides = [list(side) for side in zip(*GOOD, strict=True)]
     late, early = (sides[1], sides[0]) if shift > 0 else (sides[0], sides[1])
     late[500:500] = ["Ecco una riga che non è di troppo."] * abs(shift)
@@ -158,8 +158,8 @@ def test_a_slip_is_told_from_where_on(tmp_path: Path, shift: int, where: str) ->
     assert set(found(diagnosis)) <= {"slipped", "uneven", "duplicates"}
 
 
-def test_pairs_put_together_at_random_are_told(tmp_path: Path) -> None:
-    """Guards the slip by more lines than are tried, and the sides of two corpora."""
+def test_random_pairs_are_reported(tmp_path: Path) -> None:
+    """Guards against slips by more lines than are tried, and sides of two different corpora."""
     sources, targets = map(list, zip(*GOOD, strict=True))
     targets[400:] = targets[500:] + targets[400:500]
     diagnosis = check_corpus(settings(tmp_path, list(zip(sources, targets, strict=True))))
@@ -171,12 +171,12 @@ def test_pairs_put_together_at_random_are_told(tmp_path: Path) -> None:
 
 
 def test_lines_in_order_of_length_are_no_slip(tmp_path: Path) -> None:
-    """Guards corpora that are sorted, as Tatoeba's own is: the neighbour of a line fits nearly as well as its own."""
+    """In a sorted corpus such as Tatoeba, the neighbour of a line fits nearly as well as its own translation."""
     assert found(check_corpus(settings(tmp_path, sorted(GOOD, key=lambda pair: len(pair[0]))))) == {}
 
 
-def test_bad_bytes_are_shown_and_skipping_is_suggested(tmp_path: Path) -> None:
-    """Guards a look that ends at the first bad line, and its bytes on the terminal."""
+def test_bad_bytes_are_shown_and_skip_is_suggested(tmp_path: Path) -> None:
+    """Guards against a check that stops at the first bad line, and against raw bytes on the terminal."""
     for side, name in enumerate(("en", "it")):
         text = [pair[side].encode() for pair in GOOD]
         if side:
@@ -191,18 +191,18 @@ def test_bad_bytes_are_shown_and_skipping_is_suggested(tmp_path: Path) -> None:
     assert check_corpus(replace(config, data=replace(config.data, on_bad_line="skip"))).settings == []
 
 
-def test_overlap_with_given_files_is_told_and_its_lines_are_theirs(tmp_path: Path) -> None:
-    """Guards scores that flatter; what is split off by the program's own hash never overlaps."""
+def test_overlap_with_given_files_is_reported(tmp_path: Path) -> None:
+    """Guards against scores that are too good. A split by hash never overlaps."""
     test = write_tsv(tmp_path / "test.tsv", [*GOOD[700:], GOOD[3], (GOOD[4][0], "oggi il gatto nero vede il pane")])
     diagnosis = check_corpus(settings(tmp_path, GOOD[:700], data__test=test))
     assert found(diagnosis) == {"overlap": [101, 102]}
     assert diagnosis.findings[0].split == "test"
-    assert "(1: with this target)" in diagnosis.findings[0].text
+    assert "(1 with the same target)" in diagnosis.findings[0].text
     assert "overlap" not in found(check_corpus(settings(tmp_path, GOOD + GOOD)))
 
 
-def test_validation_in_the_wrong_direction_is_told(tmp_path: Path) -> None:
-    """Guards files that were swapped: their profile is held against that of training."""
+def test_validation_in_the_wrong_direction_is_reported(tmp_path: Path) -> None:
+    """Guards against swapped files: their languages are compared with those of training."""
     file = write_tsv(tmp_path / "validation.tsv", [(b, a) for a, b in GOOD[700:]])
     diagnosis = check_corpus(settings(tmp_path, GOOD[:700], data__validation=file))
     assert {(finding.name, finding.split) for finding in diagnosis.findings} >= {("swapped", "validation")}
@@ -218,10 +218,10 @@ def test_validation_in_the_wrong_direction_is_told(tmp_path: Path) -> None:
         ({"data__max_ratio": 1.01}, set(), []),
     ],
 )
-def test_what_a_setting_would_drop_is_told_with_a_better_one(
+def test_suggested_setting_ends_the_complaint(
     tmp_path: Path, changes: dict[str, object], names: set[str], keys: list[str]
 ) -> None:
-    """Guards suggestions out of thin air: none without a measured reason, and following one ends the complaint."""
+    """Guards against suggestions without a measured reason."""
     config = settings(tmp_path, GOOD, **changes)
     diagnosis = check_corpus(config)
     assert set(found(diagnosis)) == names
@@ -230,8 +230,8 @@ def test_what_a_setting_would_drop_is_told_with_a_better_one(
     assert check_corpus(better).settings == []
 
 
-def test_uneven_pairs_by_ratio(tmp_path: Path) -> None:
-    """Guards data.max_ratio: suggested where few pairs are far beyond the rest, and counted where it is set."""
+def test_max_ratio_is_suggested_and_counted(tmp_path: Path) -> None:
+    """data.max_ratio is suggested where a few pairs are far beyond the rest, and counted where it is set."""
     pairs = [(a, " ".join([b] * 4)) if number % 300 == 0 else (a, b) for number, (a, b) in enumerate(GOOD)]
     [setting] = check_corpus(settings(tmp_path, pairs)).settings
     assert setting.key == "data.max_ratio"
@@ -242,7 +242,7 @@ def test_uneven_pairs_by_ratio(tmp_path: Path) -> None:
 
 
 def test_plain_text(tmp_path: Path) -> None:
-    """Guards checks of two sides where there is one: none may complain of the empty other."""
+    """Guards against checks of two sides that complain about the empty one."""
     file = tmp_path / "book.txt"
     texts = [b for _, b in GOOD]
     file.write_text("\n".join(texts), encoding="utf-8")
@@ -253,16 +253,16 @@ def test_plain_text(tmp_path: Path) -> None:
     diagnosis = check_corpus(config)
     assert found(diagnosis) == expected
     again = check_corpus(settings(tmp_path, GOOD, data__test=file, data__train=file, **PLAIN, data__source_lang=None))
-    assert "of which the text stands in training" in text_of(again, "overlap")
+    assert "whose text is also in training" in text_of(again, "overlap")
     assert any(line.startswith("       line 53 ") and " | " not in line for line in diagnosis_lines(diagnosis))
 
 
 def test_lines_are_those_of_the_file(tmp_path: Path) -> None:
-    """Guards numbers that are off by the row of names; a cell of csv may have several lines, so its pairs count."""
+    """Guards against line numbers off by the header. A csv cell may span lines, so there pairs are counted."""
     pairs = put(40, source="{} <b>")(list(GOOD))
     config = settings(tmp_path, [("en", "it"), *pairs])
     assert found(check_corpus(config)) == {"markup": [41]}
-    assert check_corpus(config).splits == [check.Split("train", 800, "line")]
+    assert check_corpus(config).splits == [SplitSummary("train", 800, "line")]
     rows = tmp_path / "pairs.jsonl"
     rows.write_text("".join(json.dumps({"en": a, "it": b}) + "\n" for a, b in pairs), encoding="utf-8")
     assert found(check_corpus(settings(tmp_path, [], data__train=rows))) == {"markup": [40]}
@@ -272,12 +272,12 @@ def test_lines_are_those_of_the_file(tmp_path: Path) -> None:
     assert (found(diagnosis), diagnosis.splits[0].unit) == ({"markup": [40]}, "pair")
 
 
-def test_a_sample_says_so_and_says_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards shares of a sample that are told as shares of all, and lines of the sample told as lines of the file."""
+def test_sample_is_mentioned_and_representative(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards against shares of a sample reported as shares of all, and lines of the sample as lines of the file."""
     pairs = put(*range(1, 801, 8), source=" ".join(["the cat"] * 20))(list(GOOD))
     config = settings(tmp_path, pairs, data__max_length=30)
     [whole] = [each for each in check_corpus(config).findings if each.name == "too_long"]
-    monkeypatch.setattr(check, "SAMPLE", 400)
+    monkeypatch.setattr(checked, "SAMPLE", 400)
     diagnosis = check_corpus(config)
     [sample] = [each for each in diagnosis.findings if each.name == "too_long"]
     assert (diagnosis.sampled, sample.of) == (400, 400)
@@ -286,23 +286,23 @@ def test_a_sample_says_so_and_says_the_same(tmp_path: Path, monkeypatch: pytest.
     assert "400" in diagnosis_lines(diagnosis)[0]
 
 
-def test_a_preset_is_the_one_for_the_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards a diagnosis of a vocabulary that the training will not have."""
+def test_auto_preset_is_the_one_for_the_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards against a diagnosis of a vocabulary that the training will not have."""
     config = settings(tmp_path, GOOD)
     auto = override(config, ["--model.preset", "auto"])
-    corpus = check.CheckedCorpus.read(auto)
+    corpus = checked.CheckedCorpus.read(auto)
     assert corpus.config.tokenizer.vocab_size == presets.PRESETS["tiny"]["tokenizer.vocab_size"]
     assert corpus.config.tokenizer.kind == "bpe"
-    assert check.CheckedCorpus.read(config).config == config
-    # The pairs that are told off for validation and test are not trained on.
+    assert checked.CheckedCorpus.read(config).config == config
+    # The pairs held out for validation and test are not trained on.
     monkeypatch.setitem(presets.UP_TO, "tiny", len(GOOD) - 10)
-    assert check.CheckedCorpus.read(auto).config.tokenizer == corpus.config.tokenizer
+    assert checked.CheckedCorpus.read(auto).config.tokenizer == corpus.config.tokenizer
     monkeypatch.setitem(presets.UP_TO, "tiny", len(GOOD) * 9 // 10)
-    assert check.CheckedCorpus.read(auto).config.tokenizer != corpus.config.tokenizer
+    assert checked.CheckedCorpus.read(auto).config.tokenizer != corpus.config.tokenizer
 
 
-def test_amounts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards a validation that takes longer than training, and one of a handful of pairs."""
+def test_size_of_validation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards against a validation that takes longer than training, and against one of a handful of pairs."""
     pairs = [(f"{a} {i}", f"{b} {i}") for i in range(15) for a, b in GOOD]
     large = check_corpus(settings(tmp_path, pairs, data__validation_fraction=0.5)).settings
     assert [(each.key, each.value) for each in large] == [("data.validation_fraction", "0.17")]
@@ -311,7 +311,7 @@ def test_amounts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_hostile_text(tmp_path: Path) -> None:
-    """Guards terminals and JSON: control characters, surrogates, endless lines, texts that look like formats."""
+    """Guards terminals and JSON against control characters, surrogates, endless lines, and format strings."""
     evil = ["\x1b]0;x\x07", "\u202eabc", "{first} {0} %s", "x" * 3_000_000, "\u2028\u0085\r", "😀" * 500, "\U000e0001"]
     pairs = [(f"{word}{i}", f"{word[:9]} {i}") for i in range(40) for word in evil]
     file = tmp_path / "evil.jsonl"
@@ -334,8 +334,8 @@ SCHEMA = {
 }
 
 
-def test_json_is_one_object_with_these_names(tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
-    """Guards programs that read it: a name that changes needs another `format`."""
+def test_json_has_these_names(tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    """Guards programs that read it: another name requires another `format`."""
     config = settings(tmp_path, put(5, source="<b> {}")(list(GOOD)), tokenizer__vocab_size=12)
     assert run_command("check", (config, True)) == 0
     out, err = capsysbinary.readouterr()
@@ -364,7 +364,7 @@ def test_json_is_one_object_with_these_names(tmp_path: Path, capsysbinary: pytes
         (["--tokenizer.kind", "bpe", "--tokenizer.vocab_size", "9"], 2, "tokenizer.vocab_size is 9"),
     ],
 )
-def test_a_mistake_is_one_line(
+def test_mistake_is_one_line(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -372,7 +372,7 @@ def test_a_mistake_is_one_line(
     code: int,
     fragment: str,
 ) -> None:
-    """Guards against tracebacks, and against a look at the wrong corpus."""
+    """Guards against tracebacks, and against checking the wrong corpus."""
     (tmp_path / "bad.tsv").write_text("a\tb\nc\n", encoding="utf-8")
     (tmp_path / "empty.tsv").write_text("\t\n\t\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
@@ -386,40 +386,41 @@ def test_a_mistake_is_one_line(
 
 
 def test_every_kind_has_a_check_and_a_test() -> None:
-    """Guards a kind that nobody finds any more."""
-    code, tests = ((ROOT / name).read_text(encoding="utf-8") for name in ("doctor.py", "tests/test_doctor.py"))
+    """Guards against a kind that no check reports any more."""
+    code = "".join(path.read_text(encoding="utf-8") for path in Path(checked.__file__).parent.glob("*.py"))
+    tests = Path(__file__).read_text(encoding="utf-8")
     assert all(code.count(f'"{name}"') > 1 and f'"{name}"' in tests for name in KINDS)
     assert len(set(CHECKS)) == len(CHECKS)
 
 
-def test_the_bundled_corpus_from_the_command_line() -> None:
-    """Guards the program as a whole, its defaults, and against complaints about the phrasebook."""
-    done = subprocess.run(
-        [sys.executable, ROOT / "doctor.py"], capture_output=True, encoding="utf-8", env=os.environ, check=False
-    )
+def test_phrasebook_from_the_command_line() -> None:
+    """Runs the whole command with its defaults."""
+    command = [sys.executable, "-m", "dragoman", "check"]
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", cwd=ROOT, check=False)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == "en to it: 20,000 train, 500 validation, 500 test pairs\n\nnothing to complain about\n"
+    assert done.stdout == "en to it: 20,000 train, 500 validation, 500 test pairs\n\nno problems found\n"
 
 
 @needs_multi30k
-def test_multi30k_has_what_one_can_see_in_it() -> None:
-    """Guards false alarms in a good corpus of free translations: what is told is there, and next to nothing else."""
+def test_findings_in_multi30k() -> None:
+    """Guards against false alarms in a good corpus of free translations."""
     corpus = SHARED / "multi30k"
     places = {"train": corpus / "train", "validation": corpus / "val", "test": corpus / "test_2016_flickr"}
     words = [word for split, place in places.items() for word in (f"--data.{split}", str(place))]
     diagnosis = check_corpus(override(Config(), ["--data.target_lang", "de", *words]))
-    told = {(each.name, each.split): each for each in diagnosis.findings}
-    assert set(told) == {
+    reported = {(each.name, each.split): each for each in diagnosis.findings}
+    assert set(reported) == {
         ("uneven", "train"), ("markup", "train"), ("overlap", "validation"), ("unknown", "validation")
     }  # fmt: skip
-    assert [each.line for each in told["uneven", "train"].examples[:2]] == [16664, 16510]  # "@@" is no translation
-    assert told["uneven", "train"].count < 10
+    assert [each.line for each in reported["uneven", "train"].examples[:2]] == [16664, 16510]  # "@@" is no translation
+    assert reported["uneven", "train"].count < 10
     assert all(each.level != "grave" for each in diagnosis.findings)
 
 
 @needs_multi30k
-def test_two_slips_in_multi30k_are_two(tmp_path: Path) -> None:
-    """Guards stretches that hide one another, and pairs two lines off, which here are more alike than neighbours."""
+def test_two_slips_in_multi30k_are_two_findings(tmp_path: Path) -> None:
+    """Guards against stretches that hide one another, and against pairs two lines off, which here resemble each other
+    more than neighbours."""
     files = {side: SHARED / "multi30k" / f"train.{side}" for side in ("en", "de")}
     texts = {side: file.read_text(encoding="utf-8").split("\n") for side, file in files.items()}
     del texts["en"][4000], texts["de"][4400], texts["de"][7999]

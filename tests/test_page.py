@@ -1,4 +1,4 @@
-"""Pages: whatever stands in a text, a page is the same page, alone in its file."""
+"""The page of a report: no text can change its structure, and the file loads nothing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dragoman.console import visible
-from dragoman.evaluation import page as page_module
+from dragoman.evaluation.page import _ticks, render_page
 
 NASTY = (
     "</dd></title></style><script>alert(1)</script><img src=x onerror=alert(1)>\"'> & &lt; {{ 7 * 7 }} {% x %} \u202e"
@@ -19,7 +19,7 @@ NASTY = (
 
 
 def report(text: str = "the cat", rows: int = 30, against: bool = True, alarms: bool = True) -> dict[str, Any]:
-    """What the JSON of an evaluation holds, with one text in all places that come from outside."""
+    """The contents of a report's JSON file, with one text in all places where text can come from outside."""
     names = ("BLEU", "chrF", "TER", "WER", "CER")
     figures = [
         {
@@ -65,7 +65,7 @@ def report(text: str = "the cat", rows: int = 30, against: bool = True, alarms: 
 
 
 class Outline(HTMLParser):
-    """The elements of a page with their attributes, its text, and whether everything that begins also ends."""
+    """The elements of a page with their attributes, its text, and the elements left open."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ class Outline(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.handle_startendtag(tag, attrs)
-        if tag != "meta":  # which has no end
+        if tag != "meta":  # it has no end tag
             self.open.append(tag)
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -96,8 +96,8 @@ class Outline(HTMLParser):
     "text", [NASTY, "", "\x00\x1b[31m\x07", "a" * 5000, "https://example.org/x.js", "שלום 漢字 🙂"]
 )
 def test_no_text_changes_the_page(text: str) -> None:
-    """Guards against text taken for markup or script: the elements and their attributes are those of any other text."""
-    plain, nasty = Outline(page_module.evaluation(report())), Outline(page_module.evaluation(report(text)))
+    """Guards against texts taken for markup or script: elements and attributes are the same for every text."""
+    plain, nasty = Outline(render_page(report())), Outline(render_page(report(text)))
     assert nasty.elements == plain.elements
     assert not nasty.open
     assert visible(text) in nasty.text
@@ -106,27 +106,27 @@ def test_no_text_changes_the_page(text: str) -> None:
 
 @given(st.text(max_size=40))
 @settings(max_examples=40, deadline=None)
-def test_no_text_at_all_changes_the_page(text: str) -> None:
-    """Guards what nobody thought of."""
-    page = page_module.evaluation(report(text, rows=2))
-    assert Outline(page).elements == Outline(page_module.evaluation(report(rows=2))).elements
-    page.encode()  # half a surrogate pair could not be written
+def test_no_random_text_changes_the_page(text: str) -> None:
+    """Guards against texts that the parametrised test forgot."""
+    page = render_page(report(text, rows=2))
+    assert Outline(page).elements == Outline(render_page(report(rows=2))).elements
+    page.encode()  # fails for half a surrogate pair
 
 
-def test_a_page_is_alone_in_its_file() -> None:
-    """Guards reading without a network, and a reader's privacy: nothing is loaded, and nothing may be."""
-    page = page_module.evaluation(report())
+def test_a_page_loads_nothing() -> None:
+    """Guards privacy and reading without a network: nothing is loaded, and the policy forbids it."""
+    page = render_page(report())
     assert not re.search(r"https?:|//|@import|url\(|\bsrc=|\bhref=|\bon\w+=|javascript", page)
     assert "default-src 'none'" in page
-    outline = Outline(page_module.evaluation(report("https://example.org/x.js")))
+    outline = Outline(render_page(report("https://example.org/x.js")))
     named = [value for value in outline.values if "://" in value]
-    assert set(named) <= {"https://example.org/x.js"}  # as the name of a language
+    assert set(named) <= {"https://example.org/x.js"}  # as a language name
     assert {name for _, names in outline.elements for name in names}.isdisjoint({"src", "href", "style"})
 
 
-def test_a_page_is_light_or_dark_and_fits_a_phone() -> None:
-    """Guards the two lines that make it so, and colours that would not change with the reader's wish."""
-    page = page_module.evaluation(report())
+def test_a_page_has_two_themes_and_fits_a_phone() -> None:
+    """Guards the lines that make it so, and against colours outside the two themes."""
+    page = render_page(report())
     assert "prefers-color-scheme: dark" in page
     assert 'content="width=device-width' in page
     style = page[page.index("<style>") : page.index("</style>")]
@@ -139,24 +139,24 @@ def test_a_page_is_light_or_dark_and_fits_a_phone() -> None:
 
 @pytest.mark.parametrize("rows", [1, 2, 500])
 @pytest.mark.parametrize("against", [True, False])
-def test_pictures_stay_in_their_frames(rows: int, against: bool) -> None:
-    """Guards a set of one sentence, and a translation that never ends, which would squeeze all others together."""
+def test_charts_stay_in_their_frames(rows: int, against: bool) -> None:
+    """Guards sets of one sentence, and endless translations, which would squeeze all other dots together."""
     values = report(rows=rows, against=against, alarms=against)
     values["sentences"][0]["words"] = 10**6
     values["copied"] = [figure | {"score": 731.0} for figure in values["copied"]]
     values["copied"][2] |= {"low": 700.0, "high": 750.0}
-    page = page_module.evaluation(values)
+    page = render_page(values)
     places = re.findall(r' (?:x|x1|x2|cx)="([^"]*)"', page)
     assert all(0 <= float(place) <= 360 for place in places)
     for frame in re.findall(r"<svg.*?</svg>", page, re.DOTALL):
         height = float(re.search(r'viewBox="0 0 360 ([\d.]+)"', frame)[1])  # type: ignore[index]
         assert all(0 <= float(place) <= height for place in re.findall(r' (?:y|y1|y2|cy)="([^"]*)"', frame))
-    assert "longer than the picture" in page
+    assert "too long for the chart" in page
     assert ("None.</span>" in page) != against
 
 
-def test_visible_keeps_what_can_be_read() -> None:
-    """Guards scripts that need invisible letters: joiners in emoji, Persian and Hindi, and marks of direction."""
+def test_visible_keeps_readable_text() -> None:
+    """Guards scripts that need invisible characters: joiners in emoji, Persian and Hindi, and direction marks."""
     for text in ("👩‍🚀", "می‌خواهم", "क्‍ष", "שלום\u200f", "l'amico", "漢字", "a\u00a0b", ""):
         assert visible(text) == text
     assert visible("a\x1bb\u202ec\ud800\x85\u2028") == "a⟨U+001B⟩b⟨U+202E⟩c⟨U+D800⟩⟨U+0085⟩⟨U+2028⟩"
@@ -164,8 +164,8 @@ def test_visible_keeps_what_can_be_read() -> None:
 
 @pytest.mark.parametrize("highest", [0.5, 1, 5, 6, 7, 31.2, 100, 106.4, 731, 12345])
 def test_ticks_reach_the_highest_value(highest: float) -> None:
-    """Guards axes: a few round numbers, from zero to beyond the last value."""
-    ticks = page_module._ticks(highest)
+    """Guards axes: a few round numbers, from zero to the highest value or the next step."""
+    ticks = _ticks(highest)
     assert ticks[0] == 0
     assert ticks[-1] >= highest
     assert ticks[-2] < highest

@@ -1,4 +1,4 @@
-"""Cutting text: nothing lost, nothing too long, and as many sentences together as the model knows."""
+"""Splitting text: nothing is lost, no chunk is too long, and chunks are like the lines of training."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ TEXT = (
 )
 
 
-def test_sentences_end_where_they_end() -> None:
-    """Guards against full stops that end nothing: titles, times, abbreviations, addresses of pages."""
+def test_sentences_end_at_full_stops_only() -> None:
+    """Guards against full stops that end nothing: titles, times, abbreviations, web addresses."""
     assert split_sentences(TEXT, "en") == [
         "Dr. Rossi came at 3.30 p.m. on Monday.",
         "Where is he?",
@@ -45,21 +45,21 @@ def test_sentences_end_where_they_end() -> None:
 
 
 @pytest.mark.parametrize(("most", "usual", "expected"), [(1, 99, 4), (2, 99, 2), (3, 99, 2), (9, 99, 1), (9, 9, 3)])
-def test_as_many_sentences_together_as_the_model_knows(most: int, usual: int, expected: int) -> None:
-    """Guards pronouns, which need the sentence before, and single sentences, which need to be alone."""
+def test_sentences_are_joined_up_to_the_usual_line(most: int, usual: int, expected: int) -> None:
+    """Guards pronouns, which need the sentence before, and models that know single sentences only."""
     found = split_text(TEXT, "en", LineStatistics(usual=usual, longest=99, sentences=most), words)
     assert len(found) == expected
     assert " ".join(found) == TEXT
 
 
-def test_a_sentence_of_unusual_length_stays_whole() -> None:
-    """Guards against cutting what the model has seen, if rarely."""
+def test_sentence_of_unusual_length_stays_whole() -> None:
+    """Guards against splitting what the model has seen, if rarely."""
     text = "one two three four five six seven eight. Nine ten."
     assert split_text(text, "en", LineStatistics(usual=5, longest=8, sentences=3), words) == [text[:-10], "Nine ten."]
 
 
-def test_a_sentence_longer_than_all_is_cut_where_it_breathes() -> None:
-    """Guards half sentences: a comma is a better place than the middle of a phrase."""
+def test_too_long_sentence_is_split_at_commas() -> None:
+    """A comma is a better place than the middle of a phrase."""
     text = "the dog and the cat, and this black bread here today, and more of the same."
     trained = LineStatistics(usual=7, longest=9, sentences=1)
     assert split_text(text, "en", trained, words) == [
@@ -71,8 +71,8 @@ def test_a_sentence_longer_than_all_is_cut_where_it_breathes() -> None:
 
 @given(st.text("ab,. !?\u3002", max_size=120), st.integers(2, 9), st.integers(1, 3))
 @settings(max_examples=200, deadline=None)
-def test_pieces_joined_are_the_text(text: str, longest: int, most: int) -> None:
-    """Guards the cut: no letter lost or doubled, no piece too long."""
+def test_chunks_joined_give_the_text(text: str, longest: int, most: int) -> None:
+    """Guards against letters lost or doubled, and chunks that are too long."""
     text = clean(text)
     found = split_text(text, "en", LineStatistics(usual=longest - 1, longest=longest, sentences=most), letters)
     assert "".join(found).replace(" ", "") == text.replace(" ", "")
@@ -80,8 +80,8 @@ def test_pieces_joined_are_the_text(text: str, longest: int, most: int) -> None:
     assert "".join(split_long_sentence(text, longest, letters)).replace(" ", "") == text.replace(" ", "")
 
 
-def test_a_sentence_without_blanks_is_cut_where_it_breathes_and_gets_none() -> None:
-    """Guards scripts without blanks, and long addresses: they were cut blindly, and blanks came into their words."""
+def test_sentence_without_spaces_is_split_at_marks() -> None:
+    """Guards scripts without spaces, and long addresses: they were split blindly, and got spaces inside words."""
     text = "我们昨天晚上在城里的一家小饭馆里吃了晚饭，然后走回家去看书。"
     assert split_long_sentence(text, 24, letters) == [
         "我们昨天晚上在城里的一家小饭馆里吃了晚饭，",
@@ -98,13 +98,13 @@ def test_a_sentence_without_blanks_is_cut_where_it_breathes_and_gets_none() -> N
     assert all(uneven([part])[0] <= 20 for part in found)
 
 
-def test_what_cannot_be_cut_is_no_endless_loop() -> None:
-    """Guards a letter of more tokens than are allowed, such as an emoji in bytes."""
+def test_single_letter_of_many_tokens_ends_the_splitting() -> None:
+    """Guards against an endless loop on a letter over the limit, such as an emoji in bytes."""
     assert split_long_sentence("🙂🙂 a", 3, lambda texts: [len(text.encode()) for text in texts]) == ["🙂", "🙂", "a"]
 
 
-def test_glue() -> None:
-    """Guards the blank that some scripts do not have."""
+def test_sentence_joiner() -> None:
+    """Guards scripts that put no space between sentences."""
     assert (sentence_joiner("en"), sentence_joiner("zh"), sentence_joiner("zh-Hant"), sentence_joiner("ja")) == (
         " ",
         "",

@@ -1,0 +1,108 @@
+"""Write the pages that follow from the code: docs/settings.md, and the table of modules in docs/code.md.
+
+    python docs/generate.py
+
+Settings come from `dragoman.settings`. A module's line is the first line of its docstring. A test fails while a page
+differs from what this program would write.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from dataclasses import MISSING, Field, fields
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "dragoman"
+sys.path.insert(0, str(ROOT))
+
+from dragoman.settings import SECTIONS, kind_of  # noqa: E402
+
+START, END = "<!-- modules: python docs/generate.py -->\n", "<!-- end of modules -->\n"
+INTRODUCTION = """\
+<!-- Written by docs/generate.py: change the meanings in dragoman/settings.py, then run it again. -->
+
+# Settings
+
+A run has these settings. Give them in a YAML file, in two levels as in [config.yaml](../config.yaml), which comments on
+each of them, or on the command line as `--section.key value`. The command line wins over the file, and the file over
+the defaults. `python train.py --help` prints this list, and `python train.py --print_config` the settings in use.
+
+The last column says whether a run that resumes may change the setting: *yes*; *warns*, because curves bend or numbers
+can no longer be compared; or *no*, because the weights would not fit or the data would not be the same."""
+RESUME = {"free": "yes", "warned": "warns", "refused": "no"}
+
+
+def settings_page() -> str:
+    """The page of settings: a table for each section."""
+    parts = [INTRODUCTION]
+    for name, section in SECTIONS.items():
+        rows = [
+            f"| `{name}.{each.name}` | {_values(each)} | `{_text(each.default)}` | {_cell(each.metadata['meaning'])} "
+            f"| {RESUME[each.metadata['resume']]} |"
+            for each in fields(section)
+        ]
+        heading = [f"## {name}", "", section.__doc__ or "", ""]
+        parts.append(
+            "\n".join([*heading, "| setting | values | default | meaning | resume |", "| --- " * 5 + "|", *rows])
+        )
+    return "\n".join(part + "\n" for part in parts)
+
+
+def _values(declared: Field) -> str:
+    """What a setting may be: its type or its choices, and its limits."""
+    base, choices, optional = kind_of(declared)
+    names = {bool: "`true`, `false`", int: "integer", float: "number", str: "text"}
+    words = ", ".join(f"`{choice}`" for choice in choices)
+    kinds = [words] if base is str and choices else [names[base], *filter(None, [words])]
+    limits = " and ".join(f"{rule} {bound:,}" for rule, bound in declared.metadata["limits"].items())
+    return ", ".join([" ".join(filter(None, [kinds[0], limits])), *kinds[1:], *["`null`"] * optional])
+
+
+def _text(value: object) -> str:
+    assert value is not MISSING
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*")
+
+
+def module_table() -> str:
+    """The modules by room, each with the first line of its docstring."""
+    parts = []
+    rooms = sorted(path.parent for path in PACKAGE.rglob("*/__init__.py"))
+    for folder, title in [(ROOT, "The four files at the root"), (PACKAGE, "`dragoman/`: the base")] + [
+        (room, f"`{room.relative_to(ROOT)}/`") for room in rooms
+    ]:
+        rows = [
+            f"| [{path.name.replace('__', '&#95;&#95;')}](../{path.relative_to(ROOT)}) | {_cell(line)} |"
+            for path, line in _modules(folder)
+        ]
+        parts.append("\n".join([f"### {title}", "", "| module | what it does |", "| --- | --- |", *rows, ""]))
+    return "\n".join(parts)
+
+
+def _modules(folder: Path) -> Iterator[tuple[Path, str]]:
+    """The modules of a folder and their first lines, without packages and the aliases of the root files."""
+    for path in sorted(folder.glob("*.py")):
+        if path.name == "__init__.py" or (folder == PACKAGE and (ROOT / path.name).exists()):
+            continue
+        docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+        yield path, docstring.partition("\n")[0]
+
+
+def code_page(page: str) -> str:
+    """The page on the code with a new table of modules between its two marks."""
+    before, _, rest = page.partition(START)
+    _, _, after = rest.partition(END)
+    return f"{before}{START}\n{module_table()}\n{END}{after}"
+
+
+if __name__ == "__main__":
+    docs = ROOT / "docs"
+    (docs / "settings.md").write_text(settings_page(), encoding="utf-8", newline="\n")
+    code = docs / "code.md"
+    code.write_text(code_page(code.read_text(encoding="utf-8")), encoding="utf-8", newline="\n")

@@ -1,0 +1,87 @@
+"""What the corpus check can report."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+LEVELS = ("grave", "look", "note")
+# Every kind of finding: the share of pairs from which on it is grave (from a tenth of that it is worth a look, below a
+# note), the share below which it is not reported, and what is said of those pairs.
+KINDS: dict[str, tuple[float, float, str]] = {
+    "not_utf8": (0, 0, "not UTF-8, where training stops: fix them, or set data.on_bad_line skip"),
+    "slipped": (0, 0, "slipped: from about {unit} {first:,} to {last:,} the translation is {where}"),
+    "unaligned": (0, 0, "not translations, judging by their lengths: look at {unit}s {first:,} to {last:,}"),
+    "overlap": (0.01, 0, "whose {what} also in training: scores will be too good"),
+    "mojibake": (0.01, 0, "decoded wrongly and encoded again, as è that became Ã¨"),
+    "replaced": (0.01, 0, "with U+FFFD, which stands for characters that were lost"),
+    "control": (0.01, 0, "with control characters or invisible ones, which spoil words"),
+    "empty": (0.1, 0, "without text on a side: training drops them"),
+    "swapped": (0.01, 0, "swapped: each side reads like the language of the other"),
+    "language": (0.01, 0, "with both sides in one language"),
+    "script": (0.01, 0, "mostly in another script than the rest of their side"),
+    "copied": (0.01, 0, "copied: both sides are the same"),
+    "near_copied": (0.01, 0, "nearly copied: most words are the same on both sides"),
+    "uneven": (0.01, 0, "far more uneven than the others here: a side is incomplete, or translated very freely"),
+    "numbers": (0.5, 0.3, "with different numbers on the two sides, of those with a number of three digits or more"),
+    "too_long": (0.02, 0, "longer than data.max_length ({limit} tokens): training drops them"),
+    "too_uneven": (0.1, 0, "more uneven than data.max_ratio ({limit:g}): training drops them"),
+    "unknown": (0.05, 0.005, "tokens that the vocabulary would not know ({language}): {words}"),
+    "markup": (0.05, 0, "with HTML tags or entities"),
+    "addresses": (0.1, 0, "with web addresses"),
+    "duplicates": (0.3, 0.001, "that occurred before, word for word"),
+    "same_source": (10, 0.2, "whose source occurred before, with another target"),
+    "same_target": (10, 0.2, "whose target occurred before, with another source"),
+}
+
+
+@dataclass(frozen=True)
+class Example:
+    """A pair that is safe to print on a terminal, shortened if it is long."""
+
+    line: int  # number of the pair where SplitSummary.unit is pair
+    source: str
+    target: str
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that is wrong with some of the pairs, or may be."""
+
+    name: str  # one of KINDS
+    level: str  # one of LEVELS
+    split: str
+    count: int
+    of: int  # how many were looked at: all, a sample, or those that the question is about
+    text: str
+    examples: list[Example]
+
+
+@dataclass(frozen=True)
+class SuggestedSetting:
+    """A setting that suits this corpus better."""
+
+    key: str
+    value: str
+    why: str
+
+
+@dataclass(frozen=True)
+class SplitSummary:
+    """What was read, and what example numbers count: lines, or pairs in files where a pair may span lines."""
+
+    name: str
+    read: int
+    unit: str
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """The result of the check; `asdict` turns it into the JSON object."""
+
+    format: int  # of this record; changes when readers must change
+    source_lang: str | None
+    target_lang: str
+    splits: list[SplitSummary]
+    sampled: int  # training pairs that were tokenised
+    findings: list[Finding]  # the gravest first
+    settings: list[SuggestedSetting]

@@ -1,0 +1,91 @@
+"""Lines that read like the other side, and lines in a script that their side hardly uses.
+
+The log-odds of a line are the sum of those of its character trigrams, estimated from how often each occurs on the two
+sides of training (T. Dunning, "Statistical Identification of Language", 1994).
+"""
+
+from __future__ import annotations
+
+import sys
+import unicodedata
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache
+
+import numpy as np
+
+from dragoman.corpora.checks.corpus import CheckedCorpus, CheckedSplit, sample
+from dragoman.corpora.checks.findings import Finding
+
+BITS = 17  # of a trigram's hash; the other trigrams of a line outvote collisions
+CHUNK = 20_000  # lines processed at a time
+LONGEST = 1000  # characters of a line that are looked at
+SURE = 20.0  # nats, and fewest characters: no good line of Multi30k, Tatoeba or the phrasebook deviates so far
+
+
+def check_languages(corpus: CheckedCorpus) -> Iterator[Finding]:
+    """Report swapped pairs, pairs in one language, and lines in a strange script."""
+    train = corpus.splits["train"]
+    trigrams, used = np.full((2, 2**BITS), 0.5), np.zeros((2, sys.maxunicode + 1))
+    for side in corpus.sides:
+        for codes in _codes(train, sample(train.whole), side):
+            trigrams[side] += np.bincount(_trigrams(codes), minlength=2**BITS)
+            used[side] += np.bincount(codes, minlength=sys.maxunicode + 1)
+    source, target = np.log(trigrams / trigrams.sum(1, keepdims=True))
+    odds = np.clip(source - target, -3, 3).astype(np.float32)  # clipped, since a single name proves nothing
+    for split in corpus.splits.values():
+        strange = np.zeros(len(split.whole), bool)
+        log_odds = np.zeros((2, len(split.whole)))
+        for side in corpus.sides:
+            common = _common_scripts(used[side])
+            found = [_judge(codes, odds, common) for codes in _codes(split, split.whole, side)]
+            log_odds[side] = np.concatenate([of_lines for of_lines, _ in found] or [[]])
+            strange |= np.concatenate([of_lines for _, of_lines in found] or [np.zeros(0, bool)])
+        yield from split.finding("script", split.whole[strange])
+        sizes, hashes = split.sizes[split.whole], split.hashes[split.whole]
+        long = (sizes.min(1) >= SURE) & (hashes[:, 0] != hashes[:, 1])
+        like_target, like_source = (log_odds[0] < -SURE) & long, (log_odds[1] > SURE) & long
+        yield from split.finding("swapped", split.whole[like_target & like_source])
+        yield from split.finding("language", split.whole[like_target ^ like_source])
+
+
+def _codes(split: CheckedSplit, rows: np.ndarray, side: int) -> Iterator[np.ndarray]:
+    """Yield many lines as code points, with a line feed before, between and after them."""
+    for start in range(0, len(rows), CHUNK):
+        texts = (text[:LONGEST] for text in split.texts(rows[start : start + CHUNK], side))
+        yield np.frombuffer("\n".join(["", *texts, ""]).lower().encode("utf-32-le"), np.uint32)
+
+
+def _trigrams(codes: np.ndarray) -> np.ndarray:
+    """Hash every three consecutive code points."""
+    a, b, c = (codes[i : len(codes) - 2 + i] * np.uint32(k) for i, k in enumerate((0x9E3779B1, 0x85EBCA6B, 0xC2B2AE35)))
+    return (a ^ b ^ c) >> np.uint32(32 - BITS)
+
+
+@cache
+def _script(letter: int) -> str:
+    """Return LATIN, CYRILLIC, CJK and so on, the first word of a letter's name; "" for other characters."""
+    character = chr(letter)
+    return unicodedata.name(character, "?").split()[0] if character.isalpha() else ""
+
+
+def _common_scripts(used: np.ndarray) -> set[str]:
+    """Return the scripts of at least one letter in fifty, given how often each character is used, and ""."""
+    counts: Counter[str] = Counter()
+    for letter in np.flatnonzero(used).tolist():
+        counts[_script(letter)] += int(used[letter])
+    all_letters = counts.total() - counts[""]
+    return {""} | {script for script, number in counts.items() if number >= 0.02 * all_letters}
+
+
+def _judge(codes: np.ndarray, odds: np.ndarray, common: set[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Return for each line its log-odds, and whether half its letters (three or more) are in no common script."""
+    starts = np.flatnonzero(codes == 10)[:-1]
+    values = np.where(codes[1:-1] == 10, 0, odds[_trigrams(codes)])  # without trigrams that span two lines
+    seen = np.flatnonzero(np.bincount(codes))
+    strange, letters = np.zeros((2, seen[-1] + 1), np.int32)
+    for letter in seen.tolist():
+        script = _script(letter)
+        strange[letter], letters[letter] = script not in common, script != ""
+    few, all_of_them = (np.add.reduceat(of[codes], starts) for of in (strange, letters))
+    return np.add.reduceat(values, starts), (few > 2) & (2 * few > all_of_them)

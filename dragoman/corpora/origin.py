@@ -1,0 +1,120 @@
+"""Is this still the corpus, and are these still the settings, that a run's data were prepared from?
+
+An origin is a dictionary: `settings`, every setting that affects the prepared data, and `files`, the sha256 of each
+file of the corpus. It is saved with the data. A corpus that is gone, or has moved, has not changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from dragoman.corpora.sources import SPLITS, Source, find_sources, parse_mixture, unreadable
+from dragoman.dataset import Tokenizer
+from dragoman.errors import DataChangedError, DataError
+from dragoman.settings import Config
+
+FORMAT = 2  # of the prepared folder
+SIDES = ("source", "target")
+LOCATIONS = tuple(f"data.{split}" for split in SPLITS)  # settings that say where the corpus is
+
+Tokenizers = tuple[Tokenizer, Tokenizer]  # of source and target
+
+
+def origin_of(config: Config, sources: Sequence[Source], tokenizers: Tokenizers | None) -> dict[str, Any]:
+    """Describe what data are prepared from. `tokenizers` are given ones, None if they are to be trained."""
+    return {"settings": data_settings(config, tokenizers), "files": file_hashes(sources)}
+
+
+def data_settings(config: Config, tokenizers: Tokenizers | None) -> dict[str, Any]:
+    """Return every setting that affects the prepared data, by name."""
+    found: dict[str, Any] = {"format": FORMAT}
+    weights = [weight for weight, _ in parse_mixture(config.data.train)]
+    if weights != [1.0]:
+        found["the weights in data.train"] = weights
+    found |= {f"data.{key}": value for key, value in asdict(config.data).items() if key != "bleu_tokenize"}
+    if tokenizers is None:
+        return found | {f"tokenizer.{key}": value for key, value in asdict(config.tokenizer).items()}
+    return found | {f"{side} tokenizer": each.fingerprint for side, each in zip(SIDES, tokenizers, strict=True)}
+
+
+def file_hashes(sources: Sequence[Source]) -> dict[str, str]:
+    """Return the sha256 of every file, keyed by setting and path relative to the parent folder of its source.
+
+    Data sets of the hub have no files here; data.revision pins them.
+    """
+    found = {}
+    for source in sources:
+        setting = f"data.{source.split}" + (f" ({source.number})" if source.number > 1 else "")
+        for path in source.files:
+            name = os.path.relpath(path, Path(source.path).parent)
+            try:
+                with path.open("rb") as file:
+                    found[f"{setting}: {name}"] = hashlib.file_digest(file, "sha256").hexdigest()
+            except OSError as error:
+                raise unreadable(path, error) from error
+    return found
+
+
+def check_unchanged(
+    then: dict[str, Any], config: Config, say: Callable[[str], None], tokenizers: Tokenizers | None
+) -> None:
+    """Raise DataChangedError if data with the origin `then` were prepared from something else.
+
+    A new location must hold the very same files. A data set on the hub cannot be recognised under another name.
+    """
+    # A setting newer than the data had the effect of its default.
+    defaults = {key: value for key, value in data_settings(Config(), None).items() if key.startswith("data.")}
+    before, after = defaults | then["settings"], data_settings(config, tokenizers)
+    changed_settings = [key for key in before | after if before.get(key) != after.get(key)]
+    moved = [key for key in changed_settings if key in LOCATIONS]
+    try:
+        now = file_hashes(find_sources(config.data))
+    except DataError as error:
+        if moved:
+            raise
+        say(f"{error} Continuing with the data prepared from it.")
+        now = then["files"]
+    old, new = _by_lasting_name(then["files"]), _by_lasting_name(now)
+    changed_files = [
+        old.get(name) or new[name]
+        for name in old | new
+        if then["files"].get(old.get(name, "")) != now.get(new.get(name, ""))
+    ]
+    if not changed_files:
+        for key in [key for key in moved if has_only_moved(key, before[key], after[key], now)]:
+            say(f"{key} was {before[key]} and is {after[key]}: the same files in another place")
+            changed_settings.remove(key)
+    changes = [f"{key} was {before.get(key)} and is {after.get(key)}" for key in changed_settings]
+    changes += [f"{name} is not the same file" for name in changed_files]
+    if changes:
+        raise DataChangedError(
+            f"this run was prepared from other data ({'; '.join(changes)}): change that back, or train "
+            "under a new run.name."
+        )
+
+
+def _by_lasting_name(files: dict[str, str]) -> dict[str, str]:
+    """Map the part of each name of `file_hashes` that stays when a corpus moves or is renamed to the full name."""
+    found = {}
+    for name in files:
+        setting, _, path = name.partition(": ")
+        _, *inside = Path(path).parts
+        found[f"{setting}: {'/'.join(inside) or Path(path).suffix}"] = name
+    return found
+
+
+def has_only_moved(key: str, before: str, after: str, files: dict[str, str]) -> bool:
+    """Whether each location in a setting is the same as before, or consists of `files`, whose hashes are known."""
+    names = [[name for _, name in parse_mixture(text)] if key == "data.train" else [text] for text in (before, after)]
+    if len(names[0]) != len(names[1]):
+        return False
+    settings = [key, *(f"{key} ({number})" for number in range(2, len(names[0]) + 1))]
+    return all(
+        one == other or any(name.startswith(f"{setting}: ") for name in files)
+        for setting, one, other in zip(settings, *names, strict=True)
+    )

@@ -1,0 +1,199 @@
+"""Files of a preparation: they grow shard by shard, survive a kill, and are read without filling memory."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from itertools import compress, islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from dragoman.corpora.sources import SPLITS, Source
+from dragoman.corpora.splitting import PairCounts, check_splits, read_portions
+from dragoman.dataset import Pair
+from dragoman.settings import DataConfig
+from dragoman.storage import replace_durably
+
+SHARD = 50_000  # pairs processed at a time
+HEADER = 128  # bytes before the numbers of an .npy file
+LARGE = 64 * 2**20  # bytes; larger arrays are memory-mapped
+NOTE = "so-far.json"
+
+
+class GrowingFiles:
+    """Files that grow together, shard by shard, so that work on them can be resumed after a kill.
+
+    Once a shard is on disk, a note with the sizes of the files and with `state` replaces the previous note. On
+    resuming, bytes beyond the noted sizes belong to an incomplete shard and are truncated.
+
+    Attributes:
+        state: everything else needed to resume, as JSON values
+    """
+
+    def __init__(self, note: Path, files: Mapping[Path, bytes], state: dict[str, Any]) -> None:
+        """`files` maps each path to its first bytes; `state` is the initial state."""
+        self.note = note
+        noted = read_json(note)
+        self.state = noted["state"] if noted else state
+        for number, (path, first) in enumerate(files.items()):
+            if noted:
+                os.truncate(path, noted["sizes"][number])
+            else:
+                path.write_bytes(first)
+        self.files = [path.open("ab") for path in files]
+
+    def __enter__(self) -> GrowingFiles:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for file in self.files:
+            file.close()
+
+    def append(self, parts: Iterable[bytes]) -> None:
+        """Add one part to each file, then note the new sizes and the state."""
+        for file, part in zip(self.files, parts, strict=True):
+            file.write(part)
+            file.flush()
+            os.fsync(file.fileno())
+        replace_durably(self.note, as_json({"sizes": [file.tell() for file in self.files], "state": self.state}))
+
+
+class CleanText:
+    """The cleaned pairs of a corpus, one file per split: a pair a line, its sides separated by a tab."""
+
+    def __init__(self, folder: Path, unit: str) -> None:
+        """`unit` is what the progress bar calls a pair."""
+        self.folder, self.unit = folder, unit
+        noted = read_json(folder / NOTE)
+        start = {
+            "read": 0, "whole": False, "kept": dict.fromkeys(SPLITS, 0), "weights": [], "learnt": [],
+            "counts": {split: asdict(PairCounts()) for split in SPLITS},
+        }  # fmt: skip
+        self.state: dict[str, Any] = noted["state"] if noted else start
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the whole corpus has been read."""
+        return self.state["whole"]
+
+    @property
+    def kept(self) -> dict[str, int]:
+        """Number of pairs in each split."""
+        return self.state["kept"]
+
+    @property
+    def counts(self) -> dict[str, PairCounts]:
+        """How many pairs of each split were read and dropped."""
+        return {split: PairCounts(**count) for split, count in self.state["counts"].items()}
+
+    def path(self, split: str) -> Path:
+        return self.folder / f"{split}.tsv"
+
+    def read(self, sources: Sequence[Source], data: DataConfig, check: bool = True) -> None:
+        """Read the corpus, or resume reading it. Raises DataError.
+
+        With `check`, there must be pairs to train and to validate on.
+        """
+        self.folder.mkdir(exist_ok=True)
+        files = {self.path(split): b"" for split in SPLITS}
+        with GrowingFiles(self.folder / NOTE, files, self.state) as growing:
+            self.state = state = growing.state
+            with progress_bar(self.unit, done=state["read"]) as bar:
+                for portion in read_portions(sources, data, skip=state["read"]):
+                    for split, count in self.counts.items():
+                        state["counts"][split] = asdict(count + portion.counts[split])
+                        state["kept"][split] += len(portion.pairs[split])
+                    state["read"] += portion.read
+                    state["learnt"] = sorted({*state["learnt"], *portion.trained_directions})
+                    state["weights"].append((portion.weight, len(portion.pairs["train"])))
+                    growing.append(_lines(portion.pairs[split]) for split in SPLITS)
+                    bar.update(portion.read)
+            if check:
+                check_splits(self.kept, self.counts, state["learnt"], data)
+            state["whole"] = True
+            growing.append(b"" for _ in SPLITS)
+
+    def weights(self, start: int, stop: int) -> np.ndarray:
+        """Return how often an epoch shows each of these training pairs, float32."""
+        weights, counts = zip(*self.state["weights"], strict=True)
+        ends = np.cumsum(counts)
+        inside = np.minimum(ends, stop) - np.maximum(ends - counts, start)
+        return np.repeat(np.array(weights, np.float32), inside.clip(0))
+
+    def training_pairs(self) -> Iterator[Pair]:
+        with self.path("train").open(encoding="utf-8", newline="\n") as file:
+            yield from map(_pair_of, file)
+
+    def training_side(self, side: int) -> Iterator[str]:
+        """Yield the sources (0) or the targets (1) of training, with a progress bar."""
+        with progress_bar(self.unit, self.kept["train"]) as bar:
+            for pair in self.training_pairs():
+                yield pair[side]
+                bar.update()
+
+    def selected(self, indices: np.ndarray) -> list[Pair]:
+        """Return the training pairs with these indices, in file order."""
+        wanted = np.zeros(self.kept["train"], bool)
+        wanted[indices] = True
+        return list(compress(self.training_pairs(), wanted.tobytes()))
+
+    def shards(self, offset: int) -> Iterator[tuple[list[Pair], int]]:
+        """Yield the training pairs from a byte offset on, SHARD at a time, with the offset after each shard."""
+        with self.path("train").open("rb") as file:
+            file.seek(offset)
+            while lines := list(islice(file, SHARD)):
+                offset += sum(map(len, lines))
+                yield [_pair_of(line.decode()) for line in lines], offset
+
+
+def load_pairs(path: Path) -> list[Pair]:
+    """Load a file of `CleanText`."""
+    with path.open(encoding="utf-8", newline="\n") as file:
+        return list(map(_pair_of, file))
+
+
+def _lines(pairs: Iterable[Pair]) -> bytes:
+    return "".join(f"{source}\t{target}\n" for source, target in pairs).encode()
+
+
+def _pair_of(line: str) -> Pair:
+    source, target = line[:-1].split("\t")
+    return source, target
+
+
+def load_array(path: Path) -> np.ndarray:
+    """Load an .npy file; a large one is memory-mapped."""
+    # As a plain array either way: each slice of a memmap is a new memmap, which is five times slower.
+    return np.asarray(np.load(path, mmap_mode="r" if path.stat().st_size > LARGE else None))
+
+
+def write_header(path: Path, dtype: np.dtype) -> None:
+    """Fill in the first HEADER bytes of an .npy file of numbers, so that it equals what `np.save` writes."""
+    header = io.BytesIO()
+    count = (path.stat().st_size - HEADER) // dtype.itemsize
+    np.lib.format.write_array_header_1_0(
+        header, {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": (count,)}
+    )
+    assert header.tell() == HEADER
+    with path.open("r+b") as file:
+        file.write(header.getvalue())
+
+
+def as_json(values: Any) -> bytes:
+    return json.dumps(values, indent=2, ensure_ascii=False).encode()
+
+
+def read_json(path: Path) -> Any:
+    """Load what `as_json` made; None if there is no such file."""
+    return json.loads(path.read_bytes()) if path.exists() else None
+
+
+def progress_bar(unit: str, total: int | None = None, done: int = 0) -> tqdm:
+    """Show a progress bar, on a terminal only."""
+    return tqdm(total=total, initial=done, unit=unit, unit_scale=True, dynamic_ncols=True, disable=None, leave=False)

@@ -1,0 +1,102 @@
+"""Checks for common failures of a translator, which scores alone can hide."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from dragoman.evaluation.metrics import Measurements
+from dragoman.evaluation.repetition import has_loop
+from dragoman.evaluation.report import Alarm, EvaluatedSentence
+
+MIN_SHARE = 0.01  # of the translations must fail a check to raise its alarm
+LENGTH_RATIO = (0.8, 1.25)  # words in the translations per reference word; an alarm outside this range
+MAX_LISTED = 20  # sentences in an alarm
+
+
+def find_alarms(sentences: Sequence[EvaluatedSentence], measured: Measurements, copied: Measurements) -> list[Alarm]:
+    """Check translations; sources must be without tags. `copied` measures the sources, taken as translations."""
+    found = [
+        failing_sentences("empty", [not each.translation for each in sentences], "are empty."),
+        failing_sentences(
+            "repeated",
+            repetitive(sentences, measured),
+            "repeat the same words three times or more in a row, unlike their references. The model has not learnt "
+            "enough, or has never seen such sentences.",
+        ),
+        failing_sentences(
+            "cut",
+            [not each.complete for each in sentences],
+            "were cut off at the length limit. If they do not repeat themselves, raise decoding.max_length or "
+            "decoding.max_ratio.",
+        ),
+        same_translation(sentences),
+        failing_sentences(
+            "untranslated",
+            [each.translation == each.source != each.reference for each in sentences],
+            "equal their sources, unlike their references. Does the training data contain untranslated pairs?",
+        ),
+        failing_sentences(
+            "unknown",
+            ["[UNK]" in each.translation and "[UNK]" not in each.source for each in sentences],
+            "contain [UNK] in place of a word. decoding.unknown copy inserts the source word instead; a new run with "
+            "tokenizer.kind bpe has no unknown words.",
+        ),
+        wrong_length(sentences),
+        no_better_than_copying(measured, copied),
+    ]
+    return [alarm for alarm in found if alarm]
+
+
+def failing_sentences(name: str, failing: Sequence[bool], failure: str) -> Alarm | None:
+    """An alarm if enough translations fail a check."""
+    numbers = [i for i, fails in enumerate(failing, 1) if fails]
+    if not numbers or len(numbers) < MIN_SHARE * len(failing):
+        return None
+    share = f"{len(numbers):,} of {len(failing):,} translations ({len(numbers) / len(failing):.1%})"
+    return Alarm(name, f"{share} {failure}", numbers[:MAX_LISTED])
+
+
+def repetitive(sentences: Sequence[EvaluatedSentence], measured: Measurements) -> list[bool]:
+    """Which translations repeat themselves where their references do not."""
+    tokenize = measured.bleu.metric.tokenizer  # type: ignore[attr-defined]
+    return [
+        # [UNK] raises its own alarm; as a punctuation mark it does not count here.
+        has_loop(tokenize(each.translation.replace("[UNK]", "?"))) and not has_loop(tokenize(each.reference))
+        for each in sentences
+    ]
+
+
+def same_translation(sentences: Sequence[EvaluatedSentence]) -> Alarm | None:
+    """An alarm if many sources, with different references, get one and the same translation."""
+    by_translation: dict[str, list[int]] = defaultdict(list)
+    for i, each in enumerate(sentences):
+        by_translation[each.translation].append(i)
+    largest = max(by_translation.values(), key=lambda members: len({sentences[i].reference for i in members}))
+    references = len({sentences[i].reference for i in largest})
+    if not sentences[largest[0]].translation or references < max(3, MIN_SHARE * len(sentences)):
+        return None
+    text = f"{len(largest):,} sources with {references:,} different references all have the same translation."
+    return Alarm("same", text, [i + 1 for i in largest[:MAX_LISTED]])
+
+
+def wrong_length(sentences: Sequence[EvaluatedSentence]) -> Alarm | None:
+    """An alarm if the translations as a whole are much shorter or longer than the references."""
+    words, expected = sum(each.words for each in sentences), sum(each.reference_words for each in sentences)
+    if LENGTH_RATIO[0] <= words / max(1, expected) <= LENGTH_RATIO[1]:
+        return None
+    wrong, right, change = ("short", "longer", "higher") if words < expected else ("long", "shorter", "lower")
+    text = (
+        f"The translations have {words:,} words and the references {expected:,}: they are much too {wrong}. "
+        f"In beam search, a {change} decoding.length_penalty favours {right} translations."
+    )
+    return Alarm("length", text, [])
+
+
+def no_better_than_copying(measured: Measurements, copied: Measurements) -> Alarm | None:
+    """An alarm if the sources themselves score as well as their translations."""
+    ours, theirs = measured.chrf.score(), copied.chrf.score()
+    if ours > theirs:
+        return None
+    text = f"The translations are no better than their untranslated sources: chrF {ours:.1f} against {theirs:.1f}."
+    return Alarm("useless", text, [])

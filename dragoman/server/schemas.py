@@ -1,0 +1,214 @@
+"""Requests and responses of the API. FastAPI turns these classes into /openapi.json."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from torch import Tensor
+
+from dragoman.server.batcher import TextResult
+from dragoman.server.limits import MAX_BEAM_SIZE, MAX_CHARACTERS, MAX_N_BEST, MAX_TEXTS
+from dragoman.translation.alignment import made_from
+from dragoman.translation.results import Candidate, Sentence
+from dragoman.translation.translator import Translator
+
+
+def _to_int(value: object) -> object:
+    """Turn 7.0 into 7: JSON has only one type of number."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+Text = Annotated[str, Field(max_length=MAX_CHARACTERS)]
+Language = Annotated[str, Field(max_length=100)]
+Count = Annotated[int | None, BeforeValidator(_to_int)]
+
+
+class TranslateRequest(BaseModel):
+    """What to translate, and how: either `text` or `texts`."""
+
+    model_config = ConfigDict(
+        extra="forbid", strict=True, json_schema_extra={"oneOf": [{"required": ["text"]}, {"required": ["texts"]}]}
+    )
+    text: Text = Field(default_factory=str, examples=["Where is the station?"])
+    texts: list[Text] = Field(
+        default_factory=list,
+        min_length=1,
+        max_length=MAX_TEXTS,
+        description=f"several texts, with at most {MAX_CHARACTERS:,} characters in total",
+    )
+    n_best: Count = Field(
+        None,
+        ge=1,
+        le=MAX_N_BEST,
+        description="maximum number of alternative translations of each sentence; null: the server's setting",
+    )
+    beam_size: Count = Field(
+        None,
+        ge=1,
+        le=MAX_BEAM_SIZE,
+        description="beam size, raised to n_best if smaller; null: the server's setting; "
+        "ignored by models that predict all words at once, and when sampling",
+    )
+    target_lang: Language | None = Field(
+        None, description="language to translate into, for a model of several directions; null: the default direction"
+    )
+    source_lang: Language | None = Field(
+        None, description="language of the texts, for a model of several directions; null: the default direction"
+    )
+    attention: bool = Field(False, description="whether to return the attention weights")
+
+    @model_validator(mode="after")
+    def _check_text_or_texts(self) -> TranslateRequest:
+        if len(self.model_fields_set & {"text", "texts"}) != 1:
+            raise ValueError("give text or texts, and not both")
+        return self
+
+
+class CandidateResponse(BaseModel):
+    """One translation of a sentence."""
+
+    translation: str
+    score: float | None = Field(
+        description="log-probability normalised by length; null: the search settings allowed no translation"
+    )
+    complete: bool = Field(description="false: cut off by a length limit")
+    tokens: list[str] = Field(description='a copied word appears as itself; the last token is "[EOS]" if complete')
+    log_probs: list[float] = Field(description="log-probability of each token, in nats")
+    copied: dict[int, int] = Field(description="position of each copied token, and of the source token it copies")
+    alignment: list[int] = Field(description="source token that each token except [EOS] is translated from")
+    attention: list[list[float]] | None = Field(
+        description="one row per token, one column per source token, without [EOS]; mean over all heads"
+    )
+
+
+class SentenceResponse(BaseModel):
+    """A part of a text that was translated in one piece."""
+
+    source: str
+    tokens: list[str] = Field(description='the last token is "[EOS]"')
+    unknown: list[int] = Field(description="positions of tokens that are not in the vocabulary")
+    candidates: list[CandidateResponse] = Field(description="best first")
+
+
+class TextResponse(BaseModel):
+    """A text and its translation."""
+
+    source: str
+    translation: str
+    warnings: list[str] = Field(description="problems that the translation alone does not show")
+    sentences: list[SentenceResponse]
+
+
+class TranslateResponse(BaseModel):
+    """The translations, in the order of the texts."""
+
+    translations: list[TextResponse]
+
+
+class DirectionInfo(BaseModel):
+    """A pair of languages that the model translates between."""
+
+    source_lang: str
+    target_lang: str
+
+
+class ServerInfo(BaseModel):
+    """The model behind this server, and its limits."""
+
+    status: Literal["ok"] = "ok"
+    source_lang: str | None = Field(description="null: a language model, which continues a text")
+    target_lang: str
+    directions: list[DirectionInfo] = Field(
+        description="all directions of a model of several, else empty; the languages above are the default direction"
+    )
+    run: str
+    step: int
+    characters: int = Field(default=MAX_CHARACTERS, description="maximum in one request")
+    n_best: int = Field(description="maximum number of alternative translations of a sentence")
+
+    @classmethod
+    def of(cls, translator: Translator) -> ServerInfo:
+        """Describe a translator."""
+        config = translator.config
+        return cls(
+            source_lang=config.data.source_lang,
+            target_lang=config.data.target_lang,
+            directions=[DirectionInfo(source_lang=a, target_lang=b) for a, b in config.data.several],
+            run=config.run.name,
+            step=translator.step,
+            n_best=1 if config.model.architecture == "encoder-only" else MAX_N_BEST,
+        )
+
+
+class ErrorResponse(BaseModel):
+    """Why the request failed, for a person to read."""
+
+    detail: str
+
+
+ERRORS: dict[int | str, dict[str, Any]] = {
+    400: {"model": ErrorResponse, "description": "Not JSON"},
+    408: {"model": ErrorResponse, "description": "The request did not arrive in time"},
+    413: {"model": ErrorResponse, "description": "Too long"},
+    415: {"model": ErrorResponse, "description": "The content type is not application/json"},
+    422: {"model": ErrorResponse, "description": "JSON that does not match the schema, or an untranslatable text"},
+    503: {
+        "model": ErrorResponse,
+        "description": "Too many requests are waiting",
+        "headers": {"Retry-After": {"description": "seconds to wait", "schema": {"type": "integer"}}},
+    },
+    504: {"model": ErrorResponse, "description": "Not translated in time"},
+}
+
+
+def request_schema(info: ServerInfo) -> dict[str, Any]:
+    """The OpenAPI description of a request, with the languages of this model as the only choices."""
+    schema = TranslateRequest.model_json_schema()
+    directions = [info, *info.directions]
+    for side in ("source_lang", "target_lang"):
+        known = {language: None for each in directions if (language := getattr(each, side))}
+        schema["properties"][side]["anyOf"] = [{"enum": [*known, None]}]
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+
+def translate_response(results: Sequence[TextResult], attention: bool) -> TranslateResponse:
+    """Turn the results of a job into a response, with the attention weights if asked for."""
+    return TranslateResponse(
+        translations=[
+            TextResponse(
+                source=result.translation.source,
+                translation=result.translation.text,
+                warnings=result.warnings,
+                sentences=[
+                    _sentence_response(sentence, weights, attention)
+                    for sentence, weights in zip(result.translation.sentences, result.weights, strict=True)
+                ],
+            )
+            for result in results
+        ]
+    )
+
+
+def _sentence_response(sentence: Sentence, weights: Sequence[Tensor], attention: bool) -> SentenceResponse:
+    return SentenceResponse(
+        source=sentence.source,
+        tokens=sentence.tokens,
+        unknown=sentence.unknown,
+        candidates=[_candidate_response(*each, attention) for each in zip(sentence.candidates, weights, strict=True)],
+    )
+
+
+def _candidate_response(candidate: Candidate, weights: Tensor, attention: bool) -> CandidateResponse:
+    return CandidateResponse(
+        translation=candidate.text,
+        score=round(candidate.score, 4) if math.isfinite(candidate.score) else None,
+        complete=candidate.complete,
+        tokens=candidate.tokens,
+        log_probs=[round(each, 4) for each in candidate.log_probs],
+        copied=candidate.copied,
+        alignment=made_from(candidate, weights),
+        attention=[[round(each, 4) for each in row] for row in weights.tolist()] if attention else None,
+    )

@@ -1,0 +1,44 @@
+"""Serve a trained model over HTTP: a web page that translates as you type, and a JSON API.
+
+    dragoman serve --run runs/phrasebook                         # then open http://127.0.0.1:8000
+    curl -H "Content-Type: application/json" -d '{"text": "Where is the station?"}' http://127.0.0.1:8000/translate
+
+/openapi.json describes the API. There is no password and no encryption: use the server on this computer, or on a
+network of people you trust. On Ctrl-C or SIGTERM it answers the requests it has accepted, then exits with 130 or 143.
+"""
+
+from __future__ import annotations
+
+import argparse
+from contextlib import closing
+
+from dragoman import console
+from dragoman.device import choose_device, tune_device
+from dragoman.server.application import create_application
+from dragoman.server.batcher import Batcher
+from dragoman.server.connection import listen, make_server
+from dragoman.server.schemas import ServerInfo
+from dragoman.server.security import is_loopback, secure
+from dragoman.translation.loading import newest_run
+from dragoman.translation.translator import Translator
+
+
+def main(options: argparse.Namespace) -> None:
+    """Run the server until it is asked to stop. Raises ConfigError and CheckpointError."""
+    with listen(options.host, options.port) as listener:
+        tune_device(choose_device(options.device))
+        translator = Translator(options.checkpoint or options.run or newest_run(), options.device, options.overrides)
+        translator.translate(["."])  # a warm-up: fails before anyone connects, and makes the first request fast
+        info = ServerInfo.of(translator)
+        host, port = listener.getsockname()[:2]
+        host = f"[{host}]" if ":" in host else host
+        if not is_loopback(host):
+            console.warn("warning: anyone on the network who can reach this computer can use this server: no password")
+        languages = " to ".join(filter(None, (info.source_lang, info.target_lang)))
+        languages = ", ".join(f"{each.source_lang} to {each.target_lang}" for each in info.directions) or languages
+        console.warn(
+            f"http://{host}:{port} translates {languages} (run {info.run}, step {info.step}); press Ctrl-C to stop"
+        )
+        with closing(Batcher(translator)) as batcher:
+            app = secure(create_application(batcher, info), is_loopback(host))
+            make_server(app).run(sockets=[listener])

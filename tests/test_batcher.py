@@ -1,0 +1,201 @@
+"""The batcher: jobs share batches, each gets its own results, and a failing job fails alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError, Future
+from contextlib import closing
+from threading import Event
+from typing import Any
+
+import pytest
+
+from dragoman.errors import DataError
+from dragoman.server import limits
+from dragoman.server.batcher import Batcher, Job, QueueFull, TextResult, warnings_by_text
+from dragoman.signals import Stopped
+from dragoman.translation.translator import Translator
+from echo import echo, reconfigured
+
+
+class Gate:
+    """Makes `Translator.explain` wait until the test lets it continue, and records its calls."""
+
+    def __init__(self) -> None:
+        self.started, self.open = Event(), Event()
+        self.calls: list[tuple[int, list[str]]] = []  # (beam size, texts)
+        self.stopped = 0
+
+    def explain(self, translator: Translator, texts: Sequence[str], **options: Any) -> Any:
+        self.calls.append((translator.config.decoding.beam_size, list(texts)))
+        self.started.set()
+        assert self.open.wait(60)
+        try:
+            return explain(translator, texts, **options)
+        except Stopped:
+            self.stopped += 1
+            raise
+
+
+explain = Translator.explain
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
+    """A gate for all translators of the test."""
+    made = Gate()
+    monkeypatch.setattr(Translator, "explain", lambda *texts, **options: made.explain(*texts, **options))
+    return made
+
+
+def texts_of(future: Future[list[TextResult]]) -> list[str]:
+    return [result.translation.text for result in future.result(60)]
+
+
+def keep_busy(batcher: Batcher, gate: Gate) -> Future[list[TextResult]]:
+    """Keep the batcher busy with a first job, until the gate opens."""
+    first = batcher.submit(Job(["My name"]))
+    assert gate.started.wait(60)
+    return first
+
+
+def test_jobs_that_arrive_during_a_batch_share_the_next_one(gate: Gate) -> None:
+    """Guards throughput: one search per request would be as slow as no batching."""
+    with closing(Batcher(echo())) as batcher:
+        first = keep_busy(batcher, gate)
+        texts = [["number"], ["live", "My live"], ["see"]]
+        others = [batcher.submit(Job(each)) for each in texts]
+        gate.open.set()
+        assert texts_of(first) == ["My name"]
+        assert [texts_of(each) for each in others] == texts
+    assert gate.calls == [(1, ["My name"]), (1, ["number", "live", "My live", "see"])]
+
+
+def test_jobs_with_different_settings_are_searched_separately(gate: Gate) -> None:
+    """Guards against results made with another job's settings, and against settings that persist."""
+    with closing(Batcher(echo())) as batcher:
+        first = keep_busy(batcher, gate)
+        asked = [(None, None), (3, None), (None, 4), (2, 3), (None, None)]
+        others = [batcher.submit(Job(["My name"], *each)) for each in asked]
+        gate.open.set()
+        found = [future.result(60)[0].translation.sentences[0].candidates for future in [first, *others]]
+    assert [len(each) for each in found] == [1, 1, 3, 1, 2, 1]
+    assert [beam for beam, _ in gate.calls[1:]] == [1, 3, 4, 3]
+    assert len(gate.calls[1][1]) == 2
+
+
+def test_a_bad_text_fails_only_its_own_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards the other jobs of the batch, and the thread, without which no job would ever finish."""
+    gate = Gate()
+
+    def picky(translator: Translator, texts: Sequence[str], **options: Any) -> Any:
+        if "bad" in texts:
+            raise DataError("untranslatable")
+        return gate.explain(translator, texts, **options)
+
+    monkeypatch.setattr(Translator, "explain", picky)
+    with closing(Batcher(echo())) as batcher:
+        keep_busy(batcher, gate)
+        good, bad, fine = (batcher.submit(Job([text])) for text in ("number", "bad", "see"))
+        gate.open.set()
+        assert texts_of(good) == ["number"]
+        with pytest.raises(DataError, match="untranslatable"):
+            bad.result(60)
+        assert texts_of(fine) == ["see"]
+
+
+def test_cancelled_jobs_are_not_translated(gate: Gate) -> None:
+    """Guards the time of the other clients: a job can be cancelled before its batch starts, and during it."""
+    with closing(Batcher(echo())) as batcher:
+        first = keep_busy(batcher, gate)
+        cancelled, other = batcher.submit(Job(["number"])), batcher.submit(Job(["see"]))
+        assert cancelled.cancel()
+        assert first.cancel()
+        gate.open.set()
+        assert texts_of(other) == ["see"]
+    assert [texts for _, texts in gate.calls] == [["My name"], ["see"]]
+    assert gate.stopped == 1
+
+
+def test_a_full_queue_refuses_jobs(gate: Gate) -> None:
+    """Guards memory and waiting times; cancelled jobs do not count."""
+    with closing(Batcher(echo(), max_waiting=2)) as batcher:
+        keep_busy(batcher, gate)
+        cancelled, other = batcher.submit(Job(["number"])), batcher.submit(Job(["see"]))
+        with pytest.raises(QueueFull):
+            batcher.submit(Job(["live"]))
+        cancelled.cancel()
+        after = batcher.submit(Job(["live"]))
+        gate.open.set()
+        assert [texts_of(other), texts_of(after)] == [["see"], ["live"]]
+
+
+def test_batches_are_limited_in_characters(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards short jobs, which get their results only when the whole batch is done."""
+    monkeypatch.setattr(limits, "BATCH_CHARACTERS", 5)
+    with closing(Batcher(echo())) as batcher:
+        keep_busy(batcher, gate)
+        others = [batcher.submit(Job([text])) for text in ("see", "see", "number", "live")]
+        gate.open.set()
+        assert [texts_of(each) for each in others] == [["see"], ["see"], ["number"], ["live"]]
+    assert [texts for _, texts in gate.calls[1:]] == [["see", "see"], ["number"], ["live"]]
+
+
+def test_closing_cancels_all_jobs(gate: Gate) -> None:
+    """Guards shutdown: the thread ends, and no client waits for ever."""
+    batcher = Batcher(echo())
+    first = keep_busy(batcher, gate)
+    waiting = batcher.submit(Job(["see"]))
+    batcher._closed = True  # close() sets this, then waits for the thread, which here waits for the gate
+    gate.open.set()
+    batcher.close()
+    for future in (first, waiting):
+        with pytest.raises(CancelledError):
+            future.result(60)
+    with pytest.raises(QueueFull):
+        batcher.submit(Job(["see"]))
+    assert not batcher._thread.is_alive()
+
+
+def test_warnings_and_weights_belong_to_their_text() -> None:
+    """Guards against warnings sent to the wrong client, and weights of another sentence."""
+    texts = ["My name is Anna.", "see www.x.org! number", "", "live live live"]
+    with closing(Batcher(echo("unknown=keep"))) as batcher:
+        results = batcher.submit(Job(texts)).result(60)
+    assert [bool(result.warnings) for result in results] == [False, True, False, False]
+    assert results[1].warnings == ["lost in translation: www.x.org."]
+    for result in results:
+        assert [len(each) for each in result.weights] == [len(s.candidates) for s in result.translation.sentences]
+        for sentence, [weights] in zip(result.translation.sentences, result.weights, strict=True):
+            assert weights.shape == (len(sentence.candidates[0].ids), len(sentence.ids))
+    assert warnings_by_text(["text 1: a: text 0: b"], 2) == [[], ["a: text 0: b"]]
+
+
+def encoder_only(translator: Translator) -> Translator:
+    return reconfigured(translator, "--model.architecture", "encoder-only")
+
+
+@pytest.mark.parametrize(
+    ("settings", "change", "job", "expected"),
+    [
+        ([], None, Job([]), (1, 1)),
+        ([], None, Job([], n_best=3, beam_size=2), (3, 3)),
+        (["beam_size=4", "n_best=2"], None, Job([]), (2, 4)),
+        (["beam_size=4"], None, Job([], beam_size=1), (1, 1)),
+        (["sample=true"], None, Job([], n_best=3, beam_size=5), (3, 1)),
+        (["beam_size=4", "diversity_groups=2"], None, Job([], n_best=3, beam_size=3), (3, 4)),
+        ([], encoder_only, Job([], n_best=3, beam_size=3), (1, 1)),
+    ],
+)
+def test_every_valid_request_has_search_settings(
+    settings: list[str], change: Callable[[Translator], Translator] | None, job: Job, expected: tuple[int, int]
+) -> None:
+    """Guards requests that are valid by the API's schema but break a rule between two settings."""
+    translator = echo()
+    translator = reconfigured(translator, *(f"--decoding.{word}" for word in settings))
+    if change:
+        translator = change(translator)
+    with closing(Batcher(translator)) as batcher:
+        n_best, beam_size = batcher.search_settings(job)
+        translator.with_decoding(n_best=n_best, beam_size=beam_size)
+    assert (n_best, beam_size) == expected
