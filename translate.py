@@ -65,7 +65,7 @@ def load_translator(options: argparse.Namespace, run: Path) -> Translator:
     tune_device(choose_device(options.device))
     translator = Translator(options.checkpoint or run, options.device, options.overrides)
     if options.engine:
-        from dragoman.export.export import with_ctranslate2  # slow to import
+        from dragoman.export.ctranslate2_engine import with_ctranslate2  # slow to import
 
         translator = with_ctranslate2(translator, run)
     if translator.config.is_language_model and (options.align or options.attention or options.example):

@@ -539,19 +539,19 @@ def test_languages_in_the_api(trained: Path) -> None:
 def test_other_engines_get_the_tag(trained: Path, tmp_path: Path) -> None:
     """Guards --engine ctranslate2 and the code in an export's card; a format without tags is refused."""
     pytest.importorskip("ctranslate2", reason="needs ctranslate2: pip install -e '.[export]'")
-    from dragoman.export import export
+    from dragoman.export import card, ctranslate2_engine, export, verification
 
     translator = Translator(trained, "cpu", ["--decoding.precision", "float32"])
-    other = export.with_ctranslate2(translator, trained)
+    other = ctranslate2_engine.with_ctranslate2(translator, trained)
     for language in ("it", "fr"):
         assert other.translate(TEXTS, to=language) == translator.translate(TEXTS, to=language)
-    sample = export.sample(translator, trained)
-    card = export.card(translator, trained, "ctranslate2", sample, None)
+    sample = verification.translate_sample(translator, trained)
+    text_of_card = card.card(translator, trained, "ctranslate2", sample, None)
     direction, text = split_tag(sample.sources[0])
     assert direction
-    assert f"words = ['>>{direction.target}<<'] + source.normalizer.normalize_str({text!r})" in card
+    assert f"words = ['>>{direction.target}<<'] + source.normalizer.normalize_str({text!r})" in text_of_card
     with pytest.raises(ConfigError, match="no place for the tag"):
-        export.make(translator, trained, "huggingface", tmp_path / "out")
+        export.export(translator, trained, "huggingface", tmp_path / "out")
 
 
 def test_tags_keep_capitals_in_a_lowercase_run(tmp_path: Path) -> None:
