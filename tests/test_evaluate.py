@@ -54,7 +54,7 @@ def test_mean_loss_does_not_depend_on_the_batches(tiny: Callable[..., Config]) -
     config = tiny()
     directory = Path(config.run.dir) / config.run.name
     data = preparation.prepare_data(config, directory / "data", lambda _: None)
-    training = train.Training(config, directory, data, torch.device("cpu"), torch.float32)
+    training = train.set_up(config, directory, data, torch.device("cpu"), torch.float32)
     pairs = dataset.encode_pairs(data.validation, data.source, data.target)
     total, tokens = 0.0, 0
     training.model.eval().requires_grad_(False)
