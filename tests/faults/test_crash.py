@@ -26,7 +26,7 @@ from tensorboard.summary.writer import record_writer
 
 from conftest import ROOT, in_child
 from dragoman import checkpoint, train
-from dragoman.corpora import preparation
+from dragoman.corpora import preparation, prepared_files
 from dragoman.model import Transformer
 from dragoman.settings import Config
 from dragoman.training import final_report
@@ -209,7 +209,7 @@ def never_return() -> None:
 
 @pytest.mark.faults
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize("work", ["read_portions", "train_pair", "encode_pairs"])
+@pytest.mark.parametrize("work", ["read_portions", "train_tokenizers", "encode_pairs"])
 def test_05_signal_during_the_preparation_ends_it_at_once(toy: Toy, work: str, number: signal.Signals) -> None:
     """Guards against minutes of waiting for a tokenizer that nobody wants, and against half-prepared data.
 
@@ -222,7 +222,8 @@ def test_05_signal_during_the_preparation_ends_it_at_once(toy: Toy, work: str, n
         never_return()
 
     begun = time.monotonic()
-    assert as_shell(run_program(toy(), wrap(preparation, work, lambda _: signalled()))) == 128 + number
+    module = prepared_files if work == "read_portions" else preparation
+    assert as_shell(run_program(toy(), wrap(module, work, lambda _: signalled()))) == 128 + number
     assert time.monotonic() - begun < 5
     assert not (directory(toy()) / "data").exists()
     assert not checkpoints(toy()).exists()
