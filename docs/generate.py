@@ -18,7 +18,8 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "dragoman"
 sys.path.insert(0, str(ROOT))
 
-from dragoman.settings import SECTIONS, kind_of  # noqa: E402
+from dragoman.setting_types import kind_of  # noqa: E402
+from dragoman.settings import SECTIONS  # noqa: E402
 
 START, END = "<!-- modules: python docs/generate.py -->\n", "<!-- end of modules -->\n"
 INTRODUCTION = """\

@@ -85,7 +85,7 @@ def test_shipped_config_trains(path: Path, tmp_path: Path, monkeypatch: pytest.M
                 (tmp_path / f"{split}.{language}").write_text("\n".join(side) + "\n", encoding="utf-8")
             if getattr(shipped.data, split):
                 data.append(f"--data.{split}={tmp_path / split}")
-    short = command_line.parse(["--config", str(path), *SHORT, *data, f"--run.dir={tmp_path / 'runs'}"])
+    short = command_line.parse_settings(["--config", str(path), *SHORT, *data, f"--run.dir={tmp_path / 'runs'}"])
     assert in_child(lambda: run_command("train", short)) == 0
     assert (tmp_path / "runs" / shipped.run.name / "result.json").exists()
 
