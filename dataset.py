@@ -154,17 +154,16 @@ class Tokenizer:
     def tokens(self, text: str) -> list[str]:
         """Return the token behind each id of `encode(text)`, joiners included; unknown words are spelled out."""
         tag, text = self._split_tag(text)
-        words = _split_words(text) if self.is_of_words else self._core.encode(text, add_special_tokens=False).tokens
-        return [tag, *words] if tag else words
+        return self.encode_with_tokens(text, tag)[1]
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """Return a short label for each id, for plots and tables: no joiners, nothing invisible."""
         return [self.label(self._core.id_to_token(i) or "") for i in ids]
 
     def encode_with_tokens(self, text: str, tag: str = "") -> tuple[list[int], list[str]]:
-        """The ids of a text, and the token that each id stands for: an unknown word itself, not [UNK].
+        """Return the ids of a text and the token behind each id; see `tokens`.
 
-        `tag` is one of `tags`, and its id comes first. The text is never searched for a tag.
+        tag: one of `tags`, whose id comes first; the text itself is not searched for a tag
         """
         encoding = self._core.encode(text, add_special_tokens=False)
         tokens = _split_words(text) if self.is_of_words else encoding.tokens
