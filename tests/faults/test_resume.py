@@ -21,6 +21,7 @@ import torch
 from conftest import tiny_config, tiny_pairs, write_tsv
 from dragoman import checkpoint, console, dataset, serialization
 from dragoman.command_line import override
+from dragoman.config_file import load
 from dragoman.corpora import preparation
 from dragoman.evaluation import validation_loss as validation_loss_module
 from dragoman.model import Transformer
@@ -180,7 +181,7 @@ def validation_loss(folder: Path) -> float:
 
 
 @faults
-@pytest.mark.parametrize("version", sorted(path.name for path in GOLDEN.glob("format-*")))
+@pytest.mark.parametrize("version", sorted(path.parent.name for path in GOLDEN.glob("*/loss.json")))
 def test_32_checkpoints_of_every_format_are_still_read(
     tmp_path: Path, version: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
 ) -> None:
@@ -193,6 +194,25 @@ def test_32_checkpoints_of_every_format_are_still_read(
     config = golden_config()
     assert run(replace(config, training=replace(config.training, max_steps=9))) == 0
     assert "resumed from step 6" in capfd.readouterr().out
+
+
+@faults
+def test_32_a_checkpoint_with_retired_settings_translates_and_resumes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
+) -> None:
+    """Guards runs of November 2026, whose config.yaml has settings that no longer exist."""
+    monkeypatch.chdir(tmp_path)
+    folder = Path(shutil.copytree(GOLDEN / "format-1-2026-11", "runs/golden"))
+    write_tsv(Path("corpus/pairs.tsv"), tiny_pairs(300))
+    expected = json.loads((folder / "expected.json").read_text())
+    assert validation_loss(folder) == pytest.approx(expected["validation_loss"], rel=1e-3)
+    sources, translations = zip(*expected["translations"], strict=True)
+    assert Translator(folder, "cpu").translate(sources) == list(translations)
+    [step] = checkpoint.steps(folder / "checkpoints")
+    config = load(step / "config.yaml")
+    steps = checkpoint.step_of(step)
+    assert run(replace(config, training=replace(config.training, max_steps=steps + 3))) == 0
+    assert f"resumed from step {steps}" in capfd.readouterr().out
 
 
 def test_32_there_is_a_golden_checkpoint_of_the_current_format() -> None:
