@@ -148,7 +148,7 @@ def _settings_help(prog: str, about: str) -> str:
             meaning = declared.metadata["meaning"] + (f" ({', '.join(choices)})" if noun == "WORD" else "")
             rows.append((f"  --{name}.{declared.name} {noun}", f"{meaning} [{default}]"))
     columns = max(min(shutil.get_terminal_size((100, 24)).columns, 110), 68)
-    lines = [f"usage: {prog} [--config FILE] [--section.key VALUE ...] [--print_config]", ""]
+    lines = [f"usage: {prog} [--config FILE] [--section.key VALUE] ...", ""]
     lines += [*textwrap.wrap(about, columns), ""] if about else []
     for left, right in rows:
         first, *more = textwrap.wrap(right, columns - 38) or [""]

@@ -137,6 +137,6 @@ def _scalar(key: str, node: yaml.Node) -> Any:
     # We could accept `no` as Norwegian, but every other program that reads the file would see False.
     if isinstance(value, str) and not kind_of(SETTINGS[key]).choices and node.tag != "tag:yaml.org,2002:str":
         raise ConfigError(
-            f'{key} is {shown(node.value)}, which YAML does not read as text: quote it, as in "{node.value}".'
+            f'{key} is {shown(node.value)}, which YAML does not read as text: quote it, as "{node.value}".'
         )
     return value

@@ -103,12 +103,12 @@ def test_encoder_only_refuses_search_settings_and_prefixes(tiny: Tiny) -> None:
     """Guards against settings and prefixes that an encoder-only model would silently ignore."""
     config = tiny(model__architecture="encoder-only", training__max_epochs=1)
     for changes in ({"beam_size": 4}, {"sample": True}, {"no_repeat_ngram": 3}, {"min_ratio": 0.5}):
-        with pytest.raises(ConfigError, match="nothing to search"):
+        with pytest.raises(ConfigError, match="does not search"):
             replace(config, decoding=replace(config.decoding, **changes))
     assert run_command("train", config) == 0
     translator = Translator(Path(config.run.dir) / config.run.name, "cpu")
     with pytest.raises(ConfigError, match="all words at once"):
-        translator.explain(["the cat sees the dog."], prefixes=["il"])
+        translator.explain([translator.request("the cat sees the dog.", prefix="il")])
 
 
 def test_encoder_only_scores_equal_those_of_its_search(tiny: Tiny) -> None:
@@ -148,7 +148,7 @@ def test_text_beyond_the_learned_positions_is_refused(tiny: Tiny) -> None:
         with pytest.raises(DataError, match=r"text 8: .* longer than the positions"):
             translator.score([("the cat", "il gatto"), ("the cat", "il gatto " * 20)], first=7)
         with pytest.raises(DataError, match="prefix of 20 tokens"):
-            translator.explain(["the cat"], prefixes=["il gatto " * 10])
+            translator.explain([translator.request("the cat", prefix="il gatto " * 10)])
     with pytest.raises(ConfigError, match=r"max_positions is 12.* need 13"):
         tiny(**settings | {"model__max_positions": 12})
     with pytest.raises(ConfigError, match=r"max_positions is 14.* need 26"):
@@ -216,7 +216,7 @@ def test_a_language_model_continues_its_text(tiny: Tiny, capsys: pytest.CaptureF
     translation = translator.explain(["il cane"])[0].sentences[0]
     assert translator.align(translation, translation.candidates[0]) == []
     with pytest.raises(ConfigError, match="goes on with each text"):
-        translator.explain(["il"], prefixes=["il"])
+        translator.explain([translator.request("il", prefix="il")])
     with pytest.raises(ConfigError, match="decoder-only"):
         tiny(data__source_lang=None, tokenizer__shared=True)
     best = json.loads((run / "checkpoints" / "best.json").read_text())

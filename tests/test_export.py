@@ -263,9 +263,8 @@ def test_ctranslate2_searches_for_the_translator(run: Path) -> None:
     other = with_ctranslate2(translator, run)
     texts = [source for source, _ in PAIRS[:60]] + ["", "the cat sees Zoltan.\n\nthe dog sees the cat."]
     assert other.translate(texts) == translator.translate(texts)
-    begun = ["il"] * len(texts)
-    expected = [each.text for each in translator.explain(texts, prefixes=begun)]
-    assert [each.text for each in other.explain(texts, prefixes=begun)] == expected
+    requests = [translator.request(text, prefix="il") for text in texts]
+    assert other.translate(requests) == translator.translate(requests)
     assert len(set(translator.translate(texts))) > 5
     short = ["--decoding.max_length", "3"]
     cut = with_ctranslate2(Translator(run, "cpu", short), run)

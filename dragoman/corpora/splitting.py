@@ -27,8 +27,6 @@ from dragoman.settings import DataConfig
 
 PORTION = 50_000  # pairs read at a time: 30 MB
 
-# ----------------------------------------------------------------------------------------------- the split of a pair
-
 
 def key_text(pair: Pair, data: DataConfig) -> str:
     """Return the text that decides the split of a pair: its source, or the text itself where there is no source."""
@@ -54,9 +52,6 @@ def assign(text: str, validation_fraction: float, test_fraction: float) -> str:
     if point < test_fraction:
         return "test"
     return "validation" if point < test_fraction + validation_fraction else "train"
-
-
-# -------------------------------------------------------------------------------------------------- reading a corpus
 
 
 @dataclass
@@ -175,22 +170,9 @@ def check_splits(
             raise DataError(f"there is no {unit} for {split} among {read:,} read: use more {unit}s, or {remedy}.")
 
 
-# ------------------------------------------------------------------------------------------- the splits of sources
-
-
 def read_split(split: str, sources: Sequence[Source], data: DataConfig) -> list[Pair]:
-    """Read the cleaned pairs of one split that sources have, without pairs that lack a side. Raises DataError."""
-    found = []
-    for (name, languages), parts in given_splits(sources, data).items():
-        for raw, _ in parts if name == split else ():
-            pairs = (tuple(clean(text, data) for text in pair) for pair in raw)
-            found += [
-                each
-                for source, target in pairs
-                if source and target
-                for each in for_directions((source, target), languages, data)
-            ]
-    return found
+    """Read the cleaned pairs of one split into memory. Raises DataError."""
+    return [pair for portion in read_portions(sources, data) for pair in portion.pairs[split]]
 
 
 def given_splits(

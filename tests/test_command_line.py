@@ -1,0 +1,235 @@
+"""Command lines: what a mistake says, which value wins, and --help."""
+
+import dataclasses
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conftest import ROOT
+from dragoman import __main__ as program
+from dragoman import command_line
+from dragoman.command_line import override, parse_settings
+from dragoman.config_file import load
+from dragoman.errors import ConfigError
+from dragoman.settings import Config, DecodingConfig, ModelConfig, RunConfig, TrainingConfig, keys
+
+ARGUMENTS: list[tuple[list[str], list[str]]] = [
+    (["--model.d_modle", "64"], ["--model.d_modle", "did you mean --model.d_model?"]),
+    (["--model.d_modle=64"], ["--model.d_modle", "did you mean --model.d_model?"]),
+    (["--model.d_mod", "64"], ["--model.d_mod is not an option", "did you mean --model.d_model?"]),
+    (["--model.d-model", "64"], ["did you mean --model.d_model?"]),
+    (["--trainnig.lr", "1"], ["did you mean --training.lr?"]),
+    (["--confg", "x.yaml"], ["--confg", "did you mean --config?"]),
+    (["--epochs", "3"], ["did you mean --training.max_epochs?"]),
+    (["--training.max_length", "3"], ["did you mean --decoding.max_length?"]),
+    (["--qqq", "3"], ["--qqq is not an option", "--help"]),
+    (["--model.d_model"], ["--model.d_model needs a value"]),
+    (["--model.d_model", "--model.n_heads", "2"], ["--model.d_model needs a value"]),
+    (["--tokenizer.shared"], ["--tokenizer.shared needs a value"]),
+    (["--config"], ["--config needs a value"]),
+    (["--print_config=1"], ["--print_config takes no value"]),
+    (["config.yaml"], ["config.yaml stands alone", "--section.key value"]),
+    (["--model.d_model", "64", "128"], ["128 stands alone"]),
+    (["-m", "64"], ["-m stands alone"]),
+    (["--model.d_model", "abc"], ["model.d_model is abc", "whole number"]),
+    (["--model.d_model", "1e3"], ["model.d_model is 1e3", "write 1000."]),
+    (["--training.lr", "-1e-3"], ["training.lr is -0.001", "greater than 0"]),
+    (["--training.lr=nan"], ["training.lr is nan", "finite"]),
+    (["--training.compile", "maybe"], ["training.compile is maybe", "true or false"]),
+    (["--model.norm", "past"], ["model.norm is past", "did you mean post?"]),
+    (["--run.name="], ["run.name is empty"]),
+    (["--model.d_model", "null"], ["model.d_model is null", "whole number"]),
+    (["--model.architecture=encoder-only", "--decoding.beam_size=5"], ["encoder-only", "beam_size must be 1"]),
+    (["--training.r_drop", "5"], ["--training.r_drop is not an option"]),
+    (["--config", "nowhere.yaml"], ["nowhere.yaml", "No such file"]),
+    (["--config", "."], [".: cannot read", "directory"]),
+    (["--config", "a.yaml", "--config=b.yaml"], ["--config is given twice"]),
+]
+
+
+def failure(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """The one line that parse_settings prints before it exits with 2."""
+    with pytest.raises(SystemExit) as stopped:
+        parse_settings(arguments)
+    printed = capsys.readouterr()
+    assert stopped.value.code == 2
+    assert printed.out == ""
+    assert printed.err.startswith("train.py: error: ")
+    assert printed.err.count("\n") == 1
+    assert printed.err.endswith("\n")
+    return printed.err
+
+
+@pytest.mark.parametrize(("arguments", "fragments"), ARGUMENTS, ids=[" ".join(given) for given, _ in ARGUMENTS])
+def test_mistake_names_the_setting_and_the_remedy(
+    arguments: list[str], fragments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
+) -> None:
+    """Guards settings that are ignored silently. argparse would accept abbreviations and take -1e-3 for an option."""
+    monkeypatch.chdir(tmp_path)
+    message = failure(arguments, capsys)
+    assert [fragment for fragment in fragments if fragment not in message] == [], message
+
+
+def test_message_about_a_long_value_stays_short(capsys: pytest.CaptureFixture[str]) -> None:
+    """Guards a terminal full of a pasted file."""
+    assert len(failure(["--model.d_model", "x" * 100_000], capsys)) < 200
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fragment"), [(["--model.d_modle", "64"], "model.d_model"), (["--config", "no.yaml"], "no.yaml")]
+)
+def test_mistake_ends_the_process_before_anything_is_made(arguments: list[str], fragment: str, tmp_path: Path) -> None:
+    """Guards the exit code, a traceback after the message, and folders made before the settings were checked."""
+    command = [sys.executable, "-B", str(ROOT / "train.py"), *arguments]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=30)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1
+    assert fragment in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_arguments_give_the_defaults() -> None:
+    """Guards a parser with defaults of its own."""
+    assert parse_settings([]) == Config()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--config", "FILE", "--model.d_model", "64", "--run.name=mine"],
+        ["--model.d_model=64", "--run.name", "mine", "--config=FILE"],
+        ["--model.d_model", "64", "--config", "FILE", "--run.name", "mine"],
+    ],
+)
+def test_command_line_overrules_the_file_in_any_order(arguments: list[str], tmp_path: Path) -> None:
+    """Guards arguments before --config, which the file must not overrule."""
+    file = tmp_path / "a.yaml"
+    file.write_text("model:\n  d_model: 32\n  n_heads: 2\nrun:\n  name: file\n", encoding="utf-8")
+    parsed = parse_settings([argument.replace("FILE", str(file)) for argument in arguments])
+    assert (parsed.model.d_model, parsed.model.n_heads, parsed.run.name) == (64, 2, "mine")
+    assert parsed.training == TrainingConfig()
+
+
+def test_default_file_is_read_only_without_config(tmp_path: Path) -> None:
+    """Guards a mixture of two files, and a default file that must exist."""
+    default, other = tmp_path / "default.yaml", tmp_path / "other.yaml"
+    default.write_text("model: {d_model: 32}", encoding="utf-8")
+    other.write_text("run: {name: other}", encoding="utf-8")
+    assert parse_settings([], default_file=default).model.d_model == 32
+    assert parse_settings(["--config", str(other)], default_file=default) == Config(run=RunConfig(name="other"))
+    assert parse_settings([], default_file=tmp_path / "absent.yaml") == Config()
+
+
+def test_file_and_command_line_are_checked_together(tmp_path: Path) -> None:
+    """Guards a check of the file alone, before the command line has completed it."""
+    file = tmp_path / "a.yaml"
+    file.write_text("model: {n_heads: 6}", encoding="utf-8")
+    assert parse_settings(["--config", str(file), "--model.d_model", "96"]).model == ModelConfig(d_model=96, n_heads=6)
+
+
+def test_whole_number_for_a_float_is_a_float() -> None:
+    """Guards an int in place of a float, which a saved config would print differently."""
+    value = parse_settings(["--training.clip_norm", "2"]).training.clip_norm
+    assert value == 2
+    assert isinstance(value, float)
+
+
+@pytest.mark.parametrize("text", ["null", "none", "None", "~"])
+def test_null_unsets_only_optional_settings(text: str, tmp_path: Path) -> None:
+    """Guards a file called "None", and a model.tie of none taken for no value."""
+    file = tmp_path / "a.yaml"
+    file.write_text(f"data:\n  test: {text}\ntraining:\n  max_steps: {text}\n", encoding="utf-8")
+    assert load(file) == Config()
+    given = Config(training=TrainingConfig(patience=3))
+    assert override(given, ["--training.patience", text]).training.patience is None
+    assert parse_settings(["--model.tie", "none"]).model.tie == "none"
+
+
+def test_override_changes_only_what_it_names() -> None:
+    """Guards an override that starts from the defaults again, or that changes the loaded config in place."""
+    loaded = Config(run=RunConfig(name="mine"), model=ModelConfig(d_model=64))
+    changed = override(loaded, ["--decoding.beam_size", "5", "--decoding.length_penalty=0.6"])
+    assert changed == dataclasses.replace(loaded, decoding=DecodingConfig(beam_size=5, length_penalty=0.6))
+    assert loaded.decoding == DecodingConfig()
+    assert override(loaded, []) == loaded
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fragment"),
+    [
+        (["--decoding.beam_sise", "5"], "did you mean --decoding.beam_size?"),
+        (["--decoding.beam_size", "0"], "at least 1"),
+        (["--config", "a.yaml"], "--config is not an option"),
+        (["--model.n_heads", "3"], "must divide"),
+    ],
+)
+def test_override_raises_instead_of_exiting(arguments: list[str], fragment: str) -> None:
+    """Guards a library call that ends the whole program, and options of train.py that are ignored silently."""
+    with pytest.raises(ConfigError) as raised:
+        override(Config(), arguments)
+    assert fragment in str(raised.value)
+
+
+@pytest.mark.parametrize("columns", ["20", "80", "200"])
+def test_help_shows_every_setting(columns: str, capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
+    """Guards a setting that only the source mentions, and a narrow terminal that breaks the layout."""
+    monkeypatch.setenv("COLUMNS", columns)
+    with pytest.raises(SystemExit) as stopped:
+        command_line.parse_train(["--model.d_model", "--help"])
+    assert stopped.value.code == 0
+    printed = capsys.readouterr().out
+    assert max(map(len, printed.splitlines())) <= max(int(columns), 80)
+    text = " ".join(printed.split())
+    assert [key for key in keys() if f" --{key} " not in text] == []
+    assert "(inverse_sqrt, linear, cosine, constant) [linear]" in text
+    # 1 == True, so a careless table of words would print these as true and false.
+    assert "INT batches whose gradients are summed for one step [1]" in text
+    assert "NUMBER pull of the weights towards zero [0.0]" in text
+    assert "BOOL one vocabulary for both languages [false]" in text
+    assert "passes over the data [9]" in text
+    assert "stop after this many steps [null]" in text
+
+
+@pytest.mark.parametrize("name", program.COMMANDS)
+def test_help_of_every_command_fits_80_columns(
+    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guards lines that wrap in the middle of a word."""
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit) as stopped:
+        program.COMMANDS[name].parse(["--help"], f"dragoman {name}")
+    assert stopped.value.code == 0
+    text = capsys.readouterr().out
+    assert text.startswith(f"usage: dragoman {name} ")
+    assert [line for line in text.splitlines() if len(line) > 80] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "fragment"),
+    [
+        ([], 2, "usage: dragoman COMMAND"),
+        (["--help"], 0, "  average    average several checkpoints"),
+        (["trian"], 2, "trian is not a command: did you mean train?"),
+        (["Evaluate"], 2, "did you mean evaluate?"),
+        (["frobnicate"], 2, "choose one of train, translate, "),
+    ],
+)
+def test_command_without_a_known_name(
+    arguments: list[str], code: int, fragment: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Guards a traceback, or a list of all commands where the right one is clear."""
+    assert program.main(arguments) == code
+    printed = capsys.readouterr()
+    assert fragment in printed.out + printed.err
+
+
+def test_help_into_a_closed_pipe_is_no_error() -> None:
+    """Guards `--help | head`, which ended in a traceback."""
+    command = f"{sys.executable} {ROOT / 'train.py'} --help | head -1"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=30)
+    assert done.stdout.startswith("usage: train.py")
+    assert done.stderr == ""
