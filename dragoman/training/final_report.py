@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from dragoman import dataset, serialization, storage
-from dragoman.architectures.protocol import Model
+from dragoman.architectures.ensemble import Ensemble
 from dragoman.console import say
 from dragoman.corpora.preparation import PreparedData
 from dragoman.dataset import Pair
@@ -80,7 +80,7 @@ def perplexities(config: Config, directory: Path, data: PreparedData, progress: 
     """What result.json says of a language model: how well its best weights foretell the texts of each set."""
     translator = Translator(directory, config.training.device)
     model = translator.model
-    assert isinstance(model, Model)
+    assert not isinstance(model, Ensemble)
     result: dict[str, object] = {}
     for split, pairs, step in (
         ("validation", data.validation, progress.best_step),

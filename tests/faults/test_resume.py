@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -10,7 +9,6 @@ import signal
 import stat
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -18,19 +16,14 @@ import pytest
 import safetensors.torch
 import torch
 
-from conftest import tiny_config, tiny_pairs, write_tsv
-from dragoman import checkpoint, dataset, serialization, train
-from dragoman.command_line import override
+from dragoman import checkpoint, serialization, train
 from dragoman.corpora import preparation
-from dragoman.evaluation import validation_loss as validation_loss_module
-from dragoman.model import Transformer
 from dragoman.settings import Config
 from dragoman.translation.translator import Translator
 from faults import harness
 from faults.harness import (
     Reference,
     Signpost,
-    after_step,
     at,
     at_step,
     checkpoints,
@@ -142,63 +135,6 @@ def test_31_a_learning_rate_that_rises_again_is_told(toy: Toy, schedule: str, ca
 
 
 # -------------------------------------------------------------------------------------------------------- the format
-
-GOLDEN = Path(__file__).parent / "golden"
-
-
-def golden_config() -> Config:
-    """A run as small as can be, by relative paths."""
-    config = tiny_config(Path(), model__d_model=8, model__d_ff=8, model__n_heads=1, data__test_fraction=0)
-    changes = ["--run.name=golden", "--training.max_epochs=null", "--training.max_steps=6", "--training.save_every=6"]
-    return override(config, [*changes, "--training.validate_every=100"])
-
-
-def make_golden() -> None:
-    """Write tests/faults/golden/format-N by the program as it is. When the format changes, keep the old ones.
-
-    cd tests && python -c "from faults.test_resume import make_golden; make_golden()"
-    """
-    place = GOLDEN / f"format-{checkpoint.FORMAT_VERSION}"
-    os.makedirs(place)
-    os.chdir(place)
-    assert run(golden_config(), after_step(7, die)) == 0
-    loss = validation_loss(Path("runs/golden"))
-    shutil.move("runs/golden/data", "data")
-    shutil.move("runs/golden/checkpoints", "checkpoints")
-    shutil.rmtree("runs")
-    shutil.rmtree("corpus")
-    Path("loss.json").write_text(json.dumps(loss))
-
-
-def validation_loss(folder: Path) -> float:
-    """That of the newest checkpoint of a run."""
-    model = Translator(folder, "cpu").model
-    assert isinstance(model, Transformer)
-    data = preparation.load(folder / "data")
-    return validation_loss_module.mean_loss(
-        model, dataset.encode_pairs(data.validation, data.source, data.target), 1000
-    )
-
-
-@faults
-@pytest.mark.parametrize("version", sorted(path.name for path in GOLDEN.glob("format-*")))
-def test_32_checkpoints_of_every_format_are_still_read(
-    tmp_path: Path, version: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
-) -> None:
-    """Guards the runs of users against the next version of this program: they translate as before, and train on."""
-    monkeypatch.chdir(tmp_path)
-    folder = Path(shutil.copytree(GOLDEN / version, "runs/golden"))
-    write_tsv(Path("corpus/pairs.tsv"), tiny_pairs(300))
-    expected = json.loads((folder / "loss.json").read_text())
-    assert validation_loss(folder) == pytest.approx(expected, rel=1e-3)
-    config = golden_config()
-    assert run(replace(config, training=replace(config.training, max_steps=9))) == 0
-    assert "resumed from step 6" in capfd.readouterr().out
-
-
-def test_32_there_is_a_golden_checkpoint_of_the_current_format() -> None:
-    """Guards against a new format of which no sample is kept."""
-    assert (GOLDEN / f"format-{checkpoint.FORMAT_VERSION}").is_dir()
 
 
 @faults
