@@ -436,7 +436,7 @@ def test_auto_from_the_first_step_to_the_resume(tmp_path: Path, capfd: Any) -> N
     assert settings_module.STAND_IN in summary.describe_model(settings())
     code, told = run(settings())
     assert code == 0, told
-    assert "model.preset auto: about 288 pairs to train on -> tiny; each is seen but about" in told
+    assert "model.preset auto: about 288 pairs to train on -> tiny; each is seen only about" in told
     assert "times, so dropout is 0.1: d_model 128, 3+3 layers, d_ff 64" in told
     (kept,) = (line.removeprefix("kept as given: ") for line in told.splitlines() if line.startswith("kept as given"))
     assert set(kept.split(", ")) == {"model.d_ff", "training.max_steps", "training.batch_tokens"}
@@ -493,7 +493,7 @@ def test_preset_without_effect_is_reported(tmp_path: Path, capsys: Any) -> None:
     config = parse_settings(["--config", str(file), "--data.train", str(tmp_path / "absent.tsv")])
     assert starting.with_preset(config, torch.device("cpu")) == config  # without reading the data
     told = capsys.readouterr().out
-    assert told.startswith("warning: model.preset is auto, but of no effect")
+    assert told.startswith("warning: model.preset is auto, but it has no effect")
     assert told.count("\n") == 1
 
 
