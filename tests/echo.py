@@ -1,4 +1,4 @@
-"""A translator that repeats what it hears, and a terminal that is listened to."""
+"""A translator that repeats its input, and a reader of terminal output."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dragoman.translation.translator import Translator
 
 
 class Echo(Transformer):
-    """A model that repeats the source, position by position, and looks where it repeats from."""
+    """A model that repeats the source, position by position, and attends to the position it repeats."""
 
     step_bytes = 0  # as of `engine.Engine`
 
@@ -45,7 +45,7 @@ class EchoState:
 
 
 def echo(*settings: str, kind: str = "word") -> Translator:
-    """A translator that repeats its source, and knows the words of one sentence only."""
+    """Make a translator that repeats its source. Its vocabulary has the words of one sentence only."""
     known = ["My name is, and I live in: number! (see)"]
     source, target = train_tokenizers(known, known, TokenizerConfig(kind=kind, min_frequency=1, vocab_size=300))  # type: ignore[arg-type]
     config = override(Config(), [f"--decoding.{word}" for word in settings])
@@ -56,7 +56,7 @@ def echo(*settings: str, kind: str = "word") -> Translator:
 
 
 def until(terminal: int, end: bytes) -> bytes:
-    """What appears on a terminal, up to what ends it; at most a minute of it."""
+    """Read terminal output up to `end`, for at most a minute."""
     said = b""
     while end not in said:
         assert select.select([terminal], [], [], 60)[0], said
