@@ -161,6 +161,15 @@ class Tokenizer:
         """Return a short label for each id, for plots and tables: no joiners, nothing invisible."""
         return [self.label(self._core.id_to_token(i) or "") for i in ids]
 
+    def encode_with_tokens(self, text: str, tag: str = "") -> tuple[list[int], list[str]]:
+        """The ids of a text, and the token that each id stands for: an unknown word itself, not [UNK].
+
+        `tag` is one of `tags`, and its id comes first. The text is never searched for a tag.
+        """
+        encoding = self._core.encode(text, add_special_tokens=False)
+        tokens = _split_words(text) if self.is_of_words else encoding.tokens
+        return ([self.tags[tag], *encoding.ids], [tag, *tokens]) if tag else (encoding.ids, tokens)
+
     def label(self, token: str) -> str:
         """Return the label of one token, as in `pieces`."""
         if token in SPECIAL_TOKENS or token in self.tags:

@@ -34,6 +34,8 @@ from dragoman import dataset, train
 from dragoman.corpora import preparation
 from dragoman.device import choose_device, choose_precision, describe_device, matmul_rates, tune_device
 from dragoman.training import final_report
+from dragoman.training.batches import training_batches
+from dragoman.training.state import TrainingState
 from dragoman.translation.translator import Translator
 
 UPDATES = 4  # that are timed together
@@ -45,7 +47,7 @@ class Contender:
 
     path: Path
     translator: Translator
-    training: train.Training
+    training: TrainingState
     updates: list[list[dataset.Batch]]
     sources: list[str]
     step: int
@@ -56,9 +58,9 @@ class Contender:
         """Load a run; its training is made anew, for an update costs the same whatever the weights are."""
         translator = Translator(path, str(device))
         data = preparation.load(path / "data")
-        training = train.Training(translator.config, scratch / path.name, data, device, dtype)
+        training = train.set_up(translator.config, scratch / path.name, data, device, dtype)
         training.writer = cast(Any, SimpleNamespace(add_scalar=lambda *_: None))
-        updates = list(islice(training.updates(), UPDATES))
+        updates = list(islice(training_batches(training), UPDATES))
         result = json.loads((path / final_report.RESULT).read_text(encoding="utf-8"))
         sources = [text for _, text in data.test] if translator.config.is_language_model else [a for a, _ in data.test]
         return cls(path, translator, training, updates, sources, result["step"])
@@ -67,7 +69,7 @@ class Contender:
         """Learn and translate once, and keep the shortest times."""
         begun = time.perf_counter()
         for batches in self.updates:
-            self.training.update(batches)
+            train.train_step(self.training, batches)
         self._keep("update", (time.perf_counter() - begun) / len(self.updates))
         few, many = self.sources[: max(1, pairs // 10)], self.sources[:pairs]
         begun = time.perf_counter()

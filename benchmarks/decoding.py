@@ -38,7 +38,7 @@ from dragoman.evaluation.metrics import score
 from dragoman.export.to_ctranslate2 import ctranslate2_spec, save_ctranslate2
 from dragoman.model import Transformer
 from dragoman.settings import EOS, PAD, SOS, SPECIAL_TOKENS, DecodingConfig, ModelConfig
-from dragoman.translation.engines import ready
+from dragoman.translation.engines import make_engine
 from dragoman.translation.search import search
 from dragoman.translation.translator import Translator
 
@@ -63,7 +63,7 @@ def ours(model: Any, device: torch.device, threads: int) -> Work:
 
     def translate(batch: Batch) -> list[list[int]]:
         exactly = [TOKENS] * len(batch)
-        found = search(model, source_batch(batch).to(device), exactly, DecodingConfig(), least=exactly)
+        found = search(model, source_batch(batch).to(device), exactly, DecodingConfig(), min_lengths=exactly)
         return [best[0].tokens for best in found]
 
     def work(batches: list[Batch]) -> list[list[int]]:
@@ -160,7 +160,7 @@ def compare(options: argparse.Namespace, device: torch.device) -> None:
             torch.manual_seed(1)
             model = Transformer(shape, VOCABULARY, VOCABULARY).eval().requires_grad_(False).to(device)
             kinds = ("int8", "bfloat16", "float32") if device.type == "cpu" else ("bfloat16", "float32")
-            engines: dict[str, Any] = {f"ours {kind}": ready(model, kind) for kind in kinds}
+            engines: dict[str, Any] = {f"ours {kind}": make_engine(model, kind) for kind in kinds}
             for size in options.batches:
                 many = size > 1 and device.type == "cpu"
                 batches = [sentences(options.data, size * cores)[i * size : (i + 1) * size] for i in range(cores)]

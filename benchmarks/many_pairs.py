@@ -49,6 +49,7 @@ from dragoman.__main__ import run as run_command
 from dragoman.command_line import override
 from dragoman.corpora import preparation
 from dragoman.settings import Config
+from dragoman.training.state import TrainingState
 
 SIZES = (30_000, 300_000)  # and then as many as are asked for
 STEPS = {"reading": "read", "training": "tokenizers", "turning": "ids"}  # by the line with which each begins
@@ -127,16 +128,16 @@ def prepare(config: Config, folder: Path) -> dict[str, float]:
 
 def begin(config: Config, updates: int, begun: float) -> None:
     """Train as `train.py` does, and end amid it, after so many updates, with a line of what they took."""
-    update, ends = train.Training.update, []
+    train_step, ends = train.train_step, []
 
-    def timed(training: train.Training, batches: list) -> None:
-        update(training, batches)
+    def timed(state: TrainingState, batches: list) -> None:
+        train_step(state, batches)
         ends.append(time.time())
         if len(ends) > updates:
             print(json.dumps({"start": ends[0] - begun, "updates": ends[-1] - ends[0], "train": peak()}), flush=True)
             os._exit(0)
 
-    train.Training.update = timed  # type: ignore[method-assign]
+    train.train_step = timed
     sys.exit(run_command("train", config))
 
 

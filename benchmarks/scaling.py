@@ -46,6 +46,8 @@ from dragoman import train
 from dragoman.command_line import override
 from dragoman.corpora import preparation
 from dragoman.settings import Config
+from dragoman.training import gradients
+from dragoman.training.batches import training_batches
 
 KINDS = 300_000  # of word, of which the vocabulary keeps the most frequent
 VOCABULARY = 10_000
@@ -140,17 +142,17 @@ def work(options: argparse.Namespace, size: int) -> None:
     device_module.tune_device(device)
     dtype = device_module.choose_precision(config.training.precision, device)
     data = preparation.prepare_data(config, folder / "data", lambda _: None)
-    training = train.Training(config, folder, data, device, dtype)
-    training.rehearse()
-    updates = training.updates()
+    training = train.set_up(config, folder, data, device, dtype)
+    gradients.rehearse(training)
+    updates = training_batches(training)
     batches = next(updates)
     start = time.perf_counter() - begun
 
     begun = time.perf_counter()
-    training.planned(training.batch_tokens, 1)
+    training.planner.plan(training.batch_tokens, 1)
     found = {"imports": imports, "start": start, "plan": time.perf_counter() - begun}
     for _ in range(2):
-        training.update(batches)
+        train.train_step(training, batches)
         batches = next(updates)
     print(json.dumps(found), flush=True)
     # Weights, gradients, and the optimizer's two moments.
@@ -158,7 +160,7 @@ def work(options: argparse.Namespace, size: int) -> None:
     for _ in sys.stdin:
         tokens, begun = 0, time.perf_counter()
         while tokens == 0 or time.perf_counter() - begun < options.seconds:
-            training.update(batches)  # whose end waits for the device
+            train.train_step(training, batches)  # whose end waits for the device
             tokens += sum(batch.tokens for batch in batches)
             batches = next(updates)
         rate = tokens / (time.perf_counter() - begun)

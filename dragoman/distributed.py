@@ -1,19 +1,19 @@
-"""Several processes that train one model together, as torchrun starts them.
+"""Train one model with several processes, started by torchrun.
 
     torchrun --nproc-per-node 4 train.py --config config.yaml
 
-Each of them, a rank, has a device of its own and computes its share of the rows of every batch; their gradients are
-added up before each update. So the update, the order of the data, and the checkpoints are those of a single process,
-whatever the number of ranks. The first rank writes, reports and validates; the others are silent.
+Each process, a rank, has its own device and computes its share of the rows of every batch. Gradients are summed over
+the ranks before each update, so the updates, the order of the data and the checkpoints are those of a single process,
+whatever the number of ranks. Rank 0 writes, reports and validates; the others print nothing.
 
-Everything here does nothing where there is only one process, which needs neither torchrun nor a network.
+With a single process every function here does nothing, and neither torchrun nor a network is needed.
 """
 
 from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
 from dataclasses import dataclass
 from datetime import timedelta
@@ -26,104 +26,103 @@ from torch import Tensor, nn
 from dragoman.errors import DeviceError, RankError
 
 T = TypeVar("T")
-# How long a rank waits for the others. They wait while the first one prepares data or validates; one that has died
-# is noticed by torchrun at once, however long this is.
-PATIENCE = timedelta(hours=6)
+# How long a rank waits for the others, for example while rank 0 prepares data or validates. torchrun notices a dead
+# process at once, however long this is.
+TIMEOUT = timedelta(hours=6)
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """This process among those that train together."""
+    """This process and how many train together."""
 
-    index: int = 0
-    count: int = 1
-    local: int = 0  # number of this process on its machine, which is that of its GPU
+    rank: int = 0
+    world_size: int = 1
+    local_rank: int = 0  # number of this process on its machine, and of its GPU
 
     @classmethod
-    def of_environment(cls) -> Ranks:
-        """What torchrun tells the processes that it starts; a process started by itself is alone."""
-        return cls(*(int(os.environ.get(name, default)) for name, default in NAMES.items()))
+    def from_environment(cls) -> Ranks:
+        """Read the variables that torchrun sets; without them this is the only process."""
+        return cls(*(int(os.environ.get(name, default)) for name, default in VARIABLES.items()))
 
     @property
-    def first(self) -> bool:
-        """Whether this is the one that writes, reports and validates."""
-        return self.index == 0
+    def is_first(self) -> bool:
+        """Whether this process writes, reports and validates."""
+        return self.rank == 0
 
-    def own(self, device: torch.device) -> torch.device:
-        """The device of this rank, where all are asked to use a kind of device. Raises DeviceError."""
-        if self.count == 1 or device.type == "cpu":
+    def own_device(self, device: torch.device) -> torch.device:
+        """This rank's own device of the kind that all ranks use. Raises DeviceError if there is none."""
+        if self.world_size == 1 or device.type == "cpu":
             return device
         if device.type != "cuda" or device.index is not None:
             raise DeviceError(
-                f"{self.count} ranks cannot share the device {device}: set training.device to cuda or cpu."
+                f"{self.world_size} ranks cannot share the device {device}: set training.device to cuda or cpu."
             )
-        if self.local >= torch.cuda.device_count():
+        if self.local_rank >= torch.cuda.device_count():
             raise DeviceError(
-                f"there are {torch.cuda.device_count()} GPUs on this machine, too few for its ranks: start as many "
-                "ranks as there are GPUs."
+                f"this machine has {torch.cuda.device_count()} GPUs, fewer than its ranks: start one rank per GPU."
             )
-        return torch.device("cuda", self.local)
+        return torch.device("cuda", self.local_rank)
 
     @contextmanager
-    def before_others(self) -> Iterator[None]:
-        """Within, the first rank is done before the others begin."""
-        if not self.first:
-            self.same(None)
+    def first_goes_first(self) -> Iterator[None]:
+        """Context manager: the other ranks enter once rank 0 has left."""
+        if not self.is_first:
+            self.broadcast(None)
         yield
-        if self.first:
-            self.same(None)
+        if self.is_first:
+            self.broadcast(None)
 
-    def same(self, value: T) -> T:
-        """What the first rank gives here, on all of them; meanwhile they wait for it."""
-        if self.count == 1:
+    def broadcast(self, value: T) -> T:
+        """Return rank 0's value on every rank."""
+        if self.world_size == 1:
             return value
-        held = [value]
-        with lost():
-            dist.broadcast_object_list(held, 0, device=torch.device("cpu"))
-        return held[0]
+        values = [value]
+        with network_errors():
+            dist.broadcast_object_list(values, 0, device=torch.device("cpu"))
+        return values[0]
 
-    def most(self, *numbers: float) -> list[float]:
-        """The largest of each of these numbers on any rank."""
-        return self._reduced(numbers, dist.ReduceOp.MAX)
+    def maximum(self, *numbers: float) -> list[float]:
+        """The maximum of each number over all ranks."""
+        return self._all_reduce(numbers, dist.ReduceOp.MAX)
 
-    def sums(self, *numbers: float) -> list[float]:
-        """The sum over all ranks of each of these numbers."""
-        return self._reduced(numbers, dist.ReduceOp.SUM)
+    def sum(self, *numbers: float) -> list[float]:
+        """The sum of each number over all ranks."""
+        return self._all_reduce(numbers, dist.ReduceOp.SUM)
 
-    def _reduced(self, numbers: tuple[float, ...], how: Any) -> list[float]:
-        if self.count == 1:
+    def _all_reduce(self, numbers: tuple[float, ...], operation: Any) -> list[float]:
+        if self.world_size == 1:
             return list(numbers)
-        held = torch.tensor(numbers, dtype=torch.float64)
-        with lost():
-            dist.all_reduce(held, how)
-        return held.tolist()
+        values = torch.tensor(numbers, dtype=torch.float64)
+        with network_errors():
+            dist.all_reduce(values, operation)
+        return values.tolist()
 
 
-NAMES = {"RANK": 0, "WORLD_SIZE": 1, "LOCAL_RANK": 0}
+VARIABLES = {"RANK": 0, "WORLD_SIZE": 1, "LOCAL_RANK": 0}
 
 
 @contextmanager
-def joined(ranks: Ranks, device: torch.device) -> Iterator[None]:
-    """Within, the ranks can reach one another, and the first one alone speaks on standard output.
+def process_group(ranks: Ranks, device: torch.device) -> Iterator[None]:
+    """Context manager: connect the ranks, and silence standard output on all but rank 0.
 
-    NCCL carries what lies on GPUs, gloo the rest.
+    NCCL moves tensors on GPUs, gloo everything else.
     """
-    if ranks.count == 1:
+    if ranks.world_size == 1:
         yield
         return
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    with lost():
-        dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=PATIENCE)
-    with open(os.devnull, "w") as nowhere, nullcontext() if ranks.first else redirect_stdout(nowhere):
+    with network_errors():
+        dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=TIMEOUT)
+    with open(os.devnull, "w") as nowhere, nullcontext() if ranks.is_first else redirect_stdout(nowhere):
         yield
-    # After an error no farewell: the others may be in the middle of something, and would be waited for.
+    # Not in a `finally`: after an error the other ranks may be in a collective call, and this one would wait for them.
     dist.destroy_process_group()
 
 
 @contextmanager
-def lost() -> Iterator[None]:
-    """Raise RankError for an error of the network between the ranks."""
+def network_errors() -> Iterator[None]:
+    """Context manager: turn an error of the network between the ranks into a RankError."""
     try:
         yield
     except dist.DistError as error:
@@ -136,46 +135,44 @@ def lost() -> Iterator[None]:
 
 def _reason(error: Exception) -> str:
     return (
-        f"another rank has ended or cannot be reached ({' '.join(str(error).split())[:120]}): see what it said. "
-        "The last checkpoint stands; the same command goes on from there."
+        f"another rank has ended or cannot be reached ({' '.join(str(error).split())[:120]}): see its own message. "
+        "The last checkpoint is intact; run the same command again to resume."
     )
 
 
-# ------------------------------------------------------------------------------------------------ one model on them all
+def wrap_ddp(module: nn.Module, ranks: Ranks, device: torch.device) -> nn.Module:
+    """Wrap a module so that its backward pass averages the gradients over the ranks.
 
-
-def replicated(module: nn.Module, ranks: Ranks, device: torch.device) -> nn.Module:
-    """The module to be called in place of this one: its backward pass averages the gradients over the ranks.
-
-    Buckets of gradients travel while the rest of the backward pass is computed (Li et al. 2020, "PyTorch Distributed").
+    Buckets of gradients are sent while the rest of the backward pass runs (Li et al. 2020, "PyTorch Distributed").
     """
-    if ranks.count == 1:
+    if ranks.world_size == 1:
         return module
-    on = [device] if device.type == "cuda" else None
-    with lost(), warnings.catch_warnings():
-        # The table of positions, a buffer, grows on each rank with its own sentences. torch 2.13 has a new name for
-        # this setting, which 2.11 does not know.
+    devices = [device] if device.type == "cuda" else None
+    with network_errors(), warnings.catch_warnings():
+        # The table of positions, a buffer, grows on each rank with its own sentences. torch 2.13 renames this argument,
+        # but 2.11 does not know the new name.
         warnings.simplefilter("ignore", FutureWarning)
-        return nn.parallel.DistributedDataParallel(module, on, broadcast_buffers=False, gradient_as_bucket_view=True)
+        return nn.parallel.DistributedDataParallel(
+            module, devices, broadcast_buffers=False, gradient_as_bucket_view=True
+        )
 
 
-def sharded(module: nn.Module, layers: Iterable[nn.Module], ranks: Ranks, device: torch.device) -> nn.Module:
-    """The module, with its weights dealt out: each rank keeps a part of each, and of its gradient and moments (Zhao et
-    al. 2023, "PyTorch FSDP").
+def wrap_fsdp(module: nn.Module, layers: Iterable[nn.Module], ranks: Ranks, device: torch.device) -> nn.Module:
+    """Shard a module in place: each rank keeps a part of each weight, of its gradient and of its optimizer state.
 
-    The weights of a layer come together on every rank when the layer is called, and part again behind it. Its
-    gradients are averaged over the ranks. Raises as `joined` does.
+    A layer gathers its weights when it is called and frees them afterwards; its gradients are averaged over the ranks
+    (Zhao et al. 2023, "PyTorch FSDP"). Raises RankError if a rank cannot be reached.
     """
-    # Takes a second to import, and few need it.
+    # This import takes a second, and few runs need it.
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 
-    warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")  # none is changed
-    mesh = init_device_mesh(device.type, (ranks.count,))
-    with lost():
+    warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")  # none is modified
+    mesh = init_device_mesh(device.type, (ranks.world_size,))
+    with network_errors():
         for layer in layers:
             for part in layer.children():
-                if hasattr(part, "keys_values"):  # is called by itself, too: by a decoder, of its memory
+                if hasattr(part, "keys_values"):  # the decoder also calls this method by itself, on its memory
                     fully_shard(part, mesh=mesh)
                     register_fsdp_forward_method(part, "keys_values")
             fully_shard(layer, mesh=mesh)
@@ -183,29 +180,68 @@ def sharded(module: nn.Module, layers: Iterable[nn.Module], ranks: Ranks, device
     return module
 
 
-def whole(value: Any) -> Any:
-    """A tensor, or what holds tensors, at whatever depth, with those brought together that are dealt out to ranks.
-
-    All ranks have to call this; the result lies in the memory of the CPU.
-    """
-    if isinstance(value, Mapping):
-        return {key: whole(part) for key, part in value.items()}
-    if hasattr(value, "full_tensor"):
-        with lost():
-            return value.full_tensor().cpu()
-    return value
-
-
-def dealt(value: Any, like: Any) -> Any:
-    """A tensor, dealt out to the ranks as that other one is, whose shape it has; any other value as it is."""
-    if not isinstance(value, Tensor) or value.shape != like.shape:
-        return value
-    from torch.distributed.tensor import distribute_tensor  # see `sharded`
-
-    # Every rank has it whole, and takes its own part of it.
-    return distribute_tensor(value.to(like.device), like.device_mesh, like.placements, src_data_rank=None)
-
-
-def without_exchange(module: nn.Module) -> AbstractContextManager[None]:
-    """Within, backward passes leave each rank its own gradients; the next one outside averages what has gathered."""
+def no_sync(module: nn.Module) -> AbstractContextManager[None]:
+    """Context manager: DDP keeps gradients local; the next backward pass outside averages what has accumulated."""
     return module.no_sync() if isinstance(module, nn.parallel.DistributedDataParallel) else nullcontext()
+
+
+def full_tensor(tensor: Tensor) -> Tensor:
+    """Gather a sharded tensor on every rank; return any other as it is. All ranks must call this."""
+    with network_errors():
+        return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor  # type: ignore[operator]
+
+
+def full_model_state(model: nn.Module) -> dict[str, Any]:
+    """Gather the weights of a sharded model on the CPU of rank 0; the others get {}. All ranks must call this."""
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+
+    with network_errors():
+        return get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
+
+
+def load_full_model_state(model: nn.Module, weights: dict[str, Any]) -> None:
+    """Load full weights, the same on every rank, into a sharded model. All ranks must call this."""
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
+
+    with network_errors():
+        set_model_state_dict(model, weights, options=StateDictOptions(full_state_dict=True))
+
+
+def full_optimizer_state(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    """Gather the optimizer state of a sharded model on the CPU of rank 0. All ranks must call this.
+
+    The result has the form of `optimizer.state_dict()`: parameters are numbered. On other ranks its state is empty.
+    """
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, get_optimizer_state_dict
+
+    groups = optimizer.state_dict()["param_groups"]
+    if not optimizer.state:  # before the first update torch would invent a state
+        return {"state": {}, "param_groups": groups}
+    options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+    with network_errors():
+        state: Any = get_optimizer_state_dict(model, optimizer, options=options).get("state", {})
+    names = _parameter_names(model, optimizer)
+    return {"state": {i: state[name] for i, name in enumerate(names) if name in state}, "param_groups": groups}
+
+
+def load_full_optimizer_state(model: nn.Module, optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
+    """Load what `full_optimizer_state` returned on rank 0, the same on every rank. All ranks must call this."""
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, set_optimizer_state_dict
+
+    if not saved["state"]:
+        optimizer.load_state_dict(saved)
+        return
+    names = _parameter_names(model, optimizer)
+    named = {
+        "state": {names[i]: values for i, values in saved["state"].items()},
+        "param_groups": [{**group, "params": [names[i] for i in group["params"]]} for group in saved["param_groups"]],
+    }
+    options = StateDictOptions(full_state_dict=True, strict=False)  # a weight without a gradient has no state
+    with network_errors():
+        set_optimizer_state_dict(model, optimizer, named, options=options)
+
+
+def _parameter_names(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[str]:
+    """The name of each parameter in the order in which `optimizer.state_dict()` numbers them."""
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    return [names[parameter] for group in optimizer.param_groups for parameter in group["params"]]

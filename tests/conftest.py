@@ -1,4 +1,4 @@
-"""Shared by all tests: one thread per process, no network, and a run that trains in a second."""
+"""What all tests share: one thread per process, no network, and a run that trains in a second."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-# Before torch is imported: a thread pool does not survive a fork, and shares two cores badly.
+# Set before torch is imported: thread pools neither survive a fork nor share two cores well.
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ["HF_HUB_OFFLINE"] = os.environ["HF_DATASETS_OFFLINE"] = "1"
@@ -43,7 +43,7 @@ WORDS = {
 
 @pytest.fixture(autouse=True)
 def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Refuse every connection that would leave this machine, also in forked processes."""
+    """Refuse every connection to another machine, in forked processes, too."""
 
     def allowed(address: Any) -> bool:
         return not isinstance(address, tuple) or str(address[0]) in ("localhost", "::1") or address[0][:4] == "127."
@@ -51,7 +51,7 @@ def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
     def guarded(connect: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         def guard(self: socket.socket, address: Any) -> Any:
             if not allowed(address):
-                raise PermissionError(f"a test may not use the network, but this one connects to {address}")
+                raise PermissionError(f"tests must not use the network, but this one connects to {address}")
             return connect(self, address)
 
         return guard
@@ -60,7 +60,7 @@ def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def look_up(host: Any, *arguments: Any, **options: Any) -> Any:
         if not allowed((host or "localhost",)):
-            raise PermissionError(f"a test may not use the network, but this one looks up {host}")
+            raise PermissionError(f"tests must not use the network, but this one looks up {host}")
         return resolve(host, *arguments, **options)
 
     monkeypatch.setattr(socket.socket, "connect", guarded(socket.socket.connect))
@@ -69,7 +69,7 @@ def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def tiny_pairs(count: int, seed: int = 0) -> list[tuple[str, str]]:
-    """Make sentences of two to nine words with their word-for-word translations, each with a full stop."""
+    """Sentences of two to nine words with word-for-word translations and a full stop."""
     draw = random.Random(seed)
     sentences = [draw.choices(list(WORDS), k=draw.randint(2, 9)) for _ in range(count)]
     return [(" ".join(words) + ".", " ".join(WORDS[word] for word in words) + ".") for words in sentences]
@@ -82,9 +82,9 @@ def write_tsv(path: Path, pairs: list[tuple[str, str]]) -> Path:
 
 
 def tiny_config(folder: Path, **changes: object) -> Config:
-    """Configure a run on 300 tiny pairs in a folder, with any settings changed: `model__dropout=0` is model.dropout.
+    """A run on 300 tiny pairs, with changed settings: `model__dropout=0` sets model.dropout.
 
-    The intervals deliberately divide neither each other nor the epochs, and dropout is on.
+    On purpose, its intervals are out of step with one another and with the epochs, and dropout is on.
     """
     corpus = folder / "corpus" / "pairs.tsv"
     if not corpus.exists():
@@ -104,19 +104,19 @@ def tiny_config(folder: Path, **changes: object) -> Config:
 
 @pytest.fixture
 def tiny(tmp_path: Path) -> Callable[..., Config]:
-    """`tiny_config` in its own folder."""
+    """`tiny_config` in a new folder."""
     return partial(tiny_config, tmp_path)
 
 
 @pytest.fixture(scope="session")
 def workshop(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder in which the runs of `faults` train on the same corpus."""
+    """A folder where all runs of `faults` train on the same corpus."""
     return tmp_path_factory.mktemp("faults")
 
 
 @pytest.fixture(scope="session")
 def reference(workshop: Path) -> Reference:
-    """The run there without any fault."""
+    """The undisturbed run there."""
     from faults.harness import Reference
 
     return Reference.made_in(workshop)
@@ -124,7 +124,7 @@ def reference(workshop: Path) -> Reference:
 
 @pytest.fixture
 def toy(workshop: Path) -> Callable[..., Config]:
-    """A run like the reference with its own name, and any settings changed."""
+    """A run like the reference under its own name, with changed settings."""
     from faults.harness import toy_config
 
     name = f"run-{next(_numbers)}"
@@ -144,7 +144,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def in_child(work: Callable[[], int | None]) -> int:
-    """Run `work` in a forked process. Return its exit code, or minus the signal that killed it."""
+    """Do work in a forked process; return its exit code, or minus the signal that killed it."""
     sys.stdout.flush()
     sys.stderr.flush()
     child = os.fork()

@@ -1,10 +1,13 @@
-"""A translator that repeats its input, and a reader of terminal output."""
+"""A translator that repeats its source, and reading from a terminal."""
 
 from __future__ import annotations
 
+import copy
 import os
 import select
+from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 
 import torch
 
@@ -18,7 +21,7 @@ from dragoman.translation.translator import Translator
 class Echo(Transformer):
     """A model that repeats the source, position by position, and attends to the position it repeats."""
 
-    step_bytes = 0  # as of `engine.Engine`
+    step_bytes = 0  # as an engine
 
     def __init__(self, size: int) -> None:
         super().__init__(ModelConfig(d_model=8, n_heads=2, encoder_layers=1, decoder_layers=1, d_ff=8), size, size)
@@ -45,20 +48,26 @@ class EchoState:
 
 
 def echo(*settings: str, kind: str = "word") -> Translator:
-    """Make a translator that repeats its source. Its vocabulary has the words of one sentence only."""
+    """A translator that repeats its source and knows only the words of one sentence."""
     known = ["My name is, and I live in: number! (see)"]
     source, target = train_tokenizers(known, known, TokenizerConfig(kind=kind, min_frequency=1, vocab_size=300))  # type: ignore[arg-type]
     config = override(Config(), [f"--decoding.{word}" for word in settings])
     side = SimpleNamespace(percentile_99=40, longest=60, sentences=1)
-    translator = Translator.around(Echo(len(source)), source, target, config, side, torch.float32)
-    translator._ready = lambda: translator.model  # type: ignore[method-assign]  # an engine would take its weights
-    return translator
+    model: Any = Echo(len(source))
+    return Translator.around(model, source, target, config, side, torch.float32).with_engine(model)
+
+
+def reconfigured(translator: Translator, *arguments: str) -> Translator:
+    """The translator with other settings, given as on the command line."""
+    other = copy.copy(translator)
+    other.trained = replace(translator.trained, config=override(translator.config, arguments))
+    return other
 
 
 def until(terminal: int, end: bytes) -> bytes:
-    """Read terminal output up to `end`, for at most a minute."""
-    said = b""
-    while end not in said:
-        assert select.select([terminal], [], [], 60)[0], said
-        said += os.read(terminal, 4096)
-    return said
+    """Read from a terminal until `end` appears. Fails if nothing arrives for a minute."""
+    shown = b""
+    while end not in shown:
+        assert select.select([terminal], [], [], 60)[0], shown
+        shown += os.read(terminal, 4096)
+    return shown

@@ -103,12 +103,12 @@ def test_encoder_only_refuses_search_settings_and_prefixes(tiny: Tiny) -> None:
     """Guards against settings and prefixes that an encoder-only model would silently ignore."""
     config = tiny(model__architecture="encoder-only", training__max_epochs=1)
     for changes in ({"beam_size": 4}, {"sample": True}, {"no_repeat_ngram": 3}, {"min_ratio": 0.5}):
-        with pytest.raises(ConfigError, match="nothing to search"):
+        with pytest.raises(ConfigError, match="does not search"):
             replace(config, decoding=replace(config.decoding, **changes))
     assert run_command("train", config) == 0
     translator = Translator(Path(config.run.dir) / config.run.name, "cpu")
     with pytest.raises(ConfigError, match="all words at once"):
-        translator.explain(["the cat sees the dog."], prefixes=["il"])
+        translator.explain([translator.request("the cat sees the dog.", prefix="il")])
 
 
 def test_encoder_only_scores_equal_those_of_its_search(tiny: Tiny) -> None:
@@ -124,7 +124,7 @@ def test_encoder_only_scores_equal_those_of_its_search(tiny: Tiny) -> None:
         assert scored.score == pytest.approx(found.score, rel=1e-3)
         assert scored.log_probs == pytest.approx(found.log_probs, rel=1e-2, abs=1e-3)
         assert len(translator.align(translation.sentences[0], found)) == len(found.ids)
-    with pytest.raises(DataError, match="no room"):
+    with pytest.raises(DataError, match="does not fit into the places"):
         translator.score([("the cat.", "il gatto vede il cane e il gatto.")])
     assert translator.score([("the cat.", "")])[0].ids == []
     spoken: list[str] = []
@@ -148,7 +148,7 @@ def test_text_beyond_the_learned_positions_is_refused(tiny: Tiny) -> None:
         with pytest.raises(DataError, match=r"text 8: .* longer than the positions"):
             translator.score([("the cat", "il gatto"), ("the cat", "il gatto " * 20)], first=7)
         with pytest.raises(DataError, match="prefix of 20 tokens"):
-            translator.explain(["the cat"], prefixes=["il gatto " * 10])
+            translator.explain([translator.request("the cat", prefix="il gatto " * 10)])
     with pytest.raises(ConfigError, match=r"max_positions is 12.* need 13"):
         tiny(**settings | {"model__max_positions": 12})
     with pytest.raises(ConfigError, match=r"max_positions is 14.* need 26"):
@@ -215,8 +215,8 @@ def test_a_language_model_continues_its_text(tiny: Tiny, capsys: pytest.CaptureF
     assert other.log_probs[-1] < -2
     translation = translator.explain(["il cane"])[0].sentences[0]
     assert translator.align(translation, translation.candidates[0]) == []
-    with pytest.raises(ConfigError, match="goes on with each text"):
-        translator.explain(["il"], prefixes=["il"])
+    with pytest.raises(ConfigError, match="continues each text"):
+        translator.explain([translator.request("il", prefix="il")])
     with pytest.raises(ConfigError, match="decoder-only"):
         tiny(data__source_lang=None, tokenizer__shared=True)
     best = json.loads((run / "checkpoints" / "best.json").read_text())
@@ -246,7 +246,7 @@ def test_a_language_model_on_the_command_line(tiny: Tiny, capfd: pytest.CaptureF
     assert (code, left) == ("0", long)
     assert first.startswith("il gatto")
     assert last.startswith("il cane")
-    assert "text 2: it does not fit" in warning
+    assert "text 2: not translated" in warning
     code, vector, nothing, warning = said("--embed", "il gatto", long)
     assert code == "0"
     assert set(json.loads(nothing)) == {0.0} != set(json.loads(vector))

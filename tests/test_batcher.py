@@ -10,13 +10,12 @@ from typing import Any
 
 import pytest
 
-from dragoman.command_line import override
 from dragoman.errors import DataError
 from dragoman.server import limits
 from dragoman.server.batcher import Batcher, Job, QueueFull, TextResult, warnings_by_text
 from dragoman.signals import Stopped
 from dragoman.translation.translator import Translator
-from echo import echo
+from echo import echo, reconfigured
 
 
 class Gate:
@@ -172,8 +171,8 @@ def test_warnings_and_weights_belong_to_their_text() -> None:
     assert warnings_by_text(["text 1: a: text 0: b"], 2) == [[], ["a: text 0: b"]]
 
 
-def encoder_only(translator: Translator) -> None:
-    translator.config = override(translator.config, ["--model.architecture", "encoder-only"])
+def encoder_only(translator: Translator) -> Translator:
+    return reconfigured(translator, "--model.architecture", "encoder-only")
 
 
 @pytest.mark.parametrize(
@@ -189,13 +188,13 @@ def encoder_only(translator: Translator) -> None:
     ],
 )
 def test_every_valid_request_has_search_settings(
-    settings: list[str], change: Callable[[Translator], None] | None, job: Job, expected: tuple[int, int]
+    settings: list[str], change: Callable[[Translator], Translator] | None, job: Job, expected: tuple[int, int]
 ) -> None:
     """Guards requests that are valid by the API's schema but break a rule between two settings."""
     translator = echo()
-    translator.config = override(translator.config, [f"--decoding.{word}" for word in settings])
+    translator = reconfigured(translator, *(f"--decoding.{word}" for word in settings))
     if change:
-        change(translator)
+        translator = change(translator)
     with closing(Batcher(translator)) as batcher:
         n_best, beam_size = batcher.search_settings(job)
         translator.with_decoding(n_best=n_best, beam_size=beam_size)

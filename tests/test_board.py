@@ -1,4 +1,4 @@
-"""What TensorBoard is given to show."""
+"""Tests of what is written to TensorBoard."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dragoman.training.tensorboard import attention_figure, open_board, table
 
 
 def test_a_sample_cannot_break_its_table() -> None:
-    """Guards the page: a bar in a sentence ends a cell, and text from anywhere must not become markup."""
+    """Guards the page: a bar in a sentence must not end a cell, and no text may become markup."""
     row = table("abc", [("a | b", "<script>alert(1)</script>", "*star* `tick` ~~x~~")]).splitlines()[2]
     assert row.count("|") == 4
     assert "<" not in row
@@ -22,7 +22,7 @@ def test_a_sample_cannot_break_its_table() -> None:
 
 @pytest.mark.parametrize("layers", [1, 3])
 def test_attention_is_drawn_for_every_layer(layers: int) -> None:
-    """Guards the labels: as many as there are tokens, whatever they hold."""
+    """Guards the labels: one per token, whatever it contains."""
     weights = torch.rand(layers, 2, 3).softmax(-1)
     figure = attention_figure(weights, ["$x^{$", "_", "[EOS]"], ["è", "[EOS]"])
     assert len(figure.axes) == layers
@@ -30,21 +30,21 @@ def test_attention_is_drawn_for_every_layer(layers: int) -> None:
     figure.canvas.draw()
 
 
-def test_a_picture_changes_no_other() -> None:
-    """Guards tokens with dollar signs, which are no formulas, and later pictures, in which they may be."""
+def test_a_picture_does_not_affect_others() -> None:
+    """Guards tokens with dollar signs, which are not formulas here, and later pictures, where they may be."""
     import matplotlib as mpl
 
     before = dict(mpl.rcParams)
     figure = attention_figure(torch.rand(1, 2, 2), ["$100", "$_{"], ["\\frac", "$$"])
     assert "$_{" in [label.get_text() for label in figure.axes[0].get_xticklabels()]
-    figure.canvas.draw()  # as the writer does, later
+    figure.canvas.draw()  # as the writer does later
     assert {key: value for key, value in mpl.rcParams.items() if key != "backend"} == {
         key: value for key, value in before.items() if key != "backend"
     }
 
 
-def test_a_board_reopened_has_one_value_a_step(tmp_path: Path) -> None:
-    """Guards the curves of a run that was killed: what came after its checkpoint is made again, not doubled."""
+def test_a_reopened_log_has_one_value_per_step(tmp_path: Path) -> None:
+    """Guards the curves of a killed run: points after its checkpoint are made again, not doubled."""
     first = open_board(tmp_path, 0, Config())
     for step in range(1, 9):
         first.add_scalar("x", step, step)

@@ -408,12 +408,12 @@ def test_findings_in_multi30k() -> None:
     places = {"train": corpus / "train", "validation": corpus / "val", "test": corpus / "test_2016_flickr"}
     words = [word for split, place in places.items() for word in (f"--data.{split}", str(place))]
     diagnosis = check_corpus(override(Config(), ["--data.target_lang", "de", *words]))
-    told = {(each.name, each.split): each for each in diagnosis.findings}
-    assert set(told) == {
+    reported = {(each.name, each.split): each for each in diagnosis.findings}
+    assert set(reported) == {
         ("uneven", "train"), ("markup", "train"), ("overlap", "validation"), ("unknown", "validation")
     }  # fmt: skip
-    assert [each.line for each in told["uneven", "train"].examples[:2]] == [16664, 16510]  # "@@" is no translation
-    assert told["uneven", "train"].count < 10
+    assert [each.line for each in reported["uneven", "train"].examples[:2]] == [16664, 16510]  # "@@" is no translation
+    assert reported["uneven", "train"].count < 10
     assert all(each.level != "grave" for each in diagnosis.findings)
 
 

@@ -1,4 +1,4 @@
-"""The coach: silent beside healthy runs, and heard once beside each kind of spoilt one, as soon as it can be told."""
+"""The coach is silent in healthy runs, and speaks once, and soon, in each kind of spoilt run."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ import numpy as np
 import pytest
 
 from conftest import tiny_pairs, write_tsv
+from dragoman import train
 from dragoman.command_line import override
 from dragoman.evaluation import validation_loss
 from dragoman.evaluation.metrics import score
 from dragoman.settings import EOS, Config
-from dragoman.training import coach
+from dragoman.training import coach, validation
+from dragoman.training.batches import training_batches
 from dragoman.training.coach import Coach, constant_loss
 from faults.harness import training_of
 
@@ -23,7 +25,7 @@ Tiny = Callable[..., Config]
 UNIGRAM = 5.63  # `constant_loss` of the phrasebook
 DECAY = [5.0 * 0.9**i + 0.2 for i in range(40)]  # a run that learns, 400 updates
 
-# Runs on the phrasebook that came to a BLEU of 93 and 97 and a perplexity of 8: loss and gradient norm at every tenth
+# Runs on the phrasebook that reached a BLEU of 93 and 97 and a perplexity of 8: loss and gradient norm at every tenth
 # update, and (step, loss, quality) of the validations.
 HEALTHY = {
     "encoder-only": (
@@ -95,7 +97,7 @@ HEALTHY = {
     ),
 }
 
-# Runs on the phrasebook that learnt nothing: with a rate a hundred times too high, and with post-norm and no warm-up.
+# Runs on the phrasebook that learnt nothing: a rate a hundred times too high, and post-norm without warm-up.
 SPOILT = {
     "Lower training.lr (0.3)": (
         """
@@ -129,7 +131,7 @@ def config_of(*arguments: str) -> Config:
 
 
 def heard(each: Coach, losses: Sequence[float], norms: Sequence[float] = (), every: int = 10) -> list[tuple[int, str]]:
-    """What is said beside a curve with a point each so many updates, and when; the norms are 1 if there are none."""
+    """What the coach says at which step, for a curve with a point every `every` updates. Norms are 1 by default."""
     curve = zip(losses, norms or [1.0] * len(losses), strict=True)
     return [(every * i, line) for i, point in enumerate(curve, 1) for line in each.curve(every * i, *point)]
 
@@ -140,9 +142,9 @@ def steps(said: Sequence[tuple[int, str]]) -> list[int]:
 
 @pytest.mark.parametrize("name", HEALTHY)
 @pytest.mark.parametrize("constant", [UNIGRAM, None])
-def test_says_nothing_of_healthy_runs(name: str, constant: float | None) -> None:
-    """Guards against an adviser that nobody heeds, because it speaks of runs that are well: with a plateau, with noise,
-    with a loss that stays high, and at the end, when there is little left to learn."""
+def test_the_coach_is_silent_in_healthy_runs(name: str, constant: float | None) -> None:
+    """Guards against false alarms: at a plateau, with noise, with a high loss, and at the end, when little is left to
+    learn."""
     losses, norms = ([float(word) for word in text.split()] for text in HEALTHY[name][:2])
     warm = "400" if name == "paper" else "200"
     arguments = ["--training.warmup_steps", warm, "--model.norm", "post" if name == "paper" else "pre"]
@@ -153,8 +155,8 @@ def test_says_nothing_of_healthy_runs(name: str, constant: float | None) -> None
 
 
 @pytest.mark.parametrize("remedy", SPOILT)
-def test_spoilt_runs_are_told_once(remedy: str) -> None:
-    """Guards the thresholds from the other side: what a real run came to that learnt nothing."""
+def test_spoilt_runs_give_one_alarm(remedy: str) -> None:
+    """Guards the thresholds from the other side, with real runs that learnt nothing."""
     losses, norms = ([float(word) for word in text.split()] for text in SPOILT[remedy][:2])
     *_, arguments, expected = SPOILT[remedy]
     for total in (1710, None):
@@ -163,18 +165,15 @@ def test_spoilt_runs_are_told_once(remedy: str) -> None:
         assert remedy in said[0][1]
 
 
-def test_says_nothing_of_a_short_run_at_its_beginning() -> None:
-    """Guards a trial of some steps: too little is known of it to say anything."""
+def test_the_coach_is_silent_in_a_trial_of_a_few_steps() -> None:
+    """Guards a short trial: too little is known of it to say anything."""
     each = Coach(config_of("--training.warmup_steps", "5"), 32, constant=2.7)
     assert heard(each, [3.7, 2.9, 2.7, 2.7, 2.6, 2.5, 2.5, 2.4, 2.4, 2.4], every=3) == []
     assert each.validation(32, 2.3, 2.4, 1.7, ["la la la la."] * 9, tuple("abcdefghi")) == []
 
 
-# ------------------------------------------------------------------------------------------------------ each rule
-
-
-def test_a_jump_of_the_loss_is_told_at_its_third_point() -> None:
-    """Guards against a false alarm at one bad batch, against one at every point, and silence the second time."""
+def test_a_jump_of_the_loss_gives_an_alarm_at_its_third_point() -> None:
+    """Guards against an alarm for one bad batch, alarms at every point, and silence at a second jump."""
     well, high = DECAY, DECAY[-1] + coach.JUMP
     said = heard(Coach(config_of(), None), [*well, *[high + 0.01] * 20])
     assert steps(said) == [430]
@@ -184,9 +183,9 @@ def test_a_jump_of_the_loss_is_told_at_its_third_point() -> None:
     assert steps(heard(Coach(config_of(), None), [*well, *[high + 1] * 9, 0.1, *[high + 1] * 9])) == [430, 530]
 
 
-def test_one_lucky_point_is_no_level_from_which_a_loss_can_jump() -> None:
-    """Guards against a false alarm at small batches of texts of several kinds, whose loss goes up and down: points of a
-    run that was well, on captions and on translations of them by other models."""
+def test_a_jump_is_not_measured_from_one_lucky_point() -> None:
+    """Guards against a false alarm for small batches of mixed texts: points of a healthy run on captions and machine
+    translations of them."""
     points = """
         2.44 2.95 2.69 2.59 2.66 2.58 2.00 2.19 2.34 2.37 2.80 2.73 2.36 2.55 2.31 2.26 2.55 2.15 2.28 2.33 2.41 2.41
         2.09 2.44 2.19 2.20 2.84 1.77 2.30 2.01 2.57 2.16 1.96 2.50 2.44 2.40 2.15 2.40 2.04 2.14 2.09 2.07 2.36
@@ -194,8 +193,8 @@ def test_one_lucky_point_is_no_level_from_which_a_loss_can_jump() -> None:
     assert heard(Coach(config_of(), None), [*DECAY[:8], *map(float, points.split())]) == []
 
 
-def test_the_noise_of_small_batches_is_no_jump() -> None:
-    """Guards against an alarm in a run that learns on: part of one with batches of 1,024 tokens, 10,000 pairs."""
+def test_the_noise_of_small_batches_is_not_a_jump() -> None:
+    """Guards against an alarm in a run that learns: part of one with batches of 1,024 tokens, 10,000 pairs."""
     losses = """
         2.99 3.00 2.87 3.30 3.30 2.76 3.23 3.12 3.04 2.79 3.10 2.84 3.03 2.94 3.04 2.97 2.98 3.16 3.21 3.08 2.85 2.84
         3.09 2.70 2.63 2.87 2.45 2.57 2.70 2.58 2.88 2.78 2.57 3.02 2.02 2.56 3.07 3.07 2.40 2.60 2.78 2.80 2.91 3.09
@@ -209,8 +208,8 @@ def test_the_noise_of_small_batches_is_no_jump() -> None:
     assert "has jumped" in line
 
 
-def test_a_growing_norm_is_told_where_the_loss_falls_no_more() -> None:
-    """Guards against an alarm where a small model learns fast, whose norm grows while its loss falls."""
+def test_a_growing_norm_gives_an_alarm_once_the_loss_no_longer_falls() -> None:
+    """Guards small models that learn fast, whose norm grows while the loss falls."""
     stuck = [*DECAY, *[0.4] * 20]
     said = heard(Coach(config_of(), None), stuck, [1.0] * 41 + [coach.NORM + 0.1] * 19)
     assert steps(said) == [440]
@@ -220,8 +219,8 @@ def test_a_growing_norm_is_told_where_the_loss_falls_no_more() -> None:
     assert heard(Coach(config_of(), None), falling, [1.0] * 41 + [30.0] * 19) == []
 
 
-def test_a_divergence_from_the_first_step_is_told() -> None:
-    """Guards against taking for normal what was never well: the mean of the first updates is no lowest loss."""
+def test_a_divergence_from_the_first_step_gives_an_alarm() -> None:
+    """Guards against taking a bad start for normal: the mean of the first updates is not the lowest loss."""
     said = heard(
         Coach(config_of("--training.lr", "1"), 120), [4.6, 20, 36, 34, 31, 33, 51, 40, 38, 28, 25, 22], every=3
     )
@@ -232,14 +231,14 @@ def test_a_divergence_from_the_first_step_is_told() -> None:
     ("arguments", "level", "remedy"),
     [
         (["--training.lr", "0.1"], 5.5, "Lower training.lr (0.1)"),
-        (["--training.lr", "1e-7"], 7.5, "has only come down to 7.5, where a model"),
+        (["--training.lr", "1e-7"], 7.5, "has only fallen to 7.5, while a model"),
         (["--training.lr", "1e-7"], 7.5, "Raise training.lr (1e-07)"),
         (["--model.norm", "post", "--training.warmup_steps", "50"], 5.5, "model.norm to pre"),
         (["--model.norm", "post", "--training.warmup_steps", "0"], 5.5, "Raise training.warmup_steps (0)"),
     ],
 )
-def test_a_dead_run_is_told_soon_after_the_warm_up(arguments: list[str], level: float, remedy: str) -> None:
-    """Guards an hour spent on a model that knows how often words occur and nothing else; and names the right key."""
+def test_a_dead_run_gives_an_alarm_soon_after_the_warmup(arguments: list[str], level: float, remedy: str) -> None:
+    """Guards an hour spent on a model that knows only word frequencies; the advice names the right setting."""
     config = config_of(*arguments)
     noisy = [max(level, 8 - 2 * i) + 0.04 * (-1) ** i for i in range(80)]
     expected = config.training.warmup_steps + coach.WAIT
@@ -254,7 +253,7 @@ def test_a_dead_run_is_told_soon_after_the_warm_up(arguments: list[str], level: 
 
 
 def test_a_resumed_run_is_judged_by_the_constant_model_alone() -> None:
-    """Guards a resume late in a run, whose first point is low: it stands still because little is left."""
+    """Guards a resume late in a run: its loss is low and hardly changes because little is left to learn."""
     config = config_of()
     resumed = Coach(config, 2000, started=1000)
     assert [line for step in range(1010, 2001, 10) for line in resumed.curve(step, 1.5, 1.0)] == []
@@ -263,22 +262,22 @@ def test_a_resumed_run_is_judged_by_the_constant_model_alone() -> None:
     assert steps(told) == [1000 + 10 * 2 * coach.WINDOW]
 
 
-def test_a_run_that_ends_too_soon_is_told_at_its_end() -> None:
-    """Guards against ending amid the fall, and against a wish for more where the curve has flattened."""
+def test_a_run_that_is_too_short_gives_an_alarm_at_its_end() -> None:
+    """Guards against ending while the loss falls, and against the advice where the curve is flat."""
     straight = [6 - 0.08 * i for i in range(50)]
     for key, limit in (("max_epochs", None), ("max_steps", "500")):
         config = config_of(*(["--training.max_steps", limit] if limit else []))
         said = heard(Coach(config, 500), straight)
         assert steps(said) == [500]
         assert f"Raise training.{key}" in said[0][1]
-    assert heard(Coach(config_of(), 500), straight[:49]) == [], "not at its end"
-    assert heard(Coach(config_of(), None), straight) == [], "nobody knows the end"
-    assert heard(Coach(config_of(), 500, started=5), straight) == [], "its beginning is not known"
+    assert heard(Coach(config_of(), 500), straight[:49]) == [], "the end is not reached"
+    assert heard(Coach(config_of(), None), straight) == [], "the end is unknown"
+    assert heard(Coach(config_of(), 500, started=5), straight) == [], "its start is unknown"
     assert heard(Coach(config_of(), 400), DECAY) == []
 
 
-def test_by_the_clock_a_run_has_as_many_updates_as_there_is_time_for() -> None:
-    """Guards a run that ends by its time, of whose end no number of steps tells: before, the coach saw none."""
+def test_a_time_limit_gives_the_number_of_updates() -> None:
+    """Guards runs with a time limit, whose number of steps the coach has to estimate."""
     config = config_of("--training.max_minutes", "5")
     for planned, limit in ((None, "max_minutes (5)"), (10_000, "max_minutes (5)"), (500, "max_epochs (9)")):
         each = Coach(config, planned)
@@ -289,27 +288,27 @@ def test_by_the_clock_a_run_has_as_many_updates_as_there_is_time_for() -> None:
         assert [(step, limit in line) for step, line in told] == [(500, True)]
     each = Coach(config, None)
     sung = ["la la la."] * 30 + REFERENCES[30:]
-    assert each.validation(700, 1.0, 1.0, 9.0, sung, REFERENCES) == [], "half of what is taken for a run without an end"
+    assert each.validation(700, 1.0, 1.0, 9.0, sung, REFERENCES) == [], "too early, for a run without a known end"
     each.curve(690, 2.0, 1.0, spent=0.6)
     [line] = each.validation(700, 1.0, 1.0, 9.0, sung, REFERENCES)
     assert "max_minutes" in line
 
 
 def validated(each: Coach, rows: Sequence[tuple[float, float, float]]) -> list[tuple[int, str]]:
-    """What is said beside validations of a language model: of so much loss, training loss and quality."""
+    """What the coach says at validations of a language model: rows of loss, training loss and quality."""
     return [(i, line) for i, row in enumerate(rows, 1) for line in each.validation(500 * i, *row, [], [])]
 
 
-def test_overfitting_is_told_at_the_third_rise() -> None:
-    """Guards against a word too soon: one worse validation, a rise within the noise, a training loss that rises, too,
-    and translations that still get better."""
+def test_overfitting_gives_an_alarm_at_the_third_rise() -> None:
+    """Guards against an early alarm: one worse validation, a rise within the noise, a rising training loss, and
+    translations that still improve."""
     losses, training, quality = [3.0, 2.5, 2.31, 2.4, 2.5, 2.58, 2.7], [3.0, 2.6, 2.3, 2.1, 1.9, 1.7, 1.5], [20.0] * 7
     said = validated(Coach(config_of(), None), list(zip(losses, training, quality, strict=True)))
     assert said == [
         (
             6,
             "the validation loss has risen for 3 validations, from 2.31 to 2.58, while the training loss falls: the "
-            "model learns its pairs by heart. Raise model.dropout (0.1), or set training.patience: 3.",
+            "model overfits. Raise model.dropout (0.1), or set training.patience: 3.",
         )
     ]
     flat = [3.0, 2.5, 2.31, 2.32, 2.33, 2.34, 2.35]
@@ -329,7 +328,7 @@ REFERENCES = [f"Frase numero {i}." for i in range(100)]
 
 
 def looked_at(outputs: Sequence[str], step: int = 1000, *arguments: str) -> list[str]:
-    """What is said of such translations, at a step of a run of 2000."""
+    """What the coach says of translations at a step of a run of 2000."""
     return Coach(config_of(*arguments), 2000).validation(step, 1.0, 1.0, 10.0, outputs, REFERENCES)
 
 
@@ -344,8 +343,8 @@ def looked_at(outputs: Sequence[str], step: int = 1000, *arguments: str) -> list
         (["[UNK] [UNK] [UNK]."] * 100, 500, "tokenizer.kind to bpe"),
     ],
 )
-def test_bad_translations_are_told_once_and_not_too_early(outputs: list[str], step: int, remedy: str) -> None:
-    """Guards each threshold from both sides, and against two lines about one thing."""
+def test_bad_translations_give_one_alarm_and_not_too_early(outputs: list[str], step: int, remedy: str) -> None:
+    """Guards each threshold from both sides, and against two lines about one problem."""
     rest = REFERENCES[len(outputs) :]
     [line] = looked_at([*outputs, *rest], step)
     assert remedy in line
@@ -359,8 +358,8 @@ def test_bad_translations_are_told_once_and_not_too_early(outputs: list[str], st
     assert told == [1, 0, 0, 1], "again only after all was well"
 
 
-# A model of 4.9 million weights that had learnt Multi30k for two hours, and begins again with a rate of 0.004 and a
-# weight decay of 0.2, by which its validation loss came down from 1.51 to 1.40: loss at every tenth update.
+# A model of 4.9 million weights, trained on Multi30k for two hours and then again with a rate of 0.004 and a weight
+# decay of 0.2, which lowered its validation loss from 1.51 to 1.40: loss at every tenth update.
 AGAIN = """
     0.63 0.68 0.64 0.60 0.58 0.61 0.61 0.57 0.57 0.62 0.75 0.60 0.51 0.60 0.68 0.54 0.64 0.54 0.77 0.72 0.66 0.57
     0.67 0.68 0.62 0.77 0.69 0.82 0.66 0.75 0.67 0.91 0.90 0.92 0.96 1.03 0.83 0.79 0.80 0.73 0.74 0.74 0.83 1.01
@@ -371,26 +370,26 @@ AGAIN = """
 """
 
 
-def test_a_model_that_begins_again_may_forget_first() -> None:
-    """Guards a healthy warm start: what was learnt by heart is lost at the peak of the rate. To be spoilt is more."""
+def test_a_warm_start_may_forget_at_first() -> None:
+    """Guards a healthy warm start: the peak of the rate undoes what was memorised. A spoilt one loses more."""
     curve = [float(word) for word in AGAIN.split()]
     borrowed = config_of("--training.init_from", "runs/other")
     assert heard(Coach(borrowed, 11_000, constant=UNIGRAM), curve) == []
-    assert heard(Coach(config_of(), 11_000, constant=UNIGRAM), curve) != [], "or the curve shows nothing"
+    assert heard(Coach(config_of(), 11_000, constant=UNIGRAM), curve) != [], "the curve must be able to raise an alarm"
     [(_, line)] = heard(Coach(borrowed, 11_000, constant=UNIGRAM), [*curve[:40], *[4.5] * 5])
     assert "too large" in line
 
 
-def test_borrowed_tokenizers_are_not_changed_by_a_setting() -> None:
-    """Guards advice of no effect: with another model's tokenizers, no setting of one's own mends them."""
+def test_borrowed_tokenizers_are_not_blamed_on_a_setting() -> None:
+    """Guards against advice without effect: no setting changes another model's tokenizers."""
     for kind in ("word", "bpe"):
         each = Coach(config_of("--training.init_from", "runs/other", "--tokenizer.kind", kind), 2000)
         [line] = each.validation(500, 1.0, 1.0, 10.0, ["Il [UNK]."] * 100, REFERENCES)
         assert "Set training.init_from to null" in line
 
 
-def test_one_trouble_is_told_in_one_line() -> None:
-    """Guards against two lines, of the translations and of the loss, about one run that learns nothing."""
+def test_one_problem_gives_one_line() -> None:
+    """Guards against two lines, about the translations and the loss, when a run learns nothing."""
     for first, second in ((400, 410), (410, 400)):
         each = Coach(config_of(), 500, constant=UNIGRAM)
         said: list[int] = []
@@ -401,15 +400,15 @@ def test_one_trouble_is_told_in_one_line() -> None:
         assert said == [400]
 
 
-def test_what_the_reference_repeats_may_be_repeated() -> None:
-    """Guards against an alarm at a corpus in which people sing, and at equal sources."""
+def test_repetitions_of_the_reference_are_fine() -> None:
+    """Guards against an alarm for song lyrics, and for equal sources."""
     songs = ["la la la."] * 30 + REFERENCES[30:]
     each = Coach(config_of(), 2000)
     assert each.validation(1500, 1.0, 1.0, 50.0, songs, songs) == []
 
 
-def test_numbers_that_are_none_do_no_harm() -> None:
-    """Guards a training against its adviser: NaN, infinity and nothing at all are neither told nor remembered."""
+def test_numbers_that_are_not_finite_do_no_harm() -> None:
+    """Guards training against the coach: it neither reports nor remembers NaN, infinity or nothing."""
     odd = [math.nan, math.inf, -math.inf, 0.0, -1.0, 1e308]
     each = Coach(config_of(), 500, constant=math.nan)
     for step in range(1, 501):
@@ -423,16 +422,13 @@ def test_numbers_that_are_none_do_no_harm() -> None:
 
 
 def test_the_constant_loss_is_an_entropy() -> None:
-    """Guards the level under which learning begins; tokens that never occur count for nothing."""
+    """Guards the loss below which learning begins; tokens that never occur do not count."""
     assert constant_loss([5, 5, 0, 5, 5]) == pytest.approx(math.log(4))
     assert constant_loss([7]) == constant_loss([]) == 0
 
 
-# ------------------------------------------------------------------------------------------------- spoilt trainings
-
-
 def trained(config: Config, updates: int) -> list[tuple[int, str]]:
-    """Train so many updates with a coach beside them: what it says, and when."""
+    """Train for some updates with a coach; return what it says, and at which step."""
     training = training_of(config)
     settings, progress, target = config.training, training.progress, training.data.train.target
     counts = np.bincount(target.ids)
@@ -440,8 +436,8 @@ def trained(config: Config, updates: int) -> list[tuple[int, str]]:
     each = Coach(config, updates, constant=constant_loss(counts.tolist()))
     said: list[tuple[int, str]] = []
     loss = math.nan
-    for batches in islice(training.updates(), updates):
-        training.update(batches)
+    for batches in islice(training_batches(training), updates):
+        train.train_step(training, batches)
         step = progress.step
         if step % settings.log_every == 0:
             loss = progress.plain / progress.tokens
@@ -452,7 +448,8 @@ def trained(config: Config, updates: int) -> list[tuple[int, str]]:
                 training.model, training.validation, training.batch_tokens, training.dtype
             )
             sources, references = zip(*training.data.validation, strict=True)
-            outputs = [each.text for each in training.translator.explain(sources)]
+            translator = validation.translator_around(training, training.model)
+            outputs = [translation.text for translation in translator.explain(sources)]
             bleu = score(outputs, references).bleu
             said += [(step, line) for line in each.validation(step, measured, loss, bleu, outputs, references)]
     return said
@@ -461,15 +458,15 @@ def trained(config: Config, updates: int) -> list[tuple[int, str]]:
 PLAIN = {"training__health_every": 0, "training__max_epochs": 1000}
 
 
-def test_a_rate_a_hundred_times_too_high_is_told_within_40_updates(tiny: Tiny) -> None:
-    """Guards the rule about jumps against numbers that no training makes."""
+def test_a_rate_a_hundred_times_too_high_gives_an_alarm_within_40_updates(tiny: Tiny) -> None:
+    """Guards the rule about jumps with a real training."""
     [(step, line)] = trained(tiny(training__lr=1.0, **PLAIN), 60)
     assert step <= 40
     assert "Lower training.lr (1)" in line
 
 
-def test_post_norm_without_a_warm_up_is_told_after_200_updates(tiny: Tiny) -> None:
-    """Guards the rule about dead runs; all that such a model writes is the same, too, and one line is enough."""
+def test_post_norm_without_warmup_gives_an_alarm_after_200_updates(tiny: Tiny) -> None:
+    """Guards the rule about dead runs. Such a model also writes the same sentence always, but one line is enough."""
     deep = {"model__norm": "post", "model__encoder_layers": 3, "model__decoder_layers": 3, "model__d_ff": 32}
     rash = {"training__lr": 0.1, "training__warmup_steps": 0, "training__validate_every": 220}
     [(step, line)] = trained(tiny(**deep, **rash, **PLAIN), 260)
@@ -477,14 +474,14 @@ def test_post_norm_without_a_warm_up_is_told_after_200_updates(tiny: Tiny) -> No
     assert "Lower training.lr (0.1)" in line
 
 
-def test_too_low_a_rate_is_told_after_200_updates(tiny: Tiny) -> None:
-    """Guards against the advice to lower it: all translations are the same here, too."""
+def test_too_low_a_rate_gives_an_alarm_after_200_updates(tiny: Tiny) -> None:
+    """Guards against the advice to lower the rate, since all translations are the same here, too."""
     [(step, line)] = trained(tiny(training__lr=1e-5, training__validate_every=280, **PLAIN), 300)
     assert step <= coach.WAIT + 50
     assert "Raise training.lr (1e-05)" in line
 
 
-def test_ten_pairs_are_learnt_by_heart(tiny: Tiny, tmp_path: Path) -> None:
+def test_ten_pairs_give_an_alarm_for_overfitting(tiny: Tiny, tmp_path: Path) -> None:
     """Guards the rule about overfitting."""
     few, others = (write_tsv(tmp_path / f"{n}.tsv", tiny_pairs(n, seed=n)) for n in (10, 30))
     data = {"data__train": few, "data__validation": others, "data__test_fraction": 0}
@@ -493,15 +490,15 @@ def test_ten_pairs_are_learnt_by_heart(tiny: Tiny, tmp_path: Path) -> None:
     assert "Raise model.dropout (0.1)" in line
 
 
-def test_a_vocabulary_of_rests_is_told(tiny: Tiny) -> None:
-    """Guards the rule about unknown words: nine in ten are."""
+def test_a_vocabulary_without_most_words_gives_an_alarm(tiny: Tiny) -> None:
+    """Guards the rule about unknown words: nine in ten are unknown."""
     rare = {"tokenizer__min_frequency": 115, "decoding__unknown": "keep", "training__validate_every": 105}
     said = trained(tiny(**rare, **PLAIN), 210)
     assert [(step, line) for step, line in said if "tokenizer.kind to bpe" in line] == said[:1] != []
     assert said[0][0] == 210
 
 
-def test_a_tiny_run_that_learns_is_left_alone(tiny: Tiny) -> None:
-    """Guards the smallest of batches, whose loss and norm waver most."""
+def test_the_coach_is_silent_in_a_tiny_run_that_learns(tiny: Tiny) -> None:
+    """Guards the smallest batches, whose loss and norm vary most."""
     said = trained(tiny(training__accumulate=1, training__schedule="constant", training__lr=0.003, **PLAIN), 400)
-    assert all("Raise training.max_" in line for _, line in said), "it learns, and has not ended"
+    assert all("Raise training.max_" in line for _, line in said), "it learns, and may only be short"

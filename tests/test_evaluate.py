@@ -29,7 +29,7 @@ from torchmetrics.functional.text import (
 )
 
 from conftest import ROOT, SHARED, in_child, tiny_config, tiny_pairs, write_tsv
-from dragoman import checkpoint, command_line, dataset, train
+from dragoman import checkpoint, command_line, dataset, storage, train
 from dragoman.__main__ import run as run_command
 from dragoman.console import shorten
 from dragoman.corpora import preparation
@@ -54,7 +54,7 @@ def test_mean_loss_does_not_depend_on_the_batches(tiny: Callable[..., Config]) -
     config = tiny()
     directory = Path(config.run.dir) / config.run.name
     data = preparation.prepare_data(config, directory / "data", lambda _: None)
-    training = train.Training(config, directory, data, torch.device("cpu"), torch.float32)
+    training = train.set_up(config, directory, data, torch.device("cpu"), torch.float32)
     pairs = dataset.encode_pairs(data.validation, data.source, data.target)
     total, tokens = 0.0, 0
     training.model.eval().requires_grad_(False)
@@ -363,7 +363,7 @@ def test_reports_are_replaced_atomically(tmp_path: Path, monkeypatch: pytest.Mon
         path.write_bytes(data[:10])
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(checkpoint, "_write_durably", full)
+    monkeypatch.setattr(storage, "write_durably", full)
     with pytest.raises(OSError, match="No space"):
         write_report(report_on(GOOD[:50]), tmp_path, "test")
     assert {name: (tmp_path / name).read_bytes() for name in before} == before

@@ -1,4 +1,4 @@
-"""What only a CUDA device can show; `pytest -m gpu` on a machine that has one."""
+"""Tests that need a CUDA device: run `pytest -m gpu` on a machine that has one."""
 
 from __future__ import annotations
 
@@ -15,11 +15,15 @@ from conftest import tiny_pairs, write_tsv
 from dragoman import checkpoint, train
 from dragoman import device as device_module
 from dragoman.__main__ import run as run_command
+from dragoman.architectures import loss as loss_module
 from dragoman.architectures.build import build_model
 from dragoman.architectures.loss import loss_sums
 from dragoman.config_file import load
 from dragoman.dataset import masks
 from dragoman.settings import PAD, Config, ModelConfig
+from dragoman.training import curves, gradients, starting
+from dragoman.training.batches import training_batches
+from dragoman.training.state import TrainingState
 from dragoman.translation.translator import Translator
 from faults.harness import checkpoints, directory, training_of
 
@@ -41,7 +45,7 @@ pytestmark = [
     ],
 )
 def test_cuda_computes_what_a_cpu_does(architecture: str, changes: dict[str, Any]) -> None:
-    """Guards the fused attention, which a CPU never runs: logits and gradients, padding included."""
+    """Guards the fused attention, which a CPU never runs: logits and gradients, with padding."""
     torch.manual_seed(0)
     settings = ModelConfig(d_model=64, n_heads=4, encoder_layers=2, decoder_layers=2, d_ff=128, dropout=0.0)
     model = build_model(replace(settings, architecture=architecture, **changes), 30, 30)  # type: ignore[arg-type]
@@ -61,8 +65,8 @@ def test_cuda_computes_what_a_cpu_does(architecture: str, changes: dict[str, Any
 
 
 @pytest.mark.parametrize("architecture", ["decoder-only", "encoder-only"])
-def test_siblings_train_and_translate_on_cuda(tiny: Tiny, architecture: str) -> None:
-    """Guards the other two on a GPU: CTC there, positions that no one waits for, grouped heads in the engine."""
+def test_other_architectures_train_and_translate_on_cuda(tiny: Tiny, architecture: str) -> None:
+    """Guards CTC, learned positions and grouped heads on a GPU."""
     config = tiny(
         model__architecture=architecture, model__positions="learned", model__kv_heads=1, training__device="cuda",
         training__precision="bfloat16", training__max_epochs=40, training__validate_every=100,
@@ -92,15 +96,13 @@ def test_trains_and_translates_on_cuda(tiny: Tiny, precision: str, compiled: boo
     [
         {"training__optimizer": "muon"},
         {"training__ema": 0.99},
-        {"training__r_drop": 1.0},
-        {"model__word_dropout": 0.05, "model__depth_dropout": 0.05},
-        {"training__subword_dropout": 0.05, "tokenizer__kind": "bpe", "tokenizer__vocab_size": 300},
+        {"training__copy_dropout": 0.05},
     ],
-    ids=["muon", "ema", "r_drop", "word_dropout", "subword_dropout"],
+    ids=["muon", "ema", "copy_dropout"],
 )
 @pytest.mark.parametrize("precision", ["float16", "bfloat16"])
 def test_recipes_train_on_cuda(tiny: Tiny, settings: dict[str, object], precision: str) -> None:
-    """Guards each part of a recipe with the scaler of float16, which unscales and skips for every optimizer."""
+    """Guards each part of a recipe with float16's scaler, which unscales and skips for every optimizer."""
     config = tiny(
         training__device="cuda", training__precision=precision, training__max_epochs=20, training__lr=0.003,
         training__warmup_steps=50, training__validate_every=100, **settings,
@@ -111,8 +113,8 @@ def test_recipes_train_on_cuda(tiny: Tiny, settings: dict[str, object], precisio
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_the_loss_on_cuda_is_that_on_a_cpu(smoothing: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards the chunked loss: both sums and both gradients, over several chunks, padding included."""
-    monkeypatch.setattr("dragoman.architectures.loss.CHUNK", 300)  # 6 tokens of 50 words
+    """Guards the chunked loss: both sums and both gradients, over several chunks, with padding."""
+    monkeypatch.setattr(loss_module, "CHUNK", 300)  # 6 tokens of 50 words
     generator = torch.Generator().manual_seed(0)
     states, weight = (torch.randn(*shape, generator=generator) for shape in ((4, 7, 16), (50, 16)))
     target = torch.randint(4, 50, (4, 7), generator=generator)
@@ -128,31 +130,31 @@ def test_the_loss_on_cuda_is_that_on_a_cpu(smoothing: float, monkeypatch: pytest
     torch.testing.assert_close(results[1], results[0], rtol=1e-4, atol=1e-4)
 
 
-def test_batches_made_ahead_are_pinned_and_the_same(tiny: Tiny) -> None:
-    """Guards the thread and the copy: the very batches that a CPU trains on, and `progress` no further than they."""
+def test_prefetched_batches_are_pinned_and_the_same(tiny: Tiny) -> None:
+    """Guards the thread and the copy: the same batches as on a CPU, and `progress` no further than they are."""
     config = tiny(training__copy_dropout=0.5)
     on_cpu, on_cuda = (training_of(config, device) for device in ("cpu", "cuda"))
-    with closing(on_cuda.updates()) as updates:
-        for _, expected, found in zip(range(40), on_cpu.updates(), updates, strict=False):
+    with closing(training_batches(on_cuda)) as updates:
+        for _, expected, found in zip(range(40), training_batches(on_cpu), updates, strict=False):
             for one, other in zip(expected, found, strict=True):
                 for side in ("source", "target_in", "target_out"):
                     ids = getattr(other, side)
                     assert ids.is_pinned()
                     assert torch.equal(ids, getattr(one, side))
-                    assert torch.equal(on_cuda._sent(ids).cpu(), ids)
+                    assert torch.equal(ids.to("cuda", non_blocking=True).cpu(), ids)
             assert on_cuda.progress == on_cpu.progress
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_gradients_never_wait_for_the_device(tiny: Tiny, dtype: torch.dtype) -> None:
-    """Guards the one synchronisation of an update against a second: while one batch is computed, the next is queued."""
+    """Guards the single synchronisation of an update: the next batch is queued while one is computed."""
     training = training_of(tiny(), "cuda", dtype)
-    with closing(training.updates()) as updates:
-        training.update(next(updates))  # kernels are chosen, and the optimizer has its moments
+    with closing(training_batches(training)) as updates:
+        train.train_step(training, next(updates))  # chooses kernels, and allocates the moments
         batches = next(updates)
         torch.cuda.set_sync_debug_mode("error")
         try:
-            training.gradients(batches, 2, sum(batch.tokens for batch in batches))
+            gradients.accumulate(training, batches, 2, sum(batch.tokens for batch in batches))
         finally:
             torch.cuda.set_sync_debug_mode("default")
     training.optimizer.zero_grad()
@@ -160,7 +162,7 @@ def test_gradients_never_wait_for_the_device(tiny: Tiny, dtype: torch.dtype) -> 
 
 @pytest.mark.parametrize("compiled", [False, True])
 def test_auto_finds_what_fits_and_trains(tiny: Tiny, compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards the search on a real memory: a limit that is met ends it, what it found trains, and a resume keeps it."""
+    """Guards the search in real memory: it stops at the limit, the result trains, and a resume keeps it."""
     changes = {
         "training__device": "cuda", "training__precision": "bfloat16", "training__compile": compiled,
         "training__max_epochs": None, "training__accumulate": 1, "training__batch_tokens": "auto",
@@ -169,12 +171,12 @@ def test_auto_finds_what_fits_and_trains(tiny: Tiny, compiled: bool, monkeypatch
     write_tsv(Path(config.data.train), tiny_pairs(60_000))
     training = training_of(config, "cuda", torch.bfloat16)
     assert training.batch_tokens == 4096
-    assert training.batches_in_epoch >= train.FEWEST_BATCHES
+    assert training.batches_in_epoch >= gradients.MIN_BATCHES
 
     small, large = peak(training, 1024), peak(training, 4096)
     assert 0 < small < large < 1
     with monkeypatch.context() as patch:
-        patch.setattr(train, "OF_MEMORY", (small + large) / 2)
+        patch.setattr(starting, "USABLE_MEMORY", (small + large) / 2)
         assert run_command("train", config) == 0
     found = load(directory(config) / "config.yaml").training.batch_tokens
     assert found in (1024, 2048)
@@ -185,18 +187,18 @@ def test_auto_finds_what_fits_and_trains(tiny: Tiny, compiled: bool, monkeypatch
     assert last.step == 30
 
 
-def peak(training: train.Training, batch_tokens: int) -> float:
-    """The share of the memory that updates of so many tokens take."""
+def peak(training: TrainingState, batch_tokens: int) -> float:
+    """The share of the memory that updates with batches of this size take."""
     device_module.peak_memory(training.device)
-    with training._rehearsal(batch_tokens) as batch:
-        training.gradients([batch], 1, batch.tokens)
+    with gradients.largest_batch(training, batch_tokens) as batch:
+        gradients.accumulate(training, [batch], 1, batch.tokens)
     return device_module.peak_memory(training.device)
 
 
 def test_a_profile_names_kernels(tiny: Tiny, capfd: pytest.CaptureFixture) -> None:
-    """Guards the table against the time that a CPU spends on queueing, and against operations counted twice."""
+    """Guards against the CPU time of queueing in the table, and against operations counted twice."""
     assert run_command("train", tiny(training__device="cuda", training__profile=4, training__max_epochs=2)) == 0
     said = capfd.readouterr().out
-    assert said.count(" ms ") == train.COSTLIEST
+    assert said.count(" ms ") == curves.OPERATIONS
     assert "aten::" not in said
     assert len(list((directory(tiny()) / "profile").iterdir())) == 1

@@ -1,4 +1,4 @@
-"""The figures of a model's health, held against models whose state is known, and against doing without them."""
+"""Layer statistics of models whose state is known, and that taking them changes nothing."""
 
 from __future__ import annotations
 
@@ -36,22 +36,19 @@ def with_gradients(ours: nn.Module) -> nn.Module:
 
 
 def look(ours: nn.Module, source: Tensor = SOURCE, target: Tensor = TARGET) -> dict[str, float]:
-    """All figures of an update that changes nothing."""
+    """The figures of an update that changes nothing."""
     watch = LayerStatistics(ours, source, target)
-    watch.before()
-    return watch.after()
+    watch.before_step()
+    return watch.after_step()
 
 
 def norm(tensors: list[Tensor]) -> float:
     return torch.cat([tensor.flatten() for tensor in tensors]).norm().item()
 
 
-# ------------------------------------------------------------------------------------------------ leaving no trace
-
-
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_training_is_the_same_bit_for_bit(architecture: str) -> None:
-    """Guards training against being watched: a random number drawn, a mode, a gradient or a weight left otherwise."""
+    """Guards training against side effects: a random number drawn, or a changed mode, gradient or weight."""
 
     def trained(watched: bool) -> tuple[list[Tensor], Tensor, Tensor]:
         ours = model(architecture=architecture, attention_dropout=0.2)
@@ -61,9 +58,9 @@ def test_training_is_the_same_bit_for_bit(architecture: str) -> None:
             words = torch.randint(4, 12, (2, 3 + step), generator=torch.Generator().manual_seed(step))
             (ours(words, words, *masks(words, words)) ** 2).mean().backward()
             if watched:
-                watch.before()
+                watch.before_step()
             optimizer.step()
-            figures = watch.after() if watched else {}
+            figures = watch.after_step() if watched else {}
             assert all(math.isfinite(value) for value in figures.values())
             optimizer.zero_grad()
         return list(ours.state_dict().values()), torch.get_rng_state(), device.random_words(8)
@@ -73,8 +70,8 @@ def test_training_is_the_same_bit_for_bit(architecture: str) -> None:
         assert torch.equal(one, other)
 
 
-def test_a_look_leaves_gradients_and_modes() -> None:
-    """Guards what weights do not show: a gradient changed after the step, a part woken from evaluation, memory held."""
+def test_gradients_and_modes_stay_the_same() -> None:
+    """Guards what weights do not show: changed gradients, a module switched to training, memory kept alive."""
     ours = with_gradients(model())
     ours.train()
     ours.encoder.layers[0].eval()  # type: ignore[union-attr, index, operator]
@@ -84,32 +81,29 @@ def test_a_look_leaves_gradients_and_modes() -> None:
     hook = ours.encoder.register_forward_hook(lambda *_: learning.append(torch.is_grad_enabled()))  # type: ignore[operator]
     look(ours)
     hook.remove()
-    assert learning == [False]  # else the look would hold all that a backward pass needs
+    assert learning == [False]  # else it would keep what a backward pass needs
     assert [module.training for module in ours.modules()] == modes
     for p, gradient in zip((p for p in ours.parameters() if p.grad is not None), before, strict=True):
         assert torch.equal(p.grad, gradient)  # type: ignore[arg-type]
 
 
-def test_no_hook_stays_behind() -> None:
-    """Guards each later update against paying for the look, also where the probe fails."""
+def test_hooks_are_removed() -> None:
+    """Guards later updates against the cost of hooks, even if the probe fails."""
     ours = with_gradients(model())
     look(ours)
     watch = LayerStatistics(ours, SOURCE, TARGET)
-    watch.before()
-    watch.source = SOURCE + 1000  # no such word
+    watch.before_step()
+    watch.source = SOURCE + 1000  # unknown ids
     with pytest.raises(IndexError):
-        watch.after()
+        watch.after_step()
     assert not any(module._forward_hooks for module in ours.modules())
     assert ours.training
 
 
-# ----------------------------------------------------------------------------------------------------- the figures
-
-
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("shape", [{}, {"norm": "post"}, {"positions": "rotary", "norm_kind": "rms", "kv_heads": 2}])
-def test_every_part_has_its_figures(architecture: str, shape: dict[str, Any]) -> None:
-    """Guards against a layer, or a kind of model, that is not seen."""
+def test_every_layer_has_its_figures(architecture: str, shape: dict[str, Any]) -> None:
+    """Guards against a layer, or an architecture, that is left out."""
     ours = with_gradients(model(architecture=architecture, **shape))
     figures = look(ours)
     sides = [("decoder", 3)] if architecture == "decoder-only" else [("encoder", 2), ("decoder", 3)]
@@ -129,7 +123,7 @@ def test_every_part_has_its_figures(architecture: str, shape: dict[str, Any]) ->
 @pytest.mark.parametrize("shape", [{}, {"positions": "rotary", "kv_heads": 1}, {"positions": "learned"}])
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_padding_changes_no_figure(architecture: str, shape: dict[str, Any]) -> None:
-    """Guards each mean against padding, in the lengths that each kind of model makes of the two sides."""
+    """Guards each mean against padding, with the sequence lengths of each architecture."""
     ours = with_gradients(model(architecture=architecture, **shape))
     expected = look(ours)
     for more in ((3, 0), (0, 4), (1, 0), (7, 2)):  # (1, 0): both sides equally long
@@ -137,15 +131,15 @@ def test_padding_changes_no_figure(architecture: str, shape: dict[str, Any]) -> 
             nn.functional.pad(ids, (0, count), value=PAD) for ids, count in zip((SOURCE, TARGET), more, strict=True)
         ]
         assert look(ours, *padded) == pytest.approx(expected, rel=1e-4, abs=1e-6)
-    # As many positions of padding as of words would show in a mean: they do where padding is taken for words.
+    # Taking padding for words does change the figures, so the test can fail.
     assert look(ours, *(ids.masked_fill(ids == PAD, 5) for ids in (SOURCE, TARGET))) != pytest.approx(
         expected, rel=1e-4
     )
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_a_probe_of_several_is_the_mean_of_its_tokens(architecture: str) -> None:
-    """Guards the weights of the means: a short sentence counts by its tokens, and a unit is dead if all find it so."""
+def test_a_probe_of_several_sentences_is_the_mean_over_their_tokens(architecture: str) -> None:
+    """Guards the weights of the means: a sentence counts by its tokens, and a unit is dead if it is so for all."""
     ours = with_gradients(model(architecture=architecture))
     lengths = [(int(s.ne(PAD).sum()), int(t.ne(PAD).sum())) for s, t in zip(SOURCE, TARGET, strict=True)]
     alone = [look(ours, SOURCE[i : i + 1, :s], TARGET[i : i + 1, :t]) for i, (s, t) in enumerate(lengths)]
@@ -189,24 +183,24 @@ def test_dead_units_are_counted() -> None:
 
 @pytest.mark.parametrize("activation", ["gelu", "swiglu"])
 def test_only_a_relu_has_dead_units(activation: str) -> None:
-    """Guards against a figure that means nothing: of other activations hardly a value is ever zero."""
+    """Guards against a meaningless figure: other activations are hardly ever exactly zero."""
     figures = look(with_gradients(model(activation=activation)))
     assert not any("dead_relu" in tag for tag in figures)
     assert any("activation" in tag for tag in figures)
 
 
-def test_entropy_of_uniform_and_of_certain_attention() -> None:
-    """Guards the logarithm, and the zeros in it: ln n for a uniform look at n tokens, 0 for a look at one."""
+def test_entropy_of_uniform_and_of_one_hot_attention() -> None:
+    """Guards the logarithm and its zeros: ln n for uniform attention to n tokens, 0 for attention to one."""
     real = torch.tensor([[True, True], [True, False]])
     assert layer_statistics.entropy(torch.full((2, 4, 2, 10), 0.1), real).item() == pytest.approx(math.log(10))
     certain = nn.functional.one_hot(torch.tensor([3, 5]), 10).float().expand(2, 4, 2, 10).clone()
     assert layer_statistics.entropy(certain, real).item() == 0
-    certain[1, :, 1] = math.nan  # a query of padding may see nothing at all
+    certain[1, :, 1] = math.nan  # a query of padding may have no keys
     assert layer_statistics.entropy(certain, real).item() == 0
 
 
-def test_entropy_of_a_model_that_looks_everywhere_alike() -> None:
-    """Guards which keys count: those that the mask allows, at each query."""
+def test_entropy_of_a_model_with_uniform_attention() -> None:
+    """Guards which keys count: those that the mask allows for each query."""
     ours = with_gradients(model())
     for module in ours.modules():
         if isinstance(module, layer_statistics.Attention):
@@ -223,26 +217,26 @@ def test_entropy_of_a_model_that_looks_everywhere_alike() -> None:
         assert figures[f"health/attention_entropy/{part}"] == pytest.approx(expected, rel=1e-5), part
 
 
-def test_states_after_a_post_norm_have_its_size() -> None:
-    """Guards the size of the states: of vectors that a fresh norm has just brought to unit variance it is one."""
+def test_activations_after_a_post_norm_have_its_size() -> None:
+    """Guards the root mean square: it is one after a new norm, whose output has unit variance."""
     figures = look(with_gradients(model(norm="post")))
     sizes = [value for tag, value in figures.items() if "/activation/" in tag]
     assert sizes == pytest.approx([1.0] * 5, rel=1e-3)
 
 
 def test_gradients_and_updates_are_those_of_the_layer() -> None:
-    """Guards the norms: taken of the layer alone, of this update's gradient, though it is gone when they are told."""
+    """Guards the norms: those of this layer and this update, although the gradient is gone by then."""
     ours = with_gradients(model())
     layer = ours.decoder.layers[1]  # type: ignore[union-attr, index]
     assert isinstance(layer, nn.Module)
     before = [p.detach().clone() for p in layer.parameters()]
     gradients = [p.grad.clone() for p in layer.parameters() if p.grad is not None]
     watch = LayerStatistics(ours, SOURCE, TARGET)
-    watch.before()
+    watch.before_step()
     optimizer = torch.optim.SGD(ours.parameters(), lr=0.25)
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
-    figures = watch.after()
+    figures = watch.after_step()
     assert figures["health/gradient/decoder 2"] == pytest.approx(norm(gradients), rel=1e-5)
     expected = 0.25 * norm(gradients) / norm(before)
     assert figures["health/update_to_weight/decoder 2"] == pytest.approx(expected, rel=1e-4)
@@ -250,7 +244,7 @@ def test_gradients_and_updates_are_those_of_the_layer() -> None:
 
 
 def test_norms_are_means_of_absolute_values() -> None:
-    """Guards the mean: gains that differ in sign do not cancel, and each norm of a layer is in it."""
+    """Guards the mean: gains of different signs do not cancel, and each norm of the layer counts."""
     ours = with_gradients(model())
     layer = ours.encoder.layers[1]  # type: ignore[union-attr, index]
     nn.init.constant_(layer.around_attention.norm.weight, -3.0)  # type: ignore[union-attr, arg-type]
@@ -264,7 +258,7 @@ def test_norms_are_means_of_absolute_values() -> None:
 
 
 def test_each_figure_has_its_chart() -> None:
-    """Guards TensorBoard's page: a figure that no chart shows, a chart that shows none, or two that show the same."""
+    """Guards TensorBoard's page: each figure is in exactly one chart, and each chart shows some."""
     tags = look(with_gradients(model()))
     (charts,) = layer_statistics.charts().values()
     patterns = [pattern for kind, (pattern,) in charts.values() if kind == "Multiline"]
@@ -276,7 +270,7 @@ def test_each_figure_has_its_chart() -> None:
 
 
 def test_a_language_model_has_no_source() -> None:
-    """Guards a decoder-only model that learns text: its source is empty."""
+    """Guards decoder-only language models, whose source is empty."""
     ours = with_gradients(model(architecture="decoder-only"))
     figures = look(ours, SOURCE[:, :0])
     assert all(math.isfinite(value) for value in figures.values())

@@ -1,4 +1,4 @@
-"""The loss and the learning rate against their definitions."""
+"""The loss, the learning rate and the optimizers against their definitions."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ TARGET = torch.tensor([[5, 9, 3], [4, 3, PAD]])
 @pytest.mark.parametrize("chunk", [11, 22, 10**6])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.3])
 def test_loss_equals_torch(smoothing: float, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards the smoothing (over all tokens, the right one included), that padding counts for nothing, the gradients
-    that are worked out by hand, and the seams between the chunks."""
+    """Guards the smoothing over all tokens including the right one, padding, the hand-written gradients, and the seams
+    between chunks."""
     monkeypatch.setattr(loss_module, "CHUNK", chunk)
     torch.manual_seed(0)
     states, projection = (torch.randn(shape, requires_grad=True) for shape in ((2, 3, 8), (11, 8)))
@@ -51,7 +51,7 @@ def test_loss_equals_torch(smoothing: float, chunk: int, monkeypatch: pytest.Mon
 @pytest.mark.parametrize("spread", [3, 12])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_loss_in_16_bits_is_near_that_of_32(dtype: torch.dtype, spread: float) -> None:
-    """Guards against a probability that vanishes in 16 bits: the loss of a very unlikely token must not be infinite."""
+    """Guards against a probability that underflows in 16 bits: a very unlikely token must not have an infinite loss."""
     torch.manual_seed(0)
     states, projection = torch.randn(5, 40, 32, requires_grad=True), (spread * torch.randn(500, 32)).requires_grad_()
     target = torch.randint(4, 500, (5, 40))
@@ -60,55 +60,15 @@ def test_loss_in_16_bits_is_near_that_of_32(dtype: torch.dtype, spread: float) -
         near = loss_sums(states, projection, target, 0.1)
     wanted = F.cross_entropy((states @ projection.t()).flatten(0, 1), target.flatten(), reduction="sum")
     torch.testing.assert_close(exact.plain, wanted)
-    assert exact.plain / target.numel() > 14 * spread, "e to the minus 40 is nothing in float16, 100 in any"
+    assert exact.plain / target.numel() > 14 * spread, "exp(-40) underflows in float16, exp(-100) in both"
     torch.testing.assert_close(near.plain, exact.plain, rtol=1e-3, atol=0)
     for a, b in zip(*(torch.autograd.grad(x.smoothed, (states, projection)) for x in (near, exact)), strict=True):
         assert a.dtype == torch.float32
         assert (a - b).norm() < 0.02 * b.norm()
 
 
-@pytest.mark.parametrize("chunk", [11, 44, 10**6])
-@pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_loss_of_two_passes_is_that_of_the_paper(smoothing: float, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards the weight of the disagreement, its gradient by both passes, which is worked out by hand, the pairing of
-    rows across chunks, and that padding is not asked to agree."""
-    monkeypatch.setattr(loss_module, "CHUNK", chunk)
-    torch.manual_seed(0)
-    states, projection = (torch.randn(shape, requires_grad=True) for shape in ((4, 3, 8), (11, 8)))
-    loss = loss_sums(states, projection, TARGET, smoothing, r_drop=5.0)
-    logits = states @ projection.t()
-    p, q = (each[TARGET != PAD].log_softmax(-1) for each in logits.chunk(2))
-    apart = sum(F.kl_div(a, b, reduction="sum", log_target=True) for a, b in ((p, q), (q, p)))
-    twice = TARGET.repeat(2, 1).flatten()
-    passes, plain = (
-        F.cross_entropy(logits.flatten(0, 1), twice, ignore_index=PAD, reduction="sum", label_smoothing=eps) / 2
-        for eps in (smoothing, 0.0)
-    )
-    expected = passes + 5 / 4 * apart
-    torch.testing.assert_close(loss.smoothed, expected)
-    torch.testing.assert_close(loss.plain, plain)
-    found, wanted = (torch.autograd.grad(3 * x, (states, projection)) for x in (loss.smoothed, expected))
-    torch.testing.assert_close(found, wanted)
-
-
-@pytest.mark.parametrize("r_drop", [0.0, 5.0])
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_two_passes_in_16_bits_are_near_those_of_32(dtype: torch.dtype, r_drop: float) -> None:
-    """Guards the difference of two logits, which is small where they are large."""
-    torch.manual_seed(0)
-    projection, target = (0.5 * torch.randn(500, 32)).requires_grad_(), torch.randint(4, 500, (5, 40))
-    one = torch.randn(5, 40, 32)
-    states = torch.cat((one, one + 0.3 * torch.randn(5, 40, 32))).requires_grad_()
-    exact = loss_sums(states, projection, target, 0.1, r_drop)
-    with torch.autocast("cpu", dtype):
-        near = loss_sums(states, projection, target, 0.1, r_drop)
-    torch.testing.assert_close(near.smoothed, exact.smoothed, rtol=3e-3, atol=0)
-    for a, b in zip(*(torch.autograd.grad(x.smoothed, (states, projection)) for x in (near, exact)), strict=True):
-        assert (a - b).norm() < 0.03 * b.norm()
-
-
-# Of two places a source token. Words come again, next to one another and apart; one sentence is empty; the last but one
-# is too long for its places.
+# Two places per source token. Words repeat, next to each other and apart; one sentence is empty; the last but one is
+# too long for its places.
 PLACED_SOURCE = torch.tensor([[5, 6, 3], [4, 3, PAD], [7, 3, PAD], [8, 9, 3], [3, PAD, PAD], [5, 7, 3]])
 PLACED = torch.tensor(
     [[5, 9, 5, EOS], [4, 4, EOS, PAD], [EOS, PAD, PAD, PAD], [6, 7, 8, EOS], [5, 5, 5, EOS], [4, 6, EOS, PAD]]
@@ -116,15 +76,15 @@ PLACED = torch.tensor(
 
 
 def placed(generator_seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
-    """States of places, and a projection."""
+    """States of all places, and a projection."""
     torch.manual_seed(generator_seed)
     return torch.randn(6, 6, 8, requires_grad=True), torch.randn(11, 8, requires_grad=True)
 
 
 @pytest.mark.parametrize("chunk", [11, 33, 10**6])
-def test_loss_of_places_equals_torch(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards the sum (over sentences, each in full: torch's mean would divide by their lengths), the gradients that
-    are worked out by hand, words that come again, the seams between chunks, and that padding teaches nothing."""
+def test_ctc_loss_equals_torch(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards the sum over sentences (torch's mean would divide by their lengths), the hand-written gradients, repeated
+    words, the seams between chunks, and padding."""
     monkeypatch.setattr(loss_module, "CHUNK", chunk)
     states, projection = placed()
     loss = ctc_sums(states, projection, PLACED_SOURCE, PLACED)
@@ -143,8 +103,8 @@ def test_loss_of_places_equals_torch(chunk: int, monkeypatch: pytest.MonkeyPatch
         assert ctc_sums(states, projection, PLACED_SOURCE, PLACED) == loss
 
 
-def test_loss_of_places_is_that_of_each_sentence_alone() -> None:
-    """Guards lengths in the batch: the places of padding hold nothing, not even what is empty."""
+def test_ctc_loss_is_that_of_each_sentence_alone() -> None:
+    """Guards the lengths in a batch: places of padding do not count, not even as blanks."""
     states, projection = placed()
     alone = []
     for state, source, target in zip(states, PLACED_SOURCE, PLACED, strict=True):
@@ -155,9 +115,8 @@ def test_loss_of_places_is_that_of_each_sentence_alone() -> None:
     torch.testing.assert_close(ctc_sums(states, projection, PLACED_SOURCE, PLACED).plain, torch.cat(alone).sum())
 
 
-def test_places_learn_no_end() -> None:
-    """Guards [EOS], which dataset gives every target: it would take a place, and the shortest sources have none to
-    spare."""
+def test_ctc_ignores_the_end_token() -> None:
+    """Guards [EOS], which every target has: it would take a place, and the shortest sources have none to spare."""
     states, projection = placed()
     ended, endless = (ctc_sums(states, projection, PLACED_SOURCE, ids) for ids in (PLACED, PLACED * (PLACED != EOS)))
     torch.testing.assert_close(ended.plain, endless.plain)
@@ -166,8 +125,8 @@ def test_places_learn_no_end() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_loss_of_places_in_16_bits_is_near_that_of_32(dtype: torch.dtype) -> None:
-    """Guards what is summed over places and paths against the digits that the products have."""
+def test_ctc_loss_in_16_bits_is_near_that_of_32(dtype: torch.dtype) -> None:
+    """Guards the sums over places and paths against the low precision of the products."""
     torch.manual_seed(0)
     states, projection = torch.randn(5, 40, 32, requires_grad=True), torch.randn(500, 32, requires_grad=True)
     source, target = torch.full((5, 20), 5), torch.randint(4, 500, (5, 15))
@@ -182,7 +141,7 @@ def test_loss_of_places_in_16_bits_is_near_that_of_32(dtype: torch.dtype) -> Non
 
 @pytest.mark.parametrize("architecture", ["encoder-decoder", "decoder-only", "encoder-only"])
 def test_each_architecture_has_its_loss(architecture: str) -> None:
-    """Guards the choice: places are no positions, and to smooth the labels is for models that write word by word."""
+    """Guards the choice: CTC for encoder-only models, without label smoothing; cross-entropy for the others."""
     states, projection = placed()
     states = states if architecture == "encoder-only" else states[:, :4]
     found = batch_loss(architecture, states, projection, PLACED_SOURCE, PLACED, 0.1)
@@ -197,8 +156,8 @@ def settings(**changes: object) -> TrainingConfig:
 
 
 @pytest.mark.parametrize("schedule", ["inverse_sqrt", "linear", "cosine", "constant"])
-def test_rate_rises_to_its_peak_and_no_further(schedule: str) -> None:
-    """Guards the joint of warm-up and schedule, where an off-by-one makes a jump."""
+def test_the_rate_rises_to_its_peak_and_no_further(schedule: str) -> None:
+    """Guards the transition from warm-up to schedule, where an off-by-one error makes a jump."""
     rates = [learning_rate(step, settings(schedule=schedule), 110) for step in range(1, 111)]
     assert rates[:10] == pytest.approx([0.05 * step for step in range(1, 11)])
     assert max(rates) == 0.5
@@ -207,7 +166,7 @@ def test_rate_rises_to_its_peak_and_no_further(schedule: str) -> None:
 
 
 def test_rates_after_the_peak() -> None:
-    """Guards each formula at a step where it can be told by hand."""
+    """Guards each formula at a step where it is known by hand."""
     assert learning_rate(40, settings(schedule="inverse_sqrt"), None) == pytest.approx(0.25)
     assert learning_rate(110, settings(schedule="linear"), 110) == pytest.approx(0.5 / 101)
     assert learning_rate(60, settings(schedule="cosine"), 109) == pytest.approx(0.25)
@@ -217,11 +176,11 @@ def test_rates_after_the_peak() -> None:
 
 @pytest.mark.parametrize("schedule", ["linear", "cosine"])
 @pytest.mark.parametrize("by_time", [False, True])
-def test_the_rate_stays_until_its_share_is_left(schedule: str, by_time: bool) -> None:
-    """Guards warmup-stable-decay: the last fifth must be the whole fall, without a jump, by steps as by the clock."""
+def test_the_rate_stays_at_the_peak_until_its_share_is_left(schedule: str, by_time: bool) -> None:
+    """Guards warmup-stable-decay: the last fifth must be the whole fall, without a jump, by steps and by the clock."""
 
     def rate(left: float, share: float) -> float:
-        """With so much of the 100 steps, or of the time, after the warm-up left."""
+        """The rate when this share of the 100 steps, or of the time, after the warm-up is left."""
         step = round(111 - 101 * left)
         shared = settings(schedule=schedule, decay_share=share)
         return learning_rate(11, shared, None, Clock(1 - left, 0.0)) if by_time else learning_rate(step, shared, 110)
@@ -242,15 +201,15 @@ def test_inverse_sqrt_is_the_papers() -> None:
         assert learning_rate(step, paper, None) == pytest.approx(expected, rel=1e-9)
 
 
-def test_a_schedule_that_falls_to_the_end_needs_one() -> None:
-    """Guards against a silent constant rate."""
+def test_a_schedule_that_falls_to_zero_needs_an_end() -> None:
+    """Guards against a rate that silently stays constant."""
     with pytest.raises(ValueError, match="needs an end"):
         learning_rate(50, settings(schedule="cosine"), None)
 
 
 @pytest.mark.parametrize("schedule", ["linear", "cosine"])
-def test_rate_follows_the_nearer_end(schedule: str) -> None:
-    """Guards a limit of time: the rate comes down with the clock, steps or no steps, and never climbs for it."""
+def test_the_rate_follows_the_nearer_end(schedule: str) -> None:
+    """Guards the time limit: the rate falls with the clock, with or without a number of steps, and never rises."""
     chosen = settings(schedule=schedule)
     half = learning_rate(60, chosen, 109)
     halfway = Clock(spent=0.52, warm=0.04)  # of what was left after the warm-up
@@ -263,19 +222,19 @@ def test_rate_follows_the_nearer_end(schedule: str) -> None:
     assert learning_rate(60, constant, None, Clock(0.9)) == constant.lr
 
 
-def test_warmup_takes_a_tenth_of_the_time_at_most() -> None:
-    """Guards a preset's thousand warm-up steps in a run of ten minutes that has time for eight hundred."""
+def test_the_warmup_takes_at_most_a_tenth_of_the_time() -> None:
+    """Guards a preset's 1000 warm-up steps in a run of ten minutes that has time for 800 steps."""
     chosen = settings(schedule="linear", warmup_steps=1000)
     by_clock = [learning_rate(30, chosen, None, Clock(share / 100)) / chosen.lr for share in range(10)]
     assert by_clock == pytest.approx([max(0.03, share / 10) for share in range(10)])
-    assert learning_rate(1, chosen, None, Clock(0.3)) <= 0.05 * chosen.lr, "a validation before it took the time"
-    assert learning_rate(700, chosen, None, Clock(0.05)) == pytest.approx(0.7 * chosen.lr), "steps may be sooner"
+    assert learning_rate(1, chosen, None, Clock(0.3)) <= 0.05 * chosen.lr, "a validation before it used the time"
+    assert learning_rate(700, chosen, None, Clock(0.05)) == pytest.approx(0.7 * chosen.lr), "steps may end it sooner"
     assert learning_rate(60, chosen, None, Clock(0.1, 0.1)) == pytest.approx(chosen.lr)
     assert learning_rate(500, chosen, None, Clock(0.55, 0.1, 60)) == pytest.approx(0.5 * chosen.lr)
-    assert learning_rate(500, chosen, None, Clock(0.02, 0.01, 60)) > 0.98 * chosen.lr, "given more time it goes on"
-    assert learning_rate(500, chosen, 939, Clock(0.1, 0.1, 60)) == pytest.approx(0.5 * chosen.lr), "the fall by steps"
+    assert learning_rate(500, chosen, None, Clock(0.02, 0.01, 60)) > 0.98 * chosen.lr, "with more time it stays high"
+    assert learning_rate(500, chosen, 939, Clock(0.1, 0.1, 60)) == pytest.approx(0.5 * chosen.lr), "falls by steps"
     paper = settings(schedule="inverse_sqrt", warmup_steps=1000)
-    assert learning_rate(500, paper, None, Clock(0.9)) == pytest.approx(0.5 * paper.lr), "it does not go by the clock"
+    assert learning_rate(500, paper, None, Clock(0.9)) == pytest.approx(0.5 * paper.lr), "ignores the clock"
     assert learning_rate(500, settings(schedule="linear", warmup_steps=1000), 2000) == pytest.approx(0.5 * paper.lr)
 
 
@@ -298,9 +257,9 @@ def muon(**changes: object) -> tuple[nn.Module, torch.optim.Optimizer]:
     return model, make_optimizer(model, settings(optimizer="muon", **changes))
 
 
-def test_muon_moves_what_lies_inside_the_layers() -> None:
-    """Guards the tables of words, of whose rows few have a gradient, against steps that favour no direction; and that
-    no parameter is left out, or moved twice."""
+def test_muon_updates_the_matrices_inside_the_layers() -> None:
+    """Guards the embeddings, few of whose rows have a gradient, against Muon's steps, and against parameters that are
+    left out or updated twice."""
     model, optimizer = muon()
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
     optimizer.step()
@@ -311,17 +270,17 @@ def test_muon_moves_what_lies_inside_the_layers() -> None:
         step = (before[name] - p.detach()) / 0.5
         inside = p.dim() == 2 and "embedding" not in name and "projection" not in name
         assert (id(p) in by_muon) == inside, name
-        if inside:  # orthogonal, as nearly as five iterations make it, and as long as a step of Adam's
+        if inside:  # nearly orthogonal after five iterations, and as long as a step of Adam
             stretched = torch.linalg.svdvals(step) / (0.2 * math.sqrt(max(p.shape)))
-            assert 0.5 < float(stretched[-3]) <= float(stretched[0]) < 1.4, name  # of 16, two may be too small for that
+            assert 0.5 < float(stretched[-3]) <= float(stretched[0]) < 1.4, name  # two of 16 may be too small
         else:
             torch.testing.assert_close(step.abs(), torch.ones_like(step), rtol=1e-3, atol=0)
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 0.03), (torch.bfloat16, 0.03)])
-def test_matrices_together_move_as_one_by_one(dtype: torch.dtype, tolerance: float) -> None:
-    """Guards our Muon against torch's, over updates of which the next builds on the momentum of the last: tall and wide
-    matrices, one that has no gradient, one that is all zeros, weight decay, a state that torch's has written."""
+def test_muon_in_batches_equals_torchs(dtype: torch.dtype, tolerance: float) -> None:
+    """Compares our Muon with torch's over several updates: tall and wide matrices, one without a gradient, one of
+    zeros, weight decay, and a state written by torch's."""
     _model, both = muon(weight_decay=0.1, lr=0.02)
     ours = both.parts[1]  # type: ignore[attr-defined]
     ours.dtype = dtype
@@ -349,7 +308,7 @@ def test_matrices_together_move_as_one_by_one(dtype: torch.dtype, tolerance: flo
 
 
 def test_several_optimizers_are_saved_and_restored_as_one() -> None:
-    """Guards the exact resume: each parameter must find what its optimizer remembers of it."""
+    """Guards the exact resume: each parameter must get its own state back."""
     (model, optimizer), (other, fresh) = muon(), muon()
     gradients = [p.grad for p in model.parameters()]
 
@@ -366,15 +325,15 @@ def test_several_optimizers_are_saved_and_restored_as_one() -> None:
         step(*each, 0.7)
     for p, q in zip(model.parameters(), other.parameters(), strict=True):
         assert torch.equal(p, q)
-    with pytest.raises(ValueError, match="groups of parameters"):
+    with pytest.raises(ValueError, match="parameter groups"):
         fresh.load_state_dict(make_optimizer(model, settings()).state_dict())
     optimizer.zero_grad()
     assert all(p.grad is None for p in model.parameters())
 
 
-def test_the_mean_of_weights_is_that_of_its_definition() -> None:
-    """Guards the decay and its beginning, and that the weights come back unchanged, the mean as well, after a failure
-    too."""
+def test_the_moving_average_equals_its_definition() -> None:
+    """Guards the decay and its start, and that swapping changes neither the weights nor the average, even after a
+    failure."""
     model = nn.Linear(3, 2)
     average, expected = MovingAverage(model, 0.9), model.weight.detach().clone()
     for step in range(1, 120):
@@ -384,18 +343,18 @@ def test_the_mean_of_weights_is_that_of_its_definition() -> None:
         decay = min(0.9, (1 + step) / (10 + step))
         expected = decay * expected + (1 - decay) * model.weight.detach()
     weights = model.weight.detach().clone()
-    with contextlib.suppress(KeyError), average.in_place():
+    with contextlib.suppress(KeyError), average.swapped_in():
         torch.testing.assert_close(model.weight.detach(), expected)
         raise KeyError
     assert torch.equal(model.weight, weights)
-    with average.in_place():
+    with average.swapped_in():
         torch.testing.assert_close(model.weight.detach(), expected)
-    average.begin()
-    with average.in_place():
+    average.restart()
+    with average.swapped_in():
         assert torch.equal(model.weight, weights)
     learnt = MovingAverage(model, 0.9, fresh=False)
     with torch.no_grad():
         model.weight.add_(1)
     learnt.update(1)
-    with learnt.in_place():
+    with learnt.swapped_in():
         torch.testing.assert_close(model.weight.detach(), weights + 0.1)

@@ -1,7 +1,7 @@
-"""The bundled corpus: its files are what its script makes, its splits are fair, and its Italian keeps the rules.
+"""The bundled corpus: its files are up to date, its splits are fair, and its Italian follows the rules.
 
-The rules are looked for in the text of the files by patterns that share nothing with the script's morphology, so that
-a mistake there does not hide itself here.
+The rules are regular expressions over the text of the files that share nothing with the script's morphology, so that a
+mistake there is not repeated here.
 """
 
 import importlib.util
@@ -52,10 +52,10 @@ def words(text: str) -> list[str]:
 # The files
 
 
-def test_files_are_what_the_script_makes() -> None:
-    """Guards an edit of the words or the patterns without a new corpus, and figures in README.md that went stale."""
+def test_files_are_up_to_date() -> None:
+    """Guards against words or patterns edited without a new corpus, and outdated figures in README.md."""
     for path, content in make.files():
-        assert path.read_bytes() == content, f"run data/phrasebook/make_phrasebook.py: {path.name} is stale"
+        assert path.read_bytes() == content, f"{path.name} is out of date: run data/phrasebook/make_phrasebook.py"
 
 
 def test_files_have_the_promised_size(corpus: dict[str, list[tuple[str, str]]]) -> None:
@@ -64,7 +64,7 @@ def test_files_have_the_promised_size(corpus: dict[str, list[tuple[str, str]]]) 
 
 
 def test_lines_are_clean(corpus: dict[str, list[tuple[str, str]]]) -> None:
-    """Guards what a reader of the file would have to strip or normalise."""
+    """Guards against text that a reader of the file would have to strip or normalise."""
     for pairs in corpus.values():
         for text in (text for pair in pairs for text in pair):
             assert text == " ".join(text.split()) == unicodedata.normalize("NFC", text)
@@ -72,10 +72,10 @@ def test_lines_are_clean(corpus: dict[str, list[tuple[str, str]]]) -> None:
             assert not re.search(r"\s[.,?!:]|[{}_|=]|[^\w\s.,?!:'’-]", text), text
 
 
-def test_readme_loads_with_the_columns_en_and_it(
+def test_data_set_card_loads_the_columns_en_and_it(
     corpus: dict[str, list[tuple[str, str]]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Guards the card: a reader that takes quotation marks, headers or the word "NA" for more than text."""
+    """Guards against a loader that treats quotation marks, headers or the word "NA" as more than text."""
     datasets = pytest.importorskip("datasets")
     loaded = datasets.load_dataset(str(FOLDER), cache_dir=str(tmp_path))
     for split, pairs in corpus.items():
@@ -86,8 +86,8 @@ def test_readme_loads_with_the_columns_en_and_it(
 # The splits
 
 
-def test_no_source_stands_twice(corpus: dict[str, list[tuple[str, str]]]) -> None:
-    """Guards the test against sentences that train shows, be it in another case or with a contraction written out."""
+def test_no_source_occurs_twice(corpus: dict[str, list[tuple[str, str]]]) -> None:
+    """Guards against test sentences that are in train, perhaps in another case or with a contraction."""
 
     def plain(text: str) -> str:
         text = text.lower().replace("can't", "cannot").replace("won't", "will not").replace("n't", " not")
@@ -104,8 +104,8 @@ def test_no_source_stands_twice(corpus: dict[str, list[tuple[str, str]]]) -> Non
 
 
 @pytest.mark.parametrize("side", [0, 1], ids=["en", "it"])
-def test_train_knows_every_word(corpus: dict[str, list[tuple[str, str]]], side: int) -> None:
-    """Guards test words that no training could have taught: each form is in at least RARE sentences of train."""
+def test_train_contains_every_word(corpus: dict[str, list[tuple[str, str]]], side: int) -> None:
+    """Every word form of the test is in at least RARE sentences of train."""
     counts = Counter(word for pair in corpus["train"] for word in set(words(pair[side])))
     assert min(counts.values()) >= make.RARE >= 3
     for split in SPLITS[1:]:
@@ -113,7 +113,7 @@ def test_train_knows_every_word(corpus: dict[str, list[tuple[str, str]]], side: 
 
 
 def combination_rule(first: str, nouns: str) -> str:
-    """Match a combination in English text: "red bag", "opens the old windows", "the bags are red"."""
+    """Return a pattern for a combination in English text: "red bag", "opens the old windows", "the bags are red"."""
     if any(adjective.en == first for adjective in make.ALL_ADJECTIVES):
         be = "(?:is|are|was|were)(?: not|n't)?(?: very| too| really)?"
         return rf"\b{first} {nouns}\b|\b{nouns} {be} {first}\b(?! the)"
@@ -123,7 +123,7 @@ def combination_rule(first: str, nouns: str) -> str:
 
 @pytest.mark.parametrize("split", ["validation", "test"])
 def test_a_third_of_the_combinations_are_new(corpus: dict[str, list[tuple[str, str]]], split: str) -> None:
-    """Guards the claim of the README, once by the script's own record and once by the text of train."""
+    """Checks the claim of the README by the script's own record and by the text of train."""
     sentences = make.make_splits()
     trained = {pair for sentence in sentences["train"] for pair in sentence.combinations}
     shown = {pair for sentence in sentences[split] for pair in sentence.combinations}
@@ -135,8 +135,8 @@ def test_a_third_of_the_combinations_are_new(corpus: dict[str, list[tuple[str, s
         assert not found, found[:5]
 
 
-def test_the_same_english_has_the_same_italian(corpus: dict[str, list[tuple[str, str]]]) -> None:
-    """Guards ambiguity that no model could resolve; a contraction makes no difference."""
+def test_same_english_has_same_italian(corpus: dict[str, list[tuple[str, str]]]) -> None:
+    """Guards against ambiguity that no model could resolve; contractions make no difference."""
     sentences = [sentence for split in make.make_splits().values() for sentence in split]
     assert len({sentence.plain.lower() for sentence in sentences}) == len(sentences)
     targets: dict[str, str] = {}
@@ -145,14 +145,14 @@ def test_the_same_english_has_the_same_italian(corpus: dict[str, list[tuple[str,
             assert targets.setdefault(en.lower(), it) == it
 
 
-def test_lengths_are_those_of_short_and_long_sentences(corpus: dict[str, list[tuple[str, str]]]) -> None:
+def test_sentences_are_short_and_long(corpus: dict[str, list[tuple[str, str]]]) -> None:
     lengths = [len(words(en)) for en, _ in corpus["train"]]
     assert 7 <= sum(lengths) / len(lengths) <= 10
     assert min(lengths) <= 4
     assert max(lengths) >= 20
 
 
-# The Italian of the files
+# The text of the files
 
 IMPURE = "(?:s[bcdfghlmnpqrtvz]|z|gn|ps|pn|x|y)"
 VOWEL = "[aeiouàèéìòùAEIOU]"
@@ -212,7 +212,7 @@ ENGLISH_MISTAKES = {
 
 @pytest.mark.parametrize("mistake", ENGLISH_MISTAKES)
 def test_english_has_no_such_mistake(corpus: dict[str, list[tuple[str, str]]], mistake: str) -> None:
-    """Guards the agreement of a verb that a pattern spells out, whatever its subject turns out to be."""
+    """Checks the agreement of verbs that a pattern spells out, whatever their subject."""
     rule = re.compile(ENGLISH_MISTAKES[mistake])
     found = [en for pairs in corpus.values() for en, _ in pairs if rule.search(en)]
     assert not found, found[:5]
@@ -220,7 +220,7 @@ def test_english_has_no_such_mistake(corpus: dict[str, list[tuple[str, str]]], m
 
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_italian_has_no_such_mistake(corpus: dict[str, list[tuple[str, str]]], mistake: str) -> None:
-    """Guards the rules of sound and agreement over every sentence, by their letters."""
+    """Checks the rules of sound and agreement in every sentence."""
     rule = re.compile(MISTAKES[mistake])
     found = [it for pairs in corpus.values() for _, it in pairs if rule.search(it)]
     assert not found, found[:5]
@@ -248,13 +248,13 @@ WRONG = {
 
 
 @pytest.mark.parametrize("mistake", WRONG)
-def test_the_rules_can_fail(mistake: str) -> None:
-    """Guards a rule above that would find nothing whatever it read."""
+def test_rules_can_fail(mistake: str) -> None:
+    """Guards against a rule above that never matches."""
     assert re.search(MISTAKES[mistake], WRONG[mistake])
 
 
-def test_a_word_keeps_its_article(corpus: dict[str, list[tuple[str, str]]]) -> None:
-    """Guards gender: a word that follows "un" never follows "una" or "un'", nor one that follows "il" "la" or "lo"."""
+def test_word_keeps_its_article(corpus: dict[str, list[tuple[str, str]]]) -> None:
+    """Checks gender: a word after "un" never follows "una" or "un'", nor one after "il" "la" or "lo"."""
     text = "\n".join(it.lower() for pairs in corpus.values() for _, it in pairs)
 
     def after(articles: str) -> set[str]:

@@ -336,7 +336,7 @@ def test_tokenizer_counts_plain_text_once(tiny: Make, tmp_path: Path, kind: str)
     assert data.target.vocabulary.keys() == expected.vocabulary.keys()
     assert data.report.sides[1].left_out == expected.left_out
     twice = train_tokenizer([*texts, *texts], config.tokenizer)
-    assert kind == "unigram" or data.target.vocabulary.keys() < twice.vocabulary.keys()  # or it would prove nothing
+    assert kind == "unigram" or data.target.vocabulary.keys() < twice.vocabulary.keys()  # otherwise the test proves nothing
 
 
 def test_report_on_plain_text_has_one_language(tiny: Make, tmp_path: Path) -> None:
@@ -408,7 +408,7 @@ def test_phrasebook_as_plain_text(tmp_path: Path) -> None:
 def test_scaling_benchmark_runs(tmp_path: Path) -> None:
     """Guards against a benchmark that no longer runs, or measures the preparation of other text."""
     command = [sys.executable, "benchmarks/scaling.py", "--sizes", "300", "900", "--seconds", "0.1", "--rounds", "1"]
-    for _ in range(2):  # the second time with what the first has left
+    for _ in range(2):  # the second run reuses the files of the first
         done = subprocess.run([*command, "--work", tmp_path], capture_output=True, text=True, cwd=ROOT)
         assert done.returncode == 0, done.stderr
         assert [line.split()[0] for line in done.stdout.splitlines()] == ["prepare", "300", "900"]

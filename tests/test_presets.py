@@ -207,7 +207,7 @@ def test_preset_overrules_the_shipped_file() -> None:
     ],
 )
 def test_limit_that_the_user_set_is_the_only_limit(settings: dict[str, object], ends: tuple[object, ...]) -> None:
-    """Guards against a limit of ten minutes against the preset's number of epochs."""
+    """Guards against a preset's number of epochs that cuts a limit of ten minutes short."""
     training = parse_settings(given(model__preset="small", **settings)).training
     assert (training.max_steps, training.max_epochs, training.max_minutes) == ends
 
@@ -293,7 +293,7 @@ def test_memory_estimate_uses_the_final_settings(
 ) -> None:
     """Guards against an estimate from the table when the user chose a narrower model; and a silent step down."""
     monkeypatch.setattr(starting, "amount", lambda *_: presets.Amount(2_000_000, 60.0))
-    monkeypatch.setattr(starting.device_module, "total_memory", lambda _: gigabytes * 2**30)
+    monkeypatch.setattr(starting, "total_memory", lambda _: gigabytes * 2**30)
     config = starting.with_preset(parse_settings(given(model__preset="auto", **settings)), torch.device("cpu"))
     told = capsys.readouterr().out
     assert config.training.lr == presets.PRESETS[name]["training.lr"]
@@ -333,7 +333,7 @@ def test_time_limit_makes_model_and_dropout_smaller(
     """Guards against ten minutes for a model that needs hours, dropout where passes are too few to overfit, and a run
     that is validated once, at its end."""
     monkeypatch.setattr(starting, "amount", lambda *_: presets.Amount(min(pairs, presets.ENOUGH + 1), 60.0))
-    monkeypatch.setattr(starting.device_module, "total_memory", lambda _: 2**40)
+    monkeypatch.setattr(starting, "total_memory", lambda _: 2**40)
     config = starting.with_preset(
         parse_settings(given(model__preset="auto", **settings)), torch.device("cpu"), gigaflops * 1e9
     )

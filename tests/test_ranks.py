@@ -1,4 +1,4 @@
-"""Several ranks train what one process would: here over gloo, on the CPU, in forked processes."""
+"""Several ranks train the same model as one process would; here over gloo, on the CPU, in forked processes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,17 +24,18 @@ from dragoman.dataset import Batch
 from dragoman.distributed import Ranks
 from dragoman.errors import ConfigError, DeviceError
 from dragoman.settings import Config
+from dragoman.training.state import TrainingState
 from dragoman.translation.translator import Translator
 from faults import harness
 from faults.harness import Fault, after_step, die, nothing, outcome, signal_oneself, together
 
-# Without attention's biases, of which those of the keys have no gradient but rounding, which AdamW makes steps of.
+# Without attention biases: those of the keys have a gradient of pure rounding errors, which AdamW turns into steps.
 EXACT = {"model__dropout": 0, "model__attention_bias": False, "data__test_fraction": 0, "training__max_epochs": 3}
 Tiny = Callable[..., Config]
 
 
 def start(config: Config, index: int, count: int, port: int, fault: Fault) -> int:
-    """Begin to train as one of several ranks; return the pid."""
+    """Start training as one of several ranks; return the pid."""
 
     def as_rank() -> None:
         names = {"RANK": index, "LOCAL_RANK": index, "WORLD_SIZE": count, "MASTER_ADDR": "127.0.0.1"}
@@ -44,7 +46,7 @@ def start(config: Config, index: int, count: int, port: int, fault: Fault) -> in
 
 
 def run(config: Config, count: int, faults: dict[int, Fault] | None = None, everywhere: Fault = nothing) -> list[int]:
-    """Train on so many ranks, of which some have faults, and return how each ended."""
+    """Train on `count` ranks, some with faults, and return how each ended."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -54,14 +56,14 @@ def run(config: Config, count: int, faults: dict[int, Fault] | None = None, ever
 
 
 def weights(config: Config) -> dict[str, torch.Tensor]:
-    """Those of the newest checkpoint."""
+    """The weights of the newest checkpoint."""
     found = checkpoint.newest(harness.checkpoints(config), quarantine=False, warn=print)
     assert found
     return load_file(found.path / "model.safetensors")
 
 
 def assert_like(one: Config, other: Config) -> None:
-    """Both runs have the same curves to 4 digits, and weights within 0.001, a tenth of one update at the full rate."""
+    """Compare curves to 4 digits and weights to 0.001, a tenth of one update at the full rate."""
     curves, expected = outcome(one)[2], outcome(other)[2]
     for tag in ("train/loss", "train/gradient_norm", "valid/loss", "train/epoch"):
         assert curves[tag] == [(step, pytest.approx(value, rel=1e-4)) for step, value in expected[tag]]
@@ -69,24 +71,24 @@ def assert_like(one: Config, other: Config) -> None:
 
 
 def to_log(folder: Path, index: int) -> Fault:
-    """A fault that writes down which pairs each update of this rank sees."""
+    """A fault that logs the pairs of each update of this rank."""
 
     def fault() -> None:
-        update = train.Training.update
+        train_step = train.train_step
 
-        def logged(self: train.Training, batches: list[Batch]) -> None:
+        def logged(state: TrainingState, batches: list[Batch]) -> None:
             pairs = [batch.indices.tolist() if batch.tokens else [] for batch in batches]
             with (folder / f"{index}.jsonl").open("a") as file:
-                file.write(json.dumps([self.progress.step + 1, pairs]) + "\n")
-            update(self, batches)
+                file.write(json.dumps([state.progress.step + 1, pairs]) + "\n")
+            train_step(state, batches)
 
-        train.Training.update = logged
+        train.train_step = logged
 
     return fault
 
 
 def seen(folder: Path) -> dict[int, list[list[int]]]:
-    """By step, the pairs of each batch on all ranks together, sorted."""
+    """The pairs of each batch on all ranks together, sorted, by step."""
     found: dict[int, list[list[int]]] = {}
     for path in sorted(folder.glob("*.jsonl")):
         for step, batches in map(json.loads, path.read_text().splitlines()):
@@ -97,7 +99,7 @@ def seen(folder: Path) -> dict[int, list[list[int]]]:
 
 @pytest.fixture
 def alone(tiny: Tiny) -> Config:
-    """A run of one process, finished."""
+    """A finished run of one process."""
     config = tiny(run__name="alone", **EXACT)
     assert harness.run(config) == 0
     return config
@@ -105,9 +107,8 @@ def alone(tiny: Tiny) -> Config:
 
 @pytest.mark.parametrize(("count", "fsdp"), [(2, False), (4, False), (2, True)])
 def test_ranks_make_the_weights_of_one_process(tiny: Tiny, alone: Config, count: int, fsdp: bool) -> None:
-    """Guards the update against the number of ranks: gradients weighted by rank and not by token, shares left out, a
-    batch of fewer rows than ranks, weights that part from one another; and names of weights against wrappers, and whole
-    weights against parts: a checkpoint translates without any key."""
+    """Guards gradients weighted by rank instead of token, forgotten shares, batches with fewer rows than ranks, weights
+    that drift apart, and checkpoints with names of wrappers or with parts of weights."""
     config = tiny(run__name="several", training__fsdp=fsdp, **EXACT)
     assert run(config, count) == [0] * count
     assert_like(config, alone)
@@ -115,8 +116,8 @@ def test_ranks_make_the_weights_of_one_process(tiny: Tiny, alone: Config, count:
 
 
 def test_ranks_share_the_batches_of_one_process(tiny: Tiny, tmp_path: Path) -> None:
-    """Guards the order of the data, with dropout on, before and after a resume on another number of ranks: each pair is
-    seen by one rank, in the update in which one process would see it."""
+    """Guards the order of the data, before and after a resume on another number of ranks: one rank sees each pair, in
+    the same update as one process would."""
     settings = {"data__test_fraction": 0, "training__max_epochs": 3}
     folders = [tmp_path / "one", tmp_path / "several"]
     for folder in folders:
@@ -134,8 +135,8 @@ SHARDED = [pytest.param(*counts, True, marks=pytest.mark.slow) for counts in ((2
 
 
 @pytest.mark.parametrize(("before", "after", "fsdp"), [(2, 1, False), (1, 3, False), *SHARDED])
-def test_a_run_goes_on_on_other_ranks(tiny: Tiny, alone: Config, before: int, after: int, fsdp: bool) -> None:
-    """Guards checkpoints that know of ranks: moments that are a part, or on the wrong rank, after a resume."""
+def test_a_run_resumes_on_other_ranks(tiny: Tiny, alone: Config, before: int, after: int, fsdp: bool) -> None:
+    """Guards checkpoints that depend on the ranks: sharded moments, or moments on the wrong rank."""
     config = tiny(run__name="several", training__fsdp=fsdp, **EXACT)
     stop = after_step(10, signal_oneself(signal.SIGTERM))
     assert run(config, before, {before - 1: stop}) == [128 + signal.SIGTERM] * before
@@ -143,8 +144,8 @@ def test_a_run_goes_on_on_other_ranks(tiny: Tiny, alone: Config, before: int, af
     assert_like(config, alone)
 
 
-def test_one_rank_that_dies_ends_all(tiny: Tiny, alone: Config, capfd: pytest.CaptureFixture[str]) -> None:
-    """Guards a training that waits for ever for a rank that is gone, and its last checkpoint."""
+def test_a_rank_that_dies_ends_all(tiny: Tiny, alone: Config, capfd: pytest.CaptureFixture[str]) -> None:
+    """Guards against waiting forever for a rank that is gone, and guards the last checkpoint."""
     config = tiny(run__name="several", **EXACT)
     codes = run(config, 3, {1: after_step(9, die)})
     assert codes == [8, -signal.SIGKILL, 8]
@@ -156,14 +157,14 @@ def test_one_rank_that_dies_ends_all(tiny: Tiny, alone: Config, capfd: pytest.Ca
 
 
 def test_a_loss_that_is_not_finite_on_one_rank_ends_all(tiny: Tiny, capfd: pytest.CaptureFixture[str]) -> None:
-    """Guards the weights of the others, and the word of the one that knows which sentences it was."""
+    """Guards the weights of the other ranks, and the message of the one that knows the guilty sentences."""
     config = tiny(run__name="several", **EXACT)
 
     def spoil() -> None:
         forward = train.Learner.forward
 
-        def spoilt(self: train.Learner, *batch: torch.Tensor) -> train.Loss:
-            loss = forward(self, *batch)
+        def spoilt(self: train.Learner, batch: Batch) -> train.Loss:
+            loss = forward(self, batch)
             return loss._replace(smoothed=loss.smoothed * float("nan")) if steps[0] == 5 else loss
 
         steps = [0]
@@ -174,11 +175,11 @@ def test_a_loss_that_is_not_finite_on_one_rank_ends_all(tiny: Tiny, capfd: pytes
     errors = capfd.readouterr().err
     assert "the loss of another rank is not finite" in errors
     assert "step 5: loss nan" in errors
-    assert "It came of the training pairs" in errors
+    assert "The cause is in the training pairs" in errors
 
 
-def test_what_is_wrong_for_all_is_told_by_the_first(tiny: Tiny, capfd: pytest.CaptureFixture[str]) -> None:
-    """Guards the others against waiting for a first rank that could not read the data."""
+def test_rank_0_reports_what_is_wrong_for_all(tiny: Tiny, capfd: pytest.CaptureFixture[str]) -> None:
+    """Guards against ranks that wait for a rank 0 that could not read the data."""
     config = tiny(run__name="several", data__max_length=1, **EXACT)
     codes = run(config, 2)
     assert codes[0] == 3
@@ -188,21 +189,21 @@ def test_what_is_wrong_for_all_is_told_by_the_first(tiny: Tiny, capfd: pytest.Ca
     assert output.out.count("reading data.train") == 1
 
 
-def test_all_ranks_go_by_one_clock(tiny: Tiny) -> None:
-    """Guards training.max_minutes: a rank whose own clock says otherwise would leave the others waiting."""
+def test_all_ranks_share_one_clock(tiny: Tiny) -> None:
+    """Guards training.max_minutes: a rank that stopped by its own clock would leave the others waiting."""
     config = tiny(run__name="several", **EXACT | {"training__max_epochs": None, "training__max_minutes": 0.05})
 
     def slow() -> None:
-        counter = train.time.perf_counter
-        train.time.perf_counter = lambda: 1.5 * counter()  # type: ignore[assignment]
+        counter = time.perf_counter
+        time.perf_counter = lambda: 1.5 * counter()  # type: ignore[assignment]
 
     assert run(config, 2, {1: slow}) == [0, 0]
     assert outcome(config)[1]["progress"]["step"] > 0
 
 
 @pytest.mark.parametrize(("rows", "count"), [(7, 1), (7, 2), (7, 3), (2, 3)])
-def test_shares_make_the_batch(rows: int, count: int) -> None:
-    """Guards rows that two ranks have, or none, and the padding that a share need not have."""
+def test_shares_add_up_to_the_batch(rows: int, count: int) -> None:
+    """Guards against rows on two ranks or on none, and against needless padding in a share."""
     draw = np.random.default_rng(0)
     lengths = draw.integers(1, 6, rows)
     ids = [draw.integers(4, 9, length).tolist() for length in lengths]
@@ -223,25 +224,25 @@ def test_shares_make_the_batch(rows: int, count: int) -> None:
     "setting",
     ["batch_tokens=auto", "optimizer=muon", "precision=float16", "ema=0.9"],
 )
-def test_what_does_not_go_with_parts_of_weights_is_refused(setting: str) -> None:
-    """Guards settings that would train something else, or wait for ever, where each rank has a part of the weights."""
+def test_settings_that_need_full_weights_are_refused_with_fsdp(setting: str) -> None:
+    """Guards settings that would train another model, or hang, where each rank has a shard of the weights."""
     with pytest.raises(ConfigError, match=r"training\.fsdp"):
         override(Config(), ["--training.fsdp=true", f"--training.{setting}"])
 
 
 def test_ranks_do_not_share_a_device() -> None:
-    """Guards two ranks on the one GPU that training.device names."""
-    ranks = Ranks(index=1, count=2, local=1)
-    assert ranks.own(torch.device("cpu")) == torch.device("cpu")
-    assert Ranks().own(torch.device("cuda", 1)) == torch.device("cuda", 1)
+    """Guards against two ranks on the one GPU that training.device names."""
+    ranks = Ranks(rank=1, world_size=2, local_rank=1)
+    assert ranks.own_device(torch.device("cpu")) == torch.device("cpu")
+    assert Ranks().own_device(torch.device("cuda", 1)) == torch.device("cuda", 1)
     for device in ("cuda:1", "mps"):
         with pytest.raises(DeviceError, match="2 ranks cannot share"):
-            ranks.own(torch.device(device))
+            ranks.own_device(torch.device(device))
 
 
 def test_a_rank_that_gets_its_signal_twice_still_saves(tiny: Tiny) -> None:
-    """Guards the end under Slurm, where torchrun hands on what each process has got itself; and a rank that stops
-    because another was asked to, and is asked itself a moment later."""
+    """Guards the end under Slurm, where torchrun passes on a signal that each process also gets itself, and a rank that
+    gets its signal a moment after another rank made it stop."""
     config = tiny(run__name="several", **EXACT)
     terminate = signal_oneself(signal.SIGTERM)
     assert run(config, 2, {0: after_step(9, together(terminate, terminate))}) == [143, 143]
@@ -250,7 +251,7 @@ def test_a_rank_that_gets_its_signal_twice_still_saves(tiny: Tiny) -> None:
 
 @pytest.mark.slow
 def test_torchrun_starts_the_ranks(tiny: Tiny, alone: Config) -> None:
-    """Guards what torchrun itself does to the program: its environment, its exit code, what is printed once."""
+    """Guards the program under torchrun: its environment, its exit code, output printed once."""
     config = tiny(run__name="several", **EXACT)
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "train.py"]
     done = subprocess.run([*command, *harness.arguments(config)], cwd=ROOT, capture_output=True, text=True, timeout=300)

@@ -22,8 +22,9 @@ from typing import Any
 import pytest
 
 from conftest import ROOT, in_child, tiny_config
-from dragoman import command_line, translate
+from dragoman import command_line
 from dragoman.__main__ import run as run_command
+from dragoman.translation import output
 from dragoman.translation.translator import Translator
 from echo import echo
 
@@ -144,7 +145,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Event, Event]]:
 def test_the_api_returns_the_same_as_the_command_line(trained: Path, server: Server, n_best: int) -> None:
     """Guards against a second way of translating: all fields equal those of `translate.py --json`."""
     translator = Translator(trained).with_decoding(n_best=n_best, beam_size=n_best)
-    expected = [json.loads(translate.as_json(translator, each)) for each in translator.explain(TEXTS)]
+    expected = [json.loads(output.as_json(translator, each)) for each in translator.explain(TEXTS)]
     found = server.post({"texts": TEXTS, "n_best": n_best}).json["translations"]
     for each in found:
         each.pop("warnings")

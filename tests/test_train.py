@@ -1,14 +1,14 @@
-"""Training as a whole: what a run makes, and the ways in which it ends well; `faults` has the others."""
+"""Training as a whole: what a run produces and how it ends well; `faults` has the other endings."""
 
 from __future__ import annotations
 
 import gzip
 import json
 import os
-import shutil
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import count, islice
@@ -25,10 +25,13 @@ from dragoman import checkpoint, dataset, errors, serialization, train
 from dragoman.__main__ import run as run_command
 from dragoman.architectures.build import build_model
 from dragoman.architectures.loss import Loss
+from dragoman.evaluation import validation_loss
 from dragoman.settings import UNK, Config
 from dragoman.signals import Stop
-from dragoman.training import final_report
+from dragoman.training import checks, curves, final_report, gradients, prefetch, tensorboard, validation
+from dragoman.training.batches import training_batches
 from dragoman.training.prefetch import prefetched
+from dragoman.training.progress import Progress, progress_of
 from faults import harness
 from faults.harness import after_step, die, outcome, together, training_of
 
@@ -41,8 +44,8 @@ def run(config: Config) -> int:
     return in_child(lambda: run_command("train", config))
 
 
-def test_raised_limit_extends_a_finished_run(tiny: Tiny) -> None:
-    """Guards extending: with a schedule that knows no end, 5 + 7 steps are 12 steps."""
+def test_a_raised_limit_extends_a_finished_run(tiny: Tiny) -> None:
+    """With a schedule without an end, 6 + 6 steps equal 12 steps."""
     common = {"training__schedule": "constant", "training__max_epochs": None, "training__validate_every": 6}
     once, twice = (tiny(run__name=name, training__max_steps=12, **common) for name in ("once", "twice"))
     assert run(once) == 0
@@ -51,110 +54,78 @@ def test_raised_limit_extends_a_finished_run(tiny: Tiny) -> None:
     *expected, points = outcome(once)
     *found, extended = outcome(twice)
     assert found == expected
-    # The test set was looked at after step 6, too.
+    # The test set was scored after step 6, too.
     assert {tag: [p for p in curve if p[0] != 6 or "test/" not in tag] for tag, curve in extended.items()} == points
 
 
-def in_a_thread() -> None:
-    """Have batches made ahead, as on a GPU."""
-    train.prefetch.prefetched = lambda items, _: prefetched(items, 3)
+def prefetch_on_cpu() -> None:
+    """Make batches ahead in a thread, as on a GPU."""
+    prefetch.prefetched = lambda items, _: prefetched(items, 3)
 
 
-def test_batches_made_ahead_change_nothing(tiny: Tiny) -> None:
-    """Guards the place in the data against a thread that is ahead of it: killed and resumed, nothing is left out."""
+def test_prefetching_changes_nothing(tiny: Tiny) -> None:
+    """Guards the position in the data against a thread that is ahead of it: a killed and resumed run skips nothing."""
     once, ahead = (tiny(run__name=name) for name in ("once", "ahead"))
     assert run(once) == 0
-    assert harness.run(ahead, together(in_a_thread, after_step(19, die))) == -signal.SIGKILL
-    assert harness.run(ahead, in_a_thread) == 0
+    assert harness.run(ahead, together(prefetch_on_cpu, after_step(19, die))) == -signal.SIGKILL
+    assert harness.run(ahead, prefetch_on_cpu) == 0
     assert outcome(ahead) == outcome(once)
 
 
-def test_words_are_hidden_by_the_step_alone(tiny: Tiny) -> None:
-    """Guards the exact resume: what a resumed run hides in a batch is what the undisturbed one did."""
+def test_copy_dropout_depends_on_the_step_alone(tiny: Tiny) -> None:
+    """Guards the exact resume: a resumed run hides the same words as an uninterrupted one."""
     training, resumed = (training_of(tiny(training__copy_dropout=0.5)) for _ in range(2))
-    for each in (training, resumed):  # as if equal numbers were equal words
-        each.twins = np.where(np.arange(len(each.twins)) > 4, np.arange(len(each.twins)), -1)
-    updates = training.updates()
+    for each in (training, resumed):  # as if equal ids were equal words
+        ids = np.arange(len(each.shared_words))
+        each.shared_words = np.where(ids > 4, ids, -1)
+    updates = training_batches(training)
     for step in range(12):  # into the second epoch
         next(updates)
         training.progress.step = step + 1
     resumed.progress = replace(training.progress)
-    for going_on, again in islice(zip(updates, resumed.updates(), strict=True), 12):
-        for one, other in zip(going_on, again, strict=True):
+    for first, second in islice(zip(updates, training_batches(resumed), strict=True), 12):
+        for one, other in zip(first, second, strict=True):
             assert all(torch.equal(getattr(one, side), getattr(other, side)) for side in ("source", "target_out"))
             assert (one.source == UNK).any()
     assert resumed.progress == training.progress
 
 
-@pytest.mark.parametrize("subword_dropout", [0.0, 0.3])
-def test_weighted_corpora_are_drawn_by_the_epoch_alone(tiny: Tiny, tmp_path: Path, subword_dropout: float) -> None:
-    """Guards the exact resume and the number of updates where an epoch sees some pairs more often than others."""
+def test_weighted_corpora_depend_on_the_epoch_alone(tiny: Tiny, tmp_path: Path) -> None:
+    """Guards the exact resume and the number of updates where some pairs are seen more often than others."""
     other = write_tsv(tmp_path / "other.tsv", [(f"{a} {a}", f"{b} {b}") for a, b in tiny_pairs(60, seed=5)])
     corpora = f"0.5 * {tiny().data.train} + 2.5 * {other}"
-    subwords = {"tokenizer__kind": "bpe", "tokenizer__vocab_size": 300, "training__subword_dropout": subword_dropout}
+    subwords = {"tokenizer__kind": "bpe", "tokenizer__vocab_size": 300}
     training, resumed = (training_of(tiny(data__train=corpora, **subwords)) for _ in range(2))
     weights = training.data.weights
     assert weights is not None
     for epoch in range(3):
-        _, plan = training.planned(training.batch_tokens, epoch)
+        plan = training.planner.plan(training.batch_tokens, epoch)
         times = np.bincount(np.concatenate(plan), minlength=len(weights))
         assert len(plan) == training.batches_in_epoch
         assert times[weights == 0.5].mean() == pytest.approx(0.5, abs=0.02)
         assert set(times[weights == 2.5]) == {2, 3}
     assert all(
         np.array_equal(*rows)
-        for rows in zip(*(each.planned(each.batch_tokens, 2)[1] for each in (training, resumed)), strict=True)
+        for rows in zip(*(each.planner.plan(each.batch_tokens, 2) for each in (training, resumed)), strict=True)
     )
-
-
-@pytest.mark.parametrize("kind", ["bpe", "unigram"])
-def test_words_are_cut_by_the_step_alone(tiny: Tiny, kind: str) -> None:
-    """Guards the exact resume with subword dropout, and the text of what is taught: a run that is killed amid an epoch
-    goes on with the very pieces that it would have seen."""
-    settings = {"tokenizer__kind": kind, "tokenizer__vocab_size": 300, "training__subword_dropout": 0.3}
-    config = tiny(**settings)
-    training = training_of(config)
-    resumed = train.Training(config, training.directory, training.data, training.device, training.dtype)
-    updates, pieces = training.updates(), 0
-    for step in range(12):  # into the second epoch
-        for batch in next(updates):
-            expected = dataset.make_batch(training.data.train, batch.indices)
-            pieces += batch.tokens - expected.tokens
-            for side, tokenizer in (("source", training.data.source), ("target_out", training.data.target)):
-                texts = [tokenizer.decode_batch(getattr(each, side).tolist()) for each in (batch, expected)]
-                assert texts[0] == texts[1]
-        training.progress.step = step + 1
-    assert pieces > 0
-    resumed.progress = replace(training.progress)
-    for going_on, again in islice(zip(updates, resumed.updates(), strict=True), 12):
-        for one, other in zip(going_on, again, strict=True):
-            assert all(torch.equal(getattr(one, side), getattr(other, side)) for side in ("source", "target_out"))
 
 
 @pytest.mark.parametrize(
     "settings",
-    [
-        {"training__r_drop": 5.0},
-        {"training__subword_dropout": 0.2, "tokenizer__kind": "bpe", "tokenizer__vocab_size": 300},
-        {"model__word_dropout": 0.2, "model__depth_dropout": 0.2},
-        {"training__optimizer": "muon"},
-        {"training__ema": 0.9},
-    ],
-    ids=["r_drop", "subword_dropout", "word_dropout", "muon", "ema"],
+    [{"training__optimizer": "muon"}, {"training__ema": 0.9}, {"training__copy_dropout": 0.3}],
+    ids=["muon", "ema", "copy_dropout"],
 )
-def test_a_killed_run_goes_on_with_what_is_random(tiny: Tiny, settings: dict[str, object]) -> None:
-    """Guards the exact resume against chance that is drawn from anything but the seed and the step."""
+def test_a_killed_run_resumes_exactly(tiny: Tiny, settings: dict[str, object]) -> None:
+    """Guards the state of each part of a recipe, and randomness that depends on more than the seed and the step."""
     once, twice = (tiny(run__name=name, **settings, training__max_epochs=2) for name in ("once", "twice"))
     assert run(once) == 0
-    # The same tokenizer: trained twice, that of pieces would have other ids.
-    shutil.copytree(harness.directory(once) / "data", harness.directory(twice) / "data")
     assert harness.run(twice, after_step(9, die)) == -signal.SIGKILL
     assert harness.run(twice) == 0
     assert outcome(twice) == outcome(once)
 
 
-def test_what_is_saved_and_validated_is_the_mean_of_the_weights(tiny: Tiny) -> None:
-    """Guards training.ema: the same updates as without it, whose running mean is what people get."""
+def test_averaged_weights_are_saved_and_validated(tiny: Tiny) -> None:
+    """Guards training.ema: the updates are the same as without it, and people get the averaged weights."""
     plain, averaged = (
         tiny(run__name=name, training__ema=ema, training__max_steps=30, training__validate_every=30)
         for name, ema in (("plain", 0.0), ("averaged", 0.9))
@@ -181,51 +152,22 @@ def test_what_is_saved_and_validated_is_the_mean_of_the_weights(tiny: Tiny) -> N
 @pytest.mark.parametrize(
     ("settings", "warning"),
     [
-        ({"training__r_drop": 5.0, "model__dropout": 0.0}, "training.r_drop is of no effect"),
-        ({"training__decay_share": 0.5, "training__schedule": "constant"}, "training.decay_share is of no effect"),
-        ({"training__r_drop": 5.0, "model__dropout": 0.0, "model__word_dropout": 0.1}, None),
+        ({"training__decay_share": 0.5, "training__schedule": "constant"}, "training.decay_share has no effect"),
+        ({"training__fsdp": True}, "training.fsdp has no effect"),
         ({"training__decay_share": 0.5}, None),
     ],
 )
-def test_settings_without_effect_are_told(
+def test_settings_without_effect_give_a_warning(
     tiny: Tiny, settings: dict[str, object], warning: str | None, capfd: pytest.CaptureFixture
 ) -> None:
-    """Guards against time that is spent on nothing, and against a schedule that is not the one which was asked for."""
-    training_of(tiny(**settings)).introduce()
+    """Guards users who expect something of a setting that does nothing here."""
+    checks.print_summary(training_of(tiny(**settings)))
     said = capfd.readouterr().out
-    assert (warning in said) if warning else ("of no effect" not in said)
-
-
-def test_the_largest_batch_is_rehearsed_with_its_words_cut(tiny: Tiny) -> None:
-    """Guards memory with subword dropout, which makes batches larger than their text as it is would."""
-    pieces = {"tokenizer__kind": "bpe", "tokenizer__vocab_size": 300, "training__subword_dropout": 0.5}
-    training = training_of(tiny(**pieces))
-    sizes = [batch.target_in.numel() for batches in islice(training.updates(), 30) for batch in batches]
-    with training._rehearsal(training.batch_tokens) as batch:
-        assert batch.target_in.numel() > training.batch_tokens
-        assert batch.target_in.numel() > 0.9 * max(sizes)
-
-
-def test_r_drop_compares_two_passes_over_one_batch(tiny: Tiny) -> None:
-    """Guards that the passes are of the same sentences, and that without dropout they agree: then the update is that of
-    a single pass."""
-    updated = []
-    for weight in (0.0, 5.0):
-        training = training_of(tiny(model__dropout=0.0, training__r_drop=weight))
-        training.optimizer = torch.optim.SGD(training.model.parameters())
-        training.update([dataset.make_batch(training.data.train, np.arange(6))])
-        updated.append(training.model.state_dict())
-    torch.testing.assert_close(updated[0], updated[1], rtol=1e-5, atol=1e-7)
-    losses = []
-    for weight in (0.0, 5.0):  # with dropout they do not
-        training = training_of(tiny(model__dropout=0.5, training__r_drop=weight))
-        training.update([dataset.make_batch(training.data.train, np.arange(6))])
-        losses.append(training.progress.smoothed)
-    assert losses[1] > 1.05 * losses[0]
+    assert (warning in said) if warning else ("no effect" not in said)
 
 
 def test_a_failure_leaves_no_thread(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards against a process that cannot end, or that goes on making batches for nobody."""
+    """Guards against a process that cannot end, or that keeps making batches for nobody."""
     training = training_of(tiny())
     seen: list[int] = []
 
@@ -234,19 +176,19 @@ def test_a_failure_leaves_no_thread(tiny: Tiny, monkeypatch: pytest.MonkeyPatch)
         return Loss(states.sum() * torch.nan, states.sum().detach())
 
     with monkeypatch.context() as patch:
-        patch.setattr(train.prefetch, "prefetched", lambda items, _: prefetched(items, 3))
+        patch.setattr(prefetch, "prefetched", lambda items, _: prefetched(items, 3))
         patch.setattr(train, "batch_loss", spoilt)
         with pytest.raises(errors.NumericalError):
-            training.run(Stop())
+            train.run(training, Stop())
+    assert training.writer
     training.writer.close()
     assert threading.active_count() < seen[0] - 1, "neither this thread nor the writer's is left"
 
 
-def test_the_rate_has_come_down_when_time_is_up(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards "the best model that ten minutes give": a schedule that knows steps alone would be cut off at its peak, or
-    begin anew after a stop."""
-    now = count(start=0.0, step=0.01)  # each look at the clock takes as long
-    monkeypatch.setattr(train.time, "perf_counter", lambda: next(now))
+def test_the_learning_rate_falls_to_zero_when_the_time_is_up(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards training.max_minutes: a schedule by steps alone would be cut off at its peak, or restart after a stop."""
+    now = count(start=0.0, step=0.01)  # seconds; each look at the clock takes one step
+    monkeypatch.setattr(time, "perf_counter", lambda: next(now))
     limit = {"training__max_minutes": 0.2, "training__max_epochs": None, "training__log_every": 1}
     config = tiny(**limit, training__validate_every=1000, training__save_every=1000)
     assert run_command("train", replace(config, training=replace(config.training, max_minutes=0.1))) == 0
@@ -255,14 +197,14 @@ def test_the_rate_has_come_down_when_time_is_up(tiny: Tiny, monkeypatch: pytest.
     rates = [(point.step, point.value) for point in events.Scalars("train/learning_rate")]
     assert [step for step, _ in rates] == list(range(1, len(rates) + 1))
     values = [value for _, value in rates]
-    [again] = [i for i in range(5, len(values)) if values[i] > values[i - 1]]  # where the limit was raised
-    assert values[again - 1] < 0.02 * config.training.lr
+    [extended] = [i for i in range(5, len(values)) if values[i] > values[i - 1]]  # where the limit was raised
+    assert values[extended - 1] < 0.02 * config.training.lr
     assert values[-1] < 0.02 * config.training.lr
-    assert values[again] == pytest.approx(config.training.lr * 0.5, rel=0.1), "half of the longer time was left"
+    assert values[extended] == pytest.approx(config.training.lr * 0.5, rel=0.1), "half of the longer time was left"
 
 
-def test_a_validation_does_not_take_the_end_of_the_time(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards the rate that comes down: a long validation just before the end would cut it off at what it was then."""
+def test_a_validation_does_not_use_up_the_last_of_the_time(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards the fall of the learning rate: a long validation just before the end would cut it short."""
     now = [0.0]
 
     def looked() -> float:
@@ -270,12 +212,12 @@ def test_a_validation_does_not_take_the_end_of_the_time(tiny: Tiny, monkeypatch:
         return now[0]
 
     def mean_loss(*arguments: Any) -> float:
-        now[0] += 2.5  # of twelve seconds
+        now[0] += 2.5  # of 12 seconds
         return measured(*arguments)
 
-    measured = train.validation_loss.mean_loss
-    monkeypatch.setattr(train.time, "perf_counter", looked)
-    monkeypatch.setattr(train.validation_loss, "mean_loss", mean_loss)
+    measured = validation_loss.mean_loss
+    monkeypatch.setattr(time, "perf_counter", looked)
+    monkeypatch.setattr(validation_loss, "mean_loss", mean_loss)
     limit = {"training__max_minutes": 0.2, "training__max_epochs": None, "training__log_every": 1}
     config = tiny(**limit, training__validate_every=20, training__save_every=1000)
     assert run_command("train", config) == 0
@@ -288,15 +230,15 @@ def test_a_validation_does_not_take_the_end_of_the_time(tiny: Tiny, monkeypatch:
 
 
 def test_the_clock_ends_a_warmup_once(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards a warm-up of more updates than there is time for, and one that begins again when there is more time."""
-    now = count(start=0.0, step=0.01)  # each look at the clock takes as long
-    monkeypatch.setattr(train.time, "perf_counter", lambda: next(now))
+    """Guards a warm-up longer than the time limit, and one that starts again when the limit is raised."""
+    now = count(start=0.0, step=0.01)  # seconds; each look at the clock takes one step
+    monkeypatch.setattr(time, "perf_counter", lambda: next(now))
     limit = {"training__max_minutes": 0.2, "training__max_epochs": None, "training__log_every": 1}
     config = tiny(**limit, training__warmup_steps=10_000, training__validate_every=1000, training__save_every=1000)
     assert run_command("train", config) == 0
     saved = checkpoint.newest(harness.directory(config) / "checkpoints", quarantine=False, warn=print)
     assert saved is not None
-    took = train.progress_of(saved).warm_steps
+    took = progress_of(saved).warm_steps
     assert run_command("train", replace(config, training=replace(config.training, max_minutes=0.4))) == 0
     events = EventAccumulator(str(harness.directory(config) / "tensorboard")).Reload()
     values = [point.value / config.training.lr for point in events.Scalars("train/learning_rate")]
@@ -304,39 +246,33 @@ def test_the_clock_ends_a_warmup_once(tiny: Tiny, monkeypatch: pytest.MonkeyPatc
     assert max(values) == pytest.approx(1.0, abs=0.1)
     assert values[:took] == sorted(values[:took])
     assert values[saved.step - 1] < 0.05
-    assert values[saved.step :] == sorted(values[saved.step :], reverse=True), "it rises at once, and only once"
+    assert values[saved.step :] == sorted(values[saved.step :], reverse=True), "it rises once, at the resume"
     assert values[saved.step] == pytest.approx(0.5, rel=0.1)
     saved = checkpoint.newest(harness.directory(config) / "checkpoints", quarantine=False, warn=print)
     assert saved is not None
-    assert train.progress_of(saved).warm_steps == took
+    assert progress_of(saved).warm_steps == took
 
 
 @pytest.mark.parametrize("schedule", ["linear", "constant", "inverse_sqrt"])
 def test_a_warmup_that_the_clock_ended_stays_over_without_it(tiny: Tiny, schedule: str) -> None:
-    """Guards the rate of a run whose limit of time is taken away: it fell to a quarter, and rose for thousands of
-    updates."""
+    """Guards a run whose time limit is removed: its rate once fell to a quarter and rose for thousands of updates."""
     limits: dict[str, Any] = {"max_minutes": None, "max_steps": 10_000, "max_epochs": None}
     training = training_of(tiny(training__warmup_steps=4000, training__schedule=schedule, **named("training", limits)))
-    training.progress = train.Progress(step=1000, warm_steps=200)
-    rates = [
-        train.learning_rate(step, training.config.training, training.total_steps, training.clock())
-        for step in (1001, 2000, 4000, 6000)
-    ]
+    training.progress = Progress(step=1000, warm_steps=200)
+    rates = [training.learning_rate(step) for step in (1001, 2000, 4000, 6000)]
     assert rates == sorted(rates, reverse=True)
     assert 0.85 < rates[0] / training.config.training.lr <= 1
 
 
-def test_a_warmup_that_is_too_long_is_told_with_what_ends_the_run(
-    tiny: Tiny, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Guards the advice: to raise a limit that does not end this run, or to mend what the clock mends by itself."""
+def test_a_warmup_that_is_too_long_gives_a_warning(tiny: Tiny, capsys: pytest.CaptureFixture[str]) -> None:
+    """Guards the advice: it must name the limit that ends this run, and is not needed if the clock ends the warm-up."""
     for limits, expected in (
         ({"max_steps": 60, "max_epochs": 1000}, "raise training.max_steps."),
         ({"max_epochs": 2}, "raise training.max_epochs."),
         ({"max_epochs": 2, "max_minutes": 1.0, "schedule": "linear"}, None),
     ):
         capsys.readouterr()
-        training_of(tiny(training__warmup_steps=200, **named("training", limits))).introduce()
+        checks.print_summary(training_of(tiny(training__warmup_steps=200, **named("training", limits))))
         said = capsys.readouterr().out
         assert ("warmup_steps is 200" in said) == bool(expected)
         assert expected is None or expected in said
@@ -346,8 +282,8 @@ def named(section: str, settings: dict[str, Any]) -> dict[str, Any]:
     return {f"{section}__{key}": value for key, value in settings.items()}
 
 
-def test_training_goes_on_if_nobody_reads(tiny: Tiny) -> None:
-    """Guards `train.py | head`: the line that nobody read was told as a disk that is full, and nothing was saved."""
+def test_training_continues_when_the_reader_of_its_output_ends(tiny: Tiny) -> None:
+    """Guards `train.py | head`, which once ended with the message of a full disk, and saved nothing."""
 
     config = tiny(training__max_steps=5)
 
@@ -362,18 +298,17 @@ def test_training_goes_on_if_nobody_reads(tiny: Tiny) -> None:
     assert (harness.directory(tiny()) / "result.json").exists()
 
 
-def test_a_look_inside_changes_nothing(tiny: Tiny) -> None:
-    """Guards the results against being looked at, the curves against a look at the wrong steps, and the key that turns
-    it off."""
-    blind, looked = (tiny(run__name=name, training__health_every=n) for name, n in (("blind", 0), ("looked", 6)))
-    assert run(blind) == run(looked) == 0
-    *expected, curves = outcome(blind)
-    *found, more = outcome(looked)
+def test_layer_statistics_change_nothing(tiny: Tiny) -> None:
+    """Guards the results against being observed, the steps of the curves, and the setting that turns them off."""
+    without, logged = (tiny(run__name=name, training__health_every=n) for name, n in (("without", 0), ("logged", 6)))
+    assert run(without) == run(logged) == 0
+    *expected, points_without = outcome(without)
+    *found, points_logged = outcome(logged)
     assert found == expected
-    assert {tag: points for tag, points in more.items() if "health" not in tag} == curves
+    assert {tag: points for tag, points in points_logged.items() if "health" not in tag} == points_without
     points = [
         {tag: [point.step for point in events.Scalars(tag)] for tag in events.Tags()["scalars"] if "health" in tag}
-        for config in (blind, looked)
+        for config in (without, logged)
         for events in [EventAccumulator(str(harness.directory(config) / "tensorboard")).Reload()]
     ]
     assert points[0] == {}
@@ -382,14 +317,14 @@ def test_a_look_inside_changes_nothing(tiny: Tiny) -> None:
 
 
 def test_a_profile_changes_nothing(tiny: Tiny, capfd: pytest.CaptureFixture) -> None:
-    """Guards the results against being looked at; the trace holds so many updates, or those that there were."""
+    """Guards the results against being observed, and the number of updates in a trace, also if the run ends early."""
     plain, profiled = (tiny(run__name=name, training__profile=n) for name, n in (("plain", 0), ("profiled", 4)))
     assert run(plain) == 0
     assert "perfetto" not in capfd.readouterr().out
     assert run(profiled) == 0
     said = capfd.readouterr().out
     assert said.count("perfetto") == 1
-    assert said.count(" ms ") == train.COSTLIEST
+    assert said.count(" ms ") == curves.OPERATIONS
     assert "x aten::mm" in said
     assert outcome(profiled) == outcome(plain)
     assert not (harness.directory(plain) / "profile").exists()
@@ -400,7 +335,7 @@ def test_a_profile_changes_nothing(tiny: Tiny, capfd: pytest.CaptureFixture) -> 
 
 
 def traced(config: Config) -> dict[str, int]:
-    """The traces of a run, by name, and how many updates are in each."""
+    """The number of updates in each trace of a run, by file name."""
     found = {}
     for path in (harness.directory(config) / "profile").iterdir():
         events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
@@ -420,24 +355,24 @@ def traced(config: Config) -> dict[str, int]:
     ],
 )
 def test_the_largest_batch_that_fits_is_found(most: int, room: int, expected: int) -> None:
-    """Guards against a batch that does not fit, one of half the size, and a trial of what is not allowed anyway."""
+    """Guards against a batch that does not fit, one of half the size, and a trial above the limit."""
     tried: list[int] = []
 
     def fits(tokens: int) -> bool:
         tried.append(tokens)
         return tokens <= room
 
-    assert train.largest_that_fits(most, fits) == expected
+    assert gradients.largest_that_fits(most, fits) == expected
     assert max(tried, default=0) <= most
 
 
-def test_auto_leaves_enough_batches_and_is_a_number_from_then_on(tiny: Tiny, capfd: pytest.CaptureFixture) -> None:
-    """Guards the exact resume: what was found once is not searched for again, and auto in the file is no change."""
+def test_automatic_batch_tokens_leave_enough_batches_and_are_saved(tiny: Tiny, capfd: pytest.CaptureFixture) -> None:
+    """Guards the exact resume: the number is not searched for again, and auto in the file is no change."""
     config = tiny(run__name="auto", training__batch_tokens="auto", training__max_steps=12, training__max_epochs=None)
     training = training_of(tiny(training__batch_tokens="auto"))
-    assert training.batches_in_epoch >= train.FEWEST_BATCHES
+    assert training.batches_in_epoch >= gradients.MIN_BATCHES
     positions = int(np.maximum(*training.data.train.lengths).sum())
-    assert positions / train.FEWEST_BATCHES < 2 * training.batch_tokens
+    assert positions / gradients.MIN_BATCHES < 2 * training.batch_tokens
 
     same = replace(config, run=replace(config.run, name="same"))
     same = replace(same, training=replace(same.training, batch_tokens=training.batch_tokens))
@@ -445,30 +380,30 @@ def test_auto_leaves_enough_batches_and_is_a_number_from_then_on(tiny: Tiny, cap
     capfd.readouterr()
     assert harness.run(config, after_step(9, die)) == -signal.SIGKILL
     assert f"training.batch_tokens auto: {training.batch_tokens}" in capfd.readouterr().out
-    # Were it searched for again, another number would be found.
-    assert harness.run(config, lambda: setattr(train, "FEWEST_BATCHES", 1)) == 0
-    assert "batch_tokens" not in capfd.readouterr().out
+    # A new search would find another number.
+    assert harness.run(config, lambda: setattr(gradients, "MIN_BATCHES", 1)) == 0
+    assert "training.batch_tokens" not in capfd.readouterr().out
     assert outcome(config) == outcome(same)
     assert f"batch_tokens: {training.batch_tokens}\n" in (harness.directory(config) / "config.yaml").read_text()
 
 
 @pytest.mark.parametrize("cut", [1, 2, 5])
 def test_update_does_not_depend_on_how_the_batch_is_split(tiny: Tiny, cut: int) -> None:
-    """Guards the classic accumulation bug: averaging per-batch means favours the short batch."""
+    """Guards against the classic accumulation bug: the mean of batch means favours the short batch."""
     config = tiny(model__dropout=0.0)
     updated = []
     for pieces in ([range(6)], [range(cut), range(cut, 6)]):
         training = training_of(config)
-        # Not Adam, which makes a step of full size out of a gradient that is zero but for rounding.
+        # Not Adam, which turns a gradient of pure rounding errors into a full step.
         training.optimizer = torch.optim.SGD(training.model.parameters())
-        batches = [dataset.make_batch(training.data.train, torch.tensor(list(piece)).numpy()) for piece in pieces]
-        training.update(batches)
+        batches = [dataset.make_batch(training.data.train, np.array(piece)) for piece in pieces]
+        train.train_step(training, batches)
         updated.append(training.model.state_dict())
     torch.testing.assert_close(updated[0], updated[1], rtol=1e-5, atol=1e-7)
 
 
-def test_a_changed_weight_decay_is_taken(tiny: Tiny) -> None:
-    """Guards against an optimizer state that brings its old settings along, after the run has said otherwise."""
+def test_a_changed_weight_decay_takes_effect(tiny: Tiny) -> None:
+    """Guards against an optimizer state that restores old settings along with the moments."""
     assert run(tiny(training__max_steps=5)) == 0
     assert run(tiny(training__max_steps=8, training__weight_decay=0.1)) == 0
     last = checkpoint.newest(Path(tiny().run.dir) / "tiny" / "checkpoints", quarantine=False, warn=pytest.fail)
@@ -478,13 +413,13 @@ def test_a_changed_weight_decay_is_taken(tiny: Tiny) -> None:
 
 
 def test_attention_maps_are_drawn_without_dropout(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards the pictures: with dropout on, the same sentence would look another way each time."""
+    """Guards the pictures: with dropout, the same sentence would look different each time."""
     training = training_of(tiny(model__dropout=0.5))
-    training.update(next(training.updates()))
-    training.writer = train.tensorboard.open_board(training.directory / "tensorboard", 0, training.config)
+    train.train_step(training, next(training_batches(training)))
+    training.writer = tensorboard.open_board(training.directory / "tensorboard", 0, training.config)
     seen: list[bool] = []
     monkeypatch.setattr(type(training.model), "cross_attention", watched(seen, type(training.model).cross_attention))
-    training.validate(Stop())
+    validation.validate(training, Stop())
     assert seen == [False]
 
 
@@ -496,18 +431,18 @@ def watched(seen: list[bool], method: Callable) -> Callable:
     return call
 
 
-def test_patience_ends_a_run_that_no_longer_learns(tiny: Tiny, capfd: pytest.CaptureFixture) -> None:
-    """Guards early stopping, and that it survives the process: the count is saved."""
+def test_patience_ends_a_run_that_no_longer_improves(tiny: Tiny, capfd: pytest.CaptureFixture) -> None:
+    """Guards early stopping, and that the count survives a resume."""
     config = tiny(training__lr=1e-9, training__validate_every=2, training__patience=3, training__max_epochs=50)
     assert harness.run(config, after_step(7, die)) == -signal.SIGKILL
     assert run(config) == 0
     assert "training.patience (3)" in capfd.readouterr().out
-    assert outcome(config)[1]["progress"]["step"] == 8  # best at 2, then 4, 6 and 8 are no better
+    assert outcome(config)[1]["progress"]["step"] == 8  # best at 2; 4, 6 and 8 are no better
 
 
 @pytest.mark.parametrize("damage", ["missing", "empty", "ragged", "latin-1"])
-def test_bad_data_ends_in_one_line(tiny: Tiny, tmp_path: Path, damage: str, capfd: pytest.CaptureFixture) -> None:
-    """Guards the first minute of a new user: exit 3, one line that names the file, no traceback, no run begun."""
+def test_bad_data_gives_one_line(tiny: Tiny, tmp_path: Path, damage: str, capfd: pytest.CaptureFixture) -> None:
+    """Guards a new user's first minute: exit code 3, one line that names the file, no traceback, no run."""
     corpus = tmp_path / "bad.tsv"
     match damage:
         case "empty":
@@ -518,15 +453,15 @@ def test_bad_data_ends_in_one_line(tiny: Tiny, tmp_path: Path, damage: str, capf
             corpus.write_bytes("perché\twhy\n".encode("latin-1"))
     assert run(tiny(data__train=corpus)) == 3
     error = capfd.readouterr().err
-    assert error.startswith("train.py: error: ")
+    assert "error: " in error
     assert error.count("\n") == 1
     assert "bad.tsv" in error
     if damage == "missing":
-        assert not Path(tiny().run.dir).exists(), "a mistyped path must leave nothing behind"
+        assert not Path(tiny().run.dir).exists(), "a mistyped path leaves nothing behind"
 
 
-def test_a_run_learns_and_leaves_all_that_it_promises(tiny: Tiny) -> None:
-    """Guards the whole: a word-for-word language is learnt, and every artefact is there."""
+def test_a_run_learns_and_writes_all_its_files(tiny: Tiny) -> None:
+    """Guards the whole: the model learns a word-for-word language, and every file is there."""
     config = tiny(
         training__max_epochs=30, training__accumulate=1, training__keep_last=2, training__lr=0.003,
         training__warmup_steps=50, training__validate_every=200, training__save_every=300,
@@ -559,7 +494,7 @@ def test_a_run_learns_and_leaves_all_that_it_promises(tiny: Tiny) -> None:
 @pytest.mark.parametrize("precision", ["bfloat16", "float32"])
 @pytest.mark.parametrize("shared", [True, False])
 def test_precisions_and_shared_vocabularies_train(tiny: Tiny, precision: str, shared: bool) -> None:
-    """Guards the less used ways through the set-up."""
+    """Guards the less common paths through the set-up."""
     tie = "all" if shared else "none"
     config = tiny(
         training__max_steps=4, training__precision=precision, tokenizer__shared=shared, model__tie=tie,
@@ -569,7 +504,7 @@ def test_precisions_and_shared_vocabularies_train(tiny: Tiny, precision: str, sh
 
 
 def test_float16_needs_cuda(tiny: Tiny, capfd: pytest.CaptureFixture) -> None:
-    """Guards against a run that is slow and wrong instead of refused."""
+    """Guards against a run that is slow and wrong instead of being refused."""
     assert run(tiny(training__precision="float16")) == 2
     assert "precision float16" in capfd.readouterr().err
     assert not Path(tiny().run.dir).exists()

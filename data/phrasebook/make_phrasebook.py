@@ -1,14 +1,14 @@
 """Make the bundled English-Italian corpus: `train.tsv`, `validation.tsv` and `test.tsv`, beside this file.
 
-    python data/phrasebook/make_phrasebook.py            write the three files again, and the figures in README.md
-    python data/phrasebook/make_phrasebook.py --check    exit with 1 unless the files are what would be written
+    python data/phrasebook/make_phrasebook.py            rewrite the three files, and the figures in README.md
+    python data/phrasebook/make_phrasebook.py --check    exit with 1 unless the files are up to date
 
 The corpus is synthetic: a synchronous grammar writes both sides of a sentence at once. A pattern (`patterns.txt`) is a
-pair of templates over shared slots; a slot draws a noun phrase, a subject, an action or a fixed expression from the
-words (`lexicon.txt`), and knows how to say itself in either language, in the form that the template asks for. Read this
-file from top to bottom: Italian morphology, English morphology, the lexicon, the slots, the patterns, the splits.
+pair of templates over shared slots. A slot draws a noun phrase, a subject, an action or a fixed expression from the
+words (`lexicon.txt`), and renders itself in either language, in the form that the template names. Read this file from
+top to bottom: Italian morphology, English morphology, the lexicon, the slots, the patterns, the splits.
 
-Every choice is a hash of (seed, pattern, attempt, count), so the files are the same bytes on every machine and Python.
+Every choice is a hash of (seed, pattern, attempt, count), so the files are identical on every machine and Python.
 
 Limits: the morphology covers this lexicon, not Italian. A new word may need an entry in a table of exceptions.
 """
@@ -26,31 +26,29 @@ from functools import cache
 from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 T = TypeVar("T")
 
 FOLDER = Path(__file__).resolve().parent
 SEED = "phrasebook-1"
 SIZES = {"train": 20_000, "validation": 500, "test": 500}
-POOL = 18_500  # sentences drawn by weight alone; those drawn for their rare words come on top
-HELD_OUT = 0.12  # share of all combinations that train may never show
-HELD_OUT_SENTENCES = 0.36  # share of validation and test that is drawn from sentences with such a combination
-COMMON = 16  # while fewer sentences than this have a word form, the pool takes one more that has it
-RARE = 6  # a word form with fewer sentences than this in the pool takes them out of it
+POOL = 18_500  # sentences drawn by weight only; those drawn for their rare words are added
+HELD_OUT = 0.12  # share of all combinations that are kept out of train
+HELD_OUT_SENTENCES = 0.36  # share of validation and test drawn from sentences with such a combination
+COMMON = 16  # the pool takes more sentences with a word form until this many have it
+RARE = 6  # sentences with a word form that occurs in fewer sentences than this are removed
 
 # ----------------------------------------------------------------------------------------------------------------------
 # Italian morphology. gender is "m" or "f", number is "s" or "p", person is 1, 2 or 3.
 
 VOWEL = re.compile(r"[aeiouàèéìòù]", re.IGNORECASE)
-IMPURE = re.compile(r"s[^aeiouàèéìòù]|z|gn|ps|pn|x|y", re.IGNORECASE)  # beginnings before which "il" becomes "lo"
-
-
+IMPURE = re.compile(r"s[^aeiouàèéìòù]|z|gn|ps|pn|x|y", re.IGNORECASE)  # sounds before which "il" becomes "lo"
 ARTICLE = re.compile(r"^(?:(il|lo|la|i|gli|le) |(l'))")
 
 
 def before(word: str, gender: str, number: str, forms: str) -> str:
-    """Choose among eight forms, in the order of lo, il, l', gli, i, la, l', le, by the sound that follows."""
+    """Choose one of eight forms, in the order lo, il, l', gli, i, la, l', le, by the sound that follows."""
     lo, il, elided, gli, i, la, la_elided, le = forms.split()
     if gender == "f":
         return le if number == "p" else la_elided if VOWEL.match(word) else la
@@ -94,8 +92,6 @@ def contract(preposition: str, phrase: str) -> str:
 
 HARDENED = ("co", "go", "ca", "ga")  # bianco, bianchi: an h keeps the consonant hard
 SOFT_PLURALS = {"amico", "greco", "medico", "simpatico", "economico", "elettrico", "pubblico", "magnifico", "romantico"}
-
-
 MASCULINE_PLURALS = {"mio": "miei", "tuo": "tuoi", "suo": "suoi"}
 
 
@@ -188,7 +184,7 @@ REFLEXIVE = dict(zip(PERSONS, ("mi", "ti", "si", "ci", "si"), strict=True))
 
 
 def future_stem(infinitive: str) -> str:
-    """Return what the endings of the future and the conditional are put on."""
+    """Return the stem of the future and the conditional."""
     if infinitive in IRREGULAR_FUTURE_STEMS:
         return IRREGULAR_FUTURE_STEMS[infinitive]
     if infinitive.endswith(("care", "gare")):
@@ -199,7 +195,7 @@ def future_stem(infinitive: str) -> str:
 
 
 def present_stem(infinitive: str, ending: str) -> str:
-    """Return what this ending of the present is put on."""
+    """Return the stem of the present before this ending."""
     stem = infinitive[:-3]
     if infinitive in WITH_ISC and ending != "iamo":
         return stem + "isc"
@@ -362,7 +358,7 @@ def english_sentence(text: str, contracted: bool) -> str:
 
 @dataclass(frozen=True)
 class Noun:
-    """A noun in both languages. `count` is "count", "mass", "both" or "plural"; `at` is how one is there."""
+    """A noun in both languages. `count` is "count", "mass", "both" or "plural"; `at` is its prepositions of place."""
 
     en: str
     en_plural: str
@@ -383,7 +379,7 @@ class Noun:
 
 @dataclass(frozen=True)
 class Adjective:
-    """An adjective, where it stands in Italian (pre, post, or pred: after the verb only) and what it suits."""
+    """An adjective, its position in Italian (pre, post, or pred: after the verb only) and what it suits."""
 
     en: str
     it: str
@@ -480,11 +476,11 @@ VERB_NAMED = {f"{verb.en} {verb.en_rest}".strip(): verb for verb in (*MOVES, *AL
 assert not {noun.en for noun in ALL_NOUNS} & {noun.kind for noun in ALL_NOUNS}, "a kind has the name of a noun"
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Slots: what a pattern draws, and how it says itself in each language.
+# Slots: what a pattern draws, and how it is rendered in each language.
 
 
 class Draw:
-    """The choices of one sentence, all of them hashes, and the combinations of words that came of them."""
+    """The choices of one sentence, all of them hashes, and the combinations of words that result."""
 
     def __init__(self, name: str, turn: int = 0) -> None:
         self.name = name
@@ -493,7 +489,7 @@ class Draw:
         self.combinations: set[tuple[str, str]] = set()
 
     def number(self) -> int:
-        """Return the next of the numbers, below 2 ** 32, that follow from the name; a hash holds sixteen of them."""
+        """Return the next number, below 2 ** 32, of the sequence that the name gives; a hash holds sixteen."""
         block, place = divmod(self.count, 16)
         if place == 0:
             self.block = blake2b(f"{SEED}/{self.name}/{block}".encode()).digest()
@@ -504,7 +500,7 @@ class Draw:
         return options[self.number() % len(options)]
 
     def cycle(self, options: Sequence[T]) -> T:
-        """Choose in turn, from one attempt to the next, so that all options come equally often, in all combinations."""
+        """Choose in turn from attempt to attempt, so that all options and their combinations are equally frequent."""
         rounds, place = divmod(self.turn, len(options))
         self.turn += rounds
         return options[place]
@@ -513,19 +509,17 @@ class Draw:
         return self.number() % 10_000 < probability * 10_000
 
 
-class Slot:
+class Slot(Protocol):
     """Anything that fills a slot; `form` is what follows the colon in a template."""
 
-    def en(self, form: str) -> str:
-        raise NotImplementedError
+    def en(self, form: str) -> str: ...
 
-    def it(self, form: str) -> str:
-        raise NotImplementedError
+    def it(self, form: str) -> str: ...
 
 
 @dataclass
-class Phrase(Slot):
-    """An expression that never changes, but for an Italian preposition before it."""
+class Phrase:
+    """A fixed expression; in Italian a preposition may be put before it."""
 
     english: str
     italian: str
@@ -544,7 +538,7 @@ QUALITIES: dict[str, Callable[[str], bool]] = {
     "quality": lambda name: True,
     "graded": lambda name: name not in ABSOLUTE,  # goes after "very"
     "long": lambda name: name in LONG,  # goes after "more"
-    "passing": lambda name: name in {"open", "closed", "crowded", "late"},  # may have been so yesterday only
+    "passing": lambda name: name in {"open", "closed", "crowded", "late"},  # may have been so only yesterday
     "mood": lambda name: name in {"tired", "happy", "sad", "busy", "worried", "nervous"},
     "trouble": lambda name: name in {"tired", "ill", "busy"},  # a reason not to do a thing
 }
@@ -561,8 +555,8 @@ SUBJECT_PRONOUNS = {"1s": "I", "2s": "you", "1p": "we", "3p": "they"}
 
 
 @dataclass
-class Nominal(Slot):
-    """A noun phrase or a subject: it has a person, a number and a gender, and whatever agrees with it asks it."""
+class Nominal:
+    """A noun phrase or a subject, with the person, number and gender that other words agree with."""
 
     draw: Draw
     english: str
@@ -575,7 +569,7 @@ class Nominal(Slot):
     predicate: Adjective | None = None
 
     def quality(self, pool: str) -> Adjective:
-        """Draw, once, an adjective of a pool of QUALITIES that this can be said to be."""
+        """Draw, once, an adjective from a pool of QUALITIES that suits this."""
         if self.predicate is None:
             suited = [adjective for adjective in suiting(self.noun, pred=True) if QUALITIES[pool](adjective.en)]
             self.predicate = self.draw.choose(suited)
@@ -584,7 +578,7 @@ class Nominal(Slot):
         return self.predicate
 
     def en(self, form: str) -> str:
-        """Say the phrase, `at` a place, `quality`, a pronoun (it, they), or a verb (be, have.past) that agrees."""
+        """Render the phrase, `at` a place, `quality`, a pronoun (it, they), or a verb (be, have.past) that agrees."""
         if form == "":
             return self.english
         if form == "at":
@@ -606,7 +600,7 @@ class Nominal(Slot):
         return inflect(verb, tense or "present", self.person, self.number)
 
     def it(self, form: str) -> str:
-        """Say the phrase, after a preposition, `at`, `quality`, a clitic (lo, gli), `=agreeing`, or a verb.tense."""
+        """Render the phrase, after a preposition, `at`, `quality`, a clitic (lo, gli), `=agreeing`, or a verb.tense."""
         if form == "":
             return self.italian
         if form == "at":
@@ -630,13 +624,13 @@ class Nominal(Slot):
         return contract(form, self.italian)
 
     def place(self) -> tuple[str, str]:
-        """Return the prepositions of being there."""
+        """Return the English and the Italian preposition of place."""
         if self.noun is None or self.noun.at is None:
-            raise ValueError(f"nobody is at {self.english}: give the noun a place in lexicon.txt")
+            raise ValueError(f"{self.english} has no preposition: give the noun a place in lexicon.txt")
         return self.noun.at
 
     def there(self) -> str:
-        """Say where or whither, as idiom has it: in banca, al mercato, nel giardino."""
+        """Return the idiomatic phrase of place: in banca, al mercato, nel giardino."""
         how = self.place()[1]
         if how in ("in", "a"):
             return f"{how} {ARTICLE.sub('', self.italian)}"
@@ -644,8 +638,8 @@ class Nominal(Slot):
 
 
 @dataclass
-class Action(Slot):
-    """A verb with its object, bound to a subject where it has one; forms end in .1s and the like to name another."""
+class Action:
+    """A verb with its object, and its subject if it has one; a form ending such as .1s names another subject."""
 
     verb: Verb
     subject: Nominal | None = None
@@ -658,14 +652,14 @@ class Action(Slot):
         return self.subject.person, self.subject.number, self.subject.gender
 
     def en(self, form: str) -> str:
-        """Say the verb (base, present, past, done, ing) and its object."""
+        """Render the verb (base, present, past, done, ing) and its object."""
         form, _, person = form.partition(".")
         number = self.who(person)[:2] if form in ("present", "past") else (3, "s")
         rest = self.thing.english if self.thing else self.verb.en_rest
         return f"{inflect(self.verb.en, form, *number)} {rest}".strip()
 
     def it(self, form: str) -> str:
-        """Say the verb in one of the forms below and its object; `presente-` is the verb alone, `resto` the object."""
+        """Render the verb in one of the forms below and its object; `presente-` is the verb, `resto` the object."""
         form, _, person = form.partition(".")
         rest = self.thing.italian if self.thing else self.verb.it_rest
         if form == "resto":
@@ -737,7 +731,7 @@ FORCED = {"next": "prossimo", "last": "ultimo", "first": "primo"}
 
 
 def possessive(owner: str, gender: str, number: str, bare: bool) -> str:
-    """Return "il mio"; where the noun is bare, as one member of the family is, "mia"."""
+    """Return "il mio", or "mia" without an article, as before one member of the family."""
     italian = POSSESSIVES[owner]
     if italian == "loro":
         return f"{article('loro', gender, number)} loro"
@@ -746,7 +740,7 @@ def possessive(owner: str, gender: str, number: str, bare: bool) -> str:
 
 
 def noun_phrase(draw: Draw, noun: Noun, determiner: str, number: str, adjective: Adjective | None = None) -> Nominal:
-    """Say a noun with its determiner and adjective in both languages."""
+    """Render a noun with its determiner and adjective in both languages."""
     english, italian, gender = noun.form(number)
     if adjective:
         draw.combinations.add((adjective.en, noun.en))
@@ -780,7 +774,7 @@ def noun_phrase(draw: Draw, noun: Noun, determiner: str, number: str, adjective:
 
 
 def draw_number(draw: Draw, noun: Noun, determiner: str, plural: float) -> str:
-    """Choose singular or plural, as far as the noun and its determiner leave a choice."""
+    """Choose singular or plural, where the noun and its determiner allow both."""
     if noun.count == "plural":
         return "p"
     if noun.count == "mass" or determiner == "a":
@@ -791,7 +785,7 @@ def draw_number(draw: Draw, noun: Noun, determiner: str, plural: float) -> str:
 
 
 PLACES = {"lodging", "public", "sight", "chamber", "outdoors", "nature"}
-FIXED = PLACES | {"person", "device", "machine", "transport", "opening"}  # these are seldom just any one of their kind
+FIXED = PLACES | {"person", "device", "machine", "transport", "opening"}  # these are usually definite
 
 
 def draw_determiner(draw: Draw, noun: Noun, determiner: str) -> str:
@@ -812,17 +806,17 @@ def draw_determiner(draw: Draw, noun: Noun, determiner: str) -> str:
     return determiner
 
 
-FITTING = {"dirty": {"wash", "clean"}, "broken": {"repair"}}  # adjectives that need one of these verbs for a reason
+FITTING = {"dirty": {"wash", "clean"}, "broken": {"repair"}}  # adjectives that go only with these verbs
 UNFITTING = {("write", "old"), ("write", "boring"), ("cook", "delicious"), ("cook", "cold"), ("cook", "hot")}
 
 
 def draw_noun_phrase(
     draw: Draw, noun: Noun, determiner: str, plural: float, adjective: float, verb: str = ""
 ) -> Nominal:
-    """Draw what is left open of a noun phrase, which may be the object of a verb."""
+    """Draw the open parts of a noun phrase, which may be the object of a verb."""
     chosen = draw_determiner(draw, noun, determiner)
     if noun.kind == "family" and noun.en not in PLURAL_PEOPLE:
-        plural = 0.0  # everybody has one mother
+        plural = 0.0  # one mother each
     number = draw_number(draw, noun, chosen, plural)
     suited = [a for a in suiting(noun, pred=False) if noun.kind != "family"]
     suited = [a for a in suited if verb in FITTING.get(a.en, (verb,)) and (verb, a.en) not in UNFITTING]
@@ -847,7 +841,7 @@ SUBJECTS = {
     "who": "I someone you he someone we she someone they I",
     "asked": "you someone he you she someone they",
     "pronoun": "I you he we I she they",
-    "silent": "I you we they",  # Italian drops these, so that the verb begins the sentence
+    "silent": "I you we they",  # Italian drops these, so the sentence starts with the verb
     "child": "I you he I she",
     "helped": "I we he I she they",
     "someone": "name family name family person family couple",
@@ -855,7 +849,7 @@ SUBJECTS = {
 
 
 def draw_who(draw: Draw, kind: str) -> Nominal:
-    """Draw a subject; the kinds are those of SUBJECTS, where `someone` is a third person that is named."""
+    """Draw a subject of a kind in SUBJECTS; `someone` is a named third person."""
     while kind in SUBJECTS:
         kind = draw.cycle(SUBJECTS[kind].split())
     if kind in ("he", "she"):
@@ -881,18 +875,8 @@ def draw_name(draw: Draw, gender: str) -> Nominal:
 
 
 PLURAL_PEOPLE = FRIENDS | {
-    "student",
-    "child",
-    "boy",
-    "girl",
-    "tourist",
-    "brother",
-    "sister",
-    "son",
-    "daughter",
-    "uncle",
-    "aunt",
-}
+    "student", "child", "boy", "girl", "tourist", "brother", "sister", "son", "daughter", "uncle", "aunt",
+}  # fmt: skip
 
 
 @cache
@@ -934,7 +918,7 @@ def draw_hour(draw: Draw) -> tuple[str, str]:
 
 
 def draw_slot(draw: Draw, words: Sequence[str], filled: dict[str, Slot]) -> Slot:
-    """Draw what a pattern writes after the name of a slot; patterns.txt explains it."""
+    """Draw what a pattern specifies after the name of a slot; patterns.txt explains it."""
     kind, *rest = words
     bound = filled[rest[0]] if rest and rest[0] in filled else None
     assert bound is None or isinstance(bound, Nominal)
@@ -958,7 +942,7 @@ def draw_slot(draw: Draw, words: Sequence[str], filled: dict[str, Slot]) -> Slot
 
 
 def draw_verb(draw: Draw, kind: str, subject: Nominal | None, options: dict[str, str]) -> Action:
-    """Draw a verb that can be used so, and its object."""
+    """Draw a verb that allows this use, and its object."""
     verbs: Sequence[Verb] = ALL_ACTIVITIES if kind == "act" else ALL_VERBS
     if "verbs" in options:
         verbs = [VERB_NAMED[spaced(name)] for name in options["verbs"].split(",")]
@@ -968,7 +952,7 @@ def draw_verb(draw: Draw, kind: str, subject: Nominal | None, options: dict[str,
 
 
 def combine(draw: Draw, phrase: Nominal, **said: str | None) -> Nominal:
-    """Note what a template itself says of this phrase: a verb (verb=, also=) or an adjective (is=)."""
+    """Record the words that a template combines with this phrase: a verb (verb=, also=) or an adjective (is=)."""
     draw.combinations.update((spaced(word), phrase.noun.en) for word in said.values() if word and phrase.noun)
     return phrase
 
@@ -1034,7 +1018,7 @@ class Pattern:
 
 @dataclass
 class Sentence:
-    """A pair of sentences; the English without contractions; the combinations of words that it shows."""
+    """A sentence pair, its English without contractions (`plain`), and the word combinations in it."""
 
     en: str
     it: str
@@ -1071,7 +1055,7 @@ def write_sentence(pattern: Pattern, attempt: int) -> Sentence:
 
 @cache
 def is_held_out(combination: tuple[str, str]) -> bool:
-    """Say whether train may never show this combination."""
+    """Whether this combination is kept out of train."""
     return Draw(f"held out/{'/'.join(combination)}").chance(HELD_OUT)
 
 
@@ -1080,7 +1064,7 @@ def words_of(text: str) -> list[str]:
     return re.findall(r"\w+|[^\w\s]", text)
 
 
-# what a sentence may say twice: "your mother ... your father"
+# words that a sentence may repeat: "your mother ... your father"
 REPEATABLE = set(
     re.findall(
         r"\w+",
@@ -1091,7 +1075,7 @@ REPEATABLE = set(
 
 
 def stutters(text: str) -> bool:
-    """Say whether a sentence uses a word of content twice: "the cake or the cake"."""
+    """Whether a sentence repeats a content word: "the cake or the cake"."""
     words = [word for word in re.findall(r"[a-z]{3,}", text.lower()) if word not in REPEATABLE]
     return len(set(words)) < len(words)
 
@@ -1102,15 +1086,15 @@ def forms_of(sentence: Sentence) -> set[str]:
 
 
 def is_free(sentence: Sentence) -> bool:
-    """Say whether train may show this sentence."""
+    """Whether this sentence may be in train."""
     return not any(map(is_held_out, sentence.combinations))
 
 
 def draw_pool(size: int) -> list[Sentence]:
-    """Draw about `size` sentences, each English sentence once, from all the patterns by weight, then some more.
+    """Draw about `size` sentences from all patterns by weight, each English sentence once, then more for rare words.
 
-    As many again are drawn, but of these only the ones stay that have a word form which is still rare in the pool:
-    a word-level model learns a form such as "scegliamo" only from sentences that have it.
+    A second round draws at least twice as many, and keeps those with a word form that is still rare in the pool: a
+    word-level model learns a form such as "scegliamo" only from sentences that contain it.
     """
     total = sum(pattern.weight for pattern in read_patterns())
     pool: dict[str, Sentence] = {}
@@ -1135,7 +1119,7 @@ def draw_pool(size: int) -> list[Sentence]:
 
 
 def without_rare(pool: list[Sentence], least: int) -> list[Sentence]:
-    """Drop the sentences with a word form that fewer than `least` sentences have, until there are none."""
+    """Drop sentences with a word form that occurs in fewer than `least` of them, until there are none left."""
     while True:
         counts = Counter(form for sentence in pool for form in forms_of(sentence))
         rare = {form for form, count in counts.items() if count < least}
@@ -1150,7 +1134,7 @@ def shuffled(sentences: list[Sentence], name: str) -> list[Sentence]:
 
 
 def take_spare(sentences: dict[str, Sentence], counts: Counter[str], number: int) -> list[Sentence]:
-    """Take so many sentences out, in their order, none of which has a word form that the others need."""
+    """Remove and return the first `number` sentences without a word form that the others need."""
     taken = []
     for sentence in list(sentences.values()):
         if len(taken) == number:
@@ -1164,7 +1148,7 @@ def take_spare(sentences: dict[str, Sentence], counts: Counter[str], number: int
 
 @cache
 def make_splits() -> dict[str, tuple[Sentence, ...]]:
-    """Make the three splits: train keeps each of its word forms in at least RARE sentences."""
+    """Make the three splits. Every word form of train stays in at least RARE of its sentences."""
     pool = shuffled(draw_pool(POOL), "order")
     seen = {sentence.en: sentence for sentence in without_rare([s for s in pool if is_free(s)], RARE)}
     counts = Counter(form for sentence in seen.values() for form in forms_of(sentence))
@@ -1222,7 +1206,7 @@ def files() -> Iterator[tuple[Path, bytes]]:
 def main() -> int:
     """Write the files, or check them."""
     parser = argparse.ArgumentParser(description="Make the bundled English-Italian corpus.")
-    parser.add_argument("--check", action="store_true", help="compare with the files on disk instead of writing them")
+    parser.add_argument("--check", action="store_true", help="compare the files on disk instead of writing them")
     check = parser.parse_args().check
     stale = []
     for path, content in files():
@@ -1231,7 +1215,7 @@ def main() -> int:
         elif not path.is_file() or path.read_bytes() != content:
             stale.append(path.name)
     if stale:
-        print(f"not what this script makes: {', '.join(stale)}. Run it without --check.", file=sys.stderr)
+        print(f"out of date: {', '.join(stale)}. Run this script without --check.", file=sys.stderr)
     return bool(stale)
 
 

@@ -35,6 +35,7 @@ from dragoman.corpora.checks.pairs import check_letters, check_repeats, check_si
 from dragoman.corpora.checks.tokens import check_amounts, check_limits, check_vocabulary
 from dragoman.serialization import json_bytes
 from dragoman.settings import Config
+from dragoman.translation.translator import Translator
 
 CHECKS: tuple[Callable[[CheckedCorpus], Iterator[Finding | SuggestedSetting]], ...] = (
     check_letters, check_sides, check_alignment, check_repeats, check_languages,
@@ -59,13 +60,8 @@ def check_corpus(config: Config) -> Diagnosis:
         ConfigError: a vocabulary that is too small
         CheckpointError: training.init_from names no model
     """
-    borrowed = None
-    if config.training.init_from:
-        from dragoman.translation.translator import Translator
-
-        other = Translator(config.training.init_from, "cpu")
-        borrowed = other.source, other.target
-    corpus = CheckedCorpus.read(config, borrowed)
+    other = Translator(config.training.init_from, "cpu") if config.training.init_from else None
+    corpus = CheckedCorpus.read(config, other and (other.source, other.target))
     found = [each for check in CHECKS for each in check(corpus)]
     findings = [each for each in found if isinstance(each, Finding)]
     kinds = list(KINDS)

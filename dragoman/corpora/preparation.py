@@ -139,9 +139,6 @@ def _set_up(workplace: Path, origin: dict[str, Any], sources: Sequence[Source], 
     return resumable
 
 
-# ----------------------------------------------------------------------------------------------------------- steps
-
-
 def _prepare(
     workplace: Path,
     sources: Sequence[Source],
@@ -251,9 +248,6 @@ def _weights(weights_file: Path, directions_file: Path, data: DataConfig) -> np.
     if not len(rows_of(weights, 0, 0)):
         raise DataError(f"the weights in data.train leave none of its {len(weights):,} {unit_name(data)}s: raise them.")
     return weights
-
-
-# --------------------------------------------------------------------------------------------------------- loading
 
 
 def load(directory: Path) -> PreparedData:

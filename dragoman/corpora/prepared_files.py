@@ -65,28 +65,26 @@ class GrowingFiles:
 
 
 class CleanText:
-    """The cleaned pairs of a corpus, one file per split: a pair a line, its sides separated by a tab.
-
-    Attributes:
-        unit: what messages call a pair
-        is_complete: whether the whole corpus has been read
-        kept: number of pairs in each split
-    """
+    """The cleaned pairs of a corpus, one file per split: a pair a line, its sides separated by a tab."""
 
     def __init__(self, folder: Path, unit: str) -> None:
+        """`unit` is what the progress bar calls a pair."""
         self.folder, self.unit = folder, unit
         noted = read_json(folder / NOTE)
-        counts = {split: asdict(PairCounts()) for split in SPLITS}
-        start = {"read": 0, "whole": False, "kept": dict.fromkeys(SPLITS, 0), "counts": counts, "weights": []}
-        start["learnt"] = []
+        start = {
+            "read": 0, "whole": False, "kept": dict.fromkeys(SPLITS, 0), "weights": [], "learnt": [],
+            "counts": {split: asdict(PairCounts()) for split in SPLITS},
+        }  # fmt: skip
         self.state: dict[str, Any] = noted["state"] if noted else start
 
     @property
     def is_complete(self) -> bool:
+        """Whether the whole corpus has been read."""
         return self.state["whole"]
 
     @property
     def kept(self) -> dict[str, int]:
+        """Number of pairs in each split."""
         return self.state["kept"]
 
     @property
@@ -152,10 +150,6 @@ class CleanText:
             while lines := list(islice(file, SHARD)):
                 offset += sum(map(len, lines))
                 yield [_pair_of(line.decode()) for line in lines], offset
-
-    def held_out(self, split: str) -> list[Pair]:
-        """Return all pairs of validation or test."""
-        return load_pairs(self.path(split))
 
 
 def load_pairs(path: Path) -> list[Pair]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dragoman.corpora.origin import SIDES, Tokenizers
-from dragoman.corpora.prepared_files import CleanText
+from dragoman.corpora.prepared_files import CleanText, load_pairs
 from dragoman.corpora.sentence_splitting import split_sentences
 from dragoman.corpora.splitting import PairCounts, key_text
 from dragoman.dataset import EncodedPairs, Pair, encode_pairs, unzip_pairs
@@ -111,7 +111,7 @@ def make_report(
 ) -> CorpusReport:
     """Measure a corpus. `cased` is its text before lower-casing, since sentences are split by their capitals."""
     sides = []
-    held_out = {split: text.held_out(split) for split in ("validation", "test")}
+    held_out = {split: load_pairs(text.path(split)) for split in ("validation", "test")}
     validation = encode_pairs(held_out["validation"], *tokenizers)
     samples = unzip_pairs(cased.selected(sample_indices(cased.kept["train"])))
     languages = [data.source_lang, data.target_lang]

@@ -55,27 +55,16 @@ def languages_of(data: DataConfig) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Source:
-    """Sentence pairs that were found but not yet read.
+    """Sentence pairs that were found but not yet read."""
 
-    Attributes:
-        split: the split whose setting names it
-        name: the value of that setting, or one entry of a mixture
-        path: what `datasets` loads: a folder, or a name on the hub
-        split_files: the files of each split, two for parallel text, else one; empty if `datasets` must read it
-        files: all its files on this machine
-        weight: how often an epoch shows each training pair
-        number: position in a mixture, from 1
-        languages: source and target language, if there are several directions
-    """
-
-    split: str
-    name: str
-    path: str
-    split_files: Mapping[str, tuple[Path, ...]]
-    files: tuple[Path, ...]
-    weight: float = 1.0
-    number: int = 1
-    languages: Languages | None = None
+    split: str  # the split whose setting names it
+    name: str  # the value of that setting, or one entry of a mixture
+    path: str  # what `datasets` loads: a folder, or a name on the hub
+    split_files: Mapping[str, tuple[Path, ...]]  # two files for parallel text, else one; empty if `datasets` reads it
+    files: tuple[Path, ...]  # all its files on this machine
+    weight: float = 1.0  # how often an epoch shows each training pair
+    number: int = 1  # position in a mixture, from 1
+    languages: Languages | None = None  # source and target language, if there are several directions
 
     def __str__(self) -> str:
         return f"data.{self.split} ({self.name})"
@@ -106,9 +95,6 @@ def parse_mixture(text: str) -> list[tuple[float, str]]:
                 f"weights above 0 and up to {LARGEST_WEIGHT}."
             )
     return found
-
-
-# --------------------------------------------------------------------------------------------- several directions
 
 
 def find_named(split: str, data: DataConfig, name: str) -> list[Source]:
@@ -144,9 +130,6 @@ def by_languages(data: DataConfig) -> dict[Languages | None, DataConfig]:
 def directions_of(languages: Languages, data: DataConfig) -> list[Direction]:
     """Return the directions that learn from pairs of these languages."""
     return [direction for direction in data.several if direction in (languages, languages[::-1])]
-
-
-# ----------------------------------------------------------------------------------------------------- one source
 
 
 def find_source(split: str, data: DataConfig, name: str) -> Source:

@@ -27,8 +27,6 @@ from dragoman.settings import DataConfig
 
 PORTION = 50_000  # pairs read at a time: 30 MB
 
-# ----------------------------------------------------------------------------------------------- the split of a pair
-
 
 def key_text(pair: Pair, data: DataConfig) -> str:
     """Return the text that decides the split of a pair: its source, or the text itself where there is no source."""
@@ -54,9 +52,6 @@ def assign(text: str, validation_fraction: float, test_fraction: float) -> str:
     if point < test_fraction:
         return "test"
     return "validation" if point < test_fraction + validation_fraction else "train"
-
-
-# -------------------------------------------------------------------------------------------------- reading a corpus
 
 
 @dataclass
@@ -140,16 +135,11 @@ def read_corpus(
     sources: Sequence[Source], data: DataConfig
 ) -> tuple[dict[str, list[Pair]], dict[str, PairCounts], list[float]]:
     """Read everything into memory: the pairs and counts by split, and the weight of each training pair."""
-    pairs: dict[str, list[Pair]] = {split: [] for split in SPLITS}
-    counts = {split: PairCounts() for split in SPLITS}
-    weights: list[float] = []
-    trained: set[str] = set()
-    for portion in read_portions(sources, data):
-        weights += [portion.weight] * len(portion.pairs["train"])
-        trained |= portion.trained_directions
-        for split in SPLITS:
-            pairs[split] += portion.pairs[split]
-            counts[split] += portion.counts[split]
+    portions = list(read_portions(sources, data))
+    pairs = {split: [pair for portion in portions for pair in portion.pairs[split]] for split in SPLITS}
+    counts = {split: sum((portion.counts[split] for portion in portions), PairCounts()) for split in SPLITS}
+    weights = [portion.weight for portion in portions for _ in portion.pairs["train"]]
+    trained = {direction for portion in portions for direction in portion.trained_directions}
     check_splits({split: len(pairs[split]) for split in SPLITS}, counts, trained, data)
     return pairs, counts, weights
 
@@ -175,22 +165,9 @@ def check_splits(
             raise DataError(f"there is no {unit} for {split} among {read:,} read: use more {unit}s, or {remedy}.")
 
 
-# ------------------------------------------------------------------------------------------- the splits of sources
-
-
 def read_split(split: str, sources: Sequence[Source], data: DataConfig) -> list[Pair]:
-    """Read the cleaned pairs of one split that sources have, without pairs that lack a side. Raises DataError."""
-    found = []
-    for (name, languages), parts in given_splits(sources, data).items():
-        for raw, _ in parts if name == split else ():
-            pairs = (tuple(clean(text, data) for text in pair) for pair in raw)
-            found += [
-                each
-                for source, target in pairs
-                if source and target
-                for each in for_directions((source, target), languages, data)
-            ]
-    return found
+    """Read the cleaned pairs of one split into memory. Raises DataError."""
+    return [pair for portion in read_portions(sources, data) for pair in portion.pairs[split]]
 
 
 def given_splits(

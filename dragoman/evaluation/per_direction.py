@@ -42,7 +42,7 @@ def select_pairs(
     pairs: Sequence[Pair], translator: Translator, target_lang: str | None, source_lang: str | None
 ) -> list[Pair]:
     """The pairs into `target_lang` and from `source_lang`; None: any. Raises ConfigError for unknown languages."""
-    translator.asking("", target_lang or "", source_lang or "")  # raises the error
+    translator.request("", target_lang or "", source_lang or "")  # raises the error
     sources = [source for source, _ in pairs]
     indices = indices_by_direction(sources, translator.config.data) or {translator.usual: list(range(len(pairs)))}
     selected = sorted(

@@ -1,7 +1,4 @@
-"""The report of an evaluation: its contents, and its form on a terminal and in files.
-
-write_report(report, Path("report"), "test")              # test.json, test.html and test.tsv
-"""
+"""The report of an evaluation: its contents, and its form on a terminal and in files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A trained encoder-decoder as a class of Hugging Face's transformers, saved for `from_pretrained`."""
+"""A trained encoder-decoder as a model of Hugging Face's transformers, for `from_pretrained`."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ import torch
 from torch import Tensor, nn
 
 from dragoman.dataset import source_batch
-from dragoman.export.weights import BATCH, Batch, Opened, bans, ended, linears, looking_at_itself, places, projections
+from dragoman.export.loaded import BATCH_SIZE, Batch, LoadedExport, until_eos
+from dragoman.export.weights import attention_projections, banned_bias, linear_layers, position_table, self_attention
 from dragoman.model import Attention, DecoderLayer, Transformer
 from dragoman.settings import EOS, PAD, SOS
 
 
-def library() -> Any:
-    """transformers, without its progress bars."""
+def _transformers() -> Any:
+    """Import transformers and turn off its progress bars."""
     import transformers  # pyright: ignore[reportMissingImports]
 
     transformers.utils.logging.disable_progress_bar()
@@ -26,13 +27,15 @@ def library() -> Any:
 
 
 def transformers_model(model: Transformer) -> Any:
-    """The model as a class of transformers: Blenderbot, which is pre-norm, or Marian, which is post-norm.
+    """Convert the model to Blenderbot, if it is pre-norm, or to Marian, if it is post-norm.
 
-    Blenderbot has one vocabulary for both sides, of the size of the larger one; what the smaller one lacks is never
-    looked up, and never written. Its table of positions holds any that are added. Marian makes its sinusoid itself, and
-    sets all sines before all cosines: our features are put in that order, in every weight alike, which changes nothing.
+    Blenderbot has one vocabulary size for both sides, that of the larger one. The extra rows of the smaller one are
+    never looked up and never generated. Its position table can hold any positions that are added to the embeddings.
+
+    Marian computes its own sinusoids, with all sines before all cosines. So the features of every weight are reordered
+    in the same way, which does not change the function.
     """
-    transformers = library()
+    transformers = _transformers()
     settings, width = model.settings, model.settings.d_model
     sizes = [each.embedding.table.num_embeddings for each in (model.encoder, model.decoder)]
     pre = settings.norm == "pre"
@@ -41,7 +44,7 @@ def transformers_model(model: Transformer) -> Any:
         "encoder_layers": settings.encoder_layers, "decoder_layers": settings.decoder_layers,
         "encoder_attention_heads": settings.n_heads, "decoder_attention_heads": settings.n_heads,
         "activation_function": settings.activation, "scale_embedding": True,
-        "max_position_embeddings": len(places(model.encoder.embedding)),
+        "max_position_embeddings": len(position_table(model.encoder.embedding)),
         "pad_token_id": PAD, "bos_token_id": SOS, "eos_token_id": EOS, "decoder_start_token_id": SOS,
         "forced_eos_token_id": None,
     }  # fmt: skip
@@ -73,28 +76,29 @@ def transformers_model(model: Transformer) -> Any:
 
 
 def named_weights(model: Transformer, order: Tensor, sizes: Sequence[int]) -> dict[str, Tensor]:
-    """The weights by the names that Marian and Blenderbot have in common, with the model's features in an order (D).
+    """Name the weights as Marian and Blenderbot do, with the model's features reordered by `order` (D).
 
-    The tables of source and target are filled up with zeros to the sizes.
+    The embeddings of source and target are padded with zeros to `sizes`.
     """
-    grow = sizes[1] - model.projection.out_features
+    bias = banned_bias(model.projection.out_features)
+    grow = sizes[1] - len(bias)
     found = {
         "lm_head.weight": nn.functional.pad(model.projection.weight[:, order], (0, 0, 0, grow)),
-        "final_logits_bias": nn.functional.pad(bans(model.projection.out_features), (0, grow), value=-math.inf)[None],
+        "final_logits_bias": nn.functional.pad(bias, (0, grow), value=-math.inf)[None],
     }
     for name, stack, size in (("encoder", model.encoder, sizes[0]), ("decoder", model.decoder, sizes[1])):
         table = stack.embedding.table.weight
         found[f"model.{name}.embed_tokens.weight"] = nn.functional.pad(table[:, order], (0, 0, 0, size - len(table)))
-        found[f"model.{name}.embed_positions.weight"] = places(stack.embedding)[:, order]
+        found[f"model.{name}.embed_positions.weight"] = position_table(stack.embedding)[:, order]
         for i, layer in enumerate(stack.layers):
             prefix = f"model.{name}.layers.{i}"
-            attention, norm = looking_at_itself(layer)
+            attention, norm = self_attention(layer)
             found |= named_attention(f"{prefix}.self_attn", attention, order)
             found |= named_norm(f"{prefix}.self_attn_layer_norm", norm, order)
             if isinstance(layer, DecoderLayer):
                 found |= named_attention(f"{prefix}.encoder_attn", layer.cross_attention, order)
                 found |= named_norm(f"{prefix}.encoder_attn_layer_norm", layer.around_cross_attention.norm, order)
-            first, second = linears(layer.feed_forward)
+            first, second = linear_layers(layer.feed_forward)
             found |= {f"{prefix}.fc1.weight": first.weight[:, order], f"{prefix}.fc1.bias": first.bias}
             found |= {f"{prefix}.fc2.weight": second.weight[order], f"{prefix}.fc2.bias": second.bias[order]}
             found |= named_norm(f"{prefix}.final_layer_norm", layer.around_feed_forward.norm, order)
@@ -102,8 +106,8 @@ def named_weights(model: Transformer, order: Tensor, sizes: Sequence[int]) -> di
 
 
 def named_attention(prefix: str, attention: Attention, order: Tensor) -> dict[str, Tensor]:
-    """The projections of an attention, by their names in transformers."""
-    *inputs, (weight, bias) = projections(attention)
+    """Name the projections of an attention as transformers does."""
+    *inputs, (weight, bias) = attention_projections(attention)
     found = {f"{prefix}.out_proj.weight": weight[order], f"{prefix}.out_proj.bias": bias[order]}
     for letter, (weight, bias) in zip("qkv", inputs, strict=True):
         found |= {f"{prefix}.{letter}_proj.weight": weight[:, order], f"{prefix}.{letter}_proj.bias": bias}
@@ -111,46 +115,46 @@ def named_attention(prefix: str, attention: Attention, order: Tensor) -> dict[st
 
 
 def named_norm(prefix: str, norm: Any, order: Tensor) -> dict[str, Tensor]:
-    """Gain and bias of a norm, likewise."""
+    """Name the gain and bias of a norm as transformers does."""
     return {f"{prefix}.weight": norm.weight[order], f"{prefix}.bias": norm.bias[order]}
 
 
 def save_huggingface(
     model: Transformer, sides: tuple[tokenizers.Tokenizer, tokenizers.Tokenizer], folder: Path
 ) -> None:
-    """Write what `from_pretrained` reads; the tokenizer of the target, if it is another one, in a folder of its own."""
+    """Write the files that `from_pretrained` reads. A separate target tokenizer goes into the folder `target`."""
     transformers_model(model).save_pretrained(folder)
     source, target = sides
     names = {f"{name.lower()[1:-1]}_token": name for name in ("[PAD]", "[UNK]", "[EOS]")} | {"bos_token": "[SOS]"}
     options: dict[str, Any] = {
         **names,
-        "split_special_tokens": True,  # or a literal "[EOS]" would end a sentence
+        "split_special_tokens": True,  # so that "[EOS]" in a text does not end a sentence
         "clean_up_tokenization_spaces": False,
         "model_input_names": ["input_ids", "attention_mask"],
     }
-    library().PreTrainedTokenizerFast(tokenizer_object=source, **options).save_pretrained(folder)
+    _transformers().PreTrainedTokenizerFast(tokenizer_object=source, **options).save_pretrained(folder)
     if source.to_str() != target.to_str():
-        library().PreTrainedTokenizerFast(tokenizer_object=target, **options).save_pretrained(folder / "target")
+        _transformers().PreTrainedTokenizerFast(tokenizer_object=target, **options).save_pretrained(folder / "target")
 
 
-def open_huggingface(folder: Path) -> Opened:
-    """What transformers makes of the folder by itself."""
-    transformers = library()
+def load_huggingface(folder: Path) -> LoadedExport:
+    """Load the folder with transformers alone."""
+    transformers = _transformers()
     model = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder)
     source = transformers.AutoTokenizer.from_pretrained(folder)
-    other = (folder / "target").exists()
-    target = transformers.AutoTokenizer.from_pretrained(folder / "target") if other else source
+    has_target = (folder / "target").exists()
+    target = transformers.AutoTokenizer.from_pretrained(folder / "target") if has_target else source
 
     def greedy(sentences: Batch, limit: int) -> list[list[int]]:
         found = []
-        for start in range(0, len(sentences), BATCH):
-            ids = source_batch(sentences[start : start + BATCH])
+        for start in range(0, len(sentences), BATCH_SIZE):
+            ids = source_batch(sentences[start : start + BATCH_SIZE])
             rows = model.generate(
                 input_ids=ids, attention_mask=(ids != PAD).long(), num_beams=1, do_sample=False, max_new_tokens=limit
             )
-            found += [ended(row) for row in rows[:, 1:].tolist()]
+            found += [until_eos(row) for row in rows[:, 1:].tolist()]
         return found
 
-    return Opened(
+    return LoadedExport(
         greedy, lambda texts: source(list(texts))["input_ids"], lambda batch: [target.decode(ids) for ids in batch]
     )

@@ -1,4 +1,4 @@
-"""A trained encoder-decoder as ONNX graphs: one that reads a source, and one that takes a step of a search."""
+"""A trained encoder-decoder as two ONNX graphs: one encodes a source, the other takes one step of a search."""
 
 from __future__ import annotations
 
@@ -15,38 +15,39 @@ from torch import Tensor, nn
 from torch.export import Dim
 
 from dragoman.dataset import padding_mask, source_batch
-from dragoman.export.weights import BATCH, POSITIONS, Batch, bans, ended, places
+from dragoman.export.loaded import BATCH_SIZE, Batch, until_eos
+from dragoman.export.weights import POSITIONS, banned_bias, position_table
 from dragoman.model import KeysValues, Starts, Transformer, sinusoid
 from dragoman.settings import EOS, SOS
 
 
 class OnnxEncoder(nn.Module):
-    """Source ids (B, S) to what the decoder's layers L look at: keys and values (L, 2, B, H, S, K)."""
+    """Map source ids (B, S) to the keys and values (L, 2, B, H, S, K) that the L decoder layers attend to."""
 
     def __init__(self, model: Transformer) -> None:
         super().__init__()
         self.model = model
 
     def forward(self, source: Tensor) -> Tensor:
-        """As `Transformer.start`."""
+        """Do what `Transformer.start` does."""
         states = self.model.encoder(source, padding_mask(source))
         return torch.stack([torch.stack(each) for each in self.model.decoder.memory(states)])
 
 
 class OnnxDecoder(nn.Module):
-    """The last token (B, 1) to the logits of the next one (B, V), and keys and values of all so far.
+    """Map the last token (B, 1) to logits of the next one (B, V) and to the keys and values of all tokens so far.
 
-    These are past (L, 2, B, H, T, K), to begin with of no position at all, and come back as (L, 2, B, H, T + 1, K).
+    The latter come in as past (L, 2, B, H, T, K), with T = 0 at first, and go out as (L, 2, B, H, T + 1, K).
     """
 
     def __init__(self, model: Transformer) -> None:
         super().__init__()
         self.model = model
-        self.register_buffer("banned", bans(model.projection.out_features))
-        self.last = len(places(model.decoder.embedding)) - 1
+        self.register_buffer("banned", banned_bias(model.projection.out_features))
+        self.last = len(position_table(model.decoder.embedding)) - 1
 
     def forward(self, token: Tensor, source: Tensor, memory: Tensor, past: Tensor) -> tuple[Tensor, Tensor]:
-        """As `Transformer.step`."""
+        """Do what `Transformer.step` does."""
         decoder, mask = self.model.decoder, padding_mask(source)
         start = Starts(torch.full_like(token, past.shape[4]), self.last)
         x, turns = decoder.embedding(token, start), decoder.embedding.turns(start, 1)
@@ -54,17 +55,17 @@ class OnnxDecoder(nn.Module):
         for layer, looked_at, before in zip(decoder.layers, memory, past, strict=True):
             x, own = layer(x, None, KeysValues(*looked_at), mask, KeysValues(*before), turns)
             seen.append(torch.stack(own))
-        # Of three dimensions, for of two it becomes a Gemm, and onnxruntime's quantizer turns that one's matrix around,
-        # though it may be the table of the embedding, too.
+        # Keep three dimensions here. With two, this becomes a Gemm, whose matrix onnxruntime's quantizer transposes,
+        # although the embedding may use the same matrix.
         logits = self.model.projection(decoder.norm(x))[:, 0]
         return logits + self.banned, torch.stack(seen)
 
 
 def save_onnx(model: Transformer, folder: Path) -> None:
-    """Write encoder.onnx and decoder.onnx, the latter one step of a search that keeps what it has computed."""
-    for embedding in (model.encoder.embedding, model.decoder.embedding):  # no table grows within a graph
+    """Write encoder.onnx and decoder.onnx. This enlarges the model's tables of positions in place."""
+    for embedding in (model.encoder.embedding, model.decoder.embedding):  # inside a graph, a table cannot grow
         embedding.positions = sinusoid(POSITIONS, embedding.positions.shape[1])
-    most = len(places(model.encoder.embedding))
+    most = len(position_table(model.encoder.embedding))
     batch, length, past_length = Dim("batch"), Dim("source", max=most), Dim("past")
     encoder, decoder = OnnxEncoder(model).eval(), OnnxDecoder(model).eval()
     source, token = torch.full((2, 5), EOS), torch.full((2, 1), SOS)
@@ -80,8 +81,8 @@ def save_onnx(model: Transformer, folder: Path) -> None:
 def save_graph(
     module: nn.Module, inputs: dict[str, Tensor], outputs: list[str], sizes: dict[str, Any], path: Path
 ) -> None:
-    """Write one graph with inputs and outputs of these names; sizes says which dimensions of an input may vary."""
-    # strict: len() of a tensor, as it stands in the model, stays a size that may vary.
+    """Write one graph with these names of inputs and outputs; `sizes` says which dimensions of an input may vary."""
+    # With strict=True, len() of a tensor in the model stays a size that may vary.
     with quiet():
         program = torch.export.export(module, tuple(inputs.values()), dynamic_shapes=sizes, strict=True)
         torch.onnx.export(
@@ -92,7 +93,7 @@ def save_graph(
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Within, libraries keep to themselves what they would tell those who develop them."""
+    """Context manager: hide warnings that libraries print for their developers."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
@@ -104,7 +105,7 @@ def quiet() -> Iterator[None]:
 
 
 def quantize_onnx(folder: Path) -> None:
-    """Let onnxruntime put int8 matrices in place of float32 ones; embeddings stay as they are."""
+    """Replace the float32 matrices by int8 ones, with onnxruntime; embeddings stay float32."""
     from onnxruntime.quantization import QuantType, quantize_dynamic  # pyright: ignore[reportMissingImports]
 
     for name in ("encoder", "decoder"):
@@ -115,8 +116,8 @@ def quantize_onnx(folder: Path) -> None:
         exact.unlink()
 
 
-def open_onnx(folder: Path) -> Callable[[Batch, int], list[list[int]]]:
-    """`Opened.greedy` by onnxruntime and a greedy search."""
+def load_onnx(folder: Path) -> Callable[[Batch, int], list[list[int]]]:
+    """Return `LoadedExport.greedy` of onnxruntime and a greedy search."""
     import onnxruntime  # pyright: ignore[reportMissingImports]
 
     options = onnxruntime.SessionOptions()
@@ -129,15 +130,15 @@ def open_onnx(folder: Path) -> Callable[[Batch, int], list[list[int]]]:
 
     def greedy(sentences: Batch, limit: int) -> list[list[int]]:
         found = []
-        for start in range(0, len(sentences), BATCH):
-            source = source_batch(sentences[start : start + BATCH]).numpy()
+        for start in range(0, len(sentences), BATCH_SIZE):
+            source = source_batch(sentences[start : start + BATCH_SIZE]).numpy()
             [memory] = encoder.run(None, {"source": source})
             past, tokens = memory[..., :0, :], [np.full((len(source), 1), SOS)]
             while len(tokens) <= limit and not all((row == EOS).any() for row in np.hstack(tokens)):
                 given = {"token": tokens[-1], "source": source, "memory": memory, "past": past}
                 logits, past = decoder.run(None, given)
                 tokens.append(logits.argmax(1)[:, None])
-            found += [ended(row) for row in np.hstack(tokens)[:, 1:].tolist()]
+            found += [until_eos(row) for row in np.hstack(tokens)[:, 1:].tolist()]
         return found
 
     return greedy

@@ -87,7 +87,7 @@ def make_job(asked: TranslateRequest, translator: Translator) -> Job:
     """Turn a request into a job for the batcher. Raises ConfigError for languages that the model does not know."""
     texts = asked.texts or [asked.text]
     if asked.target_lang or asked.source_lang:
-        texts = [translator.asking(text, asked.target_lang or "", asked.source_lang or "") for text in texts]
+        texts = [translator.request(text, asked.target_lang or "", asked.source_lang or "") for text in texts]
     return Job(texts, asked.n_best, asked.beam_size)
 
 

@@ -24,6 +24,7 @@ from torch import Tensor
 
 from dragoman.server import limits
 from dragoman.signals import Stopped
+from dragoman.translation.request import Request
 from dragoman.translation.results import Translation
 from dragoman.translation.translator import Translator
 
@@ -41,7 +42,7 @@ class TextResult:
 class Job:
     """Texts to translate together with the same search settings, and the future of their results."""
 
-    texts: Sequence[str]
+    texts: Sequence[str | Request]
     n_best: int | None = None  # None: the translator's setting
     beam_size: int | None = None  # None: the translator's setting; raised to n_best if smaller
     results: Future[list[TextResult]] = field(default_factory=Future, compare=False, repr=False)
@@ -115,7 +116,7 @@ class Batcher:
             characters = 0
             while self._queue and not self._closed and characters < limits.BATCH_CHARACTERS:
                 jobs.append(self._queue.popleft())
-                characters += sum(map(len, jobs[-1].texts))
+                characters += sum(len(each if isinstance(each, str) else each.text) for each in jobs[-1].texts)
             return jobs
 
     def _finish(self, jobs: list[Job]) -> None:

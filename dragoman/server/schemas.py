@@ -11,7 +11,6 @@ from torch import Tensor
 
 from dragoman.server.batcher import TextResult
 from dragoman.server.limits import MAX_BEAM_SIZE, MAX_CHARACTERS, MAX_N_BEST, MAX_TEXTS
-from dragoman.translation.alignment import made_from
 from dragoman.translation.results import Candidate, Sentence
 from dragoman.translation.translator import Translator
 
@@ -209,6 +208,6 @@ def _candidate_response(candidate: Candidate, weights: Tensor, attention: bool) 
         tokens=candidate.tokens,
         log_probs=[round(each, 4) for each in candidate.log_probs],
         copied=candidate.copied,
-        alignment=made_from(candidate, weights),
+        alignment=candidate.made_from(weights),
         attention=[[round(each, 4) for each in row] for row in weights.tolist()] if attention else None,
     )

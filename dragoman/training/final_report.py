@@ -1,4 +1,4 @@
-"""What a finished run has to show: the test set, translated once, in result.json, report/test.* and TensorBoard."""
+"""Report a finished run: translate the test set once, for result.json, report/test.* and TensorBoard."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from dragoman.training.progress import Progress
 from dragoman.translation.translator import Translator
 
 RESULT = "result.json"
-SAMPLES = 8  # test sentences of which other translations are shown
+SAMPLES = 8  # test sentences whose n-best lists are shown
 
 
 def result_step(directory: Path) -> int | None:
-    """The step after which the run was finished and its result written; None if it was not yet."""
+    """The step at which the run finished and its result was written; None if it has not finished."""
     path = directory / RESULT
     return serialization.load_json(path.read_bytes())["step"] if path.exists() else None
 
 
 def report(config: Config, directory: Path, data: PreparedData, progress: Progress) -> None:
-    """When training is over, translate the test set once, with the best weights: result.json and report/test.*."""
+    """Translate the test set with the best weights and write result.json, report/test.* and TensorBoard."""
     result: dict[str, object] = {
         "step": progress.step,
         "validation": {"step": progress.best_step, "bleu": progress.best_bleu},
@@ -40,44 +40,48 @@ def report(config: Config, directory: Path, data: PreparedData, progress: Progre
     if config.is_language_model:
         result |= perplexities(config, directory, data, progress)  # "validation" is one of them
     elif data.test:
-        translator = Translator(directory, config.training.device)
-        found = evaluate(translator, data.test, config.data.bleu_tokenize)
-        write_report(found, directory / "report", "test")
-        bleu, chrf, *_ = found.figures
-        result["test"] = {
-            "step": translator.step,
-            "pairs": found.pairs,
-            **{figure.name.lower(): figure.score for figure in found.figures},
-            "signature": bleu.signature,
-        }
-        if found.directions:
-            result["test"] |= {
-                "directions": {each.name: {"pairs": each.pairs, "bleu": each.bleu} for each in found.directions}
-            }
-        with tensorboard.reopened(directory / "tensorboard") as writer:
-            for figure in found.figures:
-                writer.add_scalar(f"test/{figure.name.lower()}", figure.score, progress.step)
-            for direction in found.directions:
-                writer.add_scalar(f"test/bleu/{direction.name}", direction.bleu, progress.step)
-            writer.add_text("test", tensorboard.indented("\n".join(report_lines(found))), progress.step)
-            if config.model.architecture != "encoder-only":  # which has no second best
-                writer.add_text("n-best", _alternatives(translator, data.test), progress.step)
-        say(
-            f"test set, {found.pairs} pairs, weights of step {translator.step}: BLEU {bleu.score:.2f} "
-            f"[{bleu.low:.2f}, {bleu.high:.2f}] ({bleu.signature}), chrF {chrf.score:.2f}"
-        )
-        for direction in found.directions:
-            say(f"{direction.name}: {direction.pairs} pairs, BLEU {direction.bleu:.2f}")
-        for alarm in found.alarms:
-            say(f"warning: {alarm.text}")
-        say(f"the report, with the worst sentences: {directory / 'report' / 'test.html'}")
+        result["test"] = score_test_set(config, directory, data, progress)
     if config.training.init_from:
         result["init_from"] = gained_and_lost(config, directory, progress)
     storage.replace_durably(directory / RESULT, serialization.json_bytes(result))
 
 
+def score_test_set(config: Config, directory: Path, data: PreparedData, progress: Progress) -> dict[str, object]:
+    """Translate and score the test set, write the report, and return the entry for result.json."""
+    translator = Translator(directory, config.training.device)
+    found = evaluate(translator, data.test, config.data.bleu_tokenize)
+    write_report(found, directory / "report", "test")
+    with tensorboard.reopened(directory / "tensorboard") as writer:
+        for figure in found.figures:
+            writer.add_scalar(f"test/{figure.name.lower()}", figure.score, progress.step)
+        for direction in found.directions:
+            writer.add_scalar(f"test/bleu/{direction.name}", direction.bleu, progress.step)
+        writer.add_text("test", tensorboard.indented("\n".join(report_lines(found))), progress.step)
+        if config.model.architecture != "encoder-only":  # it has no n-best list
+            writer.add_text("n-best", _alternatives(translator, data.test), progress.step)
+    bleu, chrf, *_ = found.figures
+    say(
+        f"test set, {found.pairs} pairs, weights of step {translator.step}: BLEU {bleu.score:.2f} "
+        f"[{bleu.low:.2f}, {bleu.high:.2f}] ({bleu.signature}), chrF {chrf.score:.2f}"
+    )
+    for direction in found.directions:
+        say(f"{direction.name}: {direction.pairs} pairs, BLEU {direction.bleu:.2f}")
+    for alarm in found.alarms:
+        say(f"warning: {alarm.text}")
+    say(f"the report, with the worst sentences: {directory / 'report' / 'test.html'}")
+    result: dict[str, object] = {
+        "step": translator.step,
+        "pairs": found.pairs,
+        **{figure.name.lower(): figure.score for figure in found.figures},
+        "signature": bleu.signature,
+    }
+    if found.directions:
+        result["directions"] = {each.name: {"pairs": each.pairs, "bleu": each.bleu} for each in found.directions}
+    return result
+
+
 def perplexities(config: Config, directory: Path, data: PreparedData, progress: Progress) -> dict[str, object]:
-    """What result.json says of a language model: how well its best weights foretell the texts of each set."""
+    """Score a language model's best weights on the texts of each split, for result.json."""
     translator = Translator(directory, config.training.device)
     model = translator.model
     assert not isinstance(model, Ensemble)
@@ -89,42 +93,36 @@ def perplexities(config: Config, directory: Path, data: PreparedData, progress: 
         if pairs:
             encoded = dataset.encode_pairs(pairs, data.source, data.target)
             loss = validation_loss.mean_loss(model, encoded, int(config.training.batch_tokens), translator.dtype)
-            result[split] = {
-                "step": step,
-                "texts": len(pairs),
-                "loss": loss,
-                "perplexity": validation_loss.perplexity(loss),
-            }
-            say(
-                f"{split} set, {len(pairs)} texts, weights of step {step}: perplexity {validation_loss.perplexity(loss):.2f}"
-            )
+            perplexity = validation_loss.perplexity(loss)
+            result[split] = {"step": step, "texts": len(pairs), "loss": loss, "perplexity": perplexity}
+            say(f"{split} set, {len(pairs)} texts, weights of step {step}: perplexity {perplexity:.2f}")
     return result
 
 
 def old_test(config: Config, translator: Translator) -> tuple[int, Scores] | None:
-    """The test pairs of the run that training.init_from names, how many, and what a model makes of them.
+    """Score a model on the test pairs of the run that training.init_from names: their number and the scores.
 
-    None if they are not there, and for a language model, which translates nothing.
+    None if they do not exist, and for a language model, which translates nothing.
     """
     path = Path(config.training.init_from or "") / "data" / "test.tsv"
     pairs = read_pairs(path) if path.exists() and not config.is_language_model else []
     if not pairs:
         return None
     sources, references = dataset.unzip_pairs(pairs)
-    searching = translator.with_decoding(**asdict(config.decoding))  # before as after
+    searching = translator.with_decoding(**asdict(config.decoding))  # the same before and after
     return len(pairs), score(searching.translate(sources), references, config.data.bleu_tokenize)
 
 
 def gained_and_lost(config: Config, directory: Path, progress: Progress) -> dict[str, object]:
-    """What result.json says of training.init_from: what that model still knows of what it knew.
+    """Compare the scores before and after training from another model, for result.json.
 
-    Of a language model the path alone: the line of step 0 tells its perplexity on the new texts.
+    For a language model this is only the path: the validation of step 0 shows its perplexity on the new texts.
     """
     path = config.training.init_from
     result: dict[str, object] = {"path": path}
     if config.is_language_model:
         return result
-    told = f"validation BLEU {progress.first_bleu:.2f} before, {progress.best_bleu:.2f} after"
+    summary = f"validation BLEU {progress.first_bleu:.2f} before, {progress.best_bleu:.2f} after"
     after = old_test(config, Translator(directory, config.training.device)) if progress.old_bleu >= 0 else None
     if after:
         pairs, scores = after
@@ -134,8 +132,8 @@ def gained_and_lost(config: Config, directory: Path, progress: Progress) -> dict
             "bleu_after": scores.bleu,
             "signature": scores.signature,
         }
-        told += f"; on its own test set, {pairs} pairs: BLEU {progress.old_bleu:.2f} before, {scores.bleu:.2f} after"
-    say(f"begun with {path}: {told}")
+        summary += f"; on its own test set, {pairs} pairs: BLEU {progress.old_bleu:.2f} before, {scores.bleu:.2f} after"
+    say(f"started from {path}: {summary}")
     return result
 
 

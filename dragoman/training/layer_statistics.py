@@ -1,32 +1,32 @@
-"""What goes on inside a model while it learns: figures for each layer, as curves for TensorBoard.
+"""Statistics of each layer during training, as curves for TensorBoard.
 
-    health = Health(model, source, target)  # a few sentences, always the same: the probe
-    health.before()                         # the gradients of an update are there
+    statistics = LayerStatistics(model, source, target)  # a few sentences, always the same: the probe
+    statistics.before_step()                             # once the gradients of an update are there
     optimizer.step()
-    figures = health.after()                # {"health/dead_relu/encoder 1": 0.02, …}
+    figures = statistics.after_step()                    # {"health/dead_relu/encoder 1": 0.02, …}
 
-A loss that stops falling does not say where. These figures do: a layer whose gradient vanishes or whose states grow
-from update to update, units that never fire again, a head that looks everywhere alike. What they are:
+A loss that stops falling does not say where the problem is. These figures do: a layer whose gradient vanishes or whose
+states keep growing, units that never fire, a head that attends to everything equally. The figures:
 
     dead_relu          share of a feed-forward block's hidden units that are zero at every token of the probe, and so
-                       learn nothing from it. Some are normal, half a block is lost width. Where there is a ReLU
-    norm_gain,         mean absolute gain and bias of a layer's norms, and of the norm that ends a stack
+                       learn nothing from it. Some are normal, half a block is lost width. Only with ReLU
+    norm_gain,         mean absolute gain and bias of a layer's norms, and of the norm at the end of a stack
     norm_bias
-    activation         root mean square of the states that leave the layer. With pre-norm it grows from layer to layer,
-                       with post-norm it is near the gain; growth without end, update by update, precedes a crash
+    activation         root mean square of the layer's output. With pre-norm it grows from layer to layer, with
+                       post-norm it is near the gain; growth without end, update by update, precedes a crash
     gradient           norm of the layer's gradient in this update, after clipping
-    attention_entropy  mean entropy of the attention weights over heads and queries, in nats: 0 is a look at one token
-                       alone, and a uniform look at 10 tokens is ln 10 = 2.3. It is not divided by the most that is
-                       possible: so e to the entropy is the number of tokens that a head looks at. The probe stays the
-                       same, and so does that most: what moves in a curve is the model
+    attention_entropy  mean entropy of the attention weights over heads and queries, in nats: 0 for attention to a
+                       single token, ln 10 = 2.3 for uniform attention to 10 tokens. It is not normalised, so e to the
+                       entropy is the number of tokens that a head attends to. As the probe stays the same, only the
+                       model moves the curve
     update_to_weight   norm of the layer's change in this update, divided by the norm of its parameters: 1e-3 is
-                       healthy, 1e-2 hints at too high a learning rate, 1e-5 at a layer that stands still
+                       healthy, 1e-2 hints at too high a learning rate, 1e-5 at a layer that hardly moves
 
-Training is the same bit for bit with and without a look: the probe is computed in evaluation mode, so that nothing is
-drawn, without gradients, and by hooks that are gone afterwards. Numbers are fetched from the device once a look. The
-probe is computed in the weights' own precision, whatever that of training is.
+The statistics do not change a bit of the training: the probe runs in evaluation mode, without random numbers or
+gradients, and its hooks are removed afterwards. It uses the precision of the weights, whatever that of training is, and
+synchronises with the device once.
 
-Padding counts for nothing. Shapes: B batch, H heads, L positions of a layer, N keys looked at, D model width.
+Padding is left out. Shapes: B batch, H heads, L positions of a layer, N keys, D model width.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ MEASURES = {
 
 
 def charts() -> dict[str, dict[str, list[str | list[str]]]]:
-    """One chart a measure with a line for each part, as `SummaryWriter.add_custom_scalars` takes it."""
+    """One chart per measure with a line for each part, for `SummaryWriter.add_custom_scalars`."""
     return {"health": {title: ["Multiline", [f"health/{measure}/.*"]] for measure, title in MEASURES.items()}}
 
 
 def mean_of_real(values: Tensor, real: Tensor) -> Tensor:
-    """The mean of values (B, L) where real (B, L) is true; what padding holds may be anything, NaN too."""
+    """The mean of values (B, L) where real (B, L) is true; padding may hold anything, even NaN."""
     return values.masked_fill(~real, 0).sum() / real.sum()
 
 
@@ -81,23 +81,23 @@ def root_mean_square(states: Tensor, real: Tensor) -> Tensor:
 
 
 class LayerStatistics:
-    """Looks inside a model at single updates, each time with the same probe."""
+    """Measures the layers of a model at single updates, always with the same probe."""
 
     def __init__(self, model: nn.Module, source: Tensor, target: Tensor) -> None:
-        """Look at this model with these sentences.
+        """Measure this model with these sentences.
 
         Args:
-            model: one of `model.build_transformer`, on the device of the ids, not compiled
+            model: one of `build_model`, not compiled, on the device of the ids
             source: ids (B, S), padded with PAD
             target: ids (B, T) from [SOS] on, padded with PAD
         """
         self.model, self.source, self.target = model, source, target
         of_source, of_target = source != PAD, target != PAD
-        # Where the tokens stand in the sequences that each stack works on: (B, L).
+        # Which positions of each stack hold tokens: (B, L).
         match model:
             case DecoderOnly():  # source and target are one sequence
                 self.real = {"decoder": torch.cat((of_source, of_target), 1)}
-            case EncoderOnly():  # each token of the source becomes several places
+            case EncoderOnly():  # each source token has several places
                 places = of_source.repeat_interleave(model.settings.upsampling, 1)
                 self.real = {"encoder": of_source, "decoder": places}
             case _:
@@ -109,17 +109,17 @@ class LayerStatistics:
         self.weights: dict[str, list[Tensor]] = {}  # by layer: copies of its parameters
 
     @torch.no_grad()
-    def before(self) -> None:
-        """Remember gradients and weights: to be called when both are there, just before the optimizer's step."""
+    def before_step(self) -> None:
+        """Remember gradients and weights. Call this just before the optimizer's step."""
         for path, layer in self.layers.items():
             weights = list(layer.parameters())
             self.gradients[path] = nn.utils.get_total_norm([p.grad for p in weights if p.grad is not None])
             self.weights[path] = [p.clone() for p in weights]
 
     @torch.no_grad()
-    def after(self) -> dict[str, float]:
-        """All figures of the update that was made since `before`, by tag."""
-        assert self.weights, "before() comes first"
+    def after_step(self) -> dict[str, float]:
+        """The figures of the update since `before_step`, by tag."""
+        assert self.weights, "call before_step() first"
         figures = self._probed()
         for path, layer in self.layers.items():
             part, old = part_of(path), self.weights.pop(path)
@@ -129,12 +129,12 @@ class LayerStatistics:
             figures |= norms(part, layer.modules())
         for stack in self.real:
             figures |= norms(f"{stack} end", self.model.get_submodule(f"{stack}.norm").modules())
-        # The one synchronisation here: what a GPU is to compute has only been asked for so far.
+        # The only synchronisation with a GPU.
         values = torch.stack([value.float() for value in figures.values()]).tolist()
         return {f"health/{tag}": value for tag, value in zip(figures, values, strict=True)}
 
     def _probed(self) -> dict[str, Tensor]:
-        """What a forward pass of the probe shows."""
+        """The figures of a forward pass of the probe."""
         figures: dict[str, Tensor] = {}
         hooks = []
         training = [module for module in self.model.modules() if module.training]
@@ -157,13 +157,13 @@ class LayerStatistics:
 
 
 def part_of(path: str) -> str:
-    """The path of a layer for people: `encoder.layers.0` is encoder 1."""
+    """A layer's name for people: `encoder.layers.0` is encoder 1."""
     stack, _, number = path.split(".")
     return f"{stack} {int(number) + 1}"
 
 
 def norms(part: str, modules: Iterable[nn.Module]) -> dict[str, Tensor]:
-    """Mean absolute gain and bias of all norms among modules; nothing if there are none."""
+    """Mean absolute gain and bias of all norms among modules; empty if there are none."""
     found = [module for module in modules if isinstance(module, nn.LayerNorm | nn.RMSNorm)]
     values: dict[str, list[Tensor]] = {
         "norm_gain": [module.weight for module in found],
@@ -173,26 +173,26 @@ def norms(part: str, modules: Iterable[nn.Module]) -> dict[str, Tensor]:
 
 
 def _hooks(part: str, name: str, module: nn.Module, real: Tensor, figures: dict[str, Tensor]) -> list[Any]:
-    """What is to be called when a module of a layer has been; name is its path within the layer, "" the layer's own.
+    """Forward hooks for a module of a layer. name is its path within the layer, "" for the layer itself.
 
-    Each keeps one number: the states themselves are gone when the next layer has been computed.
+    Each stores one number, so that the states can be freed when the next layer has been computed.
     """
 
-    def leave(_: nn.Module, __: Any, output: tuple[Tensor, Any]) -> None:
+    def measure_activation(_: nn.Module, __: Any, output: tuple[Tensor, Any]) -> None:
         figures[f"activation/{part}"] = root_mean_square(output[0], real)
 
-    def look(attention: Attention, inputs: Any, _: Tensor) -> None:
-        whom = "cross" if name == "cross_attention" else "self"
-        figures[f"attention_entropy/{part} {whom}"] = entropy(attention.weights(*inputs), real)
+    def measure_attention(attention: Attention, inputs: Any, _: Tensor) -> None:
+        kind = "cross" if name == "cross_attention" else "self"
+        figures[f"attention_entropy/{part} {kind}"] = entropy(attention.weights(*inputs), real)
 
-    def fire(_: nn.Module, __: Any, output: Tensor) -> None:
+    def measure_relu(_: nn.Module, __: Any, output: Tensor) -> None:
         figures[f"dead_relu/{part}"] = dead_units(output, real)
 
     match module:
         case EncoderLayer() | DecoderLayer():
-            return [leave]
+            return [measure_activation]
         case Attention():
-            return [look]
+            return [measure_attention]
         case nn.ReLU() if name.startswith("feed_forward."):
-            return [fire]
+            return [measure_relu]
     return []

@@ -1,10 +1,4 @@
-"""What training minimises and how it steps: the loss, the learning rate, the optimizer.
-
-Everything is a pure function of its arguments: the loss returns sums, to be divided once by the tokens of the whole
-update, and the learning rate depends on the step alone, so that a resumed run goes on exactly where it was.
-
-Shapes: B batch, T target positions, D model width, V vocabulary; N = B T, C of these in a chunk.
-"""
+"""The optimizers, and the moving average of the weights."""
 
 from __future__ import annotations
 
@@ -23,13 +17,12 @@ from dragoman.settings import TrainingConfig
 def make_optimizer(
     model: nn.Module, settings: TrainingConfig, dtype: torch.dtype = torch.float32
 ) -> torch.optim.Optimizer:
-    """AdamW with the paper's betas; weight decay, if any, on matrices alone, never on biases and norms.
+    """AdamW with the paper's betas, or Muon with AdamW. Weight decay applies to matrices, not to biases and norms.
 
-    With Muon (Jordan et al. 2024) the matrices inside the layers are moved by it: by their momentum, made orthogonal,
-    so that no direction is favoured. Its steps are scaled to be as long as AdamW's (Liu et al. 2025, "Muon is
-    Scalable"), and the same learning rate serves both. Embeddings and what projects onto the vocabulary stay with
-    AdamW: their rows are words, of which few occur in a batch. dtype is that of the model's products of matrices; what
-    makes momentum orthogonal is such products, too.
+    Muon (Jordan et al. 2024) updates the matrices inside the layers by their momentum, made orthogonal, which favours
+    no direction. Its steps are scaled to the length of AdamW's (Liu et al. 2025, "Muon is Scalable"), so one learning
+    rate serves both. Embeddings and the output projection stay with AdamW: their rows are words, and few words occur in
+    a batch. dtype is that of the model's matrix products, in which Muon makes the momentum orthogonal, too.
     """
     tables = [module.weight for module in model.modules() if isinstance(module, nn.Embedding)]
     tables += [module.weight for name, module in model.named_children() if name == "projection"]  # type: ignore[misc]
@@ -51,47 +44,47 @@ def make_optimizer(
         return adamw
     muon = Muon(groups["inner"], settings.lr, weight_decay=settings.weight_decay, adjust_lr_fn="match_rms_adamw")
     muon.dtype = torch.bfloat16 if dtype == torch.bfloat16 else torch.float32
-    return CombinedOptimizer(adamw, muon)  # type: ignore[return-value]  # it has all that is used of one
+    return CombinedOptimizer(adamw, muon)  # type: ignore[return-value]  # it has what is used of one
 
 
 class Muon(torch.optim.Muon):
-    """That of torch, but all matrices of a shape are made orthogonal at a time.
+    """torch's Muon, but it makes all matrices of one shape orthogonal at a time.
 
-    One by one these are fifteen products of each matrix, too small to keep a processor busy. As batches they take half
-    the time on two cores where the model is 128 wide (24 ms), and three quarters where it is 256 wide. Settings and
-    state are torch's, and so is what comes out, up to rounding. For some moments there is a copy of all matrices.
+    One by one, each matrix needs fifteen products that are too small to keep a processor busy. In batches they take
+    half the time on two cores for a model of width 128 (24 ms), and three quarters for a width of 256. Settings and
+    state are torch's, and so is the result up to rounding. It briefly needs a copy of all matrices.
     """
 
-    dtype = torch.float32  # in which they are made orthogonal: bfloat16 where the processor is fast in it
+    dtype = torch.float32  # of the products; bfloat16 where the processor is fast in it
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """Change the weights that have a gradient."""
+        """Update the parameters that have a gradient."""
         for group in self.param_groups:
-            alike: dict[torch.Size, list[Tensor]] = defaultdict(list)
-            ahead: dict[torch.Size, list[Tensor]] = defaultdict(list)
+            parameters: dict[torch.Size, list[Tensor]] = defaultdict(list)  # by shape
+            momenta: dict[torch.Size, list[Tensor]] = defaultdict(list)
             for p in group["params"]:
                 if p.grad is None:
                     continue
                 if "momentum_buffer" not in self.state[p]:
                     self.state[p]["momentum_buffer"] = torch.zeros_like(p)
                 momentum = self.state[p]["momentum_buffer"].lerp_(p.grad, 1 - group["momentum"])
-                alike[p.shape].append(p)
-                ahead[p.shape].append(p.grad.lerp(momentum, group["momentum"]))  # Nesterov's
-            for shape, matrices in alike.items():
+                parameters[p.shape].append(p)
+                momenta[p.shape].append(p.grad.lerp(momentum, group["momentum"]))  # Nesterov's
+            for shape, matrices in parameters.items():
                 steps = orthogonal(
-                    torch.stack(ahead.pop(shape)).to(self.dtype), group["ns_coefficients"], group["ns_steps"]
+                    torch.stack(momenta.pop(shape)).to(self.dtype), group["ns_coefficients"], group["ns_steps"]
                 )
-                length = 0.2 * math.sqrt(max(shape))  # as long as those of AdamW
+                length = 0.2 * math.sqrt(max(shape))  # that of AdamW's steps
                 for p, step in zip(matrices, steps, strict=True):
                     p.mul_(1 - group["lr"] * group["weight_decay"]).add_(step, alpha=-group["lr"] * length)
 
 
 def orthogonal(matrices: Tensor, coefficients: tuple[float, float, float], iterations: int) -> Tensor:
-    """The nearest semi-orthogonal matrices, about, to some (N, R, C), by Newton and Schulz's iteration.
+    """Approximate the nearest semi-orthogonal matrices to matrices (N, R, C) by the Newton-Schulz iteration.
 
     Jordan et al. 2024: x <- a x + (b x xᵀ + c (x xᵀ)²) x brings all singular values that are not tiny to between 0.7
-    and 1.2, which is near enough.
+    and 1.2, which is close enough.
     """
     a, b, c = coefficients
     tall = matrices.shape[1] > matrices.shape[2]
@@ -104,33 +97,33 @@ def orthogonal(matrices: Tensor, coefficients: tuple[float, float, float], itera
 
 
 class CombinedOptimizer:
-    """Several optimizers, each of parameters of its own, that are used, saved and restored as one."""
+    """Several optimizers with parameters of their own, used, saved and restored as one."""
 
     def __init__(self, *parts: torch.optim.Optimizer) -> None:
         self.parts = parts
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
-        """The groups of all."""
+        """The parameter groups of all parts."""
         return [group for part in self.parts for group in part.param_groups]
 
     @property
     def state(self) -> dict[Tensor, Any]:
-        """What each parameter's optimizer remembers of it."""
+        """The state of each parameter in its optimizer."""
         return {p: state for part in self.parts for p, state in part.state.items()}
 
     def step(self) -> None:
-        """Change the weights."""
+        """Update the parameters."""
         for part in self.parts:
             part.step()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget the gradients."""
+        """Clear the gradients."""
         for part in self.parts:
             part.zero_grad(set_to_none)
 
     def state_dict(self) -> dict[str, Any]:
-        """As of one optimizer, whose parameters are those of the first part, then those of the next."""
+        """As of one optimizer, numbering the parameters of the first part, then those of the next."""
         state, groups, first = {}, [], 0
         for part in self.parts:
             own = part.state_dict()
@@ -140,10 +133,10 @@ class CombinedOptimizer:
         return {"state": state, "param_groups": groups}
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
-        """What `state_dict` gave. Raises ValueError, LookupError or TypeError for that of other optimizers."""
+        """Restore what `state_dict` returned. Raises ValueError, LookupError or TypeError if it does not fit."""
         groups, first = list(saved["param_groups"]), 0
         if len(groups) != len(self.param_groups):
-            raise ValueError(f"{len(groups)} groups of parameters instead of {len(self.param_groups)}")
+            raise ValueError(f"{len(groups)} parameter groups instead of {len(self.param_groups)}")
         for part in self.parts:
             own, groups = groups[: len(part.param_groups)], groups[len(part.param_groups) :]
             last = first + sum(len(group["params"]) for group in own)
@@ -157,39 +150,39 @@ class CombinedOptimizer:
 
 
 class MovingAverage:
-    """The exponential moving average of a model's weights (Polyak & Juditsky 1992), to be used in their place.
+    """The exponential moving average (EMA) of a model's weights (Polyak & Juditsky 1992).
 
-    While the rate is high the weights stray around a better place than any that they are at: their mean is nearer to
-    it. When the rate has come down to zero, they are there themselves.
+    While the learning rate is high, the weights move around a better point, and their average is closer to it. Once the
+    rate has come down to zero, they are there themselves.
     """
 
     def __init__(self, model: nn.Module, decay: float, fresh: bool = True) -> None:
-        """fresh tells whether the model knows nothing yet: then its first weights are forgotten sooner."""
+        """Start with the current weights. `fresh` weights are random, and soon forgotten."""
         self.fresh = fresh
         self.parameters = list(model.parameters())
         self.decay = decay
         self.means = [p.detach().clone() for p in self.parameters]
 
     def update(self, step: int) -> None:
-        """Take in the weights after update number step."""
+        """Add the weights after update `step` to the average."""
         decay = min(self.decay, (1 + step) / (10 + step)) if self.fresh else self.decay
         for p, mean in zip(self.parameters, self.means, strict=True):
             mean.lerp_(p.detach(), 1 - decay)
 
-    def begin(self) -> None:
-        """Begin anew with the weights as they are."""
+    def restart(self) -> None:
+        """Restart the average from the current weights."""
         for p, mean in zip(self.parameters, self.means, strict=True):
             mean.copy_(p.detach())
 
     @contextmanager
-    def in_place(self) -> Iterator[None]:
-        """Until this is left, the model has the mean for its weights."""
-        self._exchange()
+    def swapped_in(self) -> Iterator[None]:
+        """Context manager: swap in the averaged weights."""
+        self._swap()
         try:
             yield
         finally:
-            self._exchange()
+            self._swap()
 
-    def _exchange(self) -> None:
+    def _swap(self) -> None:
         for p, mean in zip(self.parameters, self.means, strict=True):
             p.data, mean.data = mean.data, p.data

@@ -1,4 +1,4 @@
-"""A trace of a few updates, and what they spend their time on."""
+"""Record a trace of a few updates and list what takes the most time."""
 
 from __future__ import annotations
 
@@ -10,25 +10,24 @@ from torch.profiler import ProfilerActivity, profile, schedule
 
 
 @contextmanager
-def profiled(
+def profiler(
     device: torch.device, warm_up: int, updates: int, done: Callable[[profile], None]
 ) -> Iterator[Callable[[], None]]:
-    """Within, record what the device does in so many updates; with 0 of them, nothing.
+    """Context manager: record what the device does in `updates` updates after the first `warm_up`; none if 0.
 
-    Yields what is to be called after each update. After the last of these, or at an end amid them, done is called with
-    the record.
+    Yields a function to call after each update. `done` gets the record after the last of them, or at an earlier exit.
     """
     if updates == 0:
         yield lambda: None
         return
-    where = [ProfilerActivity.CPU, ProfilerActivity.CUDA] if device.type == "cuda" else [ProfilerActivity.CPU]
-    when = schedule(wait=0, warmup=warm_up, active=updates, repeat=1)
-    with profile(activities=where, schedule=when, on_trace_ready=done) as record:
+    activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA] if device.type == "cuda" else [ProfilerActivity.CPU]
+    phases = schedule(wait=0, warmup=warm_up, active=updates, repeat=1)
+    with profile(activities=activities, schedule=phases, on_trace_ready=done) as record:
         yield record.step
 
 
-def costliest(record: profile, device: torch.device, count: int) -> list[str]:
-    """The operations in a record that took most of the device's time, themselves and not what they called, in lines."""
+def slowest_operations(record: profile, device: torch.device, count: int) -> list[str]:
+    """Lines with the operations that took most of the device's time, without the operations that they call."""
     on_cuda = device.type == "cuda"
     spent = [
         (event.self_device_time_total if on_cuda else event.self_cpu_time_total, event.count, event.key)

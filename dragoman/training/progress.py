@@ -1,38 +1,44 @@
-"""Where a training stands, when it is over, and how it says so."""
+"""How far a training is, and when it ends."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
-from dragoman import checkpoint, errors, serialization
+from dragoman.checkpoint import Checkpoint
+from dragoman.errors import CheckpointError
+from dragoman.serialization import load_json
 from dragoman.settings import Config
 
 
 @dataclass
 class Progress:
-    """Where training stands after an update. Saved with each checkpoint, it is all that a resumed run needs to know
-    beside the weights and the optimizer: what is random is drawn anew from (seed, step)."""
+    """How far a training is after an update.
+
+    Saved in each checkpoint. Apart from the weights and the optimizer's state, a resumed run needs nothing else, since
+    all randomness is a function of (seed, step).
+    """
 
     step: int = 0  # updates made
-    epoch: int = 0  # passes over the data completed
-    batches: int = 0  # batches of the current pass that have been used
-    seconds: float = 0.0  # spent since training began, over all resumes
-    warm_seconds: float = 0.0  # of these, until the warm-up was over
-    warm_steps: int = 0  # likewise, updates; 0: it is not over
+    epoch: int = 0  # complete passes over the data
+    batches: int = 0  # batches used in the current epoch
+    seconds: float = 0.0  # training time over all resumes
+    warm_seconds: float = 0.0  # of these, until the end of the warm-up
+    warm_steps: int = 0  # updates until the end of the warm-up; 0 while it lasts
     best_bleu: float = -1.0  # of a language model: 100 / perplexity
     best_step: int = 0
     worse: int = 0  # validations since the best one
-    unvalidated: bool = False  # the validation of this step is still to be made: a signal cut it short, or it is step 0
-    validation_seconds: float = 0.0  # that the last validation took
-    first_bleu: float = -1.0  # with training.init_from: as `best_bleu`, of that model as it came
+    unvalidated: bool = False  # this step still needs its validation: a signal cut it short, or it is step 0
+    validation_seconds: float = 0.0  # duration of the last validation
+    first_bleu: float = -1.0  # with training.init_from: as `best_bleu`, for the initial model
     old_bleu: float = -1.0  # likewise, on the test set of the run it came from; -1: not measured
-    overflows: int = 0  # updates in a row that float16 has left out
-    halved: int = 0  # batches that were cut in two because they did not fit into memory
+    overflows: int = 0  # consecutive updates that float16 has skipped
+    halved: int = 0  # batches split in two because they did not fit in memory
     # Sums since the last point of the curves:
     smoothed: float = 0.0
     plain: float = 0.0
     norm: float = 0.0
-    norms: int = 0  # of so many updates: one whose gradient overflows in float16 has none
+    norms: int = 0  # updates in `norm`: those that overflow in float16 have no norm
     tokens: int = 0
     source_tokens: int = 0
     padding: float = 0.0
@@ -40,27 +46,41 @@ class Progress:
     update_seconds: float = 0.0
     data_seconds: float = 0.0
 
+    def add_update(
+        self, smoothed: float, plain: float, norm: float, tokens: int, source_tokens: int, padding: float
+    ) -> None:
+        """Add the figures of an update to the sums."""
+        self.smoothed += smoothed
+        self.plain += plain
+        if math.isfinite(norm):
+            self.norm += norm
+            self.norms += 1
+        self.tokens += tokens
+        self.source_tokens += source_tokens
+        self.padding += padding
+        self.updates += 1
+
     def reset_sums(self) -> None:
-        """Begin the next point of the curves."""
+        """Start the next point of the curves."""
         self.smoothed = self.plain = self.norm = self.padding = self.update_seconds = self.data_seconds = 0.0
         self.tokens = self.source_tokens = self.updates = self.norms = 0
 
 
-def progress_of(saved: checkpoint.Checkpoint) -> Progress:
-    """Where the checkpoint stands. Raises CheckpointError if another version of this program wrote it."""
+def progress_of(saved: Checkpoint) -> Progress:
+    """Read the progress of a checkpoint. Raises CheckpointError if another version of the program wrote it."""
     try:
-        progress = Progress(**serialization.load_json(saved.files["state.json"])["progress"])
+        progress = Progress(**load_json(saved.files["state.json"])["progress"])
         if not all(isinstance(value, int | float) for value in vars(progress).values()):
-            raise TypeError("what must be a number is none")
+            raise TypeError("a value is not a number")
         return progress
     except (KeyError, TypeError) as error:
-        raise errors.CheckpointError(
-            f"{saved.path}: state.json is that of another version of this program ({error}): go on with that version."
+        raise CheckpointError(
+            f"{saved.path}: state.json was written by another version of this program ({error}): resume with that one."
         ) from error
 
 
-def end(progress: Progress, config: Config) -> str | None:
-    """Why training is over, naming the key that would extend it; None if it is not."""
+def end_reason(progress: Progress, config: Config) -> str | None:
+    """Why training is over, naming the setting that would extend it; None if it is not over."""
     settings = config.training
     if settings.max_steps is not None and progress.step >= settings.max_steps:
         return f"training.max_steps ({settings.max_steps}) is reached"

@@ -1,6 +1,6 @@
-"""What a run shows in TensorBoard: curves, sample translations as text, attention as pictures, the settings.
+"""Write to TensorBoard: open the log of a run, tables of text, pictures of attention.
 
-Curves are plain `writer.add_scalar` calls where the numbers arise; here is what takes more than a line.
+Points of curves are plain `writer.add_scalar` calls where the numbers are computed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def reopened(directory: Path) -> Iterator[SummaryWriter]:
-    """Add to the board of a run that is over."""
+    """Context manager: add to the log of a finished run."""
     writer = SummaryWriter(str(directory))
     try:
         yield writer
@@ -35,17 +35,17 @@ def reopened(directory: Path) -> Iterator[SummaryWriter]:
 
 
 def open_board(directory: Path, step: int, config: Config) -> SummaryWriter:
-    """Write on after the given step of a run (0: from the beginning).
+    """Open the log of a run after a step (0: from the start), with its settings and charts.
 
-    A run that was killed may have written points beyond its last checkpoint. They are purged, and made again: no gap,
-    and no point twice.
+    A killed run may have logged points beyond its last checkpoint. They are purged and made again, so that no point is
+    missing and none appears twice.
     """
-    # A disk that fails is met by a thread of the writer's, and told by the next call that adds a point: once is enough.
+    # If the disk fails, the writer's thread fails, too, but the next call that adds a point reports it: once is enough.
     threading.excepthook = lambda failure: issubclass(failure.exc_type, OSError) or threading.__excepthook__(failure)
     writer = SummaryWriter(str(directory), purge_step=step + 1 if step else 0)
     if step == 0:
         values = {key: str(value) for key, value in settings.values(config).items()}
-        # add_hparams would open a second run beside this one; these three records put the table into this one.
+        # add_hparams would create a second run; these three records put the table into this one.
         metric = "valid/perplexity" if config.is_language_model else "valid/bleu"
         for record in hparams(values, {metric: None}):
             writer.file_writer.add_summary(record)  # type: ignore[union-attr]
@@ -64,13 +64,13 @@ def open_board(directory: Path, step: int, config: Config) -> SummaryWriter:
 
 
 def indented(text: str) -> str:
-    """Text as it stands, for a viewer that takes it for Markdown."""
+    """Text as a block of code, for a viewer that renders Markdown."""
     return "".join(f"    {line}\n" for line in text.splitlines())
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A Markdown table."""
-    # The texts come from anywhere: nothing in them may end a cell or be taken for markup.
+    # The texts may hold anything, but must not end a cell or become markup.
     lines = [heads, ["---"] * len(heads), *([_plain(text) for text in row] for row in rows)]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
@@ -80,16 +80,16 @@ def _plain(text: str) -> str:
 
 
 def attention_figure(weights: torch.Tensor, source: Sequence[str], target: Sequence[str]) -> Figure:
-    """Draw where each target token looks in the source: a map for each layer of weights (layers, T, S)."""
+    """Draw where each target token attends in the source: one map per layer of weights (layers, T, S)."""
     import matplotlib as mpl
 
-    mpl.use("Agg")  # no window, on whatever machine
-    warnings.filterwarnings("ignore", "Glyph .* missing", UserWarning)  # drawn as boxes where the font lacks a script
+    mpl.use("Agg")  # without a window
+    warnings.filterwarnings("ignore", "Glyph .* missing", UserWarning)  # fonts lack some scripts
     from matplotlib import pyplot as plt
 
     layers = len(weights)
     size = (1.5 + layers * (0.6 + 0.26 * len(source)), 1.5 + 0.26 * len(target))
-    with mpl.rc_context({"text.parse_math": False}):  # a token may hold dollar signs
+    with mpl.rc_context({"text.parse_math": False}):  # tokens may contain dollar signs
         figure, axes = plt.subplots(1, layers, figsize=size, squeeze=False, layout="constrained", sharey=True)
         for i, axis in enumerate(axes[0]):
             axis.imshow(weights[i].float().cpu().numpy(), vmin=0, vmax=1, cmap="Blues", aspect="equal")
@@ -98,5 +98,5 @@ def attention_figure(weights: torch.Tensor, source: Sequence[str], target: Seque
             axis.set_yticks(range(len(target)), target, fontsize=8)
         axes[0][0].set_ylabel("next token")
         figure.supxlabel("source token looked at", fontsize=9)
-        figure.draw_without_rendering()  # the layout settles at the second drawing, which is the writer's
+        figure.draw_without_rendering()  # the layout is final at the second drawing, which is the writer's
     return figure

@@ -1,4 +1,4 @@
-"""What passes through a translation unchanged."""
+"""Copy unknown words, web addresses and e-mail addresses from the source into the translation."""
 
 from __future__ import annotations
 
@@ -10,19 +10,23 @@ from torch import Tensor
 from dragoman.dataset import UNSEEN
 from dragoman.settings import UNK
 
-# What passes through a translation as it is. A word-level model gets a word instead that is in no vocabulary; its
-# translation is [UNK], for which the literal is then copied. An address of mail is sought at the beginning of a run of
-# its letters alone: sought at each of them, 20,000 full stops in a row would take seconds.
+# Text that a translation keeps as it is. A word-level model reads UNSEEN, which is in no vocabulary, in its place, and
+# translates it as [UNK], where the literal is then copied. An e-mail address is matched only from the start of a run of
+# its characters: tried at each of them, 20,000 full stops in a row would take seconds.
 LITERAL = re.compile(
     rf"(?<!\w)(?:(?:https?://|www\.)[^\s<>\"]*[\w/]|(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+|{UNSEEN}(?!\w))"
 )
 
 
 def copies(target: Sequence[int], source: Sequence[int], words: Sequence[str], weights: Tensor) -> dict[int, int]:
-    """For each unknown token of target, by its position, the position of the source word to copy.
+    """Choose the source word to copy for each [UNK] of target: target position to source position.
 
-    It is the one that weights (T, S) align it with most among the words that the source vocabulary does not know
-    either, each of which is taken once; if none is left, among all words that are not mere punctuation.
+    Unknown source words come first, each used once; when none is left, any word that is not just punctuation. Among
+    those, the word with the largest alignment weight is copied.
+
+    Args:
+        words: the word of each source id; an empty one is never copied
+        weights: alignment (T, S)
     """
     found: dict[int, int] = {}
     unknown = [s for s, token in enumerate(source) if token == UNK]

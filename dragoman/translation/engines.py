@@ -1,16 +1,16 @@
-"""The Transformer once more, for translating: the same function as `model.Transformer`, as fast as a CPU allows.
+"""The models once more, as fast as a CPU allows: each engine computes the function of a model, for `search` only.
 
-    engine = ready(model, "int8")
+    engine = make_engine(model, "int8")
     hypotheses = search(engine, source, limits)
 
-`model` is written to be read, and to learn. A search calls it for one word at a time; then what takes the time is not
-the arithmetic but fetching the weights, and the hundreds of small calls around it. So here
-    - weights are integers of 8 bits with a scale for each row, a quarter of the memory (or bfloat16, half of it);
-    - queries, keys and values come of one product;
-    - no layer is called through `nn.Module`, and which variant of the model this is is settled in advance.
-A sentence by itself takes a third of the time for it, one of sixty-four half. A test holds both equal.
+`model` is written to be read and trained. A search calls it for one token at a time, which costs little arithmetic: the
+time goes into reading the weights, and into the hundreds of small calls around that. So in an engine
+    - weights are 8-bit integers with a scale per row, a quarter of the memory (or bfloat16, half of it);
+    - one product computes queries, keys and values;
+    - no layer is called through `nn.Module`, and the variant of the model is resolved in advance.
+A single sentence takes a third of the time, a batch of sixty-four half. A test compares each engine with its model.
 
-Shapes are those of `model`: B batch   W hypotheses of a sentence   H heads   S source positions   D and K widths
+Shapes are those of `model`: B batch   W hypotheses per sentence   H heads   S source positions   D and K widths
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any, Literal
+from typing import Literal, Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from dragoman.architectures.decoder_only import DecoderOnly, next_position
 from dragoman.architectures.encoder_only import EncoderOnly
-from dragoman.architectures.ensemble import Ensemble, EnsembleState, mean_log_probs
+from dragoman.architectures.ensemble import Ensemble
 from dragoman.architectures.protocol import Model
 from dragoman.dataset import padding_mask
 from dragoman.device import has_bfloat16
@@ -42,34 +42,55 @@ from dragoman.model import (
     Transformer,
     rotate,
 )
+from dragoman.settings import DecodingConfig
+from dragoman.translation.search import Hypothesis, Watch
 
 Precision = Literal["float32", "bfloat16", "int8"]
-Map = Callable[[Tensor], Tensor]
-CACHE = 16 * 2**20  # bytes, such as a core can count on
-multiply_bytes = torch.ops.aten._int_mm.default  # int8 x int8 to int32, exact
+TensorFunction = Callable[[Tensor], Tensor]
+CACHE = 16 * 2**20  # bytes of cache that every CPU core has
+BYTES = {"float32": 4, "bfloat16": 2, "int8": 1}  # per weight
+int8_matmul = torch.ops.aten._int_mm.default  # int8 x int8 to int32, exact
 
 
-# ------------------------------------------------------------------------------------------------- products of matrices
+@runtime_checkable
+class ExternalEngine(Protocol):
+    """Another program that runs the same model with a search of its own, in place of `search.search`."""
+
+    step_bytes: int  # bytes of weights that a step reads on the threads of torch
+
+    def search(
+        self,
+        source: Tensor,
+        limits: Sequence[int],
+        settings: DecodingConfig,
+        min_lengths: Sequence[int] | None,
+        max_unknowns: Sequence[int] | None,
+        prefixes: Sequence[Sequence[int]] | None,
+        watch: Watch | None,
+        /,
+    ) -> list[list[Hypothesis]]:
+        """See `search.search`. The log-probabilities of the tokens may be missing."""
+        ...
 
 
-def product(weight: Tensor, bias: Tensor | None, precision: Precision) -> Map:
-    """x (…, D) to x · weightᵀ + bias, in float32 at both ends; what is between is in the precision."""
+def product(weight: Tensor, bias: Tensor | None, precision: Precision) -> TensorFunction:
+    """The function x (…, D) to x · weightᵀ + bias. Both ends are float32; the product is in the precision."""
     match precision:
         case "float32":
             return lambda x: F.linear(x, weight, bias)
         case "bfloat16":
             half, half_bias = weight.bfloat16(), None if bias is None else bias.bfloat16()
             return lambda x: F.linear(x.bfloat16(), half, half_bias).float()
-        case "int8" if weight.shape[1] > 1:  # for one column, torch's product of bytes reads what is not its own
+        case "int8" if weight.shape[1] > 1:  # for one column, torch's int8 product reads outside its memory
             return _int8(weight, bias)
         case "int8":
             return product(weight, bias, "float32")
 
 
-def _int8(weight: Tensor, bias: Tensor | None) -> Map:
-    """Weights as integers from -127 to 127, with a scale for each row of them; x likewise, row by row.
+def _int8(weight: Tensor, bias: Tensor | None) -> TensorFunction:
+    """Round weights to integers from -127 to 127 with a scale per row, and x likewise.
 
-    So no sentence changes the digits of another in the batch. Sums are exact, in 32 bits.
+    A scale per row keeps the sentences of a batch independent. Sums are exact, in 32 bits.
     """
     scale = weight.abs().amax(1).clamp(min=1e-30) / 127
     integers = (weight / scale[:, None]).round_().to(torch.int8).t()  # (D, out)
@@ -77,8 +98,8 @@ def _int8(weight: Tensor, bias: Tensor | None) -> Map:
     def apply(x: Tensor) -> Tensor:
         rows = x.reshape(-1, x.shape[-1])
         size = rows.abs().amax(1, True).mul_(1 / 127)
-        # A row of zeros is divided by zero here; multiplied by it again below, whatever that gave is zero.
-        sums = multiply_bytes((rows / size).round_().to(torch.int8), integers).float().mul_(scale)
+        # A row of zeros is divided by zero here, but multiplied by zero again below.
+        sums = int8_matmul((rows / size).round_().to(torch.int8), integers).float().mul_(scale)
         result = sums.mul_(size) if bias is None else torch.addcmul(bias, sums, size)
         return result.view(*x.shape[:-1], -1)
 
@@ -86,56 +107,53 @@ def _int8(weight: Tensor, bias: Tensor | None) -> Map:
 
 
 def choose_weights(name: str, device: torch.device, weights: int) -> Precision:
-    """The precision of that name for a model whose every step reads so many weights.
+    """The precision with this name, for a model that reads this number of weights at each step.
 
-    auto is bfloat16 on a GPU that has it. On a CPU it is int8 for a model that the cache would not hold in float32, if
-    the CPU is right in it and not far slower: a smaller model gains little, and int8 costs a tenth of a BLEU point.
-    Raises DeviceError for int8 where it is not to be had.
+    auto is bfloat16 on a GPU that has it. On a CPU it is int8 if the weights do not fit into the cache as float32 and
+    int8 is exact and not much slower there; a smaller model gains little, and int8 costs a tenth of a BLEU point.
+    Raises DeviceError if this device has no int8.
     """
     match name:
         case "auto" if device.type == "cpu":
-            return "int8" if 4 * weights > CACHE and _right() and _swift() else "float32"
+            return "int8" if 4 * weights > CACHE and int8_is_exact() and int8_is_fast() else "float32"
         case "auto":
             return "bfloat16" if device.type == "cuda" and has_bfloat16(device) else "float32"
         case "int8" if device.type != "cpu":
-            raise DeviceError(f"decoding.precision int8 is for CPUs, not for the device {device}.")
-        case "int8" if not _right():
-            raise DeviceError("decoding.precision int8 is not to be had: this CPU does not multiply bytes exactly.")
+            raise DeviceError(f"decoding.precision int8 needs a CPU, but the device is {device}.")
+        case "int8" if not int8_is_exact():
+            raise DeviceError("decoding.precision int8 does not work here: this CPU does not multiply bytes exactly.")
         case "float32" | "bfloat16" | "int8":
             return name
     raise ValueError(name)
 
 
 @cache
-def _right() -> bool:
-    """Whether products of bytes are exact here: a processor without instructions for them may cut sums off."""
+def int8_is_exact() -> bool:
+    """Whether int8 products are exact: a processor without instructions for them may saturate sums."""
     x, weight = torch.ones(32, 512), torch.ones(512, 512)
     return torch.allclose(product(weight, None, "int8")(x), x @ weight.t(), rtol=1e-3)
 
 
 @cache
-def _swift() -> bool:
-    """Whether products of bytes take less than four times as long as those of float32; found out in milliseconds.
+def int8_is_fast() -> bool:
+    """Whether an int8 product takes less than four times as long as a float32 product; measured in milliseconds.
 
-    They are either far faster or far slower, so that a machine that is busy meanwhile finds the same.
+    It is either much faster or much slower, so a busy machine measures the same.
     """
     x, weight = torch.ones(32, 512), torch.ones(512, 512)
     times = []
     for precision in ("int8", "float32"):
         apply, best = product(weight, None, precision), math.inf
         for _ in range(5):
-            begun = time.perf_counter()
+            begin = time.perf_counter()
             apply(x)
-            best = min(best, time.perf_counter() - begun)
+            best = min(best, time.perf_counter() - begin)
         times.append(best)
     return times[0] < 4 * times[1]
 
 
-# --------------------------------------------------------------------------------------------------------------- layers
-
-
-def _norm(module: nn.Module) -> Map:
-    """A norm, or nothing where the model has none."""
+def _norm(module: nn.Module) -> TensorFunction:
+    """The function of a norm; the identity if the model has none."""
     match module:
         case nn.LayerNorm(normalized_shape=shape, weight=weight, bias=bias, eps=eps):
             return lambda x: torch.layer_norm(x, shape, weight, bias, eps)  # type: ignore[arg-type]
@@ -144,46 +162,46 @@ def _norm(module: nn.Module) -> Map:
     return lambda x: x
 
 
-def _around(residual: Residual) -> tuple[Map, Map]:
-    """What `Residual.before` and `Residual.after` do with a norm: one of the two does nothing."""
+def _norms_around(residual: Residual) -> tuple[TensorFunction, TensorFunction]:
+    """The norms before and after a sublayer, see `Residual`. One of them is the identity."""
     norm = _norm(residual.norm)
     return (norm, lambda x: x) if residual.pre else (lambda x: x, norm)
 
 
 class _Attention:
-    """Multi-head attention and what surrounds it."""
+    """Multi-head attention with its residual connection and norms."""
 
     def __init__(self, attention: Attention, residual: Residual, precision: Precision) -> None:
         self.width = attention.query.out_features // attention.n_heads
         self.heads, self.kv_heads = attention.n_heads, attention.kv_heads
         self.output = self.joined(precision, attention.output)
-        self.before, self.after = _around(residual)
+        self.before, self.after = _norms_around(residual)
 
-    def joined(self, precision: Precision, *parts: nn.Linear) -> Map:
-        """Several projections as one: (B, T, D) to (B, T, all their widths)."""
+    def joined(self, precision: Precision, *parts: nn.Linear) -> TensorFunction:
+        """Several projections as one: (B, T, D) to (B, T, sum of their widths)."""
         weight = torch.cat([part.weight for part in parts])
         bias = None if parts[0].bias is None else torch.cat([part.bias for part in parts])
         return product(weight, bias, precision)
 
     def split(self, x: Tensor, *heads: int) -> tuple[Tensor, ...]:
-        """(B, T, all heads K) to (B, H, T, K) for each number of heads."""
+        """Split (B, T, H K) into (B, H, T, K) for each of several numbers of heads."""
         return x.view(*x.shape[:2], -1, self.width).transpose(1, 2).split(heads, 1)
 
     def look(self, x: Tensor, queries: Tensor, memory: KeysValues, mask: Tensor | None) -> Tensor:
-        """States x (B, T, D) to states that know of memory; mask (B, 1, 1, S) is the same for all positions."""
+        """Let states x (B, T, D) attend to memory; mask (B, 1, 1, S) is added to the scores."""
         shape = queries.shape
-        if self.kv_heads < self.heads:  # to keys, the heads that share them are as so many positions
+        if self.kv_heads < self.heads:  # heads that share a key become positions
             queries = queries.reshape(shape[0], self.kv_heads, -1, self.width)
         if shape[2] == 1 or x.device.type != "cpu":
             heads = F.scaled_dot_product_attention(queries, memory.keys, memory.values, mask)
-        else:  # of an encoder; for many short sentences in half the time, see `model.Attention`
+        else:  # for the many short sentences of an encoder, half the time; see `model.Attention`
             scores = (queries / math.sqrt(self.width)) @ memory.keys.transpose(2, 3)
             heads = (scores if mask is None else scores.add_(mask)).softmax(-1) @ memory.values
         return self.after(x + self.output(heads.reshape(shape).transpose(1, 2).reshape(x.shape)))
 
 
 class _SelfAttention(_Attention):
-    """Attention of a sequence over itself."""
+    """Self-attention."""
 
     def __init__(self, attention: Attention, residual: Residual, precision: Precision) -> None:
         super().__init__(attention, residual, precision)
@@ -192,7 +210,7 @@ class _SelfAttention(_Attention):
     def __call__(
         self, x: Tensor, mask: Tensor | None, past: KeysValues | None, turns: Tensor | None
     ) -> tuple[Tensor, KeysValues]:
-        """States x (B, T, D) to states, and the keys and values of all positions up to here."""
+        """New states (B, T, D), and the keys and values of all positions so far."""
         queries, keys, values = self.split(self.all(self.before(x)), self.heads, self.kv_heads, self.kv_heads)
         if turns is not None:
             queries, keys = rotate(queries, turns), rotate(keys, turns)
@@ -202,7 +220,7 @@ class _SelfAttention(_Attention):
 
 
 class _CrossAttention(_Attention):
-    """Attention of a target over its source."""
+    """Attention of the target to the source."""
 
     def __init__(self, attention: Attention, residual: Residual, precision: Precision) -> None:
         super().__init__(attention, residual, precision)
@@ -210,30 +228,25 @@ class _CrossAttention(_Attention):
         self.both = self.joined(precision, attention.key, attention.value)
 
     def keys_values(self, states: Tensor) -> KeysValues:
-        """As `Attention.keys_values`."""
+        """See `Attention.keys_values`."""
         keys, values = self.split(self.both(states), self.kv_heads, self.kv_heads)
-        return KeysValues(keys.contiguous(), values.contiguous())  # once, for they are read at every step
+        return KeysValues(keys.contiguous(), values.contiguous())  # because every step reads them
 
     def __call__(self, x: Tensor, memory: KeysValues, mask: Tensor) -> Tensor:
-        """States x (B, T, D) to states of the same shape."""
+        """New states of the shape of x (B, T, D)."""
         [queries] = self.split(self.query(self.before(x)), self.heads)
         return self.look(x, queries, memory, mask)
 
 
-def _feed_forward(layer: EncoderLayer | DecoderLayer, precision: Precision) -> Map:
+def _feed_forward(layer: EncoderLayer | DecoderLayer, precision: Precision) -> TensorFunction:
     first, second = (
         product(each.weight, each.bias, precision) for each in layer.feed_forward if isinstance(each, nn.Linear)
     )
-    before, after = _around(layer.around_feed_forward)
+    before, after = _norms_around(layer.around_feed_forward)
     [_, [activation, _], _] = layer.feed_forward  # type: ignore[misc]
     if isinstance(activation, nn.ReLU):
         activation = Tensor.relu_
     return lambda x: after(x + second(activation(first(before(x)))))
-
-
-# -------------------------------------------------------------------------------------------------------------- models
-
-BYTES = {"float32": 4, "bfloat16": 2, "int8": 1}
 
 
 class _Stack:
@@ -249,7 +262,7 @@ class _Stack:
     def __call__(
         self, x: Tensor, mask: Tensor | None, turns: Tensor | None, past: list[KeysValues] | None = None
     ) -> tuple[Tensor, list[KeysValues]]:
-        """As `model.Stack`; the mask (B, 1, 1, S) is one to be added to scores."""
+        """See `model.Stack`. The mask (B, 1, 1, S) is added to the scores."""
         seen = []
         for i, (attention, feed_forward) in enumerate(self.layers):
             x, own = attention(x, mask, past[i] if past else None, turns)
@@ -258,13 +271,13 @@ class _Stack:
         return self.norm(x), seen
 
 
-def _added(mask: Tensor) -> Tensor:
-    """A mask that is added to scores: 0 where a query may look, else -inf."""
+def _additive(mask: Tensor) -> Tensor:
+    """A mask to add to the scores: 0 where a query may look at a key, else -inf."""
     return torch.zeros(mask.shape, device=mask.device).masked_fill_(~mask, -math.inf)
 
 
-class Engine:
-    """An encoder-decoder model that `decoding.search` can run, and nothing else."""
+class EncoderDecoderEngine:
+    """The engine of a `Transformer`."""
 
     def __init__(self, model: Transformer, precision: Precision) -> None:
         """Take the weights of the model as they are now."""
@@ -278,18 +291,18 @@ class Engine:
             )
             for layer in model.decoder.layers
         ]
-        self.step_bytes = BYTES[precision] * model.products()[1]  # that are read for each step
+        self.step_bytes = BYTES[precision] * model.products()[1]  # that each step reads
         self.norm = _norm(model.decoder.norm)
         self.projection = product(model.projection.weight, None, precision)
 
     def start(self, source: Tensor) -> State:
-        """As `Model.start`; the mask is one to be added to scores."""
-        mask, embedding = _added(padding_mask(source)), self.model.encoder.embedding
+        """See `Transformer.start`. The mask of the state is additive."""
+        mask, embedding = _additive(padding_mask(source)), self.model.encoder.embedding
         x, _ = self.encoder(embedding(source), mask, embedding.turns(0, source.shape[1]))
         return State([cross.keys_values(x) for _, cross, _ in self.decoder], mask, None)
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        """As `Model.step`."""
+        """See `Transformer.step`."""
         memory, mask, past = state
         embedding, start = self.model.decoder.embedding, past[0].keys.shape[2] if past else 0
         x, turns = embedding(tokens[:, None], start), embedding.turns(start, 1)  # (B W, 1, D)
@@ -297,13 +310,13 @@ class Engine:
         for i, (own, cross, feed_forward) in enumerate(self.decoder):
             x, layer = own(x, None, past[i] if past else None, turns)
             seen.append(layer)
-            y = x.view(len(mask), -1, x.shape[2])  # (B, W, D): to the source, hypotheses are as so many positions
+            y = x.view(len(mask), -1, x.shape[2])  # (B, W, D): hypotheses become positions
             x = feed_forward(cross(y, memory[i], mask).view(x.shape))
         return self.projection(self.norm(x[:, 0])), State(memory, mask, seen)
 
 
 class DecoderOnlyEngine:
-    """A decoder-only model, likewise."""
+    """The engine of a `DecoderOnly` model."""
 
     def __init__(self, model: DecoderOnly, precision: Precision) -> None:
         self.model = model
@@ -312,23 +325,23 @@ class DecoderOnlyEngine:
         self.projection = product(model.projection.weight, None, precision)
 
     def start(self, source: Tensor) -> State:
-        """As `Model.start`."""
+        """See `DecoderOnly.start`."""
         mask, embedding = padding_mask(source), self.model.source_embedding
-        _, seen = self.stack(embedding(source), _added(mask), embedding.turns(0, source.shape[1]))
+        _, seen = self.stack(embedding(source), _additive(mask), embedding.turns(0, source.shape[1]))
         return State([], mask, seen)
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        """As `Model.step`."""
+        """See `DecoderOnly.step`."""
         mask, start = next_position(state, len(tokens))
         embedding = self.model.embedding
-        x, seen = self.stack(embedding(tokens[:, None], start), _added(mask), embedding.turns(start, 1), state.past)
+        x, seen = self.stack(embedding(tokens[:, None], start), _additive(mask), embedding.turns(start, 1), state.past)
         return self.projection(x[:, 0]), state._replace(past=seen)
 
 
 class EncoderOnlyEngine:
-    """An encoder-only model, which `decoding.read_off` runs once for a batch."""
+    """The engine of an `EncoderOnly` model, which `read_off` runs once per batch."""
 
-    step_bytes = 0  # there are no steps
+    step_bytes = 0  # it has no steps
 
     def __init__(self, model: EncoderOnly, precision: Precision) -> None:
         self.model = model
@@ -339,59 +352,39 @@ class EncoderOnlyEngine:
         self.lengths = model.lengths
 
     def places(self, source: Tensor) -> Tensor:
-        """As `EncoderOnly.places`."""
+        """See `EncoderOnly.places`."""
         embedding, times = self.model.encoder.embedding, self.model.settings.upsampling
         mask = padding_mask(source)
-        x, _ = self.encoder(embedding(source), _added(mask), embedding.turns(0, source.shape[1]))
+        x, _ = self.encoder(embedding(source), _additive(mask), embedding.turns(0, source.shape[1]))
         mask = mask.repeat_interleave(times, 3)
         x = embedding.placed(self.split(x).unflatten(2, (times, -1)).flatten(1, 2), mask[:, 0, 0])
-        x, _ = self.decoder(x, _added(mask), embedding.turns(0, x.shape[1]))
+        x, _ = self.decoder(x, _additive(mask), embedding.turns(0, x.shape[1]))
         return self.projection(x)
 
 
-class Engines:
-    """The engines of an ensemble, which translate together as `model.Ensemble` does."""
-
-    def __init__(self, ensemble: Ensemble, precision: Precision) -> None:
-        self.members: list[Any] = [_engine(member, precision) for member in ensemble.members]
-        self.step_bytes = max(member.step_bytes for member in self.members)
-
-    def start(self, source: Tensor) -> EnsembleState:
-        """As `Ensemble.start`."""
-        return EnsembleState([member.start(source) for member in self.members])
-
-    def step(self, tokens: Tensor, state: EnsembleState) -> tuple[Tensor, EnsembleState]:
-        """As `Ensemble.step`."""
-        steps = [member.step(tokens, own) for member, own in zip(self.members, state.states, strict=True)]
-        return mean_log_probs([logits for logits, _ in steps]), EnsembleState([own for _, own in steps])
-
-    def places(self, source: Tensor) -> Tensor:
-        """As `Ensemble.places`."""
-        return mean_log_probs([member.places(source) for member in self.members])
-
-    def lengths(self, source: Tensor) -> Tensor:
-        """As `Ensemble.lengths`."""
-        return self.members[0].lengths(source)
+Engine = EncoderDecoderEngine | DecoderOnlyEngine | EncoderOnlyEngine | Ensemble  # an ensemble of engines
 
 
-AnyEngine = Engine | DecoderOnlyEngine | EncoderOnlyEngine | Engines
+def make_engine(model: Model | Ensemble, precision: str = "auto") -> Engine:
+    """The engine of a model with its weights as they are now; of an ensemble, an ensemble of engines.
+
+    precision is a name, see `choose_weights`.
+    """
+    members = list(model.members) if isinstance(model, Ensemble) else [model]
+    weights = max(max(each.products()) for each in members)
+    chosen = choose_weights(precision, members[0].projection.weight.device, weights)
+    with torch.inference_mode():
+        model.eval()  # no dropout
+        engines = [_engine(each, chosen) for each in members]
+    return Ensemble(engines) if isinstance(model, Ensemble) else engines[0]
 
 
-def _engine(model: Model, precision: Precision) -> Engine | DecoderOnlyEngine | EncoderOnlyEngine:
+def _engine(model: Model, precision: Precision) -> EncoderDecoderEngine | DecoderOnlyEngine | EncoderOnlyEngine:
     match model:
         case DecoderOnly():
             return DecoderOnlyEngine(model, precision)
         case EncoderOnly():
             return EncoderOnlyEngine(model, precision)
         case Transformer():
-            return Engine(model, precision)
+            return EncoderDecoderEngine(model, precision)
     raise TypeError(type(model))
-
-
-def ready(model: Model | Ensemble, name: str = "auto") -> AnyEngine:
-    """What `decoding` runs in place of a model, with its weights as they are now; name: see `choose_weights`."""
-    members = list(model.members) if isinstance(model, Ensemble) else [model]
-    precision = choose_weights(name, members[0].projection.weight.device, max(max(each.products()) for each in members))
-    with torch.inference_mode():
-        model.eval()  # no dropout
-        return Engines(model, precision) if isinstance(model, Ensemble) else _engine(model, precision)

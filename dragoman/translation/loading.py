@@ -1,49 +1,118 @@
-"""Find and load the checkpoint to translate with."""
+"""Find checkpoints and load them for translation."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from dragoman import checkpoint, config_file, console, errors, resources, serialization
+from dragoman import checkpoint, config_file, console, resources, serialization
 from dragoman.architectures.build import build_model
+from dragoman.architectures.ensemble import Ensemble
 from dragoman.architectures.protocol import Model
 from dragoman.corpora.sentence_splitting import LineStatistics
-from dragoman.dataset import Tokenizer
-from dragoman.settings import Config
+from dragoman.dataset import UNSEEN, Tokenizer
+from dragoman.device import choose_precision
+from dragoman.errors import CheckpointError
+from dragoman.settings import UNK, Config
 
 SIDES = ("source", "target")
 BUNDLE = ("config.yaml", "model.safetensors", *(f"{side}.tokenizer.json" for side in SIDES), "trained_on.json")
 
 
+@dataclass(frozen=True, eq=False)
+class TrainedModel:
+    """A model, or an ensemble, with all that it needs to translate text."""
+
+    model: Model | Ensemble
+    source: Tokenizer
+    target: Tokenizer
+    config: Config
+    trained_on: LineStatistics  # of the source lines
+    dtype: torch.dtype  # of a forward pass outside the search, see `autocast`
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        return next(self.model.parameters()).device
+
+    @property
+    def members(self) -> Sequence[Model]:
+        """The models of the ensemble, or the one model."""
+        return self.model.members if isinstance(self.model, Ensemble) else [self.model]
+
+    @property
+    def writes_at_once(self) -> bool:
+        """Whether the model writes all words in one pass, not one after another."""
+        return self.config.model.architecture == "encoder-only"
+
+    @cached_property
+    def copies_literals(self) -> bool:
+        """Whether `LITERAL` text must be hidden from the model and copied, because it would be unknown."""
+        return self.config.decoding.unknown == "copy" and self.source.encode(UNSEEN) == [UNK]
+
+
+def load(paths: Sequence[Path], device: torch.device) -> tuple[TrainedModel, checkpoint.Checkpoint]:
+    """Load a run or a checkpoint, or several as an ensemble, and return the model and the first checkpoint.
+
+    Raises CheckpointError if one of them cannot be used, or if they do not fit together.
+    """
+    found = [find_checkpoint(path) for path in paths]
+    first = found[0]
+    tokenizers = [[each.files[f"{side}.tokenizer.json"] for side in SIDES] for each in found]
+    for other, texts in zip(found, tokenizers, strict=True):
+        if texts != tokenizers[0]:
+            raise CheckpointError(
+                f"{other.path} and {first.path} do not have the same tokenizers: the models of an ensemble must be "
+                "trained on the same prepared data."
+            )
+    loaded = [_unpack(each, choose_precision("auto", device)) for each in found]
+    shapes = [each.config.model for each in loaded]
+    if len({shape.architecture == "encoder-only" and shape.upsampling for shape in shapes}) > 1:
+        raise CheckpointError(
+            "the models of an ensemble must all write word by word, or all be encoder-only with the same "
+            "model.upsampling."
+        )
+    if len({(each.config.data.lowercase, each.config.data.normalize) for each in loaded}) > 1:
+        raise CheckpointError(
+            "the models of an ensemble must read the same text, but data.lowercase or data.normalize differs."
+        )
+    models = [each.model for each in loaded]
+    model = (models[0] if len(models) == 1 else Ensemble(models)).to(device).eval()
+    one = loaded[0]
+    return TrainedModel(model, one.source, one.target, one.config, one.trained_on, one.dtype), first
+
+
 def line_statistics(side: Mapping[str, Any]) -> LineStatistics:
-    """What the report on the source side of the training pairs says of its lines."""
+    """The line statistics in the report on the source side of the training pairs."""
     return LineStatistics(math.ceil(side["percentile_99"]), side["longest"], side["sentences"])
 
 
-def unpack(found: checkpoint.Checkpoint) -> tuple[Model, Config, Tokenizer, Tokenizer, LineStatistics]:
-    """What a checkpoint holds, all of it or nothing. CheckpointError if a part of it is not what it should be."""
+def _unpack(found: checkpoint.Checkpoint, dtype: torch.dtype) -> TrainedModel:
+    """Build the model of a checkpoint. Raises CheckpointError if any part of it is damaged."""
     try:
         source, target = (Tokenizer.from_json(found.files[f"{side}.tokenizer.json"].decode()) for side in SIDES)
-        settings = config_file.loads(found.files["config.yaml"], found.path / "config.yaml")
-        trained = line_statistics(serialization.load_json(found.files["trained_on.json"])["sides"][0])
-        with _Blank():
-            model = build_model(settings.model, len(source), len(target))
+        config = config_file.loads(found.files["config.yaml"], found.path / "config.yaml")
+        trained_on = line_statistics(serialization.load_json(found.files["trained_on.json"])["sides"][0])
+        with _NoRandomWeights():
+            model = build_model(config.model, len(source), len(target))
         serialization.load_weights(model, found.files["model.safetensors"])
-    except (errors.CheckpointError, ValueError, LookupError, TypeError) as error:  # ConfigError is a ValueError
-        raise errors.CheckpointError(f"{found.path} cannot be used: {error}") from error
-    return model, settings, source, target, trained
+    except (CheckpointError, ValueError, LookupError, TypeError) as error:  # ConfigError is a ValueError
+        raise CheckpointError(f"{found.path} cannot be used: {error}") from error
+    return TrainedModel(model, source, target, config, trained_on, dtype)
 
 
-class _Blank(TorchFunctionMode):
-    """Within, fresh weights are left as they lie in memory: those of a checkpoint, none of which may lack, follow.
+class _NoRandomWeights(TorchFunctionMode):
+    """Context manager: leave new weights uninitialized, because those of a checkpoint replace them all.
 
-    To draw them would take 10 ms for the phrasebook's model, and half a second for one of 60 million weights.
+    Drawing them takes 10 ms for the phrasebook's model and half a second for 60 million weights.
     """
 
     DRAWING = (nn.init.kaiming_uniform_, nn.init.uniform_, nn.init.normal_, Tensor.uniform_, Tensor.normal_)
@@ -51,20 +120,17 @@ class _Blank(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Call a function of torch, unless it draws."""
+        """Call a function of torch, unless it draws random numbers."""
         given = kwargs or {}
         if func in self.DRAWING:
             return args[0] if args else given["tensor"]
         return func(*args, **given)
 
 
-# ------------------------------------------------------------------------------------------------- finding a checkpoint
-
-
 def find_checkpoint(path: Path) -> checkpoint.Checkpoint:
-    """Read what a translator needs from a run's best checkpoint, from its newest if none is best, or from path itself.
+    """Read what translation needs from the checkpoint at path, or from the best or else newest one of the run there.
 
-    Raises CheckpointError that says what is there instead.
+    Raises CheckpointError, which lists the runs that do exist.
     """
     if (path / checkpoint.MANIFEST).exists():
         return checkpoint.read(path, only=BUNDLE)
@@ -73,27 +139,26 @@ def find_checkpoint(path: Path) -> checkpoint.Checkpoint:
     if best is not None:
         try:
             return checkpoint.read(checkpoint.step_directory(root, best["step"]), only=BUNDLE)
-        except errors.CheckpointError as error:
+        except CheckpointError as error:
             console.warn(str(error))
     found = checkpoint.newest(root, quarantine=False, warn=console.warn, only=BUNDLE)
     if found is None:
-        raise errors.CheckpointError(f"{path} holds no checkpoint: {_what_exists(path)}")
+        raise CheckpointError(f"{path} holds no checkpoint: {_suggest_runs(path)}")
     return found
 
 
 def newest_run(folder: Path = Path("runs")) -> Path:
-    """The run in folder (or, if there is none, in that folder beside this program) that saved a checkpoint last."""
+    """The run in `folder` that saved a checkpoint last; if there is none, in the same folder next to the program."""
     for place in (folder, resources.HOME / folder):
         checkpoints = [path for path in place.glob("*/checkpoints/step-*") if path.is_dir()]
         if checkpoints:
             return max(checkpoints, key=lambda path: path.stat().st_mtime).parents[1]
-    raise errors.CheckpointError(
-        f"there is no trained model in {folder.absolute()}: train one with {resources.command('train')}, or name one with --run."
-    )
+    train = resources.command("train")
+    raise CheckpointError(f"there is no trained model in {folder.absolute()}: run {train}, or name a run with --run.")
 
 
-def _what_exists(path: Path) -> str:
-    """What a user who named a wrong folder may have meant."""
+def _suggest_runs(path: Path) -> str:
+    """What to do about a folder without a checkpoint: the runs that it may have been mistaken for."""
     place = path.parent if path.parent.is_dir() else Path("runs")
     names = sorted(str(other) for other in place.glob("*") if (other / "checkpoints").is_dir() or "step-" in other.name)
     return f"choose one of {', '.join(names)}." if names else f"train one first, with {resources.command('train')}."

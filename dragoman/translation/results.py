@@ -1,8 +1,10 @@
-"""A translation, and how it came about."""
+"""Translations, with scores, tokens and alternatives."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -11,27 +13,31 @@ class Candidate:
 
     text: str
     ids: list[int]  # without [SOS] and [EOS]
-    tokens: list[str]  # a label for each, of a copied word the word, "[EOS]" last if complete
-    log_probs: list[float]  # of each, in nats
-    score: float  # see decoding.Hypothesis
-    complete: bool  # False: cut off by the limit of length
-    copied: dict[int, int]  # position of a token that was copied -> of the source token it was copied from
+    tokens: list[str]  # a label per id; for a copied word, the word; "[EOS]" last if complete
+    log_probs: list[float]  # one per token, in nats
+    score: float  # see search.Hypothesis
+    complete: bool  # False: cut off by the length limit
+    copied: dict[int, int]  # position of each copied token -> position of the source token it was copied from
+
+    def made_from(self, weights: Tensor) -> list[int]:
+        """The source position that each token was copied from or else aligns with most, by an alignment (T, S)."""
+        return [self.copied.get(t, int(row.argmax())) for t, row in enumerate(weights)]
 
 
 @dataclass(frozen=True)
 class Sentence:
-    """A piece of text that was translated as a whole, often a sentence."""
+    """A piece of text that was translated as a whole, usually a sentence."""
 
     source: str
     ids: list[int]  # without [EOS]
-    tokens: list[str]  # a label for each, "[EOS]" last
+    tokens: list[str]  # a label per id, then "[EOS]"
     unknown: list[int]  # positions of the tokens that the vocabulary does not know
-    candidates: list[Candidate]  # best first, decoding.n_best of them at most
+    candidates: list[Candidate]  # best first, at most decoding.n_best
 
 
 @dataclass(frozen=True)
 class Translation:
-    """A text, its translation, and how that came about."""
+    """A text, its translation, and the sentences it was made from."""
 
     source: str  # without a tag
     text: str

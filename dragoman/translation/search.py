@@ -1,54 +1,54 @@
-"""The search for a translation: from a model that rates the next token to whole sentences with scores.
+"""Search for translations: from a model that scores the next token to whole sentences with scores.
 
-One search serves greedy decoding (a beam of one), beam search, diverse beam search and sampling. It knows no
-Transformer and no text: a model is anything with `start` and `step`; a table of numbers will do for a test.
+`search` does greedy decoding (a beam of one), beam search, diverse beam search and sampling. It knows nothing of
+Transformers or text: a model is anything with `start` and `step`, so that a table of numbers will do for a test.
 
 Shapes are written in these letters:
     A sentences still being translated   P hypotheses of each   V vocabulary   T tokens so far
-The P hypotheses of a sentence are G groups of W: one group in a plain beam, several that each go their own way in a
-diverse one, and groups of a single hypothesis when sampling. Row a * P + p of the model's batch is hypothesis p of
-sentence a.
+The P hypotheses of a sentence are G groups of W: one group in a plain beam, several independent ones in a diverse beam,
+and groups of a single hypothesis when sampling. Row a * P + p of the model's batch is hypothesis p of sentence a.
 """
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from itertools import takewhile
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from dragoman.architectures import ctc
-from dragoman.settings import EOS, PAD, SOS, UNK, DecodingConfig
+from dragoman.settings import EOS, SOS, UNK, DecodingConfig
+from dragoman.translation.next_tokens import Rules, best_continuations, sample_continuations, sentence_generators
 
 
 class StepModel(Protocol):
-    """What a search needs of a model; the state offers `select(hypotheses, sentences)`, as `model.State` does."""
+    """What `search` needs of a model. The state has a method `select(hypotheses, sentences)`, see `model.State`."""
 
     def start(self, source: Tensor) -> Any:
-        """Read source ids (A, S) and return the state before the first step, with one hypothesis a sentence."""
+        """Read source ids (A, S) and return the state before the first step, with one hypothesis per sentence."""
         ...
 
     def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
-        """Logits (A P, V) of the token after tokens (A P,), and the state that has seen them."""
+        """Logits (A P, V) of the token after tokens (A P,), and the state that includes them."""
         ...
 
 
 class Hypothesis(NamedTuple):
-    """One translation found."""
+    """A translation that was found."""
 
     tokens: list[int]  # without [SOS] and [EOS]
-    log_probs: list[float]  # of every token, in nats, that of the closing [EOS] last if there is one
-    score: float  # their sum / what `normalizer` makes of their number: the measure by which hypotheses are compared
-    complete: bool  # False if the limit of length cut it off before its [EOS]
+    log_probs: list[float]  # of each token, in nats; that of [EOS] last if complete
+    score: float  # the sum of log_probs, divided by `normalizer` of their number; hypotheses are ranked by it
+    complete: bool  # False: the length limit cut it off before [EOS]
 
 
-NOTHING = Hypothesis([], [], -math.inf, False)  # if the rules have left no token to go on with
+NOTHING = Hypothesis([], [], -math.inf, False)  # if the rules allow no token
 Watch = Callable[[int, list[int]], None]
+Found = list[list[list[Hypothesis]]]  # the finished hypotheses of each group of each sentence
 
 
 @torch.inference_mode()
@@ -57,38 +57,39 @@ def search(
     source: Tensor,
     limits: Sequence[int],
     settings: DecodingConfig | None = None,
-    least: Sequence[int] | None = None,
-    unknowns: Sequence[int] | None = None,
+    min_lengths: Sequence[int] | None = None,
+    max_unknowns: Sequence[int] | None = None,
     prefixes: Sequence[Sequence[int]] | None = None,
     watch: Watch | None = None,
 ) -> list[list[Hypothesis]]:
-    """The best translations of each sentence of source (A, S), best first, settings.n_best at most, all different.
+    """The best translations of each sentence of source (A, S): different ones, best first, at most settings.n_best.
 
-    At each step the best continuations of a sentence are kept, those that end among them, so that a beam of one is
-    exactly greedy decoding. A group of hypotheses is finished when nothing still alive in it can overtake what it has
-    found, which is certain: log-probabilities only fall, and the most that the division by length can give back is
-    known. A sentence all of whose groups are finished leaves the batch.
+    Each step keeps the best continuations of a sentence, finished ones included, so a beam of one is exactly greedy
+    decoding. A group is done when no hypothesis still alive in it can overtake those it has found. That is certain,
+    because log-probabilities only fall and the length normalization is bounded. A sentence leaves the batch when all
+    its groups are done.
 
     Args:
-        limits: (A) tokens of a translation at most, the closing [EOS] included
-        settings: of these, `n_best` and those that choose the next tokens; None: greedy decoding
-        least: (A) tokens of a translation before [EOS] may follow; None: no such limit
-        unknowns: (A) how many [UNK] a translation may hold; None: as many as are likely
-        prefixes: (A) tokens that each translation begins with; None: none
-        watch: is called after each step with the number of a sentence and those of its tokens that are settled, because
-            all hypotheses that could still win agree on them
+        limits: (A) the most tokens of a translation, counting [EOS]
+        settings: n_best and the settings of the search; None: greedy decoding
+        min_lengths: (A) the fewest tokens before [EOS]; None: no minimum
+        max_unknowns: (A) the most [UNK] in a translation; None: no limit
+        prefixes: (A) the tokens that each translation starts with; None: none
+        watch: called after each step with the index of a sentence and its settled tokens, those on which all hypotheses
+            that can still win agree
     """
     settings = settings or DecodingConfig()
-    rules = _Rules(settings, least, unknowns, prefixes, source.device)
-    loop = _greedy if settings.beam_size == 1 and not settings.sample else _beam
-    return loop(model, source, limits, settings, rules, watch)
+    rules = Rules(settings, min_lengths, max_unknowns, prefixes, source.device)
+    if settings.beam_size == 1 and not settings.sample:
+        return greedy_search(model, source, limits, settings, rules, watch)
+    return beam_search(model, source, limits, settings, rules, watch)
 
 
 class PlacesModel(Protocol):
-    """What `read_off` needs of a model, all of whose words come at once."""
+    """What `read_off` needs of a model that writes all words at once."""
 
     def places(self, source: Tensor) -> Tensor:
-        """Logits (A, N, V) of what stands at each of N places for a token, `ctc.BLANK` being nothing."""
+        """Logits (A, N, V) of the token at each of N places; `ctc.BLANK` is an empty place."""
         ...
 
     def lengths(self, source: Tensor) -> Tensor:
@@ -102,107 +103,154 @@ def read_off(
     source: Tensor,
     limits: Sequence[int],
     settings: DecodingConfig | None = None,
-    unknowns: Sequence[int] | None = None,
+    max_unknowns: Sequence[int] | None = None,
 ) -> list[list[Hypothesis]]:
-    """What stands at the places that a model fills in one pass, where others need `search`: one for each sentence.
+    """The translation that a model writes in a single pass, one per sentence: the likeliest path, see `ctc`.
 
-    It is what the likeliest path spells, see `ctc`. The log-probability of a token is that of its places together; that
-    of the closing [EOS] stands for all the empty ones.
+    The log-probability of a token is the sum over its places; that of [EOS] is the sum over all empty places.
 
     Args:
-        limits, unknowns: as for `search`; but an [UNK] is ruled out only where there may be none at all
+        limits, max_unknowns: as for `search`; but [UNK] is ruled out only where max_unknowns is 0
     """
     settings = settings or DecodingConfig()
     log_probs = model.places(source).float().log_softmax(-1)
     log_probs[..., [SOS, EOS]] = -torch.inf
-    if unknowns is not None:
-        log_probs[torch.tensor(unknowns) == 0, :, UNK] = -torch.inf
+    if max_unknowns is not None:
+        log_probs[torch.tensor(max_unknowns) == 0, :, UNK] = -torch.inf
     lengths = model.lengths(source)
     sentences, path = ctc.best_path(log_probs, lengths)
-    rated = [ctc.by_token(*row) for row in zip(log_probs, lengths.tolist(), sentences, path, strict=True)]
+    by_token = [ctc.by_token(*row) for row in zip(log_probs, lengths.tolist(), sentences, path, strict=True)]
     return [
-        [_hypothesis([*ids, EOS] if len(ids) < limit else ids[:limit], each[:limit], settings)]
-        for ids, each, limit in zip(sentences, rated, limits, strict=True)
+        [_finish([*ids, EOS] if len(ids) < limit else ids[:limit], each[:limit], settings)]
+        for ids, each, limit in zip(sentences, by_token, limits, strict=True)
     ]
 
 
-def _beam(
+@dataclass
+class Beam:
+    """The hypotheses of the sentences that are still being translated. P is 1 before the first step."""
+
+    sentences: list[int]  # (A) index of each sentence in the input
+    limits: Tensor  # (A)
+    scores: Tensor  # (A, P) sum of log-probabilities; -inf: the place is empty
+    tokens: Tensor  # (A, P, 1 + T)
+    log_probs: Tensor  # (A, P, T)
+
+    @classmethod
+    def start(cls, limits: Sequence[int], device: torch.device) -> Beam:
+        count = len(limits)
+        return cls(
+            list(range(count)),
+            torch.tensor(limits, device=device),
+            torch.zeros(count, 1, device=device),
+            torch.full((count, 1, 1), SOS, device=device),
+            torch.empty(count, 1, 0, device=device),
+        )
+
+    def extend(self, origin: Tensor, token: Tensor, allowed: Tensor) -> None:
+        """Replace the hypotheses by continuations: hypothesis origin (A, P) by token (A, P), with allowed (A, P, V)."""
+        at = torch.arange(len(self.sentences), device=token.device)[:, None]
+        log_prob = allowed[at, origin, token]  # (A, P)
+        self.scores = self.scores[at, origin] + log_prob
+        self.tokens = torch.cat((self.tokens[at, origin], token[:, :, None]), 2)
+        self.log_probs = torch.cat((self.log_probs[at, origin], log_prob[:, :, None]), 2)
+
+    def take_finished(self, found: Found, settings: DecodingConfig) -> None:
+        """Move the hypotheses that end in [EOS] or have reached their limit to found."""
+        group_width = self.scores.shape[1] // len(found[0])
+        at_limit = self.log_probs.shape[2] >= self.limits
+        finished = ((self.tokens[:, :, -1] == EOS) | at_limit[:, None]) & self.scores.isfinite()  # (A, P)
+        for a, p in finished.nonzero().tolist():
+            hypothesis = _finish(self.tokens[a, p, 1:].tolist(), self.log_probs[a, p].tolist(), settings)
+            found[self.sentences[a]][p // group_width].append(hypothesis)
+        self.scores = self.scores.masked_fill(finished, -torch.inf)
+
+    def unfinished(self, found: Found, settings: DecodingConfig) -> list[int]:
+        """Which of the A sentences have a group that may still find a better hypothesis than those it has."""
+        groups = len(found[0])
+        wanted = math.ceil(settings.n_best / groups)
+        # The best score that a hypothesis alive can reach: at the limit, or now if longer ones are penalized.
+        length = self.limits if settings.length_penalty >= 0 else torch.full_like(self.limits, self.tokens.shape[2])
+        best = self.scores.unflatten(1, (groups, -1)).amax(2) / normalizer(length, settings)[:, None]  # (A, G)
+        return [
+            a
+            for a, (sentence, reachable) in enumerate(zip(self.sentences, best.tolist(), strict=True))
+            if any(s > _worst(group, wanted) for group, s in zip(found[sentence], reachable, strict=True))
+        ]
+
+    def keep(self, kept: list[int]) -> Tensor:
+        """Keep only these of the A sentences; return them as a tensor."""
+        index = torch.tensor(kept, dtype=torch.long, device=self.tokens.device)
+        self.sentences = [self.sentences[a] for a in kept]
+        self.limits, self.scores = self.limits[index], self.scores[index]
+        self.tokens, self.log_probs = self.tokens[index], self.log_probs[index]
+        return index
+
+    def report_settled(self, watch: Watch, found: Found) -> None:
+        """Report the tokens on which all hypotheses of a sentence agree, those alive and those that have ended."""
+        for a, sentence in enumerate(self.sentences):
+            alive = self.tokens[a, self.scores[a].isfinite(), 1:].tolist()
+            ended = [hypothesis.tokens for group in found[sentence] for hypothesis in group]
+            columns = itertools.takewhile(lambda column: len(set(column)) == 1, zip(*alive, *ended, strict=False))
+            watch(sentence, [column[0] for column in columns])
+
+
+def beam_search(
     model: StepModel,
     source: Tensor,
     limits: Sequence[int],
     settings: DecodingConfig,
-    rules: _Rules,
+    rules: Rules,
     watch: Watch | None = None,
 ) -> list[list[Hypothesis]]:
-    """`search` with several hypotheses of a sentence."""
-    device = source.device
+    """`search` with several hypotheses per sentence."""
     groups = settings.n_best if settings.sample else settings.diversity_groups
     width = 1 if settings.sample else settings.beam_size // groups
-    wanted = math.ceil(settings.n_best / groups)  # translations of each group
-    noise = _chances(source, rules, settings) if settings.sample else []
-
-    found: list[list[list[Hypothesis]]] = [[[] for _ in range(groups)] for _ in limits]
-    sentences = list(range(len(limits)))  # a -> number of the sentence in the input
-    limit = torch.tensor(limits, device=device)  # (A)
+    generators = sentence_generators(source, rules, settings.seed) if settings.sample else []
+    found: Found = [[[] for _ in range(groups)] for _ in limits]
+    beam = Beam.start(limits, source.device)
     state = model.start(source)
-    scores = torch.zeros(len(limits), 1, device=device)  # (A, P), beginning with P = 1; -inf: the place is empty
-    tokens = torch.full((len(limits), 1, 1), SOS, device=device)  # (A, P, 1 + T)
-    steps = torch.empty(len(limits), 1, 0, device=device)  # (A, P, T), log-probability of each token
-
-    while sentences:
-        logits, state = model.step(tokens[:, :, -1].flatten(), state)
-        allowed = rules.apply(logits.float().log_softmax(-1).unflatten(0, scores.shape), tokens)  # (A, P, V)
+    while beam.sentences:
+        logits, state = model.step(beam.tokens[:, :, -1].flatten(), state)
+        log_probs = logits.float().log_softmax(-1).unflatten(0, beam.scores.shape)
+        allowed = rules.apply(log_probs, beam.tokens)  # (A, P, V)
         if settings.sample:
-            origin, token = _draw(scores, allowed, groups, settings, [noise[i] for i in sentences])
+            chosen = [generators[i] for i in beam.sentences]
+            origin, token = sample_continuations(beam.scores, allowed, groups, settings, chosen)
         else:
-            origin, token = _extend(scores, allowed, groups, width, settings.diversity_penalty)
-        at = torch.arange(len(sentences), device=device)[:, None]
-        likely = allowed[at, origin, token]  # (A, P)
-        scores = scores[at, origin] + likely
-        tokens = torch.cat((tokens[at, origin], token[:, :, None]), 2)
-        steps = torch.cat((steps[at, origin], likely[:, :, None]), 2)
-
-        length = steps.shape[2]
-        of_group = scores.shape[1] // groups
-        leaving = ((token == EOS) | (length >= limit)[:, None]) & scores.isfinite()  # (A, P)
-        for a, p in leaving.nonzero().tolist():
-            hypothesis = _hypothesis(tokens[a, p, 1:].tolist(), steps[a, p].tolist(), settings)
-            found[sentences[a]][p // of_group].append(hypothesis)
-        scores = scores.masked_fill(leaving, -torch.inf)
+            origin, token = best_continuations(beam.scores, allowed, groups, width, settings.diversity_penalty)
+        beam.extend(origin, token, allowed)
+        beam.take_finished(found, settings)
         if watch:
-            _tell(watch, sentences, found, tokens, scores)
+            beam.report_settled(watch, found)
 
-        longest = limit if settings.length_penalty >= 0 else torch.full_like(limit, length + 1)
-        bound = scores.unflatten(1, (groups, of_group)).amax(2) / normalizer(longest, settings)[:, None]  # (A, G)
-        going = _unfinished([found[sentence] for sentence in sentences], bound.tolist(), wanted)
+        row = torch.arange(len(origin), device=origin.device)[:, None] * allowed.shape[1] + origin  # (A, P)
+        going = beam.unfinished(found, settings)
         kept = None
-        if len(going) < len(sentences):
-            kept = torch.tensor(going, dtype=torch.long, device=device)
-            sentences = [sentences[a] for a in going]
+        if len(going) < len(beam.sentences):
+            kept = beam.keep(going)
             rules.keep(kept)
-            limit, scores, tokens, steps, origin, at = (x[kept] for x in (limit, scores, tokens, steps, origin, at))
-        if sentences:
-            stay = kept is None and allowed.shape[1] == scores.shape[1] == 1  # one sample of each, and nobody left
-            state = state.select(None if stay else (at * allowed.shape[1] + origin).flatten(), kept)
-
+            row = row[kept]
+        if beam.sentences:
+            same = kept is None and allowed.shape[1] == beam.scores.shape[1] == 1  # one sample each, and all go on
+            state = state.select(None if same else row.flatten(), kept)
     return [_ranked([*itertools.chain(*of_groups)])[: settings.n_best] or [NOTHING] for of_groups in found]
 
 
-def _greedy(
+def greedy_search(
     model: StepModel,
     source: Tensor,
     limits: Sequence[int],
     settings: DecodingConfig,
-    rules: _Rules,
+    rules: Rules,
     watch: Watch | None = None,
 ) -> list[list[Hypothesis]]:
-    """What `search` comes to with a beam of one: the likeliest token, again and again.
+    """`search` with a beam of one: take the likeliest token at each step.
 
-    Nothing is ever overtaken, so that all the beam's accounts can go. They would take as long as the model itself does
-    for a single sentence.
+    It equals `beam_search`, without the bookkeeping, which would take as long as the model for a single sentence.
     """
     found: list[tuple[list[int], list[float]]] = [([], []) for _ in limits]
-    sentences = list(range(len(limits)))  # a -> number of the sentence in the input
+    sentences = list(range(len(limits)))  # (A) index of each sentence in the input
     state = model.start(source)
     tokens = torch.full((len(limits), 1, 1), SOS, device=source.device)  # (A, 1, 1 + T)
     while sentences:
@@ -210,17 +258,17 @@ def _greedy(
         allowed = rules.apply(logits.float().log_softmax(-1)[:, None], tokens)  # (A, 1, V)
         token = _argmax(allowed)  # (A, 1)
         tokens = torch.cat((tokens, token[:, :, None]), 2)
-        likely = allowed.gather(2, token[:, :, None])
+        log_probs = allowed.gather(2, token[:, :, None])
         going = []
         for a, (sentence, new, log_prob) in enumerate(
-            zip(sentences, token.flatten().tolist(), likely.flatten().tolist(), strict=True)
+            zip(sentences, token.flatten().tolist(), log_probs.flatten().tolist(), strict=True)
         ):
-            ids, log_probs = found[sentence]
+            ids, each = found[sentence]
             if log_prob == -math.inf:
                 ids.clear()
                 continue
             ids.append(new)
-            log_probs.append(log_prob)
+            each.append(log_prob)
             if watch:
                 watch(sentence, ids[:-1] if new == EOS else list(ids))
             if new != EOS and len(ids) < limits[sentence]:
@@ -230,36 +278,36 @@ def _greedy(
             tokens, state = tokens[kept], state.select(kept, kept)
             rules.keep(kept)
         sentences = [sentences[a] for a in going]
-    return [[_hypothesis(ids, log_probs, settings) if ids else NOTHING] for ids, log_probs in found]
+    return [[_finish(ids, log_probs, settings) if ids else NOTHING] for ids, log_probs in found]
 
 
 def _argmax(x: Tensor) -> Tensor:
-    """Where the largest of each row of x (…, V) stands, the first one of equals: (…).
+    """The index of the largest value, or the first of equal ones, in each row of x (…, V): (…).
 
-    On a CPU by numpy, which takes a tenth of torch's time: half a step of 64 sentences would go into this alone.
+    NumPy takes a tenth of torch's time on a CPU, where this would be half of a step of 64 sentences.
     """
     return torch.from_numpy(x.numpy().argmax(-1)) if x.device.type == "cpu" else x.argmax(-1)
 
 
 def normalizer(length: Any, settings: DecodingConfig) -> Any:
-    """What a sum of log-probabilities of length tokens (a number or a tensor) is divided by.
+    """What to divide a sum of log-probabilities of `length` tokens by; length is a number or a tensor.
 
-    length ** alpha, or ((5 + length) / 6) ** alpha as in Wu et al. 2016, "Google's Neural Machine Translation System",
-    equation 14, from which "Attention Is All You Need" has it.
+    length ** alpha, or ((5 + length) / 6) ** alpha, which is equation 14 of Wu et al. 2016, "Google's Neural Machine
+    Translation System", and what "Attention Is All You Need" uses.
     """
     base = length if settings.length_formula == "power" else (5 + length) / 6
     return base**settings.length_penalty
 
 
-def _hypothesis(ids: list[int], log_probs: list[float], settings: DecodingConfig) -> Hypothesis:
-    """A hypothesis that leaves the beam, because it ends in [EOS] or has reached its limit."""
+def _finish(ids: list[int], log_probs: list[float], settings: DecodingConfig) -> Hypothesis:
+    """A hypothesis that ends in [EOS] or has reached its limit."""
     complete = ids[-1] == EOS
     score = math.fsum(log_probs) / normalizer(len(ids), settings)
     return Hypothesis(ids[:-1] if complete else ids, log_probs, score, complete)
 
 
 def _ranked(hypotheses: list[Hypothesis]) -> list[Hypothesis]:
-    """Best first, each once; one that was cut off is worth less than any that ended by itself."""
+    """The different hypotheses, best first; complete ones come before those that were cut off."""
     unique: dict[tuple[int, ...], Hypothesis] = {}
     for hypothesis in sorted(hypotheses, key=lambda each: (each.complete, each.score), reverse=True):
         unique.setdefault(tuple(hypothesis.tokens), hypothesis)
@@ -267,159 +315,5 @@ def _ranked(hypotheses: list[Hypothesis]) -> list[Hypothesis]:
 
 
 def _worst(hypotheses: list[Hypothesis], wanted: int) -> float:
-    """The score that a new hypothesis has to beat to be among those that are wanted of its group."""
+    """The score that a new hypothesis must beat to be among the `wanted` best of its group."""
     return _ranked(hypotheses)[wanted - 1].score if len(hypotheses) >= wanted else -torch.inf
-
-
-def _unfinished(found: list[list[list[Hypothesis]]], bound: list[list[float]], wanted: int) -> list[int]:
-    """Which of the A sentences go on: those of which some group may still find a better hypothesis than it has.
-
-    bound (A, G) is the score that no hypothesis alive can surpass.
-    """
-    return [
-        a
-        for a, (groups, bounds) in enumerate(zip(found, bound, strict=True))
-        if any(best > _worst(group, wanted) for group, best in zip(groups, bounds, strict=True))
-    ]
-
-
-def _tell(
-    watch: Watch, sentences: list[int], found: list[list[list[Hypothesis]]], tokens: Tensor, scores: Tensor
-) -> None:
-    """Tell what all hypotheses of a sentence agree on, those alive and those that have ended."""
-    for a, sentence in enumerate(sentences):
-        alive = tokens[a, scores[a].isfinite(), 1:].tolist()
-        ended = [hypothesis.tokens for group in found[sentence] for hypothesis in group]
-        columns = takewhile(lambda column: len(set(column)) == 1, zip(*alive, *ended, strict=False))
-        watch(sentence, [column[0] for column in columns])
-
-
-# ------------------------------------------------------------------------------------------------ choosing next tokens
-
-
-def _extend(
-    scores: Tensor, allowed: Tensor, groups: int, width: int, diversity_penalty: float
-) -> tuple[Tensor, Tensor]:
-    """The best continuations of scores (A, P) by allowed (A, P, V): which hypotheses, by which tokens, (A, groups W).
-
-    Groups choose one after another, and each avoids what the former took at this step, by diversity_penalty for each
-    time that it was taken (Vijayakumar et al. 2018, "Diverse Beam Search", with Hamming diversity).
-    """
-    total = scores[:, :, None] + allowed  # (A, P, V)
-    vocabulary = total.shape[2]
-    if total.shape[1] == 1:  # the first step: all groups begin at the same hypothesis
-        total = total.expand(-1, groups, -1)
-    parts = total.unflatten(1, (groups, -1))  # (A, G, W, V)
-    taken = torch.zeros_like(total[:, 0])  # (A, V), how often the groups so far have taken a token
-    origins, tokens = [], []
-    for g in range(groups):
-        rank = parts[:, g] - diversity_penalty * taken[:, None] if g else parts[:, g]
-        best, index = rank.flatten(1).topk(min(width, rank[0].numel()))  # (A, W)
-        token = index % vocabulary
-        offset = g * parts.shape[2] if scores.shape[1] > 1 else 0
-        origins.append(offset + index // vocabulary)
-        tokens.append(token)
-        if groups > 1:
-            taken = taken.scatter_add(1, token, best.isfinite().to(taken.dtype))  # -inf: a group that has ended
-    return torch.cat(origins, 1), torch.cat(tokens, 1)
-
-
-def _draw(
-    scores: Tensor, allowed: Tensor, groups: int, settings: DecodingConfig, noise: list[torch.Generator]
-) -> tuple[Tensor, Tensor]:
-    """One continuation of each hypothesis, drawn by its probability: origins and tokens, (A, groups).
-
-    The largest of log p + Gumbel noise falls on each token with probability p, so that a draw is a plain maximum.
-    """
-    logits = _likely(allowed / settings.temperature, settings.top_k, settings.top_p)  # (A, P, V)
-    uniform = torch.stack([torch.rand(groups, logits.shape[2], generator=each) for each in noise])
-    gumbel = -(-uniform.clamp(1e-20, 1 - 1e-7).log()).log()  # (A, groups, V)
-    token = (logits + gumbel.to(logits.device)).argmax(2)
-    # At the first step, all groups continue one and the same hypothesis.
-    origin = torch.arange(groups, device=token.device).clamp(max=scores.shape[1] - 1)
-    return origin.expand_as(token), token
-
-
-def _likely(logits: Tensor, top_k: int | None, top_p: float) -> Tensor:
-    """Rule out all but the top_k likeliest tokens, and of these all but the fewest that share the probability top_p.
-
-    The latter is nucleus sampling (Holtzman et al. 2020, "The Curious Case of Neural Text Degeneration").
-    """
-    if top_k is not None and top_k < logits.shape[-1]:
-        least = logits.topk(top_k).values[..., -1:]
-        logits = logits.masked_fill(logits < least, -torch.inf)
-    if top_p < 1:
-        ordered, order = logits.softmax(-1).sort(-1, descending=True)
-        before = ordered.cumsum(-1) - ordered  # the probability of all that are likelier
-        unlikely = torch.zeros_like(before, dtype=torch.bool).scatter(-1, order, before >= top_p)
-        logits = logits.masked_fill(unlikely, -torch.inf)
-    return logits
-
-
-def _chances(source: Tensor, rules: _Rules, settings: DecodingConfig) -> list[torch.Generator]:
-    """A generator for each sentence of source (A, S)."""
-    rows = source.tolist()
-    begun = rules.forced.tolist() or [[]] * len(rows)
-    return [_generator(settings.seed, [*a, *b]) for a, b in zip(rows, begun, strict=True)]
-
-
-def _generator(seed: int, ids: list[int]) -> torch.Generator:
-    """The chance of one sentence: the same for the same seed and sentence, whatever else is in the batch.
-
-    ids are those of the source, and what its translation begins with; padding does not count.
-    """
-    ids = [each for each in ids if each not in (PAD, -1)]
-    digest = hashlib.sha256(repr((seed, ids)).encode()).digest()
-    return torch.Generator().manual_seed(int.from_bytes(digest[:8], "big", signed=True))
-
-
-class _Rules:
-    """Which tokens may come next at all, whatever their probability."""
-
-    def __init__(
-        self,
-        settings: DecodingConfig,
-        least: Sequence[int] | None,
-        unknowns: Sequence[int] | None,
-        prefixes: Sequence[Sequence[int]] | None,
-        device: torch.device,
-    ) -> None:
-        self.ngram = settings.no_repeat_ngram
-        self.longest_least = max(least, default=0) if least else 0
-        self.least = torch.tensor(least or [], device=device)[:, None]  # (A, 1) or empty
-        self.rationed = unknowns is not None
-        self.most_unknowns = max(unknowns, default=0) if unknowns else 0
-        self.unknowns = torch.tensor(unknowns or [], device=device)[:, None]  # (A, 1) or empty
-        longest = max(map(len, prefixes), default=0) if prefixes else 0
-        rows = [[*prefix, *[-1] * (longest - len(prefix))] for prefix in prefixes or []]
-        self.forced = torch.tensor(rows, device=device).view(len(rows), longest)  # (A, longest) or empty, -1: free
-
-    def keep(self, kept: Tensor) -> None:
-        """Go on with these of the A sentences."""
-        self.least, self.unknowns, self.forced = (
-            rows[kept] if len(rows) else rows for rows in (self.least, self.unknowns, self.forced)
-        )
-
-    def apply(self, log_probs: Tensor, tokens: Tensor) -> Tensor:
-        """Set to -inf, in log_probs (A, P, V), what must not follow tokens (A, P, 1 + T)."""
-        done = tokens.shape[2] - 1
-        free = log_probs.clone() if done < self.forced.shape[1] else log_probs
-        for never in (PAD, SOS):  # never the right next token, but a model gives them some probability
-            log_probs.select(2, never).fill_(-torch.inf)
-        if done < self.longest_least:
-            log_probs.select(2, EOS).masked_fill_(self.least > done, -torch.inf)
-        if self.rationed and self.most_unknowns == 0:
-            log_probs.select(2, UNK).fill_(-torch.inf)
-        elif self.rationed:
-            log_probs.select(2, UNK).masked_fill_((tokens == UNK).sum(2) >= self.unknowns, -torch.inf)
-        if self.ngram and done >= self.ngram:
-            windows = tokens[:, :, 1:].unfold(2, self.ngram, 1)  # (A, P, T - n + 1, n)
-            last = tokens[:, :, None, tokens.shape[2] - self.ngram + 1 :]  # (A, P, 1, n - 1)
-            again = (windows[..., :-1] == last).all(3)  # where an n-gram began as it would end now
-            follower = torch.where(again, windows[..., -1], PAD)  # PAD is ruled out already
-            log_probs.scatter_(2, follower, -torch.inf)
-        if done < self.forced.shape[1]:
-            forced = self.forced[:, done][:, None, None]  # (A, 1, 1)
-            other = torch.arange(log_probs.shape[2], device=log_probs.device) != forced  # (A, 1, V)
-            return torch.where(forced < 0, log_probs, free.masked_fill(other, -torch.inf))
-        return log_probs

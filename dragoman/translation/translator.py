@@ -4,94 +4,58 @@
     translator.translate(["The train leaves at nine."])              # ["Il treno parte alle nove."]
     translator.explain(["The train leaves at nine."])[0].sentences   # scores, tokens, other translations
 
-A text is cleaned, cut into sentences such as the model has learnt from, encoded, batched by length, searched, decoded,
-and put together again. What the vocabulary does not know is copied from the source as it stands there, or in lower
-case where data.lowercase is set.
+A text is parsed into a request (`request`), split into pieces and encoded (`pieces`), searched for in batches
+(`batch_search`, `search`), and put together again (`assembly`). Unknown words are copied from the source as they were
+written, or in lower case if data.lowercase is set.
 
-A model of several directions is told by each text what to make of it, `>>it<< The train leaves at nine.`, see
-`languages`; a text that says nothing is taken for one of the usual direction.
-
-A language model has no source: it goes on with each line that it is given, as with a translation that has begun.
+A model of several directions takes the direction of each text from a tag, `>>it<< The train leaves at nine.`, or from a
+`Request`; a text without a tag is translated in the usual direction. A language model has no source: it continues each
+line.
 """
 
 from __future__ import annotations
 
 import copy
-import math
-import re
-import sys
-from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import closing, contextmanager
-from dataclasses import dataclass, field, replace
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from dragoman import command_line, errors
-from dragoman.architectures import ctc
+from dragoman import command_line
 from dragoman.architectures.ensemble import Ensemble
 from dragoman.architectures.protocol import Model
 from dragoman.corpora.cleaning import clean
-from dragoman.corpora.sentence_splitting import LineStatistics, sentence_joiner, split_sentences, split_text
-from dragoman.dataset import UNSEEN, Tokenizer, masks, source_batch
-from dragoman.device import autocast, choose_device, choose_precision
-from dragoman.directions import Direction, split_tag, tag_of, tagged, targets
-from dragoman.errors import ConfigError, DataError
-from dragoman.settings import EOS, PAD, SOS, UNK, Config, DecodingConfig, ModelConfig
-from dragoman.signals import Stopped
-from dragoman.translation.alignment import made_from
-from dragoman.translation.copying import LITERAL, copies
-from dragoman.translation.engines import CACHE, AnyEngine, ready
-from dragoman.translation.loading import SIDES, find_checkpoint, line_statistics, unpack
+from dragoman.corpora.sentence_splitting import sentence_joiner
+from dragoman.dataset import Tokenizer
+from dragoman.device import choose_device
+from dragoman.directions import Direction
+from dragoman.errors import ConfigError
+from dragoman.settings import EOS, Config
+from dragoman.translation.assembly import make_sentences, shortcomings
+from dragoman.translation.batch_search import search_in_batches
+from dragoman.translation.engines import Engine, ExternalEngine, make_engine
+from dragoman.translation.loading import TrainedModel, line_statistics, load
+from dragoman.translation.pieces import Piece, encode_request
+from dragoman.translation.request import Request, parse_request, usual_direction
 from dragoman.translation.results import Candidate, Sentence, Translation
-from dragoman.translation.search import Hypothesis, Watch, normalizer, read_off, search
-
-BATCH_TOKENS = 4096  # padded source positions in a batch, for each hypothesis in the beam
-
-
-@dataclass(frozen=True)
-class _Piece:
-    """A sentence to be translated: its text, and what the tokenizer made of it."""
-
-    text: str
-    ids: list[int]
-    words: list[str]  # what each id stands for, an unknown word or a literal itself
-    prefix: list[int] = field(default_factory=list)  # target ids that the translation has to begin with
-    prefix_words: list[str] = field(default_factory=list)  # and what they stand for
-
-
-class OtherEngine(Protocol):
-    """Another program that searches in place of `decoding.search`, with the same model."""
-
-    step_bytes: int  # as of `engine.Engine`
-
-    def search(
-        self,
-        source: Tensor,
-        limits: Sequence[int],
-        settings: DecodingConfig,
-        least: Sequence[int] | None,
-        unknowns: Sequence[int] | None,
-        prefixes: Sequence[Sequence[int]] | None,
-        watch: Watch | None,
-    ) -> list[list[Hypothesis]]:
-        """As `decoding.search`; the log-probabilities of single tokens may lack."""
-        ...
+from dragoman.translation.streaming import stream_piece
+from dragoman.translation.teacher_forcing import alignments, attention, embeddings, score_pairs
 
 
 class Translator:
-    """A model with its tokenizers: texts in one language to texts in another.
+    """A trained model, or several, that translates texts.
 
     Attributes:
-        config: the configuration of the run, with its decoding settings
-        source, target: the tokenizers
-        path: the folder of the checkpoint, the first one of several
-        step: that of the checkpoint
-        warnings: what the last call of `translate` has to say about its texts, a line each
+        trained: the model, its tokenizers and its configuration
+        path: the folder of the checkpoint; of the first one of an ensemble
+        step: the step of that checkpoint
+        warnings: messages about the texts of the last call, one line each
     """
 
     path: Path
@@ -100,645 +64,235 @@ class Translator:
     def __init__(
         self, path: str | Path | Sequence[str | Path], device: str = "auto", overrides: Sequence[str] = ()
     ) -> None:
-        """Load the best checkpoint of the run whose folder this is, or the checkpoint whose folder this is.
+        """Load a checkpoint, or the best checkpoint of a run. Several paths make an ensemble.
 
-        Several paths make an ensemble, which translates by the mean of the models' probabilities.
+        Args:
+            path: the folder of a run or of a checkpoint
+            device: auto, cpu, cuda, cuda:1 or mps
+            overrides: settings as on the command line, `["--decoding.beam_size", "5"]`
 
-        Raises CheckpointError if there is none that can be used, or if several do not fit together, and ConfigError for
-        a bad override, which is given as on the command line: `["--decoding.beam_size", "5"]`.
+        Raises CheckpointError if a checkpoint is unusable or several do not fit together, and ConfigError for a bad
+        override.
         """
-        paths = [path] if isinstance(path, str | Path) else path
-        found = [find_checkpoint(Path(each)) for each in paths]
-        first = found[0]
-        tokenizers = [[each.files[f"{side}.tokenizer.json"] for side in SIDES] for each in found]
-        for other, texts in zip(found, tokenizers, strict=True):
-            if texts != tokenizers[0]:
-                raise errors.CheckpointError(
-                    f"{other.path} and {first.path} do not have the same tokenizers: models that translate together "
-                    "must have been trained on the same prepared data."
-                )
-        unpacked = [unpack(each) for each in found]
-        models = [model for model, *_ in unpacked]
-        if len({each.settings.architecture == "encoder-only" and each.settings.upsampling for each in models}) > 1:
-            raise errors.CheckpointError(
-                "models that translate together must all write word by word, or all be encoder-only with the same "
-                "model.upsampling."
-            )
-        if len({(each.data.lowercase, each.data.normalize) for _, each, *_ in unpacked}) > 1:
-            raise errors.CheckpointError(
-                "models that translate together must read the same text: data.lowercase or data.normalize differs."
-            )
-        _, settings, source, target, trained = unpacked[0]
-        on = choose_device(device)
-        self._set(
-            (models[0] if len(models) == 1 else Ensemble(models)).to(on).eval(),
-            source,
-            target,
-            command_line.override(settings, overrides),
-            trained,
-            choose_precision("auto", on),
-        )
+        paths = [Path(path)] if isinstance(path, str | Path) else list(map(Path, path))
+        trained, first = load(paths, choose_device(device))
+        self._start(replace(trained, config=command_line.override(trained.config, overrides)))
         self.path, self.step = first.path, first.step
 
     @classmethod
     def around(
-        cls,
-        model: Model,
-        source: Tokenizer,
-        target: Tokenizer,
-        settings: Config,
-        trained_on: Any,
-        dtype: torch.dtype,
+        cls, model: Model, source: Tokenizer, target: Tokenizer, config: Config, report: Any, dtype: torch.dtype
     ) -> Translator:
-        """A translator with a model in memory. Training validates with it, so that both decode by the same code.
+        """A translator with a model in memory, whose weights may change: training validates with it.
 
-        trained_on is the report on the source side, `preparing.SideReport`.
+        report is the `preparation.SideReport` on the source side.
         """
         translator = cls.__new__(cls)
-        translator._set(model, source, target, settings, line_statistics(vars(trained_on)), dtype)
-        translator._changing = True
+        translator._start(TrainedModel(model, source, target, config, line_statistics(vars(report)), dtype))
+        translator._weights_change = True
         return translator
 
-    def with_decoding(self, **changes: Any) -> Translator:
-        """The same model with other settings of the search, as `with_decoding(beam_size=5, n_best=3)`.
+    def _start(self, trained: TrainedModel) -> None:
+        self.trained = trained
+        self.warnings: list[str] = []
+        self._weights_change = False
+        self._engine: Engine | ExternalEngine | None = None
 
-        Raises ConfigError for a setting that may not have that value.
+    def with_decoding(self, **changes: Any) -> Translator:
+        """The same model with other decoding settings: `with_decoding(beam_size=5, n_best=3)`.
+
+        Raises ConfigError for a value that a setting does not take.
         """
         other = copy.copy(self)
-        other.config = replace(self.config, decoding=replace(self.config.decoding, **changes))
-        if "precision" in changes:
+        decoding = replace(self.config.decoding, **changes)
+        other.trained = replace(self.trained, config=replace(self.config, decoding=decoding))
+        if "precision" in changes and not isinstance(self._engine, ExternalEngine):
             other._engine = None
         return other
 
-    def searching_with(self, engine: OtherEngine) -> Translator:
-        """The same translator, for which another program searches; all that stands around the search stays."""
+    def with_engine(self, engine: ExternalEngine) -> Translator:
+        """The same translator with another program's search; everything around the search stays the same."""
         other = copy.copy(self)
-        other._other = engine
+        other._engine = engine
         return other
 
-    def _set(
-        self,
-        model: Model | Ensemble,
-        source: Tokenizer,
-        target: Tokenizer,
-        settings: Config,
-        trained: LineStatistics,
-        dtype: torch.dtype,
-    ) -> None:
-        self.model = model
-        self.source = source
-        self.target = target
-        self.config = settings
-        self.trained = trained
-        self.device = next(model.parameters()).device
-        self.dtype = dtype
-        self.warnings: list[str] = []
-        self._changing = False  # the weights, between two calls
-        self._engine: AnyEngine | None = None
-        self._other: OtherEngine | None = None
+    @property
+    def model(self) -> Model | Ensemble:
+        """The model, or the ensemble."""
+        return self.trained.model
 
-    # -------------------------------------------------------------------------------------------------- translating
+    @property
+    def source(self) -> Tokenizer:
+        """The tokenizer of the source."""
+        return self.trained.source
 
-    def translate(self, texts: Sequence[str], to: str | None = None) -> list[str]:
-        """Translate each text, however long, line by line; an empty or blank line stays empty.
+    @property
+    def target(self) -> Tokenizer:
+        """The tokenizer of the target."""
+        return self.trained.target
 
-        `to` is the language to translate into, of a model of several. Raises ConfigError for one that it does not know.
-        """
-        if to is not None:
-            texts = [self.asking(text, to) for text in texts]
-        return [translation.text for translation in self.explain(texts)]
+    @property
+    def config(self) -> Config:
+        """The configuration of the run, with the decoding settings in use."""
+        return self.trained.config
 
-    def asking(self, text: str, to: str, source: str = "") -> str:
-        """The text with the tag that asks for a translation into a language, and says which one it is in, if told.
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        return self.trained.device
 
-        An empty `to` is the language into which texts in that one usually go. A tag that the text has gives way.
-
-        Raises ConfigError for languages that the model does not know.
-        """
-        several = self.config.data.several
-        directions = [self.usual, *several]
-        known = {"to": targets(directions), "from": list(dict.fromkeys(each.source for each in directions))}
-        for how, language in (("to", to), ("from", source)):
-            if language and language not in known[how]:
-                raise ConfigError(f"this model does not translate {how} {language}, but {how} {', '.join(known[how])}.")
-        to = to or next(each.target for each in directions if source in ("", each.source))
-        if to == source:
-            raise ConfigError(f"from {source} to {to} there is nothing to translate.")
-        return tagged(split_tag(text)[1], Direction(source, to)) if several else text
-
-    def explain(
-        self,
-        texts: Sequence[str],
-        first: int = 1,
-        advance: Callable[[int], object] | None = None,
-        prefixes: Sequence[str] | None = None,
-    ) -> list[Translation]:
-        """Translate each text, and keep how that came about.
-
-        Args:
-            first: the number by which warnings call the first text
-            advance: is told, now and then, how many more texts are done
-            prefixes: words that the translation of each text has to begin with
-
-        Raises ConfigError for prefixes where the model has no use for them.
-        """
-        self.warnings = []
-        if prefixes:
-            self._check_begins()
-        asked = [self._asked(text) for text in texts]
-        self._check_tags(texts, first)
-        lines = [
-            [self._pieces(clean(line), first + i, direction) for line in text.split("\n")]
-            for i, (direction, text) in enumerate(asked)
-        ]
-        for line, prefix in zip((text[0] for text in lines), prefixes or [], strict=False):
-            if line:
-                line[0] = self._begun(line[0], prefix)
-        owners = [i for i, text in enumerate(lines) for line in text for _ in line]
-        flat = [piece for text in lines for line in text for piece in line]
-        waiting = [sum(map(len, text)) for text in lines]
-        if advance:
-            advance(waiting.count(0))
-        found: dict[int, Sentence] = {}
-        with closing(self._translated(flat)) as done_batches:  # also if advance raises: no thread works on for nobody
-            for batch, translated in done_batches:
-                found.update(zip(batch, translated, strict=True))
-                for k in batch:
-                    waiting[owners[k]] -= 1
-                if advance:
-                    advance(sum(waiting[i] == 0 for i in {owners[k] for k in batch}))
-        done = iter(found[k] for k in range(len(flat)))
-        translations = []
-        for i, ((direction, text), parts) in enumerate(zip(asked, lines, strict=True)):
-            between = sentence_joiner(direction.target)
-            of_lines = [[next(done) for _ in line] for line in parts]
-            of_text = [sentence for line in of_lines for sentence in line]
-            self._check(of_text, first + i)
-            joined = (  # a line of which nothing was made stays as it is
-                clean(between.join(sentence.candidates[0].text for sentence in line) if line else raw)
-                for line, raw in zip(of_lines, text.split("\n"), strict=True)
-            )
-            translations.append(Translation(text, "\n".join(joined), of_text))
-        return translations
-
-    def speak(self, text: str, write: Callable[[str], object], prefix: str = "") -> Translation:
-        """Translate one line, beginning with prefix, and write the words as soon as the search has settled them."""
-        self.warnings = []
-        done: list[Sentence] = []
-        if prefix:
-            self._check_begins()
-        self._check_tags([text], 1)
-        direction, text = self._asked(text)
-        between = sentence_joiner(direction.target)
-        for piece in self._pieces(clean(text), 1, direction):
-            said = between if done else ""
-            write(said)
-            spoken = ""
-            if prefix and not done:
-                piece = self._begun(piece, prefix)
-
-            def hear(_: int, tokens: list[int]) -> None:
-                nonlocal spoken
-                known = tokens[: tokens.index(UNK)] if UNK in tokens else tokens  # what is copied is known at the end
-                now = self.target.decode(known).rstrip("\ufffd")  # of a letter in several pieces, not all are there
-                now = re.sub(r"\s", " ", now)  # what is made of bytes may hold the end of a line
-                if now.startswith(spoken):
-                    write(now[len(spoken) :])
-                    spoken = now
-
-            engine = self._ready()
-            with self._threads(engine):
-                [hypotheses] = self._search(engine, [piece], hear)
-            done += self._sentences([piece], [hypotheses])
-            final = done[-1].candidates[0].text
-            write(final[len(spoken) :] if final.startswith(spoken) else f"\n{final}")
-        self._check(done, 1)
-        return Translation(text, between.join(sentence.candidates[0].text for sentence in done), done)
-
-    def score(self, pairs: Sequence[tuple[str, str]], first: int = 1) -> list[Candidate]:
-        """How probable the model finds given translations, each taken as one sentence.
-
-        The score is the one by which a search would have ranked it, but for the digits that `decoding.precision` cuts
-        off. A word that the vocabulary does not know has the probability of [UNK].
-        """
-        self.warnings = []
-        self._check_tags([text for text, _ in pairs], first)
-        sources = [self._piece(text, direction).ids for direction, text in (self._asked(text) for text, _ in pairs)]
-        texts = [clean(target, self.config.data) for _, target in pairs]
-        targets = self.target.encode_batch(texts)
-        for number, (source, target) in enumerate(zip(sources, targets, strict=True), first):
-            if len(target) >= self._room(len(source)):
-                raise DataError(f"text {number}: this pair is longer than the positions that the model has learnt.")
-            if self._at_once and ctc.needed(target) > self.config.model.upsampling * (len(source) + 1):
-                raise DataError(
-                    f"text {number}: a translation of {len(target)} tokens has no room in the places that "
-                    f"{len(source)} source tokens make (model.upsampling), and so no score."
-                )
-        found: dict[int, Candidate] = {}
-        lengths = [max(len(a), len(b)) + 1 for a, b in zip(sources, targets, strict=True)]
-        self.model.eval()
-        for batch in batches_by_length(lengths, BATCH_TOKENS):
-            rated = self._rated([(sources[i], targets[i]) for i in batch])
-            for i, log_probs in zip(batch, rated, strict=True):
-                score = sum(log_probs) / normalizer(len(log_probs), self.config.decoding)
-                labels = [self.target.label(word) for word in self.target.tokens(texts[i])]
-                found[i] = Candidate(texts[i], targets[i], [*labels, "[EOS]"], log_probs, score, True, {})
-        return [found[i] for i in range(len(pairs))]
-
-    def embed(self, texts: Sequence[str], first: int = 1) -> Tensor:
-        """A vector for each text, (texts, D): the mean of the model's states of its tokens; zeros for an empty one.
-
-        The states are the encoder's; those of the source in a decoder-only model, of the text in a language model.
-        Raises ConfigError for an ensemble, whose members have nothing in common there.
-        """
-        if isinstance(self.model, Ensemble):
-            raise ConfigError("a vector of a text is that of one model, not of several.")
-        self.warnings = []
-        self._check_tags(texts, first)
-        pieces = [
-            [piece for line in text.split("\n") if line.strip() for piece in self._pieces(clean(line), i, direction)]
-            for i, (direction, text) in enumerate(map(self._asked, texts), first)
-        ]
-        owners = [i for i, of_text in enumerate(pieces) for _ in of_text]
-        flat = [piece for of_text in pieces for piece in of_text]
-        sums, counts = torch.zeros(len(texts), self.config.model.d_model), torch.zeros(len(texts), 1)
-        self.model.eval()
-        for batch in batches_by_length([len(piece.ids + piece.prefix) + 1 for piece in flat], BATCH_TOKENS):
-            source, target = self._teacher_forced([(flat[k].ids, flat[k].prefix) for k in batch])
-            with torch.inference_mode(), autocast(self.device, self.dtype):
-                of_text = self.config.is_language_model
-                states = (
-                    self.model.states(source, target, *masks(source, target)) if of_text else self.model.read(source)
-                )
-            real = (target if of_text else source) != PAD
-            total = (states.float() * real[:, :, None]).sum(1).cpu()
-            to = torch.tensor([owners[k] for k in batch])
-            sums.index_add_(0, to, total)
-            counts.index_add_(0, to, real.sum(1, keepdim=True).float().cpu())
-        return sums / counts.clamp(min=1)
-
-    def align(self, sentence: Sentence, candidate: Candidate) -> list[int]:
-        """For each token of a candidate, [EOS] excluded, the position of the source token that it is made from."""
-        [weights] = self.alignments([(sentence, candidate)])
-        return made_from(candidate, weights)
-
-    def alignments(self, pairs: Sequence[tuple[Sentence, Candidate]]) -> list[Tensor]:
-        """By how much each token of candidates is made from each of their sentences, [EOS] excluded: (T, S) each.
-
-        It is (0, 0) where there is nothing to align: a language model has no source.
-        """
-        found = [torch.zeros(0, 0) for _ in pairs]
-        some = [i for i, (sentence, candidate) in enumerate(pairs) if sentence.ids and candidate.ids]
-        lengths = [1 + max(len(part.ids) for part in pairs[i]) for i in some]
-        for batch in batches_by_length(lengths, BATCH_TOKENS):
-            ids = [(pairs[some[k]][0].ids, pairs[some[k]][1].ids) for k in batch]
-            for k, weights in zip(batch, self._alignments(ids), strict=True):
-                found[some[k]] = weights
-        return found
-
-    def attention(self, sentence: Sentence, candidate: Candidate) -> Tensor:
-        """Where each token of a candidate looked in its source, [EOS] included: (layers, H, T, S)."""
-        target = [*candidate.ids, EOS] if candidate.complete else candidate.ids
-        with torch.inference_mode(), autocast(self.device, self.dtype):
-            maps = self.model.cross_attention(*self._teacher_forced([(sentence.ids, target)]))
-        return maps[:, 0, :, : len(target)].float().cpu()
-
-    # ------------------------------------------------------------------------------------------------------ its steps
+    @property
+    def dtype(self) -> torch.dtype:
+        """The precision of a forward pass outside the search."""
+        return self.trained.dtype
 
     @property
     def usual(self) -> Direction:
-        """The direction of a text that says nothing of it."""
-        return Direction(self.config.data.source_lang or "", self.config.data.target_lang)
+        """The direction of a text without a tag."""
+        return usual_direction(self.config.data)
 
-    def _asked(self, text: str) -> tuple[Direction, str]:
-        """The direction in which a text wants to be translated, the usual one if it says none, and what follows that.
+    def request(self, text: str, to: str = "", source: str = "", prefix: str = "") -> Request:
+        """A request to translate a text to and from these languages, starting with a prefix.
 
-        One that no pair of training had is possible, too: from a language that was read into one that was written.
+        See `parse_request`. Raises ConfigError for languages that the model does not know.
         """
-        several = self.config.data.several
-        direction, rest = split_tag(text) if several else (None, text)
-        if direction is None or tag_of(direction.target) not in self.source.tags:
-            return self.usual, text
-        if not direction.source:  # which has a say in where its sentences end, and in nothing else
-            [direction, *_] = [each for each in (self.usual, *several) if each.target == direction.target]
-        return direction, rest
+        return parse_request(text, self.config.data, self.source.tags, to, source, prefix)
 
-    def _check_tags(self, texts: Sequence[str], first: int) -> None:
-        """Warn of tags that are translated as text, for the model has no such language."""
-        for number, text in enumerate(texts if self.config.data.several else (), first):
-            direction, _ = split_tag(text)
-            if direction and tag_of(direction.target) not in self.source.tags:
-                self.warnings.append(f"text {number}: this model does not translate to {direction.target}.")
+    def translate(self, texts: Sequence[str | Request], to: str = "") -> list[str]:
+        """Translate texts of any length, line by line; a blank line stays blank.
 
-    def _check_begins(self) -> None:
-        """Raise ConfigError if this model's translations cannot begin with given words."""
-        if self.config.is_language_model or self._at_once:
-            why = "writes all words at once" if self._at_once else "goes on with each text itself"
-            raise ConfigError(f"there is no translation to begin with a prefix: this model {why}.")
-
-    def _begun(self, piece: _Piece, prefix: str) -> _Piece:
-        """A piece whose translation is to begin with prefix."""
-        words = clean(prefix, self.config.data)
-        return replace(piece, prefix=self.target.encode(words), prefix_words=self.target.tokens(words))
-
-    def _piece(self, text: str, direction: Direction) -> _Piece:
-        """What the tokenizer makes of a sentence, cleaned as in training, each literal in it being one unknown word."""
-        text = clean(text, self.config.data)
-        plain = LITERAL.sub(UNSEEN, text) if self._carries_literals else text
-        literals = iter(LITERAL.findall(text) if self._carries_literals else ())
-        if self.config.data.several:
-            plain = tagged(plain, direction)
-        words = [next(literals, word) if word == UNSEEN else word for word in self.source.tokens(plain)]
-        return _Piece(text, self.source.encode(plain), words)
-
-    @property
-    def _carries_literals(self) -> bool:
-        return self.config.decoding.unknown == "copy" and self.source.encode(UNSEEN) == [UNK]
-
-    def _pieces(self, text: str, number: int, direction: Direction) -> list[_Piece]:
-        """The sentences of a line, such as the model has learnt from; or the line, to be gone on with.
-
-        The line is cleaned, but as it was written: capitals tell where sentences begin, and are lowered afterwards.
-        None for what is empty, or what the model has no positions for, which a warning says.
+        to is the language to translate into, for a model of several. Raises ConfigError for one that it does not know.
         """
-        if not text:
-            return []
-        if self.config.is_language_model:
-            text = clean(text, self.config.data)
-            found = [_Piece(text, [], [], self.target.encode(text), self.target.tokens(text))]
-        else:
-            found = self._sentence_pieces(text, number, direction)
-        if any(self._room(len(piece.ids)) <= len(piece.prefix) for piece in found):
-            self.warnings.append(
-                f"text {number}: it does not fit into the positions that the model has learnt (model.max_positions), "
-                "and is left as it is."
+        requests = [self.request(text, to) if isinstance(text, str) else text for text in texts]
+        return [translation.text for translation in self.explain(requests)]
+
+    def explain(
+        self, texts: Sequence[str | Request], first: int = 1, advance: Callable[[int], object] | None = None
+    ) -> list[Translation]:
+        """Translate texts, and return the scores, tokens and alternatives of each translation.
+
+        Args:
+            first: the number of the first text in warnings
+            advance: called now and then with the number of texts that have been finished since
+
+        Raises ConfigError if a request has a prefix and the model cannot start with one.
+        """
+        encoded = self._encode(texts, first)
+        found = iter(self._translate([lines for _, lines in encoded], advance))
+        translations = []
+        for number, (request, lines) in enumerate(encoded, first):
+            joiner = sentence_joiner(request.direction.target)
+            translated = [[next(found) for _ in line] for line in lines]
+            text = "\n".join(  # a line that was not translated stays as it is
+                clean(joiner.join(sentence.candidates[0].text for sentence in line) if line else raw)
+                for line, raw in zip(translated, request.text.split("\n"), strict=True)
             )
-            return []
-        return found
+            sentences = [sentence for line in translated for sentence in line]
+            self._warn(number, *shortcomings(self.trained, sentences))
+            translations.append(Translation(request.text, text, sentences))
+        return translations
 
-    def _sentence_pieces(self, text: str, number: int, direction: Direction) -> list[_Piece]:
-        whole = self._piece(text, direction)
-        trained = self.trained
-        if not self.config.decoding.split_sentences:
-            trained = LineStatistics(usual=trained.longest, longest=trained.longest, sentences=len(text))
+    def _translate(self, texts: Sequence[list[list[Piece]]], advance: Callable[[int], object] | None) -> list[Sentence]:
+        """Translate the pieces of the lines of texts, and report each text when it is finished."""
+        pieces, owners = _flatten(texts)
+        advance = advance or (lambda _: None)
+        waiting = Counter(owners)
+        advance(len(texts) - len(waiting))
+        found: dict[int, Sentence] = {}
+        # Closed even if advance raises, so that no thread goes on translating.
+        with closing(search_in_batches(self.trained, self._ready_engine(), pieces)) as batches:
+            for batch, hypotheses in batches:
+                sentences = make_sentences(self.trained, [pieces[k] for k in batch], hypotheses)
+                found.update(zip(batch, sentences, strict=True))
+                waiting.subtract(owners[k] for k in batch)
+                advance(sum(waiting[i] == 0 for i in {owners[k] for k in batch}))
+        return [found[k] for k in range(len(pieces))]
 
-        def lengths(texts: Sequence[str]) -> list[int]:
-            return [len(self._piece(text, direction).ids) for text in texts]
+    def speak(self, text: str | Request, write: Callable[[str], object]) -> Translation:
+        """Translate one line and write each word of the translation as soon as the search has settled it."""
+        [(request, lines)] = self._encode([text], 1)
+        joiner = sentence_joiner(request.direction.target)
+        sentences: list[Sentence] = []
+        for piece in _flatten([lines])[0]:
+            write(joiner if sentences else "")
+            sentences.append(stream_piece(self.trained, self._ready_engine(), piece, write))
+        self._warn(1, *shortcomings(self.trained, sentences))
+        translation = joiner.join(sentence.candidates[0].text for sentence in sentences)
+        return Translation(request.text, translation, sentences)
 
-        found = split_text(text, direction.source, trained, lengths)
-        if len(found) == 1:
-            return [whole]
-        for length in lengths(split_sentences(text, direction.source)):
-            if length > trained.longest:
-                self.warnings.append(
-                    f"text {number}: a sentence of {length:,} tokens is translated in parts, for the longest one that "
-                    f"the model has learnt from had {trained.longest}."
-                )
-        return [self._piece(part, direction) for part in found]
+    def score(self, pairs: Sequence[tuple[str | Request, str]], first: int = 1) -> list[Candidate]:
+        """Score given translations, each taken as one sentence.
 
-    @property
-    def _budget(self) -> int:
-        decoding = self.config.decoding
-        return BATCH_TOKENS // max(decoding.beam_size, decoding.n_best)
-
-    @property
-    def _at_once(self) -> bool:
-        return self.config.model.architecture == "encoder-only"
-
-    def _ready(self) -> AnyEngine | OtherEngine:
-        """The model, made ready to translate with."""
-        if self._other is not None:
-            return self._other
-        if self._changing:
-            return ready(self.model, self.config.decoding.precision)
-        if self._engine is None:
-            self._engine = ready(self.model, self.config.decoding.precision)
-        return self._engine
-
-    def _translated(self, flat: Sequence[_Piece]) -> Generator[tuple[list[int], list[Sentence]], None, None]:
-        """Batches, as numbers of sentences, and their translations, in the order in which they get done.
-
-        On a CPU each batch has one thread: a decoder's steps are too small to be shared well, so that two threads with
-        a batch each translate more than two threads do together.
+        The score is what a search would rank the translation by, apart from the rounding of `decoding.precision`.
+        A word that the vocabulary does not know has the probability of [UNK]. Raises DataError for a pair that is too
+        long for the model.
         """
-        if not flat:
-            return
-        engine = self._ready()
-        more = self.config.decoding.max_length if self.config.is_language_model else 0
-        lengths = [len(piece.ids + piece.prefix) + 1 + more for piece in flat]
-        threads = torch.get_num_threads() if self.device.type == "cpu" else 1
-        budget = self._budget
-        if threads > 1 and len(flat) >= 8 * threads:
-            budget = min(budget, -(-sum(lengths) // threads) + max(lengths))
-        batches = [(batch, [flat[k] for k in batch]) for batch in batches_by_length(lengths, budget)]
-        if threads == 1 or len(batches) == 1:
-            for batch, pieces in batches:
-                with self._threads(engine):
-                    found = self._search(engine, pieces)
-                yield batch, self._sentences(pieces, found)
-            return
-        stoppable = _Stoppable(engine)
-        pool = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
-        try:
-            searches = {pool.submit(self._search, stoppable, pieces): (batch, pieces) for batch, pieces in batches}
-            for done in as_completed(searches):
-                batch, pieces = searches[done]
-                yield batch, self._sentences(pieces, done.result())
-        finally:
-            stoppable.stopped = True
-            pool.shutdown(cancel_futures=True)
-            torch.set_num_threads(threads)  # part of that setting is the whole process's
+        sources = self._parse([source for source, _ in pairs], first)
+        return score_pairs(self.trained, list(zip(sources, [text for _, text in pairs], strict=True)), first)
 
-    @contextmanager
-    def _threads(self, engine: AnyEngine | OtherEngine) -> Iterator[None]:
-        """For a few sentences, threads help to fetch the weights from memory; those in the cache one has sooner."""
-        threads = torch.get_num_threads()
-        if self.device.type == "cpu" and engine.step_bytes < CACHE:
-            torch.set_num_threads(1)
-        try:
-            yield
-        finally:
-            torch.set_num_threads(threads)
+    def embed(self, texts: Sequence[str | Request], first: int = 1) -> Tensor:
+        """A vector for each text, (texts, D): the mean of the model's states of its tokens; zeros for a blank text.
 
-    def _search(
-        self,
-        engine: Any,
-        batch: Sequence[_Piece],
-        watch: Callable[[int, list[int]], None] | None = None,
-    ) -> list[list[Hypothesis]]:
-        """The best hypotheses for each sentence of a batch. Raises DataError if one of them has no room."""
-        decoding = self.config.decoding
-        lengths = [len(piece.ids) for piece in batch]
-        prefixes = [piece.prefix for piece in batch]
-        limits = [self._limit(piece) for piece in batch]
-        least = [
-            min(int(decoding.min_ratio * length), limit - 1) for length, limit in zip(lengths, limits, strict=True)
-        ]
-        # To copy a word that the model knows in its source language would be a word of the wrong language.
-        unknowns = [(piece.ids + piece.prefix).count(UNK) for piece in batch] if decoding.unknown == "copy" else None
-        source = source_batch([piece.ids for piece in batch]).to(self.device)
-        if self._at_once:
-            found = read_off(engine, source, limits, decoding, unknowns)
-            for i, [hypothesis] in enumerate(found if watch else []):
-                watch(i, hypothesis.tokens)  # type: ignore[misc]
-            return found
-        find = partial(search, engine) if self._other is None else engine.search
-        return find(
-            source,
-            limits,
-            decoding,
-            least if any(least) else None,
-            unknowns,
-            prefixes if any(prefixes) else None,
-            watch,
-        )
-
-    def _limit(self, piece: _Piece) -> int:
-        """How many tokens the translation of a sentence may have, the closing [EOS] included. Raises DataError."""
-        decoding, length, begun = self.config.decoding, len(piece.ids), len(piece.prefix)
-        if self.config.is_language_model:
-            limit = begun + decoding.max_length
-        else:
-            limit = max(min(decoding.max_length, int(decoding.max_ratio * length) + 10), begun + 1)
-        room = self._room(length)
-        if room <= begun:
-            raise DataError(f"a prefix of {begun} tokens leaves no room among the positions that the model has learnt.")
-        return min(limit, room)
-
-    def _room(self, length: int) -> int:
-        """How many tokens fit into a translation of a sentence of so many, as far as the positions of all models go.
-
-        That is one less than there are: to be looked at, a translation is given to the model with [SOS] and [EOS].
+        The states are those of the encoder, or of the source in a decoder-only model, or of the text in a language
+        model. Raises ConfigError for an ensemble, whose members have no states in common.
         """
-        members = self.model.members if isinstance(self.model, Ensemble) else [self.model]
-        return min(self._room_in(each.settings, length + 1) for each in members)
+        if isinstance(self.model, Ensemble):
+            raise ConfigError("only a single model gives vectors: name one checkpoint.")
+        pieces, owners = _flatten([lines for _, lines in self._encode(texts, first)])
+        return embeddings(self.trained, [(piece.ids, piece.prefix) for piece in pieces], owners, len(texts))
 
-    @staticmethod
-    def _room_in(settings: ModelConfig, read: int) -> int:
-        if settings.positions != "learned":
-            return sys.maxsize
-        if settings.positions_of(read, 1) > settings.max_positions:
-            return 0
-        match settings.architecture:
-            case "encoder-decoder":
-                return settings.max_positions - 1
-            case "decoder-only":
-                return settings.max_positions - read - 1
-            case "encoder-only":
-                return sys.maxsize
+    def align(self, sentence: Sentence, candidate: Candidate) -> list[int]:
+        """The source position that each token of a candidate was made from, [EOS] excluded."""
+        [weights] = self.alignments([(sentence, candidate)])
+        return candidate.made_from(weights)
 
-    def _rated(self, pairs: Sequence[tuple[list[int], list[int]]]) -> list[list[float]]:
-        """The log-probability of each token of the targets of pairs of ids, that of the closing [EOS] last."""
-        source, target = self._teacher_forced(pairs)
-        with torch.inference_mode(), autocast(self.device, self.dtype):
-            logits = self.model.places(source) if self._at_once else self.model(source, target, *masks(source, target))  # type: ignore[operator]
-            log_probs = logits.float().log_softmax(-1)
-            if self._at_once:
-                lengths = self.model.lengths(source)  # type: ignore[operator]
-                wanted = target[:, 1:]
-                path = ctc.forced_path(log_probs, lengths, wanted, (wanted != PAD).sum(1))
-                rows = zip(log_probs, lengths.tolist(), [ids for _, ids in pairs], path, strict=True)
-                return [ctc.by_token(*row) for row in rows]
-            following = torch.cat((target[:, 1:], torch.full_like(target[:, :1], PAD)), 1)
-            ended = torch.arange(target.shape[1]) == torch.tensor([len(ids) for _, ids in pairs])[:, None]
-            following = following.masked_fill(ended.to(self.device), EOS)
-            rated = log_probs.gather(2, following[:, :, None])[:, :, 0].tolist()
-        return [row[: len(ids) + 1] for row, (_, ids) in zip(rated, pairs, strict=True)]
+    def alignments(self, pairs: Sequence[tuple[Sentence, Candidate]]) -> list[Tensor]:
+        """How strongly each token of each candidate is aligned with each source token, without [EOS]: (T, S) each.
 
-    def _sentences(self, batch: Sequence[_Piece], hypotheses: Sequence[list[Hypothesis]]) -> list[Sentence]:
-        """Make text of what the search found."""
-        gaps = [(b, h) for b, found in enumerate(hypotheses) for h in found if UNK in h.tokens]
-        copied: dict[int, dict[int, int]] = {}  # by the identity of the hypothesis
-        if gaps and self.config.decoding.unknown == "copy":
-            for (b, h), weights in zip(
-                gaps, self._alignments([(batch[b].ids, h.tokens) for b, h in gaps]), strict=True
-            ):
-                begun = len(batch[b].prefix)  # its words are given, and no copies
-                words = ["" if word in self.source.tags else word for word in batch[b].words]
-                tail = copies(h.tokens[begun:], batch[b].ids, words, weights[begun:])
-                copied[id(h)] = {begun + t: s for t, s in tail.items()}
+        It is (0, 0) if one side is empty, as the source of a language model is.
+        """
+        return alignments(self.trained, [(sentence.ids, candidate.ids) for sentence, candidate in pairs])
+
+    def attention(self, sentence: Sentence, candidate: Candidate) -> Tensor:
+        """Where each token of a candidate looked in its source, [EOS] included: (layers, heads, T, S)."""
+        target = [*candidate.ids, EOS] if candidate.complete else candidate.ids
+        return attention(self.trained, sentence.ids, target)
+
+    def _parse(self, texts: Sequence[str | Request], first: int) -> list[Request]:
+        """The texts as requests. Clears the warnings of the last call, and warns of unknown languages."""
+        self.warnings = []
+        requests = [self.request(text) if isinstance(text, str) else text for text in texts]
+        if any(request.prefix for request in requests):
+            if self.trained.writes_at_once:
+                raise ConfigError("this model cannot start with a prefix, because it writes all words at once.")
+            if self.config.is_language_model:
+                raise ConfigError("this model takes no prefix, because it continues each text itself.")
+        for number, request in enumerate(requests, first):
+            if request.unknown_target:
+                self._warn(number, f"this model does not translate to {request.unknown_target}.")
+        return requests
+
+    def _encode(self, texts: Sequence[str | Request], first: int) -> list[tuple[Request, list[list[Piece]]]]:
+        """The texts as requests, with the pieces of each line."""
         return [
-            Sentence(
-                piece.text,
-                piece.ids,
-                [*map(self.source.label, piece.words), "[EOS]"],
-                [s for s, token in enumerate(piece.ids) if token == UNK],
-                [self._candidate(piece, h, copied.get(id(h), {})) for h in found],
-            )
-            for piece, found in zip(batch, hypotheses, strict=True)
+            (request, encode_request(self.trained, request, partial(self._warn, number)))
+            for number, request in enumerate(self._parse(texts, first), first)
         ]
 
-    def _candidate(self, piece: _Piece, hypothesis: Hypothesis, copied: dict[int, int]) -> Candidate:
-        ids, log_probs, score, complete = hypothesis
-        words = {t: piece.words[s] for t, s in copied.items()}
-        # Of a search that found nothing there is not even the prefix.
-        words |= {t: word for t, word in enumerate(piece.prefix_words[: len(ids)]) if piece.prefix[t] == UNK}
-        dropped = UNK if self.config.decoding.unknown == "drop" else None
-        kept = [t for t, token in enumerate(ids) if token != dropped or t in words]
-        labels = self.target.pieces(ids)
-        for t, word in words.items():
-            labels[t] = self.source.label(word)
-        # Clean, for a model that writes bytes can write the end of a line, too.
-        text = clean(
-            self.target.decode_with([ids[t] for t in kept], {i: words[t] for i, t in enumerate(kept) if t in words})
-            if words
-            else self.target.decode([ids[t] for t in kept])
-        )
-        return Candidate(text, ids, labels + ["[EOS]"] * complete, log_probs, score, complete, copied)
+    def _warn(self, number: int, *messages: str) -> None:
+        self.warnings += [f"text {number}: {message}" for message in messages]
 
-    def _alignments(self, pairs: Sequence[tuple[list[int], list[int]]]) -> list[Tensor]:
-        """For pairs of ids, by how much each target token is aligned with each source token: (T, S) each."""
-        with torch.inference_mode(), autocast(self.device, self.dtype):
-            weights = self.model.alignment(*self._teacher_forced(pairs)).float().cpu()
-        return [weights[b, : len(target), : len(source)] for b, (source, target) in enumerate(pairs)]
-
-    def _teacher_forced(self, pairs: Sequence[tuple[list[int], list[int]]]) -> tuple[Tensor, Tensor]:
-        """Source ids (B, S), ended and padded, and target ids (B, 1 + T), begun and padded."""
-        source = source_batch([ids for ids, _ in pairs])
-        longest = max(len(ids) for _, ids in pairs)
-        target = torch.tensor([[SOS, *ids, *[PAD] * (longest - len(ids))] for _, ids in pairs])
-        return source.to(self.device), target.to(self.device)
-
-    def _check(self, sentences: Sequence[Sentence], number: int) -> None:
-        """Warn of what a reader of the translation alone could not see."""
-        for sentence in sentences:
-            best = sentence.candidates[0]
-            if not math.isfinite(best.score):
-                self.warnings.append(f"text {number}: the settings under decoding have left no translation at all.")
-            elif not best.complete:
-                limits = "max_length" if self.config.is_language_model else "max_length and decoding.max_ratio"
-                self.warnings.append(
-                    f"text {number}: what the model wrote was cut off after {len(best.ids)} tokens, the limit that "
-                    f"decoding.{limits} set, or the positions that it has learnt."
-                )
-            lost = [literal for literal in LITERAL.findall(sentence.source) if literal not in best.text]
-            if lost:
-                self.warnings.append(f"text {number}: lost in translation: {', '.join(lost)}.")
+    def _ready_engine(self) -> Engine | ExternalEngine:
+        """What searches: made once, or for each call if the weights may have changed since the last."""
+        if self._engine is not None:
+            return self._engine
+        engine = make_engine(self.model, self.config.decoding.precision)
+        if not self._weights_change:
+            self._engine = engine
+        return engine
 
 
-class _Stoppable:
-    """An engine whose searches, which run in threads, end at their next step when nobody waits for them any more."""
-
-    STEPS = ("step", "places", "search")
-
-    def __init__(self, engine: AnyEngine | OtherEngine) -> None:
-        self.engine = engine
-        self.stopped = False
-
-    def __getattr__(self, name: str) -> Any:
-        """What the engine has of that name. Raises Stopped for what takes its time."""
-        if self.stopped and name in self.STEPS:
-            raise Stopped
-        return getattr(self.engine, name)
-
-
-def batches_by_length(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
-    """Cut the numbers of all sentences, longest first, into batches of at most budget padded positions (or one)."""
-    batch: list[int] = []
-    for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
-        if batch and (len(batch) + 1) * lengths[batch[0]] > budget:
-            yield batch
-            batch = []
-        batch.append(i)
-    if batch:
-        yield batch
+def _flatten(texts: Sequence[list[list[Piece]]]) -> tuple[list[Piece], list[int]]:
+    """All pieces of the lines of texts, and the index of the text of each piece."""
+    found = [(piece, i) for i, lines in enumerate(texts) for line in lines for piece in line]
+    return [piece for piece, _ in found], [i for _, i in found]

@@ -1,10 +1,10 @@
-"""Faults made to order, and what is compared after them.
+"""Inject faults into a training, and compare what is left afterwards.
 
-A fault is a function that changes a module of the program, in a forked process of its own: there is no hook in the
-program itself. Processes die for real. What SIGKILL cannot show, for the page cache outlives the process, is the order
-of the fsyncs; `test_checkpoint` reads it from a log of the calls.
+A fault is a function that patches the program in a forked process; the program itself has no hooks. Processes really
+die. SIGKILL cannot show the order of the fsyncs, since the page cache outlives the process; `test_checkpoint` reads it
+from a log of the calls.
 
-Forking costs 0.04 s where importing torch costs seconds; it is safe here because the parent has one thread.
+Forking takes 0.04 s, importing torch seconds. It is safe here because the parent has one thread.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 
 import pytest
 import torch
-import torch._dynamo  # the first optimizer of a process imports it: once here, instead of a second in each child
+import torch._dynamo  # the first optimizer imports it: here once, not for a second in each child
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.summary.writer import event_file_writer
 from torch.utils.tensorboard import SummaryWriter
@@ -34,20 +34,22 @@ from dragoman.__main__ import run as run_command
 from dragoman.corpora import preparation
 from dragoman.model import Transformer
 from dragoman.settings import Config, values
+from dragoman.training import tensorboard
+from dragoman.training.state import TrainingState
 
 Fault = Callable[[], object]
 Outcome = tuple[dict[str, bytes], dict[str, Any], dict[str, list[tuple[int, float]]]]
 
 CHANGING_CALLS = ("open", "write", "fsync", "rename", "replace", "mkdir", "unlink", "rmdir")
-# Of Progress, by the clock.
+# Fields of Progress that depend on the clock.
 VOLATILE = ("seconds", "warm_seconds", "validation_seconds", "update_seconds", "data_seconds")
 _writers = 0
 
 
 def toy_config(folder: Path, **changes: object) -> Config:
-    """Three passes of eight steps over 300 pairs; a validation each 10 steps, a checkpoint each 7, dropout on.
+    """Three epochs of eight steps over 300 pairs; a validation every 10 steps, a checkpoint every 7, with dropout.
 
-    Without test pairs, whose report takes as long as all the training.
+    Without test pairs, whose report takes as long as the training.
     """
     return tiny_config(folder, **({"data__test_fraction": 0, "training__max_epochs": 3} | changes))
 
@@ -61,10 +63,10 @@ def checkpoints(config: Config) -> Path:
     return directory(config) / "checkpoints"
 
 
-def training_of(config: Config, device: str = "cpu", dtype: torch.dtype = torch.float32) -> train.Training:
-    """A training that has made no step, in this process."""
+def training_of(config: Config, device: str = "cpu", dtype: torch.dtype = torch.float32) -> TrainingState:
+    """A training without any updates yet, in this process."""
     data = preparation.prepare_data(config, directory(config) / "data", lambda _: None)
-    return train.Training(config, directory(config), data, torch.device(device), dtype)
+    return train.set_up(config, directory(config), data, torch.device(device), dtype)
 
 
 # ------------------------------------------------------------------------------------------------------- processes
@@ -79,18 +81,17 @@ def together(*faults: Fault) -> Fault:
 
 
 def _prepare_child() -> None:
-    """What no fault is about, and takes time: pictures."""
+    """Skip pictures, which take time and which no fault concerns."""
     SummaryWriter.add_figure = lambda *_: None  # type: ignore[method-assign, assignment]
-    train.tensorboard.attention_figure = lambda *_: None  # type: ignore[assignment]
-    threading.excepthook = threading.__excepthook__  # pytest has its own, which says nothing at once
-    # Event files are read in the order of the second in their names. Processes that are started by hand are seconds
-    # apart; these are not.
+    tensorboard.attention_figure = lambda *_: None  # type: ignore[assignment]
+    threading.excepthook = threading.__excepthook__  # pytest's own prints nothing at once
+    # TensorBoard orders event files by the seconds in their names; these processes may start in the same second.
     start = time.time() + 10 * _writers
     event_file_writer.time = SimpleNamespace(time=lambda: start, sleep=time.sleep)  # type: ignore[assignment]
 
 
 def run(config: Config, fault: Fault = nothing) -> int:
-    """Train in a process of its own which has that fault; return how it ended."""
+    """Train in a forked process with a fault; return how it ended."""
     global _writers
     _writers += 1
 
@@ -103,7 +104,7 @@ def run(config: Config, fault: Fault = nothing) -> int:
 
 
 def run_program(config: Config, fault: Fault = nothing) -> int:
-    """The same through the command line: train.py as Python runs it."""
+    """Do the same through the command line: train.py as Python runs it."""
     global _writers
     _writers += 1
 
@@ -123,7 +124,7 @@ def arguments(config: Config) -> list[str]:
 
 
 def start(config: Config, fault: Fault = nothing) -> int:
-    """Begin to train in a process that leads a group of its own; return its pid, for `wait`."""
+    """Start training in a process that leads its own group; return its pid, for `wait`."""
     global _writers
     _writers += 1
     child = os.fork()
@@ -142,7 +143,7 @@ def start(config: Config, fault: Fault = nothing) -> int:
 
 
 def wait(child: int, seconds: float = 30) -> int:
-    """How the child ended; one that has not after so many seconds is killed, and the test fails."""
+    """Return how the child ended. If it takes more than `seconds`, kill it and fail the test."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         pid, status = os.waitpid(child, os.WNOHANG)
@@ -155,12 +156,12 @@ def wait(child: int, seconds: float = 30) -> int:
 
 
 def as_shell(code: int) -> int:
-    """How a shell shows what `in_child` returns: 128 + n for a process that signal n has ended."""
+    """The result of `in_child` as a shell shows it: 128 + n for a process that signal n ended."""
     return 128 - code if code < 0 else code
 
 
 class Signpost:
-    """Lets a child tell that it has come to some place, and the parent wait for that."""
+    """Lets a child report that it has reached some point, and the parent wait for it."""
 
     def __init__(self) -> None:
         self._receiver, self._sender = os.pipe()
@@ -187,8 +188,7 @@ def signal_oneself(number: int) -> Callable[[], None]:
 
 
 def wrap(owner: Any, name: str, act: Callable[[int], Any], which: Callable[..., bool] = lambda *_: True) -> Fault:
-    """A fault: call act with the number of the call, counted from 1, before each call of owner.name that `which` of
-    its arguments selects."""
+    """A fault: before each call of owner.name that `which` selects, call act with the number of the call, from 1."""
 
     def fault() -> None:
         original, calls = getattr(owner, name), 0
@@ -206,23 +206,23 @@ def wrap(owner: Any, name: str, act: Callable[[int], Any], which: Callable[..., 
 
 
 def at(number: int, act: Callable[[], Any]) -> Callable[[int], Any]:
-    """Act at that call alone."""
+    """Act at one call only."""
     return lambda call: act() if call == number else None
 
 
 def at_step(step: int, act: Callable[[], Any]) -> Fault:
-    """In the middle of an update, when the second of its two batches is about to be computed.
+    """A fault in the middle of an update, before the second of its two batches is computed.
 
-    The very first forward pass of a process is the rehearsal of the largest batch; it counts as none of these.
+    The first forward pass of a process, the rehearsal of the largest batch, does not count.
     """
 
     def fault() -> None:
-        update, forward, current, batches = train.Training.update, Transformer.states, 0, 0
+        train_step, forward, current, batches = train.train_step, Transformer.states, 0, 0
 
-        def watched(self: train.Training, given: list) -> None:
+        def watched(state: TrainingState, given: list) -> None:
             nonlocal current, batches
-            current, batches = self.progress.step + 1, 0
-            update(self, given)
+            current, batches = state.progress.step + 1, 0
+            train_step(state, given)
 
         def computing(self: Transformer, *args: Any) -> torch.Tensor:
             nonlocal batches
@@ -231,35 +231,35 @@ def at_step(step: int, act: Callable[[], Any]) -> Fault:
                 act()
             return forward(self, *args)
 
-        train.Training.update = watched  # type: ignore[method-assign]
+        train.train_step = watched
         Transformer.states = computing  # type: ignore[method-assign]
 
     return fault
 
 
 def after_step(step: int, act: Callable[[], Any]) -> Fault:
-    """When an update is complete, and nothing has been made of it yet."""
+    """A fault right after an update, before it is logged, validated or saved."""
 
     def fault() -> None:
-        update = train.Training.update
+        train_step = train.train_step
 
-        def watched(self: train.Training, given: list) -> None:
-            update(self, given)
-            if self.progress.step == step:
+        def watched(state: TrainingState, given: list) -> None:
+            train_step(state, given)
+            if state.progress.step == step:
                 act()
 
-        train.Training.update = watched  # type: ignore[method-assign]
+        train.train_step = watched
 
     return fault
 
 
 def at_save(step: int, act: Callable[[], Any]) -> Fault:
-    """When the checkpoint of a step is about to be written, its curves having been flushed."""
-    return wrap(train.checkpoint, "save", lambda _: act(), which=lambda root, number, files: number == step)
+    """A fault just before the checkpoint of a step is written, after its curves are flushed."""
+    return wrap(checkpoint, "save", lambda _: act(), which=lambda root, number, files: number == step)
 
 
 def watch_calls(before: Callable[[str, tuple[Any, ...]], None], patch: pytest.MonkeyPatch | None = None) -> None:
-    """Have each call of `os` that changes the disk announced, with its name and arguments: until patch undoes it."""
+    """Call `before` with the name and arguments of each call of `os` that changes the disk, until patch undoes it."""
     patch = patch or pytest.MonkeyPatch()
 
     def wrapped(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -274,7 +274,7 @@ def watch_calls(before: Callable[[str, tuple[Any, ...]], None], patch: pytest.Mo
 
 
 def die_at_call(k: int) -> None:
-    """Kill this process at the k-th call that changes the disk, in the middle of it if it is a write."""
+    """Kill this process at call k that changes the disk; in the middle of it if it is a write."""
     count = 0
     write = os.write
 
@@ -299,7 +299,7 @@ def flip_a_bit(path: Path) -> None:
 
 
 def contents(saved: checkpoint.Checkpoint) -> tuple[dict[str, bytes], dict[str, Any]]:
-    """What a checkpoint holds of the training: bytes of the tensors, and where it stands, less the clock."""
+    """The contents of a checkpoint: bytes of the tensors, and the progress without the clock."""
     state = serialization.load_json(saved.files["state.json"])
     for name in VOLATILE:
         state["progress"].pop(name)
@@ -307,35 +307,35 @@ def contents(saved: checkpoint.Checkpoint) -> tuple[dict[str, bytes], dict[str, 
 
 
 def outcome(config: Config) -> Outcome:
-    """All that a run has come to: files of its last checkpoint, where it stands, and its curves."""
+    """The result of a run: files and progress of its last checkpoint, and its curves."""
     last = checkpoint.newest(checkpoints(config), quarantine=False, warn=pytest.fail)
     assert last is not None
     return (*contents(last), curves(directory(config)))
 
 
 def curves(folder: Path) -> dict[str, list[tuple[int, float]]]:
-    """All points in TensorBoard but those of the clock, as TensorBoard itself reads them."""
+    """All points in TensorBoard, as it reads them itself, except speeds."""
     events = EventAccumulator(str(folder / "tensorboard"), size_guidance={"scalars": 0}).Reload()
     tags = [tag for tag in events.Tags()["scalars"] if not tag.startswith("speed/")]
     return {tag: [(event.step, event.value) for event in events.Scalars(tag)] for tag in tags}
 
 
 def tree(folder: Path) -> dict[str, int]:
-    """Everything below a folder, and when it was last touched."""
+    """Everything below a folder, with its time of modification."""
     return {str(path): path.stat().st_mtime_ns for path in folder.rglob("*")}
 
 
 def litter(config: Config) -> list[str]:
-    """Names of what processes that were killed have left half done."""
+    """Names of what killed processes left half done."""
     return [path.name for path in directory(config).rglob("*") if path.name.startswith((".tmp", ".del", "replaced"))]
 
 
 @dataclass(frozen=True)
 class Reference:
-    """A training that nothing befell, with which all others are compared."""
+    """An undisturbed training, with which all others are compared."""
 
     outcome: Outcome
-    checkpoints: dict[int, tuple[dict[str, bytes], dict[str, Any]]]  # by step, what `contents` tells of each
+    checkpoints: dict[int, tuple[dict[str, bytes], dict[str, Any]]]  # `contents` by step
 
     @classmethod
     def made_in(cls, folder: Path) -> Reference:

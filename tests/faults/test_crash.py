@@ -1,4 +1,4 @@
-"""Cases 1 to 14: however a training dies, the same command goes on as if it had never stopped, bit for bit."""
+"""Cases 1 to 14: however a training dies, the same command resumes as if it had never stopped, bit for bit."""
 
 from __future__ import annotations
 
@@ -25,12 +25,13 @@ import torch
 from tensorboard.summary.writer import record_writer
 
 from conftest import ROOT, in_child
-from dragoman import checkpoint, train
-from dragoman.corpora import preparation
+from dragoman import checkpoint
+from dragoman.corpora import preparation, prepared_files
 from dragoman.model import Transformer
 from dragoman.settings import Config
-from dragoman.training import final_report
-from dragoman.translation import translator
+from dragoman.training import final_report, saving
+from dragoman.training.state import TrainingState
+from dragoman.translation import batch_search, translator
 from faults import harness
 from faults.harness import (
     Reference,
@@ -65,7 +66,7 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are f
 
 
 def arrived(config: Config, reference: Reference) -> bool:
-    """Whether a run that has ended equals the one that nothing befell."""
+    """Check that a finished run equals the undisturbed one."""
     files, state, points = outcome(config)
     expected_files, expected_state, expected_points = reference.outcome
     assert files == expected_files
@@ -74,11 +75,11 @@ def arrived(config: Config, reference: Reference) -> bool:
     return True
 
 
-# ----------------------------------------------------------------------------------------------------------- SIGKILL
+# --- SIGKILL
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_01_sigkill_at_a_random_step_and_the_same_command_goes_on(toy: Toy, reference: Reference, seed: int) -> None:
+def test_01_sigkill_at_a_random_step(toy: Toy, reference: Reference, seed: int) -> None:
     """Guards all of resuming: weights, optimizer, dropout, order of data, best score, curves without gap or repeat."""
     step = random.Random(seed).randint(1, reference.last)
     assert run(toy(), at_step(step, die)) == KILLED
@@ -89,30 +90,31 @@ def test_01_sigkill_at_a_random_step_and_the_same_command_goes_on(toy: Toy, refe
 def test_02_sigkill_at_every_file_system_call_of_a_save(toy: Toy, reference: Reference, workshop: Path) -> None:
     """Guards against half a checkpoint, none at all, and litter that stays.
 
-    A training that is about to save step 14 forks once for each call of the save, the removal of step 7 included; the
-    fork dies at that call. What each death leaves must be the checkpoint of step 10 or that of step 14,
-    whole, and some of them are trained on to the end.
+    Before it saves step 14, the training forks once for each call of the save, including the removal of step 7, and the
+    fork dies at that call. Each death must leave the checkpoint of step 10 or that of step 14, whole. Some of them are
+    then trained to the end.
     """
     config = toy()
     deaths = workshop / f"{config.run.name}-deaths"
 
     def die_at_each_call() -> None:
-        save = train.Training.save
+        save = saving.save
 
-        def dying(self: train.Training) -> None:
-            if self.progress.step != 14:
-                return save(self)
-            self.writer.close()
-            self.writer.flush = lambda: None  # its thread is not there in a fork
+        def dying(state: TrainingState) -> None:
+            if state.progress.step != 14:
+                return save(state)
+            assert state.writer
+            state.writer.close()
+            state.writer.flush = lambda: None  # type: ignore[method-assign]  # a fork does not have its thread
             root = checkpoints(config)
             shutil.copytree(root, deaths / "before")
-            os.fsync = lambda _: None  # no power is cut here
-            self.config = replace(self.config, training=replace(self.config.training, keep_last=1))
+            os.fsync = lambda _: None  # the power stays on
+            state.config = replace(state.config, training=replace(state.config.training, keep_last=1))
             for k in range(1, 1000):
 
                 def save_and_die(k: int = k) -> None:
                     die_at_call(k)
-                    save(self)
+                    save(state)
 
                 status = in_child(save_and_die)
                 assert status in (0, KILLED)
@@ -122,7 +124,7 @@ def test_02_sigkill_at_every_file_system_call_of_a_save(toy: Toy, reference: Ref
                     os._exit(42)
             raise AssertionError
 
-        train.Training.save = dying  # type: ignore[method-assign]
+        saving.save = dying
 
     assert run(config, die_at_each_call) == 42
     left = sorted(path for path in deaths.iterdir() if path.name != "before")
@@ -136,9 +138,9 @@ def test_02_sigkill_at_every_file_system_call_of_a_save(toy: Toy, reference: Ref
         found[path] = saved.step
     steps = list(found.values())
     assert set(steps) == {10, 14}
-    assert steps == sorted(steps), "the new one comes at one moment, and stays"
-    assert len(left) > 3 * len(reference.checkpoints[14][0]) + 20, "the calls of a save were not seen"
-    # One of each kind of moment: at the first call, amid the files, around the rename, and while the old one goes.
+    assert steps == sorted(steps), "the new checkpoint appears at one moment, and stays"
+    assert len(left) > 3 * len(reference.checkpoints[14][0]) + 20, "the calls of a save were not recorded"
+    # One of each kind: at the first call, among the files, around the rename, and during the removal.
     moment = steps.index(14)
     for path in {left[0], left[moment // 2], left[moment - 1], left[moment], left[-3]}:
         shutil.rmtree(checkpoints(config))
@@ -152,13 +154,13 @@ def test_02_sigkill_at_every_file_system_call_of_a_save(toy: Toy, reference: Ref
 @pytest.mark.faults
 @pytest.mark.parametrize("moment", ["the first batch", "between loss and translations", "between validation and save"])
 def test_03_sigkill_around_a_validation(toy: Toy, reference: Reference, moment: str) -> None:
-    """Guards best score and patience against a validation that counts twice, and its curve against two points."""
+    """Guards best score and patience against a validation that counts twice, and curves against double points."""
     evaluating = wrap(Transformer, "states", at(1, die), which=lambda self, *_: not self.training)
     fault = {
         "the first batch": evaluating,
         "between loss and translations": wrap(translator.Translator, "explain", at(1, die)),
         "between validation and save": wrap(
-            train.Training, "save", lambda _: die(), which=lambda self: self.progress.step == 10
+            saving, "save", lambda _: die(), which=lambda state: state.progress.step == 10
         ),
     }[moment]
     assert run(toy(), fault) == KILLED
@@ -168,7 +170,7 @@ def test_03_sigkill_around_a_validation(toy: Toy, reference: Reference, moment: 
 
 @pytest.mark.faults
 def test_03_sigkill_during_a_validation_that_is_no_better(toy: Toy) -> None:
-    """Guards the best score and the count of those that were worse, which belong to the run and not to the process."""
+    """Guards the best score and the count of worse validations, which belong to the run, not to the process."""
     undisturbed, killed = (toy(training__lr=1e-9, run__name=f"idle-{name}") for name in ("whole", "killed"))
     assert run(undisturbed) == 0
     state = outcome(undisturbed)[1]["progress"]
@@ -179,16 +181,16 @@ def test_03_sigkill_during_a_validation_that_is_no_better(toy: Toy) -> None:
     assert outcome(killed) == outcome(undisturbed)
 
 
-# ----------------------------------------------------------------------------------------------------------- signals
+# --- Signals
 
 
 @pytest.mark.parametrize("step", [1, 4, 10, 14, 20])
-def test_04_sigterm_amid_a_step_finishes_it_and_saves(
+def test_04_sigterm_during_a_step_finishes_it_and_saves(
     toy: Toy, reference: Reference, step: int, capfd: pytest.CaptureFixture
 ) -> None:
     """Guards a batch system's notice: the steps since the last checkpoint are saved, and no further one is made.
 
-    Step 10 has a validation, which is cut short and made when the run goes on; 14 would have saved by itself.
+    The validation of step 10 is cut short and made after the resume; step 14 saves in any case.
     """
     begun = time.monotonic()
     after = together(at_step(step, signal_oneself(signal.SIGTERM)), after_step(step + 1, die))
@@ -203,18 +205,17 @@ def test_04_sigterm_amid_a_step_finishes_it_and_saves(
 
 
 def never_return() -> None:
-    """Half a minute in C that no Python code can interrupt, as the training of a large tokenizer."""
+    """Half a minute in C that no Python code can interrupt, like the training of a large tokenizer."""
     hashlib.pbkdf2_hmac("sha256", b"", b"", 100_000_000)
 
 
 @pytest.mark.faults
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize("work", ["read_portions", "train_pair", "encode_pairs"])
+@pytest.mark.parametrize("work", ["read_portions", "train_tokenizers", "encode_pairs"])
 def test_05_signal_during_the_preparation_ends_it_at_once(toy: Toy, work: str, number: signal.Signals) -> None:
     """Guards against minutes of waiting for a tokenizer that nobody wants, and against half-prepared data.
 
-    No step is to be saved yet, and what is prepared so far is on disk, so the process dies of the signal, in the middle
-    of a library if need be.
+    There is no step to save yet, so the process dies of the signal, even inside a library.
     """
 
     def signalled() -> None:
@@ -222,7 +223,8 @@ def test_05_signal_during_the_preparation_ends_it_at_once(toy: Toy, work: str, n
         never_return()
 
     begun = time.monotonic()
-    assert as_shell(run_program(toy(), wrap(preparation, work, lambda _: signalled()))) == 128 + number
+    module = prepared_files if work == "read_portions" else preparation
+    assert as_shell(run_program(toy(), wrap(module, work, lambda _: signalled()))) == 128 + number
     assert time.monotonic() - begun < 5
     assert not (directory(toy()) / "data").exists()
     assert not checkpoints(toy()).exists()
@@ -234,17 +236,17 @@ def test_05_signal_during_the_preparation_ends_it_at_once(toy: Toy, work: str, n
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("work", ["loss", "translations"])
 def test_05_signal_during_a_validation_cuts_it_short(toy: Toy, work: str, number: signal.Signals) -> None:
-    """Guards against a validation of minutes between the signal and the save; the next start makes it anew."""
-    blind = {"data__validation_fraction": 0.4, "training__health_every": 0}  # a look is another call of `states`
+    """Guards against minutes of validation between the signal and the save; the next start repeats it."""
+    blind = {"data__validation_fraction": 0.4, "training__health_every": 0}  # the layer statistics also call `states`
     config = toy(**blind, run__name=f"many-{work}-{number}")
     expected = toy(**blind, run__name="many-undisturbed")
     if not directory(expected).exists():
         assert run(expected) == 0
 
     def many_slow_batches() -> None:
-        translator.BATCH_TOKENS = 50
+        batch_search.BATCH_TOKENS = 50
         slow = wrap(
-            *((Transformer, "states") if work == "loss" else (translator.Translator, "_search")),
+            *((Transformer, "states") if work == "loss" else (batch_search, "search_batch")),
             act=lambda call: os.kill(os.getpid(), number) if call == 1 else time.sleep(2),
             which=lambda self, *_: work == "translations" or not self.training,
         )
@@ -261,11 +263,11 @@ def test_05_signal_during_a_validation_cuts_it_short(toy: Toy, work: str, number
 @pytest.mark.faults
 @pytest.mark.parametrize("max_steps", [10, 12])
 def test_05_signal_during_the_last_validation(toy: Toy, max_steps: int) -> None:
-    """Guards against a run that counts as finished though its last step was never validated."""
+    """Guards against a run that counts as finished although its last step was never validated."""
     config, expected = (toy(training__max_steps=max_steps, run__name=f"{n}-{max_steps}") for n in ("cut", "whole"))
     evaluating = wrap(
-        translator.Translator,
-        "_search",
+        batch_search,
+        "search_batch",
         at(2 if max_steps == 12 else 1, signal_oneself(signal.SIGTERM)),
     )
     assert run(config, evaluating) == 143
@@ -277,9 +279,9 @@ def test_05_signal_during_the_last_validation(toy: Toy, max_steps: int) -> None:
 @pytest.mark.faults
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_05_signal_during_a_save_lets_it_complete(toy: Toy, reference: Reference, number: signal.Signals) -> None:
-    """Guards against a signal that interrupts the very thing it should lead to."""
-    amid = wrap(os, "fsync", at(3, signal_oneself(number)))
-    assert run(toy(), at_save(14, amid)) == 128 + number
+    """Guards against a signal that interrupts the save it asks for."""
+    during = wrap(os, "fsync", at(3, signal_oneself(number)))
+    assert run(toy(), at_save(14, during)) == 128 + number
     assert checkpoint.steps(checkpoints(toy()))[0].name == "step-00000014"
     assert not litter(toy())
     assert run(toy()) == 0
@@ -287,7 +289,7 @@ def test_05_signal_during_a_save_lets_it_complete(toy: Toy, reference: Reference
 
 
 def with_a_helper(config_act: Callable[[], Any]) -> harness.Fault:
-    """Beside a training that leads a process group, a child of its own in the same group, as a worker would be."""
+    """A fault: the training, which leads a process group, has a child in that group, like a worker."""
 
     def fault() -> None:
         helper = os.fork()
@@ -296,7 +298,7 @@ def with_a_helper(config_act: Callable[[], Any]) -> harness.Fault:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             time.sleep(60)
             os._exit(0)
-        os.environ["TOKENIZERS_PARALLELISM"] = "true"  # threads, which must not take the signal for themselves
+        os.environ["TOKENIZERS_PARALLELISM"] = "true"  # its threads must not take the signal
         torch.set_num_threads(1)
         config_act()
 
@@ -305,11 +307,10 @@ def with_a_helper(config_act: Callable[[], Any]) -> harness.Fault:
 
 @pytest.mark.faults
 def test_06_ctrl_c_to_the_group_of_the_real_program(workshop: Path, tmp_path: Path) -> None:
-    """Guards the ordinary end of a session: Ctrl-C in a terminal reaches all its processes, and the step is saved.
+    """Guards the usual end of a session: Ctrl-C in a terminal reaches all its processes, and the step is saved.
 
-    There are no workers: batches are made of arrays, in less time than it would take to send them from one process to
-    another, so nobody can die before the training has saved. The group holds the program and whatever its libraries
-    start. All of it is real here: the interpreter, the imports, the command line.
+    There are no workers that could die first: making a batch takes less time than sending it to another process. The
+    group holds the program and whatever its libraries start. Everything is real: interpreter, imports, command line.
     """
     endless = {"training__max_epochs": None, "training__max_steps": 100_000, "training__validate_every": 100_000}
     config = harness.toy_config(workshop, run__name="group", training__save_every=100_000, **endless)
@@ -341,19 +342,19 @@ def test_06_ctrl_c_to_the_group_of_the_real_program(workshop: Path, tmp_path: Pa
 
 @pytest.mark.faults
 def test_06_second_ctrl_c_ends_at_once(toy: Toy, reference: Reference) -> None:
-    """Guards the way out of a save that hangs on a dead disk; the checkpoint before it is whole."""
+    """Guards the way out of a save that hangs on a dead disk; the previous checkpoint is whole."""
     sign = harness.Signpost()
 
     def hang() -> None:
         sign.pass_by("saving")
-        while True:  # as one that is retried for ever; each Python signal handler runs in between
+        while True:  # like an endless retry; signal handlers run in between
             time.sleep(1)
 
     child = start(toy(), at_save(14, wrap(os, "fsync", at(3, hang))))
     assert sign.await_() == "saving"
     os.killpg(child, signal.SIGINT)
     time.sleep(0.3)
-    assert os.waitpid(child, os.WNOHANG) == (0, 0), "the first only asks"
+    assert os.waitpid(child, os.WNOHANG) == (0, 0), "the first Ctrl-C only asks"
     begun = time.monotonic()
     os.killpg(child, signal.SIGINT)
     assert wait(child) == 130
@@ -368,14 +369,14 @@ def test_06_second_ctrl_c_ends_at_once(toy: Toy, reference: Reference) -> None:
 
 @pytest.mark.faults
 def test_07_sigterm_to_the_group_with_a_helper_that_dies_of_it(toy: Toy, reference: Reference) -> None:
-    """Guards against a stop that fails because a process or thread beside the training has ended first.
+    """Guards against a stop that fails because another process or thread has ended first.
 
-    Workers that make batches do not exist here (see case 6); a child process stands for any that a library starts.
+    There are no workers (see case 6); a child process stands for any that a library starts.
     """
     sign = harness.Signpost()
 
     def wait_for_the_signal() -> None:
-        sign.pass_by("amid step 12")
+        sign.pass_by("during step 12")
         while not os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG):
             time.sleep(0.01)
 
@@ -390,12 +391,12 @@ def test_07_sigterm_to_the_group_with_a_helper_that_dies_of_it(toy: Toy, referen
     assert arrived(toy(), reference)
 
 
-# -------------------------------------------------------------------------------------------------- again and again
+# --- Repeated resumes
 
 
 @pytest.mark.faults
 def test_08_three_kills_and_three_resumes(toy: Toy, reference: Reference, capfd: pytest.CaptureFixture) -> None:
-    """Guards what adds up over several resumes. One kill comes before the first checkpoint."""
+    """Guards against errors that add up over several resumes. One kill comes before the first checkpoint."""
     for step in (5, 12, reference.last - 1):
         assert run(toy(), at_step(step, die)) == KILLED
     capfd.readouterr()
@@ -410,12 +411,12 @@ def test_08_three_kills_and_three_resumes(toy: Toy, reference: Reference, capfd:
 @pytest.mark.faults
 @pytest.mark.parametrize("step", [8, 16, 24])
 def test_09_sigkill_exactly_at_the_end_of_an_epoch(toy: Toy, reference: Reference, step: int) -> None:
-    """Guards the order of the next epoch, and a last step that is made but not saved: it is made again.
+    """Guards the order of the next epoch, and a last step that was made but not saved: it is made again.
 
-    The signal comes first, so that the checkpoint to resume from lies on the boundary itself.
+    The second run stops at the boundary, so that the checkpoint to resume from lies on it.
     """
     per_epoch = reference.outcome[1]["progress"]["step"] // 3
-    assert step % per_epoch == 0, "this is no end of an epoch"
+    assert step % per_epoch == 0, "this is not the end of an epoch"
     assert run(toy(), after_step(step, die)) == KILLED
     assert run(toy(), after_step(step, signal_oneself(signal.SIGTERM))) == 143
     assert run(toy()) == 0
@@ -424,7 +425,7 @@ def test_09_sigkill_exactly_at_the_end_of_an_epoch(toy: Toy, reference: Referenc
 
 @pytest.mark.faults
 def test_09_finished_run_says_so_and_touches_nothing(toy: Toy, capfd: pytest.CaptureFixture) -> None:
-    """Guards against the peers' ways: exiting without a word, or training on past the end."""
+    """Guards against exiting without a message, and against training past the end."""
     assert run(toy(training__max_epochs=1)) == 0
     before = tree(directory(toy()))
     capfd.readouterr()
@@ -435,14 +436,14 @@ def test_09_finished_run_says_so_and_touches_nothing(toy: Toy, capfd: pytest.Cap
     assert tree(directory(toy())) == before
 
 
-# ---------------------------------------------------------------------------------------------------------- the disk
+# --- The disk
 
 
 @pytest.mark.faults
 def test_10_disk_full_in_a_save(toy: Toy, reference: Reference, capfd: pytest.CaptureFixture) -> None:
-    """Guards against a training that goes on without saving, or that pays for a failed save with the one before it.
+    """Guards against a training that continues without saving, or that loses the previous checkpoint.
 
-    The kernel itself sets the limit: no file may be as large as the weights.
+    The kernel sets the limit: no file may be as large as the weights.
     """
     size = len(reference.outcome[0]["model.safetensors"])
     fault = after_step(14, lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size // 2, size // 2)))
@@ -458,11 +459,11 @@ def test_10_disk_full_in_a_save(toy: Toy, reference: Reference, capfd: pytest.Ca
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of its own, too small for a run."""
+    """A file system too small for a run."""
     place = tmp_path / "disk"
     place.mkdir()
     if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", place]).returncode:
-        pytest.skip("a file system may not be mounted here")
+        pytest.skip("mounting a file system is not allowed here")
     yield place
     subprocess.run(["umount", place], check=True)
 
@@ -471,7 +472,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def test_10_a_file_system_that_fills_up(
     toy: Toy, reference: Reference, small_disk: Path, capfd: pytest.CaptureFixture
 ) -> None:
-    """Guards against what no wrapper shows: a real disk without room for a checkpoint."""
+    """Guards a real disk without room for a checkpoint, which no patch can imitate."""
     config = toy(run__dir=small_disk)
 
     def fill() -> None:
@@ -480,7 +481,7 @@ def test_10_a_file_system_that_fills_up(
 
     assert run(config, after_step(12, fill)) == 7
     error = capfd.readouterr().err
-    assert re.match(r"train.py: error: cannot write \S+14 \(No space left on device\): .*[\d,]+ bytes are free.", error)
+    assert re.search(r"error: cannot write \S+14 \(No space left on device\): .*[\d,]+ bytes are free.", error)
     assert error.count("\n") == 1
     assert not litter(config)
     (small_disk / "filler").unlink()
@@ -490,15 +491,15 @@ def test_10_a_file_system_that_fills_up(
 
 
 @pytest.mark.faults
-def test_10_the_curves_meet_the_full_disk_first(toy: Toy, reference: Reference, capfd: pytest.CaptureFixture) -> None:
-    """Guards against curves that end in silence, or in the traceback of a thread: one line, as for a checkpoint."""
+def test_10_the_curves_hit_the_full_disk_first(toy: Toy, reference: Reference, capfd: pytest.CaptureFixture) -> None:
+    """Guards against curves that end silently or in a thread's traceback: one line, as for a checkpoint."""
 
     def fail(_: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     assert run(toy(), after_step(11, wrap(record_writer.RecordWriter, "write", fail))) == 7
     error = capfd.readouterr().err
-    assert re.match(r"train.py: error: cannot write \S+ \(No space left on device\): [\d,]+ bytes are free.", error)
+    assert re.search(r"error: cannot write \S+ \(No space left on device\): [\d,]+ bytes are free.", error)
     assert error.count("\n") == 1
     assert checkpoint.steps(checkpoints(toy()))[0].name == "step-00000010"
     assert run(toy()) == 0
@@ -507,9 +508,9 @@ def test_10_the_curves_meet_the_full_disk_first(toy: Toy, reference: Reference, 
 
 @pytest.mark.faults
 def test_10_every_write_of_the_program_may_fail(toy: Toy, reference: Reference, capfd: pytest.CaptureFixture) -> None:
-    """Guards what is written beside the checkpoints: data, config, samples, best.json, the result.
+    """Guards everything written beside the checkpoints: data, config, samples, best.json, the result.
 
-    Each failure ends with exit 7 and one line, and when there is space again the run goes on bit for bit.
+    Each failure gives exit code 7 and one line, and once there is space again the run resumes bit for bit.
     """
 
     def full(number: int) -> harness.Fault:
@@ -520,21 +521,21 @@ def test_10_every_write_of_the_program_may_fail(toy: Toy, reference: Reference, 
 
     number, codes = 0, []
     while True:
-        number += 7  # of the dozen calls of a save a different one each time
+        number += 7  # a different one of the dozen calls of a save each time
         capfd.readouterr()
         codes.append(run(toy(), full(number)))
         if codes[-1] == 0:
             break
         assert codes[-1] == 7
         error = capfd.readouterr().err
-        assert error.startswith("train.py: error: ")
+        assert "error: " in error
         assert error.count("\n") == 1
         assert not litter(toy())
     assert len(codes) > 3
     assert arrived(toy(), reference)
 
 
-# ------------------------------------------------------------------------------------------------------------ damage
+# --- Damage
 
 DAMAGES: dict[str, Callable[[Path], Any]] = {
     "truncated": lambda path: os.truncate(path, path.stat().st_size - 1),
@@ -546,14 +547,14 @@ DAMAGES: dict[str, Callable[[Path], Any]] = {
 
 @pytest.fixture(scope="session")
 def interrupted(workshop: Path) -> Config:
-    """A run that was killed after its checkpoint of step 21, beside which those of 20 and 14 lie."""
+    """A run that was killed after its checkpoint of step 21, with those of 20 and 14."""
     config = harness.toy_config(workshop, run__name="interrupted")
     assert run(config, after_step(22, die)) == KILLED
     return config
 
 
 def copied(config: Config, name: str) -> Config:
-    """The same run under another name, as it stands."""
+    """A copy of the run under another name."""
     copy = replace(config, run=replace(config.run, name=name))
     shutil.copytree(directory(config), directory(copy))
     return copy
@@ -564,9 +565,9 @@ def copied(config: Config, name: str) -> Config:
 def test_11_newest_checkpoint_damaged(
     interrupted: Config, reference: Reference, name: str, damage: str, capfd: pytest.CaptureFixture
 ) -> None:
-    """Guards against training on damaged weights, and against a crash in place of a fallback.
+    """Guards against training on damaged weights, and against a crash instead of a fallback.
 
-    Every damage of every file, by the reader alone, is in `test_checkpoint`.
+    `test_checkpoint` tests the reader with every damage to every file.
     """
     config = copied(interrupted, f"damaged-{name}-{damage}")
     DAMAGES[damage](checkpoints(config) / "step-00000021" / name)
@@ -582,10 +583,10 @@ def test_11_newest_checkpoint_damaged(
 
 @pytest.mark.faults
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_12_all_checkpoints_damaged_is_no_fresh_start(
+def test_12_a_run_with_only_damaged_checkpoints_does_not_start_anew(
     interrupted: Config, damage: str, capfd: pytest.CaptureFixture
 ) -> None:
-    """Guards days of work against a silent beginning from step 1: exit 4, and nothing is touched."""
+    """Guards days of work against a silent start from step 1: exit code 4, and nothing is touched."""
     config = copied(interrupted, f"all-damaged-{damage}")
     for path in checkpoint.steps(checkpoints(config)):
         DAMAGES[damage](path / "model.safetensors")
@@ -600,9 +601,9 @@ def test_12_all_checkpoints_damaged_is_no_fresh_start(
 
 @pytest.mark.faults
 def test_13_the_steps_after_a_fallback_are_made_and_saved_again(interrupted: Config, reference: Reference) -> None:
-    """Guards the rename onto a folder that is there already, and an abandoned future that is picked up later.
+    """Guards the rename onto an existing folder, and against later use of an abandoned checkpoint.
 
-    The two newest are damaged, so that steps 20 and 21 are saved a second time; then the second ones are damaged too.
+    The two newest are damaged, so that steps 20 and 21 are saved a second time; then these are damaged, too.
     """
     config = copied(interrupted, "again")
     for attempt in ("", "-2"):
@@ -619,23 +620,23 @@ def test_13_the_steps_after_a_fallback_are_made_and_saved_again(interrupted: Con
     assert arrived(config, reference)
 
 
-# ------------------------------------------------------------------------------------------------------------ curves
+# --- Curves
 
 
 @pytest.mark.faults
 def test_14_sigkill_between_the_curves_and_the_checkpoint(toy: Toy, reference: Reference) -> None:
-    """Guards the curves against points that stand twice: those of steps that have to be made again are purged."""
+    """Guards the curves against double points: those of steps that are made again are purged."""
     assert run(toy(), at_save(14, die)) == KILLED
-    assert curves(directory(toy()))["train/loss"][-1][0] == 12, "the curves are to be ahead of the checkpoint"
+    assert curves(directory(toy()))["train/loss"][-1][0] == 12, "the curves should be ahead of the checkpoint"
     assert run(toy()) == 0
     assert arrived(toy(), reference)
 
 
 @pytest.mark.faults
 def test_14_sigkill_right_after_a_checkpoint_leaves_no_gap(toy: Toy, reference: Reference) -> None:
-    """Guards the points that TensorBoard's writer still holds: a resume does not make them again.
+    """Guards the points that TensorBoard's writer still holds, since a resume does not make them again.
 
-    That writer is a thread, here on a slow disk, so that it lags behind.
+    The writer is a thread that lags behind, here because of a slow disk.
     """
     slow = wrap(record_writer.RecordWriter, "write", lambda _: time.sleep(0.03))
     published = wrap(checkpoint, "prune", at(3, die))  # after the saves of 7, 10 and 14
@@ -647,7 +648,7 @@ def test_14_sigkill_right_after_a_checkpoint_leaves_no_gap(toy: Toy, reference: 
 @pytest.mark.faults
 @pytest.mark.parametrize("torn", [1, 5, 20])
 def test_14_a_torn_last_record_costs_no_other(toy: Toy, reference: Reference, torn: int) -> None:
-    """Guards the curves against a power cut amid a record: all before it still count, and it is made again."""
+    """Guards the curves against a power cut within a record: all before it remain, and it is made again."""
     assert run(toy(), at_save(14, die)) == KILLED
     [events] = (directory(toy()) / "tensorboard").glob("events*")
     os.truncate(events, events.stat().st_size - torn)

@@ -318,7 +318,7 @@ def test_25_broken_row_is_reported_with_its_number(
 
 
 @pytest.fixture
-def begun(tmp_path: Path) -> Config:
+def started(tmp_path: Path) -> Config:
     """Start a run, and leave it with a checkpoint."""
     folder = tmp_path / "first" / "text"
     sides = zip(*tiny_pairs(300), strict=True)
@@ -334,9 +334,9 @@ def moved(config: Config, **changes: object) -> Config:
 
 @faults
 @pytest.mark.parametrize("change", ["a line more", "a letter", "sides swapped"])
-def test_26_changed_corpus_is_refused(begun: Config, change: str, capfd: pytest.CaptureFixture) -> None:
+def test_26_changed_corpus_is_refused(started: Config, change: str, capfd: pytest.CaptureFixture) -> None:
     """Guards against a resumed run that silently continues with other data."""
-    files = [Path(f"{begun.data.train}.{language}") for language in ("en", "it")]
+    files = [Path(f"{started.data.train}.{language}") for language in ("en", "it")]
     texts = [file.read_bytes() for file in files]
     new = {
         "a line more": [text + b"more\n" for text in texts],
@@ -345,30 +345,30 @@ def test_26_changed_corpus_is_refused(begun: Config, change: str, capfd: pytest.
     }[change]
     for file, text in zip(files, new, strict=True):
         file.write_bytes(text)
-    error = refusal(moved(begun), 2, capfd)
+    error = refusal(moved(started), 2, capfd)
     assert "is not the same file" in error
     assert "train under a new run.name" in error
     for file, text in zip(files, texts, strict=True):
         file.write_bytes(text)
-    assert in_child(lambda: run_command("train", moved(begun))) == 0
+    assert in_child(lambda: run_command("train", moved(started))) == 0
 
 
 @faults
-def test_26_moved_corpus_is_the_same_corpus(begun: Config, tmp_path: Path, capfd: pytest.CaptureFixture) -> None:
+def test_26_moved_corpus_is_the_same_corpus(started: Config, tmp_path: Path, capfd: pytest.CaptureFixture) -> None:
     """Guards days of training against a folder's new name; a place with other files is refused."""
-    old = Path(begun.data.train).parent
+    old = Path(started.data.train).parent
     new = tmp_path / "elsewhere"
     old.rename(new)
     (new / "text.en").rename(new / "corpus.en")
     (new / "text.it").rename(new / "corpus.it")
-    assert "did you mean" in refusal(moved(begun, data__train=new / "copus"), 3, capfd)
+    assert "did you mean" in refusal(moved(started, data__train=new / "copus"), 3, capfd)
     other = parallel(tmp_path / "other", lines(["one", "two"]), lines(["uno", "due"]))
-    assert "is not the same file" in refusal(moved(begun, data__train=other), 2, capfd)
-    assert "data.train was" in refusal(moved(begun, data__train="some-body/of-the-hub"), 2, capfd)
-    assert in_child(lambda: run_command("train", moved(begun, data__train=new / "corpus"))) == 0
+    assert "is not the same file" in refusal(moved(started, data__train=other), 2, capfd)
+    assert "data.train was" in refusal(moved(started, data__train="some-body/of-the-hub"), 2, capfd)
+    assert in_child(lambda: run_command("train", moved(started, data__train=new / "corpus"))) == 0
     assert "the same files in another place" in capfd.readouterr().out
     steps = [
-        int(path.name.removeprefix("step-")) for path in checkpoint.steps(untrained.directory(begun) / "checkpoints")
+        int(path.name.removeprefix("step-")) for path in checkpoint.steps(untrained.directory(started) / "checkpoints")
     ]
     assert steps == [2, 1], "it resumed and did not start again"
 
@@ -401,28 +401,28 @@ def test_26_hub_data_set_cannot_have_moved(tmp_path: Path) -> None:
 
 
 @faults
-def test_26_other_tokenizer_is_refused(begun: Config, capfd: pytest.CaptureFixture) -> None:
+def test_26_other_tokenizer_is_refused(started: Config, capfd: pytest.CaptureFixture) -> None:
     """Guards weights against ids that mean other words, due to a setting or to a file of the run."""
-    assert "tokenizer.min_frequency was 1 and is 2" in refusal(moved(begun, tokenizer__min_frequency=2), 2, capfd)
-    data = untrained.directory(begun) / "data"
+    assert "tokenizer.min_frequency was 1 and is 2" in refusal(moved(started, tokenizer__min_frequency=2), 2, capfd)
+    data = untrained.directory(started) / "data"
     text = (data / "target.tokenizer.json").read_text(encoding="utf-8")
     (data / "target.tokenizer.json").write_text((data / "source.tokenizer.json").read_text(encoding="utf-8"))
-    assert "other data" in refusal(moved(begun), 4, capfd)
+    assert "other data" in refusal(moved(started), 4, capfd)
     (data / "target.tokenizer.json").write_text(text, encoding="utf-8")
-    assert in_child(lambda: run_command("train", moved(begun))) == 0
+    assert in_child(lambda: run_command("train", moved(started))) == 0
 
 
 @faults
-def test_26_run_of_an_older_version_resumes(begun: Config) -> None:
+def test_26_run_of_an_older_version_resumes(started: Config) -> None:
     """Guards against a new setting, which old records cannot have: it counts as its default."""
-    report = untrained.directory(begun) / "data" / "report.json"
+    report = untrained.directory(started) / "data" / "report.json"
     saved = json.loads(report.read_bytes())
     for key in ("data.on_bad_line", "data.max_ratio"):
         saved["origin"]["settings"].pop(key)
     report.write_text(json.dumps(saved), encoding="utf-8")
-    prepare_data(begun, report.parent, pytest.fail)
+    prepare_data(started, report.parent, pytest.fail)
     with pytest.raises(DataChangedError, match=r"data\.max_ratio was None and is 3\.0"):
-        prepare_data(moved(begun, data__max_ratio=3), report.parent, pytest.fail)
+        prepare_data(moved(started, data__max_ratio=3), report.parent, pytest.fail)
 
 
 # ----------------------------------------------------------------------------------------------- 27: next to nothing

@@ -1,4 +1,4 @@
-"""Cases 15 to 18: numbers that are not finite, too little memory, and batches in which there is nothing."""
+"""Cases 15 to 18: numbers that are not finite, too little memory, and empty batches."""
 
 from __future__ import annotations
 
@@ -16,6 +16,10 @@ from dragoman.architectures.loss import Loss
 from dragoman.corpora import preparation
 from dragoman.model import Transformer
 from dragoman.settings import EOS, PAD, Config
+from dragoman.training import gradients, saving
+from dragoman.training.batches import training_batches
+from dragoman.training.progress import Progress
+from dragoman.training.state import TrainingState
 from faults.harness import (
     Fault,
     Reference,
@@ -33,19 +37,16 @@ Toy = Callable[..., Config]
 faults = pytest.mark.faults
 
 
-def batches_of(training: train.Training, *rows: range) -> list[dataset.Batch]:
+def batches_of(training: TrainingState, *rows: range) -> list[dataset.Batch]:
     return [dataset.make_batch(training.data.train, np.array(each)) for each in rows]
 
 
-def weights(training: train.Training) -> dict[str, torch.Tensor]:
+def weights(training: TrainingState) -> dict[str, torch.Tensor]:
     return {name: tensor.clone() for name, tensor in training.model.state_dict().items()}
 
 
-# -------------------------------------------------------------------------------------------------------- not finite
-
-
 def spoilt_loss(step: int, value: float) -> Fault:
-    """The loss of the second batch of an update is not finite."""
+    """A fault: the loss of the second batch of an update is not finite."""
 
     def fault() -> None:
         sums, armed = train.batch_loss, []
@@ -63,14 +64,14 @@ def spoilt_loss(step: int, value: float) -> Fault:
 @faults
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_15_loss_that_is_not_finite(toy: Toy, reference: Reference, value: float, capfd: pytest.CaptureFixture) -> None:
-    """Guards the weights of a week against one bad step.
+    """Guards a week of training against one bad step.
 
-    Exit 6, the step and the sentences of the guilty batch are named, the last checkpoint is as it was, and the run can
-    go on from it.
+    The exit code is 6, the message names the step and the sentences of the guilty batch, the last checkpoint is
+    unchanged, and the run can resume from it.
     """
     assert run(toy(), spoilt_loss(11, value)) == 6
     error = capfd.readouterr().err
-    assert error.startswith(f"train.py: error: step 11: loss {value}, gradient norm nan, learning rate 0.00")
+    assert f"error: step 11: loss {value}, gradient norm nan, learning rate 0.00" in error
     assert error.count("\n") == 1
     data = preparation.load(directory(toy()) / "data")
     plan = dataset.batch_plan(*data.train.lengths, int(toy().training.batch_tokens), seed=toy().run.seed, epoch=1)
@@ -87,18 +88,18 @@ def test_15_loss_that_is_not_finite(toy: Toy, reference: Reference, value: float
 
 @faults
 def test_15_weights_that_are_not_finite_are_never_saved(toy: Toy, capfd: pytest.CaptureFixture) -> None:
-    """Guards the checkpoints against damage from elsewhere, be it bad memory: neither weights nor moments."""
+    """Guards the checkpoints against damaged weights or moments, for example by faulty memory."""
 
-    def spoil(what: Callable[[train.Training], torch.Tensor]) -> Fault:
+    def spoil(what: Callable[[TrainingState], torch.Tensor]) -> Fault:
         def fault() -> None:
-            save = train.Training.save
+            save = saving.save
 
-            def spoilt(self: train.Training) -> None:
-                if self.progress.step == 10:
-                    what(self).view(-1)[0] = float("inf")
-                save(self)
+            def spoilt(state: TrainingState) -> None:
+                if state.progress.step == 10:
+                    what(state).view(-1)[0] = float("inf")
+                save(state)
 
-            train.Training.save = spoilt  # type: ignore[method-assign]
+            saving.save = spoilt
 
         return fault
 
@@ -114,7 +115,7 @@ def test_15_weights_that_are_not_finite_are_never_saved(toy: Toy, capfd: pytest.
 
 @faults
 def test_16_infinite_gradient_of_a_finite_loss(toy: Toy, reference: Reference, capfd: pytest.CaptureFixture) -> None:
-    """Guards against clipping by an infinite norm, which makes every weight NaN."""
+    """Guards against clipping by an infinite norm, which would make every weight NaN."""
 
     def overflow() -> None:
         armed = []
@@ -131,45 +132,42 @@ def test_16_infinite_gradient_of_a_finite_loss(toy: Toy, reference: Reference, c
 
     assert run(toy(), overflow) == 6
     error = capfd.readouterr().err
-    assert re.match(r"train.py: error: step 11: loss [\d.]+, gradient norm (inf|nan), .*the training pairs ", error)
+    assert re.search(r"error: step 11: loss [\d.]+, gradient norm (inf|nan), .*the training pairs ", error)
     assert run(toy()) == 0
     assert outcome(toy()) == reference.outcome
 
 
 @faults
-def test_16_float16_leaves_out_an_overflow_but_not_for_ever(toy: Toy) -> None:
-    """Guards float16 both ways: an overflow now and then is how its scale is found, one after another is an end."""
+def test_16_float16_skips_an_overflow_but_not_forever(toy: Toy) -> None:
+    """Guards float16 both ways: single overflows find its scale, but overflows without end are an error."""
     training = training_of(toy())
     training.scaler = torch.amp.GradScaler("cpu")
-    updates = training.updates()
+    updates = training_batches(training)
     parameter = next(training.model.parameters())
-    training.update(next(updates))
+    train.train_step(training, next(updates))
     before, scale = weights(training), training.scaler.get_scale()
 
     for _ in range(3):
         hook = parameter.register_hook(lambda gradient: gradient * float("inf"))
-        training.update(next(updates))
+        train.train_step(training, next(updates))
         assert all(torch.equal(tensor, before[name]) for name, tensor in weights(training).items())
         hook.remove()
-        training.update(next(updates))
+        train.train_step(training, next(updates))
         assert training.progress.overflows == 0
         before = weights(training)
     assert training.scaler.get_scale() == scale / 8
 
     parameter.register_hook(lambda gradient: gradient * float("inf"))
-    for k in range(train.OVERFLOWS):
-        training.update(next(updates))
+    for k in range(gradients.MAX_OVERFLOWS):
+        train.train_step(training, next(updates))
         assert training.progress.overflows == k + 1
-    with pytest.raises(errors.NumericalError, match=f"{train.OVERFLOWS + 1}th overflow of float16 in a row"):
-        training.update(next(updates))
+    with pytest.raises(errors.NumericalError, match=f"float16 overflow number {gradients.MAX_OVERFLOWS + 1} in a row"):
+        train.train_step(training, next(updates))
     assert all(torch.equal(tensor, before[name]) for name, tensor in weights(training).items())
 
 
-# ------------------------------------------------------------------------------------------------------------ memory
-
-
 def too_large_above(positions: int) -> Callable[..., torch.Tensor]:
-    """A forward pass of a device in which no more padded positions fit; it fails after having computed them."""
+    """A forward pass on a device where only so many padded positions fit; it fails after computing them."""
     forward = Transformer.states
 
     def limited(self: Transformer, source: torch.Tensor, target: torch.Tensor, *masks: torch.Tensor) -> torch.Tensor:
@@ -186,11 +184,11 @@ def too_large_above(positions: int) -> Callable[..., torch.Tensor]:
 def test_17_update_of_a_halved_batch_equals_that_of_the_whole(
     toy: Toy, positions: int, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
 ) -> None:
-    """Guards against sentences that are skipped or counted twice when memory runs out amid an update.
+    """Guards against sentences that are skipped or counted twice when memory runs out during an update.
 
-    The first batch fits, and has left its gradient when the second fails. Without dropout all ways are equal, up to the
-    order of sums; with plain descent, for Adam makes a step of full size out of a gradient that is all rounding. The
-    parts are cut in two again until they fit.
+    The first batch fits and has added its gradient when the second fails. Parts are split again until they fit. Without
+    dropout the results are equal, up to the order of sums. The optimizer is SGD, since Adam turns a gradient of pure
+    rounding errors into a full step.
     """
     updated, still = [], toy(model__dropout=0.0)
     for limit in (10**9, positions):
@@ -199,8 +197,8 @@ def test_17_update_of_a_halved_batch_equals_that_of_the_whole(
             training = training_of(still)
             training.optimizer = torch.optim.SGD(training.model.parameters(), lr=1.0)
             batches = batches_of(training, range(2), range(2, 40))
-            training.update(batches)
-            training.update(batches)
+            train.train_step(training, batches)
+            train.train_step(training, batches)
         updated.append(training)
     whole, parts = updated
     torch.testing.assert_close(weights(parts), weights(whole), rtol=1e-4, atol=1e-6)
@@ -209,13 +207,13 @@ def test_17_update_of_a_halved_batch_equals_that_of_the_whole(
     assert (parts.progress.tokens, parts.progress.step) == (whole.progress.tokens, whole.progress.step)
     assert parts.progress.plain == pytest.approx(whole.progress.plain, rel=1e-5)
     said = capfd.readouterr().out
-    assert said.count("does not fit") == 1, "once, not at every step"
+    assert said.count("does not fit") == 1, "only once, not at every step"
     assert "batch of 38 pairs" in said
 
 
 @faults
-def test_17_out_of_memory_amid_a_run_is_no_end(toy: Toy, capfd: pytest.CaptureFixture) -> None:
-    """Guards the whole way: the run ends well, the count is saved, and a killed run repeats it bit for bit."""
+def test_17_running_out_of_memory_does_not_end_a_run(toy: Toy, capfd: pytest.CaptureFixture) -> None:
+    """Guards the whole path: the run ends well, the count is saved, and a killed run repeats it bit for bit."""
     names = [toy(run__name=f"{toy().run.name}-{name}") for name in ("whole", "killed")]
 
     def limit() -> None:
@@ -226,7 +224,7 @@ def test_17_out_of_memory_amid_a_run_is_no_end(toy: Toy, capfd: pytest.CaptureFi
         at_step(12, die)()
 
     assert run(names[0], limit) == 0
-    assert "does not fit into the memory" in capfd.readouterr().out
+    assert "does not fit in the memory" in capfd.readouterr().out
     assert run(names[1], limit_and_die) == -signal.SIGKILL
     assert run(names[1], limit) == 0
     assert outcome(names[1]) == outcome(names[0])
@@ -235,24 +233,24 @@ def test_17_out_of_memory_amid_a_run_is_no_end(toy: Toy, capfd: pytest.CaptureFi
 
 @faults
 def test_17_single_pair_that_does_not_fit(toy: Toy, capfd: pytest.CaptureFixture) -> None:
-    """Guards against halving for ever: exit 6 with the shape. The largest batch is tried before anything else."""
+    """Guards against splitting forever: exit code 6 with the shape, before anything else happens."""
 
     def limit() -> None:
         Transformer.states = too_large_above(10)  # type: ignore[method-assign]
 
     assert run(toy(), limit) == 6
     error = capfd.readouterr().err
-    assert re.match(r"train.py: error: step 1: a single pair of \d+ and \d+ tokens does not fit", error)
+    assert re.search(r"error: step 1: a single pair of \d+ and \d+ tokens does not fit", error)
     assert error.count("\n") == 1
     assert not checkpoints(toy()).exists()
-    assert not (directory(toy()) / "tensorboard").exists(), "no step has begun"
+    assert not (directory(toy()) / "tensorboard").exists(), "no step has started"
 
 
 @faults
 def test_17_the_largest_batch_is_tried_first_and_leaves_no_trace(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards against a run that dies in its second hour, when the longest sentences have their turn.
+    """Guards against a run that dies in its second hour, when the longest sentences come.
 
-    The rehearsal has as much in memory as an update: the moments as well, which come into being after the first one.
+    The rehearsal needs as much memory as an update, including the moments, which do not exist yet.
     """
     training = training_of(toy())
     shapes, held = [], []
@@ -269,33 +267,35 @@ def test_17_the_largest_batch_is_tried_first_and_leaves_no_trace(toy: Toy, monke
     monkeypatch.setattr(training.learner, "states", seen)
     monkeypatch.setattr(torch, "empty_like", counted)
     before, random = weights(training), torch.get_rng_state()
-    training.rehearse()
+    gradients.rehearse(training)
     monkeypatch.undo()
-    batches = [dataset.make_batch(training.data.train, rows) for rows in training.planned(training.batch_tokens, 0)[1]]
+    batches = [
+        dataset.make_batch(training.data.train, rows) for rows in training.planner.plan(training.batch_tokens, 0)
+    ]
     assert shapes == [max(batch.source.numel() + batch.target_out.numel() for batch in batches)]
     assert sum(held) == 2 * sum(parameter.numel() for parameter in training.model.parameters())
     assert all(torch.equal(tensor, before[name]) for name, tensor in weights(training).items())
     assert all(parameter.grad is None for parameter in training.model.parameters())
-    assert training.progress == train.Progress()
-    assert not torch.equal(random, torch.get_rng_state()), "which is why each update seeds anew"
-    update = next(training.updates())
-    training.update(update)
+    assert training.progress == Progress()
+    assert not torch.equal(random, torch.get_rng_state()), "so each update seeds the generators itself"
+    update = next(training_batches(training))
+    train.train_step(training, update)
     fresh = training_of(toy())
-    fresh.update(next(fresh.updates()))
+    train.train_step(fresh, next(training_batches(fresh)))
     assert all(torch.equal(tensor, weights(fresh)[name]) for name, tensor in weights(training).items())
 
 
 @faults
 @pytest.mark.parametrize(("positions", "share", "fits"), [(10**9, 0.7, True), (10**9, 0.9, False), (100, 0.1, False)])
-def test_17_what_is_tried_for_size_leaves_no_trace(
+def test_17_trying_a_batch_size_leaves_no_trace(
     toy: Toy, positions: int, share: float, fits: bool, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
 ) -> None:
-    """Guards the search for the largest batch: neither parts of a batch nor a memory filled to the brim count."""
+    """Guards the search for the largest batch: it must fit unsplit, with memory to spare."""
     monkeypatch.setattr(Transformer, "states", too_large_above(positions))
     training = training_of(toy())
     before = weights(training)
-    monkeypatch.setattr(train.device_module, "peak_memory", lambda _: share)
-    assert training.fits(1024) == fits
+    monkeypatch.setattr(gradients, "peak_memory", lambda _: share)
+    assert gradients.fits(training, 1024) == fits
     assert all(torch.equal(tensor, before[name]) for name, tensor in weights(training).items())
     assert all(parameter.grad is None for parameter in training.model.parameters())
     assert capfd.readouterr().out == ""
@@ -303,7 +303,7 @@ def test_17_what_is_tried_for_size_leaves_no_trace(
 
 @faults
 def test_17_halves_hold_every_row_once_and_no_empty_column(toy: Toy) -> None:
-    """Guards the parts of a batch: as `make_batch` would have made them, also of an odd number of rows."""
+    """Guards the parts of a batch: equal to those of `make_batch`, also for an odd number of rows."""
     pairs = training_of(toy()).data.train
     rows = np.array([5, 3, 40, 8, 11, 2, 77])
     halves = dataset.make_batch(pairs, rows).halves()
@@ -315,12 +315,9 @@ def test_17_halves_hold_every_row_once_and_no_empty_column(toy: Toy) -> None:
         assert (half.tokens, half.source_tokens) == (fresh.tokens, fresh.source_tokens)
 
 
-# ----------------------------------------------------------------------------------------------------------- nothing
-
-
 @faults
-def test_18_a_batch_without_tokens_moves_nothing(toy: Toy) -> None:
-    """Guards against 0 / 0. Text cannot make such a batch, for each side ends with an end token; here it is forced."""
+def test_18_a_batch_without_tokens_changes_nothing(toy: Toy) -> None:
+    """Guards against 0 / 0. Text cannot give such a batch, since each side has an end token; here it is forced."""
     training = training_of(toy())
     empty = dataset.EncodedSide(np.zeros(0, np.uint16), np.zeros(3, np.int64))
     made = dataset.make_batch(dataset.EncodedPairs(empty, empty), np.arange(2))
@@ -329,15 +326,15 @@ def test_18_a_batch_without_tokens_moves_nothing(toy: Toy) -> None:
 
     [full] = batches_of(training, range(4))
     forced = replace(full, target_out=torch.full_like(full.target_out, PAD), tokens=0)
-    training.gradients([forced], step=1, tokens=0)
+    gradients.accumulate(training, [forced], step=1, tokens=0)
     assert not any(p.grad is not None and p.grad.any() for p in training.model.parameters())
     before = weights(training)
     training.optimizer = torch.optim.SGD(training.model.parameters(), lr=1.0)
     training.optimizer.zero_grad()
-    training.update([forced])
+    train.train_step(training, [forced])
     assert all(torch.equal(tensor, before[name]) for name, tensor in weights(training).items())
 
-    # A source of nothing but padding has no state to look at, and so no finite result: that is a loud end.
+    # With a source of padding only, there is nothing to attend to and no finite result: a clear error.
     with pytest.raises(errors.NumericalError):
-        training.update([replace(full, source=torch.full_like(full.source, PAD))])
+        train.train_step(training, [replace(full, source=torch.full_like(full.source, PAD))])
     assert all(torch.equal(tensor, before[name]) for name, tensor in weights(training).items())

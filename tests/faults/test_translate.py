@@ -1,4 +1,4 @@
-"""Cases 33 to 36: whatever comes in, a line out for each line in, in bounded time, and nothing in silence."""
+"""Cases 33 to 36: one line out per line in, in bounded time, with a warning where needed, whatever the input."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,8 @@ from dragoman.corpora.cleaning import clean
 from dragoman.dataset import Tokenizer
 from dragoman.errors import CheckpointError
 from dragoman.settings import SPECIAL_TOKENS
-from dragoman.translation import translator as translator_module
+from dragoman.translation import batch_search
+from dragoman.translation.pieces import encode_piece, encode_request
 from dragoman.translation.translator import Translator
 from echo import echo, until
 from faults import untrained
@@ -28,7 +30,7 @@ faults = pytest.mark.faults
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run that has learnt nothing; not to be changed."""
+    """An untrained run, which no test may change."""
     return untrained.run(tmp_path_factory.mktemp("untrained"), decoding__max_length=6)
 
 
@@ -42,18 +44,18 @@ def command(
     return subprocess.run(words, input=stdin, capture_output=True, env=os.environ | (environment or {}), timeout=120)
 
 
-# -------------------------------------------------------------------------------------------------- 33: next to nothing
+# --- 33: next to nothing ------------------------------------------------------------------------------------------
 
 NOTHING = ["", " ", "\t", " \t  ", "\u00a0", "\r", "\u2028\x85", "\x0b\x0c", "\n", "\n\n", " \n\t\n "]
 
 
-def test_33_nothing_in_is_nothing_out_and_asks_no_model(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards the empty line, of which a decoder makes words, and the count of lines."""
+def test_33_blank_text_stays_blank_without_the_model(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards blank lines, from which a decoder would make words, and the line count."""
 
     def search(*_: object, **__: object) -> None:
-        raise AssertionError("the model is asked")
+        raise AssertionError("the model was called")
 
-    monkeypatch.setattr(translator_module, "search", search)
+    monkeypatch.setattr(batch_search, "search", search)
     lines = loaded(run).translate(NOTHING)
     assert [line.count("\n") for line in lines] == [text.count("\n") for text in NOTHING]
     assert not "".join(lines).strip()
@@ -69,8 +71,8 @@ def test_33_nothing_in_is_nothing_out_and_asks_no_model(run: Path, monkeypatch: 
         *(pytest.param(text, lines, marks=faults) for text, lines in ((b"\n", 1), (b"\n\n \n", 3), (b"the cat\nx", 2))),
     ],
 )
-def test_33_lines_out_are_lines_in(run: Path, given: bytes, lines: int) -> None:
-    """Guards parallel files, which live by the count: an empty input, blank lines, and a last line without an end."""
+def test_33_as_many_lines_out_as_in(run: Path, given: bytes, lines: int) -> None:
+    """Guards parallel files: empty input, blank lines, and a last line without a line feed."""
     done = command("--run", run, stdin=given)
     assert done.returncode == 0, done.stderr
     out = done.stdout.split(b"\n")
@@ -82,23 +84,23 @@ def test_33_lines_out_are_lines_in(run: Path, given: bytes, lines: int) -> None:
 
 @faults
 def test_33_one_argument_of_two_lines_is_two_lines(run: Path) -> None:
-    """Guards the arguments: an empty one, a blank one and one with a line break inside."""
+    """Guards arguments that are empty, blank or contain a line feed."""
     done = command("--run", run, "", " ", "the cat\nthe dog", "\t")
     assert [not line for line in done.stdout.split(b"\n")] == [True, True, False, False, True, True]
 
 
 class Breaking(Tokenizer):
-    """Decodes whatever a model says to text that ends lines, as a model of bytes can."""
+    """A tokenizer that decodes everything to text with line breaks, as a model of bytes can."""
 
     def decode(self, ids: object) -> str:
         return "a\nb\rc\u2028d\x85e\x1b[2J"
 
 
 @faults
-def test_33_a_model_that_writes_line_ends_ends_no_line() -> None:
-    """Guards the count of lines against the model itself, which may have learnt to write the byte of a line's end."""
+def test_33_model_that_writes_line_breaks() -> None:
+    """Guards the line count against the model itself, which can write the byte of a line feed."""
     translator = echo(kind="bpe")
-    translator.target = Breaking(translator.target._core)
+    translator.trained = replace(translator.trained, target=Breaking(translator.target._core))
     [translation] = translator.explain(["My name is"])
     assert translation.text == "a b c d e\x1b[2J"
     assert translation.sentences[0].candidates[0].text == translation.text
@@ -108,7 +110,7 @@ def test_33_a_model_that_writes_line_ends_ends_no_line() -> None:
     assert len("".join(said).splitlines()) == 1
 
 
-# ------------------------------------------------------------------------------------------------ 34: far too much
+# --- 34: far too much ---------------------------------------------------------------------------------------------
 
 LETTERS = {
     "x": "x" * 20_000, "full stops": "." * 20_000, "a.": "a." * 10_000, "a@": "a@" * 10_000, "commas": "," * 20_000,
@@ -122,25 +124,24 @@ LETTERS = {
 @faults
 @pytest.mark.parametrize("kind", ["word", "bpe"])
 @pytest.mark.parametrize("name", LETTERS)
-def test_34_any_length_is_cut_in_bounded_time_and_whole(kind: str, name: str) -> None:
-    """Guards patterns and recursions that take the square of a line's length, and text lost where it is cut.
-
-    The model repeats its source; it alone is left out of the time, which is that of cutting.
-    """
+def test_34_any_length_is_split_in_bounded_time_without_loss(kind: str, name: str) -> None:
+    """Guards against patterns and recursions of quadratic time, and against losing text where it is split."""
     translator, text = echo(kind=kind), clean(LETTERS[name])
     began = time.process_time()
-    pieces = translator._pieces(text, 1, translator.usual)
+    warnings: list[str] = []
+    [pieces] = encode_request(translator.trained, translator.request(text), warnings.append)
     assert time.process_time() - began < 2
     assert "".join(piece.text for piece in pieces).replace(" ", "") == text.replace(" ", "")
-    assert all(len(piece.ids) <= translator.trained.longest for piece in pieces)
-    longest = len(translator._piece(text, translator.usual).ids)
-    assert bool(translator.warnings) == (longest > translator.trained.longest and name != "sentences")
+    longest = translator.trained.trained_on.longest
+    assert all(len(piece.ids) <= longest for piece in pieces)
+    whole = encode_piece(translator.trained, text, translator.usual)
+    assert bool(warnings) == (len(whole.ids) > longest and name != "sentences")
 
 
 @faults
 @pytest.mark.parametrize("name", ["x", "words", "marks", "family", "Linear B"])
-def test_34_far_too_much_is_translated_and_told(run: Path, name: str) -> None:
-    """Guards memory and time with a real search, on the command line: one line, and a word about what was done."""
+def test_34_far_too_much_is_translated_with_a_warning(run: Path, name: str) -> None:
+    """Guards memory and time of a real search on the command line: one line out, and a warning."""
     began = time.monotonic()
     done = command("--run", run, LETTERS[name])
     assert time.monotonic() - began < 60
@@ -152,8 +153,8 @@ def test_34_far_too_much_is_translated_and_told(run: Path, name: str) -> None:
 
 @faults
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
-def test_34_pieces_know_every_script(tmp_path: Path, kind: str) -> None:
-    """Guards against <unk> where nothing can be unknown: what stands in no training text comes through, too."""
+def test_34_subwords_know_every_script(tmp_path: Path, kind: str) -> None:
+    """Guards against <unk> in subword models: text in unseen scripts must survive."""
     text = "日本 👨‍👩‍👧 e\u0301 \u05e9\u05dc\u05d5\u05dd 𐀀 \u200d ½"
     translation = loaded(untrained.run(tmp_path, tokenizer__kind=kind, tokenizer__vocab_size=300)).explain([text])[0]
     assert translation.sentences[0].unknown == []
@@ -162,13 +163,13 @@ def test_34_pieces_know_every_script(tmp_path: Path, kind: str) -> None:
         assert echo(kind=kind).translate([text]) == [clean(text)]
 
 
-# -------------------------------------------------------------------------------------------------- 35: bytes and pipes
+# --- 35: bytes and pipes ------------------------------------------------------------------------------------------
 
 
 @faults
 @pytest.mark.parametrize("data", [b"caf\xe9", b"a\xed\xa0\x80", b"a\0b", b"\xff\xfea\0", b"\xc3"])
-def test_35_a_bad_line_ends_it_after_the_good_ones(run: Path, tmp_path: Path, data: bytes) -> None:
-    """Guards the work done before a bad byte, which arrives in the same block, and question marks in its place."""
+def test_35_bad_line_ends_it_after_the_good_ones(run: Path, tmp_path: Path, data: bytes) -> None:
+    """Guards the lines before a bad byte in the same block, and against question marks in its place."""
     number = 1 if data.startswith(b"\xff\xfe") else 3
     good = b"the cat.\nthe dog.\n" * (number > 1)
     expected = "".join(f"{line}\n" for line in loaded(run).translate(good.decode().split("\n")[:-1])).encode()
@@ -182,14 +183,14 @@ def test_35_a_bad_line_ends_it_after_the_good_ones(run: Path, tmp_path: Path, da
     file.write_bytes(good + data)
     output.write_bytes(b"old")
     assert command("--run", run, "--input", file, "--output", output).returncode == 3
-    assert output.read_bytes() == b"old", "a file is written whole or not at all"
+    assert output.read_bytes() == b"old", "a file must be written completely or not at all"
 
 
 @faults
 @pytest.mark.parametrize("environment", [{}, {"LC_ALL": "C"}, {"LC_ALL": "C.UTF-8"}, {"PYTHONIOENCODING": "ascii"}])
 @pytest.mark.parametrize("data", [b"caf\xe9", b"\xed\xa0\x80"])
-def test_35_a_bad_argument_is_told(run: Path, data: bytes, environment: dict[str, str]) -> None:
-    """Guards the tokenizer's "TextInputSequence must be str", all that it says of half a letter."""
+def test_35_bad_argument_is_reported(run: Path, data: bytes, environment: dict[str, str]) -> None:
+    """Guards against the tokenizer's own message for half a character, "TextInputSequence must be str"."""
     done = command("--run", run, "the cat", data, environment=environment)
     assert done.returncode == 3
     assert b"argument:2, byte" in done.stderr
@@ -205,8 +206,8 @@ LOCALES = [
 
 @faults
 @pytest.mark.parametrize("environment", LOCALES, ids=["C", "ascii", "utf-16"])
-def test_35_text_is_utf_8_whatever_the_locale(tmp_path: Path, environment: dict[str, str]) -> None:
-    """Guards cron jobs and containers, whose locale is often none: the same bytes come out as elsewhere."""
+def test_35_text_is_utf_8_in_any_locale(tmp_path: Path, environment: dict[str, str]) -> None:
+    """Guards cron jobs and containers without a locale: their output has the same bytes as elsewhere."""
     path = untrained.run(tmp_path, tokenizer__kind="bpe", tokenizer__vocab_size=300, decoding__max_length=30)
     texts = "la città è più 🙂\nперевод 日本\n".encode()
     expected = command("--run", path, "--json", stdin=texts)
@@ -219,7 +220,7 @@ def test_35_text_is_utf_8_whatever_the_locale(tmp_path: Path, environment: dict[
 
 
 def converse(folder: Path, said: bytes, end: bytes, environment: dict[str, str]) -> bytes:
-    """What a terminal shows of a conversation with the translator of a run: one line, and its answer."""
+    """What a terminal shows when a line is typed at the prompt of a run."""
     ours, theirs = pty.openpty()
     arguments = [sys.executable, str(ROOT / "translate.py"), "--run", str(folder)]
     variables = os.environ | {"HOME": str(folder.parent), "TERM": "dumb"} | environment
@@ -238,8 +239,8 @@ def converse(folder: Path, said: bytes, end: bytes, environment: dict[str, str])
 
 @faults
 @pytest.mark.parametrize("environment", [{}, *LOCALES[:2]], ids=["own", "C", "ascii"])
-def test_35_the_prompt_takes_letters_in_any_locale(tmp_path: Path, environment: dict[str, str]) -> None:
-    """Guards a conversation that ends in a traceback, at the first accent or at a byte that is part of no letter."""
+def test_35_prompt_takes_characters_in_any_locale(tmp_path: Path, environment: dict[str, str]) -> None:
+    """Guards the prompt against a traceback at an accent, or at a byte that is not UTF-8."""
     path = untrained.run(tmp_path, tokenizer__kind="bpe", tokenizer__vocab_size=300, decoding__max_length=5)
     for said in ("più 🙂".encode(), b"caf\xe9"):
         assert b"Traceback" not in converse(path, said, b"en > ", environment)
@@ -247,8 +248,8 @@ def test_35_the_prompt_takes_letters_in_any_locale(tmp_path: Path, environment: 
 
 @faults
 @pytest.mark.parametrize("closed", ["before", "meanwhile"])
-def test_35_a_reader_that_has_seen_enough_is_no_error(run: Path, closed: str) -> None:
-    """Guards `| head`: a quiet end, whenever the pipe is closed."""
+def test_35_closed_pipe_is_no_error(run: Path, closed: str) -> None:
+    """Guards `| head`: a quiet end whenever the pipe is closed."""
     head = "true" if closed == "before" else "head -n 1"
     line = f"yes 'the cat sees' | head -n 3000 | '{sys.executable}' '{ROOT / 'translate.py'}' --run '{run}' | {head}"
     done = subprocess.run(["bash", "-c", line + '; exit "${PIPESTATUS[2]}"'], capture_output=True, timeout=120)
@@ -258,20 +259,20 @@ def test_35_a_reader_that_has_seen_enough_is_no_error(run: Path, closed: str) ->
     assert b"Traceback" not in done.stderr
 
 
-# ------------------------------------------------------------------------------- 36: special tokens, other tokenizers
+# --- 36: special tokens, other tokenizers -------------------------------------------------------------------------
 
 
 @faults
 @pytest.mark.parametrize("kind", ["word", "bpe"])
-def test_36_a_special_token_in_a_text_is_text(kind: str) -> None:
-    """Guards a text that ends a translation, or hides from it, by its words."""
+def test_36_special_token_in_a_text_is_text(kind: str) -> None:
+    """Guards against a text whose words end its translation or disappear from it."""
     text = f"My name is {' '.join(SPECIAL_TOKENS)} </s> <s> <pad> <unk> <|endoftext|>, number [EOS][EOS]!"
     assert echo(kind=kind).translate([text]) == [text]
 
 
 @faults
-def test_36_a_special_token_in_the_training_text_is_text(tmp_path: Path) -> None:
-    """Guards the vocabulary: a corpus that writes of [EOS] must not give that word the id of the end."""
+def test_36_special_token_in_the_training_text_is_text(tmp_path: Path) -> None:
+    """Guards the vocabulary: the word "[EOS]" in a corpus must not get the id of the end token."""
     pairs = [(f"{a} [EOS] [PAD]", f"[SOS] {b} [UNK] </s>") for a, b in tiny_pairs(60)]
     corpus = tmp_path / "corpus.tsv"
     corpus.write_text("".join(f"{a}\t{b}\n" for a, b in pairs), encoding="utf-8")
@@ -282,8 +283,8 @@ def test_36_a_special_token_in_the_training_text_is_text(tmp_path: Path) -> None
 
 
 @faults
-def test_36_the_tokenizer_of_another_run_is_refused(run: Path, tmp_path: Path) -> None:
-    """Guards weights against ids that mean other words: by its hash, and by its size where the hash was forged."""
+def test_36_tokenizer_of_another_run_is_refused(run: Path, tmp_path: Path) -> None:
+    """Guards weights against ids of other words: by the hash, or by the size if the hash is forged."""
     mine = Path(shutil.copytree(run, tmp_path / "mine"))
     step = untrained.newest(mine)
     name = "target.tokenizer.json"
@@ -307,8 +308,8 @@ def test_36_the_tokenizer_of_another_run_is_refused(run: Path, tmp_path: Path) -
 
 
 @faults
-def test_36_a_missing_checkpoint_is_told_with_what_there_is(run: Path) -> None:
-    """Guards the bare "not found", which leaves a typing mistake to be searched for."""
+def test_36_missing_checkpoint_lists_the_existing_ones(run: Path) -> None:
+    """Guards against a bare "not found", which does not help with a typing mistake."""
     done = command("--run", run.parent / "tiyn", "x")
     assert done.returncode == 4
     assert b"choose one of " + bytes(run) in done.stderr

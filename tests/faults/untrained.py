@@ -1,20 +1,18 @@
-"""A run as training leaves it, made in a moment because nothing is learnt: for faults that need a checkpoint."""
+"""Untrained runs, made in a moment, for tests that need a checkpoint."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import time
 from collections.abc import Mapping
 from pathlib import Path
-from types import SimpleNamespace
 
 import torch
 
 from conftest import tiny_config
 from dragoman import checkpoint, serialization, train
 from dragoman.settings import Config
-from dragoman.training import starting
+from dragoman.training import saving, starting
 
 
 def directory(config: Config) -> Path:
@@ -23,19 +21,18 @@ def directory(config: Config) -> Path:
 
 
 def begin(config: Config) -> Path:
-    """Prepare the data of a run and save its first checkpoint, with the weights that training would begin with."""
+    """Prepare the data of a run and save a first checkpoint with its initial weights."""
     folder = directory(config)
     data = starting.prepare(config, folder / "data", begun=False)
-    training = train.Training(config, folder, data, torch.device("cpu"), torch.float32)
-    training.writer = SimpleNamespace(flush=lambda: None)  # type: ignore[assignment]
-    training.begun = time.perf_counter()
-    training.progress.step = 1
-    training.save()
+    state = train.set_up(config, folder, data, torch.device("cpu"), torch.float32)
+    state.start_clock()
+    state.progress.step = 1
+    saving.save(state)
     return folder
 
 
 def run(folder: Path, **settings: object) -> Path:
-    """A run of words, or with any settings of `tiny_config`, which can translate and be resumed."""
+    """A run that can translate and be resumed, with the settings of `tiny_config`."""
     return begin(tiny_config(folder, **settings))
 
 
@@ -45,7 +42,7 @@ def newest(folder: Path) -> Path:
 
 
 def forge(step: Path, files: Mapping[str, bytes]) -> None:
-    """Replace files of a checkpoint, and its manifest by one that agrees with them: hashes keep out no forger."""
+    """Replace files of a checkpoint and make the manifest agree: hashes do not stop a forger."""
     manifest = json.loads((step / checkpoint.MANIFEST).read_bytes())
     for name, data in files.items():
         (step / name).write_bytes(data)

@@ -23,8 +23,6 @@ def check_letters(corpus: CheckedCorpus) -> Iterator[Finding | SuggestedSetting]
         yield SuggestedSetting("data.on_bad_line", "skip", why)
 
 
-# ---------------------------------------------------------------------------------------------------------- sides
-
 FEW = 5  # words that may well be the same in both languages: names, titles
 MOST = 0.8  # share of the words
 _MARKUP = re.compile(r"</?[A-Za-z][^<>]*>|&(?:[a-z]+|#[0-9]+|#x[0-9a-f]+);")
@@ -68,9 +66,6 @@ def check_sides(corpus: CheckedCorpus) -> Iterator[Finding]:
         if len(corpus.sides) == 2 and len(numbered) >= 10:
             other = [i for i in numbered if _numbers(split.pairs[i][0]) != _numbers(split.pairs[i][1])]
             yield from split.finding("numbers", other, len(numbered))
-
-
-# ---------------------------------------------------------------------------------------------------- repetitions
 
 
 def check_repeats(corpus: CheckedCorpus) -> Iterator[Finding]:

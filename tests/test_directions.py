@@ -1,4 +1,4 @@
-"""One model for several directions: what is read for which, what the tags do, and that nothing else changes."""
+"""One model for several directions: its corpora, its tags, and its translations."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -20,11 +21,10 @@ from dragoman.corpora.cleaning import clean
 from dragoman.corpora.mixing import balanced, rows_of
 from dragoman.corpora.origin import file_hashes
 from dragoman.corpora.preparation import prepare_data
-from dragoman.corpora.sources import find_sources
+from dragoman.corpora.sources import find_named, find_sources
 from dragoman.corpora.splitting import read_corpus, read_split
-from dragoman.corpora.subword_dropout import SubwordDropout
 from dragoman.corpora.subwords import train_tokenizers
-from dragoman.dataset import EncodedPairs, Pair, Tokenizer
+from dragoman.dataset import Pair, Tokenizer
 from dragoman.directions import Direction, parse_directions, split_tag, tagged
 from dragoman.errors import ConfigError, DataError
 from dragoman.evaluation.pairs import read_pairs
@@ -34,13 +34,18 @@ from dragoman.server.application import make_job
 from dragoman.server.schemas import ServerInfo, TranslateRequest
 from dragoman.settings import UNK, Config, DataConfig, TokenizerConfig
 from dragoman.training.starting import amount
+from dragoman.translation.assembly import make_sentences
+from dragoman.translation.copying import copies
+from dragoman.translation.pieces import encode_piece
+from dragoman.translation.request import Request, parse_request
+from dragoman.translation.search import Hypothesis
 from dragoman.translation.translator import Translator
 
 THREE = "en-it, en-fr, it-en"
 
 
 def french(italian: str) -> str:
-    """A third language, of whose words no other one has any."""
+    """A third language, which shares no words with the others."""
     return italian.upper()
 
 
@@ -75,30 +80,29 @@ def read(data: DataConfig) -> dict[str, list[Pair]]:
         ("pt_BR-en", [("pt_BR", "en")]),
     ],
 )
-def test_directions_are_read(text: str, expected: list[object]) -> None:
-    """Guards names of languages that have hyphens of their own."""
+def test_parse_directions(text: str, expected: list[object]) -> None:
+    """Guards language names that contain hyphens."""
     pairs = [tuple(each.split("-")) if isinstance(each, str) else each for each in expected]
     assert parse_directions(text) == pairs
 
 
 @pytest.mark.parametrize("text", ["en", "en-it-fr", "en-en", "en-it, en-it", "en>it", "EN-it", ",", "en-"])
-def test_what_is_no_direction_is_refused(text: str) -> None:
-    """Guards a mistake that would be taken for a language which nothing is in."""
+def test_invalid_directions_are_refused(text: str) -> None:
+    """Guards against a typing mistake that is taken for a language."""
     with pytest.raises(ConfigError, match=r"data\.directions is"):
         DataConfig(directions=text)
 
 
-def test_the_usual_direction_must_be_one_of_them() -> None:
-    """Guards a model that is asked, by default, for what it never learnt."""
+def test_usual_direction_must_be_one_of_the_directions() -> None:
+    """Guards against a default direction that the model was not trained on."""
     with pytest.raises(ConfigError, match=r"must be one of data\.directions"):
         DataConfig(directions="en-fr, fr-en")
 
 
 @given(st.text(max_size=30), st.sampled_from(parse_directions("en-it, pt-BR-zh-Hant, es-419-en, en-es-419")))
 @example("hello", Direction("en", "es-419"))
-def test_a_tag_comes_off_as_it_was_put_on(text: str, direction: Direction) -> None:
-    """Guards texts that lose a letter with their tag, among them those that begin with what looks like one; and a tag
-    that is that of another direction, as from es into 419."""
+def test_split_tag_undoes_tagged(text: str, direction: Direction) -> None:
+    """Guards texts that start like a tag, which could lose letters, and tags read as another direction (es-419)."""
     text = " ".join(text.split())
     assert split_tag(tagged(text, direction)) == (direction, text)
     assert split_tag(tagged(text, Direction("", direction.target))) == (Direction("", direction.target), text)
@@ -115,8 +119,8 @@ def pair(request: pytest.FixtureRequest) -> tuple[Tokenizer, Tokenizer]:
     return train_tokenizers(*dataset.unzip_pairs(pairs), vocabulary, ["it", "en"])
 
 
-def test_a_tag_is_one_token_before_the_text(pair: tuple[Tokenizer, Tokenizer]) -> None:
-    """Guards the first token, of which all depends: also after saving, and with the language that is read told."""
+def test_tag_is_one_token_before_the_text(pair: tuple[Tokenizer, Tokenizer]) -> None:
+    """Guards the token that decides the direction, also after saving, and with a source language in the tag."""
     source, target = pair
     again = Tokenizer.from_json(source.to_json())
     assert source.tags == again.tags == {">>it<<": 4, ">>en<<": 5}
@@ -131,10 +135,12 @@ def test_a_tag_is_one_token_before_the_text(pair: tuple[Tokenizer, Tokenizer]) -
     assert source.encode_batch([f">>it<< {text}", text]) == [[4, *ids], ids]
     assert source.encode_batch([]) == []
     assert source.pieces([4]) == source.tokens(">>it<<") == [">>it<<"]
+    assert source.encode_with_tokens(text, ">>it<<") == ([4, *ids], [">>it<<", *source.tokens(text)])
+    assert source.encode_with_tokens(text) == (ids, source.tokens(text))
 
 
-def test_elsewhere_it_is_text(pair: tuple[Tokenizer, Tokenizer]) -> None:
-    """Guards against sentences that could turn the model to another language half-way, and unknown tags that vanish."""
+def test_tag_inside_a_text_is_text(pair: tuple[Tokenizer, Tokenizer]) -> None:
+    """Guards against sentences that change the direction half-way, and against unknown tags that vanish."""
     source, _ = pair
     for text in ("the cat >>it<< sees", ">>it<< >>it<< the", ">>de<< the cat", "x>>it<< the"):
         ids = source.encode(text)
@@ -143,33 +149,19 @@ def test_elsewhere_it_is_text(pair: tuple[Tokenizer, Tokenizer]) -> None:
         assert len(source.tokens(text)) == len(ids)
 
 
-def test_words_are_those_of_texts_without_tags(pair: tuple[Tokenizer, Tokenizer]) -> None:
-    """Guards vocabularies with places for the marks and the names in tags."""
+def test_vocabulary_has_no_parts_of_tags(pair: tuple[Tokenizer, Tokenizer]) -> None:
+    """Guards against entries for the punctuation and the names in tags."""
     source, _ = pair
     assert not [
         word for word in source.vocabulary if (">" in word or "<" in word) and len(word) > 1 and word not in source.tags
     ]
 
 
-@pytest.mark.parametrize("kind", ["bpe", "unigram"])
-def test_subword_dropout_leaves_tags_whole(kind: str) -> None:
-    """Guards the tag, which was once spelt with the letters of its name in some epochs."""
-    pairs = [(tagged(a, Direction("en", "it")), b) for a, b in tiny_pairs(50)]
-    vocabulary = TokenizerConfig(kind=kind, vocab_size=320, min_frequency=1, shared=True)  # type: ignore[arg-type]
-    source, target = train_tokenizers(*dataset.unzip_pairs(pairs), vocabulary, ["it"])
-    encoded = dataset.encode_pairs(pairs, source, target)
-    cut: EncodedPairs = SubwordDropout(encoded, source, target, rate=0.5, longest=200, seed=1)(0)
-    assert len(cut.source.ids) > len(encoded.source.ids)
-    assert set(cut.source.ids[cut.source.offsets[:-1]]) == {source.tags[">>it<<"]}
-    restored = [source.decode(cut.source.ids[a:b].tolist()) for a, b in zip(cut.source.offsets, cut.source.offsets[1:])]  # noqa: B905
-    assert restored == [split_tag(text)[1] for text, _ in pairs]
-
-
 # --- Corpora ------------------------------------------------------------------------------------------------------
 
 
-def test_a_pair_of_columns_serves_both_ways(tmp_path: Path) -> None:
-    """Guards the usual case: a table without names, whose columns are those of the usual direction."""
+def test_table_without_names_serves_both_directions(tmp_path: Path) -> None:
+    """Guards the usual case: a table without column names is in the usual direction."""
     pairs = tiny_pairs(200)
     found = read(settings(write_tsv(tmp_path / "pairs.tsv", pairs)))
     expected = {(f">>en-it<< {a}", b) for a, b in pairs} | {(f">>it-en<< {b}", a) for a, b in pairs}
@@ -180,7 +172,7 @@ def test_a_pair_of_columns_serves_both_ways(tmp_path: Path) -> None:
 
 
 def test_no_translation_of_a_test_sentence_is_trained_on(tmp_path: Path) -> None:
-    """Guards scores: were each direction split by its own source, one would learn what the other is tested on."""
+    """Guards scores: if each direction were split by its source, one would train on what another is tested on."""
     data = settings(write_rows(tmp_path / "rows.jsonl", rows()), "en-it, it-en, fr-en", test_fraction=0.1)
     found = read(data)
     texts = {split: {text for a, b in pairs for text in (split_tag(a)[1], b)} for split, pairs in found.items()}
@@ -190,8 +182,8 @@ def test_no_translation_of_a_test_sentence_is_trained_on(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("form", ["parallel", "folder", "rows", "two corpora", "table"])
-def test_each_direction_finds_its_languages(form: str, tmp_path: Path) -> None:
-    """Guards every form of corpus: a direction reads the corpora that have its languages, and no others."""
+def test_each_direction_reads_its_languages(form: str, tmp_path: Path) -> None:
+    """Guards every corpus format: a direction reads only the corpora that have its languages."""
     some = rows(40)
     match form:
         case "parallel":
@@ -226,8 +218,8 @@ def test_each_direction_finds_its_languages(form: str, tmp_path: Path) -> None:
     assert all("(2)" in key or "other" not in key for key in file_hashes(sources))
 
 
-def test_what_serves_no_direction_is_refused(tmp_path: Path) -> None:
-    """Guards a corpus left out in silence, a direction without pairs, and columns of an unknown language."""
+def test_corpus_without_a_direction_is_refused(tmp_path: Path) -> None:
+    """Guards against silently skipped corpora, directions without pairs, and columns of unknown languages."""
     write_tsv(tmp_path / "plain.tsv", tiny_pairs(20))
     rows_of_two = write_rows(tmp_path / "two.jsonl", [{"en": row["en"], "it": row["it"]} for row in rows(20)])
     rows_of_french = write_rows(tmp_path / "fr.jsonl", [{"en": row["en"], "fr": row["fr"]} for row in rows(20)])
@@ -252,7 +244,7 @@ def test_what_serves_no_direction_is_refused(tmp_path: Path) -> None:
 
 
 def test_rows_may_lack_a_language(tmp_path: Path) -> None:
-    """Guards rows of which the first one has fewer languages than others: once, all of the others were lost."""
+    """Guards rows with more languages than the first row, which were once all lost."""
     some = rows(60)
     for i in range(0, 60, 2):
         del some[i]["fr"]
@@ -262,7 +254,7 @@ def test_rows_may_lack_a_language(tmp_path: Path) -> None:
 
 
 def test_a_split_may_lack_a_language(tmp_path: Path) -> None:
-    """Guards training text that was left out because validation, in the same folder, had one language less."""
+    """Guards training text that was skipped because validation, in the same folder, lacks a language."""
     some = rows(60)
     for split, languages in (("train", ("en", "it", "fr")), ("validation", ("en", "it"))):
         for language in languages:
@@ -270,7 +262,7 @@ def test_a_split_may_lack_a_language(tmp_path: Path) -> None:
     found = read(settings(tmp_path, THREE, test_fraction=0.0))
     ways = {split: {str(split_tag(source)[0]) for source, _ in pairs} for split, pairs in found.items()}
     assert ways["train"] == {"en-it", "en-fr", "it-en"}
-    assert len(found["train"]) > 170  # of French alone, a share goes to validation
+    assert len(found["train"]) > 170  # some of the French goes to validation
     assert len([source for source, _ in found["validation"] if ">>en-it<<" in source]) == 60
     (tmp_path / "validation.fr").write_text("X\n" * 60)
     (tmp_path / "train.fr").unlink()
@@ -278,8 +270,8 @@ def test_a_split_may_lack_a_language(tmp_path: Path) -> None:
         read(settings(tmp_path, THREE, test_fraction=0.0))
 
 
-def test_folders_of_other_languages_go_together(tmp_path: Path) -> None:
-    """Guards two folders of files of which each has one pair of languages."""
+def test_folders_of_different_languages(tmp_path: Path) -> None:
+    """Guards two folders with different language pairs."""
     for folder, languages in (("one", ("en", "it")), ("two", ("it", "fr"))):
         (tmp_path / folder).mkdir()
         for language in languages:
@@ -288,8 +280,8 @@ def test_folders_of_other_languages_go_together(tmp_path: Path) -> None:
     assert {str(split_tag(source)[0]) for source, _ in found["train"]} == {"en-it", "fr-it"}
 
 
-def test_what_stands_on_both_sides_of_a_split_is_told(tmp_path: Path) -> None:
-    """Guards scores where no language is in all directions: then a translation may be trained on, and is counted."""
+def test_pairs_on_both_sides_of_a_split_are_reported(tmp_path: Path) -> None:
+    """Guards scores if no language is in all directions: translations of test sentences are then counted."""
     said: list[str] = []
     for name, directions, warned in (("star", "en-it, it-en, fr-en", False), ("ring", "en-it, it-fr, fr-en", True)):
         corpus = write_rows(tmp_path / "rows.jsonl", [{k: f"{k} {i}" for k in ("en", "it", "fr")} for i in range(300)])
@@ -298,8 +290,8 @@ def test_what_stands_on_both_sides_of_a_split_is_told(tmp_path: Path) -> None:
         assert bool(sum(data.report.repeated.values())) == warned
 
 
-def test_a_run_of_one_direction_knows_no_tags(tmp_path: Path) -> None:
-    """Guards text that happens to look like a tag: it once chose the best checkpoint."""
+def test_run_of_one_direction_knows_no_tags(tmp_path: Path) -> None:
+    """Guards text that happens to look like a tag, which once decided the best checkpoint."""
     data = DataConfig()
     assert bleu_by_direction([">>b<< x", "y"], ["z", "y"], ["z", "y"], data) == {}
     assert without_tag(">>b<< x", data) == ">>b<< x"
@@ -309,14 +301,14 @@ def test_a_run_of_one_direction_knows_no_tags(tmp_path: Path) -> None:
 
 
 def test_pairs_are_counted_in_each_direction(tmp_path: Path) -> None:
-    """Guards model.preset auto, which goes by the number of pairs that there are to learn from."""
+    """Guards model.preset auto, which depends on the number of training pairs."""
     data = settings(write_rows(tmp_path / "rows.jsonl", rows(200)), THREE, test_fraction=0.0)
     assert amount(data, ENOUGH).pairs == round(600 * 0.98)
 
 
 @given(st.lists(st.integers(1, 400), min_size=2, max_size=5), st.floats(1, 10))
-def test_temperature_is_that_of_the_paper(sizes: list[int], temperature: float) -> None:
-    """Guards the shares of directions: p to the power of 1 / T, the largest direction seen as often as before."""
+def test_temperature_of_the_paper(sizes: list[int], temperature: float) -> None:
+    """Guards the sampling of directions: p ** (1 / T), with the largest direction sampled as often as before."""
     parts = np.repeat(np.arange(len(sizes)), sizes)
     weights = balanced(np.ones(len(parts), np.float32), parts, temperature)
     seen = np.bincount(parts, weights)
@@ -326,8 +318,8 @@ def test_temperature_is_that_of_the_paper(sizes: list[int], temperature: float) 
     assert abs(len(rows_of(weights, 1, 0)) - seen.sum()) <= len(sizes)
 
 
-def test_few_pairs_are_seen_more_often(tmp_path: Path) -> None:
-    """Guards the way of data.temperature into the prepared data; without it, nothing is weighed."""
+def test_rare_directions_are_sampled_more_often(tmp_path: Path) -> None:
+    """Guards data.temperature in the prepared data; without it there are no weights."""
     few = [row if i % 5 == 0 else {"en": row["en"], "it": row["it"]} for i, row in enumerate(rows(200))]
     one = write_rows(tmp_path / "one.jsonl", [{k: row[k] for k in ("en", "it")} for row in few])
     other = write_rows(tmp_path / "other.jsonl", [row for row in few if "fr" in row])
@@ -353,7 +345,7 @@ def test_few_pairs_are_seen_more_often(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of three directions, two of which have the very same sources."""
+    """A run of three directions, two of which have the same sources."""
     folder = tmp_path_factory.mktemp("languages")
     config = three(folder)
     assert in_child(lambda: run_command("train", config)) == 0
@@ -371,8 +363,8 @@ def three(folder: Path, **changes: object) -> Config:
 TEXTS = ["the cat sees the dog.", "this red wine.", "the dog wants bread and wine here."]
 
 
-def test_the_tag_alone_says_which_language_is_written(trained: Path) -> None:
-    """Guards all of it: the same words in, and another language out."""
+def test_tag_decides_the_target_language(trained: Path) -> None:
+    """Guards the whole feature: the same source, another target language."""
     translator = Translator(trained, "cpu")
     italian, other = (translator.translate(TEXTS, to=language) for language in ("it", "fr"))
     assert all(text and text == text.lower() for text in italian)
@@ -382,13 +374,13 @@ def test_the_tag_alone_says_which_language_is_written(trained: Path) -> None:
     assert translator.translate([f">>en-fr<< {text}" for text in TEXTS]) == other
     mixed = translator.translate([TEXTS[0], f">>fr<< {TEXTS[1]}", TEXTS[2]])  # in one batch
     assert mixed == [italian[0], other[1], italian[2]]
-    [told] = translator.explain([f">>fr<< {TEXTS[0]}"])
-    assert told.source == told.sentences[0].source == TEXTS[0]
-    assert told.sentences[0].tokens[0] == ">>fr<<"
+    [french] = translator.explain([f">>fr<< {TEXTS[0]}"])
+    assert french.source == french.sentences[0].source == TEXTS[0]
+    assert french.sentences[0].tokens[0] == ">>fr<<"
 
 
-def test_every_line_and_sentence_of_a_text_has_its_tag(trained: Path) -> None:
-    """Guards long texts, of which only the first piece was once asked for in the right language."""
+def test_every_line_and_sentence_has_the_tag(trained: Path) -> None:
+    """Guards long texts, of which only the first piece once went into the right language."""
     translator = Translator(trained, "cpu")
     text = "the cat sees the dog. this red wine is here.\nthe dog wants wine."
     translation = translator.translate([text], to="fr")[0]
@@ -399,17 +391,39 @@ def test_every_line_and_sentence_of_a_text_has_its_tag(trained: Path) -> None:
     assert "".join(heard) == "".join(heard).upper() != ""
 
 
-def test_languages_that_it_does_not_know_are_refused(trained: Path) -> None:
-    """Guards against a translation into whatever the model likes best."""
+@pytest.mark.parametrize(
+    ("text", "options", "expected"),
+    [
+        ("x", {}, Request("x", Direction("en", "it"))),
+        (">>fr<< x", {}, Request("x", Direction("en", "fr"))),
+        (">>it-fr<< x", {}, Request("x", Direction("it", "fr"))),
+        (">>fr<< >>it<< x", {}, Request(">>it<< x", Direction("en", "fr"))),
+        (">>de<< x", {}, Request(">>de<< x", Direction("en", "it"), unknown_target="de")),
+        ("x", {"to": "fr"}, Request("x", Direction("en", "fr"))),
+        ("x", {"source": "it"}, Request("x", Direction("it", "en"))),
+        ("x", {"to": "fr", "source": "it"}, Request("x", Direction("it", "fr"))),
+        (">>fr<< x", {"to": "it", "prefix": "y"}, Request("x", Direction("en", "it"), "y")),
+    ],
+)
+def test_requests_are_parsed_from_tags_and_options(text: str, options: dict[str, str], expected: Request) -> None:
+    """Guards the direction: an option wins over a tag, only one tag is read, and an unknown one stays text."""
+    data = settings("x", THREE)
+    assert parse_request(text, data, [">>it<<", ">>fr<<", ">>en<<"], **options) == expected
+
+
+def test_requests_of_one_direction_read_no_tags() -> None:
+    """Guards a text that happens to look like a tag."""
+    assert parse_request(">>it<< x", DataConfig(), []) == Request(">>it<< x", Direction("en", "it"))
+
+
+def test_unknown_languages_are_refused(trained: Path) -> None:
+    """Guards against a silent translation into another language."""
     translator = Translator(trained, "cpu")
-    for to, source, fragment in (("de", "", "not translate to de, but to it, fr, en"), ("", "fr", "from fr, but")):
+    for to, source, fragment in (("de", "", "not translate to de, only to it, fr, en"), ("", "fr", "from fr, only")):
         with pytest.raises(ConfigError, match=fragment):
-            translator.asking("x", to, source)
+            translator.request("x", to, source)
     with pytest.raises(ConfigError, match="nothing to translate"):
-        translator.asking("x", "it", "it")
-    assert translator.asking("x", "fr") == ">>fr<< x"
-    assert translator.asking("x", "", "it") == ">>it-en<< x"
-    assert translator.asking(">>fr<< x", "it") == ">>it<< x"
+        translator.request("x", "it", "it")
     translator.translate(["x", ">>de<< x"])
     assert translator.warnings[0] == "text 2: this model does not translate to de."
     for asked in (
@@ -419,29 +433,23 @@ def test_languages_that_it_does_not_know_are_refused(trained: Path) -> None:
         translator.warnings = []
         asked()
         assert translator.warnings == ["text 2: this model does not translate to de."]
-    assert translator.asking("x", "fr", "it") == ">>it-fr<< x"  # which no pair had: it may work all the same
     assert translator.translate([">>it-fr<< il gatto vede il cane."])[0]
 
 
-def test_a_tag_is_never_copied() -> None:
-    """Guards decoding.unknown copy: the tag is the token that many words look at most."""
-    from echo import echo
-
-    translator = echo()
-    source = translator.source
-    words = ["", "the", "Ferrari"]
-    import torch
-
-    from dragoman.translation.copying import copies
-
+def test_tag_is_never_copied(trained: Path) -> None:
+    """Guards decoding.unknown copy, because many words attend to the tag most."""
     weights = torch.tensor([[0.9, 0.05, 0.05]])
-    assert copies([UNK], [4, 7, UNK], words, weights) == {0: 2}
+    assert copies([UNK], [4, 7, UNK], ["", "the", "Ferrari"], weights) == {0: 2}
     assert copies([UNK], [4, 7, 8], ["", "the", "cat"], weights) == {0: 1}
-    assert source.tags == {}
+    translator = Translator(trained, "cpu")
+    piece = encode_piece(translator.trained, "the Ferrari", Direction("en", "fr"))
+    assert piece.words == [">>fr<<", "the", "Ferrari"]
+    [[sentence]] = [make_sentences(translator.trained, [piece], [[Hypothesis([UNK], [0.0], 0.0, False)]])]
+    assert sentence.candidates[0].text == "Ferrari"
 
 
-def test_scores_are_told_by_direction(trained: Path) -> None:
-    """Guards the best checkpoint, which is chosen by the mean of the directions, and what is said of each."""
+def test_scores_per_direction(trained: Path) -> None:
+    """Guards the choice of the best checkpoint, by the mean over directions, and the score of each."""
     events = EventAccumulator(str(trained / "tensorboard"))
     events.Reload()
     each = [[event.value for event in events.Scalars(f"valid/bleu/{name}")] for name in ("en-it", "en-fr", "it-en")]
@@ -459,7 +467,7 @@ def test_scores_are_told_by_direction(trained: Path) -> None:
 
 
 def test_one_direction_can_be_evaluated(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Guards evaluate.py --to and --from, on the run's own pairs and on others; the whole report stays what it was."""
+    """Guards `evaluate --to` and `--from`, on the run's own pairs and on others; the full report stays unchanged."""
     before = (trained / "report" / "test.json").read_text()
     arguments = ["--run", str(trained), "--device", "cpu", "--json"]
     assert run_command("evaluate", command_line.parse_evaluate([*arguments, "--to", "fr"])) == 0
@@ -478,7 +486,7 @@ def test_one_direction_can_be_evaluated(trained: Path, tmp_path: Path, capsys: p
     of_data = json.loads(capsys.readouterr().out)
     assert of_data["figures"] == of_run["figures"]
     assert run_command("evaluate", command_line.parse_evaluate([*arguments, "--to", "de"])) == 2
-    plain = tmp_path / "plain.tsv"  # of a translator that knows of no tags
+    plain = tmp_path / "plain.tsv"  # from a translator without tags
     plain.write_text("".join(f"{split_tag(a)[1]}\t{b}\t{b}\n" for a, b in pairs))
     assert (
         run_command("evaluate", command_line.parse_evaluate([*arguments, "--to", "fr", "--against", str(plain)])) == 0
@@ -487,8 +495,8 @@ def test_one_direction_can_be_evaluated(trained: Path, tmp_path: Path, capsys: p
     assert {"test-to-fr.json", "test-from-it.json"} <= {path.name for path in (trained / "report").iterdir()}
 
 
-def test_the_command_line_asks_for_a_language(trained: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
-    """Guards translate.py --to and --from."""
+def test_languages_on_the_command_line(trained: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    """Guards `translate --to` and `--from`."""
     expected = Translator(trained, "cpu").translate(TEXTS, to="fr")
     arguments = ["--run", str(trained), "--device", "cpu"]
     assert run_command("translate", command_line.parse_translate([*arguments, "--to", "fr", *TEXTS])) == 0
@@ -512,8 +520,8 @@ def test_the_command_line_asks_for_a_language(trained: Path, capfdbinary: pytest
     assert b"does not translate to de" in capfdbinary.readouterr().err
 
 
-def test_the_page_asks_for_a_language(trained: Path) -> None:
-    """Guards the API: languages in what is asked, the directions in what the server says of itself."""
+def test_languages_in_the_api(trained: Path) -> None:
+    """Guards the API: languages in a request, and the directions in the description of the server."""
     translator = Translator(trained, "cpu")
     info = ServerInfo.of(translator)
     assert [(each.source_lang, each.target_lang) for each in info.directions] == [
@@ -521,42 +529,42 @@ def test_the_page_asks_for_a_language(trained: Path) -> None:
         ("en", "fr"),
         ("it", "en"),
     ]
-    asked = TranslateRequest(text="x", target_lang="fr", source_lang="en")
-    assert list(make_job(asked, translator).texts) == [">>en-fr<< x"]
-    assert list(make_job(TranslateRequest(text="x"), translator).texts) == ["x"]
+    asked = TranslateRequest.model_validate({"text": "x", "target_lang": "fr", "source_lang": "en"})
+    assert list(make_job(asked, translator).texts) == [Request("x", Direction("en", "fr"))]
+    assert list(make_job(TranslateRequest.model_validate({"text": "x"}), translator).texts) == ["x"]
     with pytest.raises(ConfigError):
-        make_job(TranslateRequest(text="x", target_lang="de"), translator)
+        make_job(TranslateRequest.model_validate({"text": "x", "target_lang": "de"}), translator)
 
 
-def test_other_engines_are_given_the_tag(trained: Path, tmp_path: Path) -> None:
-    """Guards --engine ctranslate2 and the code in an export's card; who cannot give a tag is refused."""
+def test_other_engines_get_the_tag(trained: Path, tmp_path: Path) -> None:
+    """Guards --engine ctranslate2 and the code in an export's card; a format without tags is refused."""
     pytest.importorskip("ctranslate2", reason="needs ctranslate2: pip install -e '.[export]'")
-    from dragoman.export import export
+    from dragoman.export import card, ctranslate2_engine, export, verification
 
     translator = Translator(trained, "cpu", ["--decoding.precision", "float32"])
-    other = export.with_ctranslate2(translator, trained)
+    other = ctranslate2_engine.with_ctranslate2(translator, trained)
     for language in ("it", "fr"):
         assert other.translate(TEXTS, to=language) == translator.translate(TEXTS, to=language)
-    sample = export.sample(translator, trained)
-    card = export.card(translator, trained, "ctranslate2", sample, None)
+    sample = verification.translate_sample(translator, trained)
+    text_of_card = card.card(translator, trained, "ctranslate2", sample, None)
     direction, text = split_tag(sample.sources[0])
     assert direction
-    assert f"words = ['>>{direction.target}<<'] + source.normalizer.normalize_str({text!r})" in card
+    assert f"words = ['>>{direction.target}<<'] + source.normalizer.normalize_str({text!r})" in text_of_card
     with pytest.raises(ConfigError, match="no place for the tag"):
-        export.make(translator, trained, "huggingface", tmp_path / "out")
+        export.export(translator, trained, "huggingface", tmp_path / "out")
 
 
-def test_names_keep_their_capitals_in_a_lowered_run(tmp_path: Path) -> None:
-    """Guards tags with capitals, as of pt-BR, where data.lowercase changes all other text."""
+def test_tags_keep_capitals_in_a_lowercase_run(tmp_path: Path) -> None:
+    """Guards tags with capitals (pt-BR) against data.lowercase."""
     data = settings(tmp_path, "en-pt-BR", target_lang="pt-BR", lowercase=True)
     path = tmp_path / "test.tsv"
     path.write_text(">>en-pt-BR<< The Cat\tO Gato\n")
     assert read_pairs(path, data) == [(">>en-pt-BR<< the cat", "o gato")]
 
 
-def test_prepared_pairs_are_those_of_other_files(tmp_path: Path) -> None:
-    """Guards evaluate.py --data, which reads pairs as training does."""
+def test_other_files_are_read_like_prepared_pairs(tmp_path: Path) -> None:
+    """Guards `evaluate --data`, which must read pairs as training does."""
     data = settings(write_rows(tmp_path / "rows.jsonl", rows(30)), THREE)
-    found = read_split("train", find_sources(data), data)
+    found = read_split("test", find_named("test", data, data.train), data)
     assert sorted(found) == sorted(pair for pairs in read(data).values() for pair in pairs)
     assert all(clean(source) == source for source, _ in found)

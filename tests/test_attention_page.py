@@ -1,4 +1,4 @@
-"""The page and the table of attention: every number is the one that came in, and no text is ever more than text."""
+"""The page and the table of attention: the numbers are those of the view, and no text becomes markup."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ODD = [
 
 
 def make_view(source: list[str], target: list[str], layers: int = 3, heads: int = 4, **others: object) -> View:
-    """A view with random weights, of a text that is its labels joined."""
+    """A view with random weights, whose texts are its labels joined."""
     random = np.random.default_rng(len(source) + 100 * len(target))
     weights = random.dirichlet(np.full(len(source), 0.3), (layers, heads, len(target)))
     log_probs = np.log(random.uniform(0.1, 1, len(target))).tolist()
@@ -56,15 +56,15 @@ class Elements(HTMLParser):
 
 def embedded(text: str) -> list[dict]:
     data = text.partition('id="data">')[2].partition("</script>")[0]
-    assert not set("<>&") & set(data), "Python's parser is more lenient than a browser: none of them may be there"
+    assert not set("<>&") & set(data), "no markup may remain: Python's parser is more lenient than a browser"
     return json.loads(data)
 
 
-# ----------------------------------------------------------------------------------------------------------- the page
+# --- The page -----------------------------------------------------------------------------------------------------
 
 
-def test_the_page_holds_what_the_view_holds() -> None:
-    """Guards against axes in another order, a head or a layer left out, and figures rounded until they are others."""
+def test_page_contains_the_view() -> None:
+    """Guards against swapped axes, a missing head or layer, and coarse rounding."""
     views = [cats(), make_view(["a", "[EOS]"], ["b", "c", "[EOS]"])]
     for view, found in zip(views, embedded(page(views)), strict=True):
         assert (found["source"], found["target"]) == (view.source, view.target)
@@ -77,7 +77,7 @@ def test_the_page_holds_what_the_view_holds() -> None:
 
 @pytest.mark.parametrize("label", ODD)
 def test_no_text_becomes_markup(label: str) -> None:
-    """Guards a reader's browser against a sentence that is a script, and the page against one that breaks it."""
+    """Guards the browser against a sentence that is a script, and the page against one that breaks it."""
     text = page([make_view([label, "[EOS]"], ["a", label], copied={1: 0}, unknown={0})])
     assert Elements(text).found == Elements(page([make_view(["a", "[EOS]"], ["a", "b"])])).found
     assert text.isascii()
@@ -86,8 +86,8 @@ def test_no_text_becomes_markup(label: str) -> None:
     assert found["source"][0] == found["target"][1] == visible(label)
 
 
-def test_the_page_needs_nothing_from_outside() -> None:
-    """Guards the reader's privacy, and the page that is opened years later, offline."""
+def test_page_is_self_contained() -> None:
+    """Guards the reader's privacy, and a page that is opened offline."""
     text = page([cats()])
     for tag, attributes in Elements(text).found:
         assert tag not in ("link", "img", "iframe", "object", "embed", "base")
@@ -96,8 +96,8 @@ def test_the_page_needs_nothing_from_outside() -> None:
     assert "default-src 'none'" in text
 
 
-def test_a_page_of_nothing_is_a_page() -> None:
-    """Guards an input of blank lines, and a translation that was cut off before its first token."""
+def test_page_of_nothing() -> None:
+    """Guards input of blank lines, and a translation that was cut off before its first token."""
     assert embedded(page([])) == []
     none = View(["[EOS]"], [], [], np.zeros((2, 2, 0, 1)), "", "")
     assert embedded(page([none]))[0]["target"] == []
@@ -108,10 +108,10 @@ BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "
 
 
 def in_browser(text: str, folder: Path, script: str) -> str:
-    """The page as the browser has it after its own script, and then another one, have run."""
+    """The page as HTML after a browser has run its own script, and then another one."""
     policy = re.search(r"<meta http-equiv.*?>", text, re.DOTALL)
     assert policy
-    if script:  # else the policy stays, and the browser shows whether the page itself abides by it
+    if script:  # without a script the policy stays, and the page itself must obey it
         text = text.replace(policy[0], "").replace("</body>", f"<script>{script}</script></body>")
     (folder / "page.html").write_text(text, encoding="ascii")
     assert BROWSER
@@ -124,13 +124,13 @@ def in_browser(text: str, folder: Path, script: str) -> str:
 
 
 def texts(found: str, pattern: str) -> list[str]:
-    """What a reader sees of the elements that a pattern finds in a page."""
+    """The visible text of the elements that a pattern finds in a page."""
     return [html.unescape(re.sub("<.*?>", "", text)) for text in re.findall(pattern, found, re.DOTALL)]
 
 
 @pytest.mark.skipif(not BROWSER, reason="no Chromium here")
-def test_the_script_colours_what_the_numbers_say(tmp_path: Path) -> None:
-    """Guards the half of the page that Python does not run: a wrong layer, head, row or column looks as plausible."""
+def test_script_shows_the_numbers(tmp_path: Path) -> None:
+    """Guards the JavaScript: a wrong layer, head, row or column would look just as plausible."""
     view = cats()
     found = in_browser(page([view]), tmp_path, "")
     weights = [float(weight) for weight in re.findall(r"<td[^>]*--w: ([\d.e-]+)", found)]
@@ -157,20 +157,20 @@ def test_the_script_colours_what_the_numbers_say(tmp_path: Path) -> None:
     assert readout.startswith(f"Black, {100 * math.exp(view.log_probs[2]):.0f}% probable, looks at ")
     assert f"{view.source[row.argmax()]} " in readout
     assert readout.endswith("; copied from Black")
-    assert "<i>" not in found, "a label was read as markup"
+    assert "<i>" not in found, "a label was parsed as markup"
 
 
-# ---------------------------------------------------------------------------------------------------------- the table
+# --- The table ----------------------------------------------------------------------------------------------------
 
 
 def columns(text: str) -> int:
-    """How wide a terminal draws a text, counted anew."""
+    """The columns that a terminal needs for a text, counted independently."""
     wide = sum(unicodedata.east_asian_width(letter) in ("W", "F") for letter in text)
     return len(text) + wide - sum(unicodedata.combining(letter) > 0 for letter in text)
 
 
-def test_the_table_says_where_each_token_looked() -> None:
-    """Guards the figures: the best source token, its weight, the second, and what the vocabulary did not know."""
+def test_table_shows_where_each_token_looked() -> None:
+    """Guards the figures: the best source token, its weight, the second one, and unknown words."""
     weights = [[[[0.7, 0.15, 0.15], [0.25, 0.3, 0.45]]], [[[0.5, 0.4, 0.1], [0.05, 0.2, 0.75]]]]
     view = View(["red", "Wine", "[EOS]"], ["Wine", "rosso"], [math.log(0.5), 0.0], weights, "", "", {0: 1}, {0})
     assert table(view) == [
@@ -184,8 +184,8 @@ def test_the_table_says_where_each_token_looked() -> None:
     ]
 
 
-def test_the_mean_is_over_heads_and_layers() -> None:
-    """Guards against a mean over the wrong axes, which is still a map."""
+def test_mean_is_over_heads_and_layers() -> None:
+    """Guards against a mean over the wrong axes."""
     view = cats()
     np.testing.assert_allclose(view.mean(), view.maps.reshape(12, 6, 6).mean(0))
     np.testing.assert_allclose(view.mean(-1), sum(view.maps[2]) / 4)
@@ -193,7 +193,7 @@ def test_the_mean_is_over_heads_and_layers() -> None:
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 200])
-def test_the_columns_line_up_in_every_script(width: int) -> None:
+def test_columns_line_up_in_every_script(width: int) -> None:
     """Guards against counting characters where a terminal counts columns: 猫 takes two, an accent none."""
     labels = [
         "the",
@@ -220,8 +220,8 @@ def test_the_columns_line_up_in_every_script(width: int) -> None:
 
 @given(st.lists(st.text(max_size=12) | st.sampled_from(ODD), min_size=1, max_size=5))
 @settings(max_examples=100, deadline=None)
-def test_nothing_in_a_table_steers_a_terminal(labels: list[str]) -> None:
-    """Guards a terminal against a sentence that clears it, recolours it, or turns the rest of the line around."""
+def test_table_has_no_control_characters(labels: list[str]) -> None:
+    """Guards a terminal against a sentence that clears it, recolours it, or reverses the rest of the line."""
     lines = table(make_view(labels, labels, 1, 1, copied={0: 0}, unknown={0}))
     assert len(lines) == len(labels) + 1
     assert all(visible(line) == line for line in lines)

@@ -1,4 +1,4 @@
-"""The engine against the model that it stands for: the same function, at the digits that its precision has."""
+"""Each engine computes the same function as its model, within the digits of its precision."""
 
 from __future__ import annotations
 
@@ -20,8 +20,18 @@ from dragoman.architectures.ensemble import Ensemble
 from dragoman.corpora import preparation
 from dragoman.errors import DeviceError
 from dragoman.settings import PAD, Config, DecodingConfig, ModelConfig
+from dragoman.training import validation
+from dragoman.training.batches import training_batches
 from dragoman.translation import engines
-from dragoman.translation.engines import Engine, Engines, Precision, _right, _swift, choose_weights, product, ready
+from dragoman.translation.engines import (
+    EncoderDecoderEngine,
+    Precision,
+    choose_weights,
+    int8_is_exact,
+    int8_is_fast,
+    make_engine,
+    product,
+)
 from dragoman.translation.search import read_off, search
 from dragoman.translation.translator import Translator
 
@@ -29,13 +39,13 @@ SMALL = ModelConfig(d_model=32, n_heads=4, encoder_layers=2, decoder_layers=3, d
 SOURCE = torch.tensor([[5, 6, 7, 8, 3], [9, 4, 3, PAD, PAD], [7, 3, PAD, PAD, PAD]])
 
 
-BYTES = pytest.mark.skipif(not _right(), reason="this CPU does not multiply bytes exactly")
+BYTES = pytest.mark.skipif(not int8_is_exact(), reason="this CPU does not multiply bytes exactly")
 
 
 def model(seed: int = 0, **changes: Any) -> Any:
     torch.manual_seed(seed)
     made = build_model(replace(SMALL, **changes), 12, 12)
-    for parameter in made.parameters():  # fresh biases are zero and fresh gains one: an error there would not show
+    for parameter in made.parameters():  # new biases are zero and gains one, which would hide errors
         nn.init.normal_(parameter, std=0.3)
     return made.eval()
 
@@ -60,13 +70,13 @@ each_precision = pytest.mark.parametrize(
 @each_shape
 @pytest.mark.parametrize("architecture", ["encoder-decoder", "decoder-only"])
 @pytest.mark.parametrize("width", [1, 3])
-def test_steps_equal_the_models(
+def test_steps_equal_the_model(
     changes: dict[str, Any], architecture: str, width: int, precision: Precision, digits: float
 ) -> None:
-    """Guards the second form of the Transformer: joined projections, norms before or after, masks, hypotheses that
-    share a source, and sentences that leave the batch."""
+    """Guards joined projections, norms before or after, masks, hypotheses that share a source, and sentences that
+    leave the batch."""
     plain = model(architecture=architecture, **changes)
-    ours: Any = ready(plain, precision)
+    ours: Any = make_engine(plain, precision)
     with torch.inference_mode():
         states: list[Any] = [each.start(SOURCE) for each in (plain, ours)]
         tokens = torch.full((3,), 2)
@@ -76,25 +86,25 @@ def test_steps_equal_the_models(
             expected, found = steps[0][0], steps[1][0]
             assert (found - expected).norm() < digits * expected.norm()
             tokens = torch.randint(4, 12, (len(tokens),))
-            if step == 0:  # each sentence goes on as several hypotheses
+            if step == 0:  # each sentence continues as several hypotheses
                 index = torch.arange(3).repeat_interleave(width)
                 states, tokens = [state.select(index, None) for state in states], tokens[index]
-            if step == 3:  # the second sentence is done, and the others change their places
+            if step == 3:  # the second sentence leaves, and the others swap
                 index = torch.cat((torch.arange(2 * width, 3 * width), torch.arange(width)))
                 states = [state.select(index, torch.tensor([2, 0])) for state in states]
                 tokens = tokens[index]
 
 
 @pytest.mark.parametrize("architecture", ["encoder-decoder", "decoder-only"])
-def test_grouped_heads_may_lie_otherwise_in_memory(architecture: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards GPUs, whose fused attention gives its result with the heads last but one in memory."""
+def test_grouped_heads_in_another_memory_layout(architecture: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards GPUs, whose fused attention returns its result with another memory layout."""
     plain, fused = model(architecture=architecture, kv_heads=2), nn.functional.scaled_dot_product_attention
     monkeypatch.setattr(
         nn.functional,
         "scaled_dot_product_attention",
         lambda *inputs: fused(*inputs).transpose(1, 2).contiguous().transpose(1, 2),
     )
-    ours: Any = ready(plain, "float32")
+    ours: Any = make_engine(plain, "float32")
     tokens = torch.tensor([2, 2, 2])
     with torch.inference_mode():
         expected, found = (each.step(tokens, each.start(SOURCE))[0] for each in (plain, ours))
@@ -103,10 +113,10 @@ def test_grouped_heads_may_lie_otherwise_in_memory(architecture: str, monkeypatc
 
 @each_precision
 @each_shape
-def test_places_equal_the_models(changes: dict[str, Any], precision: Precision, digits: float) -> None:
-    """Guards the second form of the encoder-only model: what is split, its mask, and positions counted anew."""
+def test_places_equal_the_model(changes: dict[str, Any], precision: Precision, digits: float) -> None:
+    """Guards the encoder-only engine: upsampling, its mask, and its positions."""
     plain = model(architecture="encoder-only", **changes)
-    ours: Any = ready(plain, precision)
+    ours: Any = make_engine(plain, precision)
     with torch.inference_mode():
         expected, found = plain.places(SOURCE), ours.places(SOURCE)
     assert ours.lengths(SOURCE).tolist() == [15, 9, 6]
@@ -115,8 +125,8 @@ def test_places_equal_the_models(changes: dict[str, Any], precision: Precision, 
 
 
 @pytest.mark.parametrize(("precision", "digits"), [("bfloat16", 0.02), pytest.param("int8", 0.03, marks=BYTES)])
-def test_products_are_near_in_fewer_bits(precision: Precision, digits: float) -> None:
-    """Guards the scales: each row of the weights has its own, and a bias is not rounded with them."""
+def test_products_in_fewer_bits_are_close(precision: Precision, digits: float) -> None:
+    """Guards the scales: each row of the weights has its own, and the bias is not rounded."""
     torch.manual_seed(0)
     weight = torch.randn(70, 64) * torch.logspace(-3, 3, 70)[:, None]
     weight[5] = 0
@@ -131,8 +141,8 @@ def test_products_are_near_in_fewer_bits(precision: Precision, digits: float) ->
         assert apply(x).dtype == torch.float32
 
 
-def test_one_column_is_no_int8() -> None:
-    """Guards a feed-forward block of width 1: torch's product of bytes would read what lies beside it in memory."""
+def test_one_column_is_not_int8() -> None:
+    """Guards a feed-forward block of width 1, where torch's int8 product would read outside its memory."""
     weight, x = torch.randn(6, 1), torch.randn(4, 1)
     torch.testing.assert_close(product(weight, None, "int8")(x), x @ weight.t())
 
@@ -141,11 +151,11 @@ def test_one_column_is_no_int8() -> None:
     "architectures",
     [("encoder-decoder", "encoder-decoder"), ("decoder-only", "decoder-only"), ("encoder-decoder", "decoder-only")],
 )
-def test_engines_of_an_ensemble_equal_the_ensemble(architectures: tuple[str, str]) -> None:
-    """Guards the mean of probabilities, not of logits, and the states of models that remember different things."""
+def test_ensemble_of_engines_equals_ensemble_of_models(architectures: tuple[str, str]) -> None:
+    """Guards the mean of probabilities, not of logits, and members with different kinds of state."""
     both = Ensemble([model(seed, architecture=name) for seed, name in enumerate(architectures, 1)])
-    made: Any = ready(both, "float32")
-    assert isinstance(made, Engines)
+    made: Any = make_engine(both, "float32")
+    assert isinstance(made, Ensemble)
     settings = DecodingConfig(beam_size=3, n_best=2)
     found, expected = (search(each, SOURCE, [8] * 3, settings) for each in (made, both))
     assert [[h.tokens for h in best] for best in found] == [[h.tokens for h in best] for best in expected]
@@ -153,11 +163,11 @@ def test_engines_of_an_ensemble_equal_the_ensemble(architectures: tuple[str, str
         assert [h.score for h in a] == pytest.approx([h.score for h in b], rel=1e-4)
 
 
-def test_engines_of_models_that_write_at_once_equal_their_ensemble() -> None:
+def test_ensemble_of_encoder_only_engines_equals_ensemble_of_models() -> None:
     """Guards the mean of probabilities at each place."""
     members = [model(seed, architecture="encoder-only", decoder_layers=seed) for seed in (1, 2)]
     both = Ensemble(members)
-    made: Any = ready(both, "float32")
+    made: Any = make_engine(both, "float32")
     with torch.inference_mode():
         mean = torch.stack([each.places(SOURCE).softmax(-1) for each in members]).mean(0)
         for each in (both, made):
@@ -168,11 +178,10 @@ def test_engines_of_models_that_write_at_once_equal_their_ensemble() -> None:
     assert any(h.tokens for [h] in found)
 
 
-def test_precision_is_what_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards int8 where it would end in a traceback, or translate wrongly without a word: a GPU, a CPU that cuts sums
-    of bytes off."""
+def test_choice_of_precision(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards int8 where it would fail or translate wrongly: on a GPU, or on a CPU that saturates sums of bytes."""
     cpu, many = torch.device("cpu"), 5_000_000
-    assert choose_weights("auto", cpu, many) == ("int8" if _right() and _swift() else "float32")
+    assert choose_weights("auto", cpu, many) == ("int8" if int8_is_exact() and int8_is_fast() else "float32")
     assert choose_weights("auto", cpu, 1_000_000) == "float32"
     for has in (True, False):
         monkeypatch.setattr(engines, "has_bfloat16", lambda _, has=has: has)
@@ -181,14 +190,14 @@ def test_precision_is_what_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> Non
     assert choose_weights("float32", cpu, many) == "float32"
     with pytest.raises(DeviceError, match=r"decoding.precision int8 .* cuda"):
         choose_weights("int8", torch.device("cuda"), many)
-    monkeypatch.setattr(engines, "_right", lambda: False)
+    monkeypatch.setattr(engines, "int8_is_exact", lambda: False)
     assert choose_weights("auto", cpu, many) == "float32"
     with pytest.raises(DeviceError, match="does not multiply bytes exactly"):
         choose_weights("int8", cpu, many)
 
 
-def test_threads_and_batches_change_no_translation(tiny: Callable[..., Config]) -> None:
-    """Guards the batches that are searched by threads, in any order, and the number of threads that is left behind."""
+def test_threads_and_batches_do_not_change_translations(tiny: Callable[..., Config]) -> None:
+    """Guards batches that threads finish in any order, and the number of threads afterwards."""
     config = tiny()
     assert run_command("train", config) == 0
     run = Path(config.run.dir) / config.run.name
@@ -196,17 +205,17 @@ def test_threads_and_batches_change_no_translation(tiny: Callable[..., Config]) 
     translator, threads, alive = Translator(run, "cpu"), torch.get_num_threads(), threading.active_count()
     try:
         torch.set_num_threads(3)
-        told: list[int] = []
-        found = [translation.text for translation in translator.explain(texts, advance=told.append)]
+        progress: list[int] = []
+        found = [translation.text for translation in translator.explain(texts, advance=progress.append)]
         assert torch.get_num_threads() == 3
-        assert sum(told) == len(texts)
-        assert len(told) > 3, "there was but one batch"
+        assert sum(progress) == len(texts)
+        assert len(progress) > 3, "there was only one batch"
 
         def stop(done: int) -> None:
             if done:
                 raise InterruptedError
 
-        with pytest.raises(InterruptedError) as raised:  # which holds on to every frame that it has passed
+        with pytest.raises(InterruptedError) as raised:  # it keeps every frame alive
             translator.explain(texts, advance=stop)
         assert raised
         assert torch.get_num_threads() == 3
@@ -217,16 +226,14 @@ def test_threads_and_batches_change_no_translation(tiny: Callable[..., Config]) 
         torch.set_num_threads(threads)
 
 
-def test_a_search_that_is_given_up_ends_at_its_next_step(
-    tiny: Callable[..., Config], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Guards Ctrl-C: the threads' batches would be translated to their ends, which can take minutes."""
+def test_abandoned_search_ends_at_its_next_step(tiny: Callable[..., Config], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards Ctrl-C: otherwise the threads would finish their batches, which can take minutes."""
     config = tiny()
     assert run_command("train", config) == 0
     translator, threads = Translator(Path(config.run.dir) / config.run.name, "cpu"), torch.get_num_threads()
-    steps, step, given_up = [], Engine.step, threading.Event()
+    steps, step, given_up = [], EncoderDecoderEngine.step, threading.Event()
 
-    def counted(self: Engine, tokens: torch.Tensor, state: Any) -> Any:
+    def counted(self: EncoderDecoderEngine, tokens: torch.Tensor, state: Any) -> Any:
         if len(translations) == 1:
             given_up.wait(60)
             steps.append(len(tokens))
@@ -241,7 +248,7 @@ def test_a_search_that_is_given_up_ends_at_its_next_step(
             threading.Timer(0.5, given_up.set).start()
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(Engine, "step", counted)
+    monkeypatch.setattr(EncoderDecoderEngine, "step", counted)
     texts = ["the cat sees the dog."] * 30 + ["the cat sees the dog and the cat and the dog."] * 30
     try:
         torch.set_num_threads(3)
@@ -249,12 +256,12 @@ def test_a_search_that_is_given_up_ends_at_its_next_step(
             translator.explain(texts, advance=stop)
     finally:
         torch.set_num_threads(threads)
-    assert len(steps) <= 3, "each thread may finish the step that it is at"
+    assert len(steps) <= 3, "each thread may finish its current step"
 
 
 @pytest.mark.parametrize("precision", ["auto", "bfloat16", pytest.param("int8", marks=BYTES)])
-def test_a_run_is_translated_in_any_precision(tiny: Callable[..., Config], precision: str) -> None:
-    """Guards the setting on its whole way, beams and samples included."""
+def test_translation_in_any_precision(tiny: Callable[..., Config], precision: str) -> None:
+    """Guards the setting from config to search, with beams and samples."""
     config = tiny(decoding__precision=precision)
     assert run_command("train", config) == 0
     translator = Translator(Path(config.run.dir) / config.run.name, "cpu")
@@ -262,15 +269,16 @@ def test_a_run_is_translated_in_any_precision(tiny: Callable[..., Config], preci
         assert all(translator.with_decoding(**changes).translate(["the cat sees the dog."] * 20))
 
 
-def test_weights_that_change_are_taken_anew(tiny: Callable[..., Config]) -> None:
-    """Guards the validation: an engine made at the first one would translate with the weights of then for ever."""
+def test_validation_uses_the_current_weights(tiny: Callable[..., Config]) -> None:
+    """Guards validation during training: an engine kept from the first one would have old weights."""
     config = tiny()
     directory = Path(config.run.dir) / config.run.name
     data = preparation.prepare_data(config, directory / "data", lambda _: None)
-    training = train.Training(config, directory, data, torch.device("cpu"), torch.float32)
+    training = train.set_up(config, directory, data, torch.device("cpu"), torch.float32)
     texts = [source for source, _ in data.validation]
-    before = training.translator.translate(texts)
-    updates = training.updates()
+    translator = validation.translator_around(training, training.model)
+    before = translator.translate(texts)
+    updates = training_batches(training)
     for _ in range(40):
-        training.update(next(updates))
-    assert training.translator.translate(texts) != before
+        train.train_step(training, next(updates))
+    assert translator.translate(texts) != before

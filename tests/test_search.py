@@ -1,4 +1,4 @@
-"""The search against exhaustive enumeration, greedy decoding, one sentence at a time, and teacher forcing."""
+"""The search, compared with enumeration, greedy decoding, one sentence at a time, and teacher forcing."""
 
 from __future__ import annotations
 
@@ -16,14 +16,12 @@ from dragoman.architectures.ensemble import Ensemble
 from dragoman.dataset import masks
 from dragoman.model import Transformer
 from dragoman.settings import EOS, PAD, SOS, UNK, DecodingConfig, ModelConfig
+from dragoman.translation.next_tokens import Rules, best_continuations, filter_likely
 from dragoman.translation.search import (
     NOTHING,
     Hypothesis,
-    _beam,
-    _extend,
-    _greedy,
-    _likely,
-    _Rules,
+    beam_search,
+    greedy_search,
     normalizer,
     read_off,
     search,
@@ -31,7 +29,7 @@ from dragoman.translation.search import (
 
 
 class History(NamedTuple):
-    """The state of the model below: the sentence, and all tokens so far."""
+    """The state of the model below."""
 
     source: Tensor  # (A)
     tokens: Tensor  # (A P, T)
@@ -42,7 +40,7 @@ class History(NamedTuple):
 
 
 class Table:
-    """A model whose logits depend on the source and on every token so far, by a hash: no shortcut finds its best."""
+    """A model whose logits are a hash of the source and all tokens so far, so no shortcut finds its best output."""
 
     def __init__(self, vocabulary: int, eos: float = 0.0) -> None:
         self.vocabulary = vocabulary
@@ -67,7 +65,7 @@ class Table:
 
 
 def enumerate_all(model: Table, source: int, limit: int, alpha: float) -> list[tuple[float, list[int]]]:
-    """Every translation that ends within limit tokens, with its score, best first."""
+    """Every translation of at most `limit` tokens that ends in [EOS], with its score, best first."""
     ordinary = [token for token in range(model.vocabulary) if token not in (PAD, SOS, EOS)]
     scored = []
     for length in range(limit):
@@ -84,8 +82,8 @@ SOURCES = torch.tensor([[11], [12], [13], [14], [15], [16]])
 
 
 @pytest.mark.parametrize("alpha", [0.0, 1.0, 2.0, -0.5])
-def test_a_wide_beam_finds_what_enumeration_finds(alpha: float) -> None:
-    """Guards the early finish: stopping at the first ended hypothesis misses longer ones with better scores."""
+def test_wide_beam_equals_enumeration(alpha: float) -> None:
+    """Guards early stopping: a longer hypothesis can have a better score than the first one that ends."""
     model = Table(6)
     found = search(model, SOURCES, [4] * 6, DecodingConfig(beam_size=500, length_penalty=alpha, n_best=3))
     for source, best in zip(SOURCES[:, 0].tolist(), found, strict=True):
@@ -105,8 +103,8 @@ def greedy(model: Table, source: int, limit: int) -> list[int]:
 
 
 @pytest.mark.parametrize("alpha", [0.0, 1.0, 3.0])
-def test_beam_of_one_is_greedy(alpha: float) -> None:
-    """Guards against a beam that goes on past its own [EOS], whatever the length penalty would give for it."""
+def test_beam_of_one_equals_greedy(alpha: float) -> None:
+    """Guards against a beam that continues past its own [EOS], which some length penalties would reward."""
     model = Table(9)
     found = search(model, SOURCES, [12] * 6, DecodingConfig(beam_size=1, length_penalty=alpha))
     assert [best[0].tokens for best in found] == [greedy(model, source, 12) for source in SOURCES[:, 0].tolist()]
@@ -114,29 +112,29 @@ def test_beam_of_one_is_greedy(alpha: float) -> None:
 
 RULES: list[dict[str, Any]] = [
     {},
-    {"least": [0, 3, 9, 1, 0, 5]},
-    {"unknowns": [0, 0, 0, 0, 0, 0]},
-    {"unknowns": [0, 1, 2, 0, 1, 0], "least": [6, 6, 6, 6, 6, 6]},
-    {"prefixes": [[], [UNK, 7], [5], [4, 4, 4], [EOS], [8, UNK, 6]], "unknowns": [0, 1, 0, 0, 0, 0]},
-    {"no_repeat_ngram": 1, "least": [11] * 6},
-    {"no_repeat_ngram": 2, "least": [9, 0, 9, 0, 9, 0]},
+    {"min_lengths": [0, 3, 9, 1, 0, 5]},
+    {"max_unknowns": [0, 0, 0, 0, 0, 0]},
+    {"max_unknowns": [0, 1, 2, 0, 1, 0], "min_lengths": [6, 6, 6, 6, 6, 6]},
+    {"prefixes": [[], [UNK, 7], [5], [4, 4, 4], [EOS], [8, UNK, 6]], "max_unknowns": [0, 1, 0, 0, 0, 0]},
+    {"no_repeat_ngram": 1, "min_lengths": [11] * 6},
+    {"no_repeat_ngram": 2, "min_lengths": [9, 0, 9, 0, 9, 0]},
 ]
 
 
 @pytest.mark.parametrize("rules", RULES)
-def test_the_greedy_loop_is_a_beam_of_one(rules: dict[str, Any]) -> None:
-    """Guards the short cut: every rule, every limit, what is watched, and sentences for which no token is left."""
+def test_greedy_search_equals_beam_search_of_one(rules: dict[str, Any]) -> None:
+    """Guards the shortcut: rules, limits, `watch`, and sentences for which no token is allowed."""
     settings = DecodingConfig(no_repeat_ngram=rules.get("no_repeat_ngram"))
-    limits, given = [3, 9, 5, 12, 4, 10], [rules.get(name) for name in ("least", "unknowns", "prefixes")]
+    limits, given = [3, 9, 5, 12, 4, 10], [rules.get(name) for name in ("min_lengths", "max_unknowns", "prefixes")]
     found, watched = [], []
 
     def watch(seen: list[tuple[int, list[int]]], sentence: int, tokens: list[int]) -> None:
         seen.append((sentence, tokens))
 
-    for loop in (_greedy, _beam):
+    for loop in (greedy_search, beam_search):
         seen: list[tuple[int, list[int]]] = []
         with torch.inference_mode():
-            made = _Rules(settings, *given, torch.device("cpu"))  # type: ignore[arg-type]
+            made = Rules(settings, *given, torch.device("cpu"))  # type: ignore[arg-type]
             found.append(loop(Table(9, eos=1.0), SOURCES, limits, settings, made, partial(watch, seen)))
         watched.append(sorted(seen))
     greedy, beam = found
@@ -151,8 +149,8 @@ def test_the_greedy_loop_is_a_beam_of_one(rules: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("beam", [1, 3])
-def test_a_batch_equals_one_by_one(beam: int) -> None:
-    """Guards the rows: finished sentences leave the batch, and the others must keep their own state and limit."""
+def test_batch_equals_one_by_one(beam: int) -> None:
+    """Guards the rows: when finished sentences leave the batch, the others must keep their own state and limit."""
     limits = [3, 9, 5, 12, 1, 7]
     together = search(Table(9), SOURCES, limits, DecodingConfig(beam_size=beam))
     alone = [search(Table(9), SOURCES[i : i + 1], [limits[i]], DecodingConfig(beam_size=beam))[0] for i in range(6)]
@@ -160,8 +158,8 @@ def test_a_batch_equals_one_by_one(beam: int) -> None:
     assert [best[0].score for best in together] == pytest.approx([best[0].score for best in alone])
 
 
-def test_a_larger_beam_never_scores_worse_here() -> None:
-    """Not a law of beam search, but a beam that is reordered wrongly breaks it at once on these tables."""
+def test_larger_beam_never_scores_worse_here() -> None:
+    """Not true of beam search in general, but on these tables a wrongly reordered beam fails this at once."""
     scores = [
         sum(
             best[0].score
@@ -172,28 +170,28 @@ def test_a_larger_beam_never_scores_worse_here() -> None:
     assert scores == sorted(scores)
 
 
-def test_a_hypothesis_that_was_cut_off_says_so() -> None:
-    """Guards the limit: at most that many tokens, and no pretence of an end."""
+def test_hypothesis_at_its_limit_is_incomplete() -> None:
+    """Guards the limit: no more tokens than that, and `complete` is False."""
     hypotheses = [best[0] for best in search(Table(9, eos=-50), SOURCES, [5] * 6)]
     assert all(not h.complete and len(h.tokens) == len(h.log_probs) == 5 for h in hypotheses)
     ended = [best[0] for best in search(Table(9, eos=50), SOURCES, [5] * 6)]
     assert all(h.complete and h.tokens == [] and h.score == pytest.approx(0, abs=1e-3) for h in ended)
 
 
-def test_a_search_ends_when_nothing_can_change() -> None:
-    """Guards the time: a batch of sure sentences must not run on to its limit."""
+def test_search_stops_when_nothing_can_change() -> None:
+    """Guards speed: a batch of certain sentences must not run until its limit."""
     model = Table(9, eos=50)
     search(model, SOURCES, [1000] * 6, DecodingConfig(beam_size=4))
     assert model.steps <= 3
 
 
 @pytest.mark.parametrize("beam", [1, 4])
-def test_scores_are_the_teacher_forced_log_probabilities(beam: int) -> None:
-    """Guards the whole chain: what the search says of a translation is what the loss would say of it."""
+def test_scores_equal_teacher_forcing(beam: int) -> None:
+    """Guards the whole search: its log-probabilities are those that the loss would compute."""
     torch.manual_seed(0)
     model = Transformer(ModelConfig(d_model=32, n_heads=4, encoder_layers=2, decoder_layers=2, d_ff=64), 12, 12)
     model = model.double().eval()
-    with torch.no_grad():  # a fresh tied model repeats its last token for ever
+    with torch.no_grad():  # an untrained tied model repeats its last token for ever
         model.projection.weight[EOS] *= 3
     source = torch.tensor([[5, 6, 7, 8, EOS], [9, 4, EOS, PAD, PAD], [7, 7, 7, EOS, PAD]])
     for row, best in zip(
@@ -202,16 +200,15 @@ def test_scores_are_the_teacher_forced_log_probabilities(beam: int) -> None:
         for hypothesis in best:
             ids = [SOS, *hypothesis.tokens] + ([EOS] if hypothesis.complete else [])
             target = torch.tensor([ids])
-            log_probs = (
-                model(*(given := (row[None, row != PAD], target[:, :-1])), *masks(*given)).log_softmax(-1).detach()
-            )
+            given = row[None, row != PAD], target[:, :-1]
+            log_probs = model(*given, *masks(*given)).log_softmax(-1).detach()
             expected = log_probs[0].gather(1, target[0, 1:, None])[:, 0]
             assert hypothesis.log_probs == pytest.approx(expected.tolist(), abs=1e-5)
             assert hypothesis.score == pytest.approx(float(expected.mean()), abs=1e-5)
 
 
 def enumerated_score(model: Table, source: int, tokens: list[int]) -> list[float]:
-    """The log-probability of each token of a translation, by the table itself."""
+    """The log-probability of each token of a translation, straight from the table."""
     history, found = [SOS], []
     for token in tokens:
         found.append(float(model.logits(source, history).log_softmax(-1)[token]))
@@ -220,8 +217,8 @@ def enumerated_score(model: Table, source: int, tokens: list[int]) -> list[float
 
 
 @pytest.mark.parametrize("alpha", [0.6, 1.0])
-def test_the_papers_length_formula(alpha: float) -> None:
-    """Guards the formula and the early finish under it: ((5 + length) / 6) ** alpha, not length ** alpha."""
+def test_length_formula_of_the_paper(alpha: float) -> None:
+    """Guards the formula and early stopping with it: ((5 + length) / 6) ** alpha, not length ** alpha."""
     model = Table(6)
     settings = DecodingConfig(beam_size=500, length_penalty=alpha, length_formula="paper", n_best=2)
     for source, best in zip(SOURCES[:, 0].tolist(), search(model, SOURCES, [4] * 6, settings), strict=True):
@@ -232,17 +229,17 @@ def test_the_papers_length_formula(alpha: float) -> None:
 
 
 @pytest.mark.parametrize("beam", [1, 4])
-def test_a_translation_is_no_shorter_than_asked(beam: int) -> None:
-    """Guards the least length: each sentence has its own, and [EOS] stays possible right after it."""
+def test_minimum_length(beam: int) -> None:
+    """Guards min_lengths: each sentence has its own, and [EOS] is allowed right after it."""
     least = [0, 1, 2, 3, 4, 5]
-    found = search(Table(9, eos=50), SOURCES, [9] * 6, DecodingConfig(beam_size=beam), least=least)
+    found = search(Table(9, eos=50), SOURCES, [9] * 6, DecodingConfig(beam_size=beam), min_lengths=least)
     assert [len(best[0].tokens) for best in found] == least
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
 @pytest.mark.parametrize("beam", [1, 3])
-def test_no_ngram_occurs_twice(n: int, beam: int) -> None:
-    """Guards the ban against being off by one: it must bite, and spare all that does not repeat."""
+def test_no_repeat_ngram(n: int, beam: int) -> None:
+    """Guards against an off-by-one error in the ban: without it, n-grams repeat; with it, none does."""
     free = DecodingConfig(beam_size=beam, n_best=beam)
     bound = DecodingConfig(beam_size=beam, n_best=beam, no_repeat_ngram=n)
     repeats = 0
@@ -257,8 +254,8 @@ def test_no_ngram_occurs_twice(n: int, beam: int) -> None:
     assert repeats == 0
 
 
-def test_a_ban_that_does_not_bite_changes_nothing() -> None:
-    """Guards the ban against forbidding what it need not."""
+def test_no_repeat_ngram_allows_everything_else() -> None:
+    """Guards against a ban of tokens that repeat nothing."""
     for settings in (DecodingConfig(beam_size=3), DecodingConfig(beam_size=3, no_repeat_ngram=12)):
         found = search(Table(9), SOURCES, [12] * 6, settings)
         assert [best[0].tokens for best in found] == [
@@ -267,8 +264,8 @@ def test_a_ban_that_does_not_bite_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("beam", [1, 3])
-def test_unknown_words_are_rationed(beam: int) -> None:
-    """Guards copying: more [UNK] than the source has unknown words could only be filled with words that are known."""
+def test_number_of_unknown_words_is_limited(beam: int) -> None:
+    """Guards copying: an [UNK] beyond the unknown words of the source could only copy a known word."""
 
     class Unsure(Table):
         def logits(self, source: int, history: list[int]) -> Tensor:
@@ -277,13 +274,13 @@ def test_unknown_words_are_rationed(beam: int) -> None:
             return logits
 
     allowed = [0, 1, 2, 3, 0, 1]
-    found = search(Unsure(9, eos=-3), SOURCES, [8] * 6, DecodingConfig(beam_size=beam), unknowns=allowed)
+    found = search(Unsure(9, eos=-3), SOURCES, [8] * 6, DecodingConfig(beam_size=beam), max_unknowns=allowed)
     assert [best[0].tokens.count(UNK) for best in found] == allowed
 
 
 @pytest.mark.parametrize("beam", [1, 4])
-def test_a_forced_prefix_is_kept_and_counted(beam: int) -> None:
-    """Guards the forced start: tokens as given, their probabilities in the score, the rest searched freely."""
+def test_prefix_is_kept_and_scored(beam: int) -> None:
+    """Guards prefixes: their tokens as given, their probabilities in the score, and a free search after them."""
     model = Table(9)
     prefixes: list[list[int]] = [[], [4], [5, 6], [7, 8, 4], [4, 4, 4, 4], [UNK]]
     found = search(model, SOURCES, [12] * 6, DecodingConfig(beam_size=beam), prefixes=prefixes)
@@ -298,15 +295,15 @@ def test_a_forced_prefix_is_kept_and_counted(beam: int) -> None:
         assert [h[0].tokens for h in forced] == [h[0].tokens for h in free]
 
 
-def test_groups_without_a_penalty_find_what_a_beam_of_their_size_finds() -> None:
-    """Guards diverse search: each group is a beam of its own, and with nothing to avoid they are all the same one."""
+def test_groups_without_penalty_equal_a_beam_of_their_size() -> None:
+    """Guards diverse search: without a penalty all groups are the same beam."""
     small = search(Table(9), SOURCES, [9] * 6, DecodingConfig(beam_size=2))
     groups = DecodingConfig(beam_size=6, diversity_groups=3, diversity_penalty=0.0)
     assert [best[0] for best in search(Table(9), SOURCES, [9] * 6, groups)] == [best[0] for best in small]
 
 
-def test_diverse_search_finds_more_different_translations() -> None:
-    """Guards the penalty: the first group goes as ever, the others begin with other words."""
+def test_diverse_search_finds_more_first_words() -> None:
+    """Guards the penalty: the first group is a plain beam, and the others start with other words."""
     plain = DecodingConfig(beam_size=4, n_best=4)
     diverse = DecodingConfig(beam_size=4, n_best=4, diversity_groups=4, diversity_penalty=3.0)
     firsts = [
@@ -321,20 +318,20 @@ def test_diverse_search_finds_more_different_translations() -> None:
         assert best == sorted(best, key=lambda h: (h.complete, h.score), reverse=True)
 
 
-def test_a_group_that_has_ended_is_not_avoided() -> None:
-    """Guards diverse search: the first tokens of the vocabulary were avoided, as if an ended group had taken them."""
+def test_group_that_has_ended_is_not_avoided() -> None:
+    """Guards diverse search: the first tokens of the vocabulary were penalized as if an ended group had taken them."""
     generator = torch.Generator().manual_seed(1)
     scores = torch.tensor([[-torch.inf, -1.0]])
     allowed = torch.randn(1, 2, 9, generator=generator).log_softmax(-1)
     for token in range(9):
         likely = allowed.clone()
         likely[0, 1, token] = 2.0
-        origin, found = _extend(scores, likely, 2, 1, 9.0)
+        origin, found = best_continuations(scores, likely, 2, 1, 9.0)
         assert (int(origin[0, 1]), int(found[0, 1])) == (1, token)
 
 
 def test_samples_follow_the_probabilities() -> None:
-    """Guards the draw, and that the score of a sample is its own: frequencies against the table, within 4 sigma."""
+    """Guards sampling: frequencies match the probabilities of the table within 4 sigma."""
     model, count = Table(8), 4000
     settings = DecodingConfig(sample=True, n_best=count)
     one = torch.tensor([[21]])
@@ -358,8 +355,8 @@ def test_samples_follow_the_probabilities() -> None:
         assert drawn.count(token) / count == pytest.approx(p, abs=4 * math.sqrt(p * (1 - p) / count) + 1e-9)
 
 
-def test_samples_depend_on_the_seed_and_the_sentence_alone() -> None:
-    """Guards repeatability: neither the batch nor its padding may change what is drawn."""
+def test_samples_depend_only_on_seed_and_sentence() -> None:
+    """Guards reproducibility: neither the batch nor its padding may change a sample."""
     settings = DecodingConfig(sample=True, n_best=3, seed=5)
     padded = torch.cat((SOURCES, torch.full((6, 2), PAD)), 1)
     together = search(Table(9), padded, [9] * 6, settings)
@@ -383,23 +380,23 @@ def test_samples_depend_on_the_seed_and_the_sentence_alone() -> None:
     ],
 )
 def test_sampling_becomes_greedy_in_the_limit(settings: DecodingConfig) -> None:
-    """Guards temperature, top-k and top-p, each of which leaves the likeliest token alone in the end."""
+    """Guards temperature, top-k and top-p: each can leave only the likeliest token."""
     found = search(Table(9), SOURCES, [9] * 6, settings)
     assert [best[0].tokens for best in found] == [greedy(Table(9), source, 9) for source in SOURCES[:, 0].tolist()]
 
 
-def test_the_likely_tokens() -> None:
-    """Guards the edges: the token that crosses top_p stays in, ties at top_k stay in."""
+def test_filter_likely() -> None:
+    """Guards the edge cases: the token that crosses top_p stays, and so do ties at top_k."""
     logits = torch.tensor([[[0.5, 0.3, 0.15, 0.05]]]).log()
-    assert _likely(logits, None, 0.6).isfinite().tolist() == [[[True, True, False, False]]]
-    assert _likely(logits, None, 0.5).isfinite().tolist() == [[[True, False, False, False]]]
-    assert _likely(logits, 3, 1.0).isfinite().tolist() == [[[True, True, True, False]]]
-    assert _likely(logits, 9, 1.0).isfinite().all()
+    assert filter_likely(logits, None, 0.6).isfinite().tolist() == [[[True, True, False, False]]]
+    assert filter_likely(logits, None, 0.5).isfinite().tolist() == [[[True, False, False, False]]]
+    assert filter_likely(logits, 3, 1.0).isfinite().tolist() == [[[True, True, True, False]]]
+    assert filter_likely(logits, 9, 1.0).isfinite().all()
 
 
 @pytest.mark.parametrize("beam", [1, 3])
-def test_watched_words_never_change(beam: int) -> None:
-    """Guards the prompt: what it has shown is a beginning of the translation, and in the end greedy shows all."""
+def test_settled_tokens_never_change(beam: int) -> None:
+    """Guards the prompt: settled tokens are the start of the translation; with greedy decoding all become settled."""
     seen: dict[int, list[list[int]]] = {}
     found = search(
         Table(9), SOURCES, [9] * 6, DecodingConfig(beam_size=beam), watch=lambda i, t: seen.setdefault(i, []).append(t)
@@ -411,8 +408,8 @@ def test_watched_words_never_change(beam: int) -> None:
 
 
 @pytest.mark.parametrize("beam", [1, 3])
-def test_an_ensemble_searches_by_mean_probabilities(beam: int) -> None:
-    """Guards the ensemble: twice the same model is that model, and two are the mean of their probabilities."""
+def test_ensemble_uses_mean_probabilities(beam: int) -> None:
+    """Guards ensembles: the same model twice equals that model, and two models average their probabilities."""
     torch.manual_seed(0)
     shapes = [ModelConfig(d_model=32, n_heads=4, encoder_layers=1, decoder_layers=n, d_ff=64) for n in (1, 2)]
     one, two = (Transformer(shape, 12, 12).eval() for shape in shapes)
@@ -432,7 +429,7 @@ def test_an_ensemble_searches_by_mean_probabilities(beam: int) -> None:
 
 
 class Sheet:
-    """A model with two places for each source token, whose logits depend on the first one by a hash."""
+    """A model with two places per source token, whose logits are a hash of the first token."""
 
     def __init__(self, **likely: float) -> None:
         self.likely = {{"eos": EOS, "sos": SOS, "unk": UNK}[name]: more for name, more in likely.items()}
@@ -450,7 +447,7 @@ class Sheet:
         return logits
 
 
-# Of one to four tokens each, with padding between.
+# Sources of one to four tokens, with padding.
 LINES = torch.tensor([[n, *[5] * (n % 4), *[PAD] * (3 - n % 4)] for n in range(11, 23)])
 ENDLESS = [99] * len(LINES)
 
@@ -462,9 +459,11 @@ def read(model: Any, source: Tensor = LINES, limits: list[int] = ENDLESS, **opti
 
 
 @pytest.mark.parametrize("changes", [{}, {"length_penalty": 0.0}, {"length_formula": "paper"}])
-def test_what_is_read_off_is_the_likeliest_of_all_paths(changes: dict[str, Any]) -> None:
-    """Guards tokens, log-probabilities and scores, against the enumeration of all that may stand at two or four
-    places; no sentence is normalised anew for the tokens that are ruled out."""
+def test_read_off_finds_the_likeliest_path(changes: dict[str, Any]) -> None:
+    """Guards tokens, log-probabilities and scores, compared with all paths through two or four places.
+
+    Probabilities are not renormalized for the tokens that are ruled out.
+    """
     settings, model = DecodingConfig(**changes), Sheet()
     for source, hypothesis in zip(LINES, read(model, settings=settings), strict=True):
         places = 2 * int((source != PAD).sum())
@@ -486,8 +485,8 @@ def test_what_is_read_off_is_the_likeliest_of_all_paths(changes: dict[str, Any])
         assert hypothesis.score == pytest.approx(total / normalizer(len(hypothesis.tokens) + 1, settings), abs=1e-5)
 
 
-def test_what_is_read_off_is_cut_at_its_limit() -> None:
-    """Guards the limit, in which the end counts as a token: as in a search, a sentence that fills it has none."""
+def test_read_off_is_cut_at_its_limit() -> None:
+    """Guards the limit, which counts [EOS] as in a search: a sentence that fills it has none."""
     lengths = [len(free.tokens) for free in read(Sheet())]
     for spare in (1, 0, -1):
         limits = [max(1, length + spare) for length in lengths]
@@ -498,35 +497,35 @@ def test_what_is_read_off_is_cut_at_its_limit() -> None:
             assert cut.score == pytest.approx(sum(cut.log_probs) / len(cut.log_probs))
 
 
-def test_begin_and_end_are_never_read_off() -> None:
-    """Guards [SOS] and [EOS], for which a model that writes at once has no use: they must not get into a text."""
+def test_read_off_never_returns_start_or_end() -> None:
+    """Guards the text against [SOS] and [EOS], which a model that writes at once does not use."""
     for hypothesis in read(Sheet(sos=9, eos=9)):
         assert not {SOS, EOS, PAD} & set(hypothesis.tokens)
         assert all(math.isfinite(each) for each in hypothesis.log_probs)
-        assert hypothesis.score < -4, "what the model meant is that nothing else is likely"
+        assert hypothesis.score < -4, "no other token is likely"
 
 
-def test_unknown_words_are_read_off_where_there_may_be_any() -> None:
-    """Guards copying: without an unknown word in the source there is nothing that an [UNK] could be filled with."""
+def test_read_off_limits_unknown_words() -> None:
+    """Guards copying: without an unknown source word there is nothing to copy into an [UNK]."""
     allowed = [n % 3 for n in range(len(LINES))]
-    found = read(Sheet(unk=9), unknowns=allowed)
+    found = read(Sheet(unk=9), max_unknowns=allowed)
     assert [UNK in each.tokens for each in found] == [n > 0 for n in allowed]
     assert all(UNK in each.tokens for each in read(Sheet(unk=9)))
 
 
-def test_a_batch_is_read_off_as_one_by_one() -> None:
-    """Guards the rows: each has its own places, limit and ration; what stands in the padding is not read."""
+def test_read_off_of_a_batch_equals_one_by_one() -> None:
+    """Guards the rows: each has its own places and limits, and padding is not read."""
     limits, allowed = [1 + n % 5 for n in range(len(LINES))], [n % 2 for n in range(len(LINES))]
-    together = read(Sheet(unk=1), limits=limits, unknowns=allowed)
+    together = read(Sheet(unk=1), limits=limits, max_unknowns=allowed)
     for i, row in enumerate(LINES):
-        [alone] = read(Sheet(unk=1), row[None, row != PAD], [limits[i]], unknowns=[allowed[i]])
+        [alone] = read(Sheet(unk=1), row[None, row != PAD], [limits[i]], max_unknowns=[allowed[i]])
         assert alone.tokens == together[i].tokens
         assert alone.complete == together[i].complete
         assert alone.log_probs == pytest.approx(together[i].log_probs)
 
 
-def test_an_encoder_only_model_is_read_off_alike_in_any_batch() -> None:
-    """Guards the whole chain, padding included."""
+def test_encoder_only_model_is_read_off_alike_in_any_batch() -> None:
+    """Guards a real model, including its padding."""
     torch.manual_seed(0)
     shape = ModelConfig(architecture="encoder-only", d_model=32, n_heads=4, encoder_layers=1, decoder_layers=1, d_ff=64)
     model = EncoderOnly(shape, 12, 12).double().eval()

@@ -1,0 +1,100 @@
+"""The model card of an export: its README.md, made from the templates in the folder `templates`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
+
+from dragoman.console import one_line
+from dragoman.directions import split_tag, tag_of
+from dragoman.export import formats
+from dragoman.export.formats import Format
+from dragoman.export.to_argos import package_name
+from dragoman.export.verification import QuantizationCost, Sample
+from dragoman.export.weights import position_table
+from dragoman.model import Transformer
+from dragoman.settings import EOS, SOS
+from dragoman.translation.translator import Translator
+
+_templates = Environment(
+    loader=FileSystemLoader(Path(__file__).parent / "templates"),
+    undefined=StrictUndefined,
+    autoescape=select_autoescape(),  # for HTML only, and these are Markdown and Python
+    trim_blocks=True,
+    lstrip_blocks=True,
+    keep_trailing_newline=True,
+)
+_templates.filters.update(json=json.dumps, python=repr, one_line=one_line)
+
+
+def card(translator: Translator, run: Path, kind: Format, sample: Sample, cost: QuantizationCost | None) -> str:
+    """Describe an export: what it is, how good it is, how to load it, and what it cannot do."""
+    config = translator.config
+    directions = config.data.several or [translator.usual]
+    return _templates.get_template("card.md.jinja").render(
+        name=config.run.name,
+        kind=kind,
+        languages=list(dict.fromkeys(language for direction in directions for language in direction)),
+        title=", ".join(" to ".join(direction) for direction in directions),
+        parameters=sum(p.numel() for p in translator.model.parameters()),
+        step=translator.step,
+        pair_counts=pair_counts(translator),
+        result=_scores(run, translator.step),
+        verified=len(sample.flat),
+        cost=cost,
+        packages=formats.READERS[kind],
+        usage=usage(kind, translator, sample.sources[0]),
+        limitations=limitations(kind, translator),
+    )
+
+
+def pair_counts(translator: Translator) -> dict[str, int]:
+    """Count the pairs of each split that were kept."""
+    report = json.loads((translator.path / "trained_on.json").read_bytes())
+    return {split: count.pop("read") - sum(count.values()) for split, count in report["counts"].items()}
+
+
+def _scores(run: Path, step: int) -> dict[str, Any]:
+    """Return the scores of validation and test in result.json that belong to this step."""
+    path = run / "result.json"
+    found = json.loads(path.read_bytes()) if path.exists() else {}
+    return {split: found[split] for split in ("validation", "test") if found.get(split, {}).get("step") == step}
+
+
+def limitations(kind: Format, translator: Translator) -> list[str]:
+    """List what our translator does and the export does not."""
+    assert isinstance(translator.model, Transformer)
+    text = _templates.get_template("limitations.md.jinja").render(
+        kind=kind,
+        data=translator.config.data,
+        decoding=translator.config.decoding,
+        max_tokens=len(position_table(translator.model.encoder.embedding)) - 1,
+        tags=list(translator.source.tags),
+        whole_words=translator.source.is_of_words,
+    )
+    return text.splitlines()
+
+
+def usage(kind: Format, translator: Translator, text: str) -> str:
+    """Write Python code that loads the export from the current folder and translates a text."""
+    direction, text = split_tag(text) if translator.config.data.several else (None, text)
+    tags = [tag_of(direction.target)] if direction else []
+    data, model = translator.config.data, translator.config.model
+    codes = {"from_code": data.source_lang or "", "to_code": data.target_lang}
+    return _templates.get_template(f"use_{kind}.py.jinja").render(
+        text=text,
+        tags=tags,
+        tag_ids=[translator.source.tags[tag] for tag in tags],
+        whole_words=translator.source.is_of_words,
+        one_tokenizer=translator.source.fingerprint == translator.target.fingerprint,
+        layers=model.decoder_layers,
+        heads=model.kv_heads or model.n_heads,
+        head_width=model.d_model // model.n_heads,
+        sos=SOS,
+        eos=EOS,
+        codes=codes,
+        package=package_name(codes),
+    )

@@ -1,0 +1,81 @@
+"""The batches of each update, the same again after a resume."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from dragoman.corpora import copying, mixing
+from dragoman.corpora.preparation import PreparedData
+from dragoman.dataset import Batch, batch_plan, batch_plan_of_size, make_batch
+from dragoman.training import prefetch
+
+if TYPE_CHECKING:
+    from dragoman.training.state import TrainingState
+
+AHEAD = 8  # updates whose batches are made while a GPU is busy
+
+
+class BatchPlanner:
+    """Plans the batches of an epoch and keeps the last plan, which takes a second for millions of pairs."""
+
+    def __init__(self, data: PreparedData, seed: int) -> None:
+        self.data = data
+        self.seed = seed
+        self._key: tuple[int, int] | None = None
+        self._plan: list[np.ndarray] = []
+
+    def plan(self, batch_tokens: int, epoch: int) -> list[np.ndarray]:
+        """The pair numbers of each batch of an epoch: a pure function of the pairs, the seed and the arguments.
+
+        Every epoch has the same number of batches, even where pairs are weighted and drawn anew.
+        """
+        if self._key != (batch_tokens, epoch):
+            self._key, self._plan = (batch_tokens, epoch), self._compute(batch_tokens, epoch)
+        return self._plan
+
+    def _compute(self, batch_tokens: int, epoch: int) -> list[np.ndarray]:
+        pairs, weights, seed = self.data.train, self.data.weights, self.seed
+        if weights is None:
+            return batch_plan(*pairs.lengths, batch_tokens, seed, epoch)
+        first, rows = (mixing.rows_of(weights, seed, each) for each in (0, epoch))
+        count = len(batch_plan(*pairs.lengths_of(first), batch_tokens, seed, epoch))
+        plan = batch_plan_of_size(count, *pairs.lengths_of(rows), batch_tokens, seed, epoch)
+        return [rows[batch] for batch in plan]
+
+
+def training_batches(state: TrainingState) -> Generator[list[Batch], None, None]:
+    """Yield the batches of each update, epoch after epoch, and move `state.progress` behind them.
+
+    A GPU's batches are made ahead in a thread. On a CPU, whose cores are busy anyway, a thread gains nothing.
+    """
+    ahead = 0 if state.device.type == "cpu" else AHEAD
+    with closing(prefetch.prefetched(_updates(state), ahead)) as items:
+        for batches, epoch, used in items:
+            state.progress.epoch, state.progress.batches = epoch, used
+            yield batches
+
+
+def _updates(state: TrainingState) -> Iterator[tuple[list[Batch], int, int]]:
+    """Yield the batches of each update and the position in the data after it: epoch and batches used."""
+    settings, seed = state.config.training, state.config.run.seed
+    step, epoch, used = state.progress.step, state.progress.epoch, state.progress.batches
+    while True:
+        plan = state.planner.plan(state.batch_tokens, epoch)
+        while used < len(plan):
+            step += 1
+            random = np.random.default_rng((seed, step))
+            batches = []
+            for rows in plan[used : used + settings.accumulate]:
+                batch = make_batch(state.data.train, rows)
+                batch = copying.mask_copied_words(batch, state.shared_words, settings.copy_dropout, random)
+                batch = batch.share(state.ranks.rank, state.ranks.world_size)
+                # A GPU can fetch pinned memory by itself; with other memory, the program would wait for the copy.
+                batches.append(batch.moved(torch.Tensor.pin_memory) if state.device.type == "cuda" else batch)
+            used += len(batches)
+            yield (batches, epoch, used) if used < len(plan) else (batches, epoch + 1, 0)
+        epoch, used = epoch + 1, 0

@@ -1,0 +1,92 @@
+"""Log a training: a point of the curves, the line of progress, the coach's advice, a profile."""
+
+from __future__ import annotations
+
+import time
+
+import torch
+from tqdm import tqdm
+
+from dragoman.console import say
+from dragoman.evaluation.validation_loss import perplexity
+from dragoman.training import profiling
+from dragoman.training.state import TrainingState
+
+LINE_EVERY = 20  # seconds between lines of progress where there is no terminal for a bar
+OPERATIONS = 10  # to list from a profile
+
+
+def progress_bar(state: TrainingState) -> tqdm:
+    """A bar on rank 0's terminal, if it has one."""
+    return tqdm(
+        total=state.total_steps,
+        initial=state.progress.step,
+        unit="step",
+        dynamic_ncols=True,
+        disable=None if state.ranks.is_first else True,  # None: if there is no terminal
+        leave=False,
+    )
+
+
+def log(state: TrainingState, bar: tqdm) -> None:
+    """Log a point of the training curves: means over the updates since the last one."""
+    progress, step = state.progress, state.progress.step
+    loss = progress.plain / progress.tokens
+    speed = progress.tokens / progress.update_seconds
+    per_source_token, per_target_token = state.model.products()
+    operations = 6 * (per_source_token * progress.source_tokens + per_target_token * progress.tokens)
+    utilisation = operations / progress.update_seconds / state.matmul_rate
+    figures = {
+        "train/loss": loss,
+        "train/perplexity": perplexity(loss),
+        "train/smoothed_loss": progress.smoothed / progress.tokens,
+        "train/gradient_norm": progress.norm / max(1, progress.norms),
+        "train/learning_rate": state.optimizer.param_groups[0]["lr"],
+        "train/padding": progress.padding / progress.updates,
+        "train/epoch": progress.epoch + progress.batches / state.batches_in_epoch,
+        "speed/tokens_per_second": speed,
+        "speed/utilisation": utilisation,  # share of the rate at which the device multiplies matrices
+        "speed/data": progress.data_seconds / progress.update_seconds,  # share of the time spent waiting for a batch
+    }
+    state.train_loss = loss
+    progress.reset_sums()
+    if not state.writer:
+        return
+    for tag, value in figures.items():
+        state.writer.add_scalar(tag, value, step)
+    line = (
+        f"epoch {figures['train/epoch']:.1f}, loss {loss:.2f}, {speed:,.0f} tokens/s, {utilisation:.0%} of the limit, "
+        f"{figures['train/padding']:.0%} padding, {figures['speed/data']:.0%} waiting for data"
+    )
+    bar.set_postfix_str(line, refresh=False)
+    if bar.disable and time.monotonic() - state.last_line > LINE_EVERY:
+        state.last_line = time.monotonic()
+        total = f" of {state.total_steps}" if state.total_steps else ""
+        say(f"step {step}{total}: {line}")
+    clock = state.clock()
+    advise(state.coach.curve(step, loss, figures["train/gradient_norm"], clock.spent if clock else 0.0))
+
+
+def log_layers(state: TrainingState, figures: dict[str, float], step: int) -> None:
+    """Log the layer statistics of an update; a rehearsal or a test has no writer."""
+    if state.writer:
+        for tag, value in figures.items():
+            state.writer.add_scalar(tag, value, step)
+
+
+def advise(lines: list[str]) -> None:
+    """Print what the coach says."""
+    for line in lines:
+        say(f"coach: {line}")
+
+
+def show_profile(state: TrainingState, record: torch.profiler.profile) -> None:
+    """Write the trace of the last updates and list the slowest operations."""
+    if not state.ranks.is_first:
+        return
+    path = state.directory / "profile" / f"step-{state.progress.step:08d}.json.gz"
+    path.parent.mkdir(exist_ok=True)
+    record.export_chrome_trace(str(path))
+    say(f"wrote a trace of the updates up to step {state.progress.step}: open {path} at https://ui.perfetto.dev")
+    for line in profiling.slowest_operations(record, state.device, OPERATIONS):
+        say(line)

@@ -1,0 +1,206 @@
+"""The gradient of an update, however its batches have to be split to fit in memory.
+
+The loss of an update is its sum over target tokens divided by their number, over all micro-batches and ranks. So how
+the batches are split does not change what is minimised.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dragoman import distributed, presets
+from dragoman.console import say, shorten, visible
+from dragoman.dataset import Batch, make_batch
+from dragoman.device import autocast, free_memory, peak_memory, seed_everything
+from dragoman.errors import NumericalError, RankError, TooLargeError
+from dragoman.training import starting
+from dragoman.training.state import TrainingState
+
+MIN_BATCHES = 100  # per epoch, with training.batch_tokens auto: few large updates learn little
+MAX_OVERFLOWS = 20  # consecutive updates that float16 may skip; it finds its scale in fewer, or never
+
+
+def accumulate(state: TrainingState, batches: list[Batch], step: int, tokens: int) -> tuple[list[Batch], list[Tensor]]:
+    """Accumulate the gradient, averaged over `tokens`, of these batches on every rank.
+
+    A batch that does not fit in memory is split in two, and the gradient is computed again from the start. The update
+    stays the same, except that dropout draws other numbers.
+
+    Returns the batches that fitted, and for each the sums of its `Loss` (2).
+    Raises TooLargeError if a single pair does not fit.
+    """
+    pieces = list(batches)
+    while len(losses := attempt(state, pieces, step, tokens)) < len(pieces):
+        large = len(losses)
+        pieces[large : large + 1] = _split(state, pieces[large], step)
+    return pieces, losses
+
+
+def attempt(state: TrainingState, batches: list[Batch], step: int, tokens: int) -> list[Tensor]:
+    """Do what `accumulate` does until a batch does not fit in memory; then drop the gradient.
+
+    Returns the loss sums of the batches that fitted.
+    """
+    state.model.train()
+    # Dropout depends on nothing but the seed and the step, so a resumed run repeats it.
+    seed_everything(state.config.run.seed, step, *([] if state.ranks.is_first else [state.ranks.rank]))
+    losses: list[Tensor] = []
+    with suppress(torch.OutOfMemoryError):  # the exception keeps tensors alive until this block is left
+        for batch in batches:
+            losses.append(backward(state, batch, tokens, last=batch is batches[-1]))
+        return losses
+    state.optimizer.zero_grad(set_to_none=True)
+    free_memory(state.device)
+    return losses
+
+
+def backward(state: TrainingState, batch: Batch, tokens: int, last: bool) -> Tensor:
+    """Add the gradient of a batch, divided by the tokens of the whole update. Returns the sums of its `Loss` (2).
+
+    The ranks exchange gradients at the last batch of an update only.
+    """
+    on_device = batch.moved(lambda ids: ids.to(state.device, non_blocking=state.device.type == "cuda"))
+    with distributed.network_errors(), nullcontext() if last else distributed.no_sync(state.learner):
+        with autocast(state.device, state.dtype):
+            loss = state.learner(on_device)
+        # Multiply by the world size to undo DDP's averaging. A rank without rows computes with zero weight.
+        weight = state.ranks.world_size if batch.tokens else 0
+        state.scaler.scale(loss.smoothed * weight / max(1, tokens)).backward()
+    return torch.stack([loss.smoothed.detach(), loss.plain]) * bool(batch.tokens)
+
+
+def clip(state: TrainingState) -> Tensor:
+    """Clip the gradient to training.clip_norm; return its norm before, ()."""
+    with distributed.network_errors():
+        norm = torch.nn.utils.clip_grad_norm_(state.model.parameters(), state.config.training.clip_norm)
+    return distributed.full_tensor(norm)
+
+
+def check_finite(
+    state: TrainingState, step: int, batches: list[Batch], losses: list[float], loss: float, norm: float
+) -> None:
+    """Raise NumericalError if the loss or the gradient norm is not finite, naming the guilty pairs.
+
+    In float16 the scaler skips an update whose gradient overflows, so only too many in a row are an error.
+
+    Args:
+        batches: those of this rank
+        losses: of each of them, to find the guilty one
+        loss: of all ranks
+    """
+    progress = state.progress
+    overflow = state.scaler.is_enabled() and not math.isfinite(norm)
+    progress.overflows = progress.overflows + 1 if overflow else 0
+    if math.isfinite(loss) and (overflow or math.isfinite(norm)) and progress.overflows <= MAX_OVERFLOWS:
+        return
+    if math.isfinite(sum(losses)) and not math.isfinite(loss):
+        raise RankError("the loss of another rank is not finite: see its own message. The last checkpoint is intact.")
+    guilty = [batch for batch, each in zip(batches, losses, strict=True) if not math.isfinite(each)] or batches
+    raise NumericalError(
+        f"step {step}: loss {loss:g}, gradient norm {norm:g}, learning rate "
+        f"{state.optimizer.param_groups[0]['lr']:g}"
+        + (f", float16 overflow number {progress.overflows} in a row" if overflow else "")
+        + f". The weights were not changed. The cause is in {_describe(state, guilty)}. Lower training.lr or raise "
+        "training.warmup_steps, and run the same command again."
+    )
+
+
+def _describe(state: TrainingState, batches: list[Batch]) -> str:
+    """Name the pairs of batches by their numbers among the training pairs, and quote the first."""
+    alone = state.config.is_language_model
+    side, tokenizer = ("target_out", state.data.target) if alone else ("source", state.data.source)
+    rows = [pair for each in batches for pair in zip(each.indices.tolist(), getattr(each, side), strict=True)]
+    numbers = ", ".join(str(i) for i, _ in rows[:8])
+    more = f" and {len(rows) - 8} more" if len(rows) > 8 else ""
+    text = visible(shorten(tokenizer.decode(rows[0][1].tolist()), 60))
+    return f"the training {'texts' if alone else 'pairs'} {numbers}{more}; the first is {text!r}"
+
+
+def _split(state: TrainingState, batch: Batch, step: int) -> list[Batch]:
+    """Split a batch that does not fit in memory. Raises TooLargeError if that is impossible."""
+    rows, source, target = len(batch.indices), batch.source.shape[1], batch.target_out.shape[1]
+    if state.ranks.world_size > 1:  # the other ranks would not wait while this one starts again
+        raise TooLargeError(
+            f"step {step}: {rows} pairs of up to {source} and {target} tokens do not fit in the memory of "
+            f"{state.device}: train under a new run.name with half of training.batch_tokens and twice "
+            "training.accumulate, or with more ranks."
+        )
+    if rows == 1:
+        raise TooLargeError(
+            f"step {step}: a single pair of {source} and {target} tokens does not fit in the memory of "
+            f"{state.device}: lower data.max_length or the size of the model, under a new run.name."
+        )
+    if not state.warned_of_memory:
+        state.warned_of_memory = True
+        say(
+            f"warning: step {step}: a batch of {rows} pairs of up to {source} and {target} tokens does not fit in the "
+            f"memory of {state.device}. Such batches are split, which gives the same update but takes longer. For a "
+            "new run, use half of training.batch_tokens and twice training.accumulate."
+        )
+    return batch.halves()
+
+
+def rehearse(state: TrainingState) -> None:
+    """Compute the gradient of the largest batch and drop it, so that a lack of memory shows now, not in an hour."""
+    with largest_batch(state, state.batch_tokens) as batch:
+        accumulate(state, [batch], state.progress.step + 1, batch.tokens)
+        if state.layer_statistics:  # they need memory, too
+            state.layer_statistics.before_step()
+            state.layer_statistics.after_step()
+
+
+@contextmanager
+def largest_batch(state: TrainingState, batch_tokens: int) -> Iterator[Batch]:
+    """Context manager: the largest batch of an epoch, with memory as full as at an update. Drops the gradient."""
+    pairs, plan = state.data.train, state.planner.plan(batch_tokens, state.progress.epoch)
+    source, target = pairs.lengths
+    largest = max(plan, key=lambda rows: len(rows) * int(source[rows].max() + target[rows].max()))
+    # Room for the moments, which the optimizer allocates at its first step.
+    new = [p for p in state.model.parameters() if p not in state.optimizer.state]
+    moments = [torch.empty_like(p) for p in new for _ in "mv"]
+    with distributed.no_sync(state.learner):
+        yield make_batch(pairs, largest).share(state.ranks.rank, state.ranks.world_size)
+    del moments
+    state.optimizer.zero_grad(set_to_none=True)
+
+
+def find_batch_tokens(state: TrainingState) -> int:
+    """The number for training.batch_tokens auto.
+
+    The largest power of two that leaves MIN_BATCHES per epoch and, on a CUDA device, fits in memory. Elsewhere it is at
+    most `presets.UNTRIED`, since a CPU gains nothing from more.
+    """
+    positions = int(np.maximum(*state.data.train.lengths).sum())
+    limit = 2 ** int(math.log2(max(1, positions / MIN_BATCHES)))
+    if state.device.type == "cuda":
+        found = -int(*state.ranks.maximum(-largest_that_fits(limit, lambda tokens: fits(state, tokens))))
+        free_memory(state.device)
+    else:
+        found = min(limit, presets.UNTRIED)
+    say(f"training.batch_tokens auto: {found:,}")
+    return found
+
+
+def largest_that_fits(limit: int, fits: Callable[[int], bool]) -> int:
+    """The largest power of two up to `limit` that fits, by doubling from 1024, or from `limit` if that is less.
+
+    The first number is not tried: if it does not fit, nothing better exists, and its batches will be split.
+    """
+    tokens = min(1024, limit)
+    while tokens < limit and fits(2 * tokens):
+        tokens *= 2
+    return tokens
+
+
+def fits(state: TrainingState, batch_tokens: int) -> bool:
+    """Whether updates of this size need no more than the usable share of a CUDA device's memory."""
+    peak_memory(state.device)  # starts the measurement
+    with largest_batch(state, batch_tokens) as batch:
+        fitted = len(attempt(state, [batch], 1, batch.tokens)) == 1
+    return fitted and peak_memory(state.device) <= starting.USABLE_MEMORY

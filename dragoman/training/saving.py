@@ -1,0 +1,159 @@
+"""Save a training as a checkpoint and restore it, bit for bit.
+
+Under FSDP a checkpoint is that of a single process: full weights, and the optimizer's state by parameter number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+import torch
+
+from dragoman import checkpoint, config_file, distributed, serialization
+from dragoman.checkpoint import Checkpoint
+from dragoman.console import say
+from dragoman.device import processor
+from dragoman.errors import CheckpointError, RankError
+from dragoman.training import final_report
+from dragoman.training.progress import Progress, progress_of
+from dragoman.training.state import AnyModel, TrainingState
+from dragoman.translation.translator import Translator
+
+
+def save(state: TrainingState) -> None:
+    """Write a checkpoint of this step and delete those no longer needed. All ranks must call this."""
+    state.read_clock()
+    if state.is_sharded:
+        optimizer = distributed.full_optimizer_state(state.model, state.optimizer)
+    else:
+        optimizer = state.optimizer.state_dict()
+    tensors: dict[str, Any] = {"optimizer": optimizer, "scaler": state.scaler.state_dict()}
+    if state.average:
+        tensors["weights"] = state.model.state_dict()
+    # The curves go first, so that a resumed run finds every point up to its checkpoint.
+    if state.writer:
+        state.writer.flush()
+    with state.final_model(torch.device("cpu")) as model:
+        weights = serialization.weights_bytes(model) if model and state.ranks.is_first else b""
+    if not state.ranks.is_first:
+        return
+    files = {
+        "model.safetensors": weights,
+        "config.yaml": config_file.dump(state.config).encode(),
+        "source.tokenizer.json": state.data.source.to_json().encode(),
+        "target.tokenizer.json": state.data.target.to_json().encode(),
+        "trained_on.json": serialization.json_bytes(asdict(state.data.report)),
+        "training.pt": serialization.tensors_bytes(tensors),
+        "state.json": serialization.json_bytes(
+            {"progress": asdict(state.progress), "data": state.data.fingerprint, **environment(state)}
+        ),
+    }
+    root = state.directory / "checkpoints"
+    checkpoint.save(root, state.progress.step, files)
+    mark_best(state)
+    checkpoint.prune(root, state.config.training.keep_last)
+
+
+def environment(state: TrainingState) -> dict[str, object]:
+    """What affects the last bits of a sum, apart from the settings and the data."""
+    return {
+        "device": state.device.type,
+        "precision": str(state.dtype).removeprefix("torch."),
+        "processor": processor(state.device),
+        "threads": torch.get_num_threads(),
+        "ranks": state.ranks.world_size,
+        "torch": str(torch.__version__),
+    }
+
+
+def mark_best(state: TrainingState) -> None:
+    """Name the best checkpoint in best.json. If a kill prevents it after a save, the next resume does it."""
+    progress, root = state.progress, state.directory / "checkpoints"
+    best = checkpoint.get_best(root)
+    if progress.best_bleu >= 0 and (best is None or best["step"] != progress.best_step):
+        score = progress.best_bleu
+        figure = {"perplexity": 100 / score} if state.config.is_language_model else {"bleu": score}
+        checkpoint.set_best(root, progress.best_step, **figure)
+
+
+def set_weights(state: TrainingState, fill: Callable[[AnyModel], object]) -> None:
+    """Let `fill` set the weights of the model; under FSDP, those of a full copy that is then sharded."""
+    if not state.is_sharded:
+        fill(state.model)
+        return
+    full = state.new_model()
+    fill(full)
+    distributed.load_full_model_state(state.model, full.state_dict())
+
+
+def start_from(state: TrainingState, other: Translator) -> None:
+    """Take the weights of another run's model. It is validated and saved before the first update."""
+    weights = other.model.state_dict()
+    set_weights(state, lambda model: model.load_state_dict(weights))
+    if state.average:
+        state.average.restart()
+    say(f"starting from {other.path}")
+    measured = final_report.old_test(state.config, other) if state.ranks.is_first else None
+    state.progress = state.ranks.broadcast(Progress(unvalidated=True, old_bleu=measured[1].bleu if measured else -1.0))
+
+
+def restore(state: TrainingState, saved: Checkpoint) -> None:
+    """Continue from a checkpoint. Raises CheckpointError if it does not belong to this run's data."""
+    recorded = serialization.load_json(saved.files["state.json"])
+    if recorded.get("data") != state.data.fingerprint:
+        raise CheckpointError(
+            f"{saved.path} was trained on other data than {state.directory / 'data'} holds now: restore the corpus, "
+            "or train under another run.name."
+        )
+    for name, value in environment(state).items():
+        if recorded.get(name, value) != value:
+            say(
+                f"warning: {name} was {recorded[name]} and is now {value}: the run continues, but not bit for bit as "
+                "it would have"
+            )
+    set_weights(state, lambda model: serialization.load_weights(model, saved.files["model.safetensors"]))
+    last_rate = _restore_tensors(state, saved)
+    state.progress = progress_of(saved)
+    if not state.progress.step:  # TensorBoard starts anew and needs the first validation again
+        state.progress = Progress(unvalidated=True, old_bleu=state.progress.old_bleu)
+    state.hire_coach()
+    step = state.progress.step
+    rate = state.learning_rate(step + 1)
+    if rate > last_rate and state.warmup_progress(step) >= 1:
+        say(
+            f"warning: the learning rate had fallen to {last_rate:.3g} and rises again to {rate:.3g}, because the "
+            "length of the training or training.lr has changed: the curves will jump"
+        )
+    if state.ranks.is_first:
+        # If the newest checkpoint was damaged, there may be some of steps that are about to be made again.
+        checkpoint.set_aside_newer(state.directory / "checkpoints", step)
+        mark_best(state)
+    say(f"resumed from step {step}")
+
+
+def _restore_tensors(state: TrainingState, saved: Checkpoint) -> float:
+    """Restore the optimizer, the scaler and the averaged weights; return the learning rate of the last update."""
+    tensors = serialization.load_tensors(saved.files["training.pt"])
+    try:
+        last_rate = tensors["optimizer"]["param_groups"][0]["lr"]
+        # Weight decay and the like come from the settings, which may have changed; only the moments are restored.
+        groups = [{**group, "lr": last_rate} for group in state.optimizer.state_dict()["param_groups"]]
+        optimizer = {"state": tensors["optimizer"]["state"], "param_groups": groups}
+        if state.is_sharded:
+            distributed.load_full_optimizer_state(state.model, state.optimizer, optimizer)
+        else:
+            state.optimizer.load_state_dict(optimizer)
+        if state.scaler.is_enabled() and tensors["scaler"]:
+            state.scaler.load_state_dict(tensors["scaler"])
+        if state.average:
+            state.average.restart()
+            state.model.load_state_dict(tensors["weights"])
+    except RankError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+        raise CheckpointError(
+            f"{saved.path}: training.pt does not hold the state of this optimizer ({error!r}): use another checkpoint."
+        ) from error
+    return last_rate

@@ -1,0 +1,172 @@
+"""The state of a training: what it was given, what it learns, and how far it is.
+
+`train.set_up` builds a `TrainingState`; the functions of this package take it as their first argument.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+from torch.utils.tensorboard import SummaryWriter
+
+from dragoman import distributed
+from dragoman.architectures.build import build_model
+from dragoman.architectures.decoder_only import DecoderOnly
+from dragoman.architectures.encoder_only import EncoderOnly
+from dragoman.corpora.preparation import PreparedData
+from dragoman.dataset import EncodedPairs
+from dragoman.distributed import Ranks
+from dragoman.model import Transformer
+from dragoman.settings import EOS, Config
+from dragoman.signals import Stop
+from dragoman.training import schedule
+from dragoman.training.batches import BatchPlanner
+from dragoman.training.coach import Coach, constant_loss
+from dragoman.training.layer_statistics import LayerStatistics
+from dragoman.training.optimizer import MovingAverage
+from dragoman.training.progress import Progress
+
+AnyModel = Transformer | DecoderOnly | EncoderOnly
+COUNTED = 1_000_000  # target tokens to count for the coach, at most
+
+
+@dataclass
+class TrainingState:
+    """A training in memory. Only `progress` and what the weights and the optimizer hold changes with each update."""
+
+    config: Config  # where training.batch_tokens was auto, it is a number
+    directory: Path  # of the run
+    data: PreparedData
+    device: torch.device
+    dtype: torch.dtype  # of the matrix products
+    ranks: Ranks
+    matmul_rate: float  # FLOP/s at which all ranks together multiply matrices
+
+    model: AnyModel  # the raw model; under FSDP it holds a shard of each weight
+    learner: nn.Module  # model and loss, wrapped for several ranks: only ever called
+    optimizer: torch.optim.Optimizer
+    scaler: torch.amp.GradScaler  # does nothing unless dtype is float16
+    average: MovingAverage | None  # of the weights, with training.ema
+
+    planner: BatchPlanner
+    shared_words: np.ndarray  # see `copying.shared_words`
+    validation: EncodedPairs
+    layer_statistics: LayerStatistics | None = None  # None if this rank does not log them
+
+    progress: Progress = field(default_factory=Progress)
+    batches_in_epoch: int = 0
+    total_steps: int | None = None  # None if only the clock ends the run
+    coach: Coach = field(init=False)
+    writer: SummaryWriter | None = None  # on rank 0, while training runs
+    train_loss: float = math.nan  # at the last point of the curves
+    signal: int = 0  # that asked one of the ranks to stop
+    warned_of_memory: bool = False
+    last_line: float = -math.inf  # when a line of progress was last written to a log file
+    _started: float = 0.0  # when the clock was started, less the seconds of earlier processes
+
+    @property
+    def is_sharded(self) -> bool:
+        """Whether FSDP has sharded the model, so that no rank has all weights."""
+        return self.config.training.fsdp and self.ranks.world_size > 1
+
+    @property
+    def batch_tokens(self) -> int:
+        """training.batch_tokens, as a number."""
+        return int(self.config.training.batch_tokens)
+
+    def new_model(self) -> AnyModel:
+        """A full model of this architecture on the CPU, with random weights."""
+        return build_model(self.config.model, len(self.data.source), len(self.data.target))
+
+    @contextmanager
+    def final_model(self, device: torch.device) -> Iterator[AnyModel | None]:
+        """Context manager: the model with the weights that people will use. All ranks must enter it.
+
+        With training.ema these are the averaged weights. Under FSDP, rank 0 gets a full copy on `device`, freed
+        afterwards, and the other ranks get None.
+        """
+        if self.is_sharded:
+            weights = distributed.full_model_state(self.model)
+            if not self.ranks.is_first:
+                yield None
+                return
+            model = self.new_model()
+            model.load_state_dict(weights)
+            yield model.to(device)
+        elif self.average:
+            with self.average.swapped_in():
+                yield self.model
+        else:
+            yield self.model
+
+    def set_batch_tokens(self, tokens: int) -> None:
+        """Replace training.batch_tokens auto, here and in everything that is saved."""
+        self.config = replace(self.config, training=replace(self.config.training, batch_tokens=tokens))
+
+    def count_steps(self) -> None:
+        """Count the batches of an epoch and the steps of the whole run."""
+        settings = self.config.training
+        self.batches_in_epoch = len(self.planner.plan(self.batch_tokens, 0))
+        limits = [settings.max_steps] if settings.max_steps else []
+        if settings.max_epochs:
+            limits.append(settings.max_epochs * math.ceil(self.batches_in_epoch / settings.accumulate))
+        self.total_steps = min(limits, default=None)
+
+    def should_stop(self, stop: Stop) -> bool:
+        """Whether any rank was asked to stop: then all of them stop, after the same update."""
+        [self.signal] = map(int, self.ranks.maximum(stop.signal or 0))
+        return bool(self.signal)
+
+    def start_clock(self) -> None:
+        """Count the time from here on, on top of that of earlier processes."""
+        self._started = time.perf_counter() - self.progress.seconds
+
+    def read_clock(self) -> None:
+        """Update progress.seconds, to the same value on all ranks."""
+        [self.progress.seconds] = self.ranks.maximum(time.perf_counter() - self._started)
+
+    def clock(self) -> schedule.Clock | None:
+        """How much of training.max_minutes is used; None if there is no such limit and it did not end the warm-up.
+
+        Validations count, and pauses between two resumes do not.
+        """
+        minutes, progress = self.config.training.max_minutes, self.progress
+        if minutes is None:
+            ended_early = 0 < progress.warm_steps < self.config.training.warmup_steps
+            return schedule.Clock(0.0, 0.0, progress.warm_steps) if ended_early else None
+        return schedule.Clock(
+            progress.seconds / 60 / minutes, progress.warm_seconds / 60 / minutes, progress.warm_steps
+        )
+
+    def learning_rate(self, step: int) -> float:
+        """The learning rate of update `step`."""
+        return schedule.learning_rate(step, self.config.training, self.total_steps, self.clock())
+
+    def warmup_progress(self, step: int) -> float:
+        """The share of the warm-up that is over at update `step`."""
+        return schedule.warmup_progress(step, self.config.training, self.clock())
+
+    def record_warmup(self) -> None:
+        """Remember how long the warm-up took: once it is over, it stays over."""
+        progress = self.progress
+        if not progress.warm_steps:
+            progress.warm_seconds = progress.seconds
+            if self.warmup_progress(progress.step) >= 1:
+                progress.warm_steps = self.coach.warm = progress.step
+
+    def hire_coach(self) -> None:
+        """Start a coach at the current step, which knows how often each target token occurs."""
+        target = self.data.train.target
+        stride = max(1, len(target.ids) // COUNTED)  # to count all tokens of millions of pairs would copy them
+        counts = np.bincount(target.ids[::stride], minlength=EOS + 1)
+        counts[EOS] += len(self.data.train) // stride
+        self.coach = Coach(self.config, self.total_steps, self.progress.step, constant_loss(counts.tolist()))
+        self.coach.warm = self.progress.warm_steps or self.coach.warm

@@ -1,0 +1,116 @@
+"""What to translate: arguments, a file, standard input, or sentences of a test set, as blocks of lines."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from dragoman.corpora.cleaning import decode_line
+from dragoman.errors import DataError
+
+
+@dataclass(frozen=True)
+class Input:
+    """Lines to translate."""
+
+    name: str  # for messages about a line
+    blocks: Iterator[list[str]]
+    lines: int | None = None  # how many, if that is known in advance
+    references: Sequence[str] = ()  # one per line, or none
+
+
+def find_input(options: argparse.Namespace, run: Path) -> Input:
+    """The lines that the options name; those of --example come from the test set of the run.
+
+    Raises DataError if they cannot be read.
+    """
+    if options.example:
+        sources, references = zip(*_examples(run, options.example), strict=True)
+        return Input("example", iter([list(sources)]), references=references)
+    if options.sentences:
+        # From bytes, so that an argument that is not UTF-8 gets the same message as such a line.
+        texts = [decode_line(os.fsencode(text), "argument", i) for i, text in enumerate(options.sentences, 1)]
+        return Input("argument", iter([texts]))
+    if options.input:
+        return Input(str(options.input), _blocks(_open(options.input), str(options.input)), _count(options.input))
+    return Input("stdin", _blocks(sys.stdin.buffer, "stdin"))
+
+
+def pairs_to_score(texts: Sequence[str], name: str, first: int, language_model: bool) -> list[tuple[str, str]]:
+    """Sources and translations: lines of two columns, or alternating arguments; a language model has texts alone.
+
+    Raises DataError for a line that does not have two columns.
+    """
+    if language_model:
+        return [("", text) for text in texts]
+    if name == "argument" and len(texts) % 2 == 0 and not any("\t" in text for text in texts):
+        return list(zip(texts[::2], texts[1::2], strict=True))
+    return _split_columns(texts, name, first)
+
+
+def _blocks(stream: BinaryIO, name: str) -> Iterator[list[str]]:
+    """The lines of a stream, as many at a time as have arrived: one from a person, thousands from a file.
+
+    So a filter answers each line at once, and a file is still translated in full batches. Raises DataError for a line
+    that is not UTF-8, after yielding those before it.
+    """
+    rest, number = b"", 1
+    while block := os.read(stream.fileno(), 2**18):
+        *lines, rest = (rest + block).split(b"\n")
+        yield from _decode(lines, name, number)
+        number += len(lines)
+    yield from _decode([rest] if rest else [], name, number)
+
+
+def _decode(lines: Sequence[bytes], name: str, first: int) -> Iterator[list[str]]:
+    texts: list[str] = []
+    for number, line in enumerate(lines, first):
+        try:
+            texts.append(decode_line(line, name, number))
+        except DataError:
+            if texts:
+                yield texts
+            raise
+    if texts:
+        yield texts
+
+
+def _examples(run: Path, numbers: Sequence[int]) -> list[tuple[str, str]]:
+    """The pairs with these numbers, from 1, of a run's test set."""
+    path = run / "data" / "test.tsv"
+    try:
+        rows = path.read_text(encoding="utf-8").split("\n")[:-1]
+    except OSError as error:
+        raise DataError(f"{path}: --example needs the test set of a run: {error.strerror}.") from error
+    for number in numbers:
+        if not 1 <= number <= len(rows):
+            raise DataError(f"--example {number}: the test set has the sentences 1 to {len(rows)}.")
+    return _split_columns([rows[number - 1] for number in numbers], str(path), 1)
+
+
+def _split_columns(texts: Sequence[str], name: str, first: int) -> list[tuple[str, str]]:
+    pairs = [tuple(text.split("\t")) for text in texts]
+    for number, pair in enumerate(pairs, first):
+        if len(pair) != 2:
+            raise DataError(f"{name}:{number}: this must be SOURCE TAB TRANSLATION, but it has {len(pair)} columns.")
+    return [(source, target) for source, target in pairs]
+
+
+def _count(path: Path) -> int | None:
+    """How many lines a file has; None for a pipe, which can be read only once."""
+    if not path.is_file():
+        return None
+    with _open(path) as file:
+        return sum(block.count(b"\n") for block in iter(lambda: file.read(2**20), b""))
+
+
+def _open(path: Path) -> BinaryIO:
+    try:
+        return path.open("rb")
+    except OSError as error:
+        raise DataError(f"{path}: cannot be opened: {error.strerror}.") from error

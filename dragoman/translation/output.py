@@ -1,0 +1,141 @@
+"""Translations as output: plain text, JSON, a table, or a page of attention."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from dragoman import console
+from dragoman.console import visible
+from dragoman.translation import attention_page
+from dragoman.translation.results import Candidate, Sentence, Translation
+from dragoman.translation.translator import Translator
+
+LARGEST_PAGE = 100  # sentences on an attention page
+
+
+def as_json(translator: Translator, translation: Translation, reference: str | None = None) -> str:
+    """Everything about a translation, on one line."""
+    return json.dumps(
+        {
+            "source": translation.source,
+            **({} if reference is None else {"reference": reference}),
+            "translation": translation.text,
+            "sentences": [
+                {
+                    "source": sentence.source,
+                    "tokens": sentence.tokens,
+                    "unknown": sentence.unknown,
+                    "candidates": [
+                        _candidate(candidate) | {"alignment": translator.align(sentence, candidate)}
+                        for candidate in sentence.candidates
+                    ],
+                }
+                for sentence in translation.sentences
+            ],
+        },
+        ensure_ascii=False,
+    )
+
+
+def score_line(candidate: Candidate, in_full: bool) -> str:
+    """The score of a translation, or JSON with the scores of its tokens."""
+    return json.dumps(_candidate(candidate), ensure_ascii=False) if in_full else f"{candidate.score:.4f}"
+
+
+def _candidate(candidate: Candidate) -> dict[str, Any]:
+    return {
+        "translation": candidate.text,
+        "score": round(candidate.score, 4) if math.isfinite(candidate.score) else None,  # JSON has no -inf
+        "complete": candidate.complete,
+        "tokens": candidate.tokens,
+        "log_probs": [round(each, 4) if math.isfinite(each) else None for each in candidate.log_probs],
+        "copied": {str(t): s for t, s in candidate.copied.items()},
+    }
+
+
+def as_text(translator: Translator, translation: Translation, reference: str | None, align: bool) -> str:
+    """A translation for people, with its source and reference if it has one; `align` makes it a table."""
+    text = _table(translator, translation) if align else translation.text
+    if reference is None:
+        return text
+    text = f"\n{text}" if align else f"translation  {text}\n"
+    return f"source       {translation.source}\nreference    {reference}\n{text}"
+
+
+def _table(translator: Translator, translation: Translation) -> str:
+    """The alignment of each sentence, and its other candidates."""
+    lines = []
+    for sentence in translation.sentences:
+        best, *others = sentence.candidates
+        lines += [*attention_page.table(_view(translator, sentence, best)), ""]
+        lines += [f"{other.score:8.3f}  {other.text}" for other in others] + [""] * bool(others)
+    return "\n".join(lines)
+
+
+def _view(translator: Translator, sentence: Sentence, candidate: Candidate) -> attention_page.View:
+    return attention_page.View(
+        source=sentence.tokens,
+        target=candidate.tokens,
+        log_probs=candidate.log_probs,
+        weights=translator.attention(sentence, candidate).numpy(),
+        text_source=sentence.source,
+        text_target=candidate.text,
+        copied=candidate.copied,
+        unknown=set(sentence.unknown),
+    )
+
+
+class AttentionPage:
+    """Collects the first hundred sentences for the page that --attention writes to a path."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.views: list[attention_page.View] = []
+        self.left_out = 0
+
+    def add(self, translator: Translator, translations: Sequence[Translation]) -> None:
+        """Add the best translation of each sentence."""
+        for sentence in (sentence for translation in translations for sentence in translation.sentences):
+            if len(self.views) < LARGEST_PAGE:
+                self.views.append(_view(translator, sentence, sentence.candidates[0]))
+            else:
+                self.left_out += 1
+
+    def write(self, output: BinaryIO) -> None:
+        """Write the page, and warn if it leaves out sentences."""
+        output.write(attention_page.page(self.views).encode())
+        if self.left_out:
+            console.warn(f"{self.path} shows the first {LARGEST_PAGE} sentences and leaves out {self.left_out:,}")
+
+
+def printable(text: str) -> str:
+    """Text that cannot control a terminal; line feeds stay."""
+    return "\n".join(map(visible, text.split("\n")))
+
+
+@contextmanager
+def open_output(path: Path) -> Iterator[BinaryIO]:
+    """Context manager: a file that appears under its name only when it is complete, so it may be the input as well.
+
+    Raises OSError with the path given, not that of the temporary file.
+    """
+    if path.exists() and not path.is_file():  # a device or a pipe
+        with path.open("wb") as output:
+            yield output
+        return
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        with temporary.open("wb") as output:
+            yield output
+        temporary.replace(path)
+    except OSError as error:
+        if error.filename == str(temporary):
+            error.filename = str(path)
+        raise
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -1,0 +1,95 @@
+"""Split lines of text into pieces that a model can translate, and encode them.
+
+A piece is as long as the lines that the model was trained on: usually one sentence, sometimes several short ones, or
+part of a very long one. A language model continues each line instead, as a translation without a source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+
+from dragoman.corpora.cleaning import clean
+from dragoman.corpora.sentence_splitting import LineStatistics, split_sentences, split_text
+from dragoman.dataset import UNSEEN
+from dragoman.directions import Direction, tag_of
+from dragoman.translation.copying import LITERAL
+from dragoman.translation.limits import target_room
+from dragoman.translation.loading import TrainedModel
+from dragoman.translation.request import Request
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A piece of text as token ids."""
+
+    text: str
+    ids: list[int]  # of the source, without [EOS]
+    words: list[str]  # the token of each id; an unknown word or a literal as it was written
+    prefix: list[int] = field(default_factory=list)  # target ids that the translation must begin with
+    prefix_words: list[str] = field(default_factory=list)  # and their tokens
+
+
+def encode_request(trained: TrainedModel, request: Request, warn: Callable[[str], object]) -> list[list[Piece]]:
+    """The pieces of each line of a request; none for a line that is blank or does not fit into the model."""
+    lines = [encode_line(trained, clean(line), request.direction, warn) for line in request.text.split("\n")]
+    if request.prefix and lines[0]:
+        prefix, words = trained.target.encode_with_tokens(clean(request.prefix, trained.config.data))
+        lines[0][0] = replace(lines[0][0], prefix=prefix, prefix_words=words)
+    return lines
+
+
+def encode_line(trained: TrainedModel, line: str, direction: Direction, warn: Callable[[str], object]) -> list[Piece]:
+    """The pieces of a line that `clean` has cleaned without settings: its capitals show where sentences begin."""
+    if not line:
+        return []
+    if trained.config.is_language_model:
+        text = clean(line, trained.config.data)
+        ids, words = trained.target.encode_with_tokens(text)
+        pieces = [Piece(text, [], [], ids, words)]
+    else:
+        pieces = _split_and_encode(trained, line, direction, warn)
+    if any(target_room(trained, len(piece.ids)) <= len(piece.prefix) for piece in pieces):
+        warn("not translated, because it needs more positions than the model has (model.max_positions).")
+        return []
+    return pieces
+
+
+def encode_piece(trained: TrainedModel, text: str, direction: Direction) -> Piece:
+    """Encode a text, cleaned as in training, as one piece. Each literal in it becomes one unknown word."""
+    data = trained.config.data
+    text = plain = clean(text, data)
+    literals: list[str] = []
+    if trained.copies_literals:
+        literals, plain = LITERAL.findall(text), LITERAL.sub(UNSEEN, text)
+    ids, tokens = trained.source.encode_with_tokens(plain, tag_of(direction.target) if data.several else "")
+    following = iter(literals)
+    return Piece(text, ids, [next(following, token) if token == UNSEEN else token for token in tokens])
+
+
+def _split_and_encode(
+    trained: TrainedModel, line: str, direction: Direction, warn: Callable[[str], object]
+) -> list[Piece]:
+    longest = trained.trained_on.longest
+    statistics = trained.trained_on
+    if not trained.config.decoding.split_sentences:
+        statistics = LineStatistics(usual=longest, longest=longest, sentences=len(line))
+
+    @cache
+    def encode(text: str) -> Piece:
+        return encode_piece(trained, text, direction)
+
+    def lengths(texts: Sequence[str]) -> list[int]:
+        return [len(encode(text).ids) for text in texts]
+
+    parts = split_text(line, direction.source, statistics, lengths)
+    if len(parts) == 1:
+        return [encode(line)]
+    for length in lengths(split_sentences(line, direction.source)):
+        if length > longest:
+            warn(
+                f"a sentence of {length:,} tokens is translated in parts, because the longest training sentence has "
+                f"{longest}."
+            )
+    return [encode(part) for part in parts]

@@ -1,0 +1,40 @@
+"""Write a translation word by word, while the search is still going on."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from dragoman.settings import UNK
+from dragoman.translation.assembly import make_sentences
+from dragoman.translation.batch_search import search_batch, suitable_threads
+from dragoman.translation.engines import Engine, ExternalEngine
+from dragoman.translation.loading import TrainedModel
+from dragoman.translation.pieces import Piece
+from dragoman.translation.results import Sentence
+
+
+def stream_piece(
+    trained: TrainedModel, engine: Engine | ExternalEngine, piece: Piece, write: Callable[[str], object]
+) -> Sentence:
+    """Translate a piece and write each word once no hypothesis that could still win disagrees on it.
+
+    If the final text turns out not to continue what was written, it follows in full on a new line.
+    """
+    written = ""
+
+    def write_settled(_: int, tokens: list[int]) -> None:
+        nonlocal written
+        known = tokens[: tokens.index(UNK)] if UNK in tokens else tokens  # words are copied only at the end
+        text = trained.target.decode(known).rstrip("\ufffd")  # the last character may still lack some of its bytes
+        text = re.sub(r"\s", " ", text)  # a model that writes bytes can write a line feed
+        if text.startswith(written):
+            write(text[len(written) :])
+            written = text
+
+    with suitable_threads(trained, engine):
+        hypotheses = search_batch(trained, engine, [piece], write_settled)
+    [sentence] = make_sentences(trained, [piece], hypotheses)
+    final = sentence.candidates[0].text
+    write(final[len(written) :] if final.startswith(written) else f"\n{final}")
+    return sentence

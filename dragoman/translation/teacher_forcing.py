@@ -1,0 +1,130 @@
+"""What a model makes of sentence pairs that are given: scores, alignments, attention maps and embeddings.
+
+Pairs are token ids, both sides without [SOS] and [EOS].
+
+Shapes: B batch, T target positions, S source positions, D model width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dragoman.architectures import ctc
+from dragoman.corpora.cleaning import clean
+from dragoman.dataset import masks, source_batch
+from dragoman.device import autocast
+from dragoman.errors import DataError
+from dragoman.settings import EOS, PAD, SOS
+from dragoman.translation.batches import BATCH_TOKENS, batches_by_length
+from dragoman.translation.limits import target_room
+from dragoman.translation.loading import TrainedModel
+from dragoman.translation.pieces import encode_piece
+from dragoman.translation.request import Request
+from dragoman.translation.results import Candidate
+from dragoman.translation.search import normalizer
+
+Pair = tuple[list[int], list[int]]
+
+
+def score_pairs(trained: TrainedModel, pairs: Sequence[tuple[Request, str]], first: int) -> list[Candidate]:
+    """Score given translations, see `Translator.score`. The first pair has the number `first` in messages."""
+    sources = [encode_piece(trained, request.text, request.direction).ids for request, _ in pairs]
+    texts = [clean(translation, trained.config.data) for _, translation in pairs]
+    encoded = [trained.target.encode_with_tokens(text) for text in texts]
+    ids = [(source, target) for source, (target, _) in zip(sources, encoded, strict=True)]
+    for number, (source, target) in enumerate(ids, first):
+        if len(target) >= target_room(trained, len(source)):
+            raise DataError(
+                f"text {number}: this pair is longer than the positions of the model (model.max_positions)."
+            )
+        if trained.writes_at_once and ctc.needed(target) > trained.config.model.upsampling * (len(source) + 1):
+            raise DataError(
+                f"text {number}: a translation of {len(target)} tokens does not fit into the places for {len(source)} "
+                "source tokens (model.upsampling), so it has no score."
+            )
+    found: dict[int, Candidate] = {}
+    for batch in _batches(ids):
+        for i, log_probs in zip(batch, _token_log_probs(trained, [ids[i] for i in batch]), strict=True):
+            score = sum(log_probs) / normalizer(len(log_probs), trained.config.decoding)
+            labels = [*map(trained.target.label, encoded[i][1]), "[EOS]"]
+            found[i] = Candidate(texts[i], ids[i][1], labels, log_probs, score, True, {})
+    return [found[i] for i in range(len(pairs))]
+
+
+def _token_log_probs(trained: TrainedModel, pairs: Sequence[Pair]) -> list[list[float]]:
+    """The log-probability of each target token of each pair, [EOS] included."""
+    model = trained.model.eval()
+    source, target = _padded(trained, pairs)
+    with torch.inference_mode(), autocast(trained.device, trained.dtype):
+        if trained.writes_at_once:
+            log_probs = model.places(source).float().log_softmax(-1)  # type: ignore[operator]
+            lengths = model.lengths(source)  # type: ignore[operator]
+            wanted = target[:, 1:]
+            path = ctc.forced_path(log_probs, lengths, wanted, (wanted != PAD).sum(1))
+            rows = zip(log_probs, lengths.tolist(), [ids for _, ids in pairs], path, strict=True)
+            return [ctc.by_token(*row) for row in rows]
+        log_probs = model(source, target, *masks(source, target)).float().log_softmax(-1)
+        following = torch.cat((target[:, 1:], torch.full_like(target[:, :1], PAD)), 1)
+        ended = torch.arange(target.shape[1]) == torch.tensor([len(ids) for _, ids in pairs])[:, None]
+        following = following.masked_fill(ended.to(trained.device), EOS)
+        found = log_probs.gather(2, following[:, :, None])[:, :, 0].tolist()
+    return [row[: len(ids) + 1] for row, (_, ids) in zip(found, pairs, strict=True)]
+
+
+def alignments(trained: TrainedModel, pairs: Sequence[Pair]) -> list[Tensor]:
+    """How strongly each target token is aligned with each source token: (T, S) per pair; (0, 0) if a side is empty."""
+    found = [torch.zeros(0, 0) for _ in pairs]
+    some = [i for i, pair in enumerate(pairs) if all(pair)]
+    for batch in _batches([pairs[i] for i in some]):
+        chosen = [some[k] for k in batch]
+        with torch.inference_mode(), autocast(trained.device, trained.dtype):
+            weights = trained.model.alignment(*_padded(trained, [pairs[i] for i in chosen])).float().cpu()
+        for i, each in zip(chosen, weights, strict=True):
+            source, target = pairs[i]
+            found[i] = each[: len(target), : len(source)]
+    return found
+
+
+def attention(trained: TrainedModel, source: list[int], target: list[int]) -> Tensor:
+    """Where each target token looked in the source and its [EOS]: (layers, heads, T, S)."""
+    with torch.inference_mode(), autocast(trained.device, trained.dtype):
+        maps = trained.model.cross_attention(*_padded(trained, [(source, target)]))
+    return maps[:, 0, :, : len(target)].float().cpu()
+
+
+def embeddings(trained: TrainedModel, pairs: Sequence[Pair], owners: Sequence[int], texts: int) -> Tensor:
+    """The mean of the states of the source tokens of each text, (texts, D); of a language model, of the target tokens.
+
+    Pair k belongs to text owners[k]. A text without pairs is zeros.
+    """
+    model: Any = trained.model.eval()
+    sums, counts = torch.zeros(texts, trained.config.model.d_model), torch.zeros(texts, 1)
+    for batch in batches_by_length([1 + len(source) + len(target) for source, target in pairs], BATCH_TOKENS):
+        source, target = _padded(trained, [pairs[k] for k in batch])
+        with torch.inference_mode(), autocast(trained.device, trained.dtype):
+            if trained.config.is_language_model:
+                states, tokens = model.states(source, target, *masks(source, target)), target
+            else:
+                states, tokens = model.read(source), source
+        real = tokens != PAD
+        text = torch.tensor([owners[k] for k in batch])
+        sums.index_add_(0, text, (states.float() * real[:, :, None]).sum(1).cpu())
+        counts.index_add_(0, text, real.sum(1, keepdim=True).float().cpu())
+    return sums / counts.clamp(min=1)
+
+
+def _batches(pairs: Sequence[Pair]) -> Iterator[list[int]]:
+    """The indices of pairs, in batches of similar length."""
+    return batches_by_length([1 + max(map(len, pair)) for pair in pairs], BATCH_TOKENS)
+
+
+def _padded(trained: TrainedModel, pairs: Sequence[Pair]) -> tuple[Tensor, Tensor]:
+    """Source ids (B, S) with [EOS], and target ids (B, 1 + T) with [SOS], both padded."""
+    source = source_batch([ids for ids, _ in pairs])
+    longest = max(len(ids) for _, ids in pairs)
+    target = torch.tensor([[SOS, *ids, *[PAD] * (longest - len(ids))] for _, ids in pairs])
+    return source.to(trained.device), target.to(trained.device)
