@@ -67,7 +67,7 @@ def failure(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
 def test_mistake_names_the_setting_and_the_remedy(
     arguments: list[str], fragments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
 ) -> None:
-    """Guards against silently ignored settings, and the guesses of argparse: abbreviations, and -1e-3 taken for an option."""
+    """Guards against silently ignored settings, and argparse: it abbreviates, and takes -1e-3 for an option."""
     monkeypatch.chdir(tmp_path)
     message = failure(arguments, capsys)
     assert [fragment for fragment in fragments if fragment not in message] == [], message

@@ -55,7 +55,7 @@ def test_all_presets_set_the_same_settings() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_preset_sets_its_table_and_is_saved_by_value(name: str) -> None:
-    """Guards against a value of the wrong type, which dump writes differently, and a load that applies today's table."""
+    """Guards against a value of the wrong type, which dump writes differently, and a load that uses today's table."""
     config = parse_settings(["--model.preset", name])
     assert {key: value for key, value in values(config).items() if key in presets.KEYS} == presets.PRESETS[name]
     text = dump(config)
@@ -222,8 +222,8 @@ def test_limit_that_the_user_set_is_the_only_limit(settings: dict[str, object], 
     ],
 )
 def test_mistake_together_with_a_preset(settings: dict[str, object], fragments: list[str], capsys: Any) -> None:
-    """Guards against an invalid combination with the preset's values that nobody checks; and a message about a number that
-    the user has never seen, without saying where it comes from."""
+    """Guards against an unchecked combination with the preset's values; and a message about a number that the user has
+    never seen, without saying where it comes from."""
     with pytest.raises(SystemExit) as stopped:
         parse_settings(given(**settings))
     message = capsys.readouterr().err
@@ -436,7 +436,7 @@ def test_auto_from_the_first_step_to_the_resume(tmp_path: Path, capfd: Any) -> N
     assert settings_module.STAND_IN in summary.describe_model(settings())
     code, told = run(settings())
     assert code == 0, told
-    assert "model.preset auto: about 288 pairs to train on -> tiny; each is seen but about" in told
+    assert "model.preset auto: about 288 pairs to train on -> tiny; each is seen only about" in told
     assert "times, so dropout is 0.1: d_model 128, 3+3 layers, d_ff 64" in told
     (kept,) = (line.removeprefix("kept as given: ") for line in told.splitlines() if line.startswith("kept as given"))
     assert set(kept.split(", ")) == {"model.d_ff", "training.max_steps", "training.batch_tokens"}
@@ -493,7 +493,7 @@ def test_preset_without_effect_is_reported(tmp_path: Path, capsys: Any) -> None:
     config = parse_settings(["--config", str(file), "--data.train", str(tmp_path / "absent.tsv")])
     assert starting.with_preset(config, torch.device("cpu")) == config  # without reading the data
     told = capsys.readouterr().out
-    assert told.startswith("warning: model.preset is auto, but of no effect")
+    assert told.startswith("warning: model.preset is auto, but it has no effect")
     assert told.count("\n") == 1
 
 
