@@ -1,4 +1,4 @@
-"""Weights, training state and JSON as bytes, and back. No file can run code when it is read, and no NaN or infinity is saved."""
+"""Weights, training state and JSON as bytes, and back. Reading runs no code, and no NaN or infinity is saved."""
 
 from __future__ import annotations
 

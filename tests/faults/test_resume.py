@@ -16,7 +16,7 @@ import pytest
 import safetensors.torch
 import torch
 
-from dragoman import checkpoint, serialization, train
+from dragoman import checkpoint, serialization
 from dragoman.corpora import preparation
 from dragoman.settings import Config
 from dragoman.translation.translator import Translator
@@ -132,9 +132,6 @@ def test_31_a_learning_rate_that_rises_again_is_told(toy: Toy, schedule: str, ca
     assert re.search(r"warning: the learning rate had fallen to 0\.00\S* and rises again to 0\.00", said)
     assert run(toy(training__max_epochs=3, training__save_every=5, **change), at_step(14, die)) == -signal.SIGKILL
     assert "rises again" not in capfd.readouterr().out.partition("resumed")[2], "once it is as the config says"
-
-
-# -------------------------------------------------------------------------------------------------------- the format
 
 
 @faults
