@@ -58,7 +58,7 @@ class Contender:
         """Load a run; its training is made anew, for an update costs the same whatever the weights are."""
         translator = Translator(path, str(device))
         data = preparation.load(path / "data")
-        training = train.set_up(translator.config, scratch / path.name, data, device, dtype)
+        training = train.build_state(translator.config, scratch / path.name, data, device, dtype)
         training.writer = cast(Any, SimpleNamespace(add_scalar=lambda *_: None))
         updates = list(islice(training_batches(training), UPDATES))
         result = json.loads((path / final_report.RESULT).read_text(encoding="utf-8"))

@@ -142,8 +142,8 @@ def work(options: argparse.Namespace, size: int) -> None:
     device_module.tune_device(device)
     dtype = device_module.choose_precision(config.training.precision, device)
     data = preparation.prepare_data(config, folder / "data", lambda _: None)
-    training = train.set_up(config, folder, data, device, dtype)
-    gradients.rehearse(training)
+    training = train.build_state(config, folder, data, device, dtype)
+    gradients.try_largest_batch(training)
     updates = training_batches(training)
     batches = next(updates)
     start = time.perf_counter() - begun
