@@ -69,7 +69,7 @@ def forward_backward(state: TrainingState, batch: Batch, tokens: int, last: bool
     with distributed.network_errors(), nullcontext() if last else distributed.no_sync(state.learner):
         with autocast(state.device, state.dtype):
             loss = state.learner(on_device)
-        # Multiply by the world size to undo the averaging of DDP and FSDP. A rank without rows computes with zero weight.
+        # Multiply by the world size to undo the averaging of DDP and FSDP. A rank without rows has zero weight.
         weight = state.ranks.world_size if batch.tokens else 0
         state.scaler.scale(loss.smoothed * weight / max(1, tokens)).backward()
     return torch.stack([loss.smoothed.detach(), loss.plain]) * bool(batch.tokens)

@@ -165,9 +165,7 @@ class TrainingState:
     def start_coach(self) -> None:
         """Start a coach at the current step, which knows how often each target token occurs."""
         target = self.data.train.target
-        stride = max(
-            1, len(target.ids) // MAX_COUNTED_TOKENS
-        )  # to count all tokens of millions of pairs would copy them
+        stride = max(1, len(target.ids) // MAX_COUNTED_TOKENS)  # counting all of millions of pairs would copy them
         counts = np.bincount(target.ids[::stride], minlength=EOS + 1)
         counts[EOS] += len(self.data.train) // stride
         self.coach = Coach(self.config, self.total_steps, self.progress.step, constant_loss(counts.tolist()))

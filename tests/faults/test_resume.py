@@ -16,7 +16,7 @@ import pytest
 import safetensors.torch
 import torch
 
-from dragoman import checkpoint, serialization
+from dragoman import checkpoint, serialization, train
 from dragoman.corpora import preparation
 from dragoman.settings import Config
 from dragoman.translation.translator import Translator
