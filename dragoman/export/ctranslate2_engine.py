@@ -68,7 +68,7 @@ def unsupported_setting(settings: DecodingConfig) -> str | None:
 
 
 class CTranslate2Engine:
-    """CTranslate2 in place of our own search, for `Translator.with_engine`.
+    """CTranslate2 in place of our own search, an `ExternalEngine` for `Translator.with_engine`.
 
     Greedy search gives the same translations as ours. Beam search stops by a different rule, so it gives nearly the
     same.
@@ -100,15 +100,15 @@ class CTranslate2Engine:
         source: Tensor,
         limits: Sequence[int],
         settings: DecodingConfig,
-        least: Sequence[int] | None = None,
-        unknowns: Sequence[int] | None = None,
+        min_lengths: Sequence[int] | None = None,
+        max_unknowns: Sequence[int] | None = None,
         prefixes: Sequence[Sequence[int]] | None = None,
         watch: Watch | None = None,
     ) -> list[list[Hypothesis]]:
-        """Like `search.search`, but it ignores `least` and `watch`, and only asks whether `unknowns` is 0."""
+        """Like `search.search`, but it ignores `min_lengths` and `watch`, and only asks whether `max_unknowns` is 0."""
         found: list[list[Hypothesis]] = [[] for _ in limits]
         for allowed in (True, False):
-            chosen = [i for i in range(len(limits)) if allowed == (unknowns is None or unknowns[i] > 0)]
+            chosen = [i for i in range(len(limits)) if allowed == (max_unknowns is None or max_unknowns[i] > 0)]
             results = self.translator.translate_batch(
                 [[self.source[token] for token in until_eos(source[i].tolist())] for i in chosen],
                 [[self.target[token] for token in prefixes[i]] for i in chosen] if prefixes else None,

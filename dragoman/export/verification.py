@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from dragoman.dataset import masks
 from dragoman.errors import DataError, ExportError
 from dragoman.evaluation.metrics import score
 from dragoman.export.loaded import LoadedExport
@@ -114,7 +115,8 @@ def is_tie(model: Transformer, source: Sequence[int], ours: Sequence[int], their
     if parted is None:  # the same, or one was cut off by its limit and the other was not
         return False
     with torch.inference_mode():
-        logits = model(torch.tensor([[*source, EOS]]), torch.tensor([[SOS, *ours[:parted]]]))[0, -1]
+        source_ids, target_ids = torch.tensor([[*source, EOS]]), torch.tensor([[SOS, *ours[:parted]]])
+        logits = model(source_ids, target_ids, *masks(source_ids, target_ids))[0, -1]
     return abs(float(logits[a[parted]] - logits[b[parted]])) < TIE
 
 
