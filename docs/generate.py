@@ -18,7 +18,8 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "dragoman"
 sys.path.insert(0, str(ROOT))
 
-from dragoman.settings import SECTIONS, kind_of  # noqa: E402
+from dragoman.setting_types import kind_of  # noqa: E402
+from dragoman.settings import SECTIONS  # noqa: E402
 
 START, END = "<!-- modules: python docs/generate.py -->\n", "<!-- end of modules -->\n"
 INTRODUCTION = """\
@@ -26,7 +27,7 @@ INTRODUCTION = """\
 
 # Settings
 
-A run has these settings. Give them in a YAML file, in two levels as in [config.yaml](../config.yaml), which comments on
+A run has these settings. Give them in a YAML file, on two levels as in [config.yaml](../config.yaml), which comments on
 each of them, or on the command line as `--section.key value`. The command line wins over the file, and the file over
 the defaults. `python train.py --help` prints this list, and `python train.py --print_config` the settings in use.
 

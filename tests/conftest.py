@@ -131,6 +131,17 @@ def toy(workshop: Path) -> Callable[..., Config]:
     return lambda **changes: toy_config(workshop, **({"run__name": name} | changes))
 
 
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "runs" / "toy" / "checkpoints"
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Do not wait for the disk in tests that make hundreds of saves; fsync is still called."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+
+
 def in_child(work: Callable[[], int | None]) -> int:
     """Do work in a forked process; return its exit code, or minus the signal that killed it."""
     sys.stdout.flush()

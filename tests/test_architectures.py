@@ -124,7 +124,7 @@ def test_encoder_only_scores_equal_those_of_its_search(tiny: Tiny) -> None:
         assert scored.score == pytest.approx(found.score, rel=1e-3)
         assert scored.log_probs == pytest.approx(found.log_probs, rel=1e-2, abs=1e-3)
         assert len(translator.align(translation.sentences[0], found)) == len(found.ids)
-    with pytest.raises(DataError, match="no room"):
+    with pytest.raises(DataError, match="does not fit into the places"):
         translator.score([("the cat.", "il gatto vede il cane e il gatto.")])
     assert translator.score([("the cat.", "")])[0].ids == []
     spoken: list[str] = []
@@ -215,7 +215,7 @@ def test_a_language_model_continues_its_text(tiny: Tiny, capsys: pytest.CaptureF
     assert other.log_probs[-1] < -2
     translation = translator.explain(["il cane"])[0].sentences[0]
     assert translator.align(translation, translation.candidates[0]) == []
-    with pytest.raises(ConfigError, match="goes on with each text"):
+    with pytest.raises(ConfigError, match="continues each text"):
         translator.explain([translator.request("il", prefix="il")])
     with pytest.raises(ConfigError, match="decoder-only"):
         tiny(data__source_lang=None, tokenizer__shared=True)
@@ -246,7 +246,7 @@ def test_a_language_model_on_the_command_line(tiny: Tiny, capfd: pytest.CaptureF
     assert (code, left) == ("0", long)
     assert first.startswith("il gatto")
     assert last.startswith("il cane")
-    assert "text 2: it does not fit" in warning
+    assert "text 2: not translated" in warning
     code, vector, nothing, warning = said("--embed", "il gatto", long)
     assert code == "0"
     assert set(json.loads(nothing)) == {0.0} != set(json.loads(vector))

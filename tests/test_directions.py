@@ -531,7 +531,7 @@ def test_languages_in_the_api(trained: Path) -> None:
     ]
     asked = TranslateRequest(text="x", target_lang="fr", source_lang="en")
     assert list(make_job(asked, translator).texts) == [Request("x", Direction("en", "fr"))]
-    assert list(make_job(TranslateRequest(text="x"), translator).texts) == ["x"]
+    assert list(make_job(TranslateRequest(text="x"), translator).texts) == [Request("x", Direction("en", "it"))]
     with pytest.raises(ConfigError):
         make_job(TranslateRequest(text="x", target_lang="de"), translator)
 

@@ -85,7 +85,7 @@ def test_shipped_config_trains(path: Path, tmp_path: Path, monkeypatch: pytest.M
                 (tmp_path / f"{split}.{language}").write_text("\n".join(side) + "\n", encoding="utf-8")
             if getattr(shipped.data, split):
                 data.append(f"--data.{split}={tmp_path / split}")
-    short = command_line.parse(["--config", str(path), *SHORT, *data, f"--run.dir={tmp_path / 'runs'}"])
+    short = command_line.parse_settings(["--config", str(path), *SHORT, *data, f"--run.dir={tmp_path / 'runs'}"])
     assert in_child(lambda: run_command("train", short)) == 0
     assert (tmp_path / "runs" / shipped.run.name / "result.json").exists()
 
@@ -129,7 +129,7 @@ QUICK = {
     "decoding.py": ["--pairs=9", "--batches=9", "--shapes=tiny"],
     "training.py": ["--shape=tiny", "--rounds=1", "--seconds=0.1", "--contenders=ours", "--batch_tokens=500"],
     "ranks.py": ["--turns=1", "--steps=1", "--counts=2", *SHORT],
-    "scaling.py": ["--sizes=500", "--rounds=1", "--seconds=0.1"],
+    "corpus_size.py": ["--sizes=500", "--rounds=1", "--seconds=0.1"],
     "serving.py": ["--texts=4", "--clients=2", "--rounds=1", "--decoding.max_length=5"],
 }
 ENGINES = ("ctranslate2", "transformers", "onnx", "onnxscript", "onnxruntime", "sentencepiece")

@@ -293,7 +293,7 @@ def test_memory_estimate_uses_the_final_settings(
 ) -> None:
     """Guards an estimate from the table when the user chose a narrower model; and a silent step down."""
     monkeypatch.setattr(starting, "amount", lambda *_: presets.Amount(2_000_000, 60.0))
-    monkeypatch.setattr(starting.device_module, "total_memory", lambda _: gigabytes * 2**30)
+    monkeypatch.setattr(starting, "total_memory", lambda _: gigabytes * 2**30)
     config = starting.with_preset(parse_settings(given(model__preset="auto", **settings)), torch.device("cpu"))
     told = capsys.readouterr().out
     assert config.training.lr == presets.PRESETS[name]["training.lr"]
@@ -333,7 +333,7 @@ def test_time_limit_makes_model_and_dropout_smaller(
     """Guards ten minutes for a model that needs hours, dropout where too few passes can overfit, and a run that is
     validated once, at its end."""
     monkeypatch.setattr(starting, "amount", lambda *_: presets.Amount(min(pairs, presets.ENOUGH + 1), 60.0))
-    monkeypatch.setattr(starting.device_module, "total_memory", lambda _: 2**40)
+    monkeypatch.setattr(starting, "total_memory", lambda _: 2**40)
     config = starting.with_preset(
         parse_settings(given(model__preset="auto", **settings)), torch.device("cpu"), gigaflops * 1e9
     )

@@ -207,7 +207,7 @@ def test_batches_by_length() -> None:
         (["--checkpoint", "nowhere", "x"], 4, "holds no checkpoint"),
         (["--decoding.beam_size", "0", "x"], 2, "decoding.beam_size is 0"),
         (["--beam", "3", "x"], 2, "--beam"),
-        (["--input", "a", "x"], 2, "not more than one"),
+        (["--input", "a", "x"], 2, "only one of"),
         (["--input", "nowhere.txt"], 3, "nowhere.txt"),
         (["--checkpoint", "/nowhere", "x"], 4, "holds no checkpoint"),
         (["--output", "/nowhere/there.txt", "x"], 7, "cannot be written: /nowhere/there.txt: No such"),

@@ -135,16 +135,11 @@ def read_corpus(
     sources: Sequence[Source], data: DataConfig
 ) -> tuple[dict[str, list[Pair]], dict[str, PairCounts], list[float]]:
     """Read everything into memory: the pairs and counts by split, and the weight of each training pair."""
-    pairs: dict[str, list[Pair]] = {split: [] for split in SPLITS}
-    counts = {split: PairCounts() for split in SPLITS}
-    weights: list[float] = []
-    trained: set[str] = set()
-    for portion in read_portions(sources, data):
-        weights += [portion.weight] * len(portion.pairs["train"])
-        trained |= portion.trained_directions
-        for split in SPLITS:
-            pairs[split] += portion.pairs[split]
-            counts[split] += portion.counts[split]
+    portions = list(read_portions(sources, data))
+    pairs = {split: [pair for portion in portions for pair in portion.pairs[split]] for split in SPLITS}
+    counts = {split: sum((portion.counts[split] for portion in portions), PairCounts()) for split in SPLITS}
+    weights = [portion.weight for portion in portions for _ in portion.pairs["train"]]
+    trained = {direction for portion in portions for direction in portion.trained_directions}
     check_splits({split: len(pairs[split]) for split in SPLITS}, counts, trained, data)
     return pairs, counts, weights
 

@@ -402,7 +402,7 @@ def fail_to_parse(message: str) -> None:
 
 def fail_to_configure(message: str) -> None:
     with pytest.raises(SystemExit):
-        command_line.parse(["--config", message])
+        command_line.parse_settings(["--config", message])
 
 
 DOORS: dict[str, Callable[[str], object]] = {
