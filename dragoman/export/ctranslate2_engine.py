@@ -69,10 +69,9 @@ def unsupported_setting(settings: DecodingConfig) -> str | None:
 
 class CTranslate2Engine:
     """CTranslate2 in place of our own search, an `ExternalEngine` for `Translator.with_engine`.
-    >>>>>>> room-docs
 
-        Greedy search gives the same translations as ours. Beam search stops by a different rule, so it gives nearly the
-        same.
+    Greedy search gives the same translations as ours. Beam search stops by a different rule, so it gives nearly the
+    same.
     """
 
     step_bytes = 0  # it runs its own threads
