@@ -68,11 +68,7 @@ def unsupported_setting(settings: DecodingConfig) -> str | None:
 
 
 class CTranslate2Engine:
-<<<<<<< HEAD
-    """CTranslate2 in place of our own search, for `Translator.with_engine`.
-=======
     """CTranslate2 in place of our own search, an `ExternalEngine` for `Translator.with_engine`.
->>>>>>> room-export
 
     Greedy search gives the same translations as ours. Beam search stops by a different rule, so it gives nearly the
     same.
