@@ -6,9 +6,8 @@
     for indices in batch_plan(*pairs.lengths, batch_tokens=4096, seed=1, epoch=0):
         batch = make_batch(pairs, indices)                   # .source, .target_in, .target_out, .tokens
 
-Training reads its pairs from disk instead (`dragoman.corpora.preparation`), and may use subword tokenizers
-(`dragoman.corpora.subwords`). A language model learns from plain text: pairs with an empty source, which in a batch is
-a single end token.
+Training reads its pairs from disk (`dragoman.corpora.preparation`), and may use `dragoman.corpora.subwords`. A language
+model learns from plain text: pairs with an empty source, which in a batch is a single end token.
 
 The batches and their order are a pure function of (lengths, seed, epoch), so a resumed run only has to remember the
 number of its next batch.
@@ -42,7 +41,7 @@ from dragoman.settings import EOS, PAD, SOS, SPECIAL_TOKENS, TokenizerConfig
 
 Pair = tuple[str, str]
 
-# Marks that word-level tokens contain. A text that uses one gets its look-alike (■, ⎵) instead.
+# Marks in word-level tokens; in a text they become look-alikes (■, ⎵).
 JOINER = "￭"  # on the side where a punctuation mark touches its neighbour: l ￭'￭ amico
 EMPTY = "␣"  # the empty word between two spaces, or between a space and an end of the text
 UNSEEN = "ꙮꙮꙮ"  # a word that no text contains, so no vocabulary has it
@@ -66,7 +65,7 @@ class Tokenizer:
     Word-level tokens are words and punctuation marks that know which neighbour they touch, so every text of known words
     comes back with its spacing; an unknown word becomes [UNK]. Subword tokens spell bytes, so nothing is unknown.
 
-    Limits: `encode` does not clean text, see `dragoman.corpora.cleaning`. A lone surrogate raises TypeError.
+    Limits: `encode` does not clean text. A lone surrogate raises TypeError.
 
     Attributes:
         is_of_words: whether tokens are whole words, not subwords
@@ -154,18 +153,14 @@ class Tokenizer:
     def tokens(self, text: str) -> list[str]:
         """Return the token behind each id of `encode(text)`, joiners included; unknown words are spelled out."""
         tag, text = self._split_tag(text)
-        words = _split_words(text) if self.is_of_words else self._core.encode(text, add_special_tokens=False).tokens
-        return [tag, *words] if tag else words
+        return self.encode_with_tokens(text, tag)[1]
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """Return a short label for each id, for plots and tables: no joiners, nothing invisible."""
         return [self.label(self._core.id_to_token(i) or "") for i in ids]
 
     def encode_with_tokens(self, text: str, tag: str = "") -> tuple[list[int], list[str]]:
-        """The ids of a text, and the token that each id stands for: an unknown word itself, not [UNK].
-
-        `tag` is one of `tags`, and its id comes first. The text is never searched for a tag.
-        """
+        """Return the ids of a text, after that of the tag if given, and their tokens. Does not look for a tag."""
         encoding = self._core.encode(text, add_special_tokens=False)
         tokens = _split_words(text) if self.is_of_words else encoding.tokens
         return ([self.tags[tag], *encoding.ids], [tag, *tokens]) if tag else (encoding.ids, tokens)
@@ -342,14 +337,12 @@ SHUFFLE_RANGE = 2.0
 def batch_plan(
     source_lengths: np.ndarray, target_lengths: np.ndarray, batch_tokens: int, seed: int, epoch: int
 ) -> list[np.ndarray]:
-    """Divide the pairs of an epoch into batches of similar length, in random order. Each pair is in one batch.
+    """Return the pair indices of each batch of an epoch: pairs of similar length, batches in random order.
 
     Args:
         source_lengths, target_lengths: (N), end tokens included
         batch_tokens: limit of rows x longest sentence of either side; a longer pair gets a batch of its own
         seed, epoch: the same numbers give the same plan on any machine
-
-    Returns: for each batch the indices of its pairs
     """
     random = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, epoch])))
     longest = np.maximum(source_lengths, target_lengths)

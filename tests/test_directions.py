@@ -529,11 +529,11 @@ def test_languages_in_the_api(trained: Path) -> None:
         ("en", "fr"),
         ("it", "en"),
     ]
-    asked = TranslateRequest.model_validate({"text": "x", "target_lang": "fr", "source_lang": "en"})
+    asked = TranslateRequest(text="x", target_lang="fr", source_lang="en")
     assert list(make_job(asked, translator).texts) == [Request("x", Direction("en", "fr"))]
-    assert list(make_job(TranslateRequest.model_validate({"text": "x"}), translator).texts) == ["x"]
+    assert list(make_job(TranslateRequest(text="x"), translator).texts) == [Request("x", Direction("en", "it"))]
     with pytest.raises(ConfigError):
-        make_job(TranslateRequest.model_validate({"text": "x", "target_lang": "de"}), translator)
+        make_job(TranslateRequest(text="x", target_lang="de"), translator)
 
 
 def test_other_engines_get_the_tag(trained: Path, tmp_path: Path) -> None:

@@ -29,8 +29,9 @@ from torchmetrics.functional.text import (
 )
 
 from conftest import ROOT, SHARED, in_child, tiny_config, tiny_pairs, write_tsv
-from dragoman import checkpoint, command_line, dataset, storage, train
+from dragoman import checkpoint, command_line, dataset, storage
 from dragoman.__main__ import run as run_command
+from dragoman.architectures.build import build_model
 from dragoman.console import shorten
 from dragoman.corpora import preparation
 from dragoman.dataset import Pair
@@ -54,18 +55,19 @@ def test_mean_loss_does_not_depend_on_the_batches(tiny: Callable[..., Config]) -
     config = tiny()
     directory = Path(config.run.dir) / config.run.name
     data = preparation.prepare_data(config, directory / "data", lambda _: None)
-    training = train.set_up(config, directory, data, torch.device("cpu"), torch.float32)
+    torch.manual_seed(1)
+    model = build_model(config.model, len(data.source), len(data.target))
     pairs = dataset.encode_pairs(data.validation, data.source, data.target)
     total, tokens = 0.0, 0
-    training.model.eval().requires_grad_(False)
+    model.eval().requires_grad_(False)
     for i in range(len(pairs)):
         batch = dataset.make_batch(pairs, torch.tensor([i]).numpy())
-        logits = training.model(batch.source, batch.target_in, batch.source_mask, batch.target_mask)
+        logits = model(batch.source, batch.target_in, batch.source_mask, batch.target_mask)
         total += float(F.cross_entropy(logits[0], batch.target_out[0], reduction="sum"))
         tokens += int((batch.target_out != PAD).sum())
+    model.train()
     for budget in (1, 60, 10_000):
-        assert mean_loss(training.model, pairs, budget) == pytest.approx(total / tokens, rel=1e-5)
-    assert not training.model.training
+        assert mean_loss(model, pairs, budget) == pytest.approx(total / tokens, rel=1e-5)
 
 
 def test_perplexity_stays_finite() -> None:

@@ -334,7 +334,8 @@ def test_tokenizer_counts_plain_text_once(tiny: Make, tmp_path: Path, kind: str)
     assert data.target.vocabulary.keys() == expected.vocabulary.keys()
     assert data.report.sides[1].left_out == expected.left_out
     twice = train_tokenizer([*texts, *texts], config.tokenizer)
-    assert kind == "unigram" or data.target.vocabulary.keys() < twice.vocabulary.keys()  # otherwise the test proves nothing
+    # Otherwise the test proves nothing.
+    assert kind == "unigram" or data.target.vocabulary.keys() < twice.vocabulary.keys()
 
 
 def test_report_on_plain_text_has_one_language(tiny: Make, tmp_path: Path) -> None:

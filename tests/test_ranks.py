@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import load_file
 
 from conftest import ROOT
-from dragoman import checkpoint, train
+from dragoman import checkpoint, serialization, train
 from dragoman.command_line import override
 from dragoman.dataset import Batch
 from dragoman.distributed import Ranks
@@ -60,6 +60,15 @@ def weights(config: Config) -> dict[str, torch.Tensor]:
     found = checkpoint.newest(harness.checkpoints(config), quarantine=False, warn=print)
     assert found
     return load_file(found.path / "model.safetensors")
+
+
+def optimizer_shapes(config: Config) -> tuple[dict[int, dict[str, torch.Size]], list[list[int]]]:
+    """The shapes of the saved optimizer state by parameter number, and the parameters of each group."""
+    found = checkpoint.newest(harness.checkpoints(config), quarantine=False, warn=print)
+    assert found
+    saved = serialization.load_tensors(found.files["training.pt"])["optimizer"]
+    shapes = {i: {name: value.shape for name, value in each.items()} for i, each in saved["state"].items()}
+    return shapes, [group["params"] for group in saved["param_groups"]]
 
 
 def assert_like(one: Config, other: Config) -> None:
@@ -112,6 +121,7 @@ def test_ranks_make_the_weights_of_one_process(tiny: Tiny, alone: Config, count:
     config = tiny(run__name="several", training__fsdp=fsdp, **EXACT)
     assert run(config, count) == [0] * count
     assert_like(config, alone)
+    assert optimizer_shapes(config) == optimizer_shapes(alone)
     assert Translator(harness.directory(config)).translate(["the cat sees the dog."])[0]
 
 

@@ -85,10 +85,9 @@ def add_page_file(app: FastAPI, path: str, name: str, media_type: str) -> None:
 
 def make_job(asked: TranslateRequest, translator: Translator) -> Job:
     """Turn a request into a job for the batcher. Raises ConfigError for languages that the model does not know."""
-    texts = asked.texts or [asked.text]
-    if asked.target_lang or asked.source_lang:
-        texts = [translator.request(text, asked.target_lang or "", asked.source_lang or "") for text in texts]
-    return Job(texts, asked.n_best, asked.beam_size)
+    to, source = asked.target_lang or "", asked.source_lang or ""
+    requests = [translator.request(text, to, source) for text in asked.texts or [asked.text]]
+    return Job(requests, asked.n_best, asked.beam_size)
 
 
 async def read_request(request: Request) -> TranslateRequest:

@@ -39,25 +39,27 @@ class TranslateRequest(BaseModel):
         description=f"several texts, with at most {MAX_CHARACTERS:,} characters in total",
     )
     n_best: Count = Field(
-        None,
+        default=None,
         ge=1,
         le=MAX_N_BEST,
         description="maximum number of alternative translations of each sentence; null: the server's setting",
     )
     beam_size: Count = Field(
-        None,
+        default=None,
         ge=1,
         le=MAX_BEAM_SIZE,
         description="beam size, raised to n_best if smaller; null: the server's setting; "
         "ignored by models that predict all words at once, and when sampling",
     )
     target_lang: Language | None = Field(
-        None, description="language to translate into, for a model of several directions; null: the default direction"
+        default=None,
+        description="language to translate into, for a model of several directions; null: the default direction",
     )
     source_lang: Language | None = Field(
-        None, description="language of the texts, for a model of several directions; null: the default direction"
+        default=None,
+        description="language of the texts, for a model of several directions; null: the default direction",
     )
-    attention: bool = Field(False, description="whether to return the attention weights")
+    attention: bool = Field(default=False, description="whether to return the attention weights")
 
     @model_validator(mode="after")
     def _check_text_or_texts(self) -> TranslateRequest:

@@ -1,4 +1,4 @@
-"""The models once more, as fast as a CPU allows: each engine computes the function of a model, for `search` only.
+"""Engines: the models again, as fast as a CPU allows, for `search` only.
 
     engine = make_engine(model, "int8")
     hypotheses = search(engine, source, limits)
@@ -88,7 +88,7 @@ def product(weight: Tensor, bias: Tensor | None, precision: Precision) -> Tensor
 
 
 def _int8(weight: Tensor, bias: Tensor | None) -> TensorFunction:
-    """Round weights to integers from -127 to 127 with a scale per row, and x likewise.
+    """Round weights and x to integers from -127 to 127, with a scale per row.
 
     A scale per row keeps the sentences of a batch independent. Sums are exact, in 32 bits.
     """
