@@ -131,12 +131,6 @@ def test_31_a_rate_that_rises_again_gives_a_warning(toy: Toy, schedule: str, cap
     assert re.search(r"warning: the learning rate had fallen to 0\.00\S* and rises again to 0\.00", said)
     assert run(toy(training__max_epochs=3, training__save_every=5, **change), at_step(14, die)) == -signal.SIGKILL
     assert "rises again" not in capfd.readouterr().out.partition("resumed")[2], "once the rate is as the config says"
-<<<<<<< HEAD
-=======
-
-
-# --- The format
->>>>>>> room-training
 
 
 @faults
