@@ -273,7 +273,7 @@ def train_on(config: Config, ranks: Ranks, device: torch.device) -> int:
     with run_lock.lock(directory) if ranks.is_first else nullcontext():
         with ranks.first_goes_first():
             saved = checkpoint.newest(root, quarantine=ranks.is_first, warn=say)
-            data = starting.prepare(config, directory / "data", begun=saved is not None, other=other)
+            data = starting.prepare(config, directory / "data", has_checkpoint=saved is not None, other=other)
         state = set_up(config, directory, data, device, dtype, matmul_rate, ranks)
         checks.print_summary(state)
         if saved is not None:

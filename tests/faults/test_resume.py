@@ -16,7 +16,11 @@ import pytest
 import safetensors.torch
 import torch
 
+<<<<<<< HEAD
 from dragoman import checkpoint, console, serialization
+=======
+from dragoman import checkpoint, serialization
+>>>>>>> house
 from dragoman.corpora import preparation
 from dragoman.settings import Config
 from dragoman.translation.translator import Translator
@@ -189,9 +193,9 @@ def test_39_second_training_of_one_run_is_refused_at_once(
         sign.await_()
         capfd.readouterr()
         before = tree(directory(toy()))
-        begun = time.monotonic()
+        started = time.monotonic()
         assert run(toy()) == 5
-        assert time.monotonic() - begun < 1
+        assert time.monotonic() - started < 1
         error = capfd.readouterr().err
         assert re.search(rf"in use by process {first} on {re.escape(os.uname().nodename)}", error)
         assert error.count("\n") == 1
