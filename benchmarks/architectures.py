@@ -53,7 +53,7 @@ class Contender:
         """Load a run. Its training starts from new weights, which does not change the time of an update."""
         translator = Translator(path, str(device))
         data = preparation.load(path / "data")
-        training = train.set_up(translator.config, scratch / path.name, data, device, dtype)
+        training = train.build_state(translator.config, scratch / path.name, data, device, dtype)
         training.writer = cast(Any, SimpleNamespace(add_scalar=lambda *_: None))
         updates = list(islice(training_batches(training), UPDATES))
         result = json.loads((path / final_report.RESULT).read_text(encoding="utf-8"))

@@ -150,8 +150,8 @@ def work(options: argparse.Namespace, size: int) -> None:
     tune_device(device)
     dtype = choose_precision(config.training.precision, device)
     data = preparation.prepare_data(config, folder / "data", lambda _: None)
-    state = train.set_up(config, folder, data, device, dtype)
-    gradients.rehearse(state)
+    state = train.build_state(config, folder, data, device, dtype)
+    gradients.try_largest_batch(state)
     updates = training_batches(state)
 
     def step() -> int:

@@ -84,7 +84,7 @@ def configuration(options: argparse.Namespace, precision: str, folder: Path) -> 
 def ours(config: Config, data: preparation.PreparedData, folder: Path, device: torch.device, precision: str) -> Step:
     """Return the training step of this program."""
     tune_device(device)
-    state = train.set_up(config, folder, data, device, DTYPES[precision])
+    state = train.build_state(config, folder, data, device, DTYPES[precision])
     updates = training_batches(state)
 
     def step() -> int:

@@ -1,4 +1,4 @@
-"""Weights, training state and JSON as bytes, and back. Nothing is unpickled, and no NaN or infinity is saved."""
+"""Weights, training state and JSON as bytes, and back. Reading runs no code, and no NaN or infinity is saved."""
 
 from __future__ import annotations
 

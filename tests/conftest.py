@@ -33,7 +33,7 @@ torch.set_num_threads(1)
 
 ROOT = Path(__file__).parent.parent
 _numbers = count()
-SHARED = ROOT.parent / "shared" / "data"  # real text; tests that need it are skipped without
+SHARED = ROOT.parent / "shared" / "data"  # real text; tests that need it are skipped without it
 
 WORDS = {
     "the": "il", "cat": "gatto", "dog": "cane", "sees": "vede", "wants": "vuole", "bread": "pane", "wine": "vino",
@@ -133,12 +133,13 @@ def toy(workshop: Path) -> Callable[..., Config]:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
+    """The folder of a run's checkpoints, not yet made."""
     return tmp_path / "runs" / "toy" / "checkpoints"
 
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Do not wait for the disk in tests that make hundreds of saves; fsync is still called."""
+    """Do not wait for the disk in tests with hundreds of saves; fsync is still called."""
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 

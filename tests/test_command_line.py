@@ -67,14 +67,14 @@ def failure(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
 def test_mistake_names_the_setting_and_the_remedy(
     arguments: list[str], fragments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
 ) -> None:
-    """Guards settings that are ignored silently. argparse would accept abbreviations and take -1e-3 for an option."""
+    """Guards against silently ignored settings, and argparse: it abbreviates, and takes -1e-3 for an option."""
     monkeypatch.chdir(tmp_path)
     message = failure(arguments, capsys)
     assert [fragment for fragment in fragments if fragment not in message] == [], message
 
 
 def test_message_about_a_long_value_stays_short(capsys: pytest.CaptureFixture[str]) -> None:
-    """Guards a terminal full of a pasted file."""
+    """Guards against a terminal full of a pasted file."""
     assert len(failure(["--model.d_model", "x" * 100_000], capsys)) < 200
 
 
@@ -82,7 +82,7 @@ def test_message_about_a_long_value_stays_short(capsys: pytest.CaptureFixture[st
     ("arguments", "fragment"), [(["--model.d_modle", "64"], "model.d_model"), (["--config", "no.yaml"], "no.yaml")]
 )
 def test_mistake_ends_the_process_before_anything_is_made(arguments: list[str], fragment: str, tmp_path: Path) -> None:
-    """Guards the exit code, a traceback after the message, and folders made before the settings were checked."""
+    """Guards against a wrong exit code, a traceback, and folders made before the settings are checked."""
     command = [sys.executable, "-B", str(ROOT / "train.py"), *arguments]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=30)
     assert done.returncode == 2
@@ -93,7 +93,7 @@ def test_mistake_ends_the_process_before_anything_is_made(arguments: list[str], 
 
 
 def test_no_arguments_give_the_defaults() -> None:
-    """Guards a parser with defaults of its own."""
+    """Guards against a parser with defaults of its own."""
     assert parse_settings([]) == Config()
 
 
@@ -106,7 +106,7 @@ def test_no_arguments_give_the_defaults() -> None:
     ],
 )
 def test_command_line_overrules_the_file_in_any_order(arguments: list[str], tmp_path: Path) -> None:
-    """Guards arguments before --config, which the file must not overrule."""
+    """Guards against arguments before --config, which the file must not overrule."""
     file = tmp_path / "a.yaml"
     file.write_text("model:\n  d_model: 32\n  n_heads: 2\nrun:\n  name: file\n", encoding="utf-8")
     parsed = parse_settings([argument.replace("FILE", str(file)) for argument in arguments])
@@ -115,7 +115,7 @@ def test_command_line_overrules_the_file_in_any_order(arguments: list[str], tmp_
 
 
 def test_default_file_is_read_only_without_config(tmp_path: Path) -> None:
-    """Guards a mixture of two files, and a default file that must exist."""
+    """Guards against a mixture of two files, and a default file that must exist."""
     default, other = tmp_path / "default.yaml", tmp_path / "other.yaml"
     default.write_text("model: {d_model: 32}", encoding="utf-8")
     other.write_text("run: {name: other}", encoding="utf-8")
@@ -125,14 +125,14 @@ def test_default_file_is_read_only_without_config(tmp_path: Path) -> None:
 
 
 def test_file_and_command_line_are_checked_together(tmp_path: Path) -> None:
-    """Guards a check of the file alone, before the command line has completed it."""
+    """Guards against a check of the file alone, before the command line has completed it."""
     file = tmp_path / "a.yaml"
     file.write_text("model: {n_heads: 6}", encoding="utf-8")
     assert parse_settings(["--config", str(file), "--model.d_model", "96"]).model == ModelConfig(d_model=96, n_heads=6)
 
 
 def test_whole_number_for_a_float_is_a_float() -> None:
-    """Guards an int in place of a float, which a saved config would print differently."""
+    """Guards against an int in place of a float, which a saved config would print differently."""
     value = parse_settings(["--training.clip_norm", "2"]).training.clip_norm
     assert value == 2
     assert isinstance(value, float)
@@ -140,7 +140,7 @@ def test_whole_number_for_a_float_is_a_float() -> None:
 
 @pytest.mark.parametrize("text", ["null", "none", "None", "~"])
 def test_null_unsets_only_optional_settings(text: str, tmp_path: Path) -> None:
-    """Guards a file called "None", and a model.tie of none taken for no value."""
+    """Guards against a file called "None", and a model.tie of none taken for no value."""
     file = tmp_path / "a.yaml"
     file.write_text(f"data:\n  test: {text}\ntraining:\n  max_steps: {text}\n", encoding="utf-8")
     assert load(file) == Config()
@@ -150,7 +150,7 @@ def test_null_unsets_only_optional_settings(text: str, tmp_path: Path) -> None:
 
 
 def test_override_changes_only_what_it_names() -> None:
-    """Guards an override that starts from the defaults again, or that changes the loaded config in place."""
+    """Guards against an override that starts from the defaults again, or that changes the loaded config in place."""
     loaded = Config(run=RunConfig(name="mine"), model=ModelConfig(d_model=64))
     changed = override(loaded, ["--decoding.beam_size", "5", "--decoding.length_penalty=0.6"])
     assert changed == dataclasses.replace(loaded, decoding=DecodingConfig(beam_size=5, length_penalty=0.6))
@@ -168,7 +168,7 @@ def test_override_changes_only_what_it_names() -> None:
     ],
 )
 def test_override_raises_instead_of_exiting(arguments: list[str], fragment: str) -> None:
-    """Guards a library call that ends the whole program, and options of train.py that are ignored silently."""
+    """Guards against a library call that ends the whole program, and options of train.py that are ignored silently."""
     with pytest.raises(ConfigError) as raised:
         override(Config(), arguments)
     assert fragment in str(raised.value)
@@ -176,7 +176,7 @@ def test_override_raises_instead_of_exiting(arguments: list[str], fragment: str)
 
 @pytest.mark.parametrize("columns", ["20", "80", "200"])
 def test_help_shows_every_setting(columns: str, capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
-    """Guards a setting that only the source mentions, and a narrow terminal that breaks the layout."""
+    """Guards against a setting that only the source mentions, and a narrow terminal that breaks the layout."""
     monkeypatch.setenv("COLUMNS", columns)
     with pytest.raises(SystemExit) as stopped:
         command_line.parse_train(["--model.d_model", "--help"])
@@ -198,7 +198,7 @@ def test_help_shows_every_setting(columns: str, capsys: pytest.CaptureFixture[st
 def test_help_of_every_command_fits_80_columns(
     name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Guards lines that wrap in the middle of a word."""
+    """Guards against lines that wrap in the middle of a word."""
     monkeypatch.setenv("COLUMNS", "80")
     with pytest.raises(SystemExit) as stopped:
         program.COMMANDS[name].parse(["--help"], f"dragoman {name}")
@@ -221,14 +221,14 @@ def test_help_of_every_command_fits_80_columns(
 def test_command_without_a_known_name(
     arguments: list[str], code: int, fragment: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Guards a traceback, or a list of all commands where the right one is clear."""
+    """Guards against a traceback, or a list of all commands where the right one is clear."""
     assert program.main(arguments) == code
     printed = capsys.readouterr()
     assert fragment in printed.out + printed.err
 
 
 def test_help_into_a_closed_pipe_is_no_error() -> None:
-    """Guards `--help | head`, which ended in a traceback."""
+    """Guards against `--help | head`, which ended in a traceback."""
     command = f"{sys.executable} {ROOT / 'train.py'} --help | head -1"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=30)
     assert done.stdout.startswith("usage: train.py")

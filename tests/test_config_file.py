@@ -120,7 +120,7 @@ FILES: list[tuple[str | bytes, list[str]]] = [
 def test_mistake_names_file_line_and_remedy(
     content: str | bytes, fragments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Guards wrong settings that are accepted silently, tracebacks, and messages without a place or a remedy."""
+    """Guards against wrong settings accepted silently, tracebacks, and messages without a place or a remedy."""
     file = tmp_path / "mistake.yaml"
     file.write_bytes(content.encode() if isinstance(content, str) else content)
     with pytest.raises(ConfigError) as raised:
@@ -138,14 +138,14 @@ def test_mistake_names_file_line_and_remedy(
 
 @pytest.mark.parametrize("text", ["5e-4", "5E-4", "0.0005", ".0005", "+5.0e-04"])
 def test_numbers_are_read_as_on_the_command_line(text: str, tmp_path: Path) -> None:
-    """Guards YAML 1.1, in which 5e-4 is text because it has no decimal point."""
+    """Guards against YAML 1.1, in which 5e-4 is text because it has no decimal point."""
     file = tmp_path / "a.yaml"
     file.write_text(f"training:\n  lr: {text}\n", encoding="utf-8")
     assert load(file).training.lr == parse_settings(["--training.lr", text]).training.lr == 0.0005
 
 
 def test_file_from_another_editor(tmp_path: Path) -> None:
-    """Guards the byte order mark and Windows line ends, which could become part of a name or a value."""
+    """Guards against the byte order mark and Windows line ends, which could become part of a name or a value."""
     file = tmp_path / "a.yaml"
     file.write_bytes(b"\xef\xbb\xbfrun:\r\n  name: mine\r\n")
     assert load(file) == Config(run=RunConfig(name="mine"))
@@ -173,7 +173,7 @@ ODD = [
 
 @pytest.mark.parametrize("original", ODD)
 def test_dump_reads_back(original: Config, tmp_path: Path) -> None:
-    """Guards a run that resumes with other settings than it started with: none as null, no as False, 1e-09 as text."""
+    """Guards against a run that resumes with other settings: none as null, no as False, 1e-09 as text."""
     file = tmp_path / "config.yaml"
     file.write_text(dump(original), encoding="utf-8")
     assert load(file) == original
@@ -203,7 +203,7 @@ def named(text: str) -> list[str]:
 
 
 def test_print_config_prints_what_load_reads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Guards a printed config without the overrides, or without some of the keys."""
+    """Guards against a printed config without the overrides, or without some of the keys."""
     with pytest.raises(SystemExit) as stopped:
         parse_settings(["--print_config", "--model.d_model", "64", "--data.train", "é: ü"])
     assert stopped.value.code == 0
@@ -214,7 +214,7 @@ def test_print_config_prints_what_load_reads(tmp_path: Path, capsys: pytest.Capt
 
 
 def test_shipped_file_is_the_default_run_and_explains_every_key() -> None:
-    """Guards a config.yaml that differs from the defaults in code, or that does not explain a new setting."""
+    """Guards against a config.yaml that differs from the defaults in code, or that does not explain a new setting."""
     file = ROOT / "config.yaml"
     text = file.read_text(encoding="utf-8")
     assert load(file) == Config()
@@ -224,5 +224,5 @@ def test_shipped_file_is_the_default_run_and_explains_every_key() -> None:
 
 @pytest.mark.parametrize("file", sorted((ROOT / "configs").rglob("*.yaml")), ids=lambda file: file.stem)
 def test_shipped_configs_load_and_name_their_run(file: Path) -> None:
-    """Guards a shipped config that a later change of the settings has broken."""
+    """Guards against a shipped config that a later change of the settings has broken."""
     assert load(file).run.name == file.stem

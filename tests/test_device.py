@@ -27,7 +27,7 @@ CPU = torch.device("cpu")
 
 
 def test_missing_device_is_refused() -> None:
-    """Guards a silent fallback to the CPU, which wastes a night."""
+    """Guards against a silent fallback to the CPU, which wastes a night."""
     assert choose_device("cpu") == CPU
     assert choose_device("auto").type in ("cpu", "cuda", "mps")
     if not torch.cuda.is_available():
@@ -42,7 +42,7 @@ def test_missing_device_is_refused() -> None:
 
 
 def test_precision_is_as_requested() -> None:
-    """Guards float16 without loss scaling, and float32 with autocast."""
+    """Guards against float16 without loss scaling, and float32 with autocast."""
     assert choose_precision("auto", CPU) == choose_precision("float32", CPU) == torch.float32
     f32, bf16 = torch.float32, torch.bfloat16
     assert choose_precision("auto", CPU, {f32: 2e11, bf16: 4e11}) == bf16
@@ -78,7 +78,7 @@ def test_random_words_depend_on_the_seed_only() -> None:
 
 
 def test_seeds_depend_on_every_part_and_on_nothing_before() -> None:
-    """Guards seed + step in place of a hash: step 2 of seed 1 would draw the numbers of step 1 of seed 2."""
+    """Guards against seed + step in place of a hash: step 2 of seed 1 would draw the numbers of step 1 of seed 2."""
 
     def drawn(*parts: int | str) -> int:
         seed_everything(*parts)
@@ -117,7 +117,7 @@ def test_tuning_changes_no_result_that_matters() -> None:
     ],
 )
 def test_memory_limit_of_a_container(groups: str, files: dict[str, str], limit: float, tmp_path: Path) -> None:
-    """Guards a preset chosen for the whole computer's memory in a container or job that may use a small part of it."""
+    """Guards against a preset for the whole computer's memory in a container that may use a small part of it."""
     for name, text in {"../../../proc/self/cgroup": groups, **files}.items():
         path = (tmp_path / "sys/fs/cgroup" / name).resolve()
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -89,10 +89,10 @@ def test_training_starts_from_exactly_that_model(domain: Make, capfd: pytest.Cap
     assert prepared == best.files["target.tokenizer.json"]
     fresh = domain(run__name="fresh", training__init_from=None, training__validate_every=1, training__max_steps=1)
     assert harness.run(fresh) == 0
-    begun = first_validation(config)
+    before = first_validation(config)
     after_one = harness.curves(harness.directory(fresh))
-    assert begun["valid/bleu"] > 10 + after_one["valid/bleu"][0][1]
-    assert begun["valid/loss"] < after_one["valid/loss"][0][1]
+    assert before["valid/bleu"] > 10 + after_one["valid/bleu"][0][1]
+    assert before["valid/loss"] < after_one["valid/loss"][0][1]
     assert first_validation(fresh) == {}, "random weights need no validation"
 
 

@@ -42,7 +42,7 @@ def test_wheel_holds_the_root_files_in_place_of_their_aliases() -> None:
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_module_of_the_package_is_the_root_file(name: str) -> None:
-    """Guards a clone in which `dragoman.model` is another file, such as the user's own model.py."""
+    """Guards against a clone in which `dragoman.model` is another file, such as the user's own model.py."""
     stem = name.removesuffix(".py")
     assert import_module(f"dragoman.{stem}").__file__ == str(ROOT / name)
     assert stem not in sys.stdlib_module_names
@@ -78,7 +78,7 @@ def test_help_does_not_wait_for_torch(command: list[str]) -> None:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_mistake_does_not_wait_for_torch(command: str) -> None:
-    """Guards a typing mistake, which must be answered as quickly as --help."""
+    """Guards against a typing mistake, which must be answered as quickly as --help."""
     code, output, names = imported(["dragoman", command, "--no_such_option=1"], "torch", "numpy")
     assert code == 2, output
     assert output.count("\n") == 1

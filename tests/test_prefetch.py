@@ -35,7 +35,7 @@ def test_items_come_in_order_and_not_too_early(number: int) -> None:
 
 
 def test_error_is_raised_in_its_turn() -> None:
-    """Guards a batch lost before the error, an error that is swallowed, and a thread that outlives it."""
+    """Guards against a batch lost before the error, an error that is swallowed, and a thread that outlives it."""
 
     def items() -> Iterator[int]:
         yield from (1, 2)
@@ -51,7 +51,7 @@ def test_error_is_raised_in_its_turn() -> None:
 
 @pytest.mark.parametrize("leave", ["close", "drop"])
 def test_leaving_early_ends_the_thread(leave: str) -> None:
-    """Guards training that stops at a signal in the middle of an epoch."""
+    """Guards against training that stops at a signal in the middle of an epoch."""
     before, numbers = threading.active_count(), prefetched(count(1), 3)
     assert next(numbers) == 1
     assert threading.active_count() == before + 1

@@ -45,7 +45,7 @@ def tables(**changes: dict[str, Any]) -> Iterator[None]:
 
 
 def test_all_presets_set_the_same_settings() -> None:
-    """Guards a misspelt key, a key that one preset lacks (which the file would set), and a name without a table."""
+    """Guards against a misspelt key, a key that one preset lacks, and a name without a table."""
     (declared,) = (field for field in fields(ModelConfig) if field.name == "preset")
     assert get_args(get_args(declared.type)[0]) == ("auto", *presets.PRESETS)
     assert list(presets.UP_TO) == NAMES
@@ -55,7 +55,7 @@ def test_all_presets_set_the_same_settings() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_preset_sets_its_table_and_is_saved_by_value(name: str) -> None:
-    """Guards a value of another type, which dump would write differently, and a load that applies today's table."""
+    """Guards against a value of the wrong type, which dump writes differently, and a load that uses today's table."""
     config = parse_settings(["--model.preset", name])
     assert {key: value for key, value in values(config).items() if key in presets.KEYS} == presets.PRESETS[name]
     text = dump(config)
@@ -84,7 +84,7 @@ CHOICES: list[dict[str, object]] = [
 
 @pytest.mark.parametrize(("kind", "name"), [*product(KINDS, NAMES)])
 def test_preset_is_valid_with_every_architecture(kind: str, name: str) -> None:
-    """Guards a table that is tuned on one architecture and refused by another, above all its ties."""
+    """Guards against a table that is tuned on one architecture and refused by another, above all its ties."""
     settings = KINDS[kind] or {"model__architecture": kind}
     for choice in CHOICES:
         choice = settings | choice
@@ -98,7 +98,7 @@ def test_preset_is_valid_with_every_architecture(kind: str, name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_preset_is_valid_with_fsdp(name: str) -> None:
-    """Guards a preset that is refused for just the models that do not fit into one GPU: Muon needs whole matrices."""
+    """Guards against refusing the models that need several GPUs: Muon needs whole matrices."""
     training = parse_settings(given(model__preset=name, training__fsdp="true")).training
     assert (training.fsdp, training.optimizer) == (True, "adamw")
     assert isinstance(training.batch_tokens, int)
@@ -110,7 +110,7 @@ def test_preset_is_valid_with_fsdp(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_word_vocabulary_is_larger_than_a_subword_vocabulary(name: str) -> None:
-    """Guards word tokenization with a vocabulary of 2,000, in which most words would be [UNK]."""
+    """Guards against word tokenization with a vocabulary of 2,000, in which most words would be [UNK]."""
     config = parse_settings(given(model__preset=name, tokenizer__kind="word"))
     assert (config.tokenizer.vocab_size, config.tokenizer.shared, config.model.tie) == (
         presets.WORD_VOCABULARY,
@@ -128,7 +128,7 @@ def test_word_vocabulary_is_larger_than_a_subword_vocabulary(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_weight_decay_suits_the_optimizer(name: str) -> None:
-    """Guards AdamW, chosen by a user or by fsdp, against a weight decay that was measured with Muon."""
+    """Guards against AdamW, chosen by a user or by fsdp, with a weight decay that was measured with Muon."""
     for choice in ({"training__optimizer": "adamw"}, {"training__fsdp": "true"}):
         assert parse_settings(given(model__preset=name, **choice)).training.weight_decay == 0
     asked = parse_settings(given(model__preset=name, training__optimizer="adamw", training__weight_decay=0.1))
@@ -207,7 +207,7 @@ def test_preset_overrules_the_shipped_file() -> None:
     ],
 )
 def test_limit_that_the_user_set_is_the_only_limit(settings: dict[str, object], ends: tuple[object, ...]) -> None:
-    """Guards a limit of ten minutes against the preset's number of epochs."""
+    """Guards against a preset's number of epochs that cuts a limit of ten minutes short."""
     training = parse_settings(given(model__preset="small", **settings)).training
     assert (training.max_steps, training.max_epochs, training.max_minutes) == ends
 
@@ -222,8 +222,8 @@ def test_limit_that_the_user_set_is_the_only_limit(settings: dict[str, object], 
     ],
 )
 def test_mistake_together_with_a_preset(settings: dict[str, object], fragments: list[str], capsys: Any) -> None:
-    """Guards a combination that is complete, and can be checked, only with the preset; and a message about a number
-    that the user has never seen, without saying where it comes from."""
+    """Guards against an unchecked combination with the preset's values; and a message about a number that the user has
+    never seen, without saying where it comes from."""
     with pytest.raises(SystemExit) as stopped:
         parse_settings(given(**settings))
     message = capsys.readouterr().err
@@ -233,12 +233,12 @@ def test_mistake_together_with_a_preset(settings: dict[str, object], fragments: 
 
 
 def test_auto_accepts_what_some_preset_accepts() -> None:
-    """Guards 8 key heads, valid only with the preset big: before the data are known, auto may still become that."""
+    """Guards against refusing 8 key heads, valid only with big: before the data are known, auto may become that."""
     assert parse_settings(given(model__preset="auto", model__kv_heads=8)).model.kv_heads == 8
 
 
 def test_printed_config_says_that_auto_is_undecided(capsys: Any, tmp_path: Path) -> None:
-    """Guards numbers that look like those of the future run."""
+    """Guards against numbers that look like those of the future run."""
     with pytest.raises(SystemExit):
         parse_settings(["--print_config", "--model.preset", "auto"])
     text = capsys.readouterr().out
@@ -267,7 +267,7 @@ def test_preset_by_number_of_pairs(pairs: int, name: str) -> None:
 
 
 def test_little_memory_makes_the_preset_smaller_never_larger() -> None:
-    """Guards a step in the wrong direction, and no choice when nothing fits."""
+    """Guards against a step in the wrong direction, and no choice when nothing fits."""
     fitting = {"tiny": "tiny", "small": "tiny", "base": "base", "big": "base"}
     for pairs, name in ((1, "tiny"), (50_000, "small"), (500_000, "base"), (10**7, "big")):
         assert presets.choose(pairs, lambda name: name in ("tiny", "base")) == fitting[name]
@@ -275,7 +275,7 @@ def test_little_memory_makes_the_preset_smaller_never_larger() -> None:
     needs = [presets.memory(values(parse_settings(["--model.preset", name]))) for name in NAMES]
     assert needs == sorted(needs)
     big = parse_settings(given(model__preset="big"))
-    most = command_line.override(big, [f"--training.batch_tokens={presets.UNTRIED}"])
+    most = command_line.override(big, [f"--training.batch_tokens={presets.MAX_AUTO_BATCH_TOKENS}"])
     assert presets.memory(values(big)) == presets.memory(values(most)), "auto chooses at most this on a CPU"
 
 
@@ -291,7 +291,7 @@ def test_little_memory_makes_the_preset_smaller_never_larger() -> None:
 def test_memory_estimate_uses_the_final_settings(
     gigabytes: float, settings: dict[str, object], name: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
-    """Guards an estimate from the table when the user chose a narrower model; and a silent step down."""
+    """Guards against an estimate from the table when the user chose a narrower model; and a silent step down."""
     monkeypatch.setattr(starting, "amount", lambda *_: presets.Amount(2_000_000, 60.0))
     monkeypatch.setattr(starting, "total_memory", lambda _: gigabytes * 2**30)
     config = starting.with_preset(parse_settings(given(model__preset="auto", **settings)), torch.device("cpu"))
@@ -330,8 +330,8 @@ def test_time_limit_makes_model_and_dropout_smaller(
     pairs: int, settings: dict[str, object], gigaflops: float, name: str, dropout: float,
     every: int,     monkeypatch: pytest.MonkeyPatch, capsys: Any,
 ) -> None:  # fmt: skip
-    """Guards ten minutes for a model that needs hours, dropout where too few passes can overfit, and a run that is
-    validated once, at its end."""
+    """Guards against ten minutes for a model that needs hours, dropout where passes are too few to overfit, and a run
+    that is validated once, at its end."""
     monkeypatch.setattr(starting, "amount", lambda *_: presets.Amount(min(pairs, presets.ENOUGH + 1), 60.0))
     monkeypatch.setattr(starting, "total_memory", lambda _: 2**40)
     config = starting.with_preset(
@@ -362,7 +362,7 @@ def test_tokens_in_a_time_agree_with_the_count_of_operations(kind: str, name: st
 
 @pytest.mark.parametrize("form", ["pairs.tsv", "text", "plain.txt", "folder"])
 def test_pairs_are_counted(form: str, tmp_path: Path) -> None:
-    """Guards a count that includes held-out pairs, other splits or the wrong side; and one that reads everything."""
+    """Guards against a count of held-out pairs, other splits or the wrong side; and one that reads everything."""
     pairs = [(source, f"{target} {target}") for source, target in tiny_pairs(2000)]
     changes: dict[str, Any] = {"train": str(tmp_path / form)}
     match form:
@@ -393,7 +393,7 @@ def test_pairs_are_counted(form: str, tmp_path: Path) -> None:
 
 
 def test_resumed_run_keeps_what_its_preset_set() -> None:
-    """Guards a run that resumes with the numbers of a later version, or of a corpus that has grown since."""
+    """Guards against a run that resumes with the numbers of a later version, or of a corpus that has grown since."""
     begun = parse_settings(given(model__preset="tiny", model__dropout=0.2, training__max_steps=2))
     begun = command_line.override(begun, ["--model.preset", "auto", "--training.batch_tokens", "512"])
     for line in ({}, {"model__dropout": 0.15}, {"training__max_steps": 9}, {"training__max_minutes": 3}):
@@ -436,7 +436,7 @@ def test_auto_from_the_first_step_to_the_resume(tmp_path: Path, capfd: Any) -> N
     assert settings_module.STAND_IN in summary.describe_model(settings())
     code, told = run(settings())
     assert code == 0, told
-    assert "model.preset auto: about 288 pairs to train on -> tiny; each is seen but about" in told
+    assert "model.preset auto: about 288 pairs to train on -> tiny; each is seen only about" in told
     assert "times, so dropout is 0.1: d_model 128, 3+3 layers, d_ff 64" in told
     (kept,) = (line.removeprefix("kept as given: ") for line in told.splitlines() if line.startswith("kept as given"))
     assert set(kept.split(", ")) == {"model.d_ff", "training.max_steps", "training.batch_tokens"}
@@ -472,7 +472,7 @@ def test_auto_from_the_first_step_to_the_resume(tmp_path: Path, capfd: Any) -> N
 
 
 def test_init_from_ignores_the_name_of_the_preset(tmp_path: Path) -> None:
-    """Guards training.init_from between runs of the same shape, if only one of them names a preset."""
+    """Guards against training.init_from between runs of the same shape, if only one of them names a preset."""
     here = parse_settings(given(model__preset="tiny"))
     there = command_line.override(here, ["--model.preset", "null"])
 
@@ -486,19 +486,19 @@ def test_init_from_ignores_the_name_of_the_preset(tmp_path: Path) -> None:
 
 
 def test_preset_without_effect_is_reported(tmp_path: Path, capsys: Any) -> None:
-    """Guards a user who adds a preset to config.yaml, which spells out every key, and expects it to act."""
+    """Guards against a user who adds a preset to config.yaml, which spells out every key, and expects it to act."""
     file = tmp_path / "mine.yaml"
     text = (ROOT / "config.yaml").read_text(encoding="utf-8")
     file.write_text(text.replace("preset: null", "preset: auto"), encoding="utf-8")
     config = parse_settings(["--config", str(file), "--data.train", str(tmp_path / "absent.tsv")])
     assert starting.with_preset(config, torch.device("cpu")) == config  # without reading the data
     told = capsys.readouterr().out
-    assert told.startswith("warning: model.preset is auto, but of no effect")
+    assert told.startswith("warning: model.preset is auto, but it has no effect")
     assert told.count("\n") == 1
 
 
 def test_what_a_preset_overrules_is_reported(tmp_path: Path, capsys: Any) -> None:
-    """Guards a user's own file against being overruled silently. Overruling the shipped file is not reported."""
+    """Guards against silently overruling a user's own file. Overruling the shipped file is not reported."""
     file = tmp_path / "mine.yaml"
     file.write_text("training: {ema: 0.99, lr: 0.003}\nmodel: {dropout: 0.2}", encoding="utf-8")
     starting.with_preset(

@@ -13,19 +13,19 @@ from dragoman.settings import SECTIONS, SETTINGS, Config, changes
 
 
 def test_special_tokens_are_in_the_order_of_their_ids() -> None:
-    """Guards a reordering of one list without the other: every id in a saved model would change its meaning."""
+    """Guards against a reordering of one list without the other: every id in a saved model would change its meaning."""
     ids = settings_module.PAD, settings_module.UNK, settings_module.SOS, settings_module.EOS
     assert [settings_module.SPECIAL_TOKENS[i] for i in ids] == ["[PAD]", "[UNK]", "[SOS]", "[EOS]"]
 
 
 def test_sections_are_frozen() -> None:
-    """Guards a setting that changes after it was checked and saved."""
+    """Guards against a setting that changes after it was checked and saved."""
     with pytest.raises(dataclasses.FrozenInstanceError):
         Config().model.d_model = 64  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def test_every_limit_is_enforced() -> None:
-    """Guards a limit that is declared but never checked: just beyond it, the section must refuse."""
+    """Guards against a limit that is declared but never checked: just beyond it, the section must refuse."""
     beyond = {"at least": -1, "greater than": 0, "at most": 1, "less than": 0}
     tried = 0
     for key, declared in SETTINGS.items():
@@ -38,7 +38,7 @@ def test_every_limit_is_enforced() -> None:
 
 
 def test_every_number_has_a_limit() -> None:
-    """Guards a new setting without one: a count of -3 must not get as far as torch."""
+    """Guards against a new setting without one: a count of -3 must not get as far as torch."""
     numbers = {key: each for key, each in SETTINGS.items() if {int, float} & {each.type, *get_args(each.type)}}
     assert [key for key, each in numbers.items() if not each.metadata["limits"]] == []
 
@@ -75,7 +75,7 @@ RESUME = {
 
 
 def test_every_setting_says_whether_a_resumed_run_may_change_it() -> None:
-    """Guards a new setting that nobody has considered for a resumed run, and a class that changes by accident."""
+    """Guards against a new setting not considered for resumed runs, and a class that changes by accident."""
     classes = {key: declared.metadata.get("resume") for key, declared in SETTINGS.items()}
     assert classes == {key: resume for resume, names in RESUME.items() for key in names.split()}
     with pytest.raises(TypeError, match="resume"):
@@ -83,7 +83,7 @@ def test_every_setting_says_whether_a_resumed_run_may_change_it() -> None:
 
 
 def test_changes_are_listed_with_their_class() -> None:
-    """Guards a changed setting that a resumed run does not notice."""
+    """Guards against a changed setting that a resumed run does not notice."""
     new = override(Config(), ["--training.max_epochs", "30", "--model.d_model", "64", "--training.lr", "5e-4"])
     assert changes(Config(), new) == [
         ("model.d_model", 128, 64, "refused"),

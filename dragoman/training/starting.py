@@ -204,11 +204,11 @@ def other_model(config: Config, saved: Checkpoint | None) -> Translator | None:
     return other
 
 
-def prepare(config: Config, directory: Path, begun: bool, other: Translator | None = None) -> PreparedData:
+def prepare(config: Config, directory: Path, has_checkpoint: bool, other: Translator | None = None) -> PreparedData:
     """Prepare or load the data of a run, and print a report if they are new.
 
     Args:
-        begun: whether the run has a checkpoint; before that, changed data are prepared again
+        has_checkpoint: without one, changed data are prepared again
         other: a model whose tokenizers to use
     """
     fresh = not directory.exists()
@@ -216,7 +216,7 @@ def prepare(config: Config, directory: Path, begun: bool, other: Translator | No
     try:
         data = preparation.prepare_data(config, directory, say, tokenizers)
     except DataChangedError as error:
-        if begun:
+        if has_checkpoint:
             raise
         say(f"{error} No step has been saved yet, so the data are prepared again.")
         shutil.rmtree(directory)

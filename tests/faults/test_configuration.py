@@ -30,7 +30,7 @@ MISTAKES: dict[str, tuple[str | None, list[str]]] = {
 
 
 def refusal(folder: Path, content: str | None, code: int = 2) -> str:
-    """What train.py says to a config file, in a folder where nothing may appear."""
+    """Run train.py with a config file in a folder where nothing may be created; return its message."""
     if content is not None:
         (folder / "wrong.yaml").write_text(content, encoding="utf-8")
     before = sorted(folder.iterdir())
@@ -44,8 +44,8 @@ def refusal(folder: Path, content: str | None, code: int = 2) -> str:
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_29_a_mistake_is_named_before_anything_is_made(tmp_path: Path, mistake: str) -> None:
-    """Guards folders and tracebacks of a run that never was; `test_config` has the whole list of messages."""
+def test_29_mistake_is_named_before_anything_is_made(tmp_path: Path, mistake: str) -> None:
+    """Guards against folders and tracebacks of a run that never started; `test_config_file` has all messages."""
     content, fragments = MISTAKES[mistake]
     error = refusal(tmp_path, content)
     assert [fragment for fragment in fragments if fragment not in error] == [], error
@@ -53,8 +53,8 @@ def test_29_a_mistake_is_named_before_anything_is_made(tmp_path: Path, mistake: 
 
 TRAPS = {
     "no is false": ("data:\n  target_lang: no\n", ["data.target_lang is no", 'quote it, as "no"']),
-    "duplicate key": ("model:\n  d_model: 64\n  n_heads: 2\n  d_model: 32\n", [":4:", "stands twice", "line 2"]),
-    "duplicate section": ("run:\n  name: a\nmodel:\n  d_model: 64\nrun:\n  seed: 2\n", [":5:", "run stands twice"]),
+    "duplicate key": ("model:\n  d_model: 64\n  n_heads: 2\n  d_model: 32\n", [":4:", "appears twice", "line 2"]),
+    "duplicate section": ("run:\n  name: a\nmodel:\n  d_model: 64\nrun:\n  seed: 2\n", [":5:", "run appears twice"]),
     "time is a number": ("run:\n  name: 12:30\n", ["run.name is 12:30", "quote it"]),
     "octal": ("data:\n  revision: 0123456\n", ["data.revision is 0123456", "quote it"]),
 }
@@ -62,8 +62,8 @@ TRAPS = {
 
 @pytest.mark.faults
 @pytest.mark.parametrize("trap", TRAPS)
-def test_30_what_yaml_would_read_otherwise_is_refused(tmp_path: Path, trap: str) -> None:
-    """Guards Norwegian, and the first of two values, which YAML forgets in silence."""
+def test_30_values_that_yaml_reads_differently_are_refused(tmp_path: Path, trap: str) -> None:
+    """Guards against Norwegian as false, and a duplicate key, whose first value YAML silently drops."""
     content, fragments = TRAPS[trap]
     error = refusal(tmp_path, content)
     assert [fragment for fragment in fragments if fragment not in error] == [], error
@@ -71,8 +71,8 @@ def test_30_what_yaml_would_read_otherwise_is_refused(tmp_path: Path, trap: str)
 
 @pytest.mark.faults
 @pytest.mark.parametrize("text", ["1e-4", "1E-4", "1.0e-4", "0.0001"])
-def test_30_a_number_is_a_number(tmp_path: Path, text: str) -> None:
-    """Guards YAML 1.1, to which 1e-4 is a text."""
+def test_30_number_formats(tmp_path: Path, text: str) -> None:
+    """Guards against YAML 1.1, in which 1e-4 is text."""
     file = tmp_path / "right.yaml"
     file.write_text(f"training:\n  lr: {text}\n", encoding="utf-8")
     done = subprocess.run(

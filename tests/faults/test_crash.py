@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -192,10 +193,10 @@ def test_04_sigterm_during_a_step_finishes_it_and_saves(
 
     The validation of step 10 is cut short and made after the resume; step 14 saves in any case.
     """
-    begun = time.monotonic()
+    started = time.monotonic()
     after = together(at_step(step, signal_oneself(signal.SIGTERM)), after_step(step + 1, die))
     assert run(toy(), after) == 143
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - started < 5
     assert f"stopped after step {step}, which is saved" in capfd.readouterr().out
     saved = checkpoint.newest(checkpoints(toy()), quarantine=False, warn=pytest.fail)
     assert saved is not None
@@ -211,8 +212,14 @@ def never_return() -> None:
 
 @pytest.mark.faults
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize("work", ["read_portions", "train_tokenizers", "encode_pairs"])
-def test_05_signal_during_the_preparation_ends_it_at_once(toy: Toy, work: str, number: signal.Signals) -> None:
+@pytest.mark.parametrize(
+    ("owner", "work"),
+    [(prepared_files, "read_portions"), (preparation, "train_tokenizers"), (preparation, "encode_pairs")],
+    ids=["reading", "tokenizers", "encoding"],
+)
+def test_05_signal_during_the_preparation_ends_it_at_once(
+    toy: Toy, owner: ModuleType, work: str, number: signal.Signals
+) -> None:
     """Guards against minutes of waiting for a tokenizer that nobody wants, and against half-prepared data.
 
     There is no step to save yet, so the process dies of the signal, even inside a library.
@@ -222,10 +229,9 @@ def test_05_signal_during_the_preparation_ends_it_at_once(toy: Toy, work: str, n
         threading.Timer(0.2, signal_oneself(number)).start()
         never_return()
 
-    begun = time.monotonic()
-    module = prepared_files if work == "read_portions" else preparation
-    assert as_shell(run_program(toy(), wrap(module, work, lambda _: signalled()))) == 128 + number
-    assert time.monotonic() - begun < 5
+    started = time.monotonic()
+    assert as_shell(run_program(toy(), wrap(owner, work, lambda _: signalled()))) == 128 + number
+    assert time.monotonic() - started < 5
     assert not (directory(toy()) / "data").exists()
     assert not checkpoints(toy()).exists()
     assert run(toy(training__max_steps=1)) == 0
@@ -252,9 +258,9 @@ def test_05_signal_during_a_validation_cuts_it_short(toy: Toy, work: str, number
         )
         slow()
 
-    begun = time.monotonic()
+    started = time.monotonic()
     assert run(config, many_slow_batches) == 128 + number
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - started < 5
     assert not curves(directory(config)).get("valid/bleu"), "half a validation"
     assert run(config) == 0
     assert outcome(config) == outcome(expected)
@@ -322,10 +328,10 @@ def test_06_ctrl_c_to_the_group_of_the_real_program(workshop: Path, tmp_path: Pa
     for line in program.stdout:
         if re.match(r"step \d", line):
             break
-    begun = time.monotonic()
+    started = time.monotonic()
     os.killpg(program.pid, signal.SIGINT)
     rest, error = program.communicate(timeout=60)
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - started < 5
     assert program.returncode == 130, error
     assert "Traceback" not in error
     said = re.search(r"stopped after step (\d+), which is saved", rest)
@@ -355,10 +361,10 @@ def test_06_second_ctrl_c_ends_at_once(toy: Toy, reference: Reference) -> None:
     os.killpg(child, signal.SIGINT)
     time.sleep(0.3)
     assert os.waitpid(child, os.WNOHANG) == (0, 0), "the first Ctrl-C only asks"
-    begun = time.monotonic()
+    started = time.monotonic()
     os.killpg(child, signal.SIGINT)
     assert wait(child) == 130
-    assert time.monotonic() - begun < 1
+    assert time.monotonic() - started < 1
     last = checkpoint.newest(checkpoints(toy()), quarantine=False, warn=pytest.fail)
     assert last is not None
     assert last.step == 10

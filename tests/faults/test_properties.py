@@ -1,4 +1,4 @@
-"""Whatever Unicode can write goes through: nothing breaks, no line is lost, and what is known comes back as it was."""
+"""Any Unicode text passes through: nothing breaks, no line is lost, and known text comes back unchanged."""
 
 from __future__ import annotations
 
@@ -30,9 +30,7 @@ pytestmark = pytest.mark.faults
 Kind = Literal["word", "bpe", "unigram"]
 KINDS: tuple[Kind, ...] = ("word", "bpe", "unigram")
 
-# -------------------------------------------------------------------------------------------------- any text at all
-
-LETTERS = st.characters(exclude_categories=["Cs"])  # all that UTF-8 can carry
+LETTERS = st.characters(exclude_categories=["Cs"])  # everything that UTF-8 can encode
 CONTROLS = st.sampled_from([chr(code) for code in (*range(1, 32), *range(0x7F, 0xA0), 0x2028, 0x2029, 0x202E, 0xFEFF)])
 MARKS = st.sampled_from("\u0300\u0301\u0327\u0331\u0345\u05b8\u064b\u093f\u0e31\u20dd\u3099\ufe0f")
 STACKED = st.builds(lambda letter, marks: letter + "".join(marks), LETTERS, st.lists(MARKS, min_size=1, max_size=9))
@@ -64,19 +62,16 @@ def trained(kind: Kind) -> Tokenizer:
 
 @functools.cache
 def translator(kind: str) -> Translator:
-    """A real model that has learnt nothing, with its search."""
+    """A real, untrained model with its search."""
     folder = Path(tempfile.mkdtemp())
     settings = {"decoding__max_length": 5, "tokenizer__kind": kind, "tokenizer__vocab_size": 300}
     return Translator(untrained.run(folder, **settings))
 
 
-# ---------------------------------------------------------------------------------------------------------- tokenizer
-
-
 @given(TEXT, st.sampled_from(["bpe", "unigram"]))
 @some(max_examples=300)
-def test_33_pieces_of_any_text_come_back(text: str, kind: Kind) -> None:
-    """Guards letters that no byte stands for, and ids that belong to no text."""
+def test_33_subwords_of_any_text_decode_to_it(text: str, kind: Kind) -> None:
+    """Guards against characters without a byte, and ids that belong to no text."""
     ids = trained(kind).encode(text)
     assert trained(kind).decode(ids) == text
     assert not {PAD, UNK, SOS, EOS} & set(ids)
@@ -84,8 +79,8 @@ def test_33_pieces_of_any_text_come_back(text: str, kind: Kind) -> None:
 
 @given(TEXT)
 @some(max_examples=300)
-def test_33_known_words_come_back_and_unknown_ones_keep_their_place(text: str) -> None:
-    """Guards the joiners: a text of known words is itself again, and one with gaps is so when they are filled."""
+def test_33_known_words_decode_and_unknown_words_keep_their_place(text: str) -> None:
+    """Guards the joiners: known words decode to the text, and so do unknown ones once their gaps are filled."""
     text = text.replace(JOINER, "").replace(EMPTY, "")
     own = train_tokenizer([text], TokenizerConfig(min_frequency=1))
     assert own.decode(own.encode(text)) == text
@@ -97,13 +92,10 @@ def test_33_known_words_come_back_and_unknown_ones_keep_their_place(text: str) -
     assert all(other.label(token).isprintable() for token in tokens)
 
 
-# ------------------------------------------------------------------------------------------------------------ dataset
-
-
 @given(st.lists(st.tuples(LINE, LINE), max_size=6), st.sampled_from(["\n", "\r\n"]), st.booleans())
 @some(max_examples=150)
-def test_22_as_many_pairs_as_lines(pairs: list[tuple[str, str]], end: str, last: bool) -> None:
-    """Guards the reader: line n of one file is read with line n of the other, whatever these hold."""
+def test_22_one_pair_per_line(pairs: list[tuple[str, str]], end: str, last: bool) -> None:
+    """Guards against a shift: line n of one file is read with line n of the other, whatever they contain."""
     pairs = [(a.rstrip("\r"), b.rstrip("\r")) for a, b in [*pairs, ("the end", "la fine")]]
     with tempfile.TemporaryDirectory() as folder:
         for side, language in enumerate(("en", "it")):
@@ -117,7 +109,7 @@ def test_22_as_many_pairs_as_lines(pairs: list[tuple[str, str]], end: str, last:
 @given(st.lists(st.tuples(LINE, LINE), min_size=1, max_size=5), st.sampled_from(KINDS))
 @some(max_examples=40)
 def test_23_prepared_pairs_are_the_clean_pairs(pairs: list[tuple[str, str]], kind: str) -> None:
-    """Guards the way from a file to ids and back: no pair lost, none made up, none in another place."""
+    """Guards the path from a file to ids and back: no pair lost, added or moved."""
     pairs = [(a.replace("\t", " "), b.replace("\t", " ")) for a, b in pairs]
     rows = [*pairs, ("the cat", "il gatto")]
     kept = [
@@ -144,13 +136,10 @@ def test_23_prepared_pairs_are_the_clean_pairs(pairs: list[tuple[str, str]], kin
         assert found == [text.replace(JOINER, "■").replace(EMPTY, "⎵") if kind == "word" else text for text in texts]
 
 
-# ------------------------------------------------------------------------------------------------------------ segment
-
-
 @given(TEXT, st.sampled_from(["en", "it", "de", "zh", "ja", "ar", "hi", "th", "xx", ""]), st.integers(1, 9))
 @some(max_examples=400)
-def test_34_no_letter_is_lost_between_the_sentences(text: str, language: str, longest: int) -> None:
-    """Guards the cut in every script: letters lost, doubled or moved, and pieces too long."""
+def test_34_no_character_is_lost_between_sentences(text: str, language: str, longest: int) -> None:
+    """Guards against splits that lose, repeat or move characters, in every script, and pieces that are too long."""
     text = clean(text)
 
     def letters(texts: list[str] | tuple[str, ...]) -> list[int]:
@@ -163,13 +152,10 @@ def test_34_no_letter_is_lost_between_the_sentences(text: str, language: str, lo
     assert all(0 < length <= longest for length in letters(found))
 
 
-# --------------------------------------------------------------------------------------------------------- translator
-
-
 @given(st.lists(TEXT, max_size=4), st.sampled_from(["word", "bpe"]))
 @some(max_examples=60)
-def test_33_a_line_out_for_each_line_in(texts: list[str], kind: str) -> None:
-    """Guards the count of lines, with a real model and its search; and blank lines, which stay blank."""
+def test_33_one_line_out_per_line_in(texts: list[str], kind: str) -> None:
+    """Guards the number of lines with a real model and its search, and blank lines, which stay blank."""
     lines = translator(kind).translate(texts)
     assert len(lines) == len(texts)
     assert [line.count("\n") for line in lines] == [text.count("\n") for text in texts]
@@ -181,8 +167,8 @@ def test_33_a_line_out_for_each_line_in(texts: list[str], kind: str) -> None:
 
 @given(TEXT)
 @some(max_examples=150)
-def test_34_an_echo_says_what_it_heard(text: str) -> None:
-    """Guards copying and cutting: a model that repeats its source repeats all of it, known or not, long or short."""
+def test_34_echo_repeats_its_input(text: str) -> None:
+    """Guards copying and splitting: a model that repeats its source must repeat all of it, known or not."""
     text = clean(text.replace(JOINER, "").replace(EMPTY, ""))
     said = echo(kind="bpe").translate([text])[0]
     assert said.replace(" ", "") == text.replace(" ", "")
@@ -190,8 +176,8 @@ def test_34_an_echo_says_what_it_heard(text: str) -> None:
 
 @given(TEXT)
 @some(max_examples=60)
-def test_33_what_is_spoken_is_what_is_translated(text: str) -> None:
-    """Guards the prompt: words that are shown as they are found, and the end of it all."""
+def test_33_streamed_words_are_the_translation(text: str) -> None:
+    """Guards the prompt, which shows words as they are found, and the last of them."""
     text = text.replace("\n", " ")
     said: list[str] = []
     found = translator("bpe").speak(text, said.append)
@@ -199,13 +185,10 @@ def test_33_what_is_spoken_is_what_is_translated(text: str) -> None:
     assert clean("".join(said)).endswith(clean(found.text)) or "\n" in "".join(said)
 
 
-# ------------------------------------------------------------------------------------------------------------- screen
-
-
 @given(TEXT, st.integers(1, 30))
 @some(max_examples=300)
-def test_38_columns_line_up_and_nothing_is_raw(text: str, width: int) -> None:
-    """Guards tables: what is cut or filled has the width asked for, and no letter left in it acts on the screen."""
+def test_38_columns_line_up_without_raw_characters(text: str, width: int) -> None:
+    """Guards tables: cut or padded text has the requested width, and no character in it acts on the screen."""
     shown = visible(text)
     assert display_width(shorten(shown, width)) <= width
     assert display_width(fit(shown, width)) == width

@@ -1,4 +1,4 @@
-"""Cases 19, 28, 31, 32, 39 and 40: what may have changed between two starts, and who else may be there."""
+"""Cases 19, 28, 31, 32, 39 and 40: what may change between two starts, and other processes at work."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 import safetensors.torch
 import torch
 
-from dragoman import checkpoint, serialization, train
+from dragoman import checkpoint, console, serialization
 from dragoman.corpora import preparation
 from dragoman.settings import Config
 from dragoman.translation.translator import Translator
@@ -43,40 +43,39 @@ faults = pytest.mark.faults
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked here")
 
 
-# ------------------------------------------------------------------------------------------------- the surroundings
+# --- The environment
 
 
 @faults
 @pytest.mark.parametrize(
     ("what", "change"),
     [
-        ("threads was 1 and is 2", lambda: torch.set_num_threads(2)),
-        ("torch was .* and is 99.0", lambda: setattr(torch, "__version__", "99.0")),
-        ("processor was .* and is Z80", lambda: setattr(torch.backends.cpu, "get_cpu_capability", lambda: "Z80")),
+        ("threads was 1 and is now 2", lambda: torch.set_num_threads(2)),
+        ("torch was .* and is now 99.0", lambda: setattr(torch, "__version__", "99.0")),
+        ("processor was .* and is now Z80", lambda: setattr(torch.backends.cpu, "get_cpu_capability", lambda: "Z80")),
     ],
 )
-def test_19_other_surroundings_are_told_and_no_obstacle(
+def test_19_another_environment_gives_a_warning(
     toy: Toy, what: str, change: harness.Fault, capfd: pytest.CaptureFixture
 ) -> None:
-    """Guards the promise "bit for bit": where sums are made in another order it does not hold, and that is said."""
+    """Guards the promise "bit for bit": where sums may run in another order, a warning says so."""
     assert run(toy(), at_step(9, die)) == -signal.SIGKILL
     assert run(toy(training__max_steps=8)) == 0
     assert "warning: torch was" not in capfd.readouterr().out
     assert run(toy(training__max_steps=10), change) == 0
-    assert re.search(f"warning: {what}: the run goes on, but not bit for bit", capfd.readouterr().out)
+    assert re.search(f"warning: {what}: the run continues, but not bit for bit", capfd.readouterr().out)
     assert outcome(toy())[1]["progress"]["step"] == 10
     assert run(toy(training__max_steps=11), change) == 0
-    assert "warning:" not in capfd.readouterr().out.partition("resumed")[0], "the new ones are recorded"
+    assert "warning:" not in capfd.readouterr().out.partition("resumed")[0], "the new environment is recorded"
 
 
 @faults
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="children are counted in /proc")
-def test_28_no_worker_can_be_killed_for_there_is_none(toy: Toy, reference: Reference) -> None:
-    """Guards the promise that one process does it all: nobody's death can leave a training waiting for a batch.
+def test_28_there_are_no_workers_to_kill(toy: Toy, reference: Reference) -> None:
+    """Guards the promise that one process does everything, so that no death leaves a training waiting for a batch.
 
-    A batch is cut out of arrays in some 0.1 ms, less than a worker would need to send it. Should workers come, this
-    test has to become: kill one, and see the training end within seconds and go on. The death of a child that is not
-    the training's own, such as a library may have, is no event.
+    Making a batch takes some 0.1 ms, less than a worker would need to send it. If workers are ever added, this test
+    must kill one, and see the training end within seconds and resume. The death of a library's child changes nothing.
     """
 
     def count_and_kill() -> None:
@@ -92,15 +91,15 @@ def test_28_no_worker_can_be_killed_for_there_is_none(toy: Toy, reference: Refer
     assert outcome(toy()) == reference.outcome
 
 
-# ------------------------------------------------------------------------------------------------------ the settings
+# --- The settings
 
 
 @faults
 @pytest.mark.parametrize("key", ["model.d_model", "data.max_length", "run.seed", "training.batch_tokens"])
-def test_31_what_may_not_change_is_refused(toy: Toy, key: str, capfd: pytest.CaptureFixture) -> None:
-    """Guards a resumed run against other weights or other data than it began with.
+def test_31_a_forbidden_change_is_refused(toy: Toy, key: str, capfd: pytest.CaptureFixture) -> None:
+    """Guards a resumed run against other weights or other data than it started with.
 
-    That every setting has a class, a new one too, is held by `test_config`.
+    `test_config` checks that every setting says whether it may change.
     """
     assert run(toy(training__max_steps=5)) == 0
     before = tree(directory(toy()))
@@ -110,20 +109,20 @@ def test_31_what_may_not_change_is_refused(toy: Toy, key: str, capfd: pytest.Cap
 
 
 @faults
-def test_31_what_may_change_goes_on_with_a_word(toy: Toy, capfd: pytest.CaptureFixture) -> None:
-    """Guards against silence: a new learning rate is taken, and said; and what the run's config.yaml then says."""
+def test_31_an_allowed_change_gives_a_warning(toy: Toy, capfd: pytest.CaptureFixture) -> None:
+    """Guards against silent changes: a new learning rate takes effect, is reported, and is in config.yaml."""
     assert run(toy(training__max_steps=5)) == 0
     assert run(toy(training__max_steps=8, training__lr=0.001, training__log_every=2)) == 0
     said = capfd.readouterr().out
     assert "training.lr was 0.01 and is 0.001" in said
-    assert "log_every was" not in said, "free to change: no warning"
+    assert "log_every was" not in said, "free to change without a warning"
     assert "lr: 0.001" in (directory(toy()) / "config.yaml").read_text()
 
 
 @faults
 @pytest.mark.parametrize("schedule", ["linear", "cosine"])
-def test_31_a_learning_rate_that_rises_again_is_told(toy: Toy, schedule: str, capfd: pytest.CaptureFixture) -> None:
-    """Guards a user who extends a finished run: the rate had fallen to nothing, and jumps."""
+def test_31_a_rate_that_rises_again_gives_a_warning(toy: Toy, schedule: str, capfd: pytest.CaptureFixture) -> None:
+    """Guards a user who extends a finished run: the rate had fallen to zero, and jumps."""
     change = {"training__schedule": schedule, "training__validate_every": 100}
     assert run(toy(training__max_epochs=1, **change)) == 0
     capfd.readouterr()
@@ -131,15 +130,12 @@ def test_31_a_learning_rate_that_rises_again_is_told(toy: Toy, schedule: str, ca
     said = capfd.readouterr().out
     assert re.search(r"warning: the learning rate had fallen to 0\.00\S* and rises again to 0\.00", said)
     assert run(toy(training__max_epochs=3, training__save_every=5, **change), at_step(14, die)) == -signal.SIGKILL
-    assert "rises again" not in capfd.readouterr().out.partition("resumed")[2], "once it is as the config says"
-
-
-# -------------------------------------------------------------------------------------------------------- the format
+    assert "rises again" not in capfd.readouterr().out.partition("resumed")[2], "once the rate is as the config says"
 
 
 @faults
 def test_32_newer_and_unknown_formats_are_refused(toy: Toy, capfd: pytest.CaptureFixture) -> None:
-    """Guards what a newer version has trained against an older one, which would fall back and train it again."""
+    """Guards the work of a newer version against an older one, which would fall back and train it again."""
     assert run(toy(training__max_steps=10)) == 0
     newest = checkpoints(toy()) / "step-00000010"
     manifest = newest / "manifest.json"
@@ -163,7 +159,7 @@ def test_32_newer_and_unknown_formats_are_refused(toy: Toy, capfd: pytest.Captur
     assert "invention" in error
 
 
-# ---------------------------------------------------------------------------------------------------------- company
+# --- Other processes
 
 
 @faults
@@ -171,10 +167,10 @@ def test_32_newer_and_unknown_formats_are_refused(toy: Toy, capfd: pytest.Captur
 def test_39_second_training_of_one_run_is_refused_at_once(
     toy: Toy, reference: Reference, moment: str, capfd: pytest.CaptureFixture
 ) -> None:
-    """Guards two processes that prune each other's checkpoints, or write one cache of prepared data.
+    """Guards against two processes that prune each other's checkpoints, or write the same prepared data.
 
-    The second is told by whom the run is held, within a second; SIGKILL of the first frees it at once, a child that
-    outlives it notwithstanding.
+    The second learns within a second which process holds the run. SIGKILL of the first frees it at once, even if a
+    child outlives it.
     """
     sign = Signpost()
 
@@ -186,15 +182,16 @@ def test_39_second_training_of_one_run_is_refused_at_once(
         sign.pass_by("here")
         time.sleep(60)
 
-    place = wrap(preparation, "train_pair", at(1, hold)) if moment == "while data are prepared" else at_step(9, hold)
+    preparing = moment == "while data are prepared"
+    place = wrap(preparation, "train_tokenizers", at(1, hold)) if preparing else at_step(9, hold)
     first = start(toy(), place)
     try:
         sign.await_()
         capfd.readouterr()
         before = tree(directory(toy()))
-        begun = time.monotonic()
+        started = time.monotonic()
         assert run(toy()) == 5
-        assert time.monotonic() - begun < 1
+        assert time.monotonic() - started < 1
         error = capfd.readouterr().err
         assert re.search(rf"in use by process {first} on {re.escape(os.uname().nodename)}", error)
         assert error.count("\n") == 1
@@ -209,7 +206,7 @@ def test_39_second_training_of_one_run_is_refused_at_once(
 
 @faults
 def test_39_translating_while_a_training_saves_and_prunes(toy: Toy) -> None:
-    """Guards a translator beside a training: each of 200 starts finds a whole checkpoint, and none complains."""
+    """Guards a translator beside a training: each of 200 starts finds a whole checkpoint, without a warning."""
     config = toy(
         training__save_every=1, training__keep_last=1, training__max_epochs=None, training__max_steps=100_000,
         training__validate_every=3, training__log_every=1000,
@@ -220,7 +217,7 @@ def test_39_translating_while_a_training_saves_and_prunes(toy: Toy) -> None:
             time.sleep(0.01)
         steps, complaints = [], []
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("translator._warn", complaints.append)
+            patch.setattr(console, "warn", complaints.append)
             for i in range(200):
                 found = Translator(directory(config), "cpu")
                 steps.append(found.step)
@@ -236,17 +233,17 @@ def test_39_translating_while_a_training_saves_and_prunes(toy: Toy) -> None:
         wait(training)
 
 
-# ------------------------------------------------------------------------------------------------------ other places
+# --- Other places
 
 
 @faults
-def test_40_a_run_that_has_moved_goes_on_and_translates(
+def test_40_a_run_that_was_moved_resumes_and_translates(
     toy: Toy, reference: Reference, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Guards against absolute paths in a run, and against blanks, links and a strict umask in its way.
+    """Guards against absolute paths in a run, and against trouble with blanks, links and a strict umask.
 
-    A symbolic link with blanks in its name leads to the folder of runs; then that is moved, and another directory is
-    the current one. Translating writes nothing, so a folder that cannot be written will do.
+    The folder of runs is reached by a symbolic link with blanks in its name, then moved, and another directory becomes
+    the current one. Translating writes nothing, so a read-only folder is enough.
     """
     real, link = tmp_path / "the real place", tmp_path / "a link with blanks"
     real.mkdir()
@@ -277,16 +274,16 @@ def test_40_a_run_that_has_moved_goes_on_and_translates(
 
 
 @faults
-def test_40_weights_of_a_compiled_model_bear_plain_names(toy: Toy) -> None:
-    """Guards against `_orig_mod.` in a checkpoint, which then only loads where it is compiled again."""
+def test_40_weights_of_a_compiled_model_have_plain_names(toy: Toy) -> None:
+    """Guards against `_orig_mod.` in a checkpoint, which would then load into a compiled model only."""
 
     def quick_compiler() -> None:
-        train.torch.compile = partial(torch.compile, backend="eager")  # type: ignore[attr-defined]
+        torch.compile = partial(torch.compile, backend="eager")  # type: ignore[attr-defined]
 
     assert run(toy(training__compile=True, training__max_steps=10), quick_compiler) == 0
     saved = checkpoint.newest(checkpoints(toy()), quarantine=False, warn=pytest.fail)
     assert saved is not None
     names = set(safetensors.torch.load(saved.files["model.safetensors"]))
     assert not any(part in name for name in names for part in ("module.", "_orig_mod."))
-    assert run(toy(training__max_steps=12)) == 0, "goes on uncompiled"
+    assert run(toy(training__max_steps=12)) == 0, "resumes uncompiled"
     assert Translator(directory(toy()), "cpu").translate(["the cat."])

@@ -1,4 +1,4 @@
-"""Cases 37 and 38: nothing that is read is ever run, nothing leaves the folder, nothing steers a terminal."""
+"""Cases 37 and 38: input never runs as code, never leaves its folder, and never controls a terminal."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ import safetensors.torch
 import torch
 
 from conftest import ROOT, in_child, tiny_config, tiny_pairs, write_tsv
-from dragoman import averaging, checkpoint, command_line, console, serialization, train, translate
+from dragoman import averaging, checkpoint, command_line, console, serialization, train
 from dragoman.__main__ import run as run_command
 from dragoman.console import one_line, visible
 from dragoman.corpora import preparation
 from dragoman.corpora.readers import read_splits
 from dragoman.corpora.sources import find_source
 from dragoman.errors import CheckpointError, DataError
-from dragoman.translation import attention_page, loading
+from dragoman.translation import attention_page, loading, prompt
 from dragoman.translation.translator import Translator
 from faults import untrained
 
@@ -41,24 +41,21 @@ FILES = sorted({*loading.BUNDLE, *averaging.TO_RESUME})
 
 @pytest.fixture(scope="module")
 def pattern(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run that has learnt nothing; not to be changed."""
+    """An untrained run; do not change it."""
     return untrained.run(tmp_path_factory.mktemp("untrained"), training__max_epochs=None, training__max_steps=2)
 
 
 @pytest.fixture
 def run(pattern: Path, tmp_path: Path) -> Path:
-    """A copy of it, to be treated in any way."""
+    """A copy of it that a test may change."""
     return Path(shutil.copytree(pattern, tmp_path / "runs" / "tiny"))
 
 
 def resume(run: Path) -> int:
-    """Go on with a run in a process of its own; return its exit code."""
+    """Resume a run in its own process; return its exit code."""
     settings = {"training__max_epochs": None, "training__max_steps": 2, "run__dir": run.parent}
     corpus = json.loads((run / "data" / "report.json").read_bytes())["origin"]["settings"]["data.train"]
     return in_child(lambda: run_command("train", tiny_config(run.parent.parent, data__train=corpus, **settings)))
-
-
-# --------------------------------------------------------------------------------------------------- 37: nothing runs
 
 
 class Payload:
@@ -86,8 +83,8 @@ PICKLES: dict[str, Callable[[Payload], bytes]] = {"pickle": pickle.dumps, "torch
 
 @pytest.mark.parametrize("form", PICKLES)
 @pytest.mark.parametrize("name", FILES)
-def test_37_a_file_that_would_run_code_is_refused(run: Path, tmp_path: Path, name: str, form: str) -> None:
-    """Guards whoever opens the model of a stranger: hashes agree, for a forger can reckon them, and nothing runs."""
+def test_37_file_that_would_run_code_is_refused(run: Path, tmp_path: Path, name: str, form: str) -> None:
+    """Guards against code in a stranger's model: a forger can compute matching hashes, but nothing must run."""
     target = tmp_path / "PWNED"
     untrained.forge(untrained.newest(run), {name: PICKLES[form](Payload(target))})
     if name in averaging.TO_RESUME:
@@ -99,7 +96,7 @@ def test_37_a_file_that_would_run_code_is_refused(run: Path, tmp_path: Path, nam
 
 
 def test_37_the_payload_would_have_run(tmp_path: Path) -> None:
-    """Guards the tests above against a payload that is none."""
+    """Guards against a payload that does nothing, which would make the tests above pass."""
     for number, form in enumerate((pickle.dumps, in_torch)):
         target = tmp_path / f"PWNED{number}"
         data = io.BytesIO(form(Payload(target)))
@@ -109,8 +106,8 @@ def test_37_the_payload_would_have_run(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("hub_like", [False, True], ids=["file", "folder"])
 @pytest.mark.parametrize("suffix", [".pkl", ".pickle"])
-def test_37_a_pickle_is_no_corpus(tmp_path: Path, suffix: str, hub_like: bool) -> None:
-    """Guards data from a stranger, for whose folders a library chooses the reader."""
+def test_37_pickle_is_refused_as_corpus(tmp_path: Path, suffix: str, hub_like: bool) -> None:
+    """Guards against code in a stranger's data: for a folder, a library chooses the reader."""
     target = tmp_path / "PWNED"
     place = tmp_path / "corpus" / f"train{suffix}"
     place.parent.mkdir()
@@ -122,8 +119,8 @@ def test_37_a_pickle_is_no_corpus(tmp_path: Path, suffix: str, hub_like: bool) -
 
 
 @pytest.mark.parametrize("name", ["../x", "..", "/etc/hostname", "a/b", "a\\b", "C:x", "", ".x", "x\n", "x\0", "é"])
-def test_37_a_name_that_leads_out_of_the_folder_is_refused(run: Path, name: str) -> None:
-    """Guards every other file of the machine against a manifest that names it."""
+def test_37_name_outside_the_folder_is_refused(run: Path, name: str) -> None:
+    """Guards against a manifest that names other files of the machine."""
     step = untrained.newest(run)
     manifest = json.loads((step / checkpoint.MANIFEST).read_bytes())
     manifest["files"][name] = {"size": 1, "sha256": "0" * 64}
@@ -137,8 +134,8 @@ def test_37_a_name_that_leads_out_of_the_folder_is_refused(run: Path, name: str)
 
 
 @pytest.mark.parametrize("name", [*FILES, checkpoint.MANIFEST])
-def test_37_a_link_in_a_checkpoint_is_refused(run: Path, tmp_path: Path, name: str) -> None:
-    """Guards files elsewhere, which a link would bring into a model that is then passed on."""
+def test_37_link_in_a_checkpoint_is_refused(run: Path, tmp_path: Path, name: str) -> None:
+    """Guards against private files that a link would bring into a model which is then shared."""
     step = untrained.newest(run)
     (step / name).rename(tmp_path / "elsewhere")
     (step / name).symlink_to(tmp_path / "elsewhere")
@@ -146,11 +143,8 @@ def test_37_a_link_in_a_checkpoint_is_refused(run: Path, tmp_path: Path, name: s
         checkpoint.read(step)
 
 
-# ---------------------------------------------------------------------------------------------------- 37: damaged bytes
-
-
 def spoilt(data: bytes, draw: random.Random) -> bytes:
-    """Bytes that went through a bad cable, a bad hand or a bad copy."""
+    """Damage bytes at random: cut, insert, delete, or change some."""
     match draw.randrange(5):
         case 0:
             return data[: draw.randrange(len(data))]
@@ -160,7 +154,7 @@ def spoilt(data: bytes, draw: random.Random) -> bytes:
         case 2:
             at = draw.randrange(len(data))
             return data[:at] + data[at + draw.choice([1, 2, 8, 300]) :]
-        case 3:  # a header, where lengths and names are
+        case 3:  # in the header, which holds lengths and names
             changed = bytearray(data)
             for _ in range(draw.choice([1, 3, 20])):
                 changed[draw.randrange(min(len(data), 400))] = draw.randrange(256)
@@ -173,7 +167,7 @@ def spoilt(data: bytes, draw: random.Random) -> bytes:
 
 
 def used(run: Path) -> dict[str, bytes]:
-    """Load all that a checkpoint holds, translate with it and resume from it; the bytes that were used."""
+    """Load everything in a checkpoint, translate with it and read its progress; return the bytes used."""
     step = untrained.newest(run)
     found = checkpoint.read(step)
     translator = Translator(step, overrides=["--decoding.max_length", "3"])
@@ -189,7 +183,7 @@ def used(run: Path) -> dict[str, bytes]:
 @faults
 @pytest.mark.parametrize("name", [*FILES, checkpoint.MANIFEST])
 def test_37_damage_is_found_before_anything_is_used(pattern: Path, tmp_path: Path, name: str) -> None:
-    """Guards half a model: what is loaded is exactly what was saved, or nothing."""
+    """Guards against half a model: what is loaded is exactly what was saved, or nothing."""
     run = Path(shutil.copytree(pattern, tmp_path / "run"))
     path = untrained.newest(run) / name
     whole, draw = path.read_bytes(), random.Random(name)
@@ -205,9 +199,9 @@ def test_37_damage_is_found_before_anything_is_used(pattern: Path, tmp_path: Pat
 @faults
 @pytest.mark.parametrize("name", FILES)
 def test_37_forged_damage_ends_in_one_error_or_none(pattern: Path, tmp_path: Path, name: str) -> None:
-    """Guards against crashes, endless loops and code in bytes whose hashes agree: an error of ours, or a whole load.
+    """Guards against crashes, endless loops and code in bytes with matching hashes: all load, or a CheckpointError.
 
-    In a process of its own, which an alarm ends: neither a fault in a library nor a loop may pass for an error.
+    Runs in its own process with an alarm, so that neither a crash in a library nor a loop passes for an error.
     """
     run = Path(shutil.copytree(pattern, tmp_path / "run"))
     step = untrained.newest(run)
@@ -241,8 +235,8 @@ STATES = {
 
 @faults
 @pytest.mark.parametrize("state", STATES)
-def test_37_a_forged_state_is_no_state(run: Path, state: str, capfd: pytest.CaptureFixture) -> None:
-    """Guards the resume against JSON that is sound and says nonsense."""
+def test_37_forged_state_is_refused(run: Path, state: str, capfd: pytest.CaptureFixture) -> None:
+    """Guards against a resume from JSON that is valid but makes no sense."""
     step = untrained.newest(run)
     data = json.loads((step / "state.json").read_bytes())["data"]
     untrained.forge(step, {"state.json": STATES[state].replace(b"DATA", data.encode())})
@@ -253,8 +247,8 @@ def test_37_a_forged_state_is_no_state(run: Path, state: str, capfd: pytest.Capt
 
 @faults
 @pytest.mark.parametrize("value", [{}, [], {"optimizer": {}}, {"optimizer": {"state": 7, "param_groups": [{"lr": 1}]}}])
-def test_37_a_forged_optimizer_is_none(run: Path, value: object, capfd: pytest.CaptureFixture) -> None:
-    """Guards the resume against tensors that are sound and belong to nothing."""
+def test_37_forged_optimizer_state_is_refused(run: Path, value: object, capfd: pytest.CaptureFixture) -> None:
+    """Guards against a resume from tensors that are valid but belong to nothing."""
     untrained.forge(untrained.newest(run), {"training.pt": serialization.tensors_bytes(value)})
     assert resume(run) == 4
     assert capfd.readouterr().err.count("\n") == 1
@@ -265,8 +259,8 @@ def test_37_a_forged_optimizer_is_none(run: Path, value: object, capfd: pytest.C
 @pytest.mark.parametrize(
     "data", [b"", b"{}", b"[]", b"null", b"\xff", b"[" * 100_000, b"model: {d_model: -1}"], ids=len
 )
-def test_37_a_forged_part_is_refused_in_a_line(run: Path, name: str, data: bytes) -> None:
-    """Guards translate.py against errors of libraries, which no user can read."""
+def test_37_forged_part_is_refused_in_one_line(run: Path, name: str, data: bytes) -> None:
+    """Guards against errors of libraries, which users do not understand."""
     untrained.forge(untrained.newest(run), {name: data})
     began = time.process_time()
     with pytest.raises(CheckpointError) as error:
@@ -276,8 +270,8 @@ def test_37_a_forged_part_is_refused_in_a_line(run: Path, name: str, data: bytes
 
 
 @faults
-def test_37_a_vocabulary_with_gaps_is_refused(run: Path) -> None:
-    """Guards the translation against a word whose number no row of the weights has."""
+def test_37_vocabulary_with_gaps_is_refused(run: Path) -> None:
+    """Guards against a word whose id is beyond the rows of the weights."""
     path = untrained.newest(run) / "target.tokenizer.json"
     forged = json.loads(path.read_bytes())
     word = max(forged["model"]["vocab"], key=forged["model"]["vocab"].get)
@@ -290,7 +284,7 @@ def test_37_a_vocabulary_with_gaps_is_refused(run: Path) -> None:
 @faults
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_37_forged_weights_end_in_bounded_time(run: Path, value: float) -> None:
-    """Guards the search against numbers of which none is the largest."""
+    """Guards against an endless search among numbers without a maximum."""
     step = untrained.newest(run)
     saved = safetensors.torch.load((step / "model.safetensors").read_bytes())
     forged = safetensors.torch.save({name: torch.full_like(tensor, value) for name, tensor in saved.items()})
@@ -302,9 +296,7 @@ def test_37_forged_weights_end_in_bounded_time(run: Path, value: float) -> None:
         assert b"Traceback" not in done.stderr
 
 
-# -------------------------------------------------------------------------------------------------- 38: nothing unsafe
-
-MODULES = sorted(ROOT.glob("*.py"))
+MODULES = sorted([*ROOT.glob("*.py"), *(ROOT / "dragoman").rglob("*.py")])
 BANNED_CALLS = {
     "eval", "exec", "compile", "__import__", "pickle.load", "pickle.loads", "pickle.Unpickler", "marshal.loads",
     "yaml.load", "yaml.load_all", "yaml.unsafe_load", "yaml.unsafe_load_all", "yaml.full_load", "yaml.full_load_all",
@@ -315,7 +307,7 @@ BANNED_ARGUMENTS = {"shell": True, "allow_pickle": True, "trust_remote_code": Tr
 
 
 def unsafe(tree: ast.AST) -> list[str]:
-    """What in a program could run what it reads, by line."""
+    """List what in a program could run its input, by line."""
     found = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import | ast.ImportFrom):
@@ -327,7 +319,7 @@ def unsafe(tree: ast.AST) -> list[str]:
         arguments = {each.arg: ast.unparse(each.value) for each in node.keywords}
         if name in BANNED_CALLS:
             found.append(f"{node.lineno}: {name}")
-        # Anything but the harmless constant counts: what a variable holds is known too late.
+        # Anything but the harmless constant counts, because the value of a variable is unknown here.
         found += [
             f"{node.lineno}: {argument}={arguments[argument]}"
             for argument, banned in BANNED_ARGUMENTS.items()
@@ -340,9 +332,9 @@ def unsafe(tree: ast.AST) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("module", MODULES, ids=[path.stem for path in MODULES])
-def test_38_no_module_can_run_what_it_reads(module: Path) -> None:
-    """Guards against the one careless line that is added in a year."""
+@pytest.mark.parametrize("module", MODULES, ids=[str(path.relative_to(ROOT)) for path in MODULES])
+def test_38_no_module_can_run_its_input(module: Path) -> None:
+    """Guards against one careless line added a year from now."""
     assert unsafe(ast.parse(module.read_text(encoding="utf-8"))) == []
 
 
@@ -355,14 +347,14 @@ def test_38_no_module_can_run_what_it_reads(module: Path) -> None:
         "load_dataset(name, trust_remote_code=True)", "yaml.compose(text)", "yaml.unsafe_load(text)",
     ],
 )  # fmt: skip
-def test_38_the_scan_sees_what_it_is_for(line: str) -> None:
-    """Guards the scan itself; `torch.load(file, weights_only=True)` and the like pass."""
+def test_38_scan_finds_unsafe_lines(line: str) -> None:
+    """Guards against a blind scan; `torch.load(file, weights_only=True)` and the like must pass."""
     assert unsafe(ast.parse(line))
     assert not unsafe(ast.parse("torch.load(f, weights_only=True); np.load(p, allow_pickle=False); yaml.safe_load(t)"))
 
 
 def test_38_no_test_reaches_the_network() -> None:
-    """Guards the suite: it passes where there is no network, and tells nobody that it runs."""
+    """Guards against a suite that needs the network, or reveals that it runs."""
     for family, address in ((socket.AF_INET, ("192.0.2.1", 80)), (socket.AF_INET6, ("2001:db8::1", 80))):
         if family == socket.AF_INET6 and not socket.has_ipv6:
             continue
@@ -373,14 +365,12 @@ def test_38_no_test_reaches_the_network() -> None:
     assert os.environ["HF_HUB_OFFLINE"] == os.environ["HF_DATASETS_OFFLINE"] == "1"
 
 
-# --- terminals
-
 NASTY = "a\x1b[2J\x1b]0;x\x07b\x9bc\x7f\u202ed\u2066e"
 RAW = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
 
-def test_38_visible_text_steers_nothing() -> None:
-    """Guards the one home of it: every control character, every separator, every mark that turns the rest around."""
+def test_38_visible_text_controls_nothing() -> None:
+    """Guards against a missed character: every control character, separator and direction mark must be replaced."""
     for code in range(0x110000):
         if RAW.match(chr(code)) or 0xD800 <= code < 0xE000 or code == 10:
             assert visible(chr(code)) == f"⟨U+{code:04X}⟩"
@@ -415,8 +405,8 @@ DOORS: dict[str, Callable[[str], object]] = {
 
 @faults
 @pytest.mark.parametrize("door", DOORS)
-def test_38_no_message_steers_a_terminal(door: str, capfd: pytest.CaptureFixture) -> None:
-    """Guards the terminal against names of files and pieces of texts in a message, which stays one line."""
+def test_38_no_message_controls_a_terminal(door: str, capfd: pytest.CaptureFixture) -> None:
+    """Guards against file names and text in a message that control the terminal or split the line."""
     said = saying(DOORS[door], capfd)
     assert "⟨U+001B⟩[2J" in said or "U+001B" in said
     assert not RAW.search(said)
@@ -424,8 +414,8 @@ def test_38_no_message_steers_a_terminal(door: str, capfd: pytest.CaptureFixture
 
 
 @faults
-def test_38_no_error_of_a_training_steers_a_terminal(tmp_path: Path, capfd: pytest.CaptureFixture) -> None:
-    """Guards train.py from its first word to its last, with a corpus in a folder of that name and texts to match."""
+def test_38_no_output_of_training_controls_a_terminal(tmp_path: Path, capfd: pytest.CaptureFixture) -> None:
+    """Guards all output of train.py, with hostile characters in the corpus and in the name of its folder."""
     folder = tmp_path / NASTY
     pairs = [(f"{a} {NASTY}", f"{b} {NASTY}") for a, b in tiny_pairs(60)]
     corpus = write_tsv(folder / "corpus.tsv", pairs)
@@ -443,8 +433,8 @@ def test_38_no_error_of_a_training_steers_a_terminal(tmp_path: Path, capfd: pyte
 
 @faults
 @pytest.mark.parametrize("options", [[], ["--align"], ["--json"], ["--decoding.beam_size", "3", "--align"]])
-def test_38_no_translation_steers_a_terminal(tmp_path: Path, options: list[str]) -> None:
-    """Guards the terminal of whoever translates a hostile file: the text, the table, the warnings, and the prompt."""
+def test_38_no_translation_controls_a_terminal(tmp_path: Path, options: list[str]) -> None:
+    """Guards the terminal when a hostile file is translated: text, table, warnings and prompt."""
     pairs = [(f"{a} {NASTY}", f"{b} {NASTY}") for a, b in tiny_pairs(60)]
     corpus = write_tsv(tmp_path / "corpus.tsv", pairs)
     bytes_ = {"tokenizer__kind": "bpe", "tokenizer__vocab_size": 300, "decoding__max_length": 30}
@@ -468,44 +458,44 @@ def test_38_no_translation_steers_a_terminal(tmp_path: Path, options: list[str])
 
 
 @faults
-def test_38_no_streamed_word_steers_a_terminal(
+def test_38_no_streamed_word_controls_a_terminal(
     pattern: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
 ) -> None:
-    """Guards the prompt, where words are shown as they are found, and its own name, which is that of a language."""
+    """Guards the prompt, where words appear as they are found, and its text, which names a language."""
     lines = iter([f"the cat {NASTY} zyx."])
     asked: list[str] = []
 
-    def ask(prompt: str) -> str:
-        asked.append(prompt)
+    def ask(question: str) -> str:
+        asked.append(question)
         try:
             return next(lines)
         except StopIteration:
             raise EOFError from None
 
     monkeypatch.setattr("builtins.input", ask)
-    monkeypatch.setattr(translate, "_remember", lambda _: None)
-    monkeypatch.setattr(translate, "HISTORY", Path("/nonexistent"))
+    monkeypatch.setattr(prompt, "_save_history", lambda _: None)
+    monkeypatch.setattr(prompt, "HISTORY", Path("/nonexistent"))
     translator = Translator(pattern)
     object.__setattr__(translator.config.data, "source_lang", NASTY)
     monkeypatch.setattr(translator.target, "decode", lambda ids: NASTY)
     monkeypatch.setattr(translator.target, "decode_with", lambda ids, words: NASTY)
-    translate.converse(translator)
+    prompt.converse(translator)
     printed = capfd.readouterr()
     assert "⟨U+001B⟩[2J" in printed.out
     assert not RAW.search("".join([printed.out, printed.err, *asked]))
 
 
 @faults
-def test_38_the_table_of_attention_steers_nothing() -> None:
-    """Guards --align where it is not written by translate.py."""
+def test_38_attention_table_controls_nothing() -> None:
+    """Guards the table of --align where translate.py does not print it."""
     weights = torch.full((1, 1, 2, 2), 0.5).numpy()
     view = attention_page.View([NASTY, "[EOS]"], [NASTY, "[EOS]"], [-1.0, -1.0], weights, NASTY, NASTY, {}, set())
     assert not RAW.search("\n".join(attention_page.table(view)))
 
 
 @faults
-def test_38_data_of_the_hub_without_a_revision_are_warned_of(tmp_path: Path) -> None:
-    """Guards a run that cannot be repeated, because what it was trained on has changed under its name."""
+def test_38_hub_data_without_a_revision_give_a_warning(tmp_path: Path) -> None:
+    """Guards against a run that cannot be repeated, because its data set has changed since."""
     for revision, warned in ((None, True), ("0123abc", False)):
         config = tiny_config(tmp_path, data__train="Some-Body/some_books", data__revision=revision)
         said: list[str] = []

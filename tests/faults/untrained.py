@@ -23,8 +23,8 @@ def directory(config: Config) -> Path:
 def begin(config: Config) -> Path:
     """Prepare the data of a run and save a first checkpoint with its initial weights."""
     folder = directory(config)
-    data = starting.prepare(config, folder / "data", begun=False)
-    state = train.set_up(config, folder, data, torch.device("cpu"), torch.float32)
+    data = starting.prepare(config, folder / "data", has_checkpoint=False)
+    state = train.build_state(config, folder, data, torch.device("cpu"), torch.float32)
     state.start_clock()
     state.progress.step = 1
     saving.save(state)
