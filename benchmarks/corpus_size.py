@@ -20,8 +20,9 @@ The rows:
     resident               peak memory of the training process without weights, gradients and the optimizer's state
     mapped                 the part of it that holds pages of the ids, which the system may take back
 
-Behind each figure stands what it is for one pair and, in brackets, the ratio to the first size: below 1 if part of the
-cost does not grow with the corpus, and hardly above 1. For memory, a pair counts what was added since the first size.
+Behind each figure is the cost of one pair and, in brackets, its ratio to that of the first size: below 1 if part of the
+cost does not grow with the corpus. For memory it is the growth since the first size, divided by the added pairs. For the
+speed of training, the ratio is that of the speeds.
 
 Linux only, because it reads /proc.
 """
@@ -64,12 +65,13 @@ ROWS = (*SECONDS[:5], "peak memory", "disk", "most disk", *SECONDS[5:], "trainin
 
 def configuration(options: argparse.Namespace, size: int) -> Config:
     """Configure a run on the text of a size, with the same small model for each size."""
+    held_out = max(0.002, 20 / size)  # a tiny corpus must have some such pairs too
     settings = {
         "run.dir": folder_of(options, size),
         "data.train": options.work / f"{size}" / "text",
         "data.target_lang": "de",
-        "data.validation_fraction": 0.002,
-        "data.test_fraction": 0.002,
+        "data.validation_fraction": held_out,
+        "data.test_fraction": held_out,
         "tokenizer.kind": options.kind,
         "tokenizer.vocab_size": 10_000,
         "training.device": options.device,
@@ -199,22 +201,22 @@ def measure(options: argparse.Namespace) -> dict[int, dict[str, float]]:
 def table(costs: Mapping[int, Mapping[str, float]]) -> list[str]:
     """Format the figures, a row for each cost and a column for each size."""
     (first, first_cost), *_ = costs.items()
-    lines = [f"{'pairs':12}" + "".join(f"{size:>34,}" for size in costs)]
+    lines = [f"{'pairs':12}" + "".join(f"{size:>37,}" for size in costs)]
     for row in ROWS:
         cells = []
         for size, cost in costs.items():
             value, before = cost[row], first_cost[row]
             ratio = (value / size) / (before / first) if before else float("nan")
             if row in SECONDS:
-                cells.append(f"{value:,.2f} s" + f"{1e6 * value / size:,.0f} µs ({ratio:.2f})".rjust(20))
+                cell = f"{value:,.2f} s", f"{1e6 * value / size:,.0f} µs ({ratio:.2f})"
             elif row == "training":
-                cells.append(f"{value:,.0f} tokens/s" + f"({value / before:.3f})".rjust(20))
+                cell = f"{value:,.0f} tokens/s", f"({value / before:.2f})"
             elif "disk" in row:
-                cells.append(f"{value:,.1f} MB" + f"{1e6 * value / size:,.0f} B ({ratio:.2f})".rjust(20))
+                cell = f"{value:,.1f} MB", f"{1e6 * value / size:,.0f} B ({ratio:.2f})"
             else:
-                added = f"{1e6 * (value - before) / (size - first):,.0f} B" if size != first else ""
-                cells.append(f"{value:,.1f} MB" + added.rjust(20))
-        lines.append(f"{row:12}" + "".join(f"{cell:>34}" for cell in cells))
+                cell = f"{value:,.1f} MB", f"{1e6 * (value - before) / max(1, size - first):,.0f} B"
+            cells.append("".join(f"{part:>{width}}" for part, width in zip(cell, (19, 18), strict=True)))
+        lines.append(f"{row:12}" + "".join(cells))
     return lines
 
 
