@@ -138,9 +138,9 @@ class Tokenizer:
 
     def decode_batch(self, batch: Sequence[Sequence[int]]) -> list[str]:
         """Return the text of each sequence of ids."""
-        texts = [[i for i in ids if i not in self._not_text] for ids in batch]
-        # The library counts [UNK] as special, too, so it must not skip special tokens itself.
-        return self._core.decode_batch(texts, skip_special_tokens=False)
+        kept = [[i for i in ids if i not in self._not_text] for ids in batch]
+        # Not skipped by the library, which counts [UNK] as special and would drop it, too.
+        return self._core.decode_batch(kept, skip_special_tokens=False)
 
     def decode_with(self, ids: Sequence[int], words: Mapping[int, str]) -> str:
         """Decode ids, using words[t] in place of ids[t], for words that have no id.

@@ -74,7 +74,7 @@ class DataConfig(Section):
     temperature: float = refused(
         1.0, "several directions: 1 uses each in proportion to its pairs, 5 uses small ones more often", at_least=1
     )
-    # Free, because a corpus may move. `corpora.preparation` compares its content.
+    # Free, because a corpus may move. `corpora.origin` compares its content.
     train: str = free(
         "data/phrasebook", "training pairs: a folder, a file or a data set on the hub; several as a + 2.5 * b"
     )

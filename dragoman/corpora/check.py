@@ -6,7 +6,7 @@
     diagnosis = check_corpus(config)                                  # .findings, .settings
     print("\n".join(diagnosis_lines(diagnosis)))
 
-The corpus is read by the same strict readers as in training, but lines that are not UTF-8 are counted, where a training
+The corpus is read by the same strict readers as in training, but lines that are not UTF-8 are counted, where training
 would stop. A check is a function of `CheckedCorpus` that yields findings and suggested settings; CHECKS lists them all.
 
 Limits: meaning is not looked at. Misalignment shows in lengths and numbers; a wrong language shows only if it is that
@@ -53,7 +53,7 @@ def main(options: tuple[Config, bool]) -> None:
 
 
 def check_corpus(config: Config) -> Diagnosis:
-    """Check the corpus that a training with this config would use.
+    """Check the corpus that training with this config would use.
 
     Raises:
         DataError: data that cannot be read

@@ -10,7 +10,7 @@ from dragoman.corpora.sources import LARGEST_WEIGHT
 def rows_of(weights: np.ndarray, seed: int, epoch: int) -> np.ndarray:
     """Return the indices of the pairs of an epoch, each as often as its weight (N): 2.5 means two or three times.
 
-    A draw from (seed, epoch) among pairs of equal weight decides which come once more; their number is the same in
+    Among pairs of equal weight, (seed, epoch) decides at random which ones come once more; how many do is the same in
     every epoch.
     """
     random = np.random.default_rng((seed, epoch))
@@ -26,7 +26,7 @@ def balanced(weights: np.ndarray, groups: np.ndarray, temperature: float) -> np.
     """Raise the weights (N) of pairs in small groups. `groups` (N) holds the group number of each pair.
 
     A group with share p of the data is sampled in proportion to p ** (1 / temperature) (Arivazhagan et al. 2019); the
-    weights of the largest stay as they are.
+    weights of the largest group stay as they are.
     """
     totals = np.bincount(groups, weights)
     factors = np.divide(totals, totals.max(), out=np.ones_like(totals), where=totals > 0) ** (1 / temperature - 1)

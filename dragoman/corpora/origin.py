@@ -99,7 +99,7 @@ def check_unchanged(
 
 
 def _by_lasting_name(files: dict[str, str]) -> dict[str, str]:
-    """Map the part of each name of `file_hashes` that stays when a corpus moves or is renamed to the full name."""
+    """Return the names of `file_hashes`, each keyed by the part of it that survives moving or renaming the corpus."""
     found = {}
     for name in files:
         setting, _, path = name.partition(": ")

@@ -4,8 +4,9 @@
 
 The tokenizers, the split of each pair and the ids are decided here once and never again.
 
-Preparation works in shards of some ten thousand pairs: it reads text into one file, trains the tokenizers on that file,
-and appends the ids to the arrays that training will read. All this happens in a hidden folder beside the final one. A
+Preparation works in shards of 50,000 pairs: it writes the cleaned text into a file per split, trains the tokenizers on
+that of training, and appends the ids to the arrays that training will read. All this is in a hidden folder beside the
+final one. A
 preparation that is killed at any moment resumes after its last complete shard, with the same result.
 
 Limits: memory holds a shard, the distinct words that the tokenizers count, the held-out pairs and, for the report, 30
@@ -161,7 +162,8 @@ def _prepare(
     if data.lowercase:  # sentences are split by their capitals, here as in translating
         cased = CleanText(workplace / TEXTS[1], unit_name(data))
         if not cased.is_complete:
-            cased.read(sources, replace(data, lowercase=False), check=False)  # may be split otherwise
+            # Unchecked: cased texts have other hashes, so their splits differ, and small ones may be empty.
+            cased.read(sources, replace(data, lowercase=False), check=False)
     report = make_report(text, cased, counts, _load_train(result), tokenizers, data)
     for split in ("validation", "test"):
         shutil.copyfile(text.path(split), result / f"{split}.tsv")

@@ -136,7 +136,7 @@ def make_report(
                 unknown=float((getattr(validation, side).ids == UNK).mean()),
             )
         )
-    # A language model splits its prompts by the lengths of its only side.
+    # The translator reads its line statistics from the source side, so plain text puts its only side there, too.
     return CorpusReport(counts, sides if data.source_lang else 2 * sides, _count_repeated(text, held_out, data))
 
 
@@ -154,7 +154,7 @@ def _without_tag(text: str, language: str, data: DataConfig) -> tuple[str, str]:
 
 
 def _count_repeated(text: CleanText, held_out: dict[str, list[Pair]], data: DataConfig) -> dict[str, int]:
-    """Count the held-out pairs of each split that are also in training."""
+    """Count the pairs of each held-out split that share a source, or plain text, with training; see `_keys`."""
     # Collect the few held-out texts, not those of training, which would take as much memory as their ids.
     keys = {split: [_keys(pair, data) for pair in pairs] for split, pairs in held_out.items()}
     few = set(chain(*chain(*keys.values())))

@@ -1,8 +1,8 @@
 """Clean pairs, and divide them into training, validation and test.
 
-    pairs, counts, weights = read_corpus(sources, config.data)   # pairs["train"] is a list of ("Hello.", "Ciao.")
-    for portion in read_portions(sources, config.data):          # the same, for a corpus larger than memory
-        portion.pairs["train"]
+    for portion in read_portions(sources, config.data):
+        portion.pairs["train"]                                   # a list of ("Hello.", "Ciao.")
+    pairs, counts, weights = read_corpus(sources, config.data)   # everything at once, if it fits in memory
 
 The settings name the splits; otherwise they are a data set's own, or a share of train. Pairs without text on a side are
 dropped and counted; so are lines that are not UTF-8 if data.on_bad_line is skip.
@@ -93,7 +93,8 @@ def read_portions(sources: Sequence[Source], data: DataConfig, skip: int = 0) ->
 
     A portion comes from one source and depends on nothing but its own pairs.
     """
-    for (read_from, languages), parts in (given := given_splits(sources, data)).items():
+    given = given_splits(sources, data)
+    for (read_from, languages), parts in given.items():
         fractions = [0.0 if (split, languages) in given else getattr(data, f"{split}_fraction") for split in SPLITS[1:]]
         for raw, weight in parts:
             for _ in islice(raw, skip):
@@ -122,12 +123,12 @@ def _portion(
         pair = clean(source, data), clean(target, data)
         key = key_text(pair, data) if side is None else pair[side]
         split = assign(key, *fractions) if read_from == "train" else read_from
-        several = for_directions(pair, languages, data)
-        counts[split].read += len(several)
+        uses = for_directions(pair, languages, data)
+        counts[split].read += len(uses)
         if pair[1] and (pair[0] or not data.source_lang):
-            pairs[split] += several
+            pairs[split] += uses
         else:
-            counts[split].empty += len(several)
+            counts[split].empty += len(uses)
     return Portion(len(raw), weight, directions, pairs, counts)
 
 

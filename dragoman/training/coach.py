@@ -1,4 +1,4 @@
-"""Notice when a training goes wrong, and advise which setting to change.
+"""Notice when training goes wrong, and advise which setting to change.
 
     coach = Coach(config, total_steps, constant=constant_loss(counts))
     coach.curve(step, loss, gradient_norm)                                           # at each point of the curves

@@ -1,4 +1,4 @@
-"""Log a training: a point of the curves, the line of progress, the coach's advice, a profile."""
+"""Log a training run: a point of the curves, the line of progress, the coach's advice, a profile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far a training is, and when it ends."""
+"""How far training has come, and when it ends."""
 
 from __future__ import annotations
 

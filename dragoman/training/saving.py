@@ -1,4 +1,4 @@
-"""Save a training as a checkpoint and restore it, bit for bit.
+"""Save a training run as a checkpoint and restore it, bit for bit.
 
 Under FSDP, too, a checkpoint has the form that a single process writes: full weights, and the optimizer's state by
 parameter number.

@@ -1,4 +1,4 @@
-"""The state of a training: what it was given, what it learns, and how far it is.
+"""The state of a training run: what it was given, what it learns, and how far it is.
 
 `train.build_state` builds a `TrainingState`; the functions of this package take it as their first argument.
 """

@@ -1,4 +1,4 @@
-"""Validate a training: measure the model on the validation pairs and show samples of its translations."""
+"""Validate during training: measure the model on the validation pairs and show samples of its translations."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ class Translator:
     ) -> Translator:
         """A translator with a model in memory, whose weights may change: training validates with it.
 
-        report is the `preparation.SideReport` on the source side.
+        report is the `corpora.report.SideReport` on the source side.
         """
         translator = cls.__new__(cls)
         translator._start(TrainedModel(model, source, target, config, line_statistics(vars(report)), dtype))

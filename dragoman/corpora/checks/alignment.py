@@ -1,4 +1,4 @@
-"""Pairs that are no translations of each other, judged by their lengths.
+"""Pairs that are not translations of each other, judged by their lengths.
 
 Gale and Church (1993), "A Program for Aligning Sentences in Bilingual Corpora": the difference in characters between a
 sentence and its translation grows as the square root of their length. The median of the corpus gives the factor.

@@ -119,7 +119,7 @@ class CheckedCorpus:
                 if split == source.split or (source.split == "train" and split in SPLITS):
                     given[split] = raw, files.get(split, ())
         splits = {name: CheckedSplit.of(name, *given[name], data) for name in SPLITS if name in given}
-        if config.model.preset == "auto":  # choose it for the pairs that are left to train on, as a training does
+        if config.model.preset == "auto":  # choose it for the pairs that are left to train on, as training does
             held_out = sum(getattr(data, f"{name}_fraction") for name in SPLITS[1:] if name not in splits)
             pairs = round((1 - held_out) * len(splits["train"].pairs))
             config = settings.with_preset(config, presets.choose(pairs))
@@ -132,7 +132,7 @@ class CheckedCorpus:
 
     @cached_property
     def used(self) -> dict[str, tuple[CheckedSplit, np.ndarray]]:
-        """The pairs that training and validation will use, split as `read_corpus` does it. Raises DataError if none."""
+        """The pairs that training and validation will use, split as in `read_portions`. Raises DataError if none."""
         data, train = self.config.data, self.splits["train"]
         fractions = [0.0 if name in self.splits else getattr(data, f"{name}_fraction") for name in SPLITS[1:]]
         names = np.array([assign(key_text(train.pairs[i], data), *fractions) for i in train.whole.tolist()])

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 LEVELS = ("grave", "look", "note")
-# Every kind of finding: the share of pairs from which on it is grave (from a tenth of that it is worth a look, below a
-# note), the share below which it is not reported, and what is said of those pairs.
+# Every kind of finding: the share of pairs that makes it grave (a tenth of that is worth a look, less is a note), the
+# share below which it is not reported, and what is said of those pairs.
 KINDS: dict[str, tuple[float, float, str]] = {
     "not_utf8": (0, 0, "not UTF-8, where training stops: fix them, or set data.on_bad_line skip"),
     "slipped": (0, 0, "slipped: from about {unit} {first:,} to {last:,} the translation is {where}"),

@@ -79,7 +79,7 @@ def _common_scripts(used: np.ndarray) -> set[str]:
 
 
 def _judge(codes: np.ndarray, odds: np.ndarray, common: set[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Return for each line its log-odds, and whether half its letters (three or more) are in no common script."""
+    """Return for each line its log-odds, and whether most of its letters, at least three, are in no common script."""
     starts = np.flatnonzero(codes == 10)[:-1]
     values = np.where(codes[1:-1] == 10, 0, odds[_trigrams(codes)])  # without trigrams that span two lines
     seen = np.flatnonzero(np.bincount(codes))
@@ -87,5 +87,5 @@ def _judge(codes: np.ndarray, odds: np.ndarray, common: set[str]) -> tuple[np.nd
     for letter in seen.tolist():
         script = _script(letter)
         strange[letter], letters[letter] = script not in common, script != ""
-    few, all_of_them = (np.add.reduceat(of[codes], starts) for of in (strange, letters))
-    return np.add.reduceat(values, starts), (few > 2) & (2 * few > all_of_them)
+    number_strange, number = (np.add.reduceat(of[codes], starts) for of in (strange, letters))
+    return np.add.reduceat(values, starts), (number_strange > 2) & (2 * number_strange > number)
