@@ -133,9 +133,6 @@ def test_31_a_rate_that_rises_again_gives_a_warning(toy: Toy, schedule: str, cap
     assert "rises again" not in capfd.readouterr().out.partition("resumed")[2], "once the rate is as the config says"
 
 
-# --- The format
-
-
 @faults
 def test_32_newer_and_unknown_formats_are_refused(toy: Toy, capfd: pytest.CaptureFixture) -> None:
     """Guards the work of a newer version against an older one, which would fall back and train it again."""

@@ -24,14 +24,14 @@ import safetensors.torch
 import torch
 
 from conftest import ROOT, in_child, tiny_config, tiny_pairs, write_tsv
-from dragoman import averaging, checkpoint, command_line, console, serialization, train, translate
+from dragoman import averaging, checkpoint, command_line, console, serialization, train
 from dragoman.__main__ import run as run_command
 from dragoman.console import one_line, visible
 from dragoman.corpora import preparation
 from dragoman.corpora.readers import read_splits
 from dragoman.corpora.sources import find_source
 from dragoman.errors import CheckpointError, DataError
-from dragoman.translation import attention_page, loading
+from dragoman.translation import attention_page, loading, prompt
 from dragoman.translation.translator import Translator
 from faults import untrained
 
@@ -465,21 +465,21 @@ def test_38_no_streamed_word_controls_a_terminal(
     lines = iter([f"the cat {NASTY} zyx."])
     asked: list[str] = []
 
-    def ask(prompt: str) -> str:
-        asked.append(prompt)
+    def ask(question: str) -> str:
+        asked.append(question)
         try:
             return next(lines)
         except StopIteration:
             raise EOFError from None
 
     monkeypatch.setattr("builtins.input", ask)
-    monkeypatch.setattr(translate, "_remember", lambda _: None)
-    monkeypatch.setattr(translate, "HISTORY", Path("/nonexistent"))
+    monkeypatch.setattr(prompt, "_save_history", lambda _: None)
+    monkeypatch.setattr(prompt, "HISTORY", Path("/nonexistent"))
     translator = Translator(pattern)
     object.__setattr__(translator.config.data, "source_lang", NASTY)
     monkeypatch.setattr(translator.target, "decode", lambda ids: NASTY)
     monkeypatch.setattr(translator.target, "decode_with", lambda ids, words: NASTY)
-    translate.converse(translator)
+    prompt.converse(translator)
     printed = capfd.readouterr()
     assert "⟨U+001B⟩[2J" in printed.out
     assert not RAW.search("".join([printed.out, printed.err, *asked]))
