@@ -16,11 +16,7 @@ import pytest
 import safetensors.torch
 import torch
 
-<<<<<<< HEAD
 from dragoman import checkpoint, console, serialization
-=======
-from dragoman import checkpoint, serialization
->>>>>>> house
 from dragoman.corpora import preparation
 from dragoman.settings import Config
 from dragoman.translation.translator import Translator
