@@ -5,9 +5,11 @@
 #     docker run --rm -it -v "$PWD/runs:/work/runs" dragoman translate "Where is the station?"
 #     docker run --rm -it -v "$PWD/runs:/work/runs" -p 127.0.0.1:8000:8000 dragoman serve --host 0.0.0.0
 #
-# For an NVIDIA GPU, leave out --index-url, so that pip installs the CUDA build of torch, and run with `--gpus all`.
+# pip's own choice of torch on Linux is the CUDA build: run with `--gpus all` to use an NVIDIA GPU. For a smaller image without
+# CUDA, build with `--build-arg TORCH_INDEX=URL`, the index of CPU builds that PyTorch's installation page names.
 FROM python:3.12-slim
-RUN pip install --no-cache-dir --index-url https://download.pytorch.org/whl/cpu "torch>=2.11,<2.14"
+ARG TORCH_INDEX=""
+RUN pip install --no-cache-dir ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} "torch>=2.11,<2.14"
 COPY . /src
 RUN pip install --no-cache-dir "/src[serve]" && rm -r /src \
     && useradd --create-home dragoman && mkdir -p /work/runs && chown -R dragoman /work

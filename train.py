@@ -7,8 +7,8 @@
 A run writes everything to runs/<name>/. Run the same command again to resume from the last checkpoint: on the same CPU
 machine the result is bit for bit that of an uninterrupted run. config.yaml describes every setting.
 
-This file is the recipe: `train` prepares settings, data and model, `run` is the loop, `train_step` an update, and
-`Learner` calls the model and its loss. `dragoman/training/` has the parts.
+This file is the recipe: `start_or_resume` prepares settings, data and model, `training_loop` is the loop, `train_step`
+an update, and `Learner` calls the model and its loss. `dragoman/training/` has the parts.
 
 With torchrun, several GPUs or machines train one model together, see `dragoman/distributed.py`:
 
@@ -75,19 +75,19 @@ from dragoman.training.optimizer import MovingAverage, make_optimizer
 from dragoman.training.progress import end_reason, progress_of
 from dragoman.training.state import TrainingState
 
-SIGNAL_SECONDS = 5.0  # in which torchrun, Slurm and a terminal may all send a process the same signal
-WARM_UP = 3  # updates before those that training.profile records
-PROBE = 16  # validation sentences for the layer statistics, always the same
+SIGNAL_GRACE_SECONDS = 5.0  # a signal repeated within this time is one: torchrun, Slurm and a terminal may each send it
+PROFILE_WARMUP_STEPS = 3  # updates before those that training.profile records
+PROBE_SENTENCES = 16  # validation sentences for the layer statistics, always the same
 
 
 class Learner(nn.Module):
-    """A model and its loss as one module, so that the wrappers for several ranks see all of the computation."""
+    """A model and its loss as one module, so that DDP and FSDP wrap both: the loss uses the projection, too."""
 
     def __init__(self, model: Model, settings: TrainingConfig) -> None:
         super().__init__()
         self.model = model
         self.settings = settings
-        # Only the call is compiled; weights are read from and written to the raw model, whose names stay plain.
+        # Compile this method alone, so that the names of the weights get no `_orig_mod.` in front.
         self.states = torch.compile(model.states, dynamic=True) if settings.compile else model.states
 
     def forward(self, batch: Batch) -> Loss:
@@ -118,7 +118,7 @@ def train_step(state: TrainingState, micro_batches: list[Batch]) -> None:
     pieces, sums = gradients.accumulate(state, micro_batches, step, tokens)
     state.scaler.unscale_(optimizer)
     norm = gradients.clip(state)
-    # The only time that an update waits for the device; it pays for weights that are never spoilt.
+    # One transfer from the device for each update: it finds a NaN before that reaches the weights.
     *losses, norm = torch.cat([*sums, norm[None]]).tolist()
     smoothed, plain, halved = state.ranks.sum(sum(losses[::2]), sum(losses[1::2]), len(pieces) - len(micro_batches))
     gradients.check_finite(state, step, pieces, losses[::2], smoothed, norm)
@@ -141,7 +141,7 @@ def train_step(state: TrainingState, micro_batches: list[Batch]) -> None:
     progress.add_update(smoothed, plain, norm, tokens, source_tokens, padding)
 
 
-def run(state: TrainingState, stop: signals.Stop) -> None:
+def training_loop(state: TrainingState, stop: signals.Stop) -> None:
     """Train until a limit is reached or `stop` asks for it. The last step is always saved."""
     settings, progress = state.config.training, state.progress
     if state.ranks.is_first:
@@ -154,10 +154,12 @@ def run(state: TrainingState, stop: signals.Stop) -> None:
     with (
         curves.progress_bar(state) as bar,
         closing(batches.training_batches(state)) as updates,
-        profiling.profiler(state.device, WARM_UP, settings.profile, show_profile) as profile_step,
+        profiling.profiler(state.device, PROFILE_WARMUP_STEPS, settings.profile, show_profile) as profile_step,
     ):
         done = False
         while not done:
+            # A resumed run may still owe a validation that a signal cut short. A run that starts from another model
+            # owes one before its first update.
             if not progress.unvalidated:
                 started = time.perf_counter()
                 micro_batches = next(updates)
@@ -180,7 +182,7 @@ def run(state: TrainingState, stop: signals.Stop) -> None:
         state.writer.close()
 
 
-def set_up(
+def build_state(
     config: Config,
     directory: Path,
     data: PreparedData,
@@ -225,12 +227,12 @@ def set_up(
         validation=pairs,
     )
     if ranks.is_first and settings.health_every and not state.is_sharded:
-        probe = dataset.make_batch(pairs, np.arange(min(PROBE, len(pairs)))).to(device)
+        probe = dataset.make_batch(pairs, np.arange(min(PROBE_SENTENCES, len(pairs)))).to(device)
         state.layer_statistics = LayerStatistics(model, probe.source, probe.target_in)
     if settings.batch_tokens == "auto":
         state.set_batch_tokens(gradients.find_batch_tokens(state))
     state.count_steps()
-    state.hire_coach()
+    state.start_coach()
     return state
 
 
@@ -239,16 +241,17 @@ def train(config: Config) -> int:
     ranks = Ranks.from_environment()
     device = ranks.own_device(choose_device(config.training.device))
     with distributed.process_group(ranks, device):
-        return train_on(config, ranks, device)
+        return start_or_resume(config, ranks, device)
 
 
-def train_on(config: Config, ranks: Ranks, device: torch.device) -> int:
-    """Do what `train` does, as one of several ranks or alone."""
+def start_or_resume(config: Config, ranks: Ranks, device: torch.device) -> int:
+    """Do the work of `train`, as one of several ranks or alone."""
     directory = Path(config.run.dir) / config.run.name
     root = directory / "checkpoints"
     # Everything that can be refused is refused before anything is written.
     tune_device(device)
     rates = matmul_rates(device)
+    # A first look, which changes nothing. It is read again under the lock: another process may be training.
     saved = checkpoint.newest(root, quarantine=False, warn=lambda _: None)
     if ranks.broadcast(saved.step if saved else None) != (saved.step if saved else None):
         raise CheckpointError(f"the ranks see different checkpoints in {root}: put it where all of them can reach it.")
@@ -256,7 +259,7 @@ def train_on(config: Config, ranks: Ranks, device: torch.device) -> int:
     starting.print_device(describe_device(device, dtype), rates)
     matmul_rate = ranks.world_size * rates.get(dtype, rates.get(torch.bfloat16, math.inf))
     if saved is None:
-        find_sources(config.data)
+        find_sources(config.data)  # to fail now if a corpus is missing
         config = ranks.broadcast(starting.with_preset(config, device, matmul_rate) if ranks.is_first else config)
     else:
         config = starting.with_saved_settings(config, saved)
@@ -274,7 +277,7 @@ def train_on(config: Config, ranks: Ranks, device: torch.device) -> int:
         with ranks.first_goes_first():
             saved = checkpoint.newest(root, quarantine=ranks.is_first, warn=say)
             data = starting.prepare(config, directory / "data", has_checkpoint=saved is not None, other=other)
-        state = set_up(config, directory, data, device, dtype, matmul_rate, ranks)
+        state = build_state(config, directory, data, device, dtype, matmul_rate, ranks)
         checks.print_summary(state)
         if saved is not None:
             saving.restore(state, saved)
@@ -284,12 +287,12 @@ def train_on(config: Config, ranks: Ranks, device: torch.device) -> int:
         if ranks.is_first:
             storage.replace_durably(directory / "config.yaml", config_file.dump(state.config).encode())
         if state.progress.unvalidated or not end_reason(state.progress, state.config):
-            gradients.rehearse(state)
+            gradients.try_largest_batch(state)
             with (
-                signals.stop_signals(SIGNAL_SECONDS if ranks.world_size > 1 else 0.0) as stop,
+                signals.stop_signals(SIGNAL_GRACE_SECONDS if ranks.world_size > 1 else 0.0) as stop,
                 storage.storing(directory),
             ):
-                run(state, stop)
+                training_loop(state, stop)
             if stop or state.signal:
                 say(f"stopped after step {state.progress.step}, which is saved: run the same command again to resume")
                 return stop.exit_code if stop else 128 + state.signal

@@ -1,23 +1,27 @@
-"""How fast translating is, against peers; and what a wider search costs and gains.
+"""Measure the speed of translating, compared with peers, or what a beam costs and gains.
 
     python benchmarks/decoding.py                                      # models with random weights, in two sizes
     python benchmarks/decoding.py --shapes base --batches 64 --data corpus/val
-    python benchmarks/decoding.py --run runs/multi30k-en-de            # greedy against beams, with scores
+    python benchmarks/decoding.py --run runs/multi30k-en-de            # greedy search against beams, with scores
 
-Without --run, every contender has the same model (CTranslate2's is made from ours; both print whether they agree) and
-writes exactly 20 tokens for sentences of the lengths of real ones. Contenders take turns and the best time of each
-counts, so that the ratios mean something on a machine with other work; the seconds themselves mean little.
+Without --run, all contenders have a model of the same shape with random weights (CTranslate2's is converted from ours,
+and the table says how often the two agree). Each writes exactly 20 tokens per sentence, for sentences as long as real
+ones. Contenders take turns and the shortest time of each counts, so the ratios are meaningful on a busy machine; the
+absolute speeds are less so.
 
-`ours` is this program's search over `engine.Engine`, and `model` the same over `model.Transformer`, made to be read.
-`marian` is `generate` of Hugging Face's model of the same shape, and `ctranslate2` that program, if they are installed.
-A batch of one has the number of threads that suits the contender best; larger batches are translated two at a time
-by as many workers with a thread each as there are cores, but for Marian, to which all threads are given.
+Contenders:
+    ours         our search with the fast engine of `translation.engines`
+    model        our search with `model.Transformer`, which is written to be read
+    marian       `generate` of Hugging Face's Marian of the same shape, if `transformers` is installed
+    ctranslate2  CTranslate2, if it is installed
+
+For single sentences, each contender uses the number of threads that suits it best. Larger batches are translated by as
+many workers as there are cores, with one thread each, except by Marian, which gets all threads for one batch.
 """
 
 from __future__ import annotations
 
 import argparse
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -26,18 +30,17 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path[0] = str(ROOT)  # or this file would stand for the module of its name
-
 import numpy as np
 import torch
+from common import ROOT
+from peers import marian_model
 
 from dragoman.dataset import source_batch
 from dragoman.device import choose_device, describe_device, tune_device
 from dragoman.evaluation.metrics import score
 from dragoman.export.to_ctranslate2 import ctranslate2_spec, save_ctranslate2
 from dragoman.model import Transformer
-from dragoman.settings import EOS, PAD, SOS, SPECIAL_TOKENS, DecodingConfig, ModelConfig
+from dragoman.settings import PAD, SPECIAL_TOKENS, DecodingConfig, ModelConfig
 from dragoman.translation.engines import make_engine
 from dragoman.translation.search import search
 from dragoman.translation.translator import Translator
@@ -46,54 +49,40 @@ TURNS = 4
 TOKENS = 20
 VOCABULARY = 10_000
 SHAPES = {
-    "tiny": ModelConfig(d_model=32, d_ff=64, n_heads=2, encoder_layers=1, decoder_layers=1, tie="none"),  # and no more
+    "tiny": ModelConfig(d_model=32, d_ff=64, n_heads=2, encoder_layers=1, decoder_layers=1, tie="none"),  # for tests
     "small": ModelConfig(d_model=256, d_ff=1024, n_heads=4, encoder_layers=3, decoder_layers=3, tie="none"),
     "base": ModelConfig(d_model=512, d_ff=2048, n_heads=8, encoder_layers=6, decoder_layers=6, tie="none"),
 }
 
-Batch = list[list[int]]  # ids, without the end token
-Work = Callable[[list[Batch]], list[list[int]]]  # batches to translations
+Batch = list[list[int]]  # ids, without [EOS]
+Translate = Callable[[list[Batch]], list[list[int]]]  # batches -> translations
 
 
-# ------------------------------------------------------------------------------------------------------- the contenders
+def ours(model: Any, device: torch.device, threads: int) -> Translate:
+    """Return our search: one batch after another on a GPU or for one batch, else one batch per thread."""
 
-
-def ours(model: Any, device: torch.device, threads: int) -> Work:
-    """The search, one batch after the other, or as many at a time as there are threads."""
-
-    def translate(batch: Batch) -> list[list[int]]:
+    def translate_batch(batch: Batch) -> list[list[int]]:
         exactly = [TOKENS] * len(batch)
         found = search(model, source_batch(batch).to(device), exactly, DecodingConfig(), min_lengths=exactly)
         return [best[0].tokens for best in found]
 
-    def work(batches: list[Batch]) -> list[list[int]]:
+    def translate(batches: list[Batch]) -> list[list[int]]:
         if len(batches) == 1 or device.type != "cpu":
             torch.set_num_threads(threads)
-            found = list(map(translate, batches))
+            found = list(map(translate_batch, batches))
         else:
             with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-                found = list(pool.map(translate, batches))
+                found = list(pool.map(translate_batch, batches))
         return [tokens for batch in found for tokens in batch]
 
-    return work
+    return translate
 
 
-def marian(shape: ModelConfig, device: torch.device, threads: int) -> Work:
-    """Hugging Face's encoder-decoder."""
-    from transformers import MarianConfig, MarianMTModel  # pyright: ignore[reportMissingImports]
+def marian(shape: ModelConfig, device: torch.device, threads: int) -> Translate:
+    """Return greedy `generate` of Hugging Face's encoder-decoder."""
+    model = marian_model(shape, VOCABULARY, VOCABULARY).eval().to(device)
 
-    settings: dict[str, Any] = {
-        "vocab_size": VOCABULARY, "decoder_vocab_size": VOCABULARY, "share_encoder_decoder_embeddings": False,
-        "tie_word_embeddings": False, "d_model": shape.d_model, "encoder_ffn_dim": shape.d_ff,
-        "decoder_ffn_dim": shape.d_ff, "encoder_layers": shape.encoder_layers, "decoder_layers": shape.decoder_layers,
-        "encoder_attention_heads": shape.n_heads, "decoder_attention_heads": shape.n_heads, "pad_token_id": PAD,
-        "decoder_start_token_id": SOS, "eos_token_id": EOS, "activation_function": "relu", "scale_embedding": True,
-        "attn_implementation": "sdpa", "max_position_embeddings": 256,
-    }  # fmt: skip
-    model: Any = MarianMTModel(MarianConfig(**settings)).eval()
-    model.to(device)
-
-    def work(batches: list[Batch]) -> list[list[int]]:
+    def translate(batches: list[Batch]) -> list[list[int]]:
         torch.set_num_threads(threads)
         found = []
         for batch in batches:
@@ -106,25 +95,25 @@ def marian(shape: ModelConfig, device: torch.device, threads: int) -> Work:
             found += rows[:, 1:].tolist()
         return found
 
-    return work
+    return translate
 
 
-def converted(model: Transformer, folder: Path, quantization: str | None) -> None:
-    """Write the model as CTranslate2 reads it, with numbers for words."""
+def convert(model: Transformer, folder: Path, quantization: str | None) -> None:
+    """Write the model for CTranslate2, with numbers as tokens."""
     words = [*SPECIAL_TOKENS, *(str(i) for i in range(len(SPECIAL_TOKENS), VOCABULARY))]
     folder.mkdir()
     save_ctranslate2(ctranslate2_spec(model, words, words), folder, quantization)
 
 
-def ctranslate2(model: Transformer, folder: Path, kind: str, device: str, threads: int) -> Work:
-    """CTranslate2, a thread a worker, and as many workers as threads."""
-    from ctranslate2 import Translator as Theirs  # pyright: ignore[reportMissingImports]
+def ctranslate2(model: Transformer, folder: Path, kind: str, device: str, threads: int) -> Translate:
+    """Return the search of CTranslate2, with one worker for each thread."""
+    from ctranslate2 import Translator as CTranslate2  # pyright: ignore[reportMissingImports]
 
     place = Path(tempfile.mkdtemp(dir=folder)) / kind
-    converted(model, place, None if kind == "float32" else kind)
-    translator = Theirs(str(place), device=device, inter_threads=threads, intra_threads=1, compute_type=kind)
+    convert(model, place, None if kind == "float32" else kind)
+    translator = CTranslate2(str(place), device=device, inter_threads=threads, intra_threads=1, compute_type=kind)
 
-    def work(batches: list[Batch]) -> list[list[int]]:
+    def translate(batches: list[Batch]) -> list[list[int]]:
         sentences = [[str(i) for i in ids] for batch in batches for ids in batch]
         results = translator.translate_batch(
             sentences, beam_size=1, min_decoding_length=TOKENS, max_decoding_length=TOKENS,
@@ -133,14 +122,11 @@ def ctranslate2(model: Transformer, folder: Path, kind: str, device: str, thread
         names = {token: i for i, token in enumerate(SPECIAL_TOKENS)}
         return [[names.get(word) or int(word) for word in result.hypotheses[0]] for result in results]
 
-    return work
-
-
-# ---------------------------------------------------------------------------------------------------------- measuring
+    return translate
 
 
 def sentences(data: str | None, count: int) -> Batch:
-    """Ids of sentences with the lengths of real ones, longest first."""
+    """Make random ids for sentences with the lengths of real ones, longest first."""
     path = Path(f"{data}.en") if data else ROOT / "data/phrasebook/train.tsv"
     if data and not path.exists():
         path = Path(data)
@@ -151,7 +137,7 @@ def sentences(data: str | None, count: int) -> Batch:
 
 
 def compare(options: argparse.Namespace, device: torch.device) -> None:
-    """Print a table for each shape and batch."""
+    """Print a table for each shape and batch size."""
     cores = torch.get_num_threads()
     print(f"{describe_device(device, torch.float32)}\n{TOKENS} tokens for each sentence\n")
     with tempfile.TemporaryDirectory() as folder:
@@ -166,7 +152,7 @@ def compare(options: argparse.Namespace, device: torch.device) -> None:
                 batches = [sentences(options.data, size * cores)[i * size : (i + 1) * size] for i in range(cores)]
                 groups = [batches] if many else [[batch] for batch in batches] * (6 if size == 1 else 1)
                 thread_counts = [cores] if many else sorted({1, cores})
-                contenders: dict[str, list[Work]] = {
+                contenders: dict[str, list[Translate]] = {
                     kind: [ours(engine, device, threads) for threads in thread_counts]
                     for kind, engine in {**engines, "model float32": model}.items()
                 }
@@ -181,41 +167,41 @@ def compare(options: argparse.Namespace, device: torch.device) -> None:
                 table(f"{name}, batch {size}", contenders, groups)
 
 
-def table(title: str, contenders: dict[str, list[Work]], groups: list[list[Batch]]) -> None:
-    """Let all contenders translate all groups of batches, in turns."""
+def table(title: str, contenders: dict[str, list[Translate]], groups: list[list[Batch]]) -> None:
+    """Let all contenders translate all groups of batches, in turns, and print their speeds."""
     best = dict.fromkeys(contenders, float("inf"))
-    said: dict[str, list[list[int]]] = {}
+    translations: dict[str, list[list[int]]] = {}
     for turn in range(TURNS + 1):
         for name, ways in contenders.items():
-            for work in ways:
-                begun = time.perf_counter()
-                found = [tokens for group in groups for tokens in work(group)]
-                if turn:  # the first one only warms up
-                    best[name] = min(best[name], time.perf_counter() - begun)
-                said[name] = found
+            for translate in ways:
+                started = time.perf_counter()
+                found = [tokens for group in groups for tokens in translate(group)]
+                if turn:  # the first turn warms up
+                    best[name] = min(best[name], time.perf_counter() - started)
+                translations[name] = found
     count = sum(len(batch) for group in groups for batch in group)
     against = [name for name in ("marian float32", "ctranslate2 int8", "ctranslate2 float16") if name in best]
     print(f"{title:20} sentences/s" + "".join(f"  x {name}" for name in against))
     for name, taken in best.items():
         ratios = "".join(f"{best[other] / taken:{len(other) + 4}.2f}" for other in against)
         print(f"{name:20} {count / taken:11.1f}{ratios}")
-    if "ctranslate2 float32" in said:
-        pairs = zip(said["ours float32"], said["ctranslate2 float32"], strict=True)
+    if "ctranslate2 float32" in translations:
+        pairs = zip(translations["ours float32"], translations["ctranslate2 float32"], strict=True)
         same = sum(a == b for a, b in pairs) / count
-        print(f"translations on which ours and CTranslate2 agree, in float32: {same:.0%}")
+        print(f"translations that are the same for ours and CTranslate2, in float32: {same:.0%}")
     print()
 
 
 def seconds(translator: Translator, batches: list[list[str]]) -> float:
-    """The time that it takes to translate all batches, one after the other."""
-    begun = time.perf_counter()
+    """Measure the time to translate all batches, one after another."""
+    started = time.perf_counter()
     for batch in batches:
         translator.translate(batch)
-    return time.perf_counter() - begun
+    return time.perf_counter() - started
 
 
 def beams(options: argparse.Namespace, device: torch.device) -> None:
-    """Greedy search against beams, and formats against each other, on the pairs of a run."""
+    """Compare greedy search with beams, and the precisions, on the pairs of a run."""
     greedy = Translator(options.run, options.device).with_decoding(beam_size=1, n_best=1, diversity_groups=1)
     contenders = {"greedy": greedy} | {f"beam {size}": greedy.with_decoding(beam_size=size) for size in options.beams}
     kinds = ("float32", "bfloat16", "int8") if device.type == "cpu" else ("float32", "bfloat16")
@@ -241,14 +227,16 @@ def beams(options: argparse.Namespace, device: torch.device) -> None:
 
 def main() -> None:
     """Print tables."""
-    parser = argparse.ArgumentParser(description="Measure translating against peers, or beams against greedy search.")
+    parser = argparse.ArgumentParser(description="Measure translating, against peers or greedily against beams.")
     parser.add_argument("--shapes", choices=SHAPES, nargs="+", default=["small", "base"])
-    parser.add_argument("--batches", type=int, nargs="+", default=[1, 64], metavar="N", help="sentences a batch")
-    parser.add_argument("--data", metavar="NAME", help="text that gives the lengths: a file, or NAME of NAME.en")
+    parser.add_argument(
+        "--batches", type=int, nargs="+", default=[1, 64], metavar="N", help="sentences per batch (default: 1 64)"
+    )
+    parser.add_argument("--data", metavar="NAME", help="text for the lengths: a file, or NAME for NAME.en")
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--run", type=Path, metavar="DIR", help="compare searches on the pairs of this run instead")
+    parser.add_argument("--run", type=Path, metavar="DIR", help="instead: compare searches on the pairs of this run")
     parser.add_argument("--split", choices=("validation", "test"), default="validation")
-    parser.add_argument("--pairs", type=int, default=1000, help="how many at most (default: 1000)")
+    parser.add_argument("--pairs", type=int, default=1000, help="most pairs to translate (default: 1000)")
     parser.add_argument("--beams", type=int, nargs="+", default=[5], metavar="N", help="beam sizes (default: 5)")
     options = parser.parse_args()
     device = choose_device(options.device)

@@ -1,21 +1,21 @@
-"""What a model gains from translations made by models of its kind: data diversification (Nguyen et al. 2020), measured.
+"""Measure what data diversification gains (Nguyen et al. 2020): training on translations made by similar models.
 
     python benchmarks/diversify.py --config configs/multi30k-en-de.yaml --work /scratch/diverse --jobs 2 \
         --tests data/multi30k/test_2017_flickr --teachers 2 --backward 1 --model.preset small
 
-Teachers learn the pairs of data.train: some in the direction of the config, some backwards, each with its own seed.
-They translate what they have learnt from, the forward ones its sources, the backward ones its targets. Students, by the
-seeds that are asked for, then learn from the real pairs, --real times in each pass, and from all that was made, once.
-In a further round (--rounds) the students are teachers too, and new ones begin, from nothing, with what they add.
-Nothing comes from outside these pairs, and no sentence of the test sets is looked at before the end.
+Teachers train on the pairs of data.train, some in the direction of the config and some backward, each with its own
+seed. Then they translate their own training text: forward teachers its sources, backward teachers its targets.
+Students, one for each seed, train on the real pairs, --real times in each pass, and on all translations, once. With
+--rounds, the students of a round are further teachers for new students, which start from new weights. Everything comes
+from the training pairs, and the test sets are not used before the end.
 
-Settings that follow change teachers and students alike; those given as --teacher="--training.max_epochs 15 ..." and
---student="..." change one of the two, which may so have a size or a time of its own.
+Settings that follow change teachers and students. Those given as --teacher="--training.max_epochs 15 ..." and
+--student="..." change only one of the two, for example the size of its model or the time of its training.
 
-The table: BLEU of teachers, each in its direction, and of students, greedy and with a beam of five, whose length
-penalty is the one of PENALTIES that suits the validation pairs best on average; of validation, of the config's own test
-set and of those in --tests, which are named like data.test. Below, mean and range of each round's students. A run or
-translation that --work holds is not made again, and a run that was cut short goes on.
+The table shows BLEU of teachers, each in its direction, and of students, greedy and with a beam of five, whose length
+penalty is the one of PENALTIES with the best mean score on validation. The test sets are validation, the config's test
+set, and those in --tests, named like data.test. The last rows have the mean and range of each round's students.
+Finished runs and translations in --work are not made again, and interrupted runs are resumed.
 """
 
 from __future__ import annotations
@@ -29,11 +29,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path[0] = str(ROOT)
-sys.path.append(str(ROOT / "benchmarks"))
-
-import trainings
+from common import load_config, mean_and_range, train, write_texts
 
 from dragoman.corpora import sources, splitting
 from dragoman.evaluation.metrics import score
@@ -45,83 +41,83 @@ PENALTIES = (1.0, 1.4)
 
 @dataclass(frozen=True)
 class Run:
-    """A training."""
+    """A training: the name of its run and its own settings."""
 
     name: str
     settings: list[str]
 
 
 def main() -> None:
-    """Make what is not there yet, and print a table."""
-    parser = argparse.ArgumentParser(description="Measure what translations by a model's own kind are worth to it.")
+    """Make the runs and translations that are missing, and print a table."""
+    parser = argparse.ArgumentParser(description="Measure what translations by similar models gain.")
     parser.add_argument("--config", type=Path, required=True)
-    parser.add_argument("--work", type=Path, required=True, help="folder of texts and runs")
-    parser.add_argument("--teachers", type=int, default=2, help="in the direction of the config")
+    parser.add_argument("--work", type=Path, required=True, help="folder for texts and runs")
+    parser.add_argument("--teachers", type=int, default=2, help="teachers in the direction of the config")
     parser.add_argument("--backward", type=int, default=1, help="teachers in the other direction")
-    parser.add_argument("--real", type=float, default=2.0, help="how often a student sees each real pair in a pass")
-    parser.add_argument("--seeds", type=int, nargs="*", default=[1, 2, 3], help="of the students; none: teachers alone")
-    parser.add_argument("--rounds", type=int, default=1, help="of students, each of which teaches the next")
-    parser.add_argument("--teacher", default="", metavar="SETTINGS", help="of the teachers alone")
-    parser.add_argument("--student", default="", metavar="SETTINGS", help="of the students alone")
+    parser.add_argument("--real", type=float, default=2.0, help="times that a student sees each real pair in a pass")
+    parser.add_argument("--seeds", type=int, nargs="*", default=[1, 2, 3], help="of the students; none: teachers only")
+    parser.add_argument("--rounds", type=int, default=1, help="rounds of students, each of which teaches the next")
+    parser.add_argument("--teacher", default="", metavar="SETTINGS", help="of the teachers only")
+    parser.add_argument("--student", default="", metavar="SETTINGS", help="of the students only")
     parser.add_argument("--tests", nargs="*", default=[], help="further test sets")
-    parser.add_argument("--jobs", type=int, default=1, help="runs at a time, which share the processors")
+    parser.add_argument("--jobs", type=int, default=1, help="simultaneous runs, which share the processors")
     options, options.settings = parser.parse_known_args()
     options.teacher, options.student = shlex.split(options.teacher), shlex.split(options.student)
-    config = trainings.configured(parser, options.config, options.settings)
+    config = load_config(parser, options.config, options.settings)
     for settings in (options.teacher, options.student):
-        trainings.configured(parser, options.config, [*options.settings, *settings])
+        load_config(parser, options.config, [*options.settings, *settings])
     if config.is_language_model or config.data.directions or not (config.data.test or config.data.test_fraction):
-        parser.error(f"{options.config} is not of one language into another, with a test set")
+        parser.error(f"{options.config} must translate from one language into another and have a test set")
     options.work = options.work.resolve()
     languages = str(config.data.source_lang), config.data.target_lang
     pairs, _, _ = splitting.read_corpus(sources.find_sources(config.data), config.data)
-    trainings.write_texts(options.work / "text", pairs, languages)
-    teachers, rounds = taught(options, languages)
+    write_texts(options.work / "text", pairs, languages)
+    teachers, rounds = train_all(options, languages)
     print("\n".join(table(options, config, teachers, rounds)))
 
 
-def taught(options: argparse.Namespace, languages: tuple[str, str]) -> tuple[list[str], list[list[str]]]:
-    """Train teachers, and round by round their students; return their names."""
+def train_all(options: argparse.Namespace, languages: tuple[str, str]) -> tuple[list[str], list[list[str]]]:
+    """Train the teachers, then round after round of students; return their names."""
     swapped = [f"--data.source_lang={languages[1]}", f"--data.target_lang={languages[0]}"]
     forward = [Run(f"forward-{i + 1}", [f"--run.seed={101 + i}"]) for i in range(options.teachers)]
     backward = [Run(f"backward-{i + 1}", [f"--run.seed={201 + i}", *swapped]) for i in range(options.backward)]
     real = options.work / "text" / "train"
     rounds: list[list[str]] = []
     with ThreadPoolExecutor(options.jobs) as pool:
-        teach = [
+        teacher_runs = [
             replace(run, settings=[*run.settings, f"--data.train={real}", *options.teacher])
             for run in forward + backward
         ]
-        list(pool.map(lambda run: trained(options, run), teach))
+        list(pool.map(lambda run: train_run(options, run), teacher_runs))
         made = [
-            translated(options, run.name, side, languages)
+            translate(options, run.name, side, languages)
             for side, some in ((0, forward), (1, backward))
             for run in some
         ]
         while len(rounds) < options.rounds:
             if rounds:
-                made += [translated(options, name, 0, languages) for name in rounds[-1]]
+                made += [translate(options, name, 0, languages) for name in rounds[-1]]
             mixture = " + ".join([f"{options.real:g} * {real}", *map(str, made)])
             settings = [f"--data.train={mixture}", *options.student]
             turn = f"round-{len(rounds) + 1}"
-            learn = [Run(f"{turn}-student-{seed}", [f"--run.seed={seed}", *settings]) for seed in options.seeds]
-            list(pool.map(lambda run: trained(options, run), learn))
-            rounds.append([run.name for run in learn])
+            student_runs = [Run(f"{turn}-student-{seed}", [f"--run.seed={seed}", *settings]) for seed in options.seeds]
+            list(pool.map(lambda run: train_run(options, run), student_runs))
+            rounds.append([run.name for run in student_runs])
     return [run.name for run in forward + backward], rounds
 
 
-def trained(options: argparse.Namespace, run: Run) -> None:
-    """Train a run to its end, unless it is there."""
+def train_run(options: argparse.Namespace, run: Run) -> None:
+    """Train a run to its end, unless that is done."""
     text = options.work / "text"
     settings = [f"--data.validation={text / 'validation'}", f"--data.test={text / 'test'}"]
     print(f"{run.name}: see {options.work / run.name}.log", file=sys.stderr, flush=True)
-    trainings.train(options.work, run.name, options.config, [*settings, *options.settings, *run.settings], options.jobs)
+    train(options.work, run.name, options.config, [*settings, *options.settings, *run.settings], options.jobs)
 
 
-def translated(options: argparse.Namespace, name: str, side: int, languages: tuple[str, str]) -> Path:
-    """Translate one side of the real pairs, and return the pairs of it, named like data.train.
+def translate(options: argparse.Namespace, name: str, side: int, languages: tuple[str, str]) -> Path:
+    """Let a run translate the real texts in languages[side]; return the new pairs, named like data.train.
 
-    What is read is in languages[side]; a sentence that came out empty is left as it is: a corpus drops it as a pair.
+    Empty translations are kept: reading the corpus drops such pairs.
     """
     folder = options.work / "text" / name
     given, made = (folder / f"train.{languages[each]}" for each in (side, 1 - side))
@@ -140,7 +136,7 @@ def translated(options: argparse.Namespace, name: str, side: int, languages: tup
 def table(
     options: argparse.Namespace, config: Config, teachers: Sequence[str], rounds: Sequence[Sequence[str]]
 ) -> list[str]:
-    """A Markdown table, a row for each run, in the direction in which it translates."""
+    """Format a Markdown table with a row for each run, scored in its own direction."""
     languages = str(config.data.source_lang), config.data.target_lang
     sets = {split: options.work / "text" / split for split in ("validation", "test")}
     sets |= {Path(prefix).name: Path(prefix) for prefix in options.tests}
@@ -170,10 +166,7 @@ def table(
         lines.append(f"| {name} | {size / 1e6:.1f} M | " + " | ".join(f"{value:.2f}" for value in rows[name]) + " |")
     for turn, students in enumerate(rounds, 1):
         if len(students) > 1:
-            columns = zip(*(rows[name] for name in students), strict=True)
-            cells = [
-                f"{statistics.mean(column):.2f} [{min(column):.2f}, {max(column):.2f}]" for column in map(list, columns)
-            ]
+            cells = [mean_and_range(column) for column in zip(*(rows[name] for name in students), strict=True)]
             lines.append(f"| round {turn}, mean | | " + " | ".join(cells) + " |")
     references = texts["test"][config.data.target_lang]
     return [*lines, "", score(references, references, config.data.bleu_tokenize).signature]

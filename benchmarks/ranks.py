@@ -1,13 +1,13 @@
-"""What more ranks gain: target tokens a second on one rank, on two, ..., as torchrun starts them on this machine.
+"""Measure what more ranks gain: target tokens per second on one rank, on two, ..., as torchrun starts them.
 
     python benchmarks/ranks.py
     python benchmarks/ranks.py --counts 1 2 4 8 --steps 200 --training.device cuda --training.batch_tokens 32768
 
-Every count trains the same model on the same batches, for some updates from the beginning; they take turns, so that a
-busy minute of the machine hits all alike. On a CPU each rank has one thread. Settings as of train.py may follow.
+Every count trains the same model on the same batches from the beginning. The counts take turns, so a busy minute of the
+machine slows all of them alike. On a CPU each rank has one thread. Settings of train.py may follow.
 
-The columns: tokens a second, the median turn; how many times those of the first count; and the share of what as many
-separate machines would do.
+The columns: tokens per second, the median over the turns; the speed relative to the first count; and that as a share of
+perfect scaling.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ import sys
 import tempfile
 from pathlib import Path
 
+from common import ROOT, fail
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-ROOT = Path(__file__).resolve().parent.parent
-WARM_UP = 2  # points of the curves that do not count
+WARM_UP = 2  # points at the start of the curve that do not count
 
 
 def speed(count: int, steps: int, folder: Path, settings: list[str]) -> float:
-    """Tokens a second of a training on so many ranks, in a folder of its own: the median of its curve."""
+    """Train on `count` ranks in a new folder and return the tokens per second: the median of the curve."""
     every = max(1, steps // 20)
     given = {
         "run.dir": folder, "run.name": f"ranks-{count}", "training.max_steps": steps, "training.log_every": every,
@@ -38,17 +38,17 @@ def speed(count: int, steps: int, folder: Path, settings: list[str]) -> float:
     command += ["--config", str(ROOT / "config.yaml"), *(f"--{key}={value}" for key, value in given.items()), *settings]
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     if done.returncode:
-        raise SystemExit(f"{count} ranks:\n{done.stderr[-2000:]}")
+        fail(f"{count} ranks: {done.stderr[-2000:]}")
     events = EventAccumulator(str(folder / f"ranks-{count}" / "tensorboard")).Reload()
     points = [event.value for event in events.Scalars("speed/tokens_per_second")]
     return statistics.median(points[WARM_UP:] or points)
 
 
 def main() -> None:
-    """Take turns, and print the table."""
+    """Print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--counts", type=int, nargs="+", default=[1, 2], help="numbers of ranks")
-    parser.add_argument("--steps", type=int, default=100, help="updates of a turn")
+    parser.add_argument("--steps", type=int, default=100, help="updates in a turn")
     parser.add_argument("--turns", type=int, default=3)
     options, settings = parser.parse_known_args()
     found: dict[int, list[float]] = {count: [] for count in options.counts}

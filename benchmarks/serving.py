@@ -1,11 +1,11 @@
-"""Measure how many texts per second `dragoman serve` translates for many clients at once, and for one at a time.
+"""Measure how many texts per second `dragoman serve` translates for many clients at once, and for one.
 
     python benchmarks/serving.py --run runs/phrasebook
 
-The server is the program itself, on the same computer as its clients, which take processor time from it. Each client
-keeps its connection, sends a sentence of the run's test set, waits for the answer and sends the next one. Rounds of one
-client and of all clients take turns, and the ratio is that of their medians. Answers are compared with those of one
-client: a crowd must not change what is said.
+The server runs on the same computer as its clients, which take processor time from it. Each client keeps its connection
+open, sends a sentence of the run's test set, waits for the answer and sends the next one. Rounds with one client and
+with all clients take turns, and the ratio is that of the medians. The answers to many clients are compared with those
+to one client, because they must not differ.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from common import ROOT
 
 
 @contextmanager
 def serving(run: Path, settings: Sequence[str]) -> Iterator[int]:
-    """The port of a server of a run."""
+    """Context manager: start a server for a run and yield its port."""
     words = [sys.executable, "-m", "dragoman", "serve", "--run", str(run.resolve()), "--port", "0", *settings]
     with subprocess.Popen(words, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
@@ -43,7 +43,7 @@ def serving(run: Path, settings: Sequence[str]) -> Iterator[int]:
 
 
 def client(port: int, texts: Sequence[str]) -> list[str]:
-    """Translate texts, one request after the other. Raises what went wrong."""
+    """Translate texts, one request after another. Raises RuntimeError if the server answers with an error."""
     found = []
     with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=120)) as connection:
         for text in texts:
@@ -56,41 +56,45 @@ def client(port: int, texts: Sequence[str]) -> list[str]:
     return found
 
 
-def crowd(port: int, count: int, texts: Sequence[str]) -> tuple[float, list[str]]:
-    """Texts a second, and their translations, with each of so many clients taking its share of the texts."""
+def translate_with(port: int, count: int, texts: Sequence[str]) -> tuple[float, list[str]]:
+    """Share the texts among `count` clients; return texts per second and the translations."""
     found: list[str] = [""] * len(texts)
     with ThreadPoolExecutor(count) as pool:
-        begun = time.perf_counter()
+        started = time.perf_counter()
         shares = [pool.submit(client, port, texts[i::count]) for i in range(count)]
         for i, share in enumerate(shares):
             found[i::count] = share.result()
-        return len(texts) / (time.perf_counter() - begun), found
+        return len(texts) / (time.perf_counter() - started), found
 
 
 def main() -> None:
-    """Print a line a round, and the ratio."""
+    """Print a line for each round, and the ratio."""
     parser = argparse.ArgumentParser(description="Time dragoman serve with one client and with many.")
     parser.add_argument("--run", type=Path, required=True, metavar="DIR", help="folder of a run")
-    parser.add_argument("--clients", type=int, default=50, metavar="N", help="at once (default: 50)")
-    parser.add_argument("--texts", type=int, default=500, metavar="N", help="in a round of the crowd (default: 500)")
-    parser.add_argument("--rounds", type=int, default=5, metavar="N", help="of each kind (default: 5)")
+    parser.add_argument("--clients", type=int, default=50, metavar="N", help="simultaneous clients (default: 50)")
+    parser.add_argument(
+        "--texts", type=int, default=500, metavar="N", help="texts in a round of all clients (default: 500)"
+    )
+    parser.add_argument("--rounds", type=int, default=5, metavar="N", help="rounds of each kind (default: 5)")
     options, settings = parser.parse_known_args()
 
     rows = (options.run / "data" / "test.tsv").read_text(encoding="utf-8").split("\n")[:-1]
     texts = [rows[i % len(rows)].split("\t")[0] for i in range(options.texts)]
-    few = texts[: max(options.texts // 5, 1)]  # one client takes its time
+    few = texts[: max(options.texts // 5, 1)]  # one client is slower
     alone, together = [], []
     with serving(options.run, settings) as port:
         for number in range(options.rounds + 1):
-            one, expected = crowd(port, 1, few)
-            many, found = crowd(port, options.clients, texts)
+            one, expected = translate_with(port, 1, few)
+            many, found = translate_with(port, options.clients, texts)
             other = sum(a != b for a, b in zip(expected, found, strict=False))
-            if number:  # the first round fills caches, and does not count
+            if number:  # the first round fills caches and does not count
                 alone.append(one)
                 together.append(many)
-                print(f"texts/s: 1 client {one:7.1f}   {options.clients} clients {many:7.1f}   other answers: {other}")
+                print(
+                    f"texts/s: 1 client {one:7.1f}   {options.clients} clients {many:7.1f}   different answers: {other}"
+                )
     one, many = statistics.median(alone), statistics.median(together)
-    print(f"\nmedians: 1 client {one:.1f}, {options.clients} clients {many:.1f}: {many / one:.2f} times, no error")
+    print(f"\nmedians: 1 client {one:.1f}, {options.clients} clients {many:.1f}: {many / one:.2f} times as many")
 
 
 if __name__ == "__main__":

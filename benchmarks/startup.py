@@ -1,18 +1,18 @@
-"""What one sentence on the command line costs: how long it takes beside `import torch`, and where the time goes.
+"""Measure what translating one sentence from the command line costs, and where the time goes.
 
     python benchmarks/startup.py --run runs/phrasebook
 
-Whole programs are run in turns, as a user runs them, and timed from outside by when they answer and when they end:
+Whole programs run in turns, as a user runs them. Each is timed from outside: when it answers and when it ends.
 
     python -c pass                            the interpreter alone
-    python -c "import torch"                  what no program that uses torch can do without
-    translate.py --run (an empty folder)      imports everything and reads nothing, which is said and is its answer
+    python -c "import torch"                  the least that any program with torch needs
+    translate.py --run (an empty folder)      imports everything and reads nothing; its answer is an error message
     translate.py --run RUN ""                 reads the checkpoint and searches nothing
-    translate.py --run RUN SENTENCE           the thing itself
+    translate.py --run RUN SENTENCE           the whole program
 
-Each step is the time between the answers of two of them. The last one is compared with `import torch` and the same
-search in a process that has been at it for a while. The first turn fills the system's caches and does not count. On a
-machine with other work compare the processor's seconds.
+The cost of each part is the time between the answers of two programs. At the end, the whole program is compared with
+`import torch` plus the same search in a process that is already warm. The first turn fills the system's caches and does
+not count. On a busy machine, compare processor seconds.
 """
 
 from __future__ import annotations
@@ -27,13 +27,12 @@ import tempfile
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path[0] = str(ROOT)  # or this file would stand for the module of its name
-os.environ.setdefault("GOMP_SPINCOUNT", "2000")  # as in translate.py
-os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # with it, Python compiles the program anew each time
+from common import ROOT
 
 from dragoman.device import choose_device, describe_device, tune_device
 from dragoman.translation.translator import Translator
+
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # otherwise Python compiles the program at each start
 
 PASS, TORCH, IMPORTS, EMPTY, WHOLE, WARM = (
     "python -c pass",
@@ -46,9 +45,9 @@ PASS, TORCH, IMPORTS, EMPTY, WHOLE, WARM = (
 
 
 def run(words: list[str]) -> tuple[float, float, float]:
-    """Run Python: seconds until the first line of its answer or until its end, until its end, and of the processor."""
+    """Run Python; return the seconds until its first line of output, until its end, and of processor time."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    begun = time.perf_counter()
+    started = time.perf_counter()
     with subprocess.Popen([sys.executable, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
         assert process.stdout is not None
         process.stdout.readline()
@@ -58,24 +57,24 @@ def run(words: list[str]) -> tuple[float, float, float]:
     ended = time.perf_counter()
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return answered - begun, ended - begun, used
+    return answered - started, ended - started, used
 
 
 def warm(translator: Translator, sentence: str) -> tuple[float, float, float]:
-    """Translate here, once to come back to it and once for the clock; seconds as those of `run`."""
+    """Translate in this process, once to warm up and once timed; return seconds like `run`."""
     translator.translate([sentence])
-    begun, used = time.perf_counter(), time.process_time()
+    started, used = time.perf_counter(), time.process_time()
     translator.translate([sentence])
-    taken = time.perf_counter() - begun
+    taken = time.perf_counter() - started
     return taken, taken, time.process_time() - used
 
 
 def main() -> None:
     """Print two tables and a ratio."""
-    parser = argparse.ArgumentParser(description="Time translate.py from its start to its end, for one sentence.")
+    parser = argparse.ArgumentParser(description="Time translate.py from start to end, for one sentence.")
     parser.add_argument("--run", type=Path, required=True, metavar="DIR", help="folder of a run")
     parser.add_argument("--sentence", default="Where is the station?")
-    parser.add_argument("--turns", type=int, default=10, metavar="N", help="how often (default: 10)")
+    parser.add_argument("--turns", type=int, default=10, metavar="N", help="number of turns (default: 10)")
     options = parser.parse_args()
 
     device = choose_device("auto")
@@ -114,7 +113,7 @@ def main() -> None:
         "the search": answers[WHOLE] - answers[EMPTY],
         "exit": statistics.median(turn[WHOLE][1] - turn[WHOLE][0] for turn in turns),
     }
-    print("\nof translate.py, medians")
+    print("\nparts of translate.py, medians")
     for name, taken in steps.items():
         print(f"{name:28} {taken:6.3f}")
 

@@ -76,7 +76,7 @@ class NumericalError(DragomanError, RuntimeError):
 
 
 class TooLargeError(DragomanError, RuntimeError):
-    """A single sentence pair does not fit into memory."""
+    """There is too little memory, even after batches were split."""
 
     exit_code = 6
 

@@ -117,7 +117,7 @@ QUICK = ("tiny", "small")  # these learn about equally fast, so a time limit nev
 UP_TO = {"tiny": 10_000, "small": 100_000, "base": 1_000_000, "big": math.inf}  # most training pairs, smallest first
 ENOUGH = 1_000_000  # stop counting pairs here
 WORD_VOCABULARY = 16_000  # a vocabulary of words as small as one of subwords would leave many words unknown
-UNTRIED = 4096  # most batch_tokens for auto off a GPU; on a GPU, auto tries what fits
+MAX_AUTO_BATCH_TOKENS = 4096  # most batch_tokens for auto off a GPU; on a GPU, auto tries what fits
 FSDP_BATCH_TOKENS = 8192  # with fsdp, auto cannot try what fits
 # What a time limit changes.
 PER_WEIGHT = 1.0  # with fewer target tokens per weight, a smaller model learns more in the same time
@@ -243,7 +243,7 @@ def memory(values: Mapping[str, Any]) -> int:
     counts as its maximum off a GPU.
     """
     batch = values["training.batch_tokens"]
-    positions = UNTRIED if batch == "auto" else batch
+    positions = MAX_AUTO_BATCH_TOKENS if batch == "auto" else batch
     layers = values["model.encoder_layers"] + values["model.decoder_layers"]
     kept = layers * (12 * values["model.d_model"] + 2 * values["model.d_ff"])
     return 16 * parameters(values) + 4 * positions * kept

@@ -168,7 +168,7 @@ def test_held_out_pairs_that_do_not_fit_stop_the_run_at_once(
     )
     learned = {"model__positions": "learned", "model__max_positions": 21, "data__max_length": 20}
     assert run_command("train", tiny(**learned, **{f"data__{split}": long})) == 3
-    assert f"the longest of the {split} pairs takes 31 positions" in capsys.readouterr().err
+    assert f"the longest {split} pair needs 31 positions" in capsys.readouterr().err
     assert not list(Path(config.run.dir, "tiny").glob("checkpoints/*"))
 
 
@@ -180,7 +180,7 @@ def test_targets_too_long_for_their_places_are_reported(tiny: Tiny, capsys: pyte
     write_tsv(corpus, [*tiny_pairs(200, seed=1), *short])
     assert run_command("train", config) == 0
     said = capsys.readouterr().out
-    assert "training pairs have longer targets than model.upsampling (2)" in said
+    assert "training pairs the target is longer than model.upsampling (2)" in said
     data = preparation.load(Path(config.run.dir) / "tiny" / "data")
     places = 2 * data.train.source.lengths
     wanted = [

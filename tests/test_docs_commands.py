@@ -129,7 +129,7 @@ QUICK = {
     "decoding.py": ["--pairs=9", "--batches=9", "--shapes=tiny"],
     "training.py": ["--shape=tiny", "--rounds=1", "--seconds=0.1", "--contenders=ours", "--batch_tokens=500"],
     "ranks.py": ["--turns=1", "--steps=1", "--counts=2", *SHORT],
-    "scaling.py": ["--sizes=500", "--rounds=1", "--seconds=0.1"],
+    "corpus_size.py": ["--sizes=3000", "--rounds=1", "--seconds=0.1"],
     "serving.py": ["--texts=4", "--clients=2", "--rounds=1", "--decoding.max_length=5"],
 }
 ENGINES = ("ctranslate2", "transformers", "onnx", "onnxscript", "onnxruntime", "sentencepiece")

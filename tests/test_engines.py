@@ -274,7 +274,7 @@ def test_validation_uses_the_current_weights(tiny: Callable[..., Config]) -> Non
     config = tiny()
     directory = Path(config.run.dir) / config.run.name
     data = preparation.prepare_data(config, directory / "data", lambda _: None)
-    training = train.set_up(config, directory, data, torch.device("cpu"), torch.float32)
+    training = train.build_state(config, directory, data, torch.device("cpu"), torch.float32)
     texts = [source for source, _ in data.validation]
     translator = validation.translator_around(training, training.model)
     before = translator.translate(texts)

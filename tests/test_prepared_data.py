@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +12,7 @@ import torch
 
 from conftest import ROOT, in_child, tiny_pairs, write_tsv
 from dragoman.command_line import override
-from dragoman.corpora import copying, preparation, prepared_files
+from dragoman.corpora import copying, prepared_files
 from dragoman.corpora import report as report_module
 from dragoman.corpora.origin import has_only_moved
 from dragoman.corpora.preparation import PreparedData, prepare_data
@@ -403,18 +401,6 @@ def test_phrasebook_as_plain_text(tmp_path: Path) -> None:
     trained = set(texts["train"])
     repeated = {split: sum(text in trained for text in texts[split]) for split in ("validation", "test")}
     assert data.report.repeated == repeated
-
-
-@pytest.mark.slow
-def test_scaling_benchmark_runs(tmp_path: Path) -> None:
-    """Guards against a benchmark that no longer runs, or measures the preparation of other text."""
-    command = [sys.executable, "benchmarks/scaling.py", "--sizes", "300", "900", "--seconds", "0.1", "--rounds", "1"]
-    for _ in range(2):  # the second run reuses the files of the first
-        done = subprocess.run([*command, "--work", tmp_path], capture_output=True, text=True, cwd=ROOT)
-        assert done.returncode == 0, done.stderr
-        assert [line.split()[0] for line in done.stdout.splitlines()] == ["prepare", "300", "900"]
-    trained = preparation.load(tmp_path / "900" / "data").report.counts
-    assert sum(count.read for count in trained.values()) == 900
 
 
 def test_sentences_are_counted_in_the_original_case(tmp_path: Path) -> None:

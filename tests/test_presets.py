@@ -275,7 +275,7 @@ def test_little_memory_makes_the_preset_smaller_never_larger() -> None:
     needs = [presets.memory(values(parse_settings(["--model.preset", name]))) for name in NAMES]
     assert needs == sorted(needs)
     big = parse_settings(given(model__preset="big"))
-    most = command_line.override(big, [f"--training.batch_tokens={presets.UNTRIED}"])
+    most = command_line.override(big, [f"--training.batch_tokens={presets.MAX_AUTO_BATCH_TOKENS}"])
     assert presets.memory(values(big)) == presets.memory(values(most)), "auto chooses at most this on a CPU"
 
 

@@ -179,7 +179,7 @@ def test_a_failure_leaves_no_thread(tiny: Tiny, monkeypatch: pytest.MonkeyPatch)
         patch.setattr(prefetch, "prefetched", lambda items, _: prefetched(items, 3))
         patch.setattr(train, "batch_loss", spoilt)
         with pytest.raises(errors.NumericalError):
-            train.run(training, Stop())
+            train.training_loop(training, Stop())
     assert training.writer
     training.writer.close()
     assert threading.active_count() < seen[0] - 1, "neither this thread nor the writer's is left"
@@ -328,10 +328,10 @@ def test_a_profile_changes_nothing(tiny: Tiny, capfd: pytest.CaptureFixture) -> 
     assert "x aten::mm" in said
     assert outcome(profiled) == outcome(plain)
     assert not (harness.directory(plain) / "profile").exists()
-    assert traced(profiled) == {f"step-{train.WARM_UP + 4:08d}.json.gz": 4}
-    brief = tiny(run__name="brief", training__profile=100, training__max_steps=train.WARM_UP + 2)
+    assert traced(profiled) == {f"step-{train.PROFILE_WARMUP_STEPS + 4:08d}.json.gz": 4}
+    brief = tiny(run__name="brief", training__profile=100, training__max_steps=train.PROFILE_WARMUP_STEPS + 2)
     assert run(brief) == 0
-    assert list(traced(brief)) == [f"step-{train.WARM_UP + 2:08d}.json.gz"]
+    assert list(traced(brief)) == [f"step-{train.PROFILE_WARMUP_STEPS + 2:08d}.json.gz"]
 
 
 def traced(config: Config) -> dict[str, int]:

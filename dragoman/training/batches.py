@@ -1,4 +1,4 @@
-"""The batches of each update, the same again after a resume."""
+"""The batches of each update, identical after a resume."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dragoman.training import prefetch
 if TYPE_CHECKING:
     from dragoman.training.state import TrainingState
 
-AHEAD = 8  # updates whose batches are made while a GPU is busy
+PREFETCHED_UPDATES = 8  # updates whose batches are made while a GPU is busy
 
 
 class BatchPlanner:
@@ -49,11 +49,11 @@ class BatchPlanner:
 
 
 def training_batches(state: TrainingState) -> Generator[list[Batch], None, None]:
-    """Yield the batches of each update, epoch after epoch, and move `state.progress` behind them.
+    """Yield the batches of each update, epoch after epoch, and set `state.progress` to the position after each.
 
     A GPU's batches are made ahead in a thread. On a CPU, whose cores are busy anyway, a thread gains nothing.
     """
-    ahead = 0 if state.device.type == "cpu" else AHEAD
+    ahead = 0 if state.device.type == "cpu" else PREFETCHED_UPDATES
     with closing(prefetch.prefetched(_updates(state), ahead)) as items:
         for batches, epoch, used in items:
             state.progress.epoch, state.progress.batches = epoch, used

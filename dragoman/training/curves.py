@@ -59,8 +59,8 @@ def log(state: TrainingState, bar: tqdm) -> None:
         f"{figures['train/padding']:.0%} padding, {figures['speed/data']:.0%} waiting for data"
     )
     bar.set_postfix_str(line, refresh=False)
-    if bar.disable and time.monotonic() - state.last_line > LINE_EVERY:
-        state.last_line = time.monotonic()
+    if bar.disable and time.monotonic() - state.last_line_time > LINE_EVERY:
+        state.last_line_time = time.monotonic()
         total = f" of {state.total_steps}" if state.total_steps else ""
         say(f"step {step}{total}: {line}")
     clock = state.clock()

@@ -32,7 +32,7 @@ def accumulate(state: TrainingState, batches: list[Batch], step: int, tokens: in
     A batch that does not fit in memory is split in two, and the gradient is computed again from the start. The update
     stays the same, except that dropout draws other numbers.
 
-    Returns the batches that fitted, and for each the sums of its `Loss` (2).
+    Returns the batches that fitted, and for each the two sums of its `Loss`, (2).
     Raises TooLargeError if a single pair does not fit.
     """
     pieces = list(batches)
@@ -48,35 +48,35 @@ def attempt(state: TrainingState, batches: list[Batch], step: int, tokens: int) 
     Returns the loss sums of the batches that fitted.
     """
     state.model.train()
-    # Dropout depends on nothing but the seed and the step, so a resumed run repeats it.
+    # Seeded by (run.seed, step, rank), so that a resumed run repeats its dropout. Rank 0 seeds like a single process.
     seed_everything(state.config.run.seed, step, *([] if state.ranks.is_first else [state.ranks.rank]))
     losses: list[Tensor] = []
     with suppress(torch.OutOfMemoryError):  # the exception keeps tensors alive until this block is left
         for batch in batches:
-            losses.append(backward(state, batch, tokens, last=batch is batches[-1]))
+            losses.append(forward_backward(state, batch, tokens, last=batch is batches[-1]))
         return losses
     state.optimizer.zero_grad(set_to_none=True)
     free_memory(state.device)
     return losses
 
 
-def backward(state: TrainingState, batch: Batch, tokens: int, last: bool) -> Tensor:
+def forward_backward(state: TrainingState, batch: Batch, tokens: int, last: bool) -> Tensor:
     """Add the gradient of a batch, divided by the tokens of the whole update. Returns the sums of its `Loss` (2).
 
-    The ranks exchange gradients at the last batch of an update only.
+    Under DDP the ranks exchange gradients at the last batch only; under FSDP, at each.
     """
     on_device = batch.moved(lambda ids: ids.to(state.device, non_blocking=state.device.type == "cuda"))
     with distributed.network_errors(), nullcontext() if last else distributed.no_sync(state.learner):
         with autocast(state.device, state.dtype):
             loss = state.learner(on_device)
-        # Multiply by the world size to undo DDP's averaging. A rank without rows computes with zero weight.
+        # Multiply by the world size to undo the averaging of DDP and FSDP. A rank without rows has zero weight.
         weight = state.ranks.world_size if batch.tokens else 0
         state.scaler.scale(loss.smoothed * weight / max(1, tokens)).backward()
     return torch.stack([loss.smoothed.detach(), loss.plain]) * bool(batch.tokens)
 
 
 def clip(state: TrainingState) -> Tensor:
-    """Clip the gradient to training.clip_norm; return its norm before, ()."""
+    """Clip the gradient to training.clip_norm; return its norm before clipping, a scalar."""
     with distributed.network_errors():
         norm = torch.nn.utils.clip_grad_norm_(state.model.parameters(), state.config.training.clip_norm)
     return distributed.full_tensor(norm)
@@ -146,7 +146,7 @@ def _split(state: TrainingState, batch: Batch, step: int) -> list[Batch]:
     return batch.halves()
 
 
-def rehearse(state: TrainingState) -> None:
+def try_largest_batch(state: TrainingState) -> None:
     """Compute the gradient of the largest batch and drop it, so that a lack of memory shows now, not in an hour."""
     with largest_batch(state, state.batch_tokens) as batch:
         accumulate(state, [batch], state.progress.step + 1, batch.tokens)
@@ -163,7 +163,7 @@ def largest_batch(state: TrainingState, batch_tokens: int) -> Iterator[Batch]:
     largest = max(plan, key=lambda rows: len(rows) * int(source[rows].max() + target[rows].max()))
     # Room for the moments, which the optimizer allocates at its first step.
     new = [p for p in state.model.parameters() if p not in state.optimizer.state]
-    moments = [torch.empty_like(p) for p in new for _ in "mv"]
+    moments = [torch.empty_like(p) for p in new for _ in range(2)]
     with distributed.no_sync(state.learner):
         yield make_batch(pairs, largest).share(state.ranks.rank, state.ranks.world_size)
     del moments
@@ -174,7 +174,7 @@ def find_batch_tokens(state: TrainingState) -> int:
     """The number for training.batch_tokens auto.
 
     The largest power of two that leaves MIN_BATCHES per epoch and, on a CUDA device, fits in memory. Elsewhere it is at
-    most `presets.UNTRIED`, since a CPU gains nothing from more.
+    most `presets.MAX_AUTO_BATCH_TOKENS`, since a CPU gains nothing from more.
     """
     positions = int(np.maximum(*state.data.train.lengths).sum())
     limit = 2 ** int(math.log2(max(1, positions / MIN_BATCHES)))
@@ -182,7 +182,7 @@ def find_batch_tokens(state: TrainingState) -> int:
         found = -int(*state.ranks.maximum(-largest_that_fits(limit, lambda tokens: fits(state, tokens))))
         free_memory(state.device)
     else:
-        found = min(limit, presets.UNTRIED)
+        found = min(limit, presets.MAX_AUTO_BATCH_TOKENS)
     say(f"training.batch_tokens auto: {found:,}")
     return found
 

@@ -1,6 +1,7 @@
 """Save a training as a checkpoint and restore it, bit for bit.
 
-Under FSDP a checkpoint is that of a single process: full weights, and the optimizer's state by parameter number.
+Under FSDP, too, a checkpoint has the form that a single process writes: full weights, and the optimizer's state by
+parameter number.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def save(state: TrainingState) -> None:
 
 
 def environment(state: TrainingState) -> dict[str, object]:
-    """What affects the last bits of a sum, apart from the settings and the data."""
+    """Everything besides settings and data that can change rounding: a resume warns if it differs."""
     return {
         "device": state.device.type,
         "precision": str(state.dtype).removeprefix("torch."),
@@ -118,7 +119,7 @@ def restore(state: TrainingState, saved: Checkpoint) -> None:
     state.progress = progress_of(saved)
     if not state.progress.step:  # TensorBoard starts anew and needs the first validation again
         state.progress = Progress(unvalidated=True, old_bleu=state.progress.old_bleu)
-    state.hire_coach()
+    state.start_coach()
     step = state.progress.step
     rate = state.learning_rate(step + 1)
     if rate > last_rate and state.warmup_progress(step) >= 1:
@@ -127,7 +128,7 @@ def restore(state: TrainingState, saved: Checkpoint) -> None:
             "length of the training or training.lr has changed: the curves will jump"
         )
     if state.ranks.is_first:
-        # If the newest checkpoint was damaged, there may be some of steps that are about to be made again.
+        # If the newest checkpoint was damaged, checkpoints of later steps, which are trained again, may still be there.
         checkpoint.set_aside_newer(state.directory / "checkpoints", step)
         mark_best(state)
     say(f"resumed from step {step}")

@@ -1,6 +1,6 @@
 """The state of a training: what it was given, what it learns, and how far it is.
 
-`train.set_up` builds a `TrainingState`; the functions of this package take it as their first argument.
+`train.build_state` builds a `TrainingState`; the functions of this package take it as their first argument.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from dragoman.training.optimizer import MovingAverage
 from dragoman.training.progress import Progress
 
 AnyModel = Transformer | DecoderOnly | EncoderOnly
-COUNTED = 1_000_000  # target tokens to count for the coach, at most
+MAX_COUNTED_TOKENS = 1_000_000  # target tokens to count for the coach, at most
 
 
 @dataclass
 class TrainingState:
-    """A training in memory. Only `progress` and what the weights and the optimizer hold changes with each update."""
+    """All that a training needs in memory. A checkpoint has `progress`, the weights, the optimizer and the scaler."""
 
     config: Config  # where training.batch_tokens was auto, it is a number
     directory: Path  # of the run
@@ -67,9 +67,9 @@ class TrainingState:
     coach: Coach = field(init=False)
     writer: SummaryWriter | None = None  # on rank 0, while training runs
     train_loss: float = math.nan  # at the last point of the curves
-    signal: int = 0  # that asked one of the ranks to stop
+    signal: int = 0  # the signal number that asked a rank to stop; 0: none
     warned_of_memory: bool = False
-    last_line: float = -math.inf  # when a line of progress was last written to a log file
+    last_line_time: float = -math.inf  # of the last line of progress in a log file
     _started: float = 0.0  # when the clock was started, less the seconds of earlier processes
 
     @property
@@ -162,10 +162,10 @@ class TrainingState:
             if self.warmup_progress(progress.step) >= 1:
                 progress.warm_steps = self.coach.warm = progress.step
 
-    def hire_coach(self) -> None:
+    def start_coach(self) -> None:
         """Start a coach at the current step, which knows how often each target token occurs."""
         target = self.data.train.target
-        stride = max(1, len(target.ids) // COUNTED)  # to count all tokens of millions of pairs would copy them
+        stride = max(1, len(target.ids) // MAX_COUNTED_TOKENS)  # counting all of millions of pairs would copy them
         counts = np.bincount(target.ids[::stride], minlength=EOS + 1)
         counts[EOS] += len(self.data.train) // stride
         self.coach = Coach(self.config, self.total_steps, self.progress.step, constant_loss(counts.tolist()))

@@ -66,7 +66,7 @@ def checkpoints(config: Config) -> Path:
 def training_of(config: Config, device: str = "cpu", dtype: torch.dtype = torch.float32) -> TrainingState:
     """A training without any updates yet, in this process."""
     data = preparation.prepare_data(config, directory(config) / "data", lambda _: None)
-    return train.set_up(config, directory(config), data, torch.device(device), dtype)
+    return train.build_state(config, directory(config), data, torch.device(device), dtype)
 
 
 # ------------------------------------------------------------------------------------------------------- processes

@@ -267,7 +267,7 @@ def test_17_the_largest_batch_is_tried_first_and_leaves_no_trace(toy: Toy, monke
     monkeypatch.setattr(training.learner, "states", seen)
     monkeypatch.setattr(torch, "empty_like", counted)
     before, random = weights(training), torch.get_rng_state()
-    gradients.rehearse(training)
+    gradients.try_largest_batch(training)
     monkeypatch.undo()
     batches = [
         dataset.make_batch(training.data.train, rows) for rows in training.planner.plan(training.batch_tokens, 0)

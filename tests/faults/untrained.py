@@ -24,7 +24,7 @@ def begin(config: Config) -> Path:
     """Prepare the data of a run and save a first checkpoint with its initial weights."""
     folder = directory(config)
     data = starting.prepare(config, folder / "data", has_checkpoint=False)
-    state = train.set_up(config, folder, data, torch.device("cpu"), torch.float32)
+    state = train.build_state(config, folder, data, torch.device("cpu"), torch.float32)
     state.start_clock()
     state.progress.step = 1
     saving.save(state)

@@ -1,9 +1,10 @@
-"""The programs that compare recipes: what they train, what they take over, and how they reckon."""
+"""The programs in benchmarks/: they run, repeat no finished work, and compute what they say."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
+import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -13,81 +14,84 @@ import pytest
 import torch
 
 from conftest import ROOT, tiny_config
-from dragoman import command_line, config_file, settings
+from dragoman import config_file, settings
+from dragoman.corpora import preparation
 
 
-def loaded(name: str) -> ModuleType:
-    """A program of benchmarks/ as a module."""
+def load(name: str) -> ModuleType:
+    """Import a program of benchmarks/ as a module."""
     spec = importlib.util.spec_from_file_location(name, ROOT / "benchmarks" / f"{name}.py")
     assert spec
     assert spec.loader
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # where dataclasses looks for it
+    sys.modules[name] = module  # dataclasses look it up there
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sys.path", ["", *sys.path])  # of which it sets the first
+        patch.setattr("sys.path", [str(ROOT / "benchmarks"), *sys.path])
         spec.loader.exec_module(module)
     return module
 
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """A tiny run's settings in a file."""
+    """A config file for a tiny run."""
     path = tmp_path / "tiny.yaml"
     path.write_text(config_file.dump(tiny_config(tmp_path, training__max_epochs=1)), encoding="utf-8")
     return path
 
 
-def ran(name: str, *arguments: object) -> subprocess.CompletedProcess[str]:
-    """Run a program of benchmarks/ in a process of its own."""
+def run(name: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    """Run a program of benchmarks/ in a process of its own and return what it printed."""
     command = [sys.executable, f"benchmarks/{name}.py", *map(str, arguments)]
-    surroundings = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=surroundings)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=environment)
 
 
-def test_gains_are_those_of_the_same_seeds() -> None:
-    """Guards against a gain that is the luck of a seed which only one of two recipes has."""
-    recipes = loaded("recipes")
+def test_gains_compare_the_same_seeds() -> None:
+    """Guards against a gain due to a lucky seed that only one of two recipes has."""
+    recipes = load("recipes")
     found = {
         "plain": {1: recipes.Outcome(30.0, 10, 1.0), 2: recipes.Outcome(34.0, 20, 2.0)},
-        "r_drop": {2: recipes.Outcome(35.0, 30, 4.0), 3: recipes.Outcome(99.0, 30, 4.0)},
+        "muon": {2: recipes.Outcome(35.0, 30, 4.0), 3: recipes.Outcome(99.0, 30, 4.0)},
         "both": {1: recipes.Outcome(31.0, 10, 1.0), 2: recipes.Outcome(34.0, 10, 1.0)},
     }
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in recipes.table(found)[2:]]
     assert rows[0] == ["plain", "32.00 ± 2.83", "", "15", "1.5"]
-    assert rows[1][:3] == ["r_drop", "67.00 ± 45.25", "+1.00"]
+    assert rows[1][:3] == ["muon", "67.00 ± 45.25", "+1.00"]
     assert rows[2][:3] == ["both", "32.50 ± 2.12", "+0.50 ± 0.50"]
 
 
 def test_recipes_are_trained_once(file: Path, tmp_path: Path) -> None:
-    """Guards hours of training against being done again, and a change against being left out."""
+    """Guards hours of training against being repeated, and a change against being ignored."""
     work = tmp_path / "work"
     arguments = ["--config", file, "--work", work, "--seeds", 1, "--jobs", 2, "--change", "narrow: --model.d_ff 16"]
-    first = ran("recipes", *arguments, "--only", "narrow")
+    first = run("recipes", *arguments, "--only", "narrow")
     assert first.returncode == 0, first.stderr
     assert [line.split(" | ")[0] for line in first.stdout.splitlines()[2:]] == ["| narrow"]
     assert config_file.load(work / "narrow-1" / "config.yaml").model.d_ff == 16
     written = {path: path.stat().st_mtime_ns for path in work.glob("*/checkpoints/*/*")}
-    assert ran("recipes", *arguments, "--only", "narrow").stdout == first.stdout
+    assert run("recipes", *arguments, "--only", "narrow").stdout == first.stdout
     assert {path: path.stat().st_mtime_ns for path in work.glob("*/checkpoints/*/*")} == written
-    wrong = ran("recipes", *arguments, "--only", "plane")
+    wrong = run("recipes", *arguments, "--only", "plane")
     assert wrong.returncode == 2
     assert "there is no recipe plane" in wrong.stderr
 
 
-def test_a_recipe_that_a_config_cannot_have_is_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Guards against hours of training that end at the recipe which whole words cannot have, or that show no more than
-    plain does."""
-    recipes = loaded("recipes")
-    config = tiny_config(tmp_path, tokenizer__kind="word", training__optimizer="muon", model__dropout=0.3)
-    assert [name for name in recipes.CHANGES if not recipes.suits(config, name)] == ["subword_dropout", "muon"]
-    assert "tokenizer.kind" in capsys.readouterr().err
+def test_a_useless_recipe_is_skipped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Guards against hours of training a recipe that is the config itself, or that ends with an error."""
+    recipes = load("recipes")
+    monkeypatch.setitem(recipes.CHANGES, "five heads", "--model.n_heads 5")
+    config = tiny_config(tmp_path, training__optimizer="muon", model__dropout=0.3)
+    assert [name for name in recipes.CHANGES if not recipes.suits(config, name)] == ["muon", "five heads"]
+    assert "skipping five heads: model.n_heads" in capsys.readouterr().err
 
 
-def test_a_speedrun_begins_with_nothing(file: Path, tmp_path: Path) -> None:
-    """Guards the budget (a limit of epochs would end it first) and against time that an earlier run has spent."""
+def test_a_speedrun_starts_from_nothing(file: Path, tmp_path: Path) -> None:
+    """Guards the budget: a limit of epochs must not shorten it, and an earlier run must not have used part of it."""
     work = tmp_path / "work"
     arguments = ["--config", file, "--minutes", 0.05, "--work", work]
-    first = ran("speedrun", *arguments)
+    first = run("speedrun", *arguments)
     assert first.returncode == 0, first.stderr
     [row] = first.stdout.splitlines()[2:]
     budget, spent, passes, *scores = [cell.strip().removesuffix(" min") for cell in row.strip("|").split("|")]
@@ -95,18 +99,54 @@ def test_a_speedrun_begins_with_nothing(file: Path, tmp_path: Path) -> None:
     assert 0.05 <= float(spent) < 2
     assert float(passes) > 1
     assert all(0 <= float(score) <= 100 for score in scores)
-    again = ran("speedrun", *arguments)
+    again = run("speedrun", *arguments)
     assert again.returncode == 1
-    assert "begins with nothing" in again.stderr
+    assert "starts from nothing" in again.stderr
+
+
+def test_a_killed_contender_is_reported() -> None:
+    """Guards `training.py --shape base`: the system killed a contender for lack of memory, and the benchmark ended with
+    BrokenPipeError and no word about it."""
+    common = load("common")
+    code = "import os, signal; print('{}', flush=True); os.kill(os.getpid(), signal.SIGKILL)"
+    with pytest.raises(SystemExit, match="large was killed, probably because memory ran out"):
+        common.take_turns({"large": [sys.executable, "-c", code]}, 1)
+    with pytest.raises(SystemExit, match="broken ended with exit code 3"):
+        common.take_turns({"broken": [sys.executable, "-c", "raise SystemExit(3)"]}, 1)
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc can return freed memory")
+def test_a_waiting_contender_returns_its_memory() -> None:
+    """Guards the cause: `tune_device` keeps freed memory in the process, so each waiting contender held the 5 GB that
+    an update needs, and six of them did not fit into 24 GB."""
+    code = """
+import json, sys
+sys.path.insert(0, "benchmarks")
+from common import serve_turns
+import torch
+from dragoman.device import tune_device
+tune_device(torch.device("cpu"))
+def resident():
+    return next(int(line.split()[1]) / 1e3 for line in open("/proc/self/status") if line.startswith("VmRSS"))
+before = resident()
+def turn():
+    added = resident() - before
+    del_me = [torch.ones(1000, 1000) for _ in range(100)]
+    return {"added": added, "used": resident() - before}
+serve_turns({}, turn)
+"""
+    found = load("common").take_turns({"one": [sys.executable, "-c", code]}, 2)["one"]
+    assert found[1]["used"] > 350, "megabytes"
+    assert found[2]["added"] < 100
 
 
 @pytest.mark.slow
 def test_contenders_are_trained_once_on_the_same_text(file: Path, tmp_path: Path) -> None:
-    """Guards hours of training against being done again, and a comparison against runs that had other time."""
+    """Guards hours of training against being repeated, and comparisons against runs with another time budget."""
     work = tmp_path / "work"
     arguments = ["--config", file, "--threads", 1, "--device", "cpu", "--work", work, "--pairs", 200]
     contenders = ["--contenders", "ours", "pieces"]
-    first = ran("quality", *arguments, "--minutes", 0.05, *contenders)
+    first = run("quality", *arguments, "--minutes", 0.05, *contenders)
     assert first.returncode == 0, first.stderr
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in first.stdout.splitlines()[2:4]]
     assert [row[0] for row in rows] == ["ours", "pieces"]
@@ -118,26 +158,26 @@ def test_contenders_are_trained_once_on_the_same_text(file: Path, tmp_path: Path
     assert "ours - pieces:" in first.stdout
     assert len((work / "text" / "train.en").read_text(encoding="utf-8").splitlines()) == 200
     written = {path: path.stat().st_mtime_ns for path in work.glob("*/**/*.safetensors")}
-    assert ran("quality", *arguments, "--minutes", 0.05, *contenders).stdout == first.stdout
+    assert run("quality", *arguments, "--minutes", 0.05, *contenders).stdout == first.stdout
     assert {path: path.stat().st_mtime_ns for path in work.glob("*/**/*.safetensors")} == written
-    longer = ran("quality", *arguments, "--minutes", 0.1, *contenders)
+    longer = run("quality", *arguments, "--minutes", 0.1, *contenders)
     assert longer.returncode == 1
     assert "other options" in longer.stderr
 
 
 @pytest.mark.slow
-def test_students_learn_from_what_teachers_made(file: Path, tmp_path: Path) -> None:
-    """Guards sides that change places between forward and backward teachers, real pairs that a student does not see,
-    held-out pairs that it does, a further round that forgets the first, and work that is done again."""
+def test_students_train_on_translations_of_teachers(file: Path, tmp_path: Path) -> None:
+    """Guards against swapped sides of forward and backward teachers, real pairs missing from a student's data, held-out
+    pairs in it, a second round that forgets the first, and repeated work."""
     work = tmp_path / "work"
     arguments = ["--config", file, "--work", work, "--teachers", 1, "--backward", 1, "--seeds", 1, 2, "--jobs", 2]
     arguments += ["--student=--training.max_epochs 2", "--tests", work / "text" / "test"]
-    first = ran("diversify", *arguments)
+    first = run("diversify", *arguments)
     assert first.returncode == 0, first.stderr
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in first.stdout.splitlines()[2:-2]]
     students = ["round-1-student-1", "round-1-student-2"]
     assert [row[0] for row in rows] == ["forward-1", "backward-1", *students, "round 1, mean"]
-    assert {len(row) for row in rows} == {6}, "the further test set has the name of the first, and takes its place"
+    assert {len(row) for row in rows} == {6}, "a further test set with the name of the first takes its place"
 
     def lines(name: str) -> list[str]:
         return (work / "text" / name).read_text(encoding="utf-8").splitlines()
@@ -154,9 +194,9 @@ def test_students_learn_from_what_teachers_made(file: Path, tmp_path: Path) -> N
     text = work / "text"
     assert student.data.train == f"2 * {text}/train + {text}/forward-1/train + {text}/backward-1/train"
     written = {path: path.stat().st_mtime_ns for path in work.glob("*/**/*.safetensors")}
-    assert ran("diversify", *arguments).stdout == first.stdout
+    assert run("diversify", *arguments).stdout == first.stdout
     assert {path: path.stat().st_mtime_ns for path in work.glob("*/**/*.safetensors")} == written
-    second = ran("diversify", *arguments, "--rounds", 2)
+    second = run("diversify", *arguments, "--rounds", 2)
     assert second.returncode == 0, second.stderr
     assert {path: path.stat().st_mtime_ns for path in written} == written
     means = [line.split("|")[1].strip() for line in second.stdout.splitlines()[-4:-2]]
@@ -168,19 +208,18 @@ def test_students_learn_from_what_teachers_made(file: Path, tmp_path: Path) -> N
 
 
 @torch.inference_mode()
-def test_the_tutorial_writes_what_it_was_trained_to() -> None:
-    """Guards the peer: step by step, with hypotheses that change places, its logits are those of its training."""
-    quality = loaded("quality")
+def test_stepwise_decoding_equals_training() -> None:
+    """Guards the tutorial's model in our search: step by step, with reordered hypotheses, it gives its own logits."""
+    tutorial = load("quality_tutorial")
     torch.manual_seed(1)
-    words = [f"--model.{key}={value}" for key, value in {**quality.TUTORIAL, "d_model": 16, "d_ff": 16}.items()]
-    model = quality.Tutorial(command_line.override(settings.Config(), words), 20, 20).eval()
+    model = tutorial.Tutorial(settings.ModelConfig(**{**tutorial.SHAPE, "d_model": 16, "d_ff": 16}), 20, 20).eval()
     source = torch.tensor([[5, 6, 7, 3], [8, 3, 0, 0], [9, 9, 3, 0]])
     target = torch.tensor([[2, 10, 11, 12], [2, 13, 14, 15], [2, 16, 17, 18]])
-    stepwise = quality.Stepwise(model)
+    stepwise = tutorial.Stepwise(model)
     state = stepwise.start(source)
     _, state = stepwise.step(target[:, 0], state)
     kept = torch.tensor([2, 0])
-    both = torch.tensor([2, 2, 0, 0])  # two hypotheses of each sentence that is left, which then differ
+    both = torch.tensor([2, 2, 0, 0])  # two hypotheses of each remaining sentence, which then differ
     state = state.select(both, kept)
     written = target[[2, 1, 0, 1]]
     for place in (1, 2, 3):
@@ -188,31 +227,33 @@ def test_the_tutorial_writes_what_it_was_trained_to() -> None:
     torch.testing.assert_close(logits, model(source[both], written)[:, -1])
 
 
-def test_a_peer_is_stopped_as_by_hand(tmp_path: Path) -> None:
-    """Guards the peer's minutes: counted from where its training begins, and ended so that it can still save."""
-    quality = loaded("quality")
+def test_a_peer_is_stopped_like_by_hand(tmp_path: Path) -> None:
+    """Guards the minutes of a peer: they count from the start of its training, and end so that it can still save."""
+    contenders = load("quality_contenders")
     program = tmp_path / "peer.py"
     program.write_text(
         "import time\nprint('ready', flush=True)\ntime.sleep(0.2)\nprint('EPOCH 1', flush=True)\n"
         "try:\n    time.sleep(60)\nexcept KeyboardInterrupt:\n    print('saved', flush=True)\n",
         encoding="utf-8",
     )
-    lines = list(quality.told([sys.executable, program], tmp_path / "peer", tmp_path, stop_after=("EPOCH 1", 0.3)))
+    lines = list(
+        contenders.output_lines([sys.executable, program], tmp_path / "peer", tmp_path, stop_after=("EPOCH 1", 0.3))
+    )
     assert [line for line, _ in lines] == ["ready\n", "EPOCH 1\n", "saved\n"]
     assert 0.25 < lines[2][1] - lines[1][1] < 30
     assert (tmp_path / "peer.log").read_text(encoding="utf-8") == "ready\nEPOCH 1\nsaved\n"
     program.write_text("raise SystemExit(3)", encoding="utf-8")
     with pytest.raises(SystemExit, match="ended with 3"):
-        list(quality.told([sys.executable, program], tmp_path / "peer", tmp_path))
+        list(contenders.output_lines([sys.executable, program], tmp_path / "peer", tmp_path))
 
 
 @pytest.mark.parametrize("name", ["recipes", "speedrun", "quality"])
-def test_what_has_no_bleu_is_refused_before_hours_of_training(name: str, file: Path, tmp_path: Path) -> None:
-    """Guards against a training whose result nobody can read."""
+def test_a_config_without_bleu_is_refused_before_training(name: str, file: Path, tmp_path: Path) -> None:
+    """Guards against hours of training without a score."""
     text = file.read_text(encoding="utf-8").replace("source_lang: en", "source_lang: null")
     text = text.replace("shared: false", "shared: true").replace("encoder-decoder", "decoder-only")
     file.write_text(text, encoding="utf-8")
-    refused = ran(name, "--config", file, "--work", tmp_path / "work")
+    refused = run(name, "--config", file, "--work", tmp_path / "work")
     assert refused.returncode == 2
     assert "BLEU" in refused.stderr or "test set" in refused.stderr
     assert not (tmp_path / "work").exists()
@@ -228,13 +269,38 @@ def test_what_has_no_bleu_is_refused_before_hours_of_training(name: str, file: P
         ("diversify", ["--student=--model.heads 4"]),
     ],
 )
-def test_a_wrong_setting_is_a_line_before_hours_of_training(
-    name: str, given: list[object], file: Path, tmp_path: Path
-) -> None:
-    """Guards against a traceback, and against a mistake in students' settings that shows when teachers are done."""
-    refused = ran(name, "--config", file, "--work", tmp_path / "work", *given)
+def test_a_wrong_setting_is_refused_before_training(name: str, given: list[object], file: Path, tmp_path: Path) -> None:
+    """Guards against a traceback, and against a mistake in settings of the students that shows after hours."""
+    refused = run(name, "--config", file, "--work", tmp_path / "work", *given)
     assert refused.returncode == 2
     assert "model.heads" in refused.stderr
     assert "n_heads" in refused.stderr
     assert "Traceback" not in refused.stderr
     assert not (tmp_path / "work").exists()
+
+
+@pytest.mark.slow
+def test_corpus_size_runs(tmp_path: Path) -> None:
+    """Guards against a benchmark that no longer runs, or that measures the preparation of other text."""
+    for _ in range(2):  # the second run uses the preparation of the first
+        arguments = ["--sizes", 300, 900, "--seconds", 0.1, "--rounds", 1, "--work", tmp_path]
+        done = run("corpus_size", *arguments)
+        assert done.returncode == 0, done.stderr
+        first, *lines = done.stdout.splitlines()
+        assert first.split() == ["pairs", "300", "900"]
+        assert [line[:12].strip() for line in lines] == list(load("corpus_size").ROWS)
+    trained = preparation.load(tmp_path / "900" / "word" / "data").report.counts
+    assert sum(count.read for count in trained.values()) == 900
+
+
+def test_made_up_text_is_parallel(tmp_path: Path) -> None:
+    """Guards the text of the benchmarks: so many pairs, no empty line, the same text each time."""
+    common = load("common")
+    for name in ("one", "two"):
+        common.write_made_up_text(tmp_path / name, 500, 10_000)
+    texts = {path.name: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()}
+    assert texts["one.en"] == texts["two.en"]
+    for language in ("en", "de"):
+        lines = texts[f"one.{language}"].splitlines()
+        assert len(lines) == 500
+        assert min(len(line.split()) for line in lines) >= 3
