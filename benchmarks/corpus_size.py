@@ -21,8 +21,8 @@ The rows:
     mapped                 the part of it that holds pages of the ids, which the system may take back
 
 Behind each figure is the cost of one pair and, in brackets, its ratio to that of the first size: below 1 if part of the
-cost does not grow with the corpus. For memory it is the growth since the first size, divided by the added pairs. For the
-speed of training, the ratio is that of the speeds.
+cost does not grow with the corpus. For memory it is the growth since the first size, divided by the added pairs. For
+training speed, the ratio is that of the speeds.
 
 Linux only, because it reads /proc.
 """

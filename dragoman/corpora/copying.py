@@ -30,8 +30,9 @@ def shared_words(source: Tokenizer, target: Tokenizer) -> np.ndarray:
 def mask_copied_words(batch: Batch, twin: np.ndarray, rate: float, random: np.random.Generator) -> Batch:
     """Replace words that a source and its target share by [UNK], at the given rate, on both sides.
 
-    Words that occur on both sides, such as names and numbers, are copied. A model that never saw [UNK] in their place invents a
-    word for the next name it does not know; this way it learns to write [UNK], which `Translator` replaces by the name.
+    Words that occur on both sides, such as names and numbers, are copied. A model that never saw [UNK] in their place
+    invents a word for the next name it does not know; this way it learns to write [UNK], which `Translator` replaces
+    by the name.
 
     Args:
         twin: the result of `shared_words`
