@@ -24,9 +24,9 @@ from __future__ import annotations
 import sys
 
 if __name__ == "__main__":
-    from dragoman.__main__ import main as dragoman  # which imports this file again, under its package name
+    from dragoman.__main__ import main as run_command  # which imports this file again, as dragoman.train
 
-    sys.exit(dragoman(["train", *sys.argv[1:]], "train.py"))
+    sys.exit(run_command(["train", *sys.argv[1:]], "train.py"))
 
 import math
 import time

@@ -19,9 +19,9 @@ from __future__ import annotations
 import sys
 
 if __name__ == "__main__":
-    from dragoman.__main__ import main as dragoman  # which imports this file again, under its package name
+    from dragoman.__main__ import main as run_command  # which imports this file again, as dragoman.translate
 
-    sys.exit(dragoman(["translate", *sys.argv[1:]], "translate.py"))
+    sys.exit(run_command(["translate", *sys.argv[1:]], "translate.py"))
 
 import argparse
 import contextlib
@@ -52,7 +52,7 @@ def main(options: argparse.Namespace) -> None:
     given = find_input(options, run)
     translator = load_translator(options, run)
     to, source, prefix = options.to or "", options.source or "", options.prefix or ""
-    translator.request("", to, source)  # refuses unknown languages before any work
+    translator.request("", to, source)  # refuses unknown languages before translating anything
     plain = not (options.output or options.json or options.align or options.score or options.attention or options.embed)
     if given.name == "stdin" and plain and sys.stdin.isatty() and sys.stdout.isatty():
         converse(translator, to, source, prefix)
@@ -69,7 +69,7 @@ def load_translator(options: argparse.Namespace, run: Path) -> Translator:
 
         translator = with_ctranslate2(translator, run)
     if translator.config.is_language_model and (options.align or options.attention or options.example):
-        raise ConfigError("a language model has no source, which --align, --attention and --example would show.")
+        raise ConfigError("--align, --attention and --example show the source, but a language model has none.")
     if translator.config.decoding.n_best > 1 and not (options.json or options.align):
         console.warn("decoding.n_best: only --json and --align show more than the best translation")
     return translator
@@ -81,6 +81,7 @@ def translate_lines(
     """Translate blocks of lines and write each block as soon as it is done."""
     page = AttentionPage(options.attention) if options.attention else None
     warnings, first = 0, 1
+    # A bar needs a total, and would get in the way of translations on the same terminal.
     hidden = given.lines is None or (options.output is None and sys.stdout.isatty())
     with (
         open_output(options.output) if options.output else contextlib.nullcontext(sys.stdout.buffer) as output,

@@ -38,8 +38,9 @@ def search_batch(
     source = source_batch([piece.ids for piece in pieces]).to(trained.device)
     if trained.writes_at_once:
         found = read_off(engine, source, limits, decoding, unknowns)
-        for i, [hypothesis] in enumerate(found if watch else []):
-            watch(i, hypothesis.tokens)  # type: ignore[misc]
+        if watch:
+            for i, [hypothesis] in enumerate(found):
+                watch(i, hypothesis.tokens)
         return found
     find = engine.search if hasattr(engine, "search") else partial(search, engine)
     minima = least if any(least) else None
@@ -51,14 +52,15 @@ def search_in_batches(
 ) -> Generator[tuple[list[int], list[list[Hypothesis]]], None, None]:
     """Yield the indices and the hypotheses of one batch of pieces after another, in the order in which they finish.
 
-    On a CPU each batch runs on one thread: the steps of a decoder are too small to share, so two threads translate more
-    with a batch each than together.
+    On a CPU, several batches run at once, on one thread each: the steps of a decoder are too small to divide among
+    threads, so two threads translate more with a batch each than with one batch together.
     """
     decoding = trained.config.decoding
     extra = decoding.max_length if trained.config.is_language_model else 0
     lengths = [len(piece.ids + piece.prefix) + 1 + extra for piece in pieces]
     threads = torch.get_num_threads() if trained.device.type == "cpu" else 1
     budget = BATCH_TOKENS // max(decoding.beam_size, decoding.n_best)
+    # With enough pieces, make the batches small enough that every thread gets about one.
     if threads > 1 and len(pieces) >= 8 * threads:
         budget = min(budget, -(-sum(lengths) // threads) + max(lengths))
     batches = [(batch, [pieces[k] for k in batch]) for batch in batches_by_length(lengths, budget)]
@@ -77,7 +79,7 @@ def search_in_batches(
     finally:
         stoppable.stopped = True
         pool.shutdown(cancel_futures=True)
-        torch.set_num_threads(threads)  # the threads of the pool have changed part of it for the whole process
+        torch.set_num_threads(threads)  # set_num_threads in the pool also changes process-wide state
 
 
 @contextmanager
@@ -98,7 +100,7 @@ def suitable_threads(trained: TrainedModel, engine: Engine | ExternalEngine) -> 
 class _StoppableEngine:
     """An engine for searches in threads that can all be stopped: each then ends at its next step, with Stopped."""
 
-    STEPS = ("step", "places", "search")
+    COMPUTING = ("step", "places", "search")
 
     def __init__(self, engine: Engine | ExternalEngine) -> None:
         self.engine = engine
@@ -106,6 +108,6 @@ class _StoppableEngine:
 
     def __getattr__(self, name: str) -> Any:
         """The attribute of the engine. Raises Stopped for a method that computes."""
-        if self.stopped and name in self.STEPS:
+        if self.stopped and name in self.COMPUTING:
             raise Stopped
         return getattr(self.engine, name)

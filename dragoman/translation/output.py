@@ -91,7 +91,7 @@ def _view(translator: Translator, sentence: Sentence, candidate: Candidate) -> a
 
 
 class AttentionPage:
-    """Collects the first hundred sentences for the page that --attention writes to a path."""
+    """Collects the first `LARGEST_PAGE` sentences for the page that --attention writes to a path."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -57,7 +57,7 @@ def encode_line(trained: TrainedModel, line: str, direction: Direction, warn: Ca
 
 
 def encode_piece(trained: TrainedModel, text: str, direction: Direction) -> Piece:
-    """Encode a text, cleaned as in training, as one piece. Each literal in it becomes one unknown word."""
+    """Clean a text as in training and encode it as one piece. A literal to be copied becomes one unknown word."""
     data = trained.config.data
     text = plain = clean(text, data)
     literals: list[str] = []
@@ -74,6 +74,7 @@ def _split_and_encode(
     longest = trained.trained_on.longest
     statistics = trained.trained_on
     if not trained.config.decoding.split_sentences:
+        # Fill each piece up to the longest training line; no line has more sentences than characters.
         statistics = LineStatistics(usual=longest, longest=longest, sentences=len(line))
 
     @cache

@@ -4,8 +4,8 @@
     parse_request(">>it<< Good morning.", data, tags)         # in the direction of the tag
     parse_request("Good morning.", data, tags, to="it")       # in the direction of an option
 
-Only this module reads a tag out of a text. A request is parsed once, where it arrives; everything after that gets the
-text and the direction separately.
+In `translation`, only this module reads a tag out of a text. A request is parsed once, where it arrives; everything
+after that gets the text and the direction separately.
 """
 
 from __future__ import annotations

@@ -65,9 +65,9 @@ def search(
     """The best translations of each sentence of source (A, S): different ones, best first, at most settings.n_best.
 
     Each step keeps the best continuations of a sentence, finished ones included, so a beam of one is exactly greedy
-    decoding. A group is done when no hypothesis still alive in it can overtake those it has found. That is certain,
-    because log-probabilities only fall and the length normalization is bounded. A sentence leaves the batch when all
-    its groups are done.
+    decoding. A group is done when no hypothesis still alive in it can overtake those it has found. This can be known,
+    because a sum of log-probabilities never rises and the length normalization is bounded. A sentence leaves the batch
+    when all its groups are done.
 
     Args:
         limits: (A) the most tokens of a translation, counting [EOS]
@@ -169,7 +169,7 @@ class Beam:
         """Which of the A sentences have a group that may still find a better hypothesis than those it has."""
         groups = len(found[0])
         wanted = math.ceil(settings.n_best / groups)
-        # The best score that a hypothesis alive can reach: at the limit, or now if longer ones are penalized.
+        # The best score a live hypothesis can reach: at the limit, or with one more token if length is penalized.
         length = self.limits if settings.length_penalty >= 0 else torch.full_like(self.limits, self.tokens.shape[2])
         best = self.scores.unflatten(1, (groups, -1)).amax(2) / normalizer(length, settings)[:, None]  # (A, G)
         return [
@@ -247,7 +247,7 @@ def greedy_search(
 ) -> list[list[Hypothesis]]:
     """`search` with a beam of one: take the likeliest token at each step.
 
-    It equals `beam_search`, without the bookkeeping, which would take as long as the model for a single sentence.
+    Finds what `beam_search` would, without its bookkeeping, which takes as long as the model for a single sentence.
     """
     found: list[tuple[list[int], list[float]]] = [([], []) for _ in limits]
     sentences = list(range(len(limits)))  # (A) index of each sentence in the input

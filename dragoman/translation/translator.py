@@ -4,9 +4,9 @@
     translator.translate(["The train leaves at nine."])              # ["Il treno parte alle nove."]
     translator.explain(["The train leaves at nine."])[0].sentences   # scores, tokens, other translations
 
-A text is parsed into a request (`request`), split into pieces and encoded (`pieces`), searched for in batches
-(`batch_search`, `search`), and put together again (`assembly`). Unknown words are copied from the source as they were
-written, or in lower case if data.lowercase is set.
+A text is parsed into a request (`request`), split into encoded pieces (`pieces`), translated in batches
+(`batch_search`, `search`) and put back together (`assembly`). By default (decoding.unknown), unknown words are copied
+from the source as written, or in lower case if data.lowercase is set.
 
 A model of several directions takes the direction of each text from a tag, `>>it<< The train leaves at nine.`, or from a
 `Request`; a text without a tag is translated in the usual direction. A language model has no source: it continues each
@@ -175,7 +175,7 @@ class Translator:
             first: the number of the first text in warnings
             advance: called now and then with the number of texts that have been finished since
 
-        Raises ConfigError if a request has a prefix and the model cannot start with one.
+        Raises ConfigError if the model cannot start with a prefix, and DataError if a prefix is too long for it.
         """
         encoded = self._encode(texts, first)
         found = iter(self._translate([lines for _, lines in encoded], advance))
@@ -183,7 +183,7 @@ class Translator:
         for number, (request, lines) in enumerate(encoded, first):
             joiner = sentence_joiner(request.direction.target)
             translated = [[next(found) for _ in line] for line in lines]
-            text = "\n".join(  # a line that was not translated stays as it is
+            text = "\n".join(  # a line that was not translated keeps its text, cleaned
                 clean(joiner.join(sentence.candidates[0].text for sentence in line) if line else raw)
                 for line, raw in zip(translated, request.text.split("\n"), strict=True)
             )
