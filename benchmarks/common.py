@@ -202,7 +202,7 @@ def release_memory() -> None:
 
 
 def tokens_per_second(step: Callable[[], int], seconds: float, finish: Callable[[], object] = lambda: None) -> float:
-    """Call `step` for so many seconds, then `finish`, which waits for the device; return the speed.
+    """Call `step` for this many seconds, then `finish`, which waits for the device; return the speed.
 
     `step` returns how many target tokens it learned from.
     """

@@ -19,7 +19,7 @@ class Tutorial(nn.Module):
     """The model of PyTorch's translation tutorial: nn.Transformer with sinusoidal positions and embeddings."""
 
     def __init__(self, shape: ModelConfig, source: int, target: int) -> None:
-        """Build a model for so many source and target tokens."""
+        """Build a model with vocabularies of these sizes."""
         super().__init__()
         self.width = shape.d_model
         self.source, self.target = nn.Embedding(source, self.width), nn.Embedding(target, self.width)
@@ -58,7 +58,7 @@ def tutorial_batches(data: PreparedData) -> Iterator[dataset.Batch]:
 
 
 def marian_model(shape: ModelConfig, source: int, target: int) -> Any:
-    """Build Hugging Face's encoder-decoder, Marian, of the same shape, for so many source and target tokens."""
+    """Build Hugging Face's encoder-decoder, Marian, of the same shape, with vocabularies of these sizes."""
     from transformers import MarianConfig, MarianMTModel  # pyright: ignore[reportMissingImports]
 
     settings: dict[str, Any] = {

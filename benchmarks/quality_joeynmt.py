@@ -17,7 +17,7 @@ from dragoman.device import choose_device
 from dragoman.evaluation.metrics import score
 from dragoman.settings import Config
 
-# From configs/iwslt14_deen_bpe.yaml of JoeyNMT 2.3.0, which is for a corpus of this size, but for hours on a GPU.
+# From configs/iwslt14_deen_bpe.yaml of JoeyNMT 2.3.0, made for a corpus of this size and hours of a GPU.
 # Changes: cased text; 8,000 subwords made by sentencepiece, as in its iwslt14_deen_sp.yaml, which has 32,000; the
 # schedule of that file with a peak of 0.001 after 500 updates instead of 0.0002 after 4,000 (newer PyTorch refuses the
 # plateau schedule of the first file); 4 + 4 layers instead of 6 + 6, and batches of 2,048 tokens instead of 4,096, for

@@ -37,13 +37,13 @@ def main(config: Config) -> None:
 
 def describe_model(config: Config) -> list[str]:
     """The summary of a config's model, with the shapes and operations of one short sentence, as lines."""
-    begun = None
+    saved = None
     with suppress(OSError, errors.ConfigError):  # there may be no such run
-        begun = config_file.load(Path(config.run.dir) / config.run.name / "config.yaml")
-        config = settings_module.with_saved_preset(config, begun)
-    unknown = config.model.preset == "auto" and (begun is None or begun.model.preset != "auto")
+        saved = config_file.load(Path(config.run.dir) / config.run.name / "config.yaml")
+        config = settings_module.with_saved_preset(config, saved)
+    unknown = config.model.preset == "auto" and (saved is None or saved.model.preset != "auto")
     note = [settings_module.STAND_IN] if unknown else []
-    of_source, of_target, origin = vocabulary_sizes(config, begun)
+    of_source, of_target, origin = vocabulary_sizes(config, saved)
     model = build_model(config.model, of_source, of_target)
     length = min(7, config.data.max_length)
     read = 0 if config.is_language_model else length
@@ -59,12 +59,12 @@ def describe_model(config: Config) -> list[str]:
     ]
 
 
-def vocabulary_sizes(config: Config, begun: Config | None) -> tuple[int, int, str]:
+def vocabulary_sizes(config: Config, saved: Config | None) -> tuple[int, int, str]:
     """The sizes of both vocabularies, and their origin: the run if it has data, otherwise the limit in the config."""
     from tokenizers import Tokenizer
 
     data = Path(config.run.dir) / config.run.name / "data"
-    if begun and (begun.tokenizer, begun.data.source_lang) == (config.tokenizer, config.data.source_lang):
+    if saved and (saved.tokenizer, saved.data.source_lang) == (config.tokenizer, config.data.source_lang):
         with suppress(Exception):  # the data may not be prepared yet, and the library raises nothing narrower
             files = (str(data / f"{side}.tokenizer.json") for side in ("source", "target"))
             source, target = (Tokenizer.from_file(file).get_vocab_size() for file in files)

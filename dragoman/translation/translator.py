@@ -199,7 +199,7 @@ class Translator:
         waiting = Counter(owners)
         advance(len(texts) - len(waiting))
         found: dict[int, Sentence] = {}
-        # Closed even if advance raises, so that no thread goes on translating.
+        # Closed even if advance raises, so that no thread continues to translate.
         with closing(search_in_batches(self.trained, self._ready_engine(), pieces)) as batches:
             for batch, hypotheses in batches:
                 sentences = make_sentences(self.trained, [pieces[k] for k in batch], hypotheses)
