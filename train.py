@@ -46,14 +46,7 @@ from dragoman.corpora.copying import shared_words
 from dragoman.corpora.preparation import PreparedData
 from dragoman.corpora.sources import find_sources
 from dragoman.dataset import Batch
-from dragoman.device import (
-    choose_device,
-    choose_precision,
-    describe_device,
-    matmul_rates,
-    seed_everything,
-    tune_device,
-)
+from dragoman.device import choose_device, choose_precision, describe_device, matmul_rates, seed_everything, tune_device
 from dragoman.distributed import Ranks
 from dragoman.errors import CheckpointError, TooLargeError
 from dragoman.model import DecoderLayer, EncoderLayer

@@ -70,7 +70,8 @@ def main() -> None:
         parser.error(f"{options.config} must translate from one language into another and have a test set")
     options.work = options.work.resolve()
     languages = str(config.data.source_lang), config.data.target_lang
-    pairs, _, _ = splitting.read_corpus(sources.find_sources(config.data), config.data)
+    found = sources.find_sources(config.data)
+    pairs = {split: splitting.read_split(split, found, config.data) for split in sources.SPLITS}
     write_texts(options.work / "text", pairs, languages)
     teachers, rounds = train_all(options, languages)
     print("\n".join(table(options, config, teachers, rounds)))

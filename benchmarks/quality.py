@@ -93,7 +93,8 @@ def main() -> None:
 
 def shared_texts(options: argparse.Namespace, config: Config) -> Texts:
     """Write the text that all contenders train on, and return it with the texts that they are scored on."""
-    pairs, _, _ = splitting.read_corpus(sources.find_sources(config.data), config.data)
+    found = sources.find_sources(config.data)
+    pairs = {split: splitting.read_split(split, found, config.data) for split in sources.SPLITS}
     pairs["train"] = pairs["train"][: options.pairs]
     return write_texts(options.work / "text", pairs, languages(config))
 

@@ -17,7 +17,7 @@ from dragoman.architectures import ctc
 from dragoman.architectures.summary import describe_model
 from dragoman.command_line import override
 from dragoman.corpora import preparation
-from dragoman.corpora.filtering import fits_upsampling
+from dragoman.corpora.selection import fits_upsampling
 from dragoman.errors import ConfigError, DataError
 from dragoman.settings import Config
 from dragoman.translation.translator import Translator

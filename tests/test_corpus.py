@@ -17,14 +17,15 @@ from hypothesis import strategies as st
 from conftest import SHARED
 from dragoman import resources
 from dragoman.corpora.cleaning import clean
-from dragoman.corpora.mixing import rows_of
 from dragoman.corpora.origin import file_hashes
 from dragoman.corpora.readers import read_splits
+from dragoman.corpora.selection import rows_of
 from dragoman.corpora.sources import find_source, find_sources, parse_mixture
-from dragoman.corpora.splitting import assign, read_corpus
+from dragoman.corpora.splitting import assign
 from dragoman.dataset import UNSEEN, Pair
 from dragoman.errors import DataError
 from dragoman.settings import DataConfig
+from whole_corpus import read_corpus
 
 # Text that careless readers change: quotes, apparent missing values, and characters that look like line breaks.
 PAIRS = [

@@ -18,11 +18,11 @@ from conftest import in_child, tiny_config, tiny_pairs, write_tsv
 from dragoman import command_line, dataset
 from dragoman.__main__ import run as run_command
 from dragoman.corpora.cleaning import clean
-from dragoman.corpora.mixing import balanced, rows_of
 from dragoman.corpora.origin import file_hashes
 from dragoman.corpora.preparation import prepare_data
+from dragoman.corpora.selection import balanced, rows_of
 from dragoman.corpora.sources import find_named, find_sources
-from dragoman.corpora.splitting import read_corpus, read_split
+from dragoman.corpora.splitting import read_split
 from dragoman.corpora.subwords import train_tokenizers
 from dragoman.dataset import Pair, Tokenizer
 from dragoman.directions import Direction, parse_directions, split_tag, tagged
@@ -40,6 +40,7 @@ from dragoman.translation.pieces import encode_piece
 from dragoman.translation.request import Request, parse_request
 from dragoman.translation.search import Hypothesis
 from dragoman.translation.translator import Translator
+from whole_corpus import read_corpus
 
 THREE = "en-it, en-fr, it-en"
 

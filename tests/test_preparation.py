@@ -18,16 +18,17 @@ from datasets import Dataset
 from conftest import ROOT, in_child, tiny_pairs, write_tsv
 from dragoman import dataset, storage
 from dragoman.command_line import override
-from dragoman.corpora import filtering, preparation, prepared_files, readers, splitting
-from dragoman.corpora.filtering import fits_upsampling
+from dragoman.corpora import preparation, prepared_files, readers, selection, splitting
 from dragoman.corpora.preparation import prepare_data
 from dragoman.corpora.prepared_files import GrowingFiles
 from dragoman.corpora.readers import read_splits
+from dragoman.corpora.selection import fits_upsampling
 from dragoman.corpora.sources import Source, find_sources
-from dragoman.corpora.splitting import read_corpus, read_portions
+from dragoman.corpora.splitting import read_portions
 from dragoman.corpora.subwords import train_tokenizer, train_tokenizers
 from dragoman.dataset import EncodedPairs, EncodedSide, encode_pairs
 from dragoman.settings import Config, TokenizerConfig
+from whole_corpus import read_corpus
 
 Make = Callable[..., Config]
 
@@ -365,7 +366,7 @@ def test_fits_upsampling_equals_a_plain_loop(monkeypatch: pytest.MonkeyPatch) ->
         expected.append(needed <= int(pairs.source.lengths[i]))
     assert 0 < sum(expected) < 200
     for size in (1, 7, 199, 200, 1000):
-        monkeypatch.setattr(filtering, "CHUNK", size)
+        monkeypatch.setattr(selection, "CHUNK", size)
         assert fits_upsampling(pairs, 1).tolist() == expected
 
 

@@ -22,10 +22,10 @@ from dragoman.architectures import build, summary
 from dragoman.command_line import parse_settings
 from dragoman.config_file import dump, load, loads
 from dragoman.corpora.sources import find_sources
-from dragoman.corpora.splitting import read_corpus
 from dragoman.errors import ConfigError
 from dragoman.settings import Config, DataConfig, ModelConfig, values
 from dragoman.training import starting
+from whole_corpus import read_corpus
 
 NAMES = [*presets.PRESETS]
 

@@ -115,7 +115,6 @@ def test_operations_are_products_and_scores() -> None:
     of_source, of_target = ours.products()
     scores = 4 * 32 * 2 * (2 * 5 * 5 + 3 * (4 * 4 + 4 * 5))  # QKᵀ and the mean of V, 2 sentences, 2 and 3 layers
     expected = 2 * (of_source * SOURCE.numel() + of_target * TARGET.numel()) + scores
-    assert summary.operations(lambda: ours(*INPUTS)) == expected
     lines = summary.summary_lines(ours, INPUTS, 18)
     assert f"operations: {expected:,} in a forward pass of 18 tokens, {expected / 18:,.0f} per token" in lines
 

@@ -26,12 +26,7 @@ class Loss(NamedTuple):
 
 
 def batch_loss(
-    architecture: str,
-    states: Tensor,
-    projection: Tensor,
-    source: Tensor,
-    target: Tensor,
-    smoothing: float,
+    architecture: str, states: Tensor, projection: Tensor, source: Tensor, target: Tensor, smoothing: float
 ) -> Loss:
     """The loss of a batch for a model of this `model.architecture`. For the other arguments see `loss_sums`.
 

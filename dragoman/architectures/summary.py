@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
 from itertools import groupby
@@ -75,7 +75,9 @@ def vocabulary_sizes(config: Config, saved: Config | None) -> tuple[int, int, st
 def summary_lines(model: nn.Module, inputs: tuple[Tensor, ...], tokens: int) -> list[str]:
     """All three tables for one call of the model with these inputs. Operations are also divided by `tokens`."""
     model.eval()
-    parts, count = parameters(model), operations(lambda: model(*inputs))
+    with FlopCounterMode(display=False) as operations, torch.no_grad():
+        model(*inputs)
+    parts, count = parameters(model), operations.get_total_flops()
     whole = parts[0].count
     rows = [
         (path, kind, f"{count:,}", f"{count / whole:.1%}", f"shared: {', '.join(shared)}" if shared else "")
@@ -239,13 +241,3 @@ def _by_layer(calls: list[Call]) -> Iterator[_Layer]:
         done = list(group)
         start = len(stack) + 1 + len(number) if stack else 0
         yield _Layer(stack, number, done, [call._replace(path=call.path[start:]) for call in done])
-
-
-# --- Operations ---------------------------------------------------------------------------------------------------
-
-
-def operations(call: Callable[[], object]) -> int:
-    """The floating-point operations of a call, as torch's `FlopCounterMode` counts them."""
-    with FlopCounterMode(display=False) as counter, torch.no_grad():
-        call()
-    return counter.get_total_flops()

@@ -28,8 +28,6 @@ from typing import Any
 
 import numpy as np
 
-from dragoman.corpora.filtering import within_limits
-from dragoman.corpora.mixing import balanced, rows_of
 from dragoman.corpora.origin import SIDES, Tokenizers, check_unchanged, origin_of
 from dragoman.corpora.prepared_files import (
     HEADER,
@@ -44,6 +42,7 @@ from dragoman.corpora.prepared_files import (
     write_header,
 )
 from dragoman.corpora.report import CorpusReport, make_report
+from dragoman.corpora.selection import balanced, rows_of, within_limits
 from dragoman.corpora.sources import Source, find_sources, unit_name
 from dragoman.corpora.splitting import PairCounts
 from dragoman.corpora.subwords import train_tokenizers

@@ -2,12 +2,11 @@
 
     for portion in read_portions(sources, config.data):
         portion.pairs["train"]                                   # a list of ("Hello.", "Ciao.")
-    pairs, counts, weights = read_corpus(sources, config.data)   # everything at once, if it fits in memory
 
 The settings name the splits; otherwise they are a data set's own, or a share of train. Pairs without text on a side are
 dropped and counted; so are lines that are not UTF-8 if data.on_bad_line is skip.
 
-Limits: `read_corpus` holds all pairs in memory, `read_portions` holds PORTION of them.
+Memory: `read_portions` holds PORTION pairs at a time, `read_split` all pairs of its split.
 """
 
 from __future__ import annotations
@@ -130,19 +129,6 @@ def _portion(
         else:
             counts[split].empty += len(uses)
     return Portion(len(raw), weight, directions, pairs, counts)
-
-
-def read_corpus(
-    sources: Sequence[Source], data: DataConfig
-) -> tuple[dict[str, list[Pair]], dict[str, PairCounts], list[float]]:
-    """Read everything into memory: the pairs and counts by split, and the weight of each training pair."""
-    portions = list(read_portions(sources, data))
-    pairs = {split: [pair for portion in portions for pair in portion.pairs[split]] for split in SPLITS}
-    counts = {split: sum((portion.counts[split] for portion in portions), PairCounts()) for split in SPLITS}
-    weights = [portion.weight for portion in portions for _ in portion.pairs["train"]]
-    trained = {direction for portion in portions for direction in portion.trained_directions}
-    check_splits({split: len(pairs[split]) for split in SPLITS}, counts, trained, data)
-    return pairs, counts, weights
 
 
 def check_splits(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from dragoman.corpora import copying, mixing
+from dragoman.corpora import copying, selection
 from dragoman.corpora.preparation import PreparedData
 from dragoman.dataset import Batch, batch_plan, batch_plan_of_size, make_batch
 from dragoman.training import prefetch
@@ -42,7 +42,7 @@ class BatchPlanner:
         pairs, weights, seed = self.data.train, self.data.weights, self.seed
         if weights is None:
             return batch_plan(*pairs.lengths, batch_tokens, seed, epoch)
-        first, rows = (mixing.rows_of(weights, seed, each) for each in (0, epoch))
+        first, rows = (selection.rows_of(weights, seed, each) for each in (0, epoch))
         count = len(batch_plan(*pairs.lengths_of(first), batch_tokens, seed, epoch))
         plan = batch_plan_of_size(count, *pairs.lengths_of(rows), batch_tokens, seed, epoch)
         return [rows[batch] for batch in plan]

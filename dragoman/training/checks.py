@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dragoman import dataset
 from dragoman.console import say
-from dragoman.corpora.filtering import fits_upsampling
 from dragoman.corpora.preparation import PreparedData
+from dragoman.corpora.selection import fits_upsampling
 from dragoman.corpora.sources import unit_name
 from dragoman.dataset import EncodedPairs
 from dragoman.errors import DataError

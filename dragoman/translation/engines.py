@@ -32,16 +32,7 @@ from dragoman.architectures.protocol import Model
 from dragoman.dataset import padding_mask
 from dragoman.device import has_bfloat16
 from dragoman.errors import DeviceError
-from dragoman.model import (
-    Attention,
-    DecoderLayer,
-    EncoderLayer,
-    KeysValues,
-    Residual,
-    State,
-    Transformer,
-    rotate,
-)
+from dragoman.model import Attention, DecoderLayer, EncoderLayer, KeysValues, Residual, State, Transformer, rotate
 from dragoman.settings import DecodingConfig
 from dragoman.translation.search import Hypothesis, Watch
 

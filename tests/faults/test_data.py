@@ -18,11 +18,12 @@ from dragoman.corpora.origin import check_unchanged, data_settings
 from dragoman.corpora.preparation import PreparedData, prepare_data
 from dragoman.corpora.readers import read_splits
 from dragoman.corpora.sources import find_source, find_sources
-from dragoman.corpora.splitting import PairCounts, read_corpus
+from dragoman.corpora.splitting import PairCounts
 from dragoman.dataset import Pair
 from dragoman.errors import DataChangedError, DataError
 from dragoman.settings import Config
 from faults import untrained
+from whole_corpus import read_corpus
 
 Tiny = Callable[..., Config]
 faults = pytest.mark.faults
