@@ -121,8 +121,10 @@ def publish(final: Path, step: int, files: Mapping[str, bytes]) -> None:
             shutil.rmtree(temporary, ignore_errors=True)  # after a failure; a published one has another name by now
 
 
-def read(directory: Path, only: Collection[str] | None = None) -> Checkpoint:
+def read(directory: Path, only: Collection[str] | None = None, optional: Collection[str] = ()) -> Checkpoint:
     """Read a checkpoint and verify every byte. With `only`, read and verify just the files it names.
+
+    `optional` are further files to read with `only`, if the checkpoint has them.
 
     Raises:
         CheckpointError: a file is missing, damaged or not a plain file; the message names it.
@@ -131,7 +133,7 @@ def read(directory: Path, only: Collection[str] | None = None) -> Checkpoint:
     manifest = read_manifest(directory)
     entries = manifest["files"]
     files: dict[str, bytes] = {}
-    for name in entries if only is None else only:
+    for name in entries if only is None else [*only, *(name for name in optional if name in entries)]:
         if name not in entries:
             raise unusable(directory / name, "is not part of it")
         data = read_plain(directory / name, entries[name]["size"])
@@ -209,9 +211,13 @@ def step_of(path: Path) -> int:
 
 
 def newest(
-    root: Path, quarantine: bool, warn: Callable[[str], None], only: Collection[str] | None = None
+    root: Path,
+    quarantine: bool,
+    warn: Callable[[str], None],
+    only: Collection[str] | None = None,
+    optional: Collection[str] = (),
 ) -> Checkpoint | None:
-    """Read the newest intact checkpoint. Return None if there are no checkpoints at all.
+    """Read the newest intact checkpoint, as `read` does. Return None if there are no checkpoints at all.
 
     `warn` is called for each damaged one that is skipped. With `quarantine` these are renamed once an intact one is
     found; without it, nothing on disk changes. Training may save and prune in the same folder meanwhile.
@@ -227,7 +233,7 @@ def newest(
         path = candidates[0]
         identity = folder_identity(path)
         try:
-            found = read(path, only)
+            found = read(path, only, optional)
         except NewerFormatError:
             raise
         except CheckpointError as error:

@@ -302,6 +302,7 @@ class DecodingConfig(Section):
         "copy", "replace an unknown word with the source word it attends to, show [UNK], or leave it out"
     )
     split_sentences: bool = warned(True, "translate long texts sentence by sentence")
+    tolerant: bool = warned(True, "read capitals, missing final marks and typos as the training text is written")
     n_best: int = warned(1, "number of different translations of a sentence", at_least=1)
     diversity_groups: int = warned(1, "groups in the beam that avoid each other's words", at_least=1)
     diversity_penalty: float = warned(0.5, "cost of a word that another group has just chosen", at_least=0)

@@ -52,9 +52,10 @@ def echo(*settings: str, kind: str = "word") -> Translator:
     known = ["My name is, and I live in: number! (see)"]
     source, target = train_tokenizers(known, known, TokenizerConfig(kind=kind, min_frequency=1, vocab_size=300))  # type: ignore[arg-type]
     config = override(Config(), [f"--decoding.{word}" for word in settings])
-    side = SimpleNamespace(percentile_99=40, longest=60, sentences=1)
+    report = SimpleNamespace(sides=2 * [SimpleNamespace(percentile_99=40, longest=60, mean=8.0)])
+    data: Any = SimpleNamespace(source=source, target=target, report=report, conventions=None)
     model: Any = Echo(len(source))
-    return Translator.around(model, source, target, config, side, torch.float32).with_engine(model)
+    return Translator.around(model, data, config, torch.float32).with_engine(model)
 
 
 def reconfigured(translator: Translator, *arguments: str) -> Translator:

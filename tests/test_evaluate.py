@@ -40,10 +40,10 @@ from dragoman.evaluation import metrics as metrics_module
 from dragoman.evaluation.evaluate import evaluate
 from dragoman.evaluation.metrics import score
 from dragoman.evaluation.pairs import EarlierTranslations, read_earlier
-from dragoman.evaluation.repetition import has_loop
 from dragoman.evaluation.report import EvaluationReport, report_lines, write_report
 from dragoman.evaluation.validation_loss import mean_loss, perplexity
 from dragoman.settings import PAD, Config
+from dragoman.translation.repetition import has_loop
 from dragoman.translation.results import Candidate, Sentence, Translation
 from dragoman.translation.translator import Translator
 
@@ -89,7 +89,7 @@ def fake_translator(rows: Sequence[tuple[str, str, str]], cut: bool = False) -> 
             words = text.split()
             candidate = Candidate(known[text], [], [], [], 0.0, not cut, {})
             unknown = [i for i, word in enumerate(words) if "z" in word]
-            sentence = Sentence(text, [0] * len(words), [*words, "[EOS]"], unknown, [candidate])
+            sentence = Sentence(text, text, [], [0] * len(words), [*words, "[EOS]"], unknown, [candidate])
             found.append(Translation(text, known[text], [sentence]))
         return found
 

@@ -270,11 +270,11 @@ def test_sentences_are_counted_in_a_sample(tiny: Make, tmp_path: Path, monkeypat
         return text.split(". ")
 
     monkeypatch.setattr(report_module, "split_sentences", split)
-    train = [("One. Two. Three" if i % 40 == 0 else "One", "Uno. Due" if i % 40 == 0 else "Uno") for i in range(4000)]
+    train = [("One. Two. Three" if i % 40 else "One", "Uno. Due" if i % 40 else "Uno") for i in range(4000)]
     config = corpus_of(tiny, train, [("One", "Uno")])
     exact = prepare_data(config, tmp_path / "all", quiet).report
     assert len(counted) == 8000
-    assert [side.sentences for side in exact.sides] == [3, 2]
+    assert [side.usual_sentences for side in exact.sides] == [3, 2]
     monkeypatch.setattr(report_module, "SAMPLE", 1000)
     counted.clear()
     assert prepare_data(config, tmp_path / "sample", quiet).report == exact
@@ -414,7 +414,7 @@ def test_sentences_are_counted_in_the_original_case(tmp_path: Path) -> None:
         prepare_data(override(Config(), [*words, "--data.lowercase", lower]), tmp_path / lower, print).report.sides[0]
         for lower in ("false", "true")
     ]
-    assert [side.sentences for side in counted] == [3, 3]
+    assert [side.usual_sentences for side in counted] == [3, 3]
 
 
 def test_weights_are_part_of_the_prepared_data(tiny: Make, tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from typing import Any
 
 import numpy as np
 
+from dragoman.corpora.conventions import Conventions, conventions_of_ids
 from dragoman.corpora.origin import SIDES, Tokenizers, check_unchanged, origin_of
 from dragoman.corpora.prepared_files import (
     HEADER,
@@ -72,6 +73,7 @@ class PreparedData:
     source: Tokenizer
     target: Tokenizer  # the same object if the vocabulary is shared
     report: CorpusReport
+    conventions: tuple[Conventions, Conventions]  # of the source and target text
     origin: dict[str, Any]  # the settings and files that this was made from, see `origin`
     fingerprint: str
 
@@ -164,6 +166,11 @@ def _prepare(
             # Unchecked: cased texts have other hashes, so their splits differ, and small ones may be empty.
             cased.read(sources, replace(data, lowercase=False), check=False)
     report = make_report(text, cased, counts, _load_train(result), tokenizers, data)
+    for number, side in enumerate(SIDES):
+        lines = text.training_side(number)
+        if data.several:
+            lines = (split_tag(line)[1] for line in lines)
+        replace_durably(result / conventions_file(side), Conventions.of(lines).to_json().encode())
     for split in ("validation", "test"):
         shutil.copyfile(text.path(split), result / f"{split}.tsv")
     replace_durably(result / "report.json", as_json({"origin": origin, "report": asdict(report)}))
@@ -261,19 +268,42 @@ def load(directory: Path) -> PreparedData:
         validation, test = (load_pairs(directory / f"{split}.tsv") for split in ("validation", "test"))
         summary = json.loads((directory / "report.json").read_text(encoding="utf-8"))
         identity = [summary["origin"], source.fingerprint, target.fingerprint]
+        train = _load_train(directory)
         return PreparedData(
-            train=_load_train(directory),
+            train=train,
             weights=load_array(weights) if weights.exists() else None,
             validation=validation,
             test=test,
             source=source,
             target=target,
             report=CorpusReport.of(summary["report"]),
+            conventions=load_conventions(directory, train, source, target),
             origin=summary["origin"],
             fingerprint=hashlib.sha256(json.dumps(identity).encode()).hexdigest(),
         )
     except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
         raise DataError(f"{directory} is damaged ({error}): restore it, or delete it to prepare it again.") from error
+
+
+def conventions_file(side: str) -> str:
+    """The name of the file of a side's conventions, in a run's data and in its checkpoints."""
+    return f"{side}.conventions.json"
+
+
+def load_conventions(
+    directory: Path, train: EncodedPairs, source: Tokenizer, target: Tokenizer
+) -> tuple[Conventions, Conventions]:
+    """Load the conventions, or learn them from the training ids if the data are older than them. Raises ValueError."""
+    paths = [directory / conventions_file(side) for side in SIDES]
+    if not all(path.exists() for path in paths):
+        return conventions_of_ids(train.source, source), conventions_of_ids(train.target, target)
+    one, other = (Conventions.from_json(path.read_text(encoding="utf-8")) for path in paths)
+    return one, other
+
+
+def conventions_of_data(directory: Path, source: Tokenizer, target: Tokenizer) -> tuple[Conventions, Conventions]:
+    """The conventions of the data of a run whose checkpoint does not hold them. Raises OSError and ValueError."""
+    return load_conventions(directory, _load_train(directory), source, target)
 
 
 def _load_train(directory: Path) -> EncodedPairs:

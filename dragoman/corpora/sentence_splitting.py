@@ -4,8 +4,8 @@
     split_text(text, "en", LineStatistics(usual=24, longest=60, sentences=1), count)
 
 A model trained on single sentences translates the first of three and drops the rest; one that never saw sixty tokens
-loses its way after them. So text is split into sentences, then as many of them are joined again as training lines
-commonly had, and only a sentence longer than every training line is split inside.
+loses its way after them. So text is split into sentences, and only as many of them are joined again as training
+lines usually had, and only a sentence longer than every training line is split inside.
 
 Limits: texts are cleaned lines. The caller counts their tokens.
 """
@@ -28,7 +28,8 @@ class LineStatistics:
 
     usual: int  # 99 % of them had at most this many tokens
     longest: int  # tokens of the longest one
-    sentences: int  # one in 200 of them had at least this many sentences
+    sentences: int  # half of them had at least this many sentences
+    length_ratio: float = 1.0  # tokens in their translations per token
 
 
 def sentence_joiner(language: str) -> str:

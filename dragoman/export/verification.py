@@ -68,6 +68,7 @@ def translate_sample(translator: Translator, run: Path) -> Sample:
     greedy = translator.with_decoding(
         beam_size=1, n_best=1, diversity_groups=1, sample=False, min_ratio=0.0, max_ratio=float(limit),
         max_length=limit, no_repeat_ngram=None, precision="float32", unknown="keep", split_sentences=False,
+        tolerant=False,
     )  # fmt: skip
     return Sample(sources, references, [found.sentences for found in greedy.explain(sources)], limit)
 

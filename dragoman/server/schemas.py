@@ -89,6 +89,7 @@ class SentenceResponse(BaseModel):
     """A part of a text that was translated in one piece."""
 
     source: str
+    read_as: str = Field(description="the source as the model read it: usual capitals, final mark, typos corrected")
     tokens: list[str] = Field(description='the last token is "[EOS]"')
     unknown: list[int] = Field(description="positions of tokens that are not in the vocabulary")
     candidates: list[CandidateResponse] = Field(description="best first")
@@ -196,6 +197,7 @@ def translate_response(results: Sequence[TextResult], attention: bool) -> Transl
 def _sentence_response(sentence: Sentence, weights: Sequence[Tensor], attention: bool) -> SentenceResponse:
     return SentenceResponse(
         source=sentence.source,
+        read_as=sentence.read_as,
         tokens=sentence.tokens,
         unknown=sentence.unknown,
         candidates=[_candidate_response(*each, attention) for each in zip(sentence.candidates, weights, strict=True)],

@@ -33,8 +33,8 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from statistics import median
 
-from dragoman.evaluation.repetition import has_loop, words
 from dragoman.settings import Config
+from dragoman.translation.repetition import has_loop, words
 
 BIN = 10  # updates per point, at least: the loss of a single update says little
 FEW = 3  # consecutive points, or validations, for an alarm

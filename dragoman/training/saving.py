@@ -15,6 +15,8 @@ import torch
 from dragoman import checkpoint, config_file, distributed, serialization
 from dragoman.checkpoint import Checkpoint
 from dragoman.console import say
+from dragoman.corpora.origin import SIDES
+from dragoman.corpora.preparation import conventions_file
 from dragoman.device import processor
 from dragoman.errors import CheckpointError, RankError
 from dragoman.training import final_report
@@ -51,6 +53,8 @@ def save(state: TrainingState) -> None:
             {"progress": asdict(state.progress), "data": state.data.fingerprint, **environment(state)}
         ),
     }
+    for side, conventions in zip(SIDES, state.data.conventions, strict=True):
+        files[conventions_file(side)] = conventions.to_json().encode()
     root = state.directory / "checkpoints"
     checkpoint.save(root, state.progress.step, files)
     mark_best(state)

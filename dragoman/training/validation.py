@@ -71,8 +71,7 @@ def _validate(state: TrainingState, model: Model, stop: Stop) -> bool:
 
 def translator_around(state: TrainingState, model: Model) -> Translator:
     """A translator that uses this model, so that validation decodes with the code of translate.py."""
-    data = state.data
-    return Translator.around(model, data.source, data.target, state.config, data.report.sides[0], state.dtype)
+    return Translator.around(model, state.data, state.config, state.dtype)
 
 
 def _record(state: TrainingState, quality: float) -> bool:

@@ -5,14 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+from dragoman.console import shorten
 from dragoman.corpora.cleaning import clean
 from dragoman.settings import UNK
 from dragoman.translation.copying import LITERAL, copies
 from dragoman.translation.loading import TrainedModel
-from dragoman.translation.pieces import Piece
+from dragoman.translation.pieces import Piece, as_typed
+from dragoman.translation.repetition import has_loop, words
 from dragoman.translation.results import Candidate, Sentence
 from dragoman.translation.search import Hypothesis
 from dragoman.translation.teacher_forcing import alignments
+
+SHOWN = 60  # characters of a sentence in a message
+UNSURE = -0.8  # nats per token: below this, a translation is more of a guess
+TOO_SHORT = 0.4  # of the tokens that translations of such sentences usually have
+MIN_COPIED = 4  # words; fewer may be a name
 
 
 def make_sentences(
@@ -23,6 +30,8 @@ def make_sentences(
     return [
         Sentence(
             piece.text,
+            piece.read_as or piece.text,
+            piece.corrections,
             piece.ids,
             [*map(trained.source.label, piece.words), "[EOS]"],
             [s for s, token in enumerate(piece.ids) if token == UNK],
@@ -64,20 +73,40 @@ def _candidate(trained: TrainedModel, piece: Piece, hypothesis: Hypothesis, copi
         text = trained.target.decode_with(kept_ids, {i: words[t] for i, t in enumerate(kept) if t in words})
     else:
         text = trained.target.decode(kept_ids)
-    # Cleaned, because a model that writes bytes can write a line feed.
-    return Candidate(clean(text), ids, labels + ["[EOS]"] * complete, log_probs, score, complete, copied)
+    text = as_typed(trained, piece, clean(text))  # cleaned, because a model that writes bytes can write a line feed
+    return Candidate(text, ids, labels + ["[EOS]"] * complete, log_probs, score, complete, copied)
 
 
 def shortcomings(trained: TrainedModel, sentences: Sequence[Sentence]) -> Iterator[str]:
-    """What is wrong with translations and cannot be seen in them: messages for the user."""
+    """What is wrong with translations, or may be, and cannot be seen in them: messages for the user."""
     for sentence in sentences:
         best = sentence.candidates[0]
+        for typed, meant in sentence.corrections:
+            yield f"{typed} is read as {meant}."
         if not math.isfinite(best.score):
             yield "no translation is left, because the settings under decoding rule out every token."
         elif not best.complete:
             ratio = "" if trained.config.is_language_model else ", decoding.max_ratio"
             limits = f"decoding.max_length{ratio} or the model's positions"
             yield f"the translation was cut off after {len(best.ids)} tokens ({limits})."
+        elif doubt := _doubt(trained, sentence, best):
+            yield f"the model is unsure about {shorten(sentence.source, SHOWN)!r}: {doubt}."
         lost = [literal for literal in LITERAL.findall(sentence.source) if literal not in best.text]
         if lost:
             yield f"lost in translation: {', '.join(lost)}."
+
+
+def _doubt(trained: TrainedModel, sentence: Sentence, best: Candidate) -> str:
+    """Why a translation looks like a guess; "" if it does not."""
+    if trained.config.is_language_model:
+        return ""
+    if has_loop(best.text) and not has_loop(sentence.source):
+        return "its translation repeats itself"
+    expected = trained.trained_on.length_ratio * len(sentence.ids)
+    if len(best.ids) < TOO_SHORT * expected - 2:
+        return "its translation is much too short"
+    if len(words(sentence.source)) >= MIN_COPIED and best.text.casefold() == sentence.source.casefold():
+        return "its translation is the same text"
+    if best.log_probs and sum(best.log_probs) / len(best.log_probs) < UNSURE:
+        return "its words may be unlike those of the training text"
+    return ""

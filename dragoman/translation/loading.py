@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from dragoman import checkpoint, config_file, console, resources, serialization
 from dragoman.architectures.build import build_model
 from dragoman.architectures.ensemble import Ensemble
 from dragoman.architectures.protocol import Model
+from dragoman.corpora.conventions import Conventions
 from dragoman.corpora.sentence_splitting import LineStatistics
 from dragoman.dataset import UNSEEN, Tokenizer
 from dragoman.device import choose_precision
@@ -25,6 +26,7 @@ from dragoman.settings import UNK, Config
 
 SIDES = ("source", "target")
 BUNDLE = ("config.yaml", "model.safetensors", *(f"{side}.tokenizer.json" for side in SIDES), "trained_on.json")
+CONVENTIONS = tuple(f"{side}.conventions.json" for side in SIDES)
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +38,7 @@ class TrainedModel:
     target: Tokenizer
     config: Config
     trained_on: LineStatistics  # of the source lines
+    conventions: tuple[Conventions, Conventions] | None  # of source and target text; None: not known
     dtype: torch.dtype  # of a forward pass outside the search, see `autocast`
 
     @property
@@ -87,12 +90,14 @@ def load(paths: Sequence[Path], device: torch.device) -> tuple[TrainedModel, che
     models = [each.model for each in loaded]
     model = (models[0] if len(models) == 1 else Ensemble(models)).to(device).eval()
     one = loaded[0]
-    return TrainedModel(model, one.source, one.target, one.config, one.trained_on, one.dtype), first
+    return replace(one, model=model), first
 
 
-def line_statistics(side: Mapping[str, Any]) -> LineStatistics:
-    """The line statistics in the report on the source side of the training pairs."""
-    return LineStatistics(math.ceil(side["percentile_99"]), side["longest"], side["sentences"])
+def line_statistics(sides: Sequence[Mapping[str, Any]]) -> LineStatistics:
+    """The line statistics in the report on both sides of the training pairs."""
+    side, target = sides
+    usual, sentences = math.ceil(side["percentile_99"]), side.get("usual_sentences", 1)
+    return LineStatistics(usual, side["longest"], sentences, target["mean"] / max(1.0, side["mean"]))
 
 
 def _unpack(found: checkpoint.Checkpoint, dtype: torch.dtype) -> TrainedModel:
@@ -100,13 +105,33 @@ def _unpack(found: checkpoint.Checkpoint, dtype: torch.dtype) -> TrainedModel:
     try:
         source, target = (Tokenizer.from_json(found.files[f"{side}.tokenizer.json"].decode()) for side in SIDES)
         config = config_file.loads(found.files["config.yaml"], found.path / "config.yaml")
-        trained_on = line_statistics(serialization.load_json(found.files["trained_on.json"])["sides"][0])
+        conventions = _conventions(found, source, target)
+        trained_on = line_statistics(serialization.load_json(found.files["trained_on.json"])["sides"])
         with _NoRandomWeights():
             model = build_model(config.model, len(source), len(target))
         serialization.load_weights(model, found.files["model.safetensors"])
     except (CheckpointError, ValueError, LookupError, TypeError) as error:  # ConfigError is a ValueError
         raise CheckpointError(f"{found.path} cannot be used: {error}") from error
-    return TrainedModel(model, source, target, config, trained_on, dtype)
+    return TrainedModel(model, source, target, config, trained_on, conventions, dtype)
+
+
+def _conventions(
+    found: checkpoint.Checkpoint, source: Tokenizer, target: Tokenizer
+) -> tuple[Conventions, Conventions] | None:
+    """Those saved with a checkpoint; for an older one those of its run's data, if they are still there."""
+    texts = [found.files.get(name) for name in CONVENTIONS]
+    if all(texts):
+        one, other = (Conventions.from_json((text or b"").decode()) for text in texts)
+        return one, other
+    data = found.path.absolute().parent.parent / "data"
+    if found.path.parent.name != "checkpoints" or not data.is_dir():
+        return None
+    from dragoman.corpora.preparation import conventions_of_data  # slow to import
+
+    try:
+        return conventions_of_data(data, source, target)
+    except (OSError, EOFError, ValueError, IndexError):  # the data were removed or are being replaced
+        return None
 
 
 class _NoRandomWeights(TorchFunctionMode):
@@ -133,15 +158,15 @@ def find_checkpoint(path: Path) -> checkpoint.Checkpoint:
     Raises CheckpointError, which lists the runs that do exist.
     """
     if (path / checkpoint.MANIFEST).exists():
-        return checkpoint.read(path, only=BUNDLE)
+        return checkpoint.read(path, BUNDLE, CONVENTIONS)
     root = path / "checkpoints"
     best = checkpoint.get_best(root)
     if best is not None:
         try:
-            return checkpoint.read(checkpoint.step_directory(root, best["step"]), only=BUNDLE)
+            return checkpoint.read(checkpoint.step_directory(root, best["step"]), BUNDLE, CONVENTIONS)
         except CheckpointError as error:
             console.warn(str(error))
-    found = checkpoint.newest(root, quarantine=False, warn=console.warn, only=BUNDLE)
+    found = checkpoint.newest(root, quarantine=False, warn=console.warn, only=BUNDLE, optional=CONVENTIONS)
     if found is None:
         raise CheckpointError(f"{path} holds no checkpoint: {_suggest_runs(path)}")
     return found

@@ -28,6 +28,7 @@ def as_json(translator: Translator, translation: Translation, reference: str | N
             "sentences": [
                 {
                     "source": sentence.source,
+                    "read_as": sentence.read_as,
                     "tokens": sentence.tokens,
                     "unknown": sentence.unknown,
                     "candidates": [

@@ -18,17 +18,21 @@ from dragoman.translation.copying import LITERAL
 from dragoman.translation.limits import target_room
 from dragoman.translation.loading import TrainedModel
 from dragoman.translation.request import Request
+from dragoman.translation.typed import AS_IS, Form, read
 
 
 @dataclass(frozen=True)
 class Piece:
     """A piece of text as token ids."""
 
-    text: str
+    text: str  # as it was typed
     ids: list[int]  # of the source, without [EOS]
     words: list[str]  # the token of each id; an unknown word or a literal as it was written
     prefix: list[int] = field(default_factory=list)  # target ids that the translation must begin with
     prefix_words: list[str] = field(default_factory=list)  # and their tokens
+    read_as: str = ""  # the text that the ids stand for, if it is not as typed
+    form: Form = AS_IS  # in which to write the translation
+    corrections: tuple[tuple[str, str], ...] = ()  # typos in the text, and what they are read as
 
 
 def encode_request(trained: TrainedModel, request: Request, warn: Callable[[str], object]) -> list[list[Piece]]:
@@ -68,6 +72,23 @@ def encode_piece(trained: TrainedModel, text: str, direction: Direction) -> Piec
     return Piece(text, ids, [next(following, token) if token == UNSEEN else token for token in tokens])
 
 
+def read_piece(trained: TrainedModel, text: str, direction: Direction) -> Piece:
+    """Like `encode_piece`, but by decoding.tolerant the text is read as the training text would be written."""
+    if trained.conventions is None or not trained.config.decoding.tolerant:
+        return encode_piece(trained, text, direction)
+    reading = read(text, trained.conventions[0])
+    piece = encode_piece(trained, reading.text, direction)
+    changed = "" if reading.text == text else reading.text
+    return replace(piece, text=text, read_as=changed, form=reading.form, corrections=tuple(reading.corrections))
+
+
+def as_typed(trained: TrainedModel, piece: Piece, translation: str) -> str:
+    """Write a translation in the form in which its piece was typed, unless its beginning was prescribed."""
+    if trained.conventions is None or piece.form == AS_IS or piece.prefix:
+        return translation
+    return piece.form.restore(translation, trained.conventions[1])
+
+
 def _split_and_encode(
     trained: TrainedModel, line: str, direction: Direction, warn: Callable[[str], object]
 ) -> list[Piece]:
@@ -79,7 +100,7 @@ def _split_and_encode(
 
     @cache
     def encode(text: str) -> Piece:
-        return encode_piece(trained, text, direction)
+        return read_piece(trained, text, direction)
 
     def lengths(texts: Sequence[str]) -> list[int]:
         return [len(encode(text).ids) for text in texts]

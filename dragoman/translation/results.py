@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -28,7 +29,9 @@ class Candidate:
 class Sentence:
     """A piece of text that was translated as a whole, usually a sentence."""
 
-    source: str
+    source: str  # as it was typed
+    read_as: str  # as the model read it, by decoding.tolerant; it may differ in case, final marks and typos
+    corrections: Sequence[tuple[str, str]]  # typos, and what they are read as
     ids: list[int]  # without [EOS]
     tokens: list[str]  # a label per id, then "[EOS]"
     unknown: list[int]  # positions of the tokens that the vocabulary does not know

@@ -10,7 +10,7 @@ from dragoman.translation.assembly import make_sentences
 from dragoman.translation.batch_search import search_batch, suitable_threads
 from dragoman.translation.engines import Engine, ExternalEngine
 from dragoman.translation.loading import TrainedModel
-from dragoman.translation.pieces import Piece
+from dragoman.translation.pieces import Piece, as_typed
 from dragoman.translation.results import Sentence
 
 
@@ -27,7 +27,7 @@ def stream_piece(
         nonlocal written
         known = tokens[: tokens.index(UNK)] if UNK in tokens else tokens  # words are copied only at the end
         text = trained.target.decode(known).rstrip("\ufffd")  # the last character may still lack some of its bytes
-        text = re.sub(r"\s", " ", text)  # a model that writes bytes can write a line feed
+        text = as_typed(trained, piece, re.sub(r"\s", " ", text))  # a model that writes bytes can write a line feed
         if text.startswith(written):
             write(text[len(written) :])
             written = text

@@ -22,7 +22,7 @@ from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -46,6 +46,9 @@ from dragoman.translation.request import Request, parse_request, usual_direction
 from dragoman.translation.results import Candidate, Sentence, Translation
 from dragoman.translation.streaming import stream_piece
 from dragoman.translation.teacher_forcing import alignments, attention, embeddings, score_pairs
+
+if TYPE_CHECKING:
+    from dragoman.corpora.preparation import PreparedData
 
 
 class Translator:
@@ -80,15 +83,11 @@ class Translator:
         self.path, self.step = first.path, first.step
 
     @classmethod
-    def around(
-        cls, model: Model, source: Tokenizer, target: Tokenizer, config: Config, report: Any, dtype: torch.dtype
-    ) -> Translator:
-        """A translator with a model in memory, whose weights may change: training validates with it.
-
-        report is the `corpora.report.SideReport` on the source side.
-        """
+    def around(cls, model: Model, data: PreparedData, config: Config, dtype: torch.dtype) -> Translator:
+        """A translator with a model in memory, whose weights may change: training validates with it."""
         translator = cls.__new__(cls)
-        translator._start(TrainedModel(model, source, target, config, line_statistics(vars(report)), dtype))
+        lines = line_statistics([vars(side) for side in data.report.sides])
+        translator._start(TrainedModel(model, data.source, data.target, config, lines, data.conventions, dtype))
         translator._weights_change = True
         return translator
 

@@ -1,0 +1,219 @@
+"""How the training text of one language is written: its words, capitals, final marks and spaces.
+
+    conventions = Conventions.of(lines)
+    conventions.usual("anna")                    # "Anna": the form that the word has inside sentences
+    conventions.final_mark("where")              # "?": how sentences that begin with this word end
+    Conventions.from_json(conventions.to_json())
+
+`translation.typed` uses them to read what people type, who care less about all this than a training text does. They
+are saved with the data of a run and with each of its checkpoints.
+
+Limits: the most frequent FORMS word forms are kept. A sentence that begins inside a line is recognised by the mark
+before it.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, fields
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from dragoman.dataset import CHUNK, EncodedSide, Tokenizer
+
+FORMS = 100_000
+SAMPLE = 100_000  # sentences that are decoded, where the text itself is gone
+OPENINGS = 2_000  # words whose sentences' final marks are kept, and strings with an apostrophe
+WELL_KNOWN = 5  # times that a word occurs, for a typo to be read as this word
+FINAL_MARKS = ".?!…。！？"
+# Scripts that put no space between words: Thai and Lao, Burmese, Khmer, Japanese, Chinese.
+_UNSPACED = r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uff66-\uff9f"
+_LETTER = rf"[^\W\d_{_UNSPACED}]"
+LETTERS = re.compile(rf"{_LETTER}+")
+WORD = re.compile(rf"{_LETTER}+(?:['’]{_LETTER}+)*")  # "don't" and "l'amico" are one word
+_FINAL_MARK = re.compile(rf"[{FINAL_MARKS}]")
+_MARK = re.compile(r"(?<=\S)(\s?)[.,?!](?=\s|$)")  # one that ends a word, and the space before it if there is one
+CERTAIN = 0.9  # share of the lines that makes a habit a convention
+RARELY = 0.01  # share of the lines up to which a habit is foreign to the text
+
+
+@dataclass(frozen=True)
+class Conventions:
+    """What a training text looks like. Shares are of its lines."""
+
+    inside: dict[str, int]  # word forms inside sentences, as written, and how often they occur there
+    first: dict[str, int]  # word forms at the start of sentences
+    marks: dict[str, float]  # share of lines for each final mark or run of them; "" for none
+    apostrophes: dict[str, int]  # strings between spaces that have an apostrophe, and how often they occur
+    openings: dict[str, str]  # lower-cased first words of sentences that usually end in another mark than most
+    capitals: float  # share of the lines that start with a capital, of those that start with a cased letter
+    rare_capitals: float  # share of the words that occur once inside sentences and have a capital
+    apart: float  # share of the marks at the end of a word that have a space before them
+    escaped: float  # share of the apostrophes and quotation marks that are written &apos; and &quot;
+
+    @classmethod
+    def of(cls, lines: Iterable[str]) -> Conventions:
+        """Read a text once. Memory holds its distinct words."""
+        inside: Counter[str] = Counter()
+        first: Counter[str] = Counter()
+        marks: Counter[str] = Counter()
+        opened: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        apostrophes: Counter[str] = Counter()
+        starts: Counter[bool] = Counter()
+        spaces: Counter[bool] = Counter()
+        quotes: Counter[bool] = Counter()
+        for raw in lines:
+            line = html.unescape(raw) if "&" in raw else raw
+            quotes[True] += raw.count("&apos;") + raw.count("&quot;")
+            quotes[False] += raw.count("'") + raw.count('"')
+            mark = final_marks(line)
+            marks[mark] += 1
+            if "'" in line:
+                apostrophes.update(string for string in line.split() if "'" in string)
+            spaces.update(bool(space) for space in _MARK.findall(line))
+            for number, (word, begins) in enumerate(words(line)):
+                (first if begins else inside).update(forms(word))
+                if number == 0:
+                    opened[word.lower()][mark] += 1
+                    if word[0].lower() != word[0].upper():
+                        starts[word[0].isupper()] += 1
+        usual = marks.most_common(1)[0][0] if marks else ""
+        openings = {word: max(counts, key=lambda mark: counts[mark]) for word, counts in opened.items()}
+        common = sorted((word for word in openings if openings[word] != usual), key=lambda word: -opened[word].total())
+        once = [form for form, count in inside.items() if count == 1]
+        kept = dict(sorted((inside + first).items(), key=lambda item: (-item[1], item[0]))[:FORMS])
+        return cls(
+            {form: count for form, count in inside.items() if form in kept},
+            {form: count for form, count in first.items() if form in kept},
+            {mark: count / marks.total() for mark, count in marks.most_common(20)},
+            dict(apostrophes.most_common(OPENINGS)),
+            {word: openings[word] for word in common[:OPENINGS] if opened[word].total() > 1},
+            starts[True] / max(1, starts.total()),
+            sum(form[0].isupper() for form in once) / max(1, len(once)),
+            spaces[True] / max(1, spaces.total()),
+            quotes[True] / max(1, quotes.total()),
+        )
+
+    def to_json(self) -> str:
+        """Return all of it as JSON."""
+        return json.dumps(asdict(self), ensure_ascii=False, sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> Conventions:
+        """Load what `to_json` returned. Raises ValueError for anything else."""
+        values: Any = json.loads(text)
+        tables = {"inside": int, "first": int, "marks": float, "apostrophes": int, "openings": str}
+        if not isinstance(values, dict) or set(values) != {field.name for field in fields(cls)}:
+            raise ValueError("these are not the conventions of a text")
+        for name, value in values.items():
+            kind = tables.get(name)
+            entries = [value] if kind is None else value.values() if isinstance(value, dict) else [None]
+            if not all(isinstance(entry, kind or float) for entry in entries):
+                raise ValueError(f"{name} in the conventions of a text is malformed")
+        return cls(**values)
+
+    @cached_property
+    def counts(self) -> Counter[str]:
+        """How often each word occurs, by its lower-cased form."""
+        found: Counter[str] = Counter()
+        for forms_of in (self.inside, self.first):
+            for form, count in forms_of.items():
+                found[form.lower()] += count
+        return found
+
+    @cached_property
+    def _usual(self) -> dict[str, str]:
+        """By lower-cased form the most frequent one inside sentences."""
+        found = {form.lower(): form.lower() for form in self.first}
+        best: dict[str, str] = {}
+        for form in sorted(self.inside):
+            lower = form.lower()
+            if lower not in best or self.inside[form] > self.inside[best[lower]]:
+                best[lower] = form
+        return found | best
+
+    @cached_property
+    def well_known(self) -> list[str]:
+        """The lower-cased words that occur often enough to be what a typo means."""
+        return [word for word, count in self.counts.items() if count >= WELL_KNOWN]
+
+    def usual(self, word: str) -> str | None:
+        """The form that a word usually has inside sentences, whatever the case of its letters here; None if unknown.
+
+        The capital of a word that is only ever first says nothing.
+        """
+        return self._usual.get(word.lower())
+
+    def occurs(self, form: str) -> int:
+        """How often a word occurs in exactly this form."""
+        return self.inside.get(form, 0) + self.first.get(form, 0)
+
+    @property
+    def begins_with_capital(self) -> bool:
+        """Whether nearly all lines do."""
+        return self.capitals >= CERTAIN
+
+    @property
+    def is_lowercase(self) -> bool:
+        """Whether the text has no capitals at the start of lines, because someone has lower-cased it."""
+        return bool(self.counts) and self.capitals <= RARELY
+
+    @property
+    def is_tokenized(self) -> bool:
+        """Whether marks stand apart from words, as tokenizers such as Moses leave them."""
+        return self.apart >= CERTAIN
+
+    @property
+    def ends_with_mark(self) -> bool:
+        """Whether nearly all lines do."""
+        return bool(self.marks) and self.marks.get("", 0.0) <= 1 - CERTAIN
+
+    def final_mark(self, word: str) -> str:
+        """The mark at the end of most lines that begin with this word; of all lines, if it is rare."""
+        return self.openings.get(word.lower()) or max((mark for mark in self.marks if mark), key=self.marks.__getitem__)
+
+
+def conventions_of_ids(side: EncodedSide, tokenizer: Tokenizer) -> Conventions:
+    """The conventions of encoded sentences, or of SAMPLE of them. Words outside the vocabulary are left out."""
+    count = len(side.offsets) - 1
+    rows = np.unique(np.linspace(0, count - 1, min(count, SAMPLE)).astype(np.int64)) if count else []
+    batches = (rows[start : start + CHUNK] for start in range(0, len(rows), CHUNK))
+    texts = (
+        text.replace("[UNK]", "")
+        for batch in batches
+        for text in tokenizer.decode_batch([side.ids[side.offsets[i] : side.offsets[i + 1]].tolist() for i in batch])
+    )
+    return Conventions.of(texts)
+
+
+def words(line: str) -> Iterator[tuple[str, bool]]:
+    """The words of a line, each with whether a sentence begins with it."""
+    end = 0
+    begins = True
+    for found in WORD.finditer(line):
+        begins = begins or ends_sentence(line[end : found.start()])
+        yield found[0], begins
+        begins, end = False, found.end()
+
+
+def ends_sentence(between: str) -> bool:
+    """Whether what stands between two words ends a sentence; the marks of "a.m." do not."""
+    mark = _FINAL_MARK.search(between)
+    return mark is not None and (mark[0] in "。！？" or any(map(str.isspace, between[mark.end() :])))
+
+
+def forms(word: str) -> list[str]:
+    """A word, and its parts if it has an apostrophe."""
+    parts = LETTERS.findall(word)
+    return [word, *parts] if len(parts) > 1 else [word]
+
+
+def final_marks(line: str) -> str:
+    """The marks at the very end of a line, "" if there are none. A space before them does not count."""
+    return line[len(line.rstrip(FINAL_MARKS)) :]
