@@ -58,6 +58,11 @@ def echo(*settings: str, kind: str = "word") -> Translator:
     return Translator.around(model, data, config, torch.float32).with_engine(model)
 
 
+def complaints(translator: Translator) -> list[str]:
+    """The warnings of an echo, except that it repeats its source."""
+    return [warning for warning in translator.warnings if "is the same text" not in warning]
+
+
 def reconfigured(translator: Translator, *arguments: str) -> Translator:
     """The translator with other settings, given as on the command line."""
     other = copy.copy(translator)

@@ -58,7 +58,8 @@ class Form:
     def restore(self, translation: str, target: Conventions) -> str:
         """Write a translation in this form; `target` are the conventions of the training text on that side."""
         text = join_marks(translation) if self.join_marks and target.is_tokenized else translation
-        if (self.added_mark or self.marks) and (end := final_marks(text)):
+        end = final_marks(text)
+        if (self.added_mark or self.marks) and 0 < len(end) < len(text):  # a mark that is all there is stays
             text = text[: -len(end)].rstrip() + self.marks
         if self.capitals:
             return _outside_literals(text, str.upper)
