@@ -39,6 +39,7 @@ def render_page(report: Mapping[str, Any]) -> str:
             *([("By direction", report["directions"])] if report["directions"] else []),
             ("By source length, in tokens", report["lengths"]),
             ("By number of unknown source words", report["unknown"]),
+            *([("Typed differently", report["typed"])] if report["typed"] else []),
         ],
         **_histogram(report["sentences"]),
         **_length_chart(report["sentences"]),

@@ -10,6 +10,8 @@ from dragoman.errors import CheckpointError
 from dragoman.serialization import load_json
 from dragoman.settings import Config
 
+UNSURE = -0.8  # before the first validation
+
 
 @dataclass
 class Progress:
@@ -32,6 +34,7 @@ class Progress:
     validation_seconds: float = 0.0  # duration of the last validation
     first_bleu: float = -1.0  # with training.init_from: as `best_bleu`, for the initial model
     old_bleu: float = -1.0  # likewise, on the test set of the run it came from; -1: not measured
+    unsure: float = UNSURE  # nats per token: translations of the last validation that are below it are the worst 2 %
     overflows: int = 0  # consecutive updates that float16 has skipped
     halved: int = 0  # batches split in two because they did not fit in memory
     # Sums since the last point of the curves:

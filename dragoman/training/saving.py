@@ -47,7 +47,7 @@ def save(state: TrainingState) -> None:
         "config.yaml": config_file.dump(state.config).encode(),
         "source.tokenizer.json": state.data.source.to_json().encode(),
         "target.tokenizer.json": state.data.target.to_json().encode(),
-        "trained_on.json": serialization.json_bytes(asdict(state.data.report)),
+        "trained_on.json": serialization.json_bytes(asdict(state.data.report) | {"unsure": state.progress.unsure}),
         "training.pt": serialization.tensors_bytes(tensors),
         "state.json": serialization.json_bytes(
             {"progress": asdict(state.progress), "data": state.data.fingerprint, **environment(state)}

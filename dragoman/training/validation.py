@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from contextlib import suppress
+
+import numpy as np
 
 from dragoman.architectures.protocol import Model
 from dragoman.console import say
@@ -12,8 +15,12 @@ from dragoman.evaluation.metrics import score
 from dragoman.evaluation.per_direction import bleu_by_direction
 from dragoman.signals import Stop, Stopped
 from dragoman.training import curves, samples
+from dragoman.training.progress import UNSURE
 from dragoman.training.state import TrainingState
+from dragoman.translation.results import Sentence
 from dragoman.translation.translator import Translator
+
+UNSURE_SHARE = 0.02  # of the validation translations count as guesses
 
 
 def validate(state: TrainingState, stop: Stop) -> bool:
@@ -45,7 +52,9 @@ def _validate(state: TrainingState, model: Model, stop: Stop) -> bool:
         samples.show_continuations(state, translator)
     else:
         sources, references = zip(*state.data.validation, strict=True)
-        translations = [each.text for each in translator.explain(sources, advance=stop.poll)]
+        translated = translator.explain(sources, advance=stop.poll)
+        translations = [each.text for each in translated]
+        progress.unsure = least_sure([sentence for each in translated for sentence in each.sentences])
         scores = score(translations, references, state.config.data.bleu_tokenize)
         figures |= {"chrf": scores.chrf, "wer": scores.wer, "cer": scores.cer}
         by_direction = bleu_by_direction(sources, translations, references, state.config.data)
@@ -67,6 +76,12 @@ def _validate(state: TrainingState, model: Model, stop: Stop) -> bool:
     )
     curves.advise(state.coach.validation(step, loss, state.train_loss, quality, translations, references))
     return is_best
+
+
+def least_sure(sentences: Sequence[Sentence]) -> float:
+    """The mean log-probability of a token, in nats, that UNSURE_SHARE of the translations stay below."""
+    means = [sum(best.log_probs) / len(best.log_probs) for each in sentences if (best := each.candidates[0]).log_probs]
+    return float(np.quantile(means, UNSURE_SHARE)) if means else UNSURE
 
 
 def translator_around(state: TrainingState, model: Model) -> Translator:

@@ -17,7 +17,6 @@ from dragoman.translation.search import Hypothesis
 from dragoman.translation.teacher_forcing import alignments
 
 SHOWN = 60  # characters of a sentence in a message
-UNSURE = -0.8  # nats per token: below this, a translation is more of a guess
 TOO_SHORT = 0.4  # of the tokens that translations of such sentences usually have
 MIN_COPIED = 4  # words; fewer may be a name
 
@@ -107,6 +106,6 @@ def _doubt(trained: TrainedModel, sentence: Sentence, best: Candidate) -> str:
         return "its translation is much too short"
     if len(words(sentence.source)) >= MIN_COPIED and best.text.casefold() == sentence.source.casefold():
         return "its translation is the same text"
-    if best.log_probs and sum(best.log_probs) / len(best.log_probs) < UNSURE:
+    if best.log_probs and sum(best.log_probs) / len(best.log_probs) < trained.unsure:
         return "its words may be unlike those of the training text"
     return ""

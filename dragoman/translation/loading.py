@@ -27,6 +27,8 @@ from dragoman.settings import UNK, Config
 SIDES = ("source", "target")
 BUNDLE = ("config.yaml", "model.safetensors", *(f"{side}.tokenizer.json" for side in SIDES), "trained_on.json")
 CONVENTIONS = tuple(f"{side}.conventions.json" for side in SIDES)
+UNSURE = -0.8  # nats per token, for a checkpoint that does not say when it is unsure
+SURE = -0.3  # above this no translation is doubtful
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +40,7 @@ class TrainedModel:
     target: Tokenizer
     config: Config
     trained_on: LineStatistics  # of the source lines
+    unsure: float  # mean log-probability of a token, in nats, below which a translation is doubtful
     conventions: tuple[Conventions, Conventions] | None  # of source and target text; None: not known
     dtype: torch.dtype  # of a forward pass outside the search, see `autocast`
 
@@ -106,13 +109,14 @@ def _unpack(found: checkpoint.Checkpoint, dtype: torch.dtype) -> TrainedModel:
         source, target = (Tokenizer.from_json(found.files[f"{side}.tokenizer.json"].decode()) for side in SIDES)
         config = config_file.loads(found.files["config.yaml"], found.path / "config.yaml")
         conventions = _conventions(found, source, target)
-        trained_on = line_statistics(serialization.load_json(found.files["trained_on.json"])["sides"])
+        report = serialization.load_json(found.files["trained_on.json"])
+        trained_on, unsure = line_statistics(report["sides"]), float(report.get("unsure", UNSURE))
         with _NoRandomWeights():
             model = build_model(config.model, len(source), len(target))
         serialization.load_weights(model, found.files["model.safetensors"])
     except (CheckpointError, ValueError, LookupError, TypeError) as error:  # ConfigError is a ValueError
         raise CheckpointError(f"{found.path} cannot be used: {error}") from error
-    return TrainedModel(model, source, target, config, trained_on, conventions, dtype)
+    return TrainedModel(model, source, target, config, trained_on, min(unsure, SURE), conventions, dtype)
 
 
 def _conventions(

@@ -40,7 +40,7 @@ from dragoman.settings import EOS, Config
 from dragoman.translation.assembly import make_sentences, shortcomings
 from dragoman.translation.batch_search import search_in_batches
 from dragoman.translation.engines import Engine, ExternalEngine, make_engine
-from dragoman.translation.loading import TrainedModel, line_statistics, load
+from dragoman.translation.loading import UNSURE, TrainedModel, line_statistics, load
 from dragoman.translation.pieces import Piece, encode_request
 from dragoman.translation.request import Request, parse_request, usual_direction
 from dragoman.translation.results import Candidate, Sentence, Translation
@@ -87,7 +87,7 @@ class Translator:
         """A translator with a model in memory, whose weights may change: training validates with it."""
         translator = cls.__new__(cls)
         lines = line_statistics([vars(side) for side in data.report.sides])
-        translator._start(TrainedModel(model, data.source, data.target, config, lines, data.conventions, dtype))
+        translator._start(TrainedModel(model, data.source, data.target, config, lines, UNSURE, data.conventions, dtype))
         translator._weights_change = True
         return translator
 

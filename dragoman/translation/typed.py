@@ -87,7 +87,7 @@ def read(typed: str, source: Conventions) -> Reading:
     """Read a cleaned text by the conventions of the source side."""
     if not source.counts:
         return Reading(typed)
-    text, added, marks = _with_final_mark(typed, source)
+    text = _TIGHT.sub(r"\1", typed) if source.apart <= RARELY else typed
     words = [word[0] for word, _ in _words(text)]
     capitals, title = _is_in_capitals(words), _is_title(words, source)
     lower = text == text.lower()
@@ -108,7 +108,7 @@ def read(typed: str, source: Conventions) -> Reading:
             meant = _capitalized(meant)
         parts += [text[end : found.start()], meant]
         end = found.end()
-    text = "".join([*parts, text[end:]])
+    text, added, marks = _with_final_mark("".join([*parts, text[end:]]), source)
     apart = split_marks(text, source) if source.is_tokenized else text
     form = Form(
         capitals=capitals and text != typed,
@@ -137,8 +137,6 @@ def _words(text: str) -> Iterator[tuple[re.Match[str], bool]]:
 
 def _with_final_mark(text: str, source: Conventions) -> tuple[str, bool, str]:
     """End a text as the training text ends its lines. Return too whether a mark was added, and which were replaced."""
-    if source.apart <= RARELY:
-        text = _TIGHT.sub(r"\1", text)
     end, first = final_marks(text), WORD.search(text)
     if not source.ends_with_mark or first is None:
         return text, False, ""
