@@ -195,17 +195,19 @@ def conventions_of_ids(side: EncodedSide, tokenizer: Tokenizer) -> Conventions:
 def words(line: str) -> Iterator[tuple[str, bool]]:
     """The words of a line, each with whether a sentence begins with it."""
     end = 0
-    begins = True
+    word = ""
     for found in WORD.finditer(line):
-        begins = begins or ends_sentence(line[end : found.start()])
-        yield found[0], begins
-        begins, end = False, found.end()
+        begins = not word or ends_sentence(word, line[end : found.start()])
+        word, end = found[0], found.end()
+        yield word, begins
 
 
-def ends_sentence(between: str) -> bool:
-    """Whether what stands between two words ends a sentence; the marks of "a.m." do not."""
+def ends_sentence(word: str, between: str) -> bool:
+    """Whether a sentence ends between a word and the next. "Dr." and "a.m." end in the middle of one."""
     mark = _FINAL_MARK.search(between)
-    return mark is not None and (mark[0] in "。！？" or any(map(str.isspace, between[mark.end() :])))
+    if mark is None or (mark[0] == "." and len(word) < 3):
+        return False
+    return mark[0] in "。！？" or any(map(str.isspace, between[mark.end() :]))
 
 
 def forms(word: str) -> list[str]:

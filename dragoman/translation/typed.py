@@ -104,7 +104,8 @@ def read(typed: str, source: Conventions) -> Reading:
             if meant == word and not is_name and (corrected := _corrected(word, source)) != word:
                 meant = corrected
                 corrections.append((word, meant))
-        if starts and source.begins_with_capital and not any(map(str.isalnum, text[end : found.start()])):
+        capital = source.begins_with_capital and (not parts or (starts and (capitals or title or lower)))
+        if capital and not any(map(str.isalnum, text[end : found.start()])):
             meant = _capitalized(meant)
         parts += [text[end : found.start()], meant]
         end = found.end()
@@ -125,14 +126,15 @@ def read(typed: str, source: Conventions) -> Reading:
 def _words(text: str) -> Iterator[tuple[re.Match[str], bool]]:
     """The words of a text that are not part of a literal, each with whether a sentence begins with it."""
     literals = [found.span() for found in LITERAL.finditer(text)]
-    begins, end = True, 0
+    end = 0
+    word = ""
     for found in WORD.finditer(text):
+        begins = not word or ends_sentence(word, text[end : found.start()])
+        word, end = found[0], found.end()
         while literals and literals[0][1] <= found.start():
             literals.pop(0)
-        begins = begins or ends_sentence(text[end : found.start()])
         if not literals or found.end() <= literals[0][0]:
             yield found, begins
-        begins, end = False, found.end()
 
 
 def _with_final_mark(text: str, source: Conventions) -> tuple[str, bool, str]:

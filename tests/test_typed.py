@@ -1,0 +1,218 @@
+"""Reading what people type as the training text is written, and giving the translation the form they typed."""
+
+from __future__ import annotations
+
+import random
+import string
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dragoman.command_line import override
+from dragoman.corpora.conventions import Conventions, conventions_of_ids, ends_sentence, final_marks
+from dragoman.corpora.preparation import prepare_data
+from dragoman.corpora.subwords import train_tokenizers
+from dragoman.dataset import encode_pairs
+from dragoman.evaluation.typed_differently import with_typo
+from dragoman.settings import Config, TokenizerConfig
+from dragoman.translation.typed import AS_IS, Form, is_likely_typo, nearest, read
+
+ENGLISH = 10 * [
+    "Where is the station?",
+    "I don't know where Anna is.",
+    "My friend Anna sees the black cat in Rome.",
+    "The black cats are in the garden of my friend.",
+    "Good morning, how are you?",
+    "I think that I am at home at 9 a.m. today.",
+]
+ITALIAN = 10 * [
+    "Dov'è la stazione?",
+    "Non so dov'è Anna.",
+    "Buongiorno, come stai?",
+    "I gatti neri vedono la stazione.",
+]
+SOURCE, TARGET = Conventions.of(ENGLISH), Conventions.of(ITALIAN)
+LOWER = Conventions.of(["i do n't know where anna is .", "where is it ?", "it 's the black cat , my friend ."] * 9)
+LOWER_TARGET = Conventions.of(["l' amico è qui .", "dov' è la stazione ?"] * 9)
+
+
+@pytest.mark.parametrize("line", ENGLISH[:6])
+def test_text_like_the_training_text_stays(line: str) -> None:
+    assert read(line, SOURCE).text == line
+    assert read(line, SOURCE).form == AS_IS
+    assert read(line, SOURCE).corrections == []
+
+
+@pytest.mark.parametrize("line", ENGLISH[:6])
+@pytest.mark.parametrize(
+    ("typed", "form"),
+    [
+        (str.upper, Form(capitals=True)),
+        (lambda line: " ".join(word[0].upper() + word[1:] for word in line.split()), Form(title=True)),
+        (str.lower, Form(lower_start=True)),
+        (lambda line: line[:-1], Form(added_mark=True)),
+        (lambda line: f"{line[:-1]}!!", Form(marks="!!")),
+    ],
+)
+def test_other_forms_are_read_as_the_training_text(line: str, typed, form: Form) -> None:
+    reading = read(typed(line), SOURCE)
+    assert reading.text[:-1] == line[:-1]
+    assert form.marks or reading.text == line
+    assert reading.form == form
+    assert reading.corrections == []
+
+
+@pytest.mark.parametrize(
+    ("form", "expected"),
+    [
+        (Form(), "Dov'è la stazione?"),
+        (Form(capitals=True), "DOV'È LA STAZIONE?"),
+        (Form(title=True), "Dov'è La Stazione?"),
+        (Form(lower_start=True), "dov'è la stazione?"),
+        (Form(added_mark=True), "Dov'è la stazione"),
+        (Form(marks="?!"), "Dov'è la stazione?!"),
+        (Form(capitals=True, added_mark=True), "DOV'È LA STAZIONE"),
+    ],
+)
+def test_translations_get_the_form_back(form: Form, expected: str) -> None:
+    assert form.restore("Dov'è la stazione?", TARGET) == expected
+
+
+def test_restoring_keeps_what_must_stay() -> None:
+    """Guards names at the start, addresses in capitals, and a translation that is only a mark."""
+    assert Form(lower_start=True).restore("Anna è qui.", TARGET) == "Anna è qui."
+    assert Form(capitals=True).restore("Vedi https://x.org/Ab ora.", TARGET) == "VEDI https://x.org/Ab ORA."
+    assert Form(added_mark=True).restore("?", TARGET) == "?"
+    assert read("WRITE TO Anna@x.org, ANNA", SOURCE).text == "Write to Anna@x.org, Anna."
+
+
+def test_capitals_and_titles_are_told_from_names() -> None:
+    assert read("Where is NATO?", SOURCE).text == "Where is NATO?"
+    assert read("Where is the CAT?", SOURCE).text == "Where is the cat?"
+    assert read("I see Anna in Rome.", SOURCE).form == AS_IS
+    assert read("my friend Anna", SOURCE).text == "My friend Anna."
+    assert read("anna is in rome", SOURCE).text == "Anna is in Rome."
+    assert read("I", SOURCE).form.capitals is False
+
+
+def test_typos() -> None:
+    """Guards the words that may be corrected, and those that may not."""
+    assert read("Wehre is the staiton?", SOURCE).text == "Where is the station?"
+    assert read("Wehre is the staiton?", SOURCE).corrections == [("Wehre", "Where"), ("staiton", "station")]
+    assert read("I dont knnow.", SOURCE).text == "I don't know."
+    for text in ("My friend Ana sees Satnion.", "The black cot is 1975.", "Where is teh cat?", "The blank station."):
+        assert read(text, SOURCE).corrections == []
+    assert is_likely_typo("form", "from")
+    assert not is_likely_typo("motel", "model")
+    assert nearest("where", SOURCE) is None  # it is known
+
+
+def test_a_word_that_occurs_rarely_is_not_what_a_typo_means() -> None:
+    assert nearest("gardne", Conventions.of(ENGLISH)) == "garden"
+    assert nearest("gardne", Conventions.of(ENGLISH[:6])) is None
+
+
+def test_lower_cased_and_tokenized_text() -> None:
+    """Guards corpora that others have prepared: what people type is brought into their form, and back."""
+    assert LOWER.is_lowercase
+    assert LOWER.is_tokenized
+    reading = read("I don't know where Anna is.", LOWER)
+    assert reading.text == "i do n't know where anna is ."
+    assert reading.form == Form(capital_start=True, join_marks=True)
+    assert reading.form.restore("dov' è l' amico ?", LOWER_TARGET) == "Dov'è l'amico?"
+    already = "i do n't know where anna is ."
+    assert read(already, LOWER).text == already
+    assert read(already, LOWER).form == AS_IS
+    assert not SOURCE.is_lowercase
+    assert not SOURCE.is_tokenized
+
+
+def test_escaped_marks() -> None:
+    """Guards corpora with &apos; for every apostrophe, as Moses writes it."""
+    escaped = Conventions.of(["it &apos;s the cat .", "he said &quot; no &quot; ."] * 9)
+    assert read("It's the cat.", escaped).text == "it &apos;s the cat ."
+
+
+def test_scripts_without_spaces_or_case() -> None:
+    japanese = Conventions.of(["駅はどこですか。", "私は日本へ行ったことがない。"] * 9)
+    assert japanese.inside == {}
+    assert read("駅はどこですか", japanese).text == "駅はどこですか"
+    arabic = Conventions.of(["أين المحطة؟", "القطة السوداء في الحديقة."] * 9)
+    assert read("القطة السوداء في الحديقة.", arabic) == read("القطة السوداء في الحديقة.", arabic)
+    assert read("القطة السوداء في الحديقة.", arabic).text == "القطة السوداء في الحديقة."
+
+
+@given(st.text(max_size=200) | st.text(alphabet=string.ascii_letters + " .!?'’\"", max_size=200))
+@settings(max_examples=300, deadline=None)
+def test_any_text_can_be_read(text: str) -> None:
+    """Guards against exceptions, and against letters that vanish."""
+    for conventions in (SOURCE, LOWER, Conventions.of([])):
+        reading = read(" ".join(text.split()), conventions)
+        reading.form.restore(reading.text, TARGET)
+        if not reading.corrections and conventions is SOURCE:
+            assert [c for c in reading.text.casefold() if c.isalnum()] == [c for c in text.casefold() if c.isalnum()]
+
+
+@pytest.mark.parametrize("letter", [".", " .", "a.", "A", "'", "a' ", "?!", "é", "&apos; "])
+def test_long_lines_take_linear_time(letter: str) -> None:
+    """Guards against patterns that try every start: a line of a megabyte would take hours, this fails by timeout."""
+    for conventions in (SOURCE, LOWER):
+        reading = read(letter * (200_000 // len(letter)) + "x", conventions)
+        reading.form.restore(reading.text, LOWER_TARGET)
+
+
+def test_conventions_are_saved_without_loss() -> None:
+    assert Conventions.from_json(SOURCE.to_json()) == SOURCE
+    for text in ("[]", "{}", '{"inside": 1}', SOURCE.to_json().replace('"first": {', '"first": {"a": "b", ')):
+        with pytest.raises(ValueError, match=r"conventions|malformed"):
+            Conventions.from_json(text)
+
+
+def test_sentences_inside_lines() -> None:
+    assert ends_sentence("station", ". ")
+    assert ends_sentence("is", '?" ')
+    assert not ends_sentence("station", ", ")
+    assert not ends_sentence("m", ". ")
+    assert not ends_sentence("example", ".")
+    assert final_marks("Really?!") == "?!"
+    assert final_marks("Really") == ""
+
+
+@pytest.mark.parametrize("kind", ["word", "bpe"])
+def test_older_data_give_the_same_conventions(kind: str) -> None:
+    """Guards runs whose data were prepared before conventions were saved: they are learnt from the ids."""
+    pairs = list(zip(ENGLISH, ENGLISH, strict=True))
+    settings = TokenizerConfig(kind=kind, min_frequency=1, vocab_size=400)  # type: ignore[arg-type]
+    source, target = train_tokenizers(ENGLISH, ENGLISH, settings)
+    assert conventions_of_ids(encode_pairs(pairs, source, target).source, source) == SOURCE
+
+
+def test_data_have_conventions_of_both_sides(tmp_path: Path) -> None:
+    rows = [(line, ITALIAN[i % len(ITALIAN)]) for i, line in enumerate(ENGLISH)]
+    rows = [(f"{source} {i}", target) for i, (source, target) in enumerate(rows)]
+    (tmp_path / "pairs.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in rows), encoding="utf-8")
+    config = override(
+        Config(),
+        [
+            f"--data.train={tmp_path / 'pairs.tsv'}",
+            "--data.source_lang=en",
+            "--data.target_lang=it",
+            "--data.validation_fraction=0.2",
+        ],
+    )
+    made = prepare_data(config, tmp_path / "data", print)
+    again = prepare_data(config, tmp_path / "data", print)
+    assert made.conventions == again.conventions
+    assert made.conventions[0].usual("ANNA") == "Anna"
+    assert made.conventions[1].usual("STAZIONE") == "stazione"
+
+
+def test_typo_swaps_two_letters() -> None:
+    draw = random.Random(0)
+    for _ in range(50):
+        typed = with_typo("Anna sees the garden.", draw)
+        assert sorted(typed) == sorted("Anna sees the garden.")
+        assert typed != "Anna sees the garden."
+        assert typed.startswith("Anna ")
