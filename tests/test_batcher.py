@@ -12,8 +12,9 @@ import pytest
 
 from dragoman.errors import DataError
 from dragoman.server import limits
-from dragoman.server.batcher import Batcher, Job, QueueFull, TextResult, warnings_by_text
+from dragoman.server.batcher import Batcher, Job, QueueFull, TextResult
 from dragoman.signals import Stopped
+from dragoman.translation.results import warnings_by_text
 from dragoman.translation.translator import Translator
 from echo import echo, reconfigured
 
@@ -162,13 +163,13 @@ def test_warnings_and_weights_belong_to_their_text() -> None:
     texts = ["My name is Anna.", "see www.x.org! number", "", "live live live"]
     with closing(Batcher(echo("unknown=keep"))) as batcher:
         results = batcher.submit(Job(texts)).result(60)
-    assert [bool(result.warnings) for result in results] == [False, True, False, False]
-    assert results[1].warnings == ["lost in translation: www.x.org."]
+    assert [bool(result.translation.warnings) for result in results] == [False, True, False, False]
+    assert results[1].translation.warnings[-1:] == ["lost in translation: www.x.org."]
     for result in results:
         assert [len(each) for each in result.weights] == [len(s.candidates) for s in result.translation.sentences]
         for sentence, [weights] in zip(result.translation.sentences, result.weights, strict=True):
             assert weights.shape == (len(sentence.candidates[0].ids), len(sentence.ids))
-    assert warnings_by_text(["text 1: a: text 0: b"], 2) == [[], ["a: text 0: b"]]
+    assert warnings_by_text(["text 1: a: text 0: b"], 0, 2) == [[], ["a: text 0: b"]]
 
 
 def encoder_only(translator: Translator) -> Translator:

@@ -90,7 +90,7 @@ def fake_translator(rows: Sequence[tuple[str, str, str]], cut: bool = False) -> 
             candidate = Candidate(known[text], [], [], [], 0.0, not cut, {})
             unknown = [i for i, word in enumerate(words) if "z" in word]
             sentence = Sentence(text, text, [], [0] * len(words), [*words, "[EOS]"], unknown, [candidate])
-            found.append(Translation(text, known[text], [sentence]))
+            found.append(Translation(text, known[text], [sentence], []))
         return found
 
     return cast(Translator, SimpleNamespace(config=Config(), step=7, path=Path("runs/fake"), explain=explain))

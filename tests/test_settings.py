@@ -63,7 +63,7 @@ RESUME = {
         decoding.beam_size decoding.length_penalty decoding.length_formula decoding.max_length decoding.max_ratio
         decoding.min_ratio decoding.no_repeat_ngram decoding.precision decoding.n_best decoding.diversity_groups
         decoding.diversity_penalty decoding.sample decoding.temperature decoding.top_k decoding.top_p decoding.seed
-        decoding.unknown decoding.split_sentences
+        decoding.unknown decoding.split_sentences decoding.tolerant
     """,
     "free": """
         run.name run.dir data.train data.validation data.test

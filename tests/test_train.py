@@ -477,6 +477,8 @@ def test_a_run_learns_and_writes_all_its_files(tiny: Tiny) -> None:
     assert {path.name for path in kept[0].iterdir()} == {
         "model.safetensors", "config.yaml", "source.tokenizer.json", "target.tokenizer.json", "training.pt",
         "trained_on.json",
+        "source.conventions.json",
+        "target.conventions.json",
         "state.json", "manifest.json",
     }  # fmt: skip
     events = EventAccumulator(str(directory / "tensorboard")).Reload().Tags()

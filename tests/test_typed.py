@@ -193,15 +193,8 @@ def test_data_have_conventions_of_both_sides(tmp_path: Path) -> None:
     rows = [(line, ITALIAN[i % len(ITALIAN)]) for i, line in enumerate(ENGLISH)]
     rows = [(f"{source} {i}", target) for i, (source, target) in enumerate(rows)]
     (tmp_path / "pairs.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in rows), encoding="utf-8")
-    config = override(
-        Config(),
-        [
-            f"--data.train={tmp_path / 'pairs.tsv'}",
-            "--data.source_lang=en",
-            "--data.target_lang=it",
-            "--data.validation_fraction=0.2",
-        ],
-    )
+    words = [f"data.train={tmp_path / 'pairs.tsv'}", "data.source_lang=en", "data.target_lang=it"]
+    config = override(Config(), [f"--{word}" for word in [*words, "data.validation_fraction=0.2"]])
     made = prepare_data(config, tmp_path / "data", print)
     again = prepare_data(config, tmp_path / "data", print)
     assert made.conventions == again.conventions

@@ -34,7 +34,6 @@ class TextResult:
     """The translation of one text of a job."""
 
     translation: Translation
-    warnings: list[str]  # those of `Translator.warnings` that concern this text
     weights: list[list[Tensor]]  # for each sentence and candidate, (T, S) as from `Translator.alignments`
 
 
@@ -150,20 +149,10 @@ class Batcher:
         translator = self.translator.with_decoding(n_best=n_best, beam_size=beam_size)
         texts = [text for job in jobs for text in job.texts]
         translations = translator.explain(texts, first=0, advance=stop_if_cancelled)
-        warnings = warnings_by_text(translator.warnings, len(texts))
         stop_if_cancelled()
         pairs = [(sentence, each) for one in translations for sentence in one.sentences for each in sentence.candidates]
         weights = iter(translator.alignments(pairs))
         return [
-            TextResult(one, found, [list(islice(weights, len(sentence.candidates))) for sentence in one.sentences])
-            for one, found in zip(translations, warnings, strict=True)
+            TextResult(one, [list(islice(weights, len(sentence.candidates))) for sentence in one.sentences])
+            for one in translations
         ]
-
-
-def warnings_by_text(warnings: Sequence[str], count: int) -> list[list[str]]:
-    """Sort warnings like "text 3: ...", numbered from 0, into one list for each of `count` texts."""
-    found: list[list[str]] = [[] for _ in range(count)]
-    for warning in warnings:
-        number, _, message = warning.partition(": ")
-        found[int(number.removeprefix("text "))].append(message)
-    return found

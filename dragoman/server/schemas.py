@@ -183,7 +183,7 @@ def translate_response(results: Sequence[TextResult], attention: bool) -> Transl
             TextResponse(
                 source=result.translation.source,
                 translation=result.translation.text,
-                warnings=result.warnings,
+                warnings=result.translation.warnings,
                 sentences=[
                     _sentence_response(sentence, weights, attention)
                     for sentence, weights in zip(result.translation.sentences, result.weights, strict=True)

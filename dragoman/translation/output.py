@@ -25,6 +25,7 @@ def as_json(translator: Translator, translation: Translation, reference: str | N
             "source": translation.source,
             **({} if reference is None else {"reference": reference}),
             "translation": translation.text,
+            "warnings": translation.warnings,
             "sentences": [
                 {
                     "source": sentence.source,

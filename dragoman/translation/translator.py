@@ -43,7 +43,7 @@ from dragoman.translation.engines import Engine, ExternalEngine, make_engine
 from dragoman.translation.loading import UNSURE, TrainedModel, line_statistics, load
 from dragoman.translation.pieces import Piece, encode_request
 from dragoman.translation.request import Request, parse_request, usual_direction
-from dragoman.translation.results import Candidate, Sentence, Translation
+from dragoman.translation.results import Candidate, Sentence, Translation, warnings_by_text
 from dragoman.translation.streaming import stream_piece
 from dragoman.translation.teacher_forcing import alignments, attention, embeddings, score_pairs
 
@@ -188,8 +188,9 @@ class Translator:
             )
             sentences = [sentence for line in translated for sentence in line]
             self._warn(number, *shortcomings(self.trained, sentences))
-            translations.append(Translation(request.text, text, sentences))
-        return translations
+            translations.append(Translation(request.text, text, sentences, []))
+        warnings = warnings_by_text(self.warnings, first, len(translations))
+        return [replace(each, warnings=own) for each, own in zip(translations, warnings, strict=True)]
 
     def _translate(self, texts: Sequence[list[list[Piece]]], advance: Callable[[int], object] | None) -> list[Sentence]:
         """Translate the pieces of the lines of texts, and report each text when it is finished."""
@@ -217,7 +218,7 @@ class Translator:
             sentences.append(stream_piece(self.trained, self._ready_engine(), piece, write))
         self._warn(1, *shortcomings(self.trained, sentences))
         translation = joiner.join(sentence.candidates[0].text for sentence in sentences)
-        return Translation(request.text, translation, sentences)
+        return Translation(request.text, translation, sentences, *warnings_by_text(self.warnings, 1, 1))
 
     def score(self, pairs: Sequence[tuple[str | Request, str]], first: int = 1) -> list[Candidate]:
         """Score given translations, each taken as one sentence.
