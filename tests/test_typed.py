@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from conftest import SHARED
 from dragoman.command_line import override
-from dragoman.corpora.conventions import Conventions, conventions_of_ids, ends_sentence, final_marks
+from dragoman.corpora.conventions import Conventions, conventions_of_ids, ends_sentence, final_marks, words
 from dragoman.corpora.preparation import prepare_data
 from dragoman.corpora.subwords import train_tokenizers
 from dragoman.dataset import encode_pairs
@@ -19,6 +20,7 @@ from dragoman.evaluation.typed_differently import with_typo
 from dragoman.settings import Config, TokenizerConfig
 from dragoman.translation.typed import AS_IS, Form, is_likely_typo, nearest, read
 
+needs_multi30k = pytest.mark.skipif(not (SHARED / "multi30k").is_dir(), reason="needs Multi30k in ../shared/data")
 ENGLISH = 10 * [
     "Where is the station?",
     "I don't know where Anna is.",
@@ -89,6 +91,7 @@ def test_restoring_keeps_what_must_stay() -> None:
 
 
 def test_capitals_and_titles_are_told_from_names() -> None:
+    assert read("Where Is The Black-haired Cat?", SOURCE).text == "Where is the black-haired cat?"
     assert read("Where is NATO?", SOURCE).text == "Where is NATO?"
     assert read("Where is the CAT?", SOURCE).text == "Where is the cat?"
     assert read("I see Anna in Rome.", SOURCE).form == AS_IS
@@ -107,6 +110,22 @@ def test_typos() -> None:
     assert is_likely_typo("form", "from")
     assert not is_likely_typo("motel", "model")
     assert nearest("where", SOURCE) is None  # it is known
+
+
+@needs_multi30k
+def test_names_and_rare_words_are_not_corrected() -> None:
+    """Guards the 485 words of Multi30k's held-out sets that its training set does not have."""
+    train, *held_out = (
+        (SHARED / "multi30k" / f"{name}.en").read_text(encoding="utf-8").split("\n")
+        for name in ("train", "val", "test_2016_flickr", "test_2017_flickr", "test_2017_mscoco")
+    )
+    conventions = Conventions.of(train)
+    lines = {word: line for text in held_out for line in text for word, _ in words(line)}
+    unknown = {word: line for word, line in lines.items() if not conventions.counts[word.lower()]}
+    assert len(unknown) > 400
+    corrected = {pair for line in unknown.values() for pair in read(line, conventions).corrections}
+    typos = ("preforming", "clif", "preforms", "bandana", "carying", "skiis")  # the annotators' own
+    assert {typed for typed, _ in corrected if typed in unknown} == {*typos}
 
 
 def test_a_word_that_occurs_rarely_is_not_what_a_typo_means() -> None:

@@ -3,8 +3,8 @@
     for bucket in typed_differently(translator, pairs, "13a"):
         bucket.name, bucket.bleu                                 # "IN CAPITALS", 97.8
 
-The reference is written in the same way, and both sides are compared in lower case where the case was changed. The row
-"as it is, in lower case" is what those rows are to be compared with.
+The reference is written in the same way, and both sides are compared without case where it was changed. The row
+"as it is, without case" is what those rows are to be compared with.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ def typed_differently(translator: Translator, pairs: Sequence[Pair], tokenize: s
     draw = random.Random(1)  # noqa: S311 - typos, not secrets
     ways: list[tuple[str, Change, Change]] = [
         ("as it is", str, str),
-        ("as it is, in lower case", str, str.lower),
-        ("IN CAPITALS", str.upper, str.lower),
-        ("In Title Case", _title, str.lower),
-        ("in lower case", str.lower, str.lower),
+        ("as it is, without case", str, str.casefold),
+        ("IN CAPITALS", str.upper, str.casefold),
+        ("In Title Case", _title, str.casefold),
+        ("in lower case", str.lower, str.casefold),
         ("without the final mark", _without_mark, _without_mark),
         ("with a typo", lambda text: with_typo(text, draw), str),
     ]
