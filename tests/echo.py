@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from dragoman.command_line import override
+from dragoman.corpora.conventions import Conventions
 from dragoman.corpora.subwords import train_tokenizers
 from dragoman.model import Transformer
 from dragoman.settings import Config, ModelConfig, TokenizerConfig
@@ -47,13 +48,15 @@ class EchoState:
         return EchoState(self.source if sentences is None else self.source[sentences], self.position)
 
 
-def echo(*settings: str, kind: str = "word") -> Translator:
-    """A translator that repeats its source and knows only the words of one sentence."""
+def echo(*settings: str, kind: str = "word", conventions: Conventions | None = None) -> Translator:
+    """A translator that repeats its source and knows only the words of one sentence; `conventions` are of both."""
     known = ["My name is, and I live in: number! (see)"]
     source, target = train_tokenizers(known, known, TokenizerConfig(kind=kind, min_frequency=1, vocab_size=300))  # type: ignore[arg-type]
     config = override(Config(), [f"--decoding.{word}" for word in settings])
     report = SimpleNamespace(sides=2 * [SimpleNamespace(percentile_99=40, longest=60, mean=8.0)])
-    data: Any = SimpleNamespace(source=source, target=target, report=report, conventions=None)
+    data: Any = SimpleNamespace(
+        source=source, target=target, report=report, conventions=conventions and 2 * (conventions,)
+    )
     model: Any = Echo(len(source))
     return Translator.around(model, data, config, torch.float32).with_engine(model)
 
