@@ -81,3 +81,5 @@ def shortcomings(trained: TrainedModel, sentences: Sequence[Sentence]) -> Iterat
         lost = [literal for literal in LITERAL.findall(sentence.source) if literal not in best.text]
         if lost:
             yield f"lost in translation: {', '.join(lost)}."
+        for target in sentence.lost_terms:
+            yield f"glossary: '{target}' could not be placed in the translation."

@@ -15,6 +15,7 @@ from dragoman.corpora.sentence_splitting import LineStatistics, split_sentences,
 from dragoman.dataset import UNSEEN
 from dragoman.directions import Direction, tag_of
 from dragoman.translation.copying import LITERAL
+from dragoman.translation.glossary import Term
 from dragoman.translation.limits import target_room
 from dragoman.translation.loading import TrainedModel
 from dragoman.translation.request import Request
@@ -29,6 +30,7 @@ class Piece:
     words: list[str]  # the token of each id; an unknown word or a literal as it was written
     prefix: list[int] = field(default_factory=list)  # target ids that the translation must begin with
     prefix_words: list[str] = field(default_factory=list)  # and their tokens
+    terms: list[Term] = field(default_factory=list)  # those of the glossary in the text
 
 
 def encode_request(trained: TrainedModel, request: Request, warn: Callable[[str], object]) -> list[list[Piece]]:
@@ -37,6 +39,9 @@ def encode_request(trained: TrainedModel, request: Request, warn: Callable[[str]
     if request.prefix and lines[0]:
         prefix, words = trained.target.encode_with_tokens(clean(request.prefix, trained.config.data))
         lines[0][0] = replace(lines[0][0], prefix=prefix, prefix_words=words)
+    if request.glossary:
+        find = request.glossary.find
+        lines = [[replace(piece, terms=find(piece.text)) for piece in line] for line in lines]
     return lines
 
 

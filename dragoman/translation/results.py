@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch import Tensor
 
@@ -33,6 +33,7 @@ class Sentence:
     tokens: list[str]  # a label per id, then "[EOS]"
     unknown: list[int]  # positions of the tokens that the vocabulary does not know
     candidates: list[Candidate]  # best first, at most decoding.n_best
+    lost_terms: list[str] = field(default_factory=list)  # targets of a glossary that the best candidate lacks
 
 
 @dataclass(frozen=True)

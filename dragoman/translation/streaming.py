@@ -12,6 +12,7 @@ from dragoman.translation.engines import Engine, ExternalEngine
 from dragoman.translation.loading import TrainedModel
 from dragoman.translation.pieces import Piece
 from dragoman.translation.results import Sentence
+from dragoman.translation.term_placement import place_terms
 
 
 def stream_piece(
@@ -19,6 +20,7 @@ def stream_piece(
 ) -> Sentence:
     """Translate a piece and write each word once no hypothesis that could still win disagrees on it.
 
+    A piece with terms of a glossary is written when it is finished, because they replace words of the translation.
     If the final text turns out not to continue what was written, it follows in full on a new line.
     """
     written = ""
@@ -33,8 +35,8 @@ def stream_piece(
             written = text
 
     with suitable_threads(trained, engine):
-        hypotheses = search_batch(trained, engine, [piece], write_settled)
-    [sentence] = make_sentences(trained, [piece], hypotheses)
+        hypotheses = search_batch(trained, engine, [piece], None if piece.terms else write_settled)
+    [sentence] = place_terms(trained, [piece], make_sentences(trained, [piece], hypotheses))
     final = sentence.candidates[0].text
     write(final[len(written) :] if final.startswith(written) else f"\n{final}")
     return sentence
