@@ -11,8 +11,9 @@ in turn,
 - a made-up name, which no model would write.
 
 The contenders: no glossary; the glossary; and, for comparison, searching again with a forced prefix that ends with the
-term, which the model may lengthen to another word. `rest` is the chrF of what remains without the term: its target, or without a glossary the word of the
-reference, is removed from the translation, and the word of the reference from the reference.
+term, which the model may lengthen to another word. `rest` is the chrF of what remains without the term: its target, or
+without a glossary the word of the reference, is removed from the translation, and the word of the reference from the
+reference.
 """
 
 from __future__ import annotations

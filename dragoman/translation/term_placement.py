@@ -5,7 +5,7 @@ model wrote for it, and the target replaces that word. Nothing else changes: an 
 keeps the form that it had beside the replaced word.
 
 Another way is to search again with a forced prefix, the translation up to the term and the term, and to let the model
-continue. On Multi30k it was no better for terms that the references use, and worse for made-up names:
+continue. On Multi30k it gained little where the references have the terms, and lost more with made-up names:
 docs/translating.md has the figures.
 """
 
