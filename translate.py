@@ -70,6 +70,8 @@ def load_translator(options: argparse.Namespace, run: Path) -> Translator:
         translator = with_ctranslate2(translator, run)
     if translator.config.is_language_model and (options.align or options.attention or options.example):
         raise ConfigError("--align, --attention and --example show the source, but a language model has no source.")
+    if options.glossary:
+        translator = translator.with_glossary(options.glossary)
     if translator.config.decoding.n_best > 1 and not (options.json or options.align):
         console.warn("decoding.n_best: only --json and --align show more than the best translation")
     return translator

@@ -184,6 +184,10 @@ def _add_device_option(parser: Parser) -> None:
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 or mps (default: auto)")
 
 
+def _add_glossary_option(parser: Parser) -> None:
+    parser.add_argument("--glossary", type=Path, metavar="FILE", help="terms to use, one SOURCE TAB TARGET per line")
+
+
 def _add_direction_options(parser: Parser) -> None:
     """Add --to and --from, which choose a direction of a multilingual model."""
     parser.add_argument("--to", metavar="LANGUAGE", help="multilingual model: translate into LANGUAGE")
@@ -219,6 +223,7 @@ def parse_translate(arguments: Sequence[str], prog: str = "dragoman translate") 
     parser.add_argument("--input", type=Path, metavar="FILE", help="read lines from FILE instead of standard input")
     parser.add_argument("--output", type=Path, metavar="FILE", help="write to FILE instead of standard output")
     parser.add_argument("--prefix", metavar="TEXT", help="start the translation of every line with TEXT")
+    _add_glossary_option(parser)
     parser.add_argument("--json", action="store_true", help="print scores, tokens, alignment and n-best as JSON lines")
     parser.add_argument("--align", action="store_true", help="show which source word produced each word")
     parser.add_argument("--embed", action="store_true", help="print a vector for each line, as JSON, not a translation")
@@ -238,10 +243,16 @@ def parse_translate(arguments: Sequence[str], prog: str = "dragoman translate") 
         parser.error("--example keeps the direction of its sentence: leave out --to and --from")
     if parsed.align and parsed.json:
         parser.error("give either --align, for people, or --json, for programs")
-    if parsed.score and (parsed.align or parsed.attention or parsed.example or parsed.prefix):
-        parser.error("--score scores given translations: leave out --align, --attention, --example and --prefix")
-    if parsed.embed and any((parsed.align, parsed.attention, parsed.example, parsed.json, parsed.score, parsed.prefix)):
-        parser.error("--embed prints vectors: leave out --align, --attention, --example, --json, --score and --prefix")
+    given = (parsed.align, parsed.attention, parsed.example, parsed.prefix, parsed.glossary)
+    if parsed.score and any(given):
+        parser.error(
+            "--score scores given translations: leave out --align, --attention, --example, --prefix and --glossary"
+        )
+    if parsed.embed and any((*given, parsed.json, parsed.score)):
+        parser.error(
+            "--embed prints vectors: "
+            "leave out --align, --attention, --example, --json, --score, --prefix and --glossary"
+        )
     if parsed.engine and any(
         (parsed.checkpoint, parsed.json, parsed.align, parsed.attention, parsed.score, parsed.embed)
     ):
@@ -314,6 +325,7 @@ def parse_serve(arguments: Sequence[str], prog: str = "dragoman serve") -> argpa
         "--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1, this computer only)"
     )
     parser.add_argument("--port", type=int, default=8000, help="port to listen on; 0: any (default: 8000)")
+    _add_glossary_option(parser)
     _add_decoding_options(parser)
     parsed = parser.parse_args(arguments)
     if not 0 <= parsed.port < 2**16:

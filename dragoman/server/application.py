@@ -84,8 +84,14 @@ def add_page_file(app: FastAPI, path: str, name: str, media_type: str) -> None:
 
 
 def make_job(asked: TranslateRequest, translator: Translator) -> Job:
-    """Turn a request into a job for the batcher. Raises ConfigError for languages that the model does not know."""
+    """Turn a request into a job for the batcher.
+
+    Raises ConfigError for languages that the model does not know, and DataError for a faulty glossary.
+    """
     to, source = asked.target_lang or "", asked.source_lang or ""
+    if asked.glossary:
+        own = translator.glossary.terms if translator.glossary else {}
+        translator = translator.with_glossary(own | asked.glossary)
     requests = [translator.request(text, to, source) for text in asked.texts or [asked.text]]
     return Job(requests, asked.n_best, asked.beam_size)
 

@@ -2,6 +2,8 @@
 
 MAX_CHARACTERS = 5_000  # in one request
 MAX_TEXTS = 32  # in one request
+MAX_TERMS = 200  # of a glossary in one request
+MAX_TERM = 100  # characters of a term
 MAX_BODY = 900_000  # bytes; far more than valid texts need, so that most invalid bodies are read and explained
 MAX_N_BEST = MAX_BEAM_SIZE = 10
 MAX_WAITING = 200  # jobs in the queue

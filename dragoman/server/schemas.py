@@ -10,7 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 from torch import Tensor
 
 from dragoman.server.batcher import TextResult
-from dragoman.server.limits import MAX_BEAM_SIZE, MAX_CHARACTERS, MAX_N_BEST, MAX_TEXTS
+from dragoman.server.limits import MAX_BEAM_SIZE, MAX_CHARACTERS, MAX_N_BEST, MAX_TERM, MAX_TERMS, MAX_TEXTS
 from dragoman.translation.results import Candidate, Sentence
 from dragoman.translation.translator import Translator
 
@@ -21,6 +21,7 @@ def _to_int(value: object) -> object:
 
 
 Text = Annotated[str, Field(max_length=MAX_CHARACTERS)]
+TermText = Annotated[str, Field(max_length=MAX_TERM)]
 Language = Annotated[str, Field(max_length=100)]
 Count = Annotated[int | None, BeforeValidator(_to_int)]
 
@@ -58,6 +59,13 @@ class TranslateRequest(BaseModel):
     source_lang: Language | None = Field(
         default=None,
         description="language of the texts, for a model of several directions; null: the default direction",
+    )
+    glossary: dict[TermText, TermText] = Field(
+        default_factory=dict,
+        max_length=MAX_TERMS,
+        description="from source terms to the target terms that the translation must contain, in addition to those of "
+        "the server; an empty target copies its source",
+        examples=[{"station": "fermata", "Zoltan": ""}],
     )
     attention: bool = Field(default=False, description="whether to return the attention weights")
 
@@ -130,6 +138,7 @@ class ServerInfo(BaseModel):
     step: int
     characters: int = Field(default=MAX_CHARACTERS, description="maximum in one request")
     n_best: int = Field(description="maximum number of alternative translations of a sentence")
+    terms: int = Field(default=MAX_TERMS, description="maximum in the glossary of one request")
 
     @classmethod
     def of(cls, translator: Translator) -> ServerInfo:

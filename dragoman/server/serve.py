@@ -14,6 +14,7 @@ from contextlib import closing
 
 from dragoman import console
 from dragoman.device import choose_device, tune_device
+from dragoman.errors import ConfigError
 from dragoman.server.application import create_application
 from dragoman.server.batcher import Batcher
 from dragoman.server.connection import listen, make_server
@@ -24,10 +25,16 @@ from dragoman.translation.translator import Translator
 
 
 def main(options: argparse.Namespace) -> None:
-    """Run the server until it is asked to stop. Raises ConfigError and CheckpointError."""
+    """Run the server until it is asked to stop. Raises ConfigError, CheckpointError and DataError."""
     with listen(options.host, options.port) as listener:
         tune_device(choose_device(options.device))
         translator = Translator(options.checkpoint or options.run or newest_run(), options.device, options.overrides)
+        if options.glossary:
+            if translator.config.data.several:
+                raise ConfigError(
+                    "--glossary is for one direction, but this model has several: send the terms with each request."
+                )
+            translator = translator.with_glossary(options.glossary)
         translator.translate(["."])  # a warm-up: fails before anyone connects, and makes the first request fast
         info = ServerInfo.of(translator)
         host, port = listener.getsockname()[:2]

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from dragoman.console import shorten
 from dragoman.corpora.cleaning import clean
 from dragoman.settings import UNK
 from dragoman.translation.copying import LITERAL, copies
 from dragoman.translation.loading import TrainedModel
-from dragoman.translation.pieces import Piece, as_typed
+from dragoman.translation.pieces import Piece, write_as_typed
 from dragoman.translation.repetition import has_loop, words
 from dragoman.translation.results import Candidate, Sentence
 from dragoman.translation.search import Hypothesis
 from dragoman.translation.teacher_forcing import alignments
+from dragoman.translation.typed import AS_IS
 
 SHOWN = 60  # characters of a sentence in a message
 TOO_SHORT = 0.4  # of the tokens that translations of such sentences usually have
@@ -29,7 +31,7 @@ def make_sentences(
     return [
         Sentence(
             piece.text,
-            piece.read_as or piece.text,
+            piece.read_as,
             piece.corrections,
             piece.ids,
             [*map(trained.source.label, piece.words), "[EOS]"],
@@ -72,8 +74,21 @@ def _candidate(trained: TrainedModel, piece: Piece, hypothesis: Hypothesis, copi
         text = trained.target.decode_with(kept_ids, {i: words[t] for i, t in enumerate(kept) if t in words})
     else:
         text = trained.target.decode(kept_ids)
-    text = as_typed(trained, piece, clean(text))  # cleaned, because a model that writes bytes can write a line feed
-    return Candidate(text, ids, labels + ["[EOS]"] * complete, log_probs, score, complete, copied)
+    # Cleaned, because a model that writes bytes can write a line feed.
+    return Candidate(clean(text), ids, labels + ["[EOS]"] * complete, log_probs, score, complete, copied)
+
+
+def as_typed(trained: TrainedModel, pieces: Sequence[Piece], sentences: Sequence[Sentence]) -> list[Sentence]:
+    """The translations of these pieces in the form in which they were typed."""
+    return [
+        sentence
+        if piece.form == AS_IS
+        else replace(
+            sentence,
+            candidates=[replace(each, text=write_as_typed(trained, piece, each.text)) for each in sentence.candidates],
+        )
+        for piece, sentence in zip(pieces, sentences, strict=True)
+    ]
 
 
 def shortcomings(trained: TrainedModel, sentences: Sequence[Sentence]) -> Iterator[str]:
@@ -93,6 +108,8 @@ def shortcomings(trained: TrainedModel, sentences: Sequence[Sentence]) -> Iterat
         lost = [literal for literal in LITERAL.findall(sentence.source) if literal not in best.text]
         if lost:
             yield f"lost in translation: {', '.join(lost)}."
+        for target in sentence.lost_terms:
+            yield f"glossary: '{target}' could not be placed in the translation."
 
 
 def _doubt(trained: TrainedModel, sentence: Sentence, best: Candidate) -> str:
@@ -106,6 +123,6 @@ def _doubt(trained: TrainedModel, sentence: Sentence, best: Candidate) -> str:
         return "its translation is much too short"
     if len(words(sentence.source)) >= MIN_COPIED and best.text.casefold() == sentence.source.casefold():
         return "its translation is the same text"
-    if best.log_probs and sum(best.log_probs) / len(best.log_probs) < trained.unsure:
+    if best.log_probs and not sentence.rewritten and sum(best.log_probs) / len(best.log_probs) < trained.unsure:
         return "its words may be unlike those of the training text"
     return ""

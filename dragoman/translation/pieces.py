@@ -15,6 +15,7 @@ from dragoman.corpora.sentence_splitting import LineStatistics, split_sentences,
 from dragoman.dataset import UNSEEN
 from dragoman.directions import Direction, tag_of
 from dragoman.translation.copying import LITERAL
+from dragoman.translation.glossary import Term
 from dragoman.translation.limits import target_room
 from dragoman.translation.loading import TrainedModel
 from dragoman.translation.request import Request
@@ -30,9 +31,10 @@ class Piece:
     words: list[str]  # the token of each id; an unknown word or a literal as it was written
     prefix: list[int] = field(default_factory=list)  # target ids that the translation must begin with
     prefix_words: list[str] = field(default_factory=list)  # and their tokens
-    read_as: str = ""  # the text that the ids stand for, if it is not as typed
+    read_as: str = ""  # the text that the ids stand for
     form: Form = AS_IS  # in which to write the translation
     corrections: tuple[tuple[str, str], ...] = ()  # typos in the text, and what they are read as
+    terms: list[Term] = field(default_factory=list)  # those of the glossary in the text
 
 
 def encode_request(trained: TrainedModel, request: Request, warn: Callable[[str], object]) -> list[list[Piece]]:
@@ -41,6 +43,9 @@ def encode_request(trained: TrainedModel, request: Request, warn: Callable[[str]
     if request.prefix and lines[0]:
         prefix, words = trained.target.encode_with_tokens(clean(request.prefix, trained.config.data))
         lines[0][0] = replace(lines[0][0], prefix=prefix, prefix_words=words)
+    if request.glossary:
+        find = request.glossary.find
+        lines = [[replace(piece, terms=find(piece.read_as)) for piece in line] for line in lines]
     return lines
 
 
@@ -51,7 +56,7 @@ def encode_line(trained: TrainedModel, line: str, direction: Direction, warn: Ca
     if trained.config.is_language_model:
         text = clean(line, trained.config.data)
         ids, words = trained.target.encode_with_tokens(text)
-        pieces = [Piece(text, [], [], ids, words)]
+        pieces = [Piece(text, [], [], ids, words, read_as=text)]
     else:
         pieces = _split_and_encode(trained, line, direction, warn)
     if any(target_room(trained, len(piece.ids)) <= len(piece.prefix) for piece in pieces):
@@ -69,7 +74,8 @@ def encode_piece(trained: TrainedModel, text: str, direction: Direction) -> Piec
         literals, plain = LITERAL.findall(text), LITERAL.sub(UNSEEN, text)
     ids, tokens = trained.source.encode_with_tokens(plain, tag_of(direction.target) if data.several else "")
     following = iter(literals)
-    return Piece(text, ids, [next(following, token) if token == UNSEEN else token for token in tokens])
+    words = [next(following, token) if token == UNSEEN else token for token in tokens]
+    return Piece(text, ids, words, read_as=text)
 
 
 def read_piece(trained: TrainedModel, text: str, direction: Direction) -> Piece:
@@ -78,11 +84,10 @@ def read_piece(trained: TrainedModel, text: str, direction: Direction) -> Piece:
         return encode_piece(trained, text, direction)
     reading = read(text, trained.conventions[0])
     piece = encode_piece(trained, reading.text, direction)
-    changed = "" if reading.text == text else reading.text
-    return replace(piece, text=text, read_as=changed, form=reading.form, corrections=tuple(reading.corrections))
+    return replace(piece, text=text, form=reading.form, corrections=tuple(reading.corrections))
 
 
-def as_typed(trained: TrainedModel, piece: Piece, translation: str) -> str:
+def write_as_typed(trained: TrainedModel, piece: Piece, translation: str) -> str:
     """Write a translation in the form in which its piece was typed, unless its beginning was prescribed."""
     if trained.conventions is None or piece.form == AS_IS or piece.prefix:
         return translation

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from dragoman.directions import Direction, split_tag, tag_of, targets
 from dragoman.errors import ConfigError
 from dragoman.settings import DataConfig
+from dragoman.translation.glossary import Glossary
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,7 @@ class Request:
     direction: Direction
     prefix: str = ""  # the words that the translation must begin with
     unknown_target: str = ""  # the language of a tag that the model does not know; that tag is part of the text
+    glossary: Glossary | None = None  # the terms that the translation must contain
 
 
 def usual_direction(data: DataConfig) -> Direction:

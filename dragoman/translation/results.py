@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch import Tensor
 
@@ -36,6 +36,8 @@ class Sentence:
     tokens: list[str]  # a label per id, then "[EOS]"
     unknown: list[int]  # positions of the tokens that the vocabulary does not know
     candidates: list[Candidate]  # best first, at most decoding.n_best
+    rewritten: bool = False  # whether terms of a glossary took the place of the model's own words
+    lost_terms: list[str] = field(default_factory=list)  # targets of a glossary that the best candidate lacks
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,13 @@ import re
 from collections.abc import Callable
 
 from dragoman.settings import UNK
-from dragoman.translation.assembly import make_sentences
+from dragoman.translation.assembly import as_typed, make_sentences
 from dragoman.translation.batch_search import search_batch, suitable_threads
 from dragoman.translation.engines import Engine, ExternalEngine
 from dragoman.translation.loading import TrainedModel
-from dragoman.translation.pieces import Piece, as_typed
+from dragoman.translation.pieces import Piece, write_as_typed
 from dragoman.translation.results import Sentence
+from dragoman.translation.term_placement import place_terms
 
 
 def stream_piece(
@@ -19,6 +20,7 @@ def stream_piece(
 ) -> Sentence:
     """Translate a piece and write each word once no hypothesis that could still win disagrees on it.
 
+    A piece with terms of a glossary is written when it is finished, because they replace words of the translation.
     If the final text turns out not to continue what was written, it follows in full on a new line.
     """
     written = ""
@@ -27,14 +29,16 @@ def stream_piece(
         nonlocal written
         known = tokens[: tokens.index(UNK)] if UNK in tokens else tokens  # words are copied only at the end
         text = trained.target.decode(known).rstrip("\ufffd")  # the last character may still lack some of its bytes
-        text = as_typed(trained, piece, re.sub(r"\s", " ", text))  # a model that writes bytes can write a line feed
+        text = re.sub(r"\s", " ", text)  # a model that writes bytes can write a line feed
+        text = write_as_typed(trained, piece, text)
         if text.startswith(written):
             write(text[len(written) :])
             written = text
 
     with suitable_threads(trained, engine):
-        hypotheses = search_batch(trained, engine, [piece], write_settled)
-    [sentence] = make_sentences(trained, [piece], hypotheses)
+        hypotheses = search_batch(trained, engine, [piece], None if piece.terms else write_settled)
+    sentences = place_terms(trained, [piece], make_sentences(trained, [piece], hypotheses))
+    [sentence] = as_typed(trained, [piece], sentences)
     final = sentence.candidates[0].text
     write(final[len(written) :] if final.startswith(written) else f"\n{final}")
     return sentence

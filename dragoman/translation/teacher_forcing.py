@@ -33,26 +33,44 @@ Pair = tuple[list[int], list[int]]
 def score_pairs(trained: TrainedModel, pairs: Sequence[tuple[Request, str]], first: int) -> list[Candidate]:
     """Score given translations, see `Translator.score`. The first pair has the number `first` in messages."""
     sources = [encode_piece(trained, request.text, request.direction).ids for request, _ in pairs]
+    scored = score_texts(trained, [(source, text) for source, (_, text) in zip(sources, pairs, strict=True)])
+    found = []
+    for number, candidate in enumerate(scored, first):
+        if isinstance(candidate, str):
+            raise DataError(f"text {number}: {candidate}")
+        found.append(candidate)
+    return found
+
+
+def score_texts(trained: TrainedModel, pairs: Sequence[tuple[list[int], str]]) -> list[Candidate | str]:
+    """Each text as a translation of source ids, with its scores; or why the model cannot score it."""
     texts = [clean(translation, trained.config.data) for _, translation in pairs]
     encoded = [trained.target.encode_with_tokens(text) for text in texts]
-    ids = [(source, target) for source, (target, _) in zip(sources, encoded, strict=True)]
-    for number, (source, target) in enumerate(ids, first):
-        if len(target) >= target_room(trained, len(source)):
-            raise DataError(
-                f"text {number}: this pair is longer than the positions of the model (model.max_positions)."
-            )
-        if trained.writes_at_once and ctc.needed(target) > trained.config.model.upsampling * (len(source) + 1):
-            raise DataError(
-                f"text {number}: a translation of {len(target)} tokens does not fit into the places for {len(source)} "
-                "source tokens (model.upsampling), so it has no score."
-            )
-    found: dict[int, Candidate] = {}
-    for batch in _batches(ids):
-        for i, log_probs in zip(batch, _token_log_probs(trained, [ids[i] for i in batch]), strict=True):
+    ids = [(source, target) for (source, _), (target, _) in zip(pairs, encoded, strict=True)]
+    found: dict[int, Candidate | str] = {
+        i: reason for i, pair in enumerate(ids) if (reason := why_too_long(trained, pair))
+    }
+    fitting = [i for i in range(len(ids)) if i not in found]
+    for batch in _batches([ids[i] for i in fitting]):
+        chosen = [fitting[k] for k in batch]
+        for i, log_probs in zip(chosen, _token_log_probs(trained, [ids[i] for i in chosen]), strict=True):
             score = sum(log_probs) / normalizer(len(log_probs), trained.config.decoding)
             labels = [*map(trained.target.label, encoded[i][1]), "[EOS]"]
             found[i] = Candidate(texts[i], ids[i][1], labels, log_probs, score, True, {})
-    return [found[i] for i in range(len(pairs))]
+    return [found[i] for i in range(len(ids))]
+
+
+def why_too_long(trained: TrainedModel, pair: Pair) -> str | None:
+    """Why the model cannot read this pair; None if it can."""
+    source, target = pair
+    if len(target) >= target_room(trained, len(source)):
+        return "this pair is longer than the positions of the model (model.max_positions)."
+    if trained.writes_at_once and ctc.needed(target) > trained.config.model.upsampling * (len(source) + 1):
+        return (
+            f"a translation of {len(target)} tokens does not fit into the places for {len(source)} source tokens "
+            "(model.upsampling), so it has no score."
+        )
+    return None
 
 
 def _token_log_probs(trained: TrainedModel, pairs: Sequence[Pair]) -> list[list[float]]:

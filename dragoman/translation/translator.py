@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -37,15 +37,17 @@ from dragoman.device import choose_device
 from dragoman.directions import Direction
 from dragoman.errors import ConfigError
 from dragoman.settings import EOS, Config
-from dragoman.translation.assembly import make_sentences, shortcomings
+from dragoman.translation.assembly import as_typed, make_sentences, shortcomings
 from dragoman.translation.batch_search import search_in_batches
 from dragoman.translation.engines import Engine, ExternalEngine, make_engine
+from dragoman.translation.glossary import Glossary
 from dragoman.translation.loading import UNSURE, TrainedModel, line_statistics, load
 from dragoman.translation.pieces import Piece, encode_request
 from dragoman.translation.request import Request, parse_request, usual_direction
 from dragoman.translation.results import Candidate, Sentence, Translation, warnings_by_text
 from dragoman.translation.streaming import stream_piece
 from dragoman.translation.teacher_forcing import alignments, attention, embeddings, score_pairs
+from dragoman.translation.term_placement import place_terms
 
 if TYPE_CHECKING:
     from dragoman.corpora.preparation import PreparedData
@@ -59,6 +61,7 @@ class Translator:
         path: the folder of the checkpoint; of the first one of an ensemble
         step: the step of that checkpoint
         warnings: messages about the texts of the last call, one line each
+        glossary: the terms that translations must contain
     """
 
     path: Path
@@ -94,6 +97,7 @@ class Translator:
     def _start(self, trained: TrainedModel) -> None:
         self.trained = trained
         self.warnings: list[str] = []
+        self.glossary: Glossary | None = None
         self._weights_change = False
         self._engine: Engine | ExternalEngine | None = None
 
@@ -113,6 +117,15 @@ class Translator:
         """The same translator with another program's search; everything around the search stays the same."""
         other = copy.copy(self)
         other._engine = engine
+        return other
+
+    def with_glossary(self, terms: str | Path | Mapping[str, str]) -> Translator:
+        """The same translator with a glossary, from a file or a dictionary: `with_glossary({"dog": "Hund"})`.
+
+        Raises DataError for a faulty glossary, and ConfigError for a language model.
+        """
+        other = copy.copy(self)
+        other.glossary = _fitting_glossary(self.config, terms)
         return other
 
     @property
@@ -155,7 +168,8 @@ class Translator:
 
         See `parse_request`. Raises ConfigError for languages that the model does not know.
         """
-        return parse_request(text, self.config.data, self.source.tags, to, source, prefix)
+        tags = self.source.tags
+        return replace(parse_request(text, self.config.data, tags, to, source, prefix), glossary=self.glossary)
 
     def translate(self, texts: Sequence[str | Request], to: str = "") -> list[str]:
         """Translate texts of any length, line by line; a blank line stays blank.
@@ -206,7 +220,8 @@ class Translator:
                 found.update(zip(batch, sentences, strict=True))
                 waiting.subtract(owners[k] for k in batch)
                 advance(sum(waiting[i] == 0 for i in {owners[k] for k in batch}))
-        return [found[k] for k in range(len(pieces))]
+        placed = place_terms(self.trained, pieces, [found[k] for k in range(len(pieces))])
+        return as_typed(self.trained, pieces, placed)
 
     def speak(self, text: str | Request, write: Callable[[str], object]) -> Translation:
         """Translate one line and write each word of the translation as soon as the search has settled it."""
@@ -262,11 +277,7 @@ class Translator:
         """The texts as requests. Clears the warnings of the last call, and warns of unknown languages."""
         self.warnings = []
         requests = [self.request(text) if isinstance(text, str) else text for text in texts]
-        if any(request.prefix for request in requests):
-            if self.trained.writes_at_once:
-                raise ConfigError("this model cannot start with a prefix, because it writes all words at once.")
-            if self.config.is_language_model:
-                raise ConfigError("this model takes no prefix, because it continues each text itself.")
+        _check_prefixes(self.trained, requests)
         for number, request in enumerate(requests, first):
             if request.unknown_target:
                 self._warn(number, f"this model does not translate to {request.unknown_target}.")
@@ -290,6 +301,24 @@ class Translator:
         if not self._weights_change:
             self._engine = engine
         return engine
+
+
+def _check_prefixes(trained: TrainedModel, requests: Sequence[Request]) -> None:
+    """Raise ConfigError if there are prefixes and the model cannot start with one."""
+    if not any(request.prefix for request in requests):
+        return
+    if trained.writes_at_once:
+        raise ConfigError("this model cannot start with a prefix, because it writes all words at once.")
+    if trained.config.is_language_model:
+        raise ConfigError("this model takes no prefix, because it continues each text itself.")
+
+
+def _fitting_glossary(config: Config, terms: str | Path | Mapping[str, str]) -> Glossary:
+    """The glossary as the model reads and writes it. Raises ConfigError for a language model."""
+    if config.is_language_model:
+        raise ConfigError("this model takes no glossary, because it continues each text and translates none.")
+    glossary = Glossary(terms) if isinstance(terms, Mapping) else Glossary.read(terms)
+    return glossary.cleaned(config.data)
 
 
 def _flatten(texts: Sequence[list[list[Piece]]]) -> tuple[list[Piece], list[int]]:

@@ -6,7 +6,8 @@ const CANDIDATES = 3;  // translations of a sentence
 const OPEN = 3;  // sentences whose words are shown at once; the others are drawn when they are opened
 
 const byId = id => document.getElementById(id);
-const [source, target, copy, direction] = ["source", "target", "copy", "direction"].map(byId);
+const [source, target, copy, direction, glossary] =
+  ["source", "target", "copy", "direction", "glossary"].map(byId);
 
 function addElement(tag, parent, className = "", text = "") {
   const element = parent.appendChild(document.createElement(tag));
@@ -62,6 +63,7 @@ function showLanguages({ source_lang, target_lang }) {
   byId("target-name").textContent = source_lang ? to : `${to}: continued by the model`;
   source.lang = source_lang ?? target_lang;
   target.lang = target_lang;
+  byId("terms").hidden = !source_lang;
 }
 
 // ---- Translating as you type. A new edit cancels the request for the text before it.
@@ -73,6 +75,12 @@ function scheduleTranslation(delay = DELAY) {
   clearTimeout(timer);
   request.abort();
   timer = setTimeout(translate, delay);
+}
+
+// The terms and their translations; lines without a term are skipped.
+function readGlossary() {
+  const lines = glossary.value.split("\n").map(line => line.split(/[=\t](.*)/).map(part => part.trim()));
+  return Object.fromEntries(lines.filter(([term]) => term).map(([term, translation]) => [term, translation ?? ""]));
 }
 
 async function translate() {
@@ -87,7 +95,8 @@ async function translate() {
     if (!info) await loadInfo();
     const { source_lang, target_lang } = selectedDirection();
     const languages = info.directions.length ? { source_lang, target_lang } : {};
-    const body = JSON.stringify({ text, n_best: Math.min(CANDIDATES, info.n_best), attention: true, ...languages });
+    const wishes = { n_best: Math.min(CANDIDATES, info.n_best), glossary: readGlossary(), attention: true };
+    const body = JSON.stringify({ text, ...wishes, ...languages });
     const headers = { "Content-Type": "application/json" };
     const response = await fetch("translate", { method: "POST", headers, body, signal });
     const answer = await response.json();
@@ -261,6 +270,7 @@ direction.addEventListener("change", () => {
   scheduleTranslation(0);
 });
 source.addEventListener("input", event => { if (!event.isComposing) scheduleTranslation(); });
+glossary.addEventListener("input", () => scheduleTranslation());
 source.addEventListener("compositionend", () => scheduleTranslation());
 try {
   await loadInfo();
