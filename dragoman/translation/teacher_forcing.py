@@ -22,7 +22,7 @@ from dragoman.settings import EOS, PAD, SOS
 from dragoman.translation.batches import BATCH_TOKENS, batches_by_length
 from dragoman.translation.limits import target_room
 from dragoman.translation.loading import TrainedModel
-from dragoman.translation.pieces import encode_piece
+from dragoman.translation.pieces import encode_piece, encode_translation
 from dragoman.translation.request import Request
 from dragoman.translation.results import Candidate
 from dragoman.translation.search import normalizer
@@ -32,10 +32,10 @@ Pair = tuple[list[int], list[int]]
 
 def score_pairs(trained: TrainedModel, pairs: Sequence[tuple[Request, str]], first: int) -> list[Candidate]:
     """Score given translations, see `Translator.score`. The first pair has the number `first` in messages."""
-    sources = [encode_piece(trained, request.text, request.direction).ids for request, _ in pairs]
+    pieces = [encode_piece(trained, request.text, request.direction) for request, _ in pairs]
     texts = [clean(translation, trained.config.data) for _, translation in pairs]
-    encoded = [trained.target.encode_with_tokens(text) for text in texts]
-    ids = [(source, target) for source, (target, _) in zip(sources, encoded, strict=True)]
+    encoded = [encode_translation(trained, text, piece) for text, piece in zip(texts, pieces, strict=True)]
+    ids = [(piece.ids, target) for piece, (target, _) in zip(pieces, encoded, strict=True)]
     for number, (source, target) in enumerate(ids, first):
         if len(target) >= target_room(trained, len(source)):
             raise DataError(
