@@ -35,7 +35,7 @@ from dragoman.server.schemas import ServerInfo, TranslateRequest
 from dragoman.settings import UNK, Config, DataConfig, TokenizerConfig
 from dragoman.training.starting import amount
 from dragoman.translation.assembly import make_sentences
-from dragoman.translation.copying import copies
+from dragoman.translation.placeholders import copies
 from dragoman.translation.pieces import encode_piece
 from dragoman.translation.request import Request, parse_request
 from dragoman.translation.search import Hypothesis

@@ -26,11 +26,12 @@ from dragoman.dataset import UNSEEN
 from dragoman.errors import ConfigError
 from dragoman.model import Transformer
 from dragoman.settings import EOS, SOS, UNK
+from dragoman.translation import literals
 from dragoman.translation.batches import batches_by_length
-from dragoman.translation.copying import LITERAL, copies
 from dragoman.translation.loading import find_checkpoint
 from dragoman.translation.output import printable
 from dragoman.translation.pieces import encode_request
+from dragoman.translation.placeholders import copies
 from dragoman.translation.request import Request
 from dragoman.translation.translator import Translator
 from echo import echo, reconfigured, until
@@ -577,7 +578,7 @@ def test_each_unknown_word_is_copied_once() -> None:
 def test_literals_end_before_punctuation() -> None:
     """Guards punctuation after an address, which belongs to the sentence."""
     text = "See (https://x.org/a_(b).html), www.x.org. Or a.b+c@d-e.co.uk! http://y/"
-    assert LITERAL.findall(text) == ["https://x.org/a_(b).html", "www.x.org", "a.b+c@d-e.co.uk", "http://y/"]
+    assert literals.parts(text)[1] == ["https://x.org/a_(b).html", "www.x.org", "a.b+c@d-e.co.uk", "http://y/"]
 
 
 # --- Documents ----------------------------------------------------------------------------------------------------

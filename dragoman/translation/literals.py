@@ -2,9 +2,9 @@
 
     find("Send 2.5 kg to {name}, see https://x.org.")              # the places of 2.5 kg, {name} and https://x.org
 
-A search takes time in proportion to the text, even if that was made to be slow: each pattern starts with a mark
-that it does not repeat, or may not start inside a run of the characters that it repeats; and nothing it repeats can match in two
-ways. Otherwise 20,000 full stops in a row would take seconds.
+A search takes time in proportion to the text, even if that was made to be slow: each pattern starts with a mark that
+it does not repeat, or may not start inside a run of the characters that it repeats, and nothing it repeats can match
+in two ways. Otherwise 20,000 full stops in a row would take seconds.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _FILES = (
 )
 _DOMAINS = "com|org|net|edu|gov|info|io|dev|app|eu|de|fr|es|it|uk|us|ch|at|nl|pl|pt|jp|cn|ru|br"
 _UNITS = (
-    "km/h|m/s|mph|km²|m²|cm²|m³|cm³|km|cm|mm|µm|nm|m|kg|mg|µg|g|t|lbs?|oz|ml|cl|dl|l|L|°C|°F|°|K|%|‰|€|\\$|£|¥|EUR|USD|GBP|CHF|"
-    "JPY|h|min|ms|s|GHz|MHz|kHz|Hz|kWh|kW|MW|W|mV|kV|V|mA|A|Ω|kB|KB|MB|GB|TB|KiB|MiB|GiB|TiB|Mbit/s|Gbit/s|px|pt|dpi|rpm|bpm|dB|hPa|bar"
+    "km/h|m/s|mph|km²|m²|cm²|m³|cm³|km|cm|mm|µm|nm|m|kg|mg|µg|g|lbs?|oz|ml|cl|dl|l|L|°C|°F|°|K|%|‰|€|\\$|£|¥|EUR|USD|GBP|CHF|"
+    "JPY|h|min|ms|GHz|MHz|kHz|Hz|kWh|kW|MW|W|mV|kV|V|mA|A|Ω|kB|KB|MB|GB|TB|KiB|MiB|GiB|TiB|Mbit/s|Gbit/s|px|pt|dpi|rpm|bpm|dB|hPa|bar"
 )
 _EMOJI = "\u2600-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff"
 _NUMBER = r"\d++(?:[.,:/'’-]\d++)*+"
