@@ -3,8 +3,9 @@
     python benchmarks/placeholders.py runs/phrasebook runs/multi30k
 
 The sentences are those of the validation split of each run, with one to three literals put in place of a word or added
-at an end. A literal is unharmed if it stands in the translation exactly once, letter for letter, and no letter or digit
-touches it. Names are made up, so that no vocabulary of whole words knows them, and take the place of a capitalized word.
+at an end. A literal is unharmed if it stands in the translation exactly once, letter for letter, and
+touches no letter or digit. Names are made up, so that no vocabulary of whole words knows them, and take the place of a
+capitalized word.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ KINDS: dict[str, Callable[[random.Random], str]] = {
     "${X}": lambda d: f"${{{letters(d).upper()}}}",
     "@handle": lambda d: f"@{letters(d)}{d.randint(0, 99)}",
     "#tag": lambda d: f"#{letters(d)}",
-    "path": lambda d: d.choice(["/usr/{}/{}.conf", "~/{}/{}", "C:\\{}\\{}.exe", "{}/{}.py"]).format(letters(d), letters(d)),
+    "path": lambda d: letters(d).join(d.choice([("/usr/", ".c"), ("~/", "/x"), ("C:\\", "\\y.exe"), ("src/", ".py")])),
     "emoji": lambda d: d.choice(["🙂", "👍🏽", "🇮🇹", "👩‍👩‍👧", "❤️", "🚀"]),
     "quantity": lambda d: f"{number(d)}{d.choice([' km', ' kg', ' °C', '%', ' €', ' MB', 'GB', ' min'])}",
     "version": lambda d: f"{d.choice(['', 'v'])}{d.randint(0, 9)}.{d.randint(0, 20)}.{d.randint(0, 99)}",
@@ -122,7 +123,8 @@ def main() -> None:
     rows: dict[str, list[str]] = defaultdict(list)
     for run in options.runs:
         found = measure(run, options.count, options.seed, options.show)
-        found["all but names"] = tuple(map(sum, zip(*(pair for kind, pair in found.items() if kind != NAMES), strict=True)))  # type: ignore[assignment]
+        literals = [found[kind] for kind in KINDS if kind != NAMES]
+        found["all but names"] = sum(unharmed for unharmed, _ in literals), sum(total for _, total in literals)
         for kind, (unharmed, total) in found.items():
             rows[kind].append(f"{unharmed / total:.1%} of {total}")
     width = max(len(run.name) for run in options.runs) + 8

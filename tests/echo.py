@@ -50,7 +50,8 @@ class EchoState:
 def echo(*settings: str, kind: str = "word") -> Translator:
     """A translator that repeats its source and knows only the words of one sentence."""
     known = ["My name is, and I live in: number! (see)"]
-    source, target = train_tokenizers(known, known, TokenizerConfig(kind=kind, min_frequency=1, vocab_size=300))  # type: ignore[arg-type]
+    vocabulary = TokenizerConfig(kind=kind, min_frequency=1, vocab_size=300, shared=True)  # type: ignore[arg-type]
+    source, target = train_tokenizers(known, known, vocabulary)
     config = override(Config(), [f"--decoding.{word}" for word in settings])
     side = SimpleNamespace(percentile_99=40, longest=60, sentences=1)
     model: Any = Echo(len(source))

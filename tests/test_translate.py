@@ -561,10 +561,11 @@ def test_placeholder_of_literals_may_occur_in_a_text() -> None:
 
 
 def test_subwords_need_no_copies() -> None:
-    """Guards subwords, for which nothing is unknown, against being treated as words."""
+    """Guards subwords, for which no word is unknown, against being treated as words."""
     translator = echo(kind="bpe")
     assert translator.translate([NAMES]) == [clean(NAMES)]
-    assert translator.explain([NAMES])[0].sentences[0].unknown == []
+    [sentence] = translator.explain([NAMES])[0].sentences
+    assert [sentence.tokens[s] for s in sentence.unknown] == ["https://x.org/a.b?c=1", "me@x.org", "🙂"]
 
 
 def test_each_unknown_word_is_copied_once() -> None:

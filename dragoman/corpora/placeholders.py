@@ -5,8 +5,9 @@
                                                       # "⟦5⟧ has a ⟦2⟧. ⟦1⟧" - "⟦5⟧ ha un ⟦2⟧. ⟦1⟧"
 
 Three kinds of words are hidden: those that both sides share, such as names and numbers; those that a small lexicon,
-made from the corpus, knows as translations of each other; and one that is added to both sides, in front, at the end,
-or before the last mark. `translation.placeholders` then hides addresses, code, unknown names and the like in the same way.
+made from the corpus, knows as translations of each other; and one that is added to both sides, in front, at the end
+or before the last mark. `translation.placeholders` then hides addresses, code, unknown names and the like in the same
+way.
 
 Everything works on token ids. A word is a token of a word-level vocabulary, or the subwords of a run of letters or of
 digits. A space before a hidden word stays, as a token of its own where tokens are subwords.

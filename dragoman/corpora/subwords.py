@@ -20,7 +20,8 @@ from dragoman.directions import split_tag, tag_of
 from dragoman.errors import ConfigError
 from dragoman.settings import PLACEHOLDERS, SPECIAL_TOKENS, TokenizerConfig
 
-SMALLEST_SUBWORDS = len(SPECIAL_TOKENS) + len(pre_tokenizers.ByteLevel.alphabet())  # size of a vocabulary without tags
+# Size of a vocabulary without tags.
+SMALLEST_SUBWORDS = len(SPECIAL_TOKENS) + len(PLACEHOLDERS) + len(pre_tokenizers.ByteLevel.alphabet())
 
 
 def train_tokenizers(

@@ -6,11 +6,12 @@ import math
 from collections.abc import Iterator, Sequence
 
 from dragoman.corpora.cleaning import clean
+from dragoman.corpora.placeholders import BLANK
 from dragoman.settings import UNK
 from dragoman.translation import literals
 from dragoman.translation.loading import TrainedModel
 from dragoman.translation.pieces import Piece
-from dragoman.translation.placeholders import Restored, as_target, copies, inserted, restore, restore_exactly
+from dragoman.translation.placeholders import Restored, as_target, copies, inserted, restore, restore_exactly, spaces
 from dragoman.translation.results import Candidate, Sentence
 from dragoman.translation.search import Hypothesis
 from dragoman.translation.teacher_forcing import alignments
@@ -71,8 +72,11 @@ def _candidate(trained: TrainedModel, piece: Piece, hypothesis: Hypothesis, rest
     dropped = {*trained.target.placeholders, *([UNK] if trained.config.decoding.unknown == "drop" else [])}
     kept = [t for t, token in enumerate(ids) if token not in dropped or t in words]
     labels = trained.target.pieces(ids)
-    for t, word in words.items():
-        labels[t] = trained.source.label(word)
+    if not trained.target.is_of_words:
+        for t, (before, after) in spaces(labels, restored.copied, [*map(trained.source.label, piece.words)]).items():
+            words[t] = BLANK * before + words[t] + BLANK * after
+    for t, s in restored.copied.items():
+        labels[t] = trained.source.label(piece.words[s])
 
     def decode(positions: Sequence[int]) -> str:
         given = {i: words[t] for i, t in enumerate(positions) if t in words}

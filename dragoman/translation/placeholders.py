@@ -12,7 +12,7 @@ learned to write [UNK] where a word is copied, and the alignment says which word
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 
@@ -162,10 +162,31 @@ def restore(target: Sequence[int], source: Sequence[int], placeholders: Sequence
     return Restored(copied, lost)
 
 
+def spaces(target: Sequence[str], copied: Mapping[int, int], source: Sequence[str]) -> dict[int, tuple[bool, bool]]:
+    """Where a restored literal needs a space before and after it, because the model has joined a word to it.
+
+    Args:
+        target, source: the labels of subwords; a word that touches the literal in the source may do so again
+    """
+
+    def touched(labels: Sequence[str], at: int) -> tuple[bool, bool]:
+        around = labels[at - 1][-1:] if at else "", labels[at + 1][:1] if at + 1 < len(labels) else ""
+        before, after = (c.isdigit() or c.lower() != c.upper() for c in around)  # other scripts have no spaces
+        return before, after
+
+    found = {}
+    for t, s in copied.items():
+        (before, after), allowed = touched(target, t), touched(source, s)
+        needed = before and not allowed[0], after and not allowed[1]
+        if any(needed):
+            found[t] = needed
+    return found
+
+
 def inserted(text: str, before: str, literal: str) -> str:
     """Insert a literal into a text, as a word of its own, after the word with which `before`, its beginning, ends."""
     at = len(before) if text.startswith(before) else len(text)
-    while at < len(text) and _is_of_word(text[at]):
+    while 0 < at < len(text) and _is_of_word(text[at]):
         at += 1
     left, right = text[:at].rstrip(), text[at:]
     return " ".join(part for part in (left, literal) if part) + " " * _is_of_word(right[:1]) + right
