@@ -101,6 +101,7 @@ def shortcomings(trained: TrainedModel, sentences: Sequence[Sentence]) -> Iterat
             ratio = "" if trained.config.is_language_model else ", decoding.max_ratio"
             limits = f"decoding.max_length{ratio} or the model's positions"
             yield f"the translation was cut off after {len(best.ids)} tokens ({limits})."
-        lost = [literal for literal in literals.parts(sentence.source)[1] if literal not in best.text]
+        found = literals.parts(sentence.source)[1]
+        lost = [each for each in found if each not in best.text and not each.isdigit()]  # "12" may become "twelve"
         if lost:
             yield f"lost in translation: {', '.join(lost)}."

@@ -48,7 +48,8 @@ class Hider:
         """Like `Tokenizer.encode_with_tokens`; the token of a stand-in is what it hides."""
         if not self.stand_ins:
             return self.tokenizer.encode_with_tokens(text, tag)
-        ids, words = self._hide(text, lambda _: True)
+        # A number of two digits or more is a literal as subwords, but as a word it may be known.
+        ids, words = self._hide(text, lambda literal: not (self.tokenizer.is_of_words and literal.isdigit()))
         for k, t in enumerate(t for t, token in enumerate(ids) if token == UNK):
             ids[t] = self.stand_ins[k % len(self.stand_ins)]
         return ([self.tokenizer.tags[tag], *ids], [tag, *words]) if tag else (ids, words)
