@@ -116,6 +116,12 @@ def as_target(ids: Sequence[int], source: Hider, target: Hider) -> list[int]:
     return [of_source.get(token, -1) for token in ids]
 
 
+def absent_placeholders(ids: Sequence[int], source: Hider, target: Hider) -> list[int]:
+    """The placeholders that a translation of these source ids must not have, as ids of the target."""
+    hidden = {*as_target(ids, source, target), UNK}
+    return [token for token in target.stand_ins if token not in hidden]
+
+
 def _is_of_word(character: str) -> bool:
     """Whether a character, or "", is part of a word for a word-level tokenizer."""
     return character.isalnum() or character == "_" or (character != "" and unicodedata.category(character)[0] == "M")
