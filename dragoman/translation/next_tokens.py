@@ -37,10 +37,8 @@ class Rules:
         rows = [[*prefix, *[-1] * (longest - len(prefix))] for prefix in prefixes or []]
         self.prefixes = torch.tensor(rows, device=device).view(len(rows), longest)  # (A, longest) or empty; -1: free
         most = max(map(len, absent), default=0) if absent else 0
-        filled = [[*tokens, *[PAD] * (most - len(tokens))] for tokens in absent or []]  # PAD is ruled out anyway
-        self.absent = torch.tensor(filled, dtype=torch.long, device=device).view(
-            len(filled), most
-        )  # (A, most) or empty
+        rows = [[*tokens, *[PAD] * (most - len(tokens))] for tokens in absent or []]  # PAD is ruled out anyway
+        self.absent = torch.tensor(rows, dtype=torch.long, device=device).view(len(rows), most)  # (A, most) or empty
 
     def keep(self, kept: Tensor) -> None:
         """Keep only these of the A sentences."""
