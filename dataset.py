@@ -37,7 +37,7 @@ from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers
 from torch import Tensor
 
 from dragoman.directions import split_tag, tag_of
-from dragoman.settings import EOS, PAD, SOS, SPECIAL_TOKENS, TokenizerConfig
+from dragoman.settings import EOS, PAD, PLACEHOLDERS, SOS, SPECIAL_TOKENS, TokenizerConfig
 
 Pair = tuple[str, str]
 
@@ -59,8 +59,8 @@ class Tokenizer:
         Tokenizer.from_json(tokenizer.to_json())             # the same tokenizer
 
     It wraps one tokenizer.json of Hugging Face's `tokenizers`. The first four ids are [PAD] [UNK] [SOS] [EOS]; a
-    literal "[EOS]" in a sentence stays text. The tags of a multi-direction model (>>it<<) follow them. A tag counts as
-    one only at the start of a text, see `directions`, and is dropped in decoding.
+    literal "[EOS]" in a sentence stays text. Tags of a multi-direction model (>>it<<) and placeholders (⟦1⟧) follow. A
+    tag counts as one only at the start of a text, see `directions`, and is dropped in decoding.
 
     Word-level tokens are words and punctuation marks that know which neighbour they touch, so every text of known words
     comes back with its spacing; an unknown word becomes [UNK]. Subword tokens spell bytes, so nothing is unknown.
@@ -71,14 +71,16 @@ class Tokenizer:
         is_of_words: whether tokens are whole words, not subwords
         left_out: number of distinct training words that are not in the vocabulary; 0 for a loaded tokenizer
         tags: from each tag to its id
+        placeholders: the ids of PLACEHOLDERS, which no text is encoded to; empty in tokenizers without them
     """
 
     def __init__(self, core: tokenizers.Tokenizer) -> None:
         self._core = core
         self.is_of_words = isinstance(core.model, models.WordLevel)
         self.left_out = 0
-        added = {i: each.content for i, each in core.get_added_tokens_decoder().items()}
-        self.tags = {content: i for i, content in sorted(added.items()) if i >= len(SPECIAL_TOKENS)}
+        added = {each.content: i for i, each in sorted(core.get_added_tokens_decoder().items())}
+        self.tags = {token: i for token, i in added.items() if token not in (*SPECIAL_TOKENS, *PLACEHOLDERS)}
+        self.placeholders = [added[token] for token in PLACEHOLDERS if token in added]
         self._not_text = NOT_TEXT | set(self.tags.values())
         # Otherwise "[EOS]" in a sentence would end it. The json does not store this flag, so set it every time.
         core.encode_special_tokens = True
@@ -167,7 +169,7 @@ class Tokenizer:
 
     def label(self, token: str) -> str:
         """Return the label of one token, as in `pieces`."""
-        if token in SPECIAL_TOKENS or token in self.tags:
+        if token in SPECIAL_TOKENS or token in PLACEHOLDERS or token in self.tags:
             return token
         if self.is_of_words:
             text = token.replace(JOINER, "")
@@ -203,7 +205,7 @@ def train_word_tokenizer(
 ) -> Tokenizer:
     """Build a vocabulary of the most frequent words, equally frequent ones in alphabetical order.
 
-    The first ids go to `special`: SPECIAL_TOKENS, then any tags. They count towards settings.vocab_size.
+    The first ids go to `special`: SPECIAL_TOKENS, then tags and placeholders. They count towards settings.vocab_size.
     """
     # Count here, since the library's trainer is no faster and does not say what it leaves out. The tokens of a string
     # between two spaces do not depend on its neighbours, so each distinct string is normalised once.

@@ -42,7 +42,7 @@ from dragoman.architectures.build import build_model
 from dragoman.architectures.loss import Loss, batch_loss
 from dragoman.architectures.protocol import Model
 from dragoman.console import say
-from dragoman.corpora.copying import shared_words
+from dragoman.corpora.placeholders import make_hiding
 from dragoman.corpora.preparation import PreparedData
 from dragoman.corpora.sources import find_sources
 from dragoman.dataset import Batch
@@ -216,7 +216,7 @@ def build_state(
         scaler=torch.amp.GradScaler(device.type, enabled=dtype == torch.float16),
         average=MovingAverage(model, settings.ema, fresh=not settings.init_from) if settings.ema else None,
         planner=batches.BatchPlanner(data, config.run.seed),
-        shared_words=shared_words(data.source, data.target),
+        hiding=make_hiding(config, data.source, data.target, data.train),
         validation=pairs,
     )
     if ranks.is_first and settings.health_every and not state.is_sharded:

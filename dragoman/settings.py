@@ -29,6 +29,8 @@ from dragoman.setting_types import Resume, check_value, free, refused, shown, wa
 # of these modules imports another, so the ids live here.
 PAD, UNK, SOS, EOS = 0, 1, 2, 3
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[SOS]", "[EOS]")
+# Stand for what a translation copies. No text is ever split into tokens like these, see `dataset.Tokenizer`.
+PLACEHOLDERS = tuple(f"⟦{number}⟧" for number in range(1, 9))
 
 
 @dataclass(frozen=True)
@@ -239,8 +241,8 @@ class TrainingConfig(Section):
         at_least=0,
         below=1,
     )
-    copy_dropout: float = warned(
-        0.1, "share of the words equal on both sides, such as names and numbers, shown as [UNK]", at_least=0, below=1
+    placeholders: float = warned(
+        0.1, "share of the batches in which placeholders hide words, to teach copying; 0: none", at_least=0, at_most=1
     )
     ema: float = refused(
         0.0, "decay per step of a running mean of the weights, used in their place; 0: no mean", at_least=0, below=1
@@ -387,8 +389,17 @@ SECTIONS: dict[str, type[Section]] = {
     section.name: type(section.default) for section in fields(Config) if isinstance(section.default, Section)
 }
 SETTINGS = {f"{name}.{declared.name}": declared for name, section in SECTIONS.items() for declared in fields(section)}
-# Settings of earlier versions. Each lost BLEU in every measurement and was removed; files that name them still load.
-RETIRED = frozenset({"model.word_dropout", "model.depth_dropout", "training.r_drop", "training.subword_dropout"})
+# Settings of earlier versions; files that name them still load. Placeholders replaced copy dropout; the others lost
+# BLEU in every measurement.
+RETIRED = frozenset(
+    {
+        "training.copy_dropout",
+        "model.word_dropout",
+        "model.depth_dropout",
+        "training.r_drop",
+        "training.subword_dropout",
+    }
+)
 
 STAND_IN = f"model.preset auto looks at the data when a run starts; until then it stands for {presets.STAND_IN}."
 

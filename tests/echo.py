@@ -51,7 +51,8 @@ class EchoState:
 def echo(*settings: str, kind: str = "word", conventions: Conventions | None = None) -> Translator:
     """A translator that repeats its source and knows only the words of one sentence; `conventions` are of both."""
     known = ["My name is, and I live in: number! (see)"]
-    source, target = train_tokenizers(known, known, TokenizerConfig(kind=kind, min_frequency=1, vocab_size=300))  # type: ignore[arg-type]
+    vocabulary = TokenizerConfig(kind=kind, min_frequency=1, vocab_size=300, shared=True)  # type: ignore[arg-type]
+    source, target = train_tokenizers(known, known, vocabulary)
     config = override(Config(), [f"--decoding.{word}" for word in settings])
     report = SimpleNamespace(sides=2 * [SimpleNamespace(percentile_99=40, longest=60, mean=8.0)])
     data: Any = SimpleNamespace(

@@ -35,8 +35,8 @@ from dragoman.server.schemas import ServerInfo, TranslateRequest
 from dragoman.settings import UNK, Config, DataConfig, TokenizerConfig
 from dragoman.training.starting import amount
 from dragoman.translation.assembly import make_sentences
-from dragoman.translation.copying import copies
 from dragoman.translation.pieces import encode_piece
+from dragoman.translation.placeholders import copies
 from dragoman.translation.request import Request, parse_request
 from dragoman.translation.search import Hypothesis
 from dragoman.translation.translator import Translator
@@ -383,7 +383,7 @@ def test_tag_decides_the_target_language(trained: Path) -> None:
 def test_every_line_and_sentence_has_the_tag(trained: Path) -> None:
     """Guards long texts, of which only the first piece once went into the right language."""
     translator = Translator(trained, "cpu")
-    text = "the cat sees the dog. this red wine is here.\nthe dog wants wine."
+    text = "the cat sees the dog. this red cat wants wine.\nthe dog wants wine."
     translation = translator.translate([text], to="fr")[0]
     assert translation == translation.upper()
     assert translation.count("\n") == 1
@@ -445,7 +445,11 @@ def test_tag_is_never_copied(trained: Path) -> None:
     translator = Translator(trained, "cpu")
     piece = encode_piece(translator.trained, "the Ferrari", Direction("en", "fr"))
     assert piece.words == [">>fr<<", "the", "Ferrari"]
-    [[sentence]] = [make_sentences(translator.trained, [piece], [[Hypothesis([UNK], [0.0], 0.0, False)]])]
+    [[sentence]] = [
+        make_sentences(
+            translator.trained, [piece], [[Hypothesis(translator.target.placeholders[:1], [0.0], 0.0, False)]]
+        )
+    ]
     assert sentence.candidates[0].text == "Ferrari"
 
 

@@ -300,7 +300,7 @@ def test_searches_and_interfaces_agree(run_of: Callable[[str], Path], capfdbinar
                 (each.score for each in sentence.candidates), reverse=True
             )
             targets = Glossary(ENTRIES).find(sentence.source)
-            assert not any(missing_targets(targets, text) for text in texts)
+            assert not missing_targets(targets, texts[0])
     said: list[str] = []
     assert "".join([translator.speak(TEXTS[0], said.append).text]) == "".join(said) == translator.translate(TEXTS)[0]
     assert Translator([run, run], "cpu").with_glossary(ENTRIES).translate(TEXTS) == translator.translate(TEXTS)

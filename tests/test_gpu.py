@@ -96,9 +96,9 @@ def test_trains_and_translates_on_cuda(tiny: Tiny, precision: str, compiled: boo
     [
         {"training__optimizer": "muon"},
         {"training__ema": 0.99},
-        {"training__copy_dropout": 0.05},
+        {"training__placeholders": 0.05},
     ],
-    ids=["muon", "ema", "copy_dropout"],
+    ids=["muon", "ema", "placeholders"],
 )
 @pytest.mark.parametrize("precision", ["float16", "bfloat16"])
 def test_recipes_train_on_cuda(tiny: Tiny, settings: dict[str, object], precision: str) -> None:
@@ -132,7 +132,7 @@ def test_the_loss_on_cuda_is_that_on_a_cpu(smoothing: float, monkeypatch: pytest
 
 def test_prefetched_batches_are_pinned_and_the_same(tiny: Tiny) -> None:
     """Guards the thread and the copy: the same batches as on a CPU, and `progress` no further than they are."""
-    config = tiny(training__copy_dropout=0.5)
+    config = tiny(training__placeholders=0.5)
     on_cpu, on_cuda = (training_of(config, device) for device in ("cpu", "cuda"))
     with closing(training_batches(on_cuda)) as updates:
         for _, expected, found in zip(range(40), training_batches(on_cpu), updates, strict=False):

@@ -295,7 +295,7 @@ def test_data_set_that_can_change_is_read_in_one_go(tmp_path: Path) -> None:
     ("changes", "error"),
     [
         ({"data__max_length": 1}, "raise it"),
-        ({"tokenizer__kind": "bpe", "tokenizer__vocab_size": 50}, "at least 260"),
+        ({"tokenizer__kind": "bpe", "tokenizer__vocab_size": 50}, "at least 268"),
         ({"data__validation_fraction": 1e-9}, "no pair for validation"),
     ],
 )

@@ -116,6 +116,7 @@ RULES: list[dict[str, Any]] = [
     {"max_unknowns": [0, 0, 0, 0, 0, 0]},
     {"max_unknowns": [0, 1, 2, 0, 1, 0], "min_lengths": [6, 6, 6, 6, 6, 6]},
     {"prefixes": [[], [UNK, 7], [5], [4, 4, 4], [EOS], [8, UNK, 6]], "max_unknowns": [0, 1, 0, 0, 0, 0]},
+    {"absent": [[], [4], [4, 5], [6, 7, 8], [5], []]},
     {"no_repeat_ngram": 1, "min_lengths": [11] * 6},
     {"no_repeat_ngram": 2, "min_lengths": [9, 0, 9, 0, 9, 0]},
 ]
@@ -134,10 +135,12 @@ def test_greedy_search_equals_beam_search_of_one(rules: dict[str, Any]) -> None:
     for loop in (greedy_search, beam_search):
         seen: list[tuple[int, list[int]]] = []
         with torch.inference_mode():
-            made = Rules(settings, *given, torch.device("cpu"))  # type: ignore[arg-type]
+            made = Rules(settings, *given, torch.device("cpu"), rules.get("absent"))  # type: ignore[arg-type]
             found.append(loop(Table(9, eos=1.0), SOURCES, limits, settings, made, partial(watch, seen)))
         watched.append(sorted(seen))
     greedy, beam = found
+    for [best], never in zip(greedy, rules.get("absent", []), strict=False):
+        assert not set(best.tokens) & set(never)
     assert [best[0].tokens for best in greedy] == [best[0].tokens for best in beam]
     assert [best[0].complete for best in greedy] == [best[0].complete for best in beam]
     for a, b in zip(greedy, beam, strict=True):

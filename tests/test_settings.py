@@ -59,7 +59,7 @@ RESUME = {
         data.bleu_tokenize model.dropout model.attention_dropout model.activation_dropout
         training.decay_share
         training.lr training.warmup_steps training.schedule training.label_smoothing training.clip_norm
-        training.copy_dropout training.weight_decay training.precision training.compile training.device
+        training.placeholders training.weight_decay training.precision training.compile training.device
         decoding.beam_size decoding.length_penalty decoding.length_formula decoding.max_length decoding.max_ratio
         decoding.min_ratio decoding.no_repeat_ngram decoding.precision decoding.n_best decoding.diversity_groups
         decoding.diversity_penalty decoding.sample decoding.temperature decoding.top_k decoding.top_p decoding.seed

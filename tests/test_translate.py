@@ -26,11 +26,12 @@ from dragoman.dataset import UNSEEN
 from dragoman.errors import ConfigError
 from dragoman.model import Transformer
 from dragoman.settings import EOS, SOS, UNK
+from dragoman.translation import literals
 from dragoman.translation.batches import batches_by_length
-from dragoman.translation.copying import LITERAL, copies
 from dragoman.translation.loading import find_checkpoint
 from dragoman.translation.output import printable
 from dragoman.translation.pieces import encode_request
+from dragoman.translation.placeholders import copies
 from dragoman.translation.request import Request
 from dragoman.translation.translator import Translator
 from echo import complaints, echo, reconfigured, until
@@ -561,10 +562,11 @@ def test_placeholder_of_literals_may_occur_in_a_text() -> None:
 
 
 def test_subwords_need_no_copies() -> None:
-    """Guards subwords, for which nothing is unknown, against being treated as words."""
+    """Guards subwords, for which no word is unknown, against being treated as words."""
     translator = echo(kind="bpe")
     assert translator.translate([NAMES]) == [clean(NAMES)]
-    assert translator.explain([NAMES])[0].sentences[0].unknown == []
+    [sentence] = translator.explain([NAMES])[0].sentences
+    assert [sentence.tokens[s] for s in sentence.unknown] == ["https://x.org/a.b?c=1", "me@x.org", "🙂"]
 
 
 def test_each_unknown_word_is_copied_once() -> None:
@@ -578,7 +580,7 @@ def test_each_unknown_word_is_copied_once() -> None:
 def test_literals_end_before_punctuation() -> None:
     """Guards punctuation after an address, which belongs to the sentence."""
     text = "See (https://x.org/a_(b).html), www.x.org. Or a.b+c@d-e.co.uk! http://y/"
-    assert LITERAL.findall(text) == ["https://x.org/a_(b).html", "www.x.org", "a.b+c@d-e.co.uk", "http://y/"]
+    assert literals.parts(text)[1] == ["https://x.org/a_(b).html", "www.x.org", "a.b+c@d-e.co.uk", "http://y/"]
 
 
 # --- Documents ----------------------------------------------------------------------------------------------------

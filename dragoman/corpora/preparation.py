@@ -50,7 +50,7 @@ from dragoman.corpora.subwords import train_tokenizers
 from dragoman.dataset import EncodedPairs, EncodedSide, Pair, Tokenizer, encode_pairs, id_type
 from dragoman.directions import split_tag, targets
 from dragoman.errors import ConfigError, DataError
-from dragoman.settings import Config, DataConfig
+from dragoman.settings import PLACEHOLDERS, Config, DataConfig
 from dragoman.storage import replace_durably, sync
 
 WEIGHTS = "train.weights.npy"
@@ -189,9 +189,10 @@ def _prepare_tokenizers(
     if left_out is None:
         if given is None:
             say(f"training the tokenizers on {text.kept['train']:,} {unit_name(config.data)}s")
-            # Plain text has a shared vocabulary, to which its empty sources add nothing.
+            # Plain text has a shared vocabulary, to which its empty sources add nothing, and nothing is copied.
             sides = text.training_side(0), text.training_side(1)
-            given = train_tokenizers(*sides, config.tokenizer, targets(config.data.several))
+            placeholders = PLACEHOLDERS if config.data.source_lang else ()
+            given = train_tokenizers(*sides, config.tokenizer, targets(config.data.several), placeholders)
         for path, tokenizer in zip(paths, given, strict=True):
             replace_durably(path, tokenizer.to_json().encode())
         left_out = [tokenizer.left_out for tokenizer in given]

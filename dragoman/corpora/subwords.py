@@ -18,9 +18,10 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 from dragoman.dataset import BYTES, Tokenizer, train_word_tokenizer
 from dragoman.directions import split_tag, tag_of
 from dragoman.errors import ConfigError
-from dragoman.settings import SPECIAL_TOKENS, TokenizerConfig
+from dragoman.settings import PLACEHOLDERS, SPECIAL_TOKENS, TokenizerConfig
 
-SMALLEST_SUBWORDS = len(SPECIAL_TOKENS) + len(pre_tokenizers.ByteLevel.alphabet())  # size of a vocabulary without tags
+# Size of a vocabulary without tags.
+SMALLEST_SUBWORDS = len(SPECIAL_TOKENS) + len(PLACEHOLDERS) + len(pre_tokenizers.ByteLevel.alphabet())
 
 
 def train_tokenizers(
@@ -28,26 +29,31 @@ def train_tokenizers(
     target_sentences: Iterable[str],
     settings: TokenizerConfig,
     languages: Sequence[str] = (),
+    placeholders: Sequence[str] = PLACEHOLDERS,
 ) -> tuple[Tokenizer, Tokenizer]:
     """Train the tokenizers of source and target; with a shared vocabulary both are the same object.
 
-    The source tokenizer gets a tag for each of the languages, the targets of a multi-direction model.
+    Both get the placeholders. The source tokenizer also gets a tag for each of the languages, the targets of a
+    multi-direction model.
     """
+    special = [*map(tag_of, languages), *placeholders]
     if settings.shared:
-        both = train_tokenizer(chain(source_sentences, target_sentences), settings, languages)
+        both = train_tokenizer(chain(source_sentences, target_sentences), settings, special)
         return both, both
-    return train_tokenizer(source_sentences, settings, languages), train_tokenizer(target_sentences, settings)
+    return train_tokenizer(source_sentences, settings, special), train_tokenizer(
+        target_sentences, settings, placeholders
+    )
 
 
-def train_tokenizer(sentences: Iterable[str], settings: TokenizerConfig, languages: Sequence[str] = ()) -> Tokenizer:
-    """Learn a vocabulary, with a tag for each of the languages.
+def train_tokenizer(sentences: Iterable[str], settings: TokenizerConfig, special: Sequence[str] = ()) -> Tokenizer:
+    """Learn a vocabulary that begins with SPECIAL_TOKENS and then `special`, tags and placeholders.
 
     Unigram ignores min_frequency, since it chooses its tokens by likelihood. Raises ConfigError if vocab_size has no
     room for the bytes.
     """
-    special = [*SPECIAL_TOKENS, *map(tag_of, languages)]
-    if languages:
+    if any(split_tag(token)[0] for token in special):
         sentences = (split_tag(sentence)[1] for sentence in sentences)
+    special = [*SPECIAL_TOKENS, *special]
     match settings.kind:
         case "word":
             return train_word_tokenizer(sentences, settings, special)

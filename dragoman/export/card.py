@@ -74,6 +74,7 @@ def limitations(kind: Format, translator: Translator) -> list[str]:
         max_tokens=len(position_table(translator.model.encoder.embedding)) - 1,
         tags=list(translator.source.tags),
         whole_words=translator.source.is_of_words,
+        placeholders=bool(translator.source.placeholders),
     )
     return text.splitlines()
 

@@ -104,8 +104,9 @@ class CTranslate2Engine:
         max_unknowns: Sequence[int] | None = None,
         prefixes: Sequence[Sequence[int]] | None = None,
         watch: Watch | None = None,
+        absent: Sequence[Sequence[int]] | None = None,
     ) -> list[list[Hypothesis]]:
-        """Like `search.search`, but it ignores `min_lengths` and `watch`, and only asks whether `max_unknowns` is 0."""
+        """Like `search.search`, but it ignores `min_lengths`, `watch`, `absent` and any `max_unknowns` but 0."""
         found: list[list[Hypothesis]] = [[] for _ in limits]
         for allowed in (True, False):
             chosen = [i for i in range(len(limits)) if allowed == (max_unknowns is None or max_unknowns[i] > 0)]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from contextlib import closing
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
-from dragoman.corpora import copying, selection
+from dragoman.corpora import selection
 from dragoman.corpora.preparation import PreparedData
 from dragoman.dataset import Batch, batch_plan, batch_plan_of_size, make_batch
 from dragoman.training import prefetch
@@ -71,11 +72,20 @@ def _updates(state: TrainingState) -> Iterator[tuple[list[Batch], int, int]]:
             random = np.random.default_rng((seed, step))
             batches = []
             for rows in plan[used : used + settings.accumulate]:
-                batch = make_batch(state.data.train, rows)
-                batch = copying.mask_copied_words(batch, state.shared_words, settings.copy_dropout, random)
-                batch = batch.share(state.ranks.rank, state.ranks.world_size)
+                batch = _make_batch(state, rows, random).share(state.ranks.rank, state.ranks.world_size)
                 # A GPU can fetch pinned memory by itself; with other memory, the program would wait for the copy.
                 batches.append(batch.moved(torch.Tensor.pin_memory) if state.device.type == "cuda" else batch)
             used += len(batches)
             yield (batches, epoch, used) if used < len(plan) else (batches, epoch + 1, 0)
         epoch, used = epoch + 1, 0
+
+
+def _make_batch(state: TrainingState, rows: np.ndarray, random: np.random.Generator) -> Batch:
+    """The batch of these pairs, in a share of the batches with placeholders in place of words.
+
+    Some batches have many of them, because a batch becomes wider by the longest sentence to which one is added.
+    """
+    if state.hiding is None or random.random() >= state.config.training.placeholders:
+        return make_batch(state.data.train, rows)
+    hidden = state.hiding.hide(state.data.train, rows, random)
+    return replace(make_batch(hidden, np.arange(len(rows))), indices=rows)

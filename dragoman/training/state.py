@@ -21,6 +21,7 @@ from dragoman import distributed
 from dragoman.architectures.build import build_model
 from dragoman.architectures.decoder_only import DecoderOnly
 from dragoman.architectures.encoder_only import EncoderOnly
+from dragoman.corpora.placeholders import Hiding
 from dragoman.corpora.preparation import PreparedData
 from dragoman.dataset import EncodedPairs
 from dragoman.distributed import Ranks
@@ -57,7 +58,7 @@ class TrainingState:
     average: MovingAverage | None  # of the weights, with training.ema
 
     planner: BatchPlanner
-    shared_words: np.ndarray  # see `copying.shared_words`
+    hiding: Hiding | None  # of words behind placeholders; None: nothing is hidden
     validation: EncodedPairs
     layer_statistics: LayerStatistics | None = None  # None if this rank does not log them
 

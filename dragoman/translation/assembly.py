@@ -1,4 +1,4 @@
-"""Turn the token ids that a search found into text, with unknown words copied from the source."""
+"""Turn the token ids that a search found into text, with what was hidden from the model in its place."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from dataclasses import replace
 
 from dragoman.console import shorten
 from dragoman.corpora.cleaning import clean
+from dragoman.corpora.placeholders import BLANK
 from dragoman.settings import UNK
-from dragoman.translation.copying import LITERAL, copies
+from dragoman.translation import literals
 from dragoman.translation.loading import TrainedModel
 from dragoman.translation.pieces import Piece, write_as_typed
+from dragoman.translation.placeholders import Restored, as_target, copies, inserted, restore, restore_exactly, spaces
 from dragoman.translation.repetition import has_loop, words
 from dragoman.translation.results import Candidate, Sentence
 from dragoman.translation.search import Hypothesis
@@ -27,7 +29,8 @@ def make_sentences(
     trained: TrainedModel, pieces: Sequence[Piece], hypotheses: Sequence[Sequence[Hypothesis]]
 ) -> list[Sentence]:
     """The pieces of a batch with their translations."""
-    copied = _copied(trained, pieces, hypotheses)
+    restored = _restored(trained, pieces, hypotheses)
+    unknown = {UNK, *trained.hiders[0].stand_ins}
     return [
         Sentence(
             piece.text,
@@ -35,47 +38,67 @@ def make_sentences(
             piece.corrections,
             piece.ids,
             [*map(trained.source.label, piece.words), "[EOS]"],
-            [s for s, token in enumerate(piece.ids) if token == UNK],
-            [_candidate(trained, piece, h, copied.get(id(h), {})) for h in found],
+            [s for s, token in enumerate(piece.ids) if token in unknown],
+            [_candidate(trained, piece, h, restored.get((i, k), Restored())) for k, h in enumerate(found)],
         )
-        for piece, found in zip(pieces, hypotheses, strict=True)
+        for i, (piece, found) in enumerate(zip(pieces, hypotheses, strict=True))
     ]
 
 
-def _copied(
+def _restored(
     trained: TrainedModel, pieces: Sequence[Piece], hypotheses: Sequence[Sequence[Hypothesis]]
-) -> dict[int, dict[int, int]]:
-    """The `copies` of each hypothesis that has unknown words, by its `id`."""
-    unclear = [(piece, h) for piece, found in zip(pieces, hypotheses, strict=True) for h in found if UNK in h.tokens]
-    if not unclear or trained.config.decoding.unknown != "copy":
+) -> dict[tuple[int, int], Restored]:
+    """What becomes of the stand-ins of hypothesis k of piece i, by (i, k). Only unclear hypotheses are aligned."""
+    stand_ins = trained.hiders[1].stand_ins
+    if not stand_ins:
         return {}
-    copied = {}
-    weights = alignments(trained, [(piece.ids, h.tokens) for piece, h in unclear])
-    for (piece, h), alignment in zip(unclear, weights, strict=True):
+    found: dict[tuple[int, int], Restored] = {}
+    unclear = []
+    for i, (piece, each) in enumerate(zip(pieces, hypotheses, strict=True)):
+        hidden = as_target(piece.ids, *trained.hiders)
+        for k, h in enumerate(each):
+            exact = restore_exactly(h.tokens, hidden, stand_ins)
+            if exact is None or (exact.copied and stand_ins == [UNK]):
+                unclear.append(((i, k), piece, hidden, h.tokens))
+            else:
+                found[i, k] = exact
+    weights = alignments(trained, [(piece.ids, tokens) for _, piece, _, tokens in unclear])
+    for (at, piece, hidden, tokens), alignment in zip(unclear, weights, strict=True):
+        if stand_ins != [UNK]:
+            found[at] = restore(tokens, hidden, stand_ins, alignment)
+            continue
         given = len(piece.prefix)  # nothing is copied into the prefix
         words = ["" if word in trained.source.tags else word for word in piece.words]
-        after = copies(h.tokens[given:], piece.ids, words, alignment[given:])
-        copied[id(h)] = {given + t: s for t, s in after.items()}
-    return copied
+        after = copies(tokens[given:], piece.ids, words, alignment[given:])
+        found[at] = Restored({given + t: s for t, s in after.items()})
+    return found
 
 
-def _candidate(trained: TrainedModel, piece: Piece, hypothesis: Hypothesis, copied: dict[int, int]) -> Candidate:
+def _candidate(trained: TrainedModel, piece: Piece, hypothesis: Hypothesis, restored: Restored) -> Candidate:
     ids, log_probs, score, complete = hypothesis
-    words = {t: piece.words[s] for t, s in copied.items()}
+    words = {t: piece.words[s] for t, s in restored.copied.items()}
     # A search that found nothing does not even return the prefix.
     words |= {t: word for t, word in enumerate(piece.prefix_words[: len(ids)]) if piece.prefix[t] == UNK}
-    dropped = UNK if trained.config.decoding.unknown == "drop" else None
-    kept = [t for t, token in enumerate(ids) if token != dropped or t in words]
+    dropped = {*trained.target.placeholders, *([UNK] if trained.config.decoding.unknown == "drop" else [])}
+    kept = [t for t, token in enumerate(ids) if token not in dropped or t in words]
     labels = trained.target.pieces(ids)
-    for t, word in words.items():
-        labels[t] = trained.source.label(word)
-    kept_ids = [ids[t] for t in kept]
-    if words:
-        text = trained.target.decode_with(kept_ids, {i: words[t] for i, t in enumerate(kept) if t in words})
-    else:
-        text = trained.target.decode(kept_ids)
-    # Cleaned, because a model that writes bytes can write a line feed.
-    return Candidate(clean(text), ids, labels + ["[EOS]"] * complete, log_probs, score, complete, copied)
+    if not trained.target.is_of_words:
+        for t, (before, after) in spaces(labels, restored.copied, [*map(trained.source.label, piece.words)]).items():
+            words[t] = BLANK * before + words[t] + BLANK * after
+    for t, s in restored.copied.items():
+        labels[t] = trained.source.label(piece.words[s])
+
+    def decode(positions: Sequence[int]) -> str:
+        given = {i: words[t] for i, t in enumerate(positions) if t in words}
+        tokens = [ids[t] for t in positions]
+        # Cleaned, because a model that writes bytes can write a line feed.
+        return clean(trained.target.decode_with(tokens, given) if given else trained.target.decode(tokens))
+
+    text = decode(kept)
+    for s, after in sorted(restored.lost.items(), key=lambda lost: lost[1], reverse=True):
+        literal = trained.source.decode_with([UNK], {0: piece.words[s]})
+        text = inserted(text, decode([t for t in kept if t <= after]), literal)
+    return Candidate(text, ids, labels + ["[EOS]"] * complete, log_probs, score, complete, restored.copied)
 
 
 def as_typed(trained: TrainedModel, pieces: Sequence[Piece], sentences: Sequence[Sentence]) -> list[Sentence]:
@@ -105,7 +128,8 @@ def shortcomings(trained: TrainedModel, sentences: Sequence[Sentence]) -> Iterat
             yield f"the translation was cut off after {len(best.ids)} tokens ({limits})."
         elif doubt := _doubt(trained, sentence, best):
             yield f"the model is unsure about {shorten(sentence.source, SHOWN)!r}: {doubt}."
-        lost = [literal for literal in LITERAL.findall(sentence.source) if literal not in best.text]
+        found = literals.parts(sentence.source)[1]
+        lost = [each for each in found if each not in best.text and not each.isdigit()]  # "12" may become "twelve"
         if lost:
             yield f"lost in translation: {', '.join(lost)}."
         for target in sentence.lost_terms:

@@ -18,6 +18,7 @@ from dragoman.translation.engines import CACHE, Engine, ExternalEngine
 from dragoman.translation.limits import length_limit
 from dragoman.translation.loading import TrainedModel
 from dragoman.translation.pieces import Piece
+from dragoman.translation.placeholders import absent_placeholders
 from dragoman.translation.search import Hypothesis, Watch, read_off, search
 
 
@@ -35,16 +36,17 @@ def search_batch(
     least = [min(int(decoding.min_ratio * length), limit - 1) for length, limit in zip(lengths, limits, strict=True)]
     # Only unknown words are copied: a known one would appear in the wrong language.
     unknowns = [(piece.ids + piece.prefix).count(UNK) for piece in pieces] if decoding.unknown == "copy" else None
+    absent = [absent_placeholders(piece.ids, *trained.hiders) for piece in pieces]
     source = source_batch([piece.ids for piece in pieces]).to(trained.device)
     if trained.writes_at_once:
-        found = read_off(engine, source, limits, decoding, unknowns)
+        found = read_off(engine, source, limits, decoding, unknowns, absent)
         if watch:
             for i, [hypothesis] in enumerate(found):
                 watch(i, hypothesis.tokens)
         return found
     find = engine.search if hasattr(engine, "search") else partial(search, engine)
     minima = least if any(least) else None
-    return find(source, limits, decoding, minima, unknowns, prefixes if any(prefixes) else None, watch)
+    return find(source, limits, decoding, minima, unknowns, prefixes if any(prefixes) else None, watch, absent)
 
 
 def search_in_batches(

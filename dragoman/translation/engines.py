@@ -58,6 +58,7 @@ class ExternalEngine(Protocol):
         max_unknowns: Sequence[int] | None,
         prefixes: Sequence[Sequence[int]] | None,
         watch: Watch | None,
+        absent: Sequence[Sequence[int]] | None,
         /,
     ) -> list[list[Hypothesis]]:
         """See `search.search`. The log-probabilities of the tokens may be missing."""

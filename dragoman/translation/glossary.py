@@ -25,7 +25,7 @@ from tokenizers import Regex, pre_tokenizers
 from dragoman.corpora.cleaning import clean, decode_line
 from dragoman.errors import DataError
 from dragoman.settings import DataConfig
-from dragoman.translation.copying import LITERAL
+from dragoman.translation import literals
 
 # A word with its accents, a single letter in scripts that put no space between words, or a single mark.
 _UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
@@ -109,8 +109,8 @@ class Glossary:
 
     def find(self, text: str) -> list[Term]:
         """The terms in a text, from left to right; they do not overlap. Web and mail addresses have none."""
-        literals = [match.span() for match in LITERAL.finditer(text)]
-        words = [w for w in split_words(text) if not any(start < w.end and w.start < end for start, end in literals)]
+        hidden = literals.find(text)
+        words = [w for w in split_words(text) if not any(start < w.end and w.start < end for start, end in hidden)]
         found = []
         i = 0
         while i < len(words):

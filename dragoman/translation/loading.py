@@ -19,10 +19,11 @@ from dragoman.architectures.ensemble import Ensemble
 from dragoman.architectures.protocol import Model
 from dragoman.corpora.conventions import Conventions
 from dragoman.corpora.sentence_splitting import LineStatistics
-from dragoman.dataset import UNSEEN, Tokenizer
+from dragoman.dataset import Tokenizer
 from dragoman.device import choose_precision
 from dragoman.errors import CheckpointError
 from dragoman.settings import UNK, Config
+from dragoman.translation.placeholders import Hider
 
 SIDES = ("source", "target")
 BUNDLE = ("config.yaml", "model.safetensors", *(f"{side}.tokenizer.json" for side in SIDES), "trained_on.json")
@@ -60,9 +61,14 @@ class TrainedModel:
         return self.config.model.architecture == "encoder-only"
 
     @cached_property
-    def copies_literals(self) -> bool:
-        """Whether `LITERAL` text must be hidden from the model and copied, because it would be unknown."""
-        return self.config.decoding.unknown == "copy" and self.source.encode(UNSEEN) == [UNK]
+    def hiders(self) -> tuple[Hider, Hider]:
+        """For source and target: they encode text without what the model cannot translate."""
+        source, target = self.source, self.target
+        if self.config.decoding.unknown != "copy":
+            return Hider(source, []), Hider(target, [])
+        if self.config.training.placeholders and source.placeholders and target.placeholders:
+            return Hider(source, source.placeholders), Hider(target, target.placeholders)
+        return tuple(Hider(side, [UNK] if side.is_of_words else []) for side in (source, target))  # type: ignore[return-value]
 
 
 def load(paths: Sequence[Path], device: torch.device) -> tuple[TrainedModel, checkpoint.Checkpoint]:
@@ -93,7 +99,10 @@ def load(paths: Sequence[Path], device: torch.device) -> tuple[TrainedModel, che
     models = [each.model for each in loaded]
     model = (models[0] if len(models) == 1 else Ensemble(models)).to(device).eval()
     one = loaded[0]
-    return replace(one, model=model), first
+    # All must have learned what placeholders are.
+    training = min((each.config.training for each in loaded), key=lambda training: training.placeholders)
+    config = replace(one.config, training=replace(one.config.training, placeholders=training.placeholders))
+    return replace(one, model=model, config=config), first
 
 
 def line_statistics(sides: Sequence[Mapping[str, Any]]) -> LineStatistics:

@@ -24,6 +24,7 @@ class Rules:
         max_unknowns: Sequence[int] | None,
         prefixes: Sequence[Sequence[int]] | None,
         device: torch.device,
+        absent: Sequence[Sequence[int]] | None = None,
     ) -> None:
         """Take the rules of A sentences: see `search`."""
         self.ngram = settings.no_repeat_ngram
@@ -35,11 +36,15 @@ class Rules:
         longest = max(map(len, prefixes), default=0) if prefixes else 0
         rows = [[*prefix, *[-1] * (longest - len(prefix))] for prefix in prefixes or []]
         self.prefixes = torch.tensor(rows, device=device).view(len(rows), longest)  # (A, longest) or empty; -1: free
+        most = max(map(len, absent), default=0) if absent else 0
+        rows = [[*tokens, *[PAD] * (most - len(tokens))] for tokens in absent or []]  # PAD is ruled out anyway
+        self.absent = torch.tensor(rows, dtype=torch.long, device=device).view(len(rows), most)  # (A, most) or empty
 
     def keep(self, kept: Tensor) -> None:
         """Keep only these of the A sentences."""
-        self.min_lengths, self.max_unknowns, self.prefixes = (
-            rows[kept] if len(rows) else rows for rows in (self.min_lengths, self.max_unknowns, self.prefixes)
+        self.min_lengths, self.max_unknowns, self.prefixes, self.absent = (
+            rows[kept] if len(rows) else rows
+            for rows in (self.min_lengths, self.max_unknowns, self.prefixes, self.absent)
         )
 
     def apply(self, log_probs: Tensor, tokens: Tensor) -> Tensor:
@@ -48,6 +53,8 @@ class Rules:
         unrestricted = log_probs.clone() if done < self.prefixes.shape[1] else log_probs
         for never in (PAD, SOS):  # a model gives them some probability
             log_probs.select(2, never).fill_(-torch.inf)
+        if self.absent.numel():
+            log_probs.scatter_(2, self.absent[:, None].expand(-1, log_probs.shape[1], -1), -torch.inf)
         if done < self.longest_minimum:
             log_probs.select(2, EOS).masked_fill_(self.min_lengths > done, -torch.inf)
         if self.limits_unknowns and self.most_unknowns == 0:

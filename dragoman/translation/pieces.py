@@ -12,12 +12,11 @@ from functools import cache
 
 from dragoman.corpora.cleaning import clean
 from dragoman.corpora.sentence_splitting import LineStatistics, split_sentences, split_text
-from dragoman.dataset import UNSEEN
 from dragoman.directions import Direction, tag_of
-from dragoman.translation.copying import LITERAL
 from dragoman.translation.glossary import Term
 from dragoman.translation.limits import target_room
 from dragoman.translation.loading import TrainedModel
+from dragoman.translation.placeholders import as_target
 from dragoman.translation.request import Request
 from dragoman.translation.typed import AS_IS, Form, read
 
@@ -28,7 +27,7 @@ class Piece:
 
     text: str  # as it was typed
     ids: list[int]  # of the source, without [EOS]
-    words: list[str]  # the token of each id; an unknown word or a literal as it was written
+    words: list[str]  # the token of each id; what a stand-in hides, or an unknown word, as it was written
     prefix: list[int] = field(default_factory=list)  # target ids that the translation must begin with
     prefix_words: list[str] = field(default_factory=list)  # and their tokens
     read_as: str = ""  # the text that the ids stand for
@@ -41,7 +40,7 @@ def encode_request(trained: TrainedModel, request: Request, warn: Callable[[str]
     """The pieces of each line of a request; none for a line that is blank or does not fit into the model."""
     lines = [encode_line(trained, clean(line), request.direction, warn) for line in request.text.split("\n")]
     if request.prefix and lines[0]:
-        prefix, words = trained.target.encode_with_tokens(clean(request.prefix, trained.config.data))
+        prefix, words = encode_translation(trained, request.prefix, lines[0][0])
         lines[0][0] = replace(lines[0][0], prefix=prefix, prefix_words=words)
     if request.glossary:
         find = request.glossary.find
@@ -66,16 +65,17 @@ def encode_line(trained: TrainedModel, line: str, direction: Direction, warn: Ca
 
 
 def encode_piece(trained: TrainedModel, text: str, direction: Direction) -> Piece:
-    """Clean a text as in training and encode it as one piece. A literal to be copied becomes one unknown word."""
+    """Clean a text as in training and encode it as one piece, with stand-ins for what is to be copied."""
     data = trained.config.data
-    text = plain = clean(text, data)
-    literals: list[str] = []
-    if trained.copies_literals:
-        literals, plain = LITERAL.findall(text), LITERAL.sub(UNSEEN, text)
-    ids, tokens = trained.source.encode_with_tokens(plain, tag_of(direction.target) if data.several else "")
-    following = iter(literals)
-    words = [next(following, token) if token == UNSEEN else token for token in tokens]
-    return Piece(text, ids, words, read_as=text)
+    text = clean(text, data)
+    tag = tag_of(direction.target) if data.several else ""
+    return Piece(text, *trained.hiders[0].hide(text, tag), read_as=text)
+
+
+def encode_translation(trained: TrainedModel, text: str, piece: Piece) -> tuple[list[int], list[str]]:
+    """Clean and encode a translation of a piece, or its start. Returns its ids and their tokens."""
+    hidden = as_target(piece.ids, *trained.hiders)
+    return trained.hiders[1].hide_again(clean(text, trained.config.data), hidden, piece.words)
 
 
 def read_piece(trained: TrainedModel, text: str, direction: Direction) -> Piece:

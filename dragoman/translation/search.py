@@ -61,6 +61,7 @@ def search(
     max_unknowns: Sequence[int] | None = None,
     prefixes: Sequence[Sequence[int]] | None = None,
     watch: Watch | None = None,
+    absent: Sequence[Sequence[int]] | None = None,
 ) -> list[list[Hypothesis]]:
     """The best translations of each sentence of source (A, S): different ones, best first, at most settings.n_best.
 
@@ -77,9 +78,10 @@ def search(
         prefixes: (A) the tokens that each translation starts with; None: none
         watch: called after each step with the index of a sentence and its settled tokens, those on which all hypotheses
             that can still win agree
+        absent: (A) the tokens that a translation must not have; None: none
     """
     settings = settings or DecodingConfig()
-    rules = Rules(settings, min_lengths, max_unknowns, prefixes, source.device)
+    rules = Rules(settings, min_lengths, max_unknowns, prefixes, source.device, absent)
     if settings.beam_size == 1 and not settings.sample:
         return greedy_search(model, source, limits, settings, rules, watch)
     return beam_search(model, source, limits, settings, rules, watch)
@@ -104,19 +106,22 @@ def read_off(
     limits: Sequence[int],
     settings: DecodingConfig | None = None,
     max_unknowns: Sequence[int] | None = None,
+    absent: Sequence[Sequence[int]] | None = None,
 ) -> list[list[Hypothesis]]:
     """The translation that a model writes in a single pass, one per sentence: the likeliest path, see `ctc`.
 
     The log-probability of a token is the sum over its places; that of [EOS] is the sum over all empty places.
 
     Args:
-        limits, max_unknowns: as for `search`; but [UNK] is ruled out only where max_unknowns is 0
+        limits, max_unknowns, absent: as for `search`; but [UNK] is ruled out only where max_unknowns is 0
     """
     settings = settings or DecodingConfig()
     log_probs = model.places(source).float().log_softmax(-1)
     log_probs[..., [SOS, EOS]] = -torch.inf
     if max_unknowns is not None:
         log_probs[torch.tensor(max_unknowns) == 0, :, UNK] = -torch.inf
+    for row, tokens in zip(log_probs, absent or [], strict=False):
+        row[:, list(tokens)] = -torch.inf
     lengths = model.lengths(source)
     sentences, path = ctc.best_path(log_probs, lengths)
     by_token = [ctc.by_token(*row) for row in zip(log_probs, lengths.tolist(), sentences, path, strict=True)]

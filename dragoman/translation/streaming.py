@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from itertools import takewhile
 
 from dragoman.settings import UNK
 from dragoman.translation.assembly import as_typed, make_sentences
@@ -11,6 +12,7 @@ from dragoman.translation.batch_search import search_batch, suitable_threads
 from dragoman.translation.engines import Engine, ExternalEngine
 from dragoman.translation.loading import TrainedModel
 from dragoman.translation.pieces import Piece, write_as_typed
+from dragoman.translation.placeholders import as_target
 from dragoman.translation.results import Sentence
 from dragoman.translation.term_placement import place_terms
 
@@ -24,11 +26,17 @@ def stream_piece(
     If the final text turns out not to continue what was written, it follows in full on a new line.
     """
     written = ""
+    hidden = as_target(piece.ids, *trained.hiders)
+    words = {t: piece.words[hidden.index(t)] for t in trained.target.placeholders if hidden.count(t) == 1}
+
+    unclear = {UNK, *trained.target.placeholders}  # restored only at the end, except for these words
 
     def write_settled(_: int, tokens: list[int]) -> None:
         nonlocal written
-        known = tokens[: tokens.index(UNK)] if UNK in tokens else tokens  # words are copied only at the end
-        text = trained.target.decode(known).rstrip("\ufffd")  # the last character may still lack some of its bytes
+        known = list(takewhile(lambda token: token in words or token not in unclear, tokens))
+        given = {t: words[token] for t, token in enumerate(known) if token in words}
+        # The last character may still lack some of its bytes, and what follows a space may be dropped.
+        text = trained.target.decode_with(known, given).rstrip("\ufffd ")
         text = re.sub(r"\s", " ", text)  # a model that writes bytes can write a line feed
         text = write_as_typed(trained, piece, text)
         if text.startswith(written):

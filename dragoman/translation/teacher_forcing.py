@@ -22,7 +22,7 @@ from dragoman.settings import EOS, PAD, SOS
 from dragoman.translation.batches import BATCH_TOKENS, batches_by_length
 from dragoman.translation.limits import target_room
 from dragoman.translation.loading import TrainedModel
-from dragoman.translation.pieces import encode_piece
+from dragoman.translation.pieces import Piece, encode_piece, encode_translation
 from dragoman.translation.request import Request
 from dragoman.translation.results import Candidate
 from dragoman.translation.search import normalizer
@@ -32,8 +32,8 @@ Pair = tuple[list[int], list[int]]
 
 def score_pairs(trained: TrainedModel, pairs: Sequence[tuple[Request, str]], first: int) -> list[Candidate]:
     """Score given translations, see `Translator.score`. The first pair has the number `first` in messages."""
-    sources = [encode_piece(trained, request.text, request.direction).ids for request, _ in pairs]
-    scored = score_texts(trained, [(source, text) for source, (_, text) in zip(sources, pairs, strict=True)])
+    pieces = [encode_piece(trained, request.text, request.direction) for request, _ in pairs]
+    scored = score_texts(trained, [(piece, text) for piece, (_, text) in zip(pieces, pairs, strict=True)])
     found = []
     for number, candidate in enumerate(scored, first):
         if isinstance(candidate, str):
@@ -42,11 +42,11 @@ def score_pairs(trained: TrainedModel, pairs: Sequence[tuple[Request, str]], fir
     return found
 
 
-def score_texts(trained: TrainedModel, pairs: Sequence[tuple[list[int], str]]) -> list[Candidate | str]:
-    """Each text as a translation of source ids, with its scores; or why the model cannot score it."""
+def score_texts(trained: TrainedModel, pairs: Sequence[tuple[Piece, str]]) -> list[Candidate | str]:
+    """Each text as a translation of a piece, with its scores; or why the model cannot score it."""
     texts = [clean(translation, trained.config.data) for _, translation in pairs]
-    encoded = [trained.target.encode_with_tokens(text) for text in texts]
-    ids = [(source, target) for (source, _), (target, _) in zip(pairs, encoded, strict=True)]
+    encoded = [encode_translation(trained, text, piece) for text, (piece, _) in zip(texts, pairs, strict=True)]
+    ids = [(piece.ids, target) for (piece, _), (target, _) in zip(pairs, encoded, strict=True)]
     found: dict[int, Candidate | str] = {
         i: reason for i, pair in enumerate(ids) if (reason := why_too_long(trained, pair))
     }

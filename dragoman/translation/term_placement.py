@@ -20,10 +20,10 @@ from torch import Tensor
 
 from dragoman.dataset import EMPTY, JOINER, Tokenizer
 from dragoman.settings import DecodingConfig
-from dragoman.translation.copying import LITERAL
+from dragoman.translation import literals
 from dragoman.translation.glossary import Term, Word, split_words
 from dragoman.translation.loading import TrainedModel
-from dragoman.translation.pieces import Piece
+from dragoman.translation.pieces import Piece, encode_translation
 from dragoman.translation.results import Candidate, Sentence
 from dragoman.translation.search import normalizer
 from dragoman.translation.teacher_forcing import alignments, score_texts, why_too_long
@@ -45,7 +45,7 @@ def place_terms(trained: TrainedModel, pieces: Sequence[Piece], sentences: Seque
         if missing_targets(piece.terms, candidate.text)
     ]
     texts = _replace_words(trained, [(pieces[i], candidates[i][k].text) for i, k in lacking])
-    scored = score_texts(trained, [(pieces[i].ids, text) for (i, _), text in zip(lacking, texts, strict=True)])
+    scored = score_texts(trained, [(pieces[i], text) for (i, _), text in zip(lacking, texts, strict=True)])
     for (i, k), text, candidate in zip(lacking, texts, scored, strict=True):
         if text != candidates[i][k].text and isinstance(candidate, Candidate):
             cut_off = not candidates[i][k].complete
@@ -108,7 +108,7 @@ def tokens_of_spans(
 
 def _replace_words(trained: TrainedModel, translations: Sequence[tuple[Piece, str]]) -> list[str]:
     """Put the missing targets into translations of pieces, in place of the words that the model wrote for them."""
-    encoded = [trained.target.encode_with_tokens(text) for _, text in translations]
+    encoded = [encode_translation(trained, text, piece) for piece, text in translations]
     pairs = [(piece.ids, ids) for (piece, _), (ids, _) in zip(translations, encoded, strict=True)]
     # A text that is too long for the model has no alignment, so nothing is replaced.
     weights = alignments(trained, [([], []) if why_too_long(trained, pair) else pair for pair in pairs])
@@ -128,7 +128,7 @@ def _free_words(trained: TrainedModel, piece: Piece, text: str) -> list[Word]:
     """The words of a translation that a target may replace: not those of targets, web addresses and the prefix."""
     prefix = len(trained.target.decode_with(piece.prefix, dict(enumerate(piece.prefix_words))))
     taken = [(start, end) for _, start, end in find_targets(text, [term.target for term in piece.terms])]
-    taken += [match.span() for match in LITERAL.finditer(text)]
+    taken += literals.find(text)
     return [
         word
         for word in split_words(text)

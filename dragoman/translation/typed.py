@@ -9,7 +9,7 @@ A model knows its words in the form in which it has read them, so capitals, a mi
 whole sentence. `Conventions` tell which form that is. Text that is written like the training text stays as it is.
 
 Limits: a text is one sentence, or a few that are translated together. Names, numbers and the words of a text all in
-capitals are never corrected. What `LITERAL` matches is left alone.
+capitals are never corrected. What `literals` finds is left alone.
 """
 
 from __future__ import annotations
@@ -31,10 +31,12 @@ from dragoman.corpora.conventions import (
     ends_sentence,
     final_marks,
 )
-from dragoman.translation.copying import LITERAL
+from dragoman.translation import literals
 
 SHORTEST_TYPO = 4  # letters; a shorter word is too easily another word
 CLEAR = 20  # a form is meant if it is this many times as frequent as the one typed
+_WORD_OR_NUMBER = re.compile(r"[\w'’,.:-]*\w")
+_QUANTITY = re.compile(r"[\d.,]+ ?[^\W\d]+")
 _REPEATED = re.compile(r"(.)\1+")
 _TIGHT = re.compile(rf" +([{FINAL_MARKS},;:]+)(?=\s|$)")  # marks with a space before them
 # In a text whose marks stand apart: those that belong to the word before, and to the word after.
@@ -127,15 +129,16 @@ def read(typed: str, source: Conventions) -> Reading:
 
 def _words(text: str) -> Iterator[tuple[re.Match[str], bool]]:
     """The words of a text that are not part of a literal, each with whether a sentence begins with it."""
-    literals = [found.span() for found in LITERAL.finditer(text)]
+    # In "AT 9 A.M.", 9 A is no current.
+    hidden = [(start, end) for start, end in literals.find(text) if not _QUANTITY.fullmatch(text, start, end)]
     end = 0
     word = ""
     for found in WORD.finditer(text):
         begins = not word or ends_sentence(word, text[end : found.start()])
         word, end = found[0], found.end()
-        while literals and literals[0][1] <= found.start():
-            literals.pop(0)
-        if not literals or found.end() <= literals[0][0]:
+        while hidden and hidden[0][1] <= found.start():
+            hidden.pop(0)
+        if not hidden or found.end() <= hidden[0][0]:
             yield found, begins
 
 
@@ -144,7 +147,7 @@ def _with_final_mark(text: str, source: Conventions) -> tuple[str, bool, str]:
     end, first = final_marks(text), WORD.search(text)
     if not source.ends_with_mark or first is None:
         return text, False, ""
-    if not end and text[-1].isalnum() and not any(found.end() == len(text) for found in LITERAL.finditer(text)):
+    if not end and _WORD_OR_NUMBER.fullmatch(text.rpartition(" ")[2]):
         return text + source.final_mark(first[0]), True, ""
     if len(end) > 1 and source.marks.get(end, 0.0) <= RARELY:
         one = next((mark for mark in "?？!！" if mark in end), end[0])
@@ -261,8 +264,5 @@ def _with_start(text: str, change: Callable[[str], str]) -> str:
 
 def _outside_literals(text: str, change: Callable[[str], str]) -> str:
     """Change the parts of a text that are not literals."""
-    parts, end = [], 0
-    for found in LITERAL.finditer(text):
-        parts += [change(text[end : found.start()]), found[0]]
-        end = found.end()
-    return "".join([*parts, change(text[end:])])
+    around, hidden = literals.parts(text)
+    return "".join(change(part) + literal for part, literal in zip(around, [*hidden, ""], strict=True))

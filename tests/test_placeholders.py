@@ -1,0 +1,239 @@
+"""Placeholders: hidden in training on both sides alike, hidden and restored in translating, and literals found fast."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from conftest import tiny_pairs
+from dragoman.corpora.cleaning import clean
+from dragoman.corpora.placeholders import Hiding, make_hiding
+from dragoman.corpora.selection import fits_upsampling
+from dragoman.corpora.sentence_splitting import LineStatistics
+from dragoman.corpora.subwords import train_tokenizers
+from dragoman.dataset import EncodedPairs, EncodedSide, Tokenizer, encode_pairs, unzip_pairs
+from dragoman.settings import PLACEHOLDERS, UNK, Config, TokenizerConfig
+from dragoman.translation import literals
+from dragoman.translation.placeholders import Hider, Restored, as_target, inserted, restore, restore_exactly, spaces
+from echo import complaints, echo
+
+KINDS = ("word", "bpe", "unigram")
+NAMED = [
+    ("Anna met Zoltan, and Anna paid 40 euros.", "Anna ha incontrato Zoltan, e Anna ha pagato 40 euro."),
+    ("no, in a taxi", "no, in taxi"),
+    ("", ""),
+]
+EXAMPLES = r"""
+https://x.org/a(b).html www.x.org example.com/a?b=1 a.b+c@d-e.co.uk {name} {0} {{x}} ${X} $HOME %PATH% %s %(n)d %5.2f
+@anna #tag /usr/local/bin ~/notes.txt ../a/b C:\Users\me report.pdf src/main.py v2 1.2.3 2.0.1-rc1 2024 40
+50% €20 $5.99 12GB 12_GB 20_°C +39_06_1234567 DE89_3704_0044_0532_0130_00 `x_+_y` ``a`b`` 🙂 ❤️ 👍🏽
+"""
+LITERALS = [literal.replace("_", " ") for literal in EXAMPLES.split()]
+
+
+def hiding_of(pairs: list[tuple[str, str]], kind: Any, shared: bool = False, **limits: Any) -> tuple[Any, ...]:
+    settings = TokenizerConfig(kind=kind, min_frequency=1, vocab_size=400, shared=shared)
+    source, target = train_tokenizers(*unzip_pairs(pairs), settings)
+    encoded = encode_pairs(pairs, source, target)
+    return Hiding(source, target, encoded, **{"max_length": 100, **limits}), encoded, source, target
+
+
+def texts(side: EncodedSide, tokenizer: Tokenizer) -> list[str]:
+    return tokenizer.decode_batch(
+        [side.ids[a:b].tolist() for a, b in zip(side.offsets, side.offsets[1:], strict=False)]
+    )
+
+
+def rows(pairs: EncodedPairs) -> np.ndarray:
+    return np.arange(len(pairs))
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_same_words_are_hidden_on_both_sides(kind: str, shared: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards training: a placeholder on one side only would teach a model to drop or invent words."""
+    monkeypatch.setattr("dragoman.corpora.placeholders.HIDDEN", 1.1)
+    monkeypatch.setattr("dragoman.corpora.placeholders.ADDED", -1)
+    hiding, pairs, source, target = hiding_of(NAMED, kind, shared)
+    found = hiding.hide(pairs, rows(pairs), np.random.default_rng(0))
+    left, right = texts(found.source, source), texts(found.target, target)
+    numbers = [token for token in PLACEHOLDERS if token in left[0]]
+    assert len(numbers) == 2
+    for side, words in ((left, NAMED[0][0]), (right, NAMED[0][1])):  # Anna is there twice, which would be unclear
+        a, b = sorted(numbers, key=side[0].index)
+        assert side[0] == words.replace("Zoltan", a).replace("40", b)
+    assert left[1].replace(right[1][-3:], "taxi") == NAMED[1][0]  # no and in mean different things in two languages
+    assert left[2] == right[2] == ""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_hidden_words_leave_the_rest_as_it_was(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards ids next to a placeholder, and the same number of each placeholder on both sides, whatever is drawn."""
+    monkeypatch.setattr("dragoman.corpora.placeholders.MOST", 1)
+    pairs = [*tiny_pairs(200), *NAMED]
+    hiding, encoded, source, target = hiding_of(pairs, kind)
+    assert len(hiding.lexicon[0]) >= 5  # every word has one translation
+    seen = set()
+    for seed in range(20):
+        found = hiding.hide(encoded, rows(encoded), np.random.default_rng(seed))
+        for before, side, tokenizer in ((encoded.source, found.source, source), (encoded.target, found.target, target)):
+            shorter = [[t for t in side.ids[a:b].tolist() if t not in tokenizer.placeholders] for a, b in
+                       zip(side.offsets, side.offsets[1:], strict=False)]  # fmt: skip
+            for kept, old in zip(shorter, texts(before, tokenizer), strict=True):
+                words = iter(re.findall(r"\w+|[^\w\s]", old))
+                assert all(word in words for word in re.findall(r"\w+|[^\w\s]", tokenizer.decode(kept)))
+        for left, right in zip(texts(found.source, source), texts(found.target, target), strict=True):
+            counts = [[side.count(each) for each in PLACEHOLDERS] for side in (left, right)]
+            assert counts[0] == counts[1]
+            assert max(counts[0]) <= 1
+            seen |= {each for each in PLACEHOLDERS if each in left}
+    assert seen == set(PLACEHOLDERS)
+
+
+def test_no_pair_outgrows_its_limits() -> None:
+    """Guards learned positions, and CTC, whose loss is infinite for a target that does not fit."""
+    pairs = [*tiny_pairs(200), ("a", "b c d e")]
+    hiding, encoded, _, _ = hiding_of(pairs, "bpe", max_length=8, upsampling=2)
+    fitted = fits_upsampling(encoded, 2)
+    longest = np.max(encoded.lengths, axis=0)
+    for seed in range(20):
+        found = hiding.hide(encoded, rows(encoded), np.random.default_rng(seed))
+        assert (np.max(found.lengths, axis=0) <= np.maximum(longest, 9)).all()
+        assert (fits_upsampling(found, 2) >= fitted).all()
+
+
+def test_without_placeholders_nothing_is_hidden() -> None:
+    """Guards runs at a rate of 0, language models, and runs that start from a model of an earlier version."""
+    source, target = train_tokenizers(["a"], ["b"], TokenizerConfig(min_frequency=1))
+    old, _ = train_tokenizers(["a"], ["b"], TokenizerConfig(min_frequency=1), placeholders=())
+    pairs = encode_pairs([("a", "b")], source, target)
+    config = Config()
+    assert make_hiding(config, source, target, pairs)
+    assert make_hiding(config, old, old, pairs) is None
+
+
+# --- Literals -----------------------------------------------------------------------------------------------------
+
+
+def test_every_kind_of_literal_is_found() -> None:
+    """Guards each pattern, at the start, in the middle and at the end of a sentence, and next to punctuation."""
+    for literal in LITERALS:
+        for text in (literal, f"See {literal}.", f"({literal}), or", f"Where is “{literal}”?", f"It is {literal}"):
+            assert literals.parts(text)[1] == [literal], text
+
+
+def test_numbers_are_hidden_part_by_part() -> None:
+    """Guards times and decimals: training hides their parts, and the marks between them differ by language."""
+    assert literals.parts("2026-11-23, 17:43, 1,000.50, 7 x80")[1] == ["2026", "11", "23", "17", "43", "000", "50"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "He or she and/or we, 5 in the 2 rooms: it's 100 percent",
+        "U.S. No. 3, e.g. p.m. AT&T C# 2nd 80s 1990s",
+        "a - b / c @ d # e",
+    ],
+)
+def test_words_are_no_literals(text: str) -> None:
+    """Guards text that a model must translate against being copied."""
+    assert [each for each in literals.parts(text)[1] if each != "100"] == []
+
+
+@pytest.mark.parametrize("end", ["", "!", " "])
+def test_hostile_text_takes_no_longer(end: str) -> None:
+    """Guards patterns that try again inside what they have read: quadratic ones would take hours here."""
+    pieces = "http:// a. a@ 1. {a `a $a %(a %0 a/ 1- -a DE00 A1_ +1_ @a #a. ~/ ../ C:\\ 1_km ꙮ v1. a.com a.pdf www.! 🙂"
+    for piece in [*"a1.@/-_#$%{}`'(~:+A 🙂é,\"\\", *pieces.replace("_", " ").split()]:
+        text = (piece * 100_000)[:100_000] + end
+        assert "".join(map("".join, zip(*literals.parts(text), strict=False))) in text
+
+
+WORDS = st.sampled_from(["My", "name", "is", "see", "Zoltán", "l'", "(", ")", ",", "!", " ", "  ", "日本", "⟦1⟧", "￭"])
+TEXTS = st.lists(st.one_of(WORDS, st.sampled_from(LITERALS)), max_size=12)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(parts=TEXTS, glue=st.sampled_from(["", " "]))
+@example(parts=["hello", "🙂", "see", "{a}", "{b}", "x"], glue="")
+@example(parts=["{0}"] * 20, glue=" ")
+@settings(max_examples=60, deadline=None)
+def test_what_is_hidden_comes_back(kind: str, parts: list[str], glue: str) -> None:
+    """Guards spaces, joiners, and more literals than placeholders, with a model that repeats its source."""
+    text = clean(glue.join(parts))
+    translator = ECHOES.setdefault(kind, echo("split_sentences=false", "max_length=9999", kind=kind))
+    translator.trained = replace(translator.trained, trained_on=LineStatistics(9999, 9999, 9999))
+    ids, _ = translator.trained.hiders[0].hide(text)
+    assert UNK not in ids
+    assert translator.translate([text]) == [text.replace("￭", "■") if kind == "word" else text]
+    assert complaints(translator) == []
+
+
+ECHOES: dict[str, Any] = {}
+
+
+def test_a_restored_literal_stands_apart() -> None:
+    """Guards literals to which a model appends an ending: only if their source touches letters may they."""
+    labels = ["Il", "␣", "⟦1⟧", "s", "!"]
+    assert spaces(labels, {2: 1}, ["␣the", "⟦1⟧", "."]) == {2: (False, True)}
+    assert spaces(labels, {2: 1}, ["␣the", "⟦1⟧", "th"]) == {}
+    assert spaces(["Il", "⟦1⟧"], {1: 0}, ["⟦1⟧"]) == {1: (True, False)}
+    assert spaces(["(", "⟦1⟧", ")"], {1: 0}, ["⟦1⟧"]) == {}
+    assert spaces(["見", "⟦1⟧", "る"], {1: 0}, ["⟦1⟧"]) == {}  # no spaces between words
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_typed_placeholders_are_text(kind: str) -> None:
+    """Guards a text that contains a placeholder against being taken for one."""
+    tokenizer = echo(kind=kind).source
+    assert not set(tokenizer.encode("⟦1⟧ a ⟦2⟧")) & set(tokenizer.placeholders)
+    assert Tokenizer.from_json(tokenizer.to_json()).placeholders == tokenizer.placeholders != []
+
+
+def test_a_translation_is_encoded_like_its_source() -> None:
+    """Guards prefixes and given translations: the same stand-ins, as often as the source has them."""
+    source, target = train_tokenizers(["a"], ["b"], TokenizerConfig(kind="bpe", vocab_size=300), languages=["it"])
+    left, right = Hider(source, source.placeholders), Hider(target, target.placeholders)
+    ids, words = left.hide("a {x} and {y}", ">>it<<")
+    hidden = as_target(ids, left, right)
+    found, tokens = right.hide_again("{y}: {x}, {x} {z}", hidden, words)
+    assert [t for t in found if t in target.placeholders] == [target.placeholders[1], target.placeholders[0]]
+    given = {t: token for t, token in enumerate(tokens) if found[t] in target.placeholders}
+    assert target.decode_with(found, given) == "{y}: {x}, {x} {z}"
+
+
+# --- Restoring ----------------------------------------------------------------------------------------------------
+
+A, B, C = 4, 5, 6
+
+
+def test_placeholders_are_restored_by_number() -> None:
+    """Guards against an alignment, which may be wrong, where numbers are clear."""
+    assert restore_exactly([9, B, A], [A, 9, B], [A, B, C]) == Restored({1: 2, 2: 0})
+    for target in ([A], [A, B, B], [A, B, C], [A, A]):
+        assert restore_exactly(target, [A, 9, B], [A, B, C]) is None
+    assert restore_exactly([9], [9, 8], [A]) == Restored()
+
+
+def test_doubles_are_dropped_and_lost_ones_inserted() -> None:
+    """Guards literals that a model has forgotten, repeated, or confused."""
+    weights = torch.tensor([[0.1, 0.2, 0.7], [0.6, 0.3, 0.1], [0.7, 0.1, 0.2]])
+    assert restore([A, 9, A], [A, 9, 8], [A, B, C], weights) == Restored({2: 0})  # looks at it more
+    assert restore([C, 9, A], [A, 9, B], [A, B, C], weights) == Restored({2: 0, 0: 2})  # C can only mean B
+    assert restore([A, 9, 9], [A, 9, B], [A, B, C], weights) == Restored({0: 0}, {2: 1})  # after what looks at 9
+    assert restore([], [A, 9], [A], torch.zeros(0, 0)) == Restored({}, {0: -1})
+
+
+def test_what_is_lost_is_inserted_after_a_word() -> None:
+    """Guards words against being cut in two, and marks against a space in front."""
+    assert inserted("Vedi, grazie.", "Ve", "{x}") == "Vedi {x}, grazie."
+    assert inserted("Vedi.", "", "{x}") == "{x} Vedi."
+    assert inserted("", "", "{x}") == "{x}"
+    assert inserted("Vedi", "Vedi", "{x}") == "Vedi {x}"
