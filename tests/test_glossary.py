@@ -353,3 +353,24 @@ def test_the_api_takes_terms() -> None:
             assert reply.status == 422
             assert fragment in reply.json["detail"]
         assert server.get("/info").json["terms"] == 200
+
+
+def test_a_server_of_several_directions_takes_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Guards against terms of one direction in the translations of another, and a faulty file found too late."""
+    pytest.importorskip("fastapi", reason="the server needs more libraries: pip install -e '.[serve]'")
+    from dragoman.server import serve
+
+    def start(translator: Translator, content: str) -> tuple[int, str]:
+        monkeypatch.setattr(serve, "tune_device", lambda device: None)
+        monkeypatch.setattr(serve, "Translator", lambda *_: translator)
+        words = ["--port", "0", "--run", "x", "--glossary", str(file(tmp_path, content))]
+        return run_command("serve", command_line.parse_serve(words)), capsys.readouterr().err
+
+    code, said = start(reconfigured(echo(), "--data.directions", "en-it, it-en"), "dog\tcane\n")
+    assert (code, said.count("\n")) == (2, 1)
+    assert "send the terms with each request" in said
+    code, said = start(echo(), "dog\tcane\ndog\tx\n")
+    assert (code, said.count("\n")) == (3, 1)
+    assert "terms.tsv:2" in said
