@@ -37,7 +37,7 @@ PER_WEIGHT = 4.5  # sentences drawn for each unit of weight of a pattern
 EACH_PATTERN = 14  # for a pattern without a weight
 EACH_PHRASE = 6  # for a set phrase: alone, and in the company of other words
 HELD_OUT = 0.12  # share of all combinations that are kept out of train
-HELD_OUT_SENTENCES = 0.15  # share of validation and test drawn from sentences with such a combination
+HELD_OUT_SENTENCES = 0.09  # share of validation and test drawn from sentences with such a combination
 COMMON = 10  # the pool takes more sentences with a word form until this many have it
 RARE = 4  # sentences with a word form that occurs in fewer sentences than this are removed
 
@@ -569,6 +569,8 @@ class Phrase:
     italian: str
 
     def en(self, form: str) -> str:
+        if form == "a":
+            return a_or_an(self.english)
         return compare(self.english, form) if form in ("more", "most") else self.english
 
     def it(self, form: str) -> str:
@@ -1219,8 +1221,27 @@ def write_sentence(pattern: Pattern, attempt: int) -> Sentence:
 
 
 @cache
+def set_wordings() -> tuple[str, ...]:
+    """Return the English of all set phrases and deeds."""
+    deeds = [deed.en for deeds in (DEEDS, DEEDS_TO_PEOPLE, DEEDS_TO_THINGS) for deed in deeds]
+    options = [option for pattern in read_patterns() for slot in pattern.slots if slot[1] == "[" for option in slot[2:]]
+    lists = [entry for entries in PHRASES.values() for entry in entries.split(";")]
+    texts = [f" {template.lower()} " for template in templates()]
+    return *texts, *(f" {text.partition('=')[0].lower()} " for text in [*deeds, *options, *lists])
+
+
+def templates() -> list[str]:
+    """Return the English of all patterns, with the words of their lists."""
+    return [pattern.en + " ".join(" ".join(slot) for slot in pattern.slots) for pattern in read_patterns()]
+
+
+@cache
 def is_held_out(combination: tuple[str, str]) -> bool:
-    """Whether this combination is kept out of train."""
+    """Whether this combination is kept out of train, which it cannot be if a set phrase has it."""
+    first, noun = combination
+    words = {inflect(first, form) for form in ("base", "present", "past", "done", "ing")}
+    if any(noun in text and any(f" {word}" in text for word in words) for text in set_wordings()):
+        return False
     return Draw(f"held out/{'/'.join(combination)}").chance(HELD_OUT)
 
 
@@ -1337,6 +1358,11 @@ def as_tsv(sentences: Sequence[Sentence]) -> str:
     return "en\tit\n" + "".join(f"{sentence.en}\t{sentence.it}\n" for sentence in sentences)
 
 
+def new_ones(shown: set[tuple[str, str]], trained: set[tuple[str, str]]) -> set[tuple[str, str]]:
+    """Return the combinations that train never shows, neither in a pattern's slots nor in a set phrase."""
+    return {pair for pair in shown - trained if is_held_out(pair)}
+
+
 def figures() -> str:
     """Return the table of figures that README.md holds."""
     splits = make_splits()
@@ -1355,7 +1381,7 @@ def figures() -> str:
         row(f"{language}, shortest to longest", [f"{min(map(len, x))} to {max(map(len, x))}" for x in texts])
     shown = [{pair for sentence in sentences for pair in sentence.combinations} for sentences in splits.values()]
     row("combinations", [f"{len(pairs):,}" for pairs in shown])
-    row("combinations that train never shows", [f"{len(pairs - trained) / len(pairs):.0%}" for pairs in shown])
+    row("combinations that train never shows", [f"{len(new_ones(pairs, trained)) / len(pairs):.0%}" for pairs in shown])
     return "\n".join(rows)
 
 
