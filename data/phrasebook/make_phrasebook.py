@@ -1236,9 +1236,17 @@ def templates() -> list[str]:
 
 
 @cache
+def of_people() -> set[str]:
+    """Return the English adjectives that patterns/people.txt says of everybody."""
+    return {phrase.english for name in ("mood", "condition", "trait", "kind") for phrase in phrases(name)}
+
+
+@cache
 def is_held_out(combination: tuple[str, str]) -> bool:
     """Whether this combination is kept out of train, which it cannot be if a set phrase has it."""
     first, noun = combination
+    if first in of_people() and any(entry.kind in ("family", "person") for entry in nouns_of(noun)):
+        return False
     words = {inflect(first, form) for form in ("base", "present", "past", "done", "ing")}
     if any(noun in text and any(f" {word}" in text for word in words) for text in set_wordings()):
         return False
