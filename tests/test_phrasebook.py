@@ -172,10 +172,14 @@ GONE = "andat|tornat|arrivat|partit|rimast|stat"  # never with avere, which wake
 MISTAKES = {
     "il before a vowel or an impure consonant": rf"\b[Ii]l (?={VOWEL}|{IMPURE})",
     "del, quel and the like before such": rf"\b(?:del|al|dal|nel|sul|quel|bel) (?={VOWEL}|{IMPURE})",
-    "dei, quei and the like before such": rf"\b(?:[IiAa]i?|dei|dai(?! un)|nei|sui|quei|bei)(?<!\b[Aa]) (?={VOWEL}|{IMPURE})",
-    "dello, quello and the like before a vowel": rf"\b(?:dello|allo|dallo|nello|sullo|quello|(?<!stato )bello) (?!è\b){VOWEL}",
-    "dello, quello and the like before a plain consonant": rf"\b(?:dello|allo|dallo|nello|sullo|quello(?! mi| che)) (?={PLAIN})",
-    "degli and the like before a plain consonant": rf"\b(?:degli|agli|dagli(?! la | dei)|negli|sugli|quegli|begli) (?={PLAIN})",
+    "dei, quei and the like before such": rf"\b(?:[IiAa]i?|dei|dai(?! un)|nei|sui|quei|bei)(?<!\b[Aa]) "
+    rf"(?={VOWEL}|{IMPURE})",
+    "dello, quello and the like before a vowel": r"\b(?:dello|allo|dallo|nello|sullo|quello|(?<!stato )bello) "
+    rf"(?!è\b){VOWEL}",
+    "dello, quello and the like before a plain consonant": r"\b(?:dello|allo|dallo|nello|sullo|quello(?! mi| che)) "
+    rf"(?={PLAIN})",
+    "degli and the like before a plain consonant": r"\b(?:degli|agli|dagli(?! la | dei)|negli|sugli|quegli|begli) "
+    rf"(?={PLAIN})",
     "gli before a plain consonant": rf"\b[Gg]li (?!{CLITIC})(?={PLAIN})",
     "la before a vowel": rf"\b[Ll]a (?!{CLITIC}){VOWEL}",
     "della, quella and the like before a vowel": rf"\b(?:della|alla|dalla|nella|sulla|quella) (?!è\b){VOWEL}",
@@ -189,7 +193,8 @@ MISTAKES = {
     "a preposition beside its article": r"\b(?:[Dd]i|[Aa]d?|[Dd]a|[Ii]n|[Ss]u) (?:(?:il|lo|la|i|gli|le) |l')",
     "a before a, or e before e": r"\ba [aA]|\be e\w|\bad [^aA]|\bed [^e]",
     "an article with one member of the family": rf"(?:\b[Ii]l|\b[Ll]a|[lL]|lla) (?:mi|tu|su|nostr)[oa] (?:{FAMILY})\b",
-    "loro without an article": r"(?<!\b[IilL] )(?<!\b[IiLlAa][liea] )(?<![lei]l )(?<!lla )(?<!lle )(?<!dei )(?<!con )(?<!di )\bloro \w",
+    "loro without an article": r"(?<!\b[IilL] )(?<!\b[IiLlAa][liea] )(?<![lei]l )(?<!lla )(?<!lle )(?<!dei )"
+    r"(?<!con )(?<!di )\bloro \w",
     "possessives without an article": rf"(?<![aeiouI] )(?<!l )\b(?:{POSSESSIVE}) (?!(?:{FAMILY}|e|Dio)\b)\w",
     "missing accents": r"\b(?:perche|piu|citta|puo|gia|universita|caffe|lunedi|martedi|mercoledi|giovedi|venerdi)\b",
     "an apostrophe for an accent": r"\b(?:[Ee]|perche|piu|puo)'(?: |$)",
@@ -211,7 +216,8 @@ ENGLISH_MISTAKES = {
     "a singular verb after a plural": rf"\b(?:[Tt]hey|[Ww]e|[Yy]ou|I|[Tt]hese|[Tt]hose|{PLURALS}) (?:{THIRD})\b",
     "a plural verb after a singular": r"\b(?:[Hh]e|[Ss]he|[Ii]t|[Tt]his|[Tt]hat) (?:are|were)\b",
     "this or that beside a plural": rf"\b(?:[Tt]his|[Tt]hat) (?!his|her|your|their|our|my)(?:\w+ )?(?:{PLURALS})\b",
-    "a before a vowel, or an before a consonant": r"\b[Aa] (?!univ|use|one)[aeiou]|\b[Aa]n (?!hour|honour|honest)[^aeiou]",
+    "a before a vowel, or an before a consonant": r"\b[Aa] (?!univ|use|one)[aeiou]"
+    r"|\b[Aa]n (?!hour|honour|honest)[^aeiou]",
     "a form that no verb has": r"\b(?:goed|eated|buyed|drawed|readed|writed|taked|gived|goeing|comeing|runing)\b",
 }
 

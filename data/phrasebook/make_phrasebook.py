@@ -232,7 +232,7 @@ def subjunctive(infinitive: str, tense: str, place: int) -> str:
     irregular = IRREGULAR[tense].get(infinitive)
     if tense == "congiuntivo_imperfetto":
         first = irregular or conjugate(infinitive, "imperfetto", 1, "s")[:-2] + "ssi"
-        return first[:-3] + "ssi ssi sse ssimo ssero".split()[place]
+        return first[:-3] + ["ssi", "ssi", "sse", "ssimo", "ssero"][place]
     first_present, we = (conjugate(infinitive, "presente", 1, number) for number in "sp")
     if irregular:
         singular, plural = irregular.split()
@@ -341,7 +341,7 @@ def english_plural(word: str) -> str:
 def compare(adjective: str, degree: str) -> str:
     """Return the comparative (more) or the superlative (most) of an English adjective."""
     syllables = len(re.findall(r"[aeiouy]+", adjective.removesuffix("e")))
-    if syllables > 1 and not re.search(r"[^aeiou]y$", adjective) or syllables > 2:
+    if (syllables > 1 and not re.search(r"[^aeiou]y$", adjective)) or syllables > 2:
         return f"{degree} {adjective}"
     stem = re.sub(r"y$", "i", adjective).removesuffix("e")
     if re.search(r"[^aeiou][aeiou][dgnptm]$", stem) and not adjective.endswith("e"):
@@ -357,9 +357,11 @@ def a_or_an(phrase: str) -> str:
 NEGATED = re.compile(
     r"\b(can|could|will|would|should|do|does|did|is|are|was|were|has|have|had|must) not\b", re.IGNORECASE
 )
-DONE = "|".join(["already", "never", "always", "just", "not", *(forms.split()[1] for forms in IRREGULAR_ENGLISH.values())])
+PARTICIPLES = [forms.split()[1] for forms in IRREGULAR_ENGLISH.values()]
+DONE = "|".join(["already", "never", "always", "just", "not", *PARTICIPLES])
 PRONOUN_VERB = re.compile(
-    r"\b(I(?= am)|(?:you|we|they)(?= are)|(?:he|she|it|that|there|here|what|where|who|how|everything)(?= is)(?! is it\b)"
+    r"\b(I(?= am)|(?:you|we|they)(?= are)|(?:he|she|it|that|there|here|what|where|who|how|everything)(?= is)"
+    r"(?! is it\b)"
     rf"|(?:I|you|we|they)(?= have (?:{DONE}|\w\w\wed)\b)|(?:I|you|he|she|it|we|they)(?= w))"
     r" (am|is|are|have|will|would)\b(?= \w)",
     re.IGNORECASE,
@@ -720,11 +722,13 @@ class Action:
         if "{" not in text:
             return text
         if self.pronoun:
-            object_ = "it" if self.verb in DEEDS_TO_THINGS and self.pronoun[1] == "s" else OBJECT_PRONOUNS[self.pronoun][0]
+            object_ = (
+                "it" if self.verb in DEEDS_TO_THINGS and self.pronoun[1] == "s" else OBJECT_PRONOUNS[self.pronoun][0]
+            )
             text = text.replace("{}", object_)
-        person, number, gender = self.who(person or ("" if self.subject else "2s"))
+        who, number, gender = self.who(person or ("" if self.subject else "2s"))
         third = {"m": "his himself", "f": "her herself"}[gender]
-        my, self_ = (third if (person, number) == (3, "s") else OWN[f"{person}{number}"]).split()
+        my, self_ = (third if (who, number) == (3, "s") else OWN[f"{who}{number}"]).split()
         return text.replace("{my}", my).replace("{self}", self_)
 
     def it(self, form: str) -> str:
@@ -749,14 +753,15 @@ class Action:
         """Return the participle, which agrees with the subject of essere, or with lo, la, li and le before avere."""
         plain = participle(active(self.verb.it))
         if essere:
-            return agree(plain, *self.who(who)[:0:-1])
+            _, number, gender = self.who(who)
+            return agree(plain, gender, number)
         direct = self.pronoun and self.verb.case == "d" and self.pronoun[0] == 3
         return agree(plain, self.pronoun[2], self.pronoun[1]) if direct and self.pronoun else plain
 
     def italian_verb(self, form: str, who: str) -> str:
         verb = active(self.verb.it)
         fixed = self.pronoun or self.verb.clitic
-        clitic = self.clitic(who) if fixed or verb != self.verb.it and (self.subject or who) else ""
+        clitic = self.clitic(who) if fixed or (verb != self.verb.it and (self.subject or who)) else ""
         match form:
             case "imperativo":
                 return imperative(self.verb.it if verb != self.verb.it else verb, clitic if fixed else "")
@@ -1174,7 +1179,7 @@ def read_pattern(line: str) -> Pattern:
     known = {name for name, *_ in slots}
     for name in dict.fromkeys(re.findall(r"\{(\w+)", en + it)):
         if name not in known:  # {name} is short for a slot of that kind; {city2} is a second one
-            slots.append((name, UNDECLARED.get(name, name.rstrip("0123456789"))))
+            slots.append((name, UNDECLARED.get(name) or name.rstrip("0123456789")))
     if len(head) == 2:
         return Pattern(f"{en} {it}", round(int(head[0]) * PER_WEIGHT), tuple(slots), en, it, False)
     alone = en.startswith("=")
