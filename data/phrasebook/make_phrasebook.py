@@ -940,6 +940,7 @@ SUBJECTS = {
     "silent": "I you we they",  # Italian drops these, so the sentence starts with the verb
     "child": "I you he I she",
     "man": "I you he I",
+    "heshe": "he she",
     "others": "you he we she they",
     "helped": "I we he I she they",
     "someone": "name family name family person family couple",
