@@ -116,7 +116,7 @@ def combination_rule(first: str, nouns: str) -> str:
     """Return a pattern for a combination in English text: "red bag", "opens the old windows", "the bags are red"."""
     if any(adjective.en == first for adjective in make.ALL_ADJECTIVES):
         be = "(?:is|are|was|were)(?: not|n't)?(?: very| too| really)?"
-        return rf"\b{first} {nouns}\b|\b{nouns} {be} {first}\b(?! the)"
+        return rf"\b{first} {nouns}\b|\b(?<!fruit ){nouns} {be} {first}\b(?! the)"
     forms = {make.inflect(first, form) for form in ("base", "present", "past", "done", "ing")}
     return rf"\b(?:{'|'.join(sorted(forms))}) (?:the|an?|some|th[aeio]\w+|my|your|his|her|our|their) (?:\w+ )?{nouns}\b"
 
@@ -174,7 +174,7 @@ MISTAKES = {
     "del, quel and the like before such": rf"\b(?:del|al|dal|nel|sul|quel|bel) (?={VOWEL}|{IMPURE})",
     "dei, quei and the like before such": rf"\b(?:[IiAa]i?|dei|dai(?! un)|nei|sui|quei|bei)(?<!\b[Aa]) "
     rf"(?={VOWEL}|{IMPURE})",
-    "dello, quello and the like before a vowel": r"\b(?:dello|allo|dallo|nello|sullo|quello|(?<!stato )bello) "
+    "dello, quello and the like before a vowel": r"\b(?:dello|allo|dallo|nello|sullo|quello|(?<!stato )(?<!è )(?<!È )bello) "
     rf"(?!è\b){VOWEL}",
     "dello, quello and the like before a plain consonant": r"\b(?:dello|allo|dallo|nello|sullo|quello(?! mi| che)) "
     rf"(?={PLAIN})",
@@ -215,7 +215,7 @@ PLURALS = "shoes|boots|gloves|trousers|books|keys|men|eggs|sons|daughters|brothe
 ENGLISH_MISTAKES = {
     "a singular verb after a plural": rf"\b(?:[Tt]hey|[Ww]e|[Yy]ou|I|[Tt]hese|[Tt]hose|{PLURALS}) (?:{THIRD})\b",
     "a plural verb after a singular": r"\b(?:[Hh]e|[Ss]he|[Ii]t|[Tt]his|[Tt]hat) (?:are|were)\b",
-    "this or that beside a plural": rf"\b(?:[Tt]his|[Tt]hat) (?!his|her|your|their|our|my)(?:\w+ )?(?:{PLURALS})\b",
+    "this or that beside a plural": rf"\b(?:[Tt]his|[Tt]hat) (?!his|her|your|their|our|my|she|he)(?:\w+ )?(?:{PLURALS})\b",
     "a before a vowel, or an before a consonant": r"\b[Aa] (?!univ|use|one)[aeiou]"
     r"|\b[Aa]n (?!hour|honour|honest)[^aeiou]",
     "a form that no verb has": r"\b(?:goed|eated|buyed|drawed|readed|writed|taked|gived|goeing|comeing|runing)\b",
