@@ -211,7 +211,7 @@ class TrainingConfig(Section):
         None, "run or checkpoint whose weights and tokenizers to start from; null: random weights"
     )
     max_steps: int | None = free(None, "stop after this many steps", at_least=1)
-    max_epochs: int | None = free(9, "stop after this many passes over the data", at_least=1)
+    max_epochs: int | None = free(6, "stop after this many passes over the data", at_least=1)
     max_minutes: float | None = free(
         None, "stop after this many minutes; linear and cosine schedules fall within them", above=0
     )
@@ -220,7 +220,7 @@ class TrainingConfig(Section):
     )
     accumulate: int = refused(1, "batches whose gradients are summed for one step", at_least=1)
     optimizer: Literal["adamw", "muon"] = refused(
-        "adamw", "AdamW; or Muon for the matrices inside the layers and AdamW for the rest"
+        "muon", "Muon for the matrices inside the layers and AdamW for the rest; or AdamW for all"
     )
     lr: float = warned(0.003, "peak learning rate", above=0)
     warmup_steps: int = warned(
@@ -248,7 +248,7 @@ class TrainingConfig(Section):
         0.0, "decay per step of a running mean of the weights, used in their place; 0: no mean", at_least=0, below=1
     )
     clip_norm: float = warned(1.0, "largest gradient norm; a longer gradient is scaled down to it", above=0)
-    weight_decay: float = warned(0.0, "pull of the weights towards zero", at_least=0)
+    weight_decay: float = warned(0.1, "pull of the weights towards zero", at_least=0)
     precision: Literal["auto", "float32", "bfloat16", "float16"] = warned("auto", "number format of matrix products")
     compile: bool = warned(False, "compile the model: a slow start, then faster steps")
     device: str = warned("auto", "auto, cpu, cuda, cuda:1 (the second GPU) or mps")

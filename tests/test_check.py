@@ -398,7 +398,7 @@ def test_phrasebook_from_the_command_line() -> None:
     command = [sys.executable, "-m", "dragoman", "check"]
     done = subprocess.run(command, capture_output=True, encoding="utf-8", cwd=ROOT, check=False)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == "en to it: 20,000 train, 500 validation, 500 test pairs\n\nno problems found\n"
+    assert done.stdout == "en to it: 44,000 train, 500 validation, 500 test pairs\n\nno problems found\n"
 
 
 @needs_multi30k

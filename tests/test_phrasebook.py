@@ -60,7 +60,7 @@ def test_files_are_up_to_date() -> None:
 
 def test_files_have_the_promised_size(corpus: dict[str, list[tuple[str, str]]]) -> None:
     assert {split: len(pairs) for split, pairs in corpus.items()} == make.SIZES
-    assert sum((FOLDER / f"{split}.tsv").stat().st_size for split in SPLITS) < 3_000_000
+    assert sum((FOLDER / f"{split}.tsv").stat().st_size for split in SPLITS) < 4_000_000
 
 
 def test_lines_are_clean(corpus: dict[str, list[tuple[str, str]]]) -> None:
@@ -116,19 +116,20 @@ def combination_rule(first: str, nouns: str) -> str:
     """Return a pattern for a combination in English text: "red bag", "opens the old windows", "the bags are red"."""
     if any(adjective.en == first for adjective in make.ALL_ADJECTIVES):
         be = "(?:is|are|was|were)(?: not|n't)?(?: very| too| really)?"
-        return rf"\b{first} {nouns}\b|\b{nouns} {be} {first}\b(?! the)"
+        return rf"\b{first} {nouns}\b|\b(?<!fruit ){nouns} {be} {first}\b(?! the)"
     forms = {make.inflect(first, form) for form in ("base", "present", "past", "done", "ing")}
     return rf"\b(?:{'|'.join(sorted(forms))}) (?:the|an?|some|th[aeio]\w+|my|your|his|her|our|their) (?:\w+ )?{nouns}\b"
 
 
 @pytest.mark.parametrize("split", ["validation", "test"])
-def test_a_third_of_the_combinations_are_new(corpus: dict[str, list[tuple[str, str]]], split: str) -> None:
+def test_about_a_third_of_the_combinations_are_new(corpus: dict[str, list[tuple[str, str]]], split: str) -> None:
     """Checks the claim of the README by the script's own record and by the text of train."""
     sentences = make.make_splits()
     trained = {pair for sentence in sentences["train"] for pair in sentence.combinations}
     shown = {pair for sentence in sentences[split] for pair in sentence.combinations}
-    assert 0.28 <= len(shown - trained) / len(shown) <= 0.40
-    for first, noun in shown - trained:
+    new = make.new_ones(shown, trained)
+    assert 0.25 <= len(new) / len(shown) <= 0.40
+    for first, noun in new:
         entry = next(n for n in make.ALL_NOUNS if n.en == noun)
         rule = re.compile(combination_rule(first, f"(?:{entry.en}|{entry.en_plural})"))
         found = [en for en, _ in corpus["train"] if (entry.en in en or entry.en_plural in en) and rule.search(en)]
@@ -147,7 +148,7 @@ def test_same_english_has_same_italian(corpus: dict[str, list[tuple[str, str]]])
 
 def test_sentences_are_short_and_long(corpus: dict[str, list[tuple[str, str]]]) -> None:
     lengths = [len(words(en)) for en, _ in corpus["train"]]
-    assert 7 <= sum(lengths) / len(lengths) <= 10
+    assert 6 <= sum(lengths) / len(lengths) <= 9
     assert min(lengths) <= 4
     assert max(lengths) >= 20
 
@@ -157,19 +158,28 @@ def test_sentences_are_short_and_long(corpus: dict[str, list[tuple[str, str]]]) 
 IMPURE = "(?:s[bcdfghlmnpqrtvz]|z|gn|ps|pn|x|y)"
 VOWEL = "[aeiouàèéìòùAEIOU]"
 PLAIN = f"(?!{IMPURE}|{VOWEL})[a-z]"
-CLITIC = "aspett|aiut|invit|h[oa]i?\\b|abbiamo|hanno|piac|fa|chiam|conosc"  # before these, la and gli are pronouns
-FAMILY = "madre|padre|fratello|sorella|figlio|figlia|nonn[oa]|zi[oa]|marito|moglie"
+CLITIC = (  # before these, la and gli are pronouns
+    "aspett|aiut|invit|h[oa]i?\\b|abbiamo|hanno|piac|fa|chiam|conosc|am[aoi]|ammir|interromp|evit|ignor|incontr|assum"
+    "|accompagn|ascolt|ador|uccid|abbracc|invidi|odi|apprezz|amer|avver|abit|prest|rispond|telefon|cant|d[oiàa]|cred|chied|mand|legg"
+    "|ment|port|mostr|prepar|raccont|manc|sta|sto|insegn|parl|indic|offr|augur|rest|scriv|sorpr"
+)
+FAMILY = "cugino|nipote|madre|padre|fratello|sorella|figlio|figlia|nonn[oa]|zi[oa]|marito|moglie"
 POSSESSIVE = "mi[oa]|miei|mie|tu[oa]|tuoi|tue|su[oa]|suoi|sue|nostr[oaie]"
 WOMAN = "Lei|lei|Maria|Anna|Giulia|Sara|Elena|Emma|madre|sorella|figlia|zia|nonna|moglie"
 MAN = "Lui|lui|Marco|Luca|Paolo|Pietro|Carlo|Tom|padre|fratello|figlio|zio|nonno|marito"
 WENT = "andat|tornat|arrivat|partit|rimast|stat|alzat|svegliat"
+GONE = "andat|tornat|arrivat|partit|rimast|stat"  # never with avere, which wakes and lifts things
 MISTAKES = {
     "il before a vowel or an impure consonant": rf"\b[Ii]l (?={VOWEL}|{IMPURE})",
     "del, quel and the like before such": rf"\b(?:del|al|dal|nel|sul|quel|bel) (?={VOWEL}|{IMPURE})",
-    "dei, quei and the like before such": rf"\b(?:[IiAa]i?|dei|dai|nei|sui|quei|bei)(?<!\b[Aa]) (?={VOWEL}|{IMPURE})",
-    "dello, quello and the like before a vowel": rf"\b(?:dello|allo|dallo|nello|sullo|quello|bello) (?!è\b){VOWEL}",
-    "dello, quello and the like before a plain consonant": rf"\b(?:dello|allo|dallo|nello|sullo|quello) (?={PLAIN})",
-    "degli and the like before a plain consonant": rf"\b(?:degli|agli|dagli|negli|sugli|quegli|begli) (?={PLAIN})",
+    "dei, quei and the like before such": rf"\b(?:[IiAa]i?|dei|dai(?! un)|nei|sui|quei|bei)(?<!\b[Aa]) "
+    rf"(?={VOWEL}|{IMPURE})",
+    "dello, quello and the like before a vowel": r"\b(?:dello|allo|dallo|nello|sullo|quello|(?<!stato )(?<!è )(?<!È )bello) "
+    rf"(?!è\b){VOWEL}",
+    "dello, quello and the like before a plain consonant": r"\b(?:dello|allo|dallo|nello|sullo|quello(?! mi| che)) "
+    rf"(?={PLAIN})",
+    "degli and the like before a plain consonant": r"\b(?:degli|agli|dagli(?! la | dei)|negli|sugli|quegli|begli) "
+    rf"(?={PLAIN})",
     "gli before a plain consonant": rf"\b[Gg]li (?!{CLITIC})(?={PLAIN})",
     "la before a vowel": rf"\b[Ll]a (?!{CLITIC}){VOWEL}",
     "della, quella and the like before a vowel": rf"\b(?:della|alla|dalla|nella|sulla|quella) (?!è\b){VOWEL}",
@@ -179,33 +189,35 @@ MISTAKES = {
     "uno before a vowel or a plain consonant": rf"\b[Uu]no (?={VOWEL}|{PLAIN})",
     "an elision before a consonant": r"\b(?:[LlDC]|[Uu]n|[Dd]ell|[Aa]ll|[Nn]ell|[Ss]ull|[Qq]uell|[Qq]uest|[Bb]ell)'"
     r"(?![aeiouàèìòù]|h[oa])",
-    "an elision before a space": r"(?<!un po)' ",
+    "an elision before a space": r"(?<!un po)(?<!\b[Dd]i)' ",
     "a preposition beside its article": r"\b(?:[Dd]i|[Aa]d?|[Dd]a|[Ii]n|[Ss]u) (?:(?:il|lo|la|i|gli|le) |l')",
     "a before a, or e before e": r"\ba [aA]|\be e\w|\bad [^aA]|\bed [^e]",
     "an article with one member of the family": rf"(?:\b[Ii]l|\b[Ll]a|[lL]|lla) (?:mi|tu|su|nostr)[oa] (?:{FAMILY})\b",
-    "loro without an article": r"(?<!\b[IilL] )(?<!\b[IiLlAa][liea] )(?<![lei]l )(?<!lla )(?<!lle )(?<!dei )\bloro \w",
-    "possessives without an article": rf"(?<![aeiouI] )(?<!l )\b(?:{POSSESSIVE}) (?!(?:{FAMILY}|e)\b)\w",
+    "loro without an article": r"(?<!\b[IilL] )(?<!\b[IiLlAa][liea] )(?<![lei]l )(?<!lla )(?<!lle )(?<!dei )"
+    r"(?<!con )(?<!di )\bloro \w",
+    "possessives without an article": rf"(?<![aeiouI] )(?<!l )\b(?:{POSSESSIVE}) (?!(?:{FAMILY}|e|Dio)\b)\w",
     "missing accents": r"\b(?:perche|piu|citta|puo|gia|universita|caffe|lunedi|martedi|mercoledi|giovedi|venerdi)\b",
     "an apostrophe for an accent": r"\b(?:[Ee]|perche|piu|puo)'(?: |$)",
     "an unelided verb": r"\b(?:[Dd]ove|[Cc]i) è\b|\b(?:lo|la) (?:ho|hai|ha|abbiamo|hanno)\b",
-    "a singular verb with a plural": r"\b(?:[Qq]uest[ie]|[Qq]uell[ie]) è\b|\b(?:Gli|Le|I) \w+ è\b"
+    "a singular verb with a plural": r"(?<!di )\b(?:[Qq]uest[ie]|[Qq]uell[ie]) è\b|\b(?:Gli|Le|I) \w+ è\b"
     r"|\b(?:è|era) (?:i|gli|le) ",
     "a masculine participle for a woman": rf"\b(?:{WOMAN}) (?:non )?(?:si )?è (?:già |mai )?(?:{WENT})[oie]\b",
     "a feminine participle for a man": rf"\b(?:{MAN}) (?:non )?(?:si )?è (?:già |mai )?(?:{WENT})[aie]\b",
     "a participle that does not agree in number": rf"\b(?:[Ss]iamo|sono) (?:già |mai )?(?:{WENT})a\b"
     rf"|\b[Ss]iamo (?:già )?(?:{WENT})o\b",
-    "an auxiliary that does not fit": rf"\b(?:[Hh]o|[Hh]ai|[Hh]a|[Aa]bbiamo|[Hh]anno) (?:già |mai )?(?:{WENT})[oaie]\b"
+    "an auxiliary that does not fit": rf"\b(?:[Hh]o|[Hh]ai|[Hh]a|[Aa]bbiamo|[Hh]anno) (?:già |mai )?(?:{GONE})[oaie]\b"
     r"|\b(?:sono|sei|è|siamo) (?:già |ancora )?(?:mangiato|comprato|visto|letto|dormito|lavorato)\b",
 }
 
 
-THIRD = "is|has|does|goes|wants|likes|says|knows|costs|hurts|leaves|arrives|opens|comes|buys|eats|lives|works"
+THIRD = "has|does|goes|wants|likes|says|knows|costs|hurts|leaves|arrives|opens|comes|buys|eats|lives|works"
 PLURALS = "shoes|boots|gloves|trousers|books|keys|men|eggs|sons|daughters|brothers|sisters"
 ENGLISH_MISTAKES = {
     "a singular verb after a plural": rf"\b(?:[Tt]hey|[Ww]e|[Yy]ou|I|[Tt]hese|[Tt]hose|{PLURALS}) (?:{THIRD})\b",
     "a plural verb after a singular": r"\b(?:[Hh]e|[Ss]he|[Ii]t|[Tt]his|[Tt]hat) (?:are|were)\b",
-    "this or that beside a plural": rf"\b(?:[Tt]his|[Tt]hat) (?!his|her|your|their)(?:\w+ )?(?:{PLURALS})\b",
-    "a before a vowel, or an before a consonant": r"\b[Aa] (?!univ)[aeiou]|\b[Aa]n (?!hour)[^aeiou]",
+    "this or that beside a plural": rf"\b(?:[Tt]his|[Tt]hat) (?!his|her|your|their|our|my|she|he)(?:\w+ )?(?:{PLURALS})\b",
+    "a before a vowel, or an before a consonant": r"\b[Aa] (?!univ|use|one)[aeiou]"
+    r"|\b[Aa]n (?!hour|honour|honest)[^aeiou]",
     "a form that no verb has": r"\b(?:goed|eated|buyed|drawed|readed|writed|taked|gived|goeing|comeing|runing)\b",
 }
 
@@ -260,10 +272,11 @@ def test_word_keeps_its_article(corpus: dict[str, list[tuple[str, str]]]) -> Non
     def after(articles: str) -> set[str]:
         return set(re.findall(rf"(?<![\w'])(?:{articles})(\w+)", text))
 
-    assert not after("un |uno ") & after("una |un'")
-    assert (after("il ") & after("la ")) <= {"loro", "bell"}
-    assert not after("il ") & after("lo ")
-    assert (after("gli ") & after("le |i ")) <= {"ho", "hai", "ha", "hanno"}
+    nouns = {form for noun in make.ALL_NOUNS for form in (noun.it, noun.it_plural)}
+    assert (after("un |uno ") & after("una |un'")) <= {"grande"}
+    assert (after("il ") & after("la ")) <= {"loro", "bell", "più", "fine"}
+    assert not after("il ") & after("lo ") & nouns - {"porto"}  # lo porto: I carry it
+    assert not after("gli ") & after("le |i ") & {noun.it_plural for noun in make.ALL_NOUNS if noun.en != "phone"}
 
 
 # The morphology of the script
@@ -402,6 +415,94 @@ def test_adjective_agrees(adjective: str, noun: str, number: str, expected: str)
 def test_conjugation(infinitive: str, tense: str, forms: str) -> None:
     assert [make.conjugate(infinitive, tense, *who) for who in make.PERSONS] == forms.split()
     assert make.conjugate("alzarsi", "presente", 1, "s") == "mi alzo"
+
+
+@pytest.mark.parametrize(
+    ("infinitive", "tense", "forms"),
+    [
+        ("dare", "presente", "do dai dà diamo danno"),
+        ("dire", "imperfetto", "dicevo dicevi diceva dicevamo dicevano"),
+        ("tenere", "futuro", "terrò terrai terrà terremo terranno"),
+        ("cadere", "futuro", "cadrò cadrai cadrà cadremo cadranno"),
+        ("dimenticare", "futuro", "dimenticherò dimenticherai dimenticherà dimenticheremo dimenticheranno"),
+        ("mangiare", "condizionale", "mangerei mangeresti mangerebbe mangeremmo mangerebbero"),
+        ("dovere", "condizionale", "dovrei dovresti dovrebbe dovremmo dovrebbero"),
+        ("finire", "condizionale", "finirei finiresti finirebbe finiremmo finirebbero"),
+        ("parlare", "congiuntivo", "parli parli parli parliamo parlino"),
+        ("pagare", "congiuntivo", "paghi paghi paghi paghiamo paghino"),
+        ("capire", "congiuntivo", "capisca capisca capisca capiamo capiscano"),
+        ("venire", "congiuntivo", "venga venga venga veniamo vengano"),
+        ("andare", "congiuntivo", "vada vada vada andiamo vadano"),
+        ("essere", "congiuntivo", "sia sia sia siamo siano"),
+        ("avere", "congiuntivo", "abbia abbia abbia abbiamo abbiano"),
+        ("potere", "congiuntivo_imperfetto", "potessi potessi potesse potessimo potessero"),
+        ("fare", "congiuntivo_imperfetto", "facessi facessi facesse facessimo facessero"),
+        ("essere", "congiuntivo_imperfetto", "fossi fossi fosse fossimo fossero"),
+    ],
+)
+def test_moods_and_irregular_verbs(infinitive: str, tense: str, forms: str) -> None:
+    assert [make.conjugate(infinitive, tense, *who) for who in make.PERSONS] == forms.split()
+
+
+@pytest.mark.parametrize(
+    ("infinitive", "clitic", "expected"),
+    [
+        ("parlare", "", "parla"),
+        ("finire", "", "finisci"),
+        ("venire", "", "vieni"),
+        ("essere", "", "sii"),
+        ("avere", "", "abbi"),
+        ("alzarsi", "", "alzati"),
+        ("aiutare", "mi", "aiutami"),
+        ("dare", "mi", "dammi"),
+        ("dire", "mi", "dimmi"),
+        ("dire", "gli", "digli"),
+        ("fare", "lo", "fallo"),
+        ("prendere", "la", "prendila"),
+    ],
+)
+def test_imperative(infinitive: str, clitic: str, expected: str) -> None:
+    """Guards the doubled consonant of dammi, and digli, which has none."""
+    assert make.imperative(infinitive, clitic) == expected
+
+
+HER = (3, "s", "f")
+
+
+@pytest.mark.parametrize(
+    ("deed", "pronoun", "form", "expected"),
+    [
+        ("see {}", HER, "presente", "la vedo"),
+        ("see {}", HER, "passato", "la ho vista"),
+        ("see {}", HER, "infinito", "vederla"),
+        ("see {}", (3, "p", "m"), "passato", "li ho visti"),
+        ("see {}", (2, "s", "m"), "passato", "ti ho visto"),
+        ("tell {} the truth", HER, "passato", "le ho detto la verità"),
+        ("tell {} the truth", (3, "s", "m"), "infinito", "dirgli la verità"),
+        ("help {}", (3, "s", "m"), "progressivo", "lo sto aiutando"),
+        ("wake up early", None, "passato", "mi sono svegliato presto"),
+        ("wake up early", None, "infinito", "svegliarmi presto"),
+        ("wake up early", None, "infinito.2s", "svegliarti presto"),
+        ("have fun", None, "esortativo.1p", "divertiamoci"),
+        ("arrive late", None, "passato", "sono arrivato in ritardo"),
+        ("know everything", None, "passato", "sapevo tutto"),
+        ("try", None, "futuro", "ci proverò"),
+    ],
+)
+def test_clitics_and_reflexives(deed: str, pronoun: tuple[int, str, str] | None, form: str, expected: str) -> None:
+    """Guards the place of a pronoun, the agreement of l'ho vista, and essere with reflexive verbs."""
+    deeds = {verb.en: verb for verb in (*make.DEEDS, *make.DEEDS_TO_PEOPLE)}
+    action = make.Action(deeds[deed], make.Nominal(make.Draw("test"), "I", "", "s", "m", 1), None, pronoun)
+    assert action.it(form) == expected
+
+
+@pytest.mark.parametrize(
+    ("adjective", "more", "most"),
+    [("tall", "taller", "tallest"), ("big", "bigger", "biggest"), ("lazy", "lazier", "laziest"),
+     ("cute", "cuter", "cutest"), ("careful", "more careful", "most careful")],
+)  # fmt: skip
+def test_english_compares(adjective: str, more: str, most: str) -> None:
+    assert (make.compare(adjective, "more"), make.compare(adjective, "most")) == (more, most)
 
 
 @pytest.mark.parametrize(
