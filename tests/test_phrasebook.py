@@ -174,8 +174,8 @@ MISTAKES = {
     "del, quel and the like before such": rf"\b(?:del|al|dal|nel|sul|quel|bel) (?={VOWEL}|{IMPURE})",
     "dei, quei and the like before such": rf"\b(?:[IiAa]i?|dei|dai(?! un)|nei|sui|quei|bei)(?<!\b[Aa]) "
     rf"(?={VOWEL}|{IMPURE})",
-    "dello, quello and the like before a vowel": r"\b(?:dello|allo|dallo|nello|sullo|quello|(?<!stato )(?<!è )(?<!È )bello) "
-    rf"(?!è\b){VOWEL}",
+    "dello, quello and the like before a vowel": r"\b(?:dello|allo|dallo|nello|sullo|quello|(?<!stato )(?<!è )(?<!È )bello)"
+    rf" (?!è\b){VOWEL}",
     "dello, quello and the like before a plain consonant": r"\b(?:dello|allo|dallo|nello|sullo|quello(?! mi| che)) "
     rf"(?={PLAIN})",
     "degli and the like before a plain consonant": r"\b(?:degli|agli|dagli(?! la | dei)|negli|sugli|quegli|begli) "
@@ -215,7 +215,8 @@ PLURALS = "shoes|boots|gloves|trousers|books|keys|men|eggs|sons|daughters|brothe
 ENGLISH_MISTAKES = {
     "a singular verb after a plural": rf"\b(?:[Tt]hey|[Ww]e|[Yy]ou|I|[Tt]hese|[Tt]hose|{PLURALS}) (?:{THIRD})\b",
     "a plural verb after a singular": r"\b(?:[Hh]e|[Ss]he|[Ii]t|[Tt]his|[Tt]hat) (?:are|were)\b",
-    "this or that beside a plural": rf"\b(?:[Tt]his|[Tt]hat) (?!his|her|your|their|our|my|she|he)(?:\w+ )?(?:{PLURALS})\b",
+    "this or that beside a plural": r"\b(?:[Tt]his|[Tt]hat) (?!his|her|your|their|our|my|she|he)"
+    rf"(?:\w+ )?(?:{PLURALS})\b",
     "a before a vowel, or an before a consonant": r"\b[Aa] (?!univ|use|one)[aeiou]"
     r"|\b[Aa]n (?!hour|honour|honest)[^aeiou]",
     "a form that no verb has": r"\b(?:goed|eated|buyed|drawed|readed|writed|taked|gived|goeing|comeing|runing)\b",
