@@ -174,8 +174,8 @@ MISTAKES = {
     "del, quel and the like before such": rf"\b(?:del|al|dal|nel|sul|quel|bel) (?={VOWEL}|{IMPURE})",
     "dei, quei and the like before such": rf"\b(?:[IiAa]i?|dei|dai(?! un)|nei|sui|quei|bei)(?<!\b[Aa]) "
     rf"(?={VOWEL}|{IMPURE})",
-    "dello, quello and the like before a vowel": r"\b(?:dello|allo|dallo|nello|sullo|quello|(?<!stato )(?<!è )(?<!È )bello)"
-    rf" (?!è\b){VOWEL}",
+    "dello, quello and the like before a vowel": r"\b(?:dello|allo|dallo|nello|sullo|quello"
+    rf"|(?<!stato )(?<!è )(?<!È )bello) (?!è\b){VOWEL}",
     "dello, quello and the like before a plain consonant": r"\b(?:dello|allo|dallo|nello|sullo|quello(?! mi| che)) "
     rf"(?={PLAIN})",
     "degli and the like before a plain consonant": r"\b(?:degli|agli|dagli(?! la | dei)|negli|sugli|quegli|begli) "
