@@ -59,6 +59,10 @@ class TranslateRequest(BaseModel):
         default=None,
         description="language of the texts, for a model of several directions; null: the default direction",
     )
+    format: Literal["text", "html", "xml", "markdown"] = Field(
+        default="text",
+        description="what the texts are: the tags of html, xml and markdown go around the right words of the translation",
+    )
     attention: bool = Field(default=False, description="whether to return the attention weights")
 
     @model_validator(mode="after")
