@@ -79,6 +79,7 @@ def translate_documents(translator: Translator, given: Input, options: argparse.
             warn_of(translator.warnings)
             text += "\n" if given.name == "argument" else ""
             output.write((printable(text) if output.isatty() else text).encode())
+            output.flush()
 
 
 def warn_of(messages: Sequence[str]) -> None:

@@ -219,7 +219,11 @@ def parse_translate(arguments: Sequence[str], prog: str = "dragoman translate") 
     parser.add_argument("--input", type=Path, metavar="FILE", help="read lines from FILE instead of standard input")
     parser.add_argument("--output", type=Path, metavar="FILE", help="write to FILE instead of standard output")
     parser.add_argument("--prefix", metavar="TEXT", help="start the translation of every line with TEXT")
-    parser.add_argument("--markup", choices=("html", "xml", "markdown"), help="each argument, or the whole input, is a document with tags")
+    parser.add_argument(
+        "--markup",
+        choices=("html", "xml", "markdown"),
+        help="each argument, or the whole input, is a document with tags",
+    )
     parser.add_argument("--json", action="store_true", help="print scores, tokens, alignment and n-best as JSON lines")
     parser.add_argument("--align", action="store_true", help="show which source word produced each word")
     parser.add_argument("--embed", action="store_true", help="print a vector for each line, as JSON, not a translation")

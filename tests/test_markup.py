@@ -177,7 +177,7 @@ SAME = {
         "My name\n=======\n\n## number ##\n\n1) My\n   name\n\n   * see `x`\n   * ![name](a.png \"see\")\n",
         "| My | name |\n|:--|--:|\n| `a` | [see](x_y*z) and \\| number |\n",
         "> My [name][1] is <b>Anna</b>\\\n> and <https://a.b>\n\n[1]: http://x.y  \"My\"\n\n```\nMy name\n```\n\n<div>My\n</div>\n",
-        "- [ ] My ~~name~~[^a]\n- [x] number\n\n[^a]: see 1\\. and \\*this\\*\n",
+        "- [ ] My ~~name~~[^a]\n- [x] number\n\n[^a]: see 1. and \\*this\\*\n",
     ],
 }  # fmt: skip
 
@@ -193,7 +193,7 @@ def test_document_without_changes_comes_back(kind: str, text: str) -> None:
     ("text", "expected"),
     [
         ("<p>My name<p>is", "<p>My name</p><p>is</p>"),
-        ("<b>My <i>name</b> is</i>", "<b>My <i>name</i></b><i> is</i>"),
+        ("<b>My <i>name</b> is</i>", "<b>My <i>name</i></b> <i>is</i>"),
         ("My </p> name", "My <p></p> name"),
         ("a < b & c", "a &lt; b &amp; c"),
         ("<td>name", "name"),
@@ -207,7 +207,7 @@ def test_malformed_html_is_repaired_as_browsers_do(text: str, expected: str) -> 
     ("text", "where"),
     [
         ("<a>\n  <b>My</a>", "line 2, column"),
-        ("My <b>name", "line 1, column 11"),
+        ("My <b>name", "line 1, column .*b line 1 and the end"),
         ("<a>&x;</a>", "line 1, column 7"),
         ("<a/></x><x>", "line 1, column"),
     ],
@@ -347,12 +347,15 @@ def test_warnings_quote_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_command_line(tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     """An argument is a document, and so is a file; a mistake is one line that says where."""
     run = str(untrained.run(tmp_path))
+    capfdbinary.readouterr()  # what the preparation printed
     page = tmp_path / "page.xml"
     page.write_text("<a>\n<p>the <b>cat</b></p>\n<q/>\n</a>\n", encoding="utf-8")
 
     def translate(*arguments: str) -> tuple[int, str, str]:
         code = in_child(
-            lambda: run_command("translate", command_line.parse_translate(["--run", run, "--device", "cpu", *arguments]))
+            lambda: run_command(
+                "translate", command_line.parse_translate(["--run", run, "--device", "cpu", *arguments])
+            )
         )
         output = capfdbinary.readouterr()
         return code, output.out.decode(), output.err.decode()

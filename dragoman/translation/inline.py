@@ -223,8 +223,8 @@ class _Mover:
         for run in runs:
             if run.first < gap < run.last:
                 gap = run.first if gap - run.first < run.last - gap else run.last
-        if gap == 0 or (not touches and gap < len(self.target)):
-            return self.target[gap][0] if gap < len(self.target) else 0
+        if gap == around.first or (not touches and gap < around.last):
+            return self.target[gap][0] if gap < len(self.target) else len(self.translation)
         start, end = self.target[gap - 1]
         letters = [i for i in range(start, end) if self.translation[i].isalnum()]
         if touches and letters and self.text[span.start - 1].isalnum() and self.text[span.end :][:1].strip():
@@ -234,9 +234,10 @@ class _Mover:
     def _spaced(self, span: Span, at: int, end: int) -> Content:
         """A place, with a space to its neighbour if it has one in the source."""
         placed = Placed(span, None)
-        if at == end and at and self.text[: span.start][-1:].isspace() and not self.translation[at - 1].isspace():
+        before, after = self.translation[:at][-1:], self.translation[at : at + 1]
+        if at == end and self.text[: span.start][-1:].isspace() and before.strip() and not after.strip():
             return [" ", placed]
-        if at < end and self.text[span.end :][:1].isspace() and not self.translation[at].isspace():
+        if at < end and self.text[span.end :][:1].isspace() and after.strip() and not before.strip():
             return [placed, " "]
         return [placed]
 

@@ -83,7 +83,9 @@ def translate_markup(translator: Translator, text: str, kind: str, to: str = "",
     translator.warnings = [quoted(asked[int(number)].text, message) for number, message in numbered]
     spanned = [k for k, inline in enumerate(document.inlines) if inline.spans]
     weights = dict(zip(spanned, token_weights(translator, [translations[k] for k in spanned]), strict=True))
-    return write_translated(translator, document, asked, translations, [weights.get(k, []) for k in range(len(translations))])
+    return write_translated(
+        translator, document, asked, translations, [weights.get(k, []) for k in range(len(translations))]
+    )
 
 
 def inline_requests(translator: Translator, document: Document, to: str = "", source: str = "") -> list[Request]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any
 
 from markdown_it import MarkdownIt
@@ -22,7 +23,7 @@ from mdit_py_plugins.front_matter import front_matter_plugin
 
 from dragoman.errors import DataError
 from dragoman.translation.inline import Content, Inline, Placed, Span
-from dragoman.translation.markup_trees import FIXED, MAX_DEPTH, MAX_RUN, SHORT, too_deep
+from dragoman.translation.markup_trees import FIXED, MAX_DEPTH, MAX_RUN, shown_of, too_deep
 
 TASKS = ("[ ] ", "[x] ", "[X] ")  # how an item of a task list begins
 TEXTS = ("text", "softbreak")
@@ -131,7 +132,7 @@ class MarkdownDocument:
     def _add(self, inline: Inline, spans: list[Span], nodes: Sequence[_Node]) -> str:
         """Append nodes to an inline; return the text that is not fixed."""
         free = ""
-        for node in nodes:
+        for node, following in zip_longest(nodes, nodes[1:]):
             start = len(inline.text)
             if node.first.type in TEXTS:
                 free += node.first.content
@@ -143,8 +144,9 @@ class MarkdownDocument:
             if not fixed:
                 self._collect_attributes(node.first)
                 free += self._add(inline, span.inside, node.inside)
-            elif len((text := _plain(_tokens([node]))).split()) <= SHORT:
-                inline.text += text
+            else:
+                after = following.first.content if following and following.first.type == "text" else ""
+                inline.text += shown_of(_plain(_tokens([node])), inline.text, after)
             span.end = len(inline.text)
         return free
 
@@ -260,7 +262,9 @@ def _is_fixed(node: _Node) -> bool:
         return False
     if token.type != "html_inline":
         return token.type not in AROUND_TEXT or token.info == "auto"
-    return node.last is None or _tag(token) in FIXED or "notranslate" in token.content or 'translate="no"' in token.content
+    return (
+        node.last is None or _tag(token) in FIXED or "notranslate" in token.content or 'translate="no"' in token.content
+    )
 
 
 def _tokens(nodes: Sequence[_Node]) -> Iterator[Token]:

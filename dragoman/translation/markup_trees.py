@@ -10,7 +10,8 @@ before it (`breaks`: a block, a line break), or flows with the text around it, i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Literal, NoReturn
+from itertools import zip_longest
+from typing import Any, NoReturn
 
 from dragoman.console import one_line
 from dragoman.errors import DataError
@@ -21,13 +22,16 @@ MAX_RUN = 500  # words and tags that are translated together; more are split at 
 SHORT = 3  # words of a fixed text that the model sees; more would only confuse it
 
 TEXT_ATTRIBUTES = ("alt", "title", "placeholder", "aria-label")
-FIXED = frozenset("code kbd samp var pre script style textarea svg math template noscript iframe object <!doctype>".split())
+HIDDEN = frozenset("script style textarea svg math template noscript iframe object".split())
+FIXED = HIDDEN | {"code", "kbd", "samp", "var", "pre", "<!doctype>"}
 LINKS = frozenset("a button label".split())
 BLOCKS = frozenset(
     """address article aside blockquote body br caption center col colgroup dd details dialog dir div dl dt fieldset
     figcaption figure footer form frame frameset h1 h2 h3 h4 h5 h6 head header hgroup hr html legend li link main menu meta
     nav ol optgroup option p pre search section select summary table tbody td tfoot th thead title tr ul""".split()
 )
+
+FRAGMENT = "fragment"  # the element around XML that is no document
 
 Node = Any  # an element, comment, entity or processing instruction of either library
 Item = str | Node | int  # of an element: text, a child, or the number of an inline
@@ -124,7 +128,7 @@ class TreeDocument:
     def _add(self, inline: Inline, spans: list[Span], items: Sequence[Item]) -> str:
         """Append items to an inline, elements as spans; return the text that is not fixed."""
         free = ""
-        for item in items:
+        for item, following in zip_longest(items, items[1:]):
             start = len(inline.text)
             if isinstance(item, str):
                 inline.text += item
@@ -140,8 +144,8 @@ class TreeDocument:
             if not fixed:
                 self._collect_attributes(item)
                 free += self._add(inline, span.inside, _items(item))
-            elif len((text := _text(item)).split()) <= SHORT:
-                inline.text += text
+            elif _name(item) not in HIDDEN:
+                inline.text += shown_of(_text(item), inline.text, following)
             span.end = len(inline.text)
         return free
 
@@ -193,6 +197,12 @@ def _is_fixed(node: Node) -> bool:
 def _legal(text: str) -> str:
     """Text without the control characters that neither XML nor HTML allow."""
     return "".join(c for c in text if c >= " " or c in "\t\n\r").replace("\ufffe", "").replace("\uffff", "")
+
+
+def shown_of(text: str, before: str, after: Any) -> str:
+    """What the model sees of a fixed text: nothing if it is long, or if it would become part of a word beside it."""
+    beside = before[-1:] + (after[:1] if isinstance(after, str) else "")
+    return "" if len(text.split()) > SHORT or any(map(str.isalnum, beside)) else text
 
 
 def too_deep() -> NoReturn:
@@ -281,18 +291,21 @@ def parse_xml(text: str) -> TreeDocument:
         line, column = error.position
         column -= shift if line == 1 else 0
         message = one_line(str(error.msg).partition(", line ")[0].partition("\n")[0])
+        message = message.replace(f" and {FRAGMENT}", " and the end")
         return DataError(f"line {line}, column {max(1, column)}: this is not well-formed XML: {message}.")
 
     try:
         root = parse(text)
     except etree.XMLSyntaxError as error:
         try:
-            root = parse(f"<x>{text}</x>")
+            root = parse(f"<{FRAGMENT}>{text}</{FRAGMENT}>")
         except etree.XMLSyntaxError as other:
-            raise (malformed(error, 0) if text.lstrip().startswith("<") else malformed(other, len("<x>"))) from None
+            raise (
+                malformed(error, 0) if text.lstrip().startswith("<") else malformed(other, len(f"<{FRAGMENT}>"))
+            ) from None
 
         def inside() -> str:
-            return etree.tostring(root, encoding="unicode").removeprefix("<x>").removesuffix("</x>").removesuffix("<x/>")
+            return etree.tostring(root, encoding="unicode").partition(">")[2].removesuffix(f"</{FRAGMENT}>")
 
         return TreeDocument(root, _breaks_xml, inside)
     declaration, found, _ = text.lstrip().partition("?>")
