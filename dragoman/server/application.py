@@ -99,7 +99,7 @@ def parse_documents(asked: TranslateRequest) -> list[Document]:
     return [] if asked.format == "text" else [parse_markup(text, asked.format) for text in asked.texts or [asked.text]]
 
 
-def make_job(asked: TranslateRequest, translator: Translator, documents: Sequence[Document]) -> Job:
+def make_job(asked: TranslateRequest, translator: Translator, documents: Sequence[Document] = ()) -> Job:
     """Turn a request into a job for the batcher. Raises ConfigError for languages that the model does not know."""
     to, source = asked.target_lang or "", asked.source_lang or ""
     if documents:

@@ -61,7 +61,7 @@ class TranslateRequest(BaseModel):
     )
     format: Literal["text", "html", "xml", "markdown"] = Field(
         default="text",
-        description="what the texts are: the tags of html, xml and markdown go around the right words of the translation",
+        description="what the texts are; tags of html, xml and markdown go around the same words of the translation",
     )
     attention: bool = Field(default=False, description="whether to return the attention weights")
 

@@ -1,12 +1,12 @@
 """Inline content as plain text with spans, and where each span goes in the translation of the text.
 
     inline = Inline("The black cat sleeps.", [Span(tag, 4, 9)])
-    move_spans(inline, "Il gatto nero dorme.", weights, direction)      # ["Il gatto ", Placed(span, ["nero"]), " dorme."]
+    move_spans(inline, "Il gatto nero dorme.", weights, direction)     # "Il gatto ", Placed(span, ["nero"]), " dorme."
 
-A span becomes a run of whole words. Each word of the translation votes for or against it, by how much more or less than
-half of the word was made from words inside the span; the run with the largest sum of votes wins. Spans inside one another
-stay so and neighbours do not overlap, so the result is well-formed, and no span gets lost. Punctuation at the ends of a run
-stays outside the span, unless the span had punctuation there.
+A span becomes a run of whole words. Each word of the translation votes for or against it, by how much more or less
+than half of the word was made from words inside the span; the run with the largest sum of votes wins. Spans inside one
+another stay so and neighbours do not overlap, so the result is well-formed, and no span gets lost. Punctuation at the
+ends of a run stays outside the span, unless the span had punctuation there.
 
 Nothing here knows HTML, XML or Markdown.
 
@@ -96,6 +96,7 @@ class _Mover:
         self.text, self.translation, self.weights = text, translation, weights
         self.source = words_of(text, direction.source)
         self.target = words_of(translation, direction.target)
+        self._known_votes: dict[Span, np.ndarray] = {}
 
     def write(self, around: _Run) -> Content:
         """The content of a run: its characters, and the spans inside."""
@@ -135,7 +136,7 @@ class _Mover:
         return bool(self.text[span.start : span.end].strip())
 
     def _runs(self, spans: Sequence[Span], around: _Run) -> list[_Run]:
-        """Where neighbouring spans go, among the words of the span around them. Those with the clearest votes choose first."""
+        """Where neighbouring spans go, among the words of the span around them; the one with the best vote is first."""
         free = np.zeros(len(self.target), bool)
         free[around.first : around.last] = True
         runs: list[_Run] = []
@@ -162,9 +163,18 @@ class _Mover:
         return runs
 
     def _votes(self, span: Span) -> np.ndarray:
-        """How much more than half of each word of the translation was made from a span: (U), from -0.5 to 0.5."""
-        first, last = self._words(span)
-        return self.weights[:, first:last].sum(1) - 0.5
+        """How much more than half of each word of the translation was made from a span: (U), from -0.5 to 0.5.
+
+        The words that a span inside would choose by itself count 1 more, so that it is likely to get them.
+        """
+        if span not in self._known_votes:
+            first, last = self._words(span)
+            votes = self.weights[:, first:last].sum(1) - 0.5
+            for inner in filter(self._has_words, span.inside):
+                start, end = _best_run(self._votes(inner), np.ones(len(votes), bool))
+                votes[start:end] += 1
+            self._known_votes[span] = votes
+        return self._known_votes[span]
 
     def _host(self, votes: np.ndarray, runs: Sequence[_Run], around: _Run, free: np.ndarray) -> _Run | None:
         """The run that has taken the word of a span, if no free word comes near."""

@@ -1,14 +1,14 @@
-"""Translate HTML, XML and Markdown: the tags go around the right words, and everything that is not text stays as it is.
+"""Translate HTML, XML and Markdown: tags go around the right words, and what is not text stays as it is.
 
-    translate_markup(translator, "<p>The <b>black</b> cat sleeps.</p>", "html")     # <p>Il gatto <b>nero</b> dorme.</p>
+    translate_markup(translator, "<p>The <b>black</b> cat.</p>", "html")      # <p>Il gatto <b>nero</b>.</p>
 
-A document becomes pieces of plain text with spans (`inline`), which are translated together, like the lines of a file. The
-model's own alignment of words (`word_alignment`) says where each span goes.
+A document becomes pieces of plain text with spans (`inline`), which are translated together, like the lines of a file.
+The model's own alignment of words (`word_alignment`) says where each span goes.
 
-Left alone: code, scripts, styles, comments, entities, processing instructions, `translate="no"` and class "notranslate".
-Attributes that are text (`TEXT_ATTRIBUTES`) are translated.
+Left alone: code, scripts, styles, comments, entities, processing instructions, `translate="no"` and the class
+"notranslate". Attributes that are text (`markup_trees.TEXT_ATTRIBUTES`) are translated.
 
-Limits: a document of `MAX_CHARACTERS` characters, nested `MAX_DEPTH` deep.
+Limits: a document of `MAX_CHARACTERS` characters, nested `markup_trees.MAX_DEPTH` deep.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Markdown as a document of `markup`: CommonMark with tables, strikethrough, footnotes and front matter.
 
-Only paragraphs, headings and table cells change, and there only what is text. All other lines stay as they are, byte for
-byte: code, raw HTML, definitions of links, front matter, the marks of lists and quotes. A translated paragraph is one line, or
-one for each hard line break.
+Only paragraphs, headings and table cells change, and there only what is text. All other lines stay as they are, byte
+for byte: code, raw HTML, definitions of links, front matter, the marks of lists and quotes. A translated paragraph is
+one line, or one for each hard line break.
 
-Limits: a paragraph stays in the source language if its translation would be other Markdown, or if its lines cannot be found
-in the source because a tab is both indentation and content.
+Limits: a paragraph stays in the source language if its translation would be other Markdown, or if its lines cannot be
+found in the source because a tab is both indentation and content.
 """
 
 from __future__ import annotations
@@ -313,10 +313,13 @@ def _verbatim(token: Token) -> Token:
     return token
 
 
-def _shape(tokens: Sequence[Token]) -> list[tuple[str, Any]]:
-    """What must not change when tokens are written and read again: everything but text."""
-    return [
-        (token.type, token.attrs.get("href", token.attrs.get("src", token.content)))
+def _shape(tokens: Sequence[Token]) -> list[tuple[str, str]]:
+    """What must not change when tokens are written and read again: everything but text.
+
+    Sorted, because ***text*** does not say which emphasis is inside the other.
+    """
+    return sorted(
+        (token.type, str(token.attrs.get("href", token.attrs.get("src", token.content))))
         for token in tokens
         if token.type not in TEXTS and not token.content.startswith("[")
-    ]
+    )

@@ -10,6 +10,7 @@ before it (`breaks`: a block, a line break), or flows with the text around it, i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module
 from itertools import zip_longest
 from typing import Any, NoReturn
 
@@ -22,15 +23,18 @@ MAX_RUN = 500  # words and tags that are translated together; more are split at 
 SHORT = 3  # words of a fixed text that the model sees; more would only confuse it
 
 TEXT_ATTRIBUTES = ("alt", "title", "placeholder", "aria-label")
-HIDDEN = frozenset("script style textarea svg math template noscript iframe object".split())
+HIDDEN = frozenset(["script", "style", "textarea", "svg", "math", "template", "noscript", "iframe", "object"])
 FIXED = HIDDEN | {"code", "kbd", "samp", "var", "pre", "<!doctype>"}
-LINKS = frozenset("a button label".split())
+LINKS = frozenset(["a", "button", "label"])
 BLOCKS = frozenset(
-    """address article aside blockquote body br caption center col colgroup dd details dialog dir div dl dt fieldset
-    figcaption figure footer form frame frameset h1 h2 h3 h4 h5 h6 head header hgroup hr html legend li link main menu meta
-    nav ol optgroup option p pre search section select summary table tbody td tfoot th thead title tr ul""".split()
-)
-
+    [
+        "address", "article", "aside", "blockquote", "body", "br", "caption", "center", "col", "colgroup", "dd",
+        "details", "dialog", "dir", "div", "dl", "dt", "fieldset", "figcaption", "figure", "footer", "form", "frame",
+        "frameset", "h1", "h2", "h3", "h4", "h5", "h6", "head", "header", "hgroup", "hr", "html", "legend", "li",
+        "link", "main", "menu", "meta", "nav", "ol", "optgroup", "option", "p", "pre", "search", "section", "select",
+        "summary", "table", "tbody", "td", "tfoot", "th", "thead", "title", "tr", "ul",
+    ]
+)  # fmt: skip
 FRAGMENT = "fragment"  # the element around XML that is no document
 
 Node = Any  # an element, comment, entity or processing instruction of either library
@@ -279,7 +283,7 @@ def _is_html_document(text: str) -> bool:
 
 def parse_xml(text: str) -> TreeDocument:
     """Parse an XML document, or content of an element. Raises DataError with line and column if it is malformed."""
-    from lxml import etree
+    etree: Any = import_module("lxml.etree")  # it has no types
 
     text = text.removeprefix("\ufeff")
 
@@ -287,7 +291,7 @@ def parse_xml(text: str) -> TreeDocument:
         parser = etree.XMLParser(encoding="utf-8", resolve_entities=False, no_network=True, load_dtd=False)
         return etree.fromstring(source.encode(errors="replace"), parser)
 
-    def malformed(error: etree.XMLSyntaxError, shift: int) -> DataError:
+    def malformed(error: Any, shift: int) -> DataError:
         line, column = error.position
         column -= shift if line == 1 else 0
         message = one_line(str(error.msg).partition(", line ")[0].partition("\n")[0])

@@ -3,8 +3,8 @@
     [weights] = token_weights(translator, [translation])
     align_words(translator, translation, weights)            # (words of the translation, words of the source)
 
-The model aligns tokens. Words are what white space separates; in a language written without spaces, each character counts
-as a word.
+The model aligns tokens. Words are what white space separates; in a language written without spaces, each character
+counts as a word.
 
 Shapes: T target tokens, S source tokens, U target words, W source words.
 """
@@ -12,7 +12,7 @@ Shapes: T target tokens, S source tokens, U target words, W source words.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import islice
+from itertools import islice, pairwise
 
 import numpy as np
 from torch import Tensor
@@ -52,8 +52,8 @@ def align_words(
 ) -> np.ndarray:
     """How much of each word of a translation was made from each word of its source: (U, W), rows sum to 1.
 
-    Words are matched with tokens by their position, because a model may read other letters than the user wrote. Where the
-    numbers of words disagree, positions are scaled.
+    Words are matched with tokens by their position, because a model may read other letters than the user wrote. Where
+    the numbers of words disagree, positions are scaled.
     """
     blocks = [
         _align_sentence(translator, sentence, each, direction)
@@ -104,7 +104,7 @@ def _shares(tokenizer: Tokenizer, ids: Sequence[int], known: Mapping[int, str], 
         before = {i: word for i, word in known.items() if i <= t and ids[i] == UNK}
         ends.append(len(words_of(tokenizer.decode_with(ids[: t + 1], before), language)))
     shares = np.zeros((max(ends), len(ids)))
-    for t, (before, end) in enumerate(zip(ends, ends[1:], strict=False)):
+    for t, (before, end) in enumerate(pairwise(ends)):
         shares[end - 1 if spaced else before : end, t] = 1
     letters = np.array([any(map(str.isalnum, known.get(t, tokenizer.pieces([i])[0]))) for t, i in enumerate(ids)])
     has_letters = (shares[:, letters] > 0).any(1)
