@@ -4,6 +4,7 @@
     python translate.py --input letter.en --output letter.it
     some-program | python translate.py --run runs/phrasebook | another-program
     python translate.py --to en "Dov'è la stazione?"         # with a model of several directions
+    python translate.py --markup html --input page.html      # text with tags: html, xml or markdown
     python translate.py --engine ctranslate2 "Where is it?"  # with another program's search, see `dragoman export`
     python translate.py                                      # on a terminal: a prompt
 
@@ -34,9 +35,10 @@ from tqdm import tqdm
 
 from dragoman import console
 from dragoman.device import choose_device, tune_device
-from dragoman.errors import ConfigError
+from dragoman.errors import ConfigError, DataError
 from dragoman.translation.input import Input, find_input, pairs_to_score
 from dragoman.translation.loading import newest_run
+from dragoman.translation.markup import translate_markup
 from dragoman.translation.output import AttentionPage, as_json, as_text, open_output, printable, score_line
 from dragoman.translation.prompt import converse
 from dragoman.translation.request import Request
@@ -53,11 +55,40 @@ def main(options: argparse.Namespace) -> None:
     translator = load_translator(options, run)
     to, source, prefix = options.to or "", options.source or "", options.prefix or ""
     translator.request("", to, source)  # refuses unknown languages before translating anything
+    if options.markup:
+        translate_documents(translator, given, options)
+        return
     plain = not (options.output or options.json or options.align or options.score or options.attention or options.embed)
     if given.name == "stdin" and plain and sys.stdin.isatty() and sys.stdout.isatty():
         converse(translator, to, source, prefix)
     else:
         translate_lines(translator, given, options, lambda text: translator.request(text, to, source, prefix))
+
+
+def translate_documents(translator: Translator, given: Input, options: argparse.Namespace) -> None:
+    """Translate text with tags: each argument is a document, and so is a whole file or stream."""
+    texts = [text for block in given.blocks for text in block]
+    if given.name != "argument":
+        texts = ["".join(f"{text}\n" for text in texts)]
+    with open_output(options.output) if options.output else contextlib.nullcontext(sys.stdout.buffer) as output:
+        for number, text in enumerate(texts, 1):
+            try:
+                text = translate_markup(translator, text, options.markup, options.to or "", options.source or "")
+            except DataError as error:
+                place = f"argument {number}" if given.name == "argument" else given.name
+                raise DataError(f"{place}: {error}") from None
+            warn_of(translator.warnings)
+            text += "\n" if given.name == "argument" else ""
+            output.write((printable(text) if output.isatty() else text).encode())
+            output.flush()
+
+
+def warn_of(messages: Sequence[str]) -> None:
+    """Show warnings, up to MOST_WARNINGS of them."""
+    for message in messages[:MOST_WARNINGS]:
+        console.warn(message)
+    if len(messages) > MOST_WARNINGS:
+        console.warn(f"and {len(messages) - MOST_WARNINGS:,} more warnings")
 
 
 def load_translator(options: argparse.Namespace, run: Path) -> Translator:

@@ -224,6 +224,11 @@ def parse_translate(arguments: Sequence[str], prog: str = "dragoman translate") 
     parser.add_argument("--output", type=Path, metavar="FILE", help="write to FILE instead of standard output")
     parser.add_argument("--prefix", metavar="TEXT", help="start the translation of every line with TEXT")
     _add_glossary_option(parser)
+    parser.add_argument(
+        "--markup",
+        choices=("html", "xml", "markdown"),
+        help="each argument, or the whole input, is a document with tags",
+    )
     parser.add_argument("--json", action="store_true", help="print scores, tokens, alignment and n-best as JSON lines")
     parser.add_argument("--align", action="store_true", help="show which source word produced each word")
     parser.add_argument("--embed", action="store_true", help="print a vector for each line, as JSON, not a translation")
@@ -252,6 +257,11 @@ def parse_translate(arguments: Sequence[str], prog: str = "dragoman translate") 
         parser.error(
             "--embed prints vectors: "
             "leave out --align, --attention, --example, --json, --score, --prefix and --glossary"
+        )
+    if parsed.markup and any((*given[:-1], parsed.embed, parsed.json, parsed.score)):
+        parser.error(
+            "--markup writes documents: "
+            "leave out --align, --attention, --embed, --example, --json, --prefix and --score"
         )
     if parsed.engine and any(
         (parsed.checkpoint, parsed.json, parsed.align, parsed.attention, parsed.score, parsed.embed)

@@ -63,8 +63,8 @@ def echo(*settings: str, kind: str = "word", conventions: Conventions | None = N
 
 
 def complaints(translator: Translator) -> list[str]:
-    """The warnings of an echo, except that it repeats its source."""
-    return [warning for warning in translator.warnings if "is the same text" not in warning]
+    """The warnings of an echo, except doubts: it repeats its source, and knows few words."""
+    return [warning for warning in translator.warnings if "the model is unsure about" not in warning]
 
 
 def reconfigured(translator: Translator, *arguments: str) -> Translator:

@@ -202,6 +202,24 @@ def test_warnings_are_returned_with_their_text(server: Server) -> None:
     assert "a sentence of 101 tokens is translated in parts" in second[0]
 
 
+def test_markup_keeps_its_tags() -> None:
+    """Guards that documents of a request are not mixed up, that their tags stay, and that mistakes have a place."""
+    texts = ["<p>My <b>name</b> is</p><p>number</p>", "", "<code>x</code>", "My<br><i>name</i> &amp; number"]
+    with serving(echo("max_length=3")) as server:
+        answers = server.post({"texts": texts, "format": "html"}).json["translations"]
+        assert [answer["translation"] for answer in answers] == texts
+        assert [len(answer["sentences"]) for answer in answers] == [2, 0, 0, 2]
+        [answer] = server.post({"text": "*My* name is `x` number", "format": "markdown"}).json["translations"]
+        assert answer["warnings"][0].startswith('"My name is x number": the translation was cut off')
+        reply = server.post({"text": "<a>\n<b></a>", "format": "xml"})
+        assert reply.status == 422
+        assert reply.json["detail"].startswith("line 2, column")
+        assert server.post({"text": "a", "format": "docx"}).status == 422
+        assert server.post({"text": "<b>" * 1600, "format": "html"}).status == 422
+        schema = json.dumps(server.get("/openapi.json").json)
+        assert all(f'"{kind}"' in schema for kind in ("text", "html", "xml", "markdown"))
+
+
 def test_info_describes_the_model(server: Server) -> None:
     """Guards the heading of the page, and health checks."""
     info = server.get("/info").json

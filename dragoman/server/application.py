@@ -6,7 +6,9 @@ Requests that arrive during a translation are translated together afterwards: se
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from concurrent.futures import Future
+from itertools import islice
 from pathlib import Path
 
 from fastapi import FastAPI, HTTPException, Request, Response
@@ -26,6 +28,9 @@ from dragoman.server.schemas import (
     request_schema,
     translate_response,
 )
+from dragoman.translation.markup import Document, inline_requests, parse_markup, quoted, write_translated
+from dragoman.translation.request import Request as TranslationRequest
+from dragoman.translation.results import Translation
 from dragoman.translation.translator import Translator
 
 STATIC = Path(__file__).parent / "static"
@@ -48,8 +53,14 @@ def create_application(batcher: Batcher, info: ServerInfo, timeout: float = limi
     async def translate(request: Request) -> Response:
         """Translate one text or several."""
         asked = await read_request(request)
+        translator = batcher.translator
         try:
-            results = await wait_for(batcher.submit(make_job(asked, batcher.translator)), request, timeout)
+            # In a thread, like everything else that takes time: other clients must not wait.
+            documents = await asyncio.to_thread(parse_documents, asked)
+            job = make_job(asked, translator, documents)
+            results = await wait_for(batcher.submit(job), request, timeout)
+            if documents:
+                results = await asyncio.to_thread(write_documents, translator, asked, documents, job.texts, results)
         except QueueFull:
             raise HTTPException(503, "too many requests are waiting: try again in a moment", RETRY_HEADERS) from None
         except (DataError, ConfigError) as error:
@@ -83,7 +94,12 @@ def add_page_file(app: FastAPI, path: str, name: str, media_type: str) -> None:
     app.get(path, include_in_schema=False)(page_file)
 
 
-def make_job(asked: TranslateRequest, translator: Translator) -> Job:
+def parse_documents(asked: TranslateRequest) -> list[Document]:
+    """Parse the texts of a request; none if they are plain text. Raises DataError and ConfigError."""
+    return [] if asked.format == "text" else [parse_markup(text, asked.format) for text in asked.texts or [asked.text]]
+
+
+def make_job(asked: TranslateRequest, translator: Translator, documents: Sequence[Document] = ()) -> Job:
     """Turn a request into a job for the batcher.
 
     Raises ConfigError for languages that the model does not know, and DataError for a faulty glossary.
@@ -92,8 +108,40 @@ def make_job(asked: TranslateRequest, translator: Translator) -> Job:
     if asked.glossary:
         own = translator.glossary.terms if translator.glossary else {}
         translator = translator.with_glossary(own | asked.glossary)
-    requests = [translator.request(text, to, source) for text in asked.texts or [asked.text]]
+    if documents:
+        requests = [each for document in documents for each in inline_requests(translator, document, to, source)]
+    else:
+        requests = [translator.request(text, to, source) for text in asked.texts or [asked.text]]
     return Job(requests, asked.n_best, asked.beam_size)
+
+
+def write_documents(
+    translator: Translator,
+    asked: TranslateRequest,
+    documents: Sequence[Document],
+    requests: Sequence[str | TranslationRequest],
+    results: Sequence[TextResult],
+) -> list[TextResult]:
+    """Put the results of a job together: one for each document instead of one for each of its texts."""
+    rest = iter(zip(requests, results, strict=True))
+    written = []
+    for source, document in zip(asked.texts or [asked.text], documents, strict=True):
+        part = list(islice(rest, len(document.inlines)))
+        found = [result for _, result in part]
+        text = write_translated(
+            translator,
+            document,
+            [request for request, _ in part if not isinstance(request, str)],
+            [result.translation for result in found],
+            [[weights[0] for weights in result.weights] for result in found],
+        )
+        sentences = [sentence for result in found for sentence in result.translation.sentences]
+        warnings = [
+            quoted(result.translation.source, warning) for result in found for warning in result.translation.warnings
+        ]
+        weights = [each for result in found for each in result.weights]
+        written.append(TextResult(Translation(source, text, sentences, warnings), weights))
+    return written
 
 
 async def read_request(request: Request) -> TranslateRequest:

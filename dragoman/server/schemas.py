@@ -67,6 +67,10 @@ class TranslateRequest(BaseModel):
         "the server; an empty target copies its source",
         examples=[{"station": "fermata", "Zoltan": ""}],
     )
+    format: Literal["text", "html", "xml", "markdown"] = Field(
+        default="text",
+        description="what the texts are; tags of html, xml and markdown go around the same words of the translation",
+    )
     attention: bool = Field(default=False, description="whether to return the attention weights")
 
     @model_validator(mode="after")

@@ -22,6 +22,7 @@ from dragoman.translation.typed import AS_IS
 
 SHOWN = 60  # characters of a sentence in a message
 TOO_SHORT = 0.4  # of the tokens that translations of such sentences usually have
+MANY_UNKNOWN = 4  # one word in so many
 MIN_COPIED = 4  # words; fewer may be a name
 
 
@@ -140,6 +141,9 @@ def _doubt(trained: TrainedModel, sentence: Sentence, best: Candidate) -> str:
     """Why a translation looks like a guess; "" if it does not."""
     if trained.config.is_language_model:
         return ""
+    strange = [label for s in sentence.unknown if (label := sentence.tokens[s]).isalpha() and label.islower()]
+    if len(strange) > 1 and MANY_UNKNOWN * len(strange) >= len(words(sentence.source)):
+        return f"the training text does not have {', '.join(strange)}"
     if has_loop(best.text) and not has_loop(sentence.source):
         return "its translation repeats itself"
     expected = trained.trained_on.length_ratio * len(sentence.ids)

@@ -1,0 +1,266 @@
+"""Inline content as plain text with spans, and where each span goes in the translation of the text.
+
+    inline = Inline("The black cat sleeps.", [Span(tag, 4, 9)])
+    move_spans(inline, "Il gatto nero dorme.", weights, direction)     # "Il gatto ", Placed(span, ["nero"]), " dorme."
+
+A span becomes a run of whole words. Each word of the translation votes for or against it, by how much more or less
+than half of the word was made from words inside the span; the run with the largest sum of votes wins. Spans inside one
+another stay so and neighbours do not overlap, so the result is well-formed, and no span gets lost. Punctuation at the
+ends of a run stays outside the span, unless the span had punctuation there.
+
+Nothing here knows HTML, XML or Markdown.
+
+Shapes: U words of the translation, W words of the text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from dragoman.directions import Direction
+from dragoman.translation.word_alignment import Range, words_of
+
+
+@dataclass(eq=False)
+class Span:
+    """A tag with the part of a text that it surrounds. Without words, it marks a place."""
+
+    mark: Any  # what a document needs to write it
+    start: int  # characters of Inline.text
+    end: int
+    inside: list[Span] = field(default_factory=list)
+    fixed: bool = False  # its content stays as it is; the text only shows what the translation has in its place
+    is_link: bool = False  # and so may not contain another link
+
+
+@dataclass
+class Inline:
+    """What is translated together: the content of a paragraph, heading or table cell, or an attribute."""
+
+    text: str
+    spans: list[Span] = field(default_factory=list)
+
+    @property
+    def line(self) -> str:
+        """The text with single spaces."""
+        return " ".join(self.text.split())
+
+    def with_edges(self, content: Content) -> Content:
+        """A content with the white space that the text begins and ends with, as far as no span is in it."""
+        first = min([len(self.text) - len(self.text.lstrip()), *(span.start for span in self.spans)])
+        last = max([len(self.text.rstrip()), *(span.end for span in self.spans)])
+        return [self.text[:first], *content, self.text[last:]]
+
+
+@dataclass
+class Placed:
+    """A span in a translation."""
+
+    span: Span
+    content: Content | None  # None: as it was
+
+
+Content = list["str | Placed"]
+
+
+@dataclass
+class _Run:
+    """The words of the translation that a span surrounds: first to last - 1."""
+
+    span: Span
+    first: int
+    last: int
+    characters: Range | None = None  # if they are known
+    guests: list[Span] = field(default_factory=list)  # other spans that have no words but these
+
+
+def move_spans(inline: Inline, translation: str, weights: np.ndarray, direction: Direction) -> Content:
+    """The translation of inline content, with its spans.
+
+    Args:
+        weights: the alignment (U, W) of the words of the translation with those of the text, see `word_alignment`
+    """
+    mover = _Mover(inline.text, translation, weights, direction)
+    everything = Span(None, 0, len(inline.text), inline.spans)
+    return mover.write(_Run(everything, 0, len(mover.target), (0, len(translation))))
+
+
+class _Mover:
+    """Moves the spans of one text."""
+
+    def __init__(self, text: str, translation: str, weights: np.ndarray, direction: Direction) -> None:
+        self.text, self.translation, self.weights = text, translation, weights
+        self.source = words_of(text, direction.source)
+        self.target = words_of(translation, direction.target)
+        self._known_votes: dict[Span, np.ndarray] = {}
+
+    def write(self, around: _Run) -> Content:
+        """The content of a run: its characters, and the spans inside."""
+        start, end = self._characters(around)
+        spans = [*around.span.inside, *around.guests]
+        runs = self._runs([span for span in spans if self._has_words(span)], around)
+        order = {id(span): number for number, span in enumerate(spans)}
+        items: list[tuple[int, int, int, _Run | Span]] = []
+        for run in runs:
+            items.append((*self._characters(run), order[id(run.span)], run))
+        for span in spans:
+            if not self._has_words(span):
+                at = self._place(span, around, runs)
+                items.append((at, at, order[id(span)], span))
+        content: Content = []
+        done = start
+        for first, last, _, item in sorted(items, key=lambda item: item[:3]):
+            first, last = (min(max(at, done), end) for at in (first, last))
+            content.append(self.translation[done:first])
+            if isinstance(item, Span):
+                content += self._spaced(item, first, end)
+            elif item.span.fixed:
+                content.append(Placed(item.span, None))
+            else:
+                item.characters = first, last
+                content.append(Placed(item.span, self.write(item)))
+            done = last
+        return [each for each in [*content, self.translation[done:end]] if each != ""]
+
+    # ---- Spans with words
+
+    def _words(self, span: Span) -> Range:
+        """The words of the text that a span touches, first to last - 1."""
+        return sum(end <= span.start for _, end in self.source), sum(start < span.end for start, _ in self.source)
+
+    def _has_words(self, span: Span) -> bool:
+        return bool(self.text[span.start : span.end].strip())
+
+    def _runs(self, spans: Sequence[Span], around: _Run) -> list[_Run]:
+        """Where neighbouring spans go, among the words of the span around them; the one with the best vote is first."""
+        free = np.zeros(len(self.target), bool)
+        free[around.first : around.last] = True
+        runs: list[_Run] = []
+        waiting = []
+        for span in spans:
+            run = self._repeated(span, free) if span.fixed else None
+            if run:
+                runs.append(run)
+                free[run.first : run.last] = False
+            else:
+                waiting.append((self._votes(span), span))
+        for votes, span in sorted(waiting, key=lambda each: -each[0][free].max(initial=-1)):
+            first, last = _best_run(votes, free)
+            host = self._host(votes, runs, around, free)
+            if self._words(span) == self._words(around.span) and len(spans) == 1:
+                first, last = around.first, around.last
+            elif host and not span.fixed and not host.span.fixed and not (span.is_link and host.span.is_link):
+                host.guests.append(span)
+                continue
+            elif first == last:  # no word is left for it
+                first = last = host.last if host else around.last
+            runs.append(_Run(span, first, last))
+            free[first:last] = False
+        return runs
+
+    def _votes(self, span: Span) -> np.ndarray:
+        """How much more than half of each word of the translation was made from a span: (U), from -0.5 to 0.5.
+
+        The words that a span inside would choose by itself count 1 more, so that it is likely to get them.
+        """
+        if span not in self._known_votes:
+            first, last = self._words(span)
+            votes = self.weights[:, first:last].sum(1) - 0.5
+            for inner in filter(self._has_words, span.inside):
+                start, end = _best_run(self._votes(inner), np.ones(len(votes), bool))
+                votes[start:end] += 1
+            self._known_votes[span] = votes
+        return self._known_votes[span]
+
+    def _host(self, votes: np.ndarray, runs: Sequence[_Run], around: _Run, free: np.ndarray) -> _Run | None:
+        """The run that has taken the word of a span, if no free word comes near."""
+        inside = np.full(len(votes), -1.0)
+        inside[around.first : around.last] = votes[around.first : around.last]
+        if inside.max(initial=-1) + 0.5 <= 2 * (votes[free].max(initial=-0.5) + 0.5):
+            return None
+        best = int(inside.argmax())
+        return next((run for run in runs if run.first <= best < run.last), None)
+
+    def _repeated(self, span: Span, free: np.ndarray) -> _Run | None:
+        """Where the translation repeats the text of a span."""
+        text = " ".join(self.text[span.start : span.end].split())
+        start = self.translation.find(text)
+        while start >= 0:
+            end = start + len(text)
+            words = [u for u, (first, last) in enumerate(self.target) if first < end and last > start]
+            beside = self.translation[max(0, start - 1) : start] + self.translation[end : end + 1]
+            if words and free[words].all() and not any(map(str.isalnum, beside)):
+                return _Run(span, words[0], words[-1] + 1, (start, end))
+            start = self.translation.find(text, start + 1)
+        return None
+
+    def _characters(self, run: _Run) -> Range:
+        """The characters of a run, without the punctuation at its ends unless the span has some there."""
+        if run.characters:
+            return run.characters
+        if run.first == run.last:
+            at = self.target[run.first - 1][1] if run.first else 0
+            return at, at
+        text = self.text[run.span.start : run.span.end].strip()
+        start, end = self.target[run.first][0], self.target[run.last - 1][1]
+        letters = [i for i in range(start, end) if self.translation[i].isalnum()]
+        if letters and text[0].isalnum():
+            start = letters[0]
+        if letters and text[-1].isalnum():
+            end = letters[-1] + 1
+        return start, end
+
+    # ---- Spans that mark a place
+
+    def _place(self, span: Span, around: _Run, runs: Sequence[_Run]) -> int:
+        """The character where a place goes: before the next word, or after the last one if it touches that."""
+        first, last = self._words(around.span)
+        following = sum(start < span.start for start, _ in self.source)
+        touches = bool(self.text[: span.start][-1:].strip())
+        inside = self.weights[around.first : around.last]
+        if following <= first or not len(inside):
+            gap = around.first
+        elif following >= last:
+            gap = around.last
+        elif touches:
+            gap = around.first + int(inside[:, following - 1].argmax()) + 1
+        else:
+            gap = around.first + int(inside[:, following].argmax())
+        for run in runs:
+            if run.first < gap < run.last:
+                gap = run.first if gap - run.first < run.last - gap else run.last
+        if gap == around.first or (not touches and gap < around.last):
+            return self.target[gap][0] if gap < len(self.target) else len(self.translation)
+        start, end = self.target[gap - 1]
+        letters = [i for i in range(start, end) if self.translation[i].isalnum()]
+        if touches and letters and self.text[span.start - 1].isalnum() and self.text[span.end :][:1].strip():
+            return letters[-1] + 1  # before the punctuation, as in the source
+        return end
+
+    def _spaced(self, span: Span, at: int, end: int) -> Content:
+        """A place, with a space to its neighbour if it has one in the source."""
+        placed = Placed(span, None)
+        before, after = self.translation[:at][-1:], self.translation[at : at + 1]
+        if at == end and self.text[: span.start][-1:].isspace() and before.strip() and not after.strip():
+            return [" ", placed]
+        if at < end and self.text[span.end :][:1].isspace() and after.strip() and not before.strip():
+            return [placed, " "]
+        return [placed]
+
+
+def _best_run(votes: np.ndarray, free: np.ndarray) -> Range:
+    """The run of free words with the largest sum of votes; (0, 0) if no word is free."""
+    best, largest = (0, 0), -np.inf
+    start, total = 0, 0.0
+    for u, (vote, allowed) in enumerate(zip(votes, free, strict=True)):
+        if not allowed or total <= 0:
+            start, total = u, 0.0
+        if allowed:
+            total += float(vote)
+            if total > largest:
+                best, largest = (start, u + 1), total
+    return best

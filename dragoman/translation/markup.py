@@ -1,0 +1,123 @@
+"""Translate HTML, XML and Markdown: tags go around the right words, and what is not text stays as it is.
+
+    translate_markup(translator, "<p>The <b>black</b> cat.</p>", "html")      # <p>Il gatto <b>nero</b>.</p>
+
+A document becomes pieces of plain text with spans (`inline`), which are translated together, like the lines of a file.
+The model's own alignment of words (`word_alignment`) says where each span goes.
+
+Left alone: code, scripts, styles, comments, entities, processing instructions, `translate="no"` and the class
+"notranslate". Attributes that are text (`markup_trees.TEXT_ATTRIBUTES`) are translated.
+
+Limits: a document of `MAX_CHARACTERS` characters, nested `markup_trees.MAX_DEPTH` deep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from importlib.util import find_spec
+from typing import Literal, Protocol
+
+from torch import Tensor
+
+from dragoman import resources
+from dragoman.console import shorten
+from dragoman.errors import ConfigError, DataError
+from dragoman.translation.inline import Content, Inline, move_spans
+from dragoman.translation.request import Request
+from dragoman.translation.results import Translation
+from dragoman.translation.translator import Translator
+from dragoman.translation.word_alignment import align_words, token_weights
+
+Kind = Literal["html", "xml", "markdown"]
+KINDS: tuple[Kind, ...] = ("html", "xml", "markdown")
+LIBRARIES = {"html": ("html5lib",), "xml": ("lxml",), "markdown": ("markdown_it", "mdit_py_plugins", "mdformat")}
+MAX_CHARACTERS = 5_000_000
+
+
+class Document(Protocol):
+    """A parsed document."""
+
+    inlines: list[Inline]  # what to translate
+
+    def write(self, contents: Sequence[Content]) -> str:
+        """The document with these contents in place of its inlines. Call it once."""
+        ...
+
+
+def parse_markup(text: str, kind: str) -> Document:
+    """Parse a document or a fragment of one.
+
+    Raises DataError for malformed XML, and for a document that is too long or nested too deeply; ConfigError if the
+    libraries are not installed.
+    """
+    if missing := [name for name in LIBRARIES[kind] if find_spec(name) is None]:
+        install = "pip install -e '.[markup]'" if resources.IN_CLONE else "pip install dragoman[markup]"
+        raise ConfigError(f"cannot find {' and '.join(missing)}: install what {kind} needs with {install}")
+    if len(text) > MAX_CHARACTERS:
+        raise DataError(f"this has {len(text):,} characters, but markup may have {MAX_CHARACTERS:,}: split it.")
+    match kind:
+        case "html":
+            from dragoman.translation.markup_trees import parse_html
+
+            return parse_html(text)
+        case "xml":
+            from dragoman.translation.markup_trees import parse_xml
+
+            return parse_xml(text)
+    from dragoman.translation.markup_markdown import MarkdownDocument
+
+    return MarkdownDocument(text)
+
+
+def translate_markup(translator: Translator, text: str, kind: str, to: str = "", source: str = "") -> str:
+    """Translate a document or a fragment of one; `kind` is html, xml or markdown.
+
+    Afterwards, `translator.warnings` quotes the text that each message is about. Raises DataError for malformed XML and
+    for a document that is too long or nested too deeply, and ConfigError for languages that the model does not know.
+    """
+    document = parse_markup(text, kind)
+    asked = inline_requests(translator, document, to, source)
+    translations = translator.explain(asked, first=0)
+    numbered = [warning.removeprefix("text ").split(": ", 1) for warning in translator.warnings]
+    translator.warnings = [quoted(asked[int(number)].text, message) for number, message in numbered]
+    spanned = [k for k, inline in enumerate(document.inlines) if inline.spans]
+    weights = dict(zip(spanned, token_weights(translator, [translations[k] for k in spanned]), strict=True))
+    return write_translated(
+        translator, document, asked, translations, [weights.get(k, []) for k in range(len(translations))]
+    )
+
+
+def inline_requests(translator: Translator, document: Document, to: str = "", source: str = "") -> list[Request]:
+    """What to translate of a document, in its order. Raises ConfigError for languages that the model does not know."""
+    if translator.config.is_language_model:
+        raise ConfigError("a language model continues text, so it cannot translate markup.")
+    asked = translator.request("", to, source)
+    return [replace(asked, text=inline.line) for inline in document.inlines]
+
+
+def write_translated(
+    translator: Translator,
+    document: Document,
+    asked: Sequence[Request],
+    translations: Sequence[Translation],
+    weights: Sequence[Sequence[Tensor]],
+) -> str:
+    """Write a document with translations in place of its texts.
+
+    Args:
+        weights: for each translation, the alignment (T, S) of the best candidate of each sentence; unused without spans
+    """
+    contents: list[Content] = []
+    for inline, request, translation, each in zip(document.inlines, asked, translations, weights, strict=True):
+        content: Content = [translation.text]
+        if inline.spans:
+            aligned = align_words(translator, translation, each, request.direction)
+            content = move_spans(inline, translation.text, aligned, request.direction)
+        contents.append(content)
+    return document.write(contents)
+
+
+def quoted(text: str, message: str) -> str:
+    """A warning about a text of a document, which has no number."""
+    return f'"{shorten(text, 40)}": {message}'

@@ -1,0 +1,123 @@
+"""Which words of a translation were made from which words of its source.
+
+    [weights] = token_weights(translator, [translation])
+    align_words(translator, translation, weights)            # (words of the translation, words of the source)
+
+The model aligns tokens. Words are what white space separates; in a language written without spaces, each character
+counts as a word.
+
+Shapes: T target tokens, S source tokens, U target words, W source words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import islice, pairwise
+
+import numpy as np
+from torch import Tensor
+
+from dragoman.corpora.sentence_splitting import sentence_joiner
+from dragoman.dataset import Tokenizer
+from dragoman.directions import Direction
+from dragoman.settings import UNK
+from dragoman.translation.pieces import encode_piece
+from dragoman.translation.results import Sentence, Translation
+from dragoman.translation.translator import Translator
+
+Range = tuple[int, int]
+
+
+def words_of(text: str, language: str) -> list[Range]:
+    """Where each word of a text starts and ends."""
+    if not sentence_joiner(language):
+        return [(i, i + 1) for i, character in enumerate(text) if not character.isspace()]
+    found, end = [], 0
+    for word in text.split():
+        start = text.index(word, end)
+        end = start + len(word)
+        found.append((start, end))
+    return found
+
+
+def token_weights(translator: Translator, translations: Sequence[Translation]) -> list[list[Tensor]]:
+    """The alignment (T, S) of the best candidate of each sentence of each translation, computed in batches."""
+    sentences = [sentence for translation in translations for sentence in translation.sentences]
+    weights = iter(translator.alignments([(sentence, sentence.candidates[0]) for sentence in sentences]))
+    return [list(islice(weights, len(translation.sentences))) for translation in translations]
+
+
+def align_words(
+    translator: Translator, translation: Translation, weights: Sequence[Tensor], direction: Direction
+) -> np.ndarray:
+    """How much of each word of a translation was made from each word of its source: (U, W), rows sum to 1.
+
+    Words are matched with tokens by their position, because a model may read other letters than the user wrote. Where
+    the numbers of words disagree, positions are scaled.
+    """
+    blocks = [
+        _align_sentence(translator, sentence, each, direction)
+        for sentence, each in zip(translation.sentences, weights, strict=True)
+    ]
+    rows, columns = (sum(block.shape[axis] for block in blocks) for axis in (0, 1))
+    whole = np.zeros((rows, columns))
+    row = column = 0
+    for block in blocks:
+        whole[row : row + block.shape[0], column : column + block.shape[1]] = block
+        row, column = row + block.shape[0], column + block.shape[1]
+    whole = _resize(whole, len(words_of(translation.text, direction.target)))
+    whole = _resize(whole.T, len(words_of(translation.source, direction.source))).T
+    return whole / whole.sum(1, keepdims=True).clip(min=1e-9)
+
+
+def _align_sentence(translator: Translator, sentence: Sentence, weights: Tensor, direction: Direction) -> np.ndarray:
+    """The alignment of the words of one sentence with those of its best candidate."""
+    trained, best = translator.trained, sentence.candidates[0]
+    piece = encode_piece(trained, sentence.read_as, direction)
+    tokens = dict(enumerate(piece.words)) if piece.ids == sentence.ids else {}
+    tag = len([i for i in sentence.ids[:1] if i in trained.source.tags.values()])
+    copied = {t: tokens.get(s, sentence.tokens[s]) for t, s in best.copied.items()}
+    source = {t - tag: word for t, word in tokens.items() if t >= tag}
+    sides = (
+        (_shares(trained.target, best.ids, copied, direction.target), len(words_of(best.text, direction.target))),
+        (
+            _shares(trained.source, sentence.ids[tag:], source, direction.source),
+            len(words_of(sentence.source, direction.source)),
+        ),
+    )
+    (target_shares, target_words), (source_shares, source_words) = sides
+    if not weights.numel() or not target_shares.size or not source_shares.size:
+        return np.full((target_words, source_words), 1 / max(1, source_words))
+    by_word = target_shares @ weights.numpy()[:, tag:] @ source_shares.T
+    return _resize(_resize(by_word, target_words).T, source_words).T
+
+
+def _shares(tokenizer: Tokenizer, ids: Sequence[int], known: Mapping[int, str], language: str) -> np.ndarray:
+    """Which words each token is part of: (words, tokens). A punctuation mark only counts in a word of its own.
+
+    Args:
+        known: tokens by position, as `Tokenizer.tokens` returns them, for ids that do not say what they are
+    """
+    spaced = bool(sentence_joiner(language))
+    ends = [0]
+    for t in range(len(ids)):
+        before = {
+            i: word for i, word in known.items() if i <= t and (ids[i] == UNK or ids[i] in tokenizer.placeholders)
+        }
+        ends.append(len(words_of(tokenizer.decode_with(ids[: t + 1], before), language)))
+    shares = np.zeros((max(ends), len(ids)))
+    for t, (before, end) in enumerate(pairwise(ends)):
+        shares[end - 1 if spaced else before : end, t] = 1
+    letters = np.array([any(map(str.isalnum, known.get(t, tokenizer.pieces([i])[0]))) for t, i in enumerate(ids)])
+    has_letters = (shares[:, letters] > 0).any(1)
+    shares[np.ix_(has_letters, ~letters)] = 0
+    return shares
+
+
+def _resize(weights: np.ndarray, rows: int) -> np.ndarray:
+    """Spread the rows of a matrix over another number of rows."""
+    if len(weights) == rows:
+        return weights
+    if not len(weights) or not rows:
+        return np.full((rows, weights.shape[1]), 1 / max(1, weights.shape[1]))
+    return weights[np.arange(rows) * len(weights) // rows]
