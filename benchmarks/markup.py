@@ -27,11 +27,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from xml.etree import ElementTree
 from xml.sax.saxutils import escape
 
 import sacrebleu
 from common import ROOT, fail
-from lxml import etree  # pyright: ignore[reportAttributeAccessIssue]
 from markdown_it import MarkdownIt
 
 from dragoman.errors import DataError
@@ -189,8 +189,8 @@ def row(translator: Translator, kind: str, cases: list[Case], show: bool) -> str
         found = translate_markup(translator, document, kind)
         rendered = MarkdownIt().render(found) if kind == "markdown" else found
         try:
-            tree = etree.fromstring(f"<x>{rendered}</x>")
-        except etree.XMLSyntaxError:
+            tree = ElementTree.fromstring(f"<x>{rendered}</x>")
+        except ElementTree.ParseError:
             texts.append("")
             continue
         counts.well_formed += 1
@@ -199,7 +199,7 @@ def row(translator: Translator, kind: str, cases: list[Case], show: bool) -> str
         counts.kept += names == Counter(["x", "p", "b"] if len(case.known) == 1 else ["x", "p", "b", "i", "a"])
         before = counts.tags - counts.right
         for element in tree.iter():
-            judge(counts, case, str(NAMES.get(element.tag, element.tag)), "".join(element.itertext()))
+            judge(counts, case, NAMES.get(element.tag, element.tag), "".join(element.itertext()))
         if show and counts.tags - counts.right > before:
             print(f"{document}\n{found}\n")
     plain = translator.translate([case.source for case in cases])

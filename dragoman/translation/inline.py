@@ -103,12 +103,13 @@ class _Mover:
         start, end = self._characters(around)
         spans = [*around.span.inside, *around.guests]
         runs = self._runs([span for span in spans if self._has_words(span)], around)
+        lost = {span for span in spans if span.fixed} - {run.span for run in runs}
         order = {id(span): number for number, span in enumerate(spans)}
         items: list[tuple[int, int, int, _Run | Span]] = []
         for run in runs:
             items.append((*self._characters(run), order[id(run.span)], run))
         for span in spans:
-            if not self._has_words(span):
+            if span in lost or not self._has_words(span):
                 at = self._place(span, around, runs)
                 items.append((at, at, order[id(span)], span))
         content: Content = []
@@ -136,7 +137,10 @@ class _Mover:
         return bool(self.text[span.start : span.end].strip())
 
     def _runs(self, spans: Sequence[Span], around: _Run) -> list[_Run]:
-        """Where neighbouring spans go, among the words of the span around them; the one with the best vote is first."""
+        """Where neighbouring spans go, among the words of the span around them; the one with the best vote is first.
+
+        A fixed span goes where the translation repeats its text, or in the place of the words that were made from it.
+        """
         free = np.zeros(len(self.target), bool)
         free[around.first : around.last] = True
         runs: list[_Run] = []
@@ -150,6 +154,8 @@ class _Mover:
                 waiting.append((self._votes(span), span))
         for votes, span in sorted(waiting, key=lambda each: -each[0][free].max(initial=-1)):
             first, last = _best_run(votes, free)
+            if span.fixed and (first == last or votes[first:last].max() <= 0):
+                continue  # no word stands in its place
             host = self._host(votes, runs, around, free)
             if self._words(span) == self._words(around.span) and len(spans) == 1:
                 first, last = around.first, around.last

@@ -32,7 +32,7 @@ from dragoman.translation.word_alignment import align_words, token_weights
 Kind = Literal["html", "xml", "markdown"]
 KINDS: tuple[Kind, ...] = ("html", "xml", "markdown")
 LIBRARIES = {"html": ("html5lib",), "xml": ("lxml",), "markdown": ("markdown_it", "mdit_py_plugins", "mdformat")}
-MAX_CHARACTERS = 5_000_000
+MAX_CHARACTERS = 5_000_000  # some minutes of parsing, without the translation
 
 
 class Document(Protocol):

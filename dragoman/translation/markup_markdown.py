@@ -23,12 +23,11 @@ from mdit_py_plugins.front_matter import front_matter_plugin
 
 from dragoman.errors import DataError
 from dragoman.translation.inline import Content, Inline, Placed, Span
-from dragoman.translation.markup_trees import FIXED, MAX_DEPTH, MAX_RUN, shown_of, too_deep
+from dragoman.translation.markup_trees import FIXED, MAX_DEPTH, MAX_RUN, VOID, shown_of, too_deep
 
 TASKS = ("[ ] ", "[x] ", "[X] ")  # how an item of a task list begins
 TEXTS = ("text", "softbreak")
 AROUND_TEXT = ("link_open", "em_open", "strong_open", "s_open", "html_inline")  # elements with text inside
-VOID = ("br", "img", "hr", "wbr", "input")  # tags without an end tag
 
 
 @dataclass

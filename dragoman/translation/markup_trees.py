@@ -19,6 +19,7 @@ from dragoman.errors import DataError
 from dragoman.translation.inline import Content, Inline, Placed, Span
 
 MAX_DEPTH = 250  # of nested elements; more than 256 is an error of libxml2, too
+MAX_ATTRIBUTES = 1000  # of a tag
 MAX_RUN = 500  # words and tags that are translated together; more are split at a tag
 SHORT = 3  # words of a fixed text that the model sees; more would only confuse it
 
@@ -35,10 +36,13 @@ BLOCKS = frozenset(
         "summary", "table", "tbody", "td", "tfoot", "th", "thead", "title", "tr", "ul",
     ]
 )  # fmt: skip
+VOID = frozenset(
+    ["area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr"]
+)
 FRAGMENT = "fragment"  # the element around XML that is no document
 
 Node = Any  # an element, comment, entity or processing instruction of either library
-Item = str | Node | int  # of an element: text, a child, or the number of an inline
+Item = str | Any  # of a node: text, or a child
 
 
 class TreeDocument:
@@ -53,7 +57,7 @@ class TreeDocument:
         self.inlines: list[Inline] = []
         self._breaks, self._serialize = breaks, serialize
         self._attributes: list[tuple[int, Node, str]] = []
-        self._elements: list[tuple[Node, list[Item]]] = []
+        self._elements: list[tuple[Node, list[Any]]] = []  # items, or the number of an inline
         self._collect(root, 1)
 
     def write(self, contents: Sequence[Content]) -> str:
@@ -76,7 +80,7 @@ class TreeDocument:
             too_deep()
         self._collect_attributes(element)
         mixed = any(text and not text.isspace() for text in (element.text, *(child.tail for child in element)))
-        items: list[Item] = []
+        items: list[Any] = []
         run: list[Item] = []
         room = MAX_RUN
 
@@ -120,7 +124,7 @@ class TreeDocument:
                 break
         return size
 
-    def _run(self, run: Sequence[Item]) -> list[Item]:
+    def _run(self, run: Sequence[Item]) -> list[Any]:
         """A run as the number of its inline, or as it is if there is nothing to translate."""
         inline = Inline("")
         free = self._add(inline, inline.spans, run)
@@ -222,7 +226,6 @@ def parse_html(text: str) -> TreeDocument:
     import html5lib
     from html5lib.serializer import HTMLSerializer
     from html5lib.treebuilders import getTreeBuilder
-    from html5lib.treewalkers import getTreeWalker
 
     class OpenElements(list):
         """The stack of open elements, which every step of the parser searches."""
@@ -237,21 +240,26 @@ def parse_html(text: str) -> TreeDocument:
             super().reset()
             self.openElements = OpenElements()
 
-    parser = html5lib.HTMLParser(tree=Builder, namespaceHTMLElements=False)
+    class Parser(html5lib.HTMLParser):
+        def mainLoop(self) -> None:  # noqa: N802
+            read_name = self.tokenizer.attributeNameState
+
+            def bounded() -> bool:
+                """Each new attribute of a tag is compared with all before it."""
+                tag: Any = self.tokenizer.currentToken
+                if len(tag["data"]) > MAX_ATTRIBUTES:
+                    raise DataError(f"a tag has more than {MAX_ATTRIBUTES:,} attributes: this is not HTML.")
+                return read_name()
+
+            self.tokenizer.attributeNameState = bounded
+            super().mainLoop()
+
+    parser = Parser(tree=Builder, namespaceHTMLElements=False)
     if _is_html_document(text):
         parser.parse(text)
         root = parser.tree.document._element
     else:
         root = parser.parseFragment(text)
-    walk = getTreeWalker("etree")
-
-    def tokens() -> Iterator[dict[str, Any]]:
-        for token in walk(root):
-            if token["type"] == "Comment" and token["data"].startswith("?"):  # what a processing instruction becomes
-                yield {"type": "SpaceCharacters", "data": f"<{token['data']}>"}
-            else:
-                yield token
-
     writer = HTMLSerializer(
         quote_attr_values="always",
         omit_optional_tags=False,
@@ -259,7 +267,37 @@ def parse_html(text: str) -> TreeDocument:
         alphabetical_attributes=False,
         inject_meta_charset=False,
     )
-    return TreeDocument(root, lambda node, _: _name(node) in BLOCKS, lambda: writer.render(tokens()))
+    return TreeDocument(root, lambda node, _: _name(node) in BLOCKS, lambda: writer.render(_html_tokens(root)))
+
+
+def _html_tokens(node: Node) -> Iterator[dict[str, Any]]:
+    """The content of an element as tokens for html5lib's serializer.
+
+    html5lib's own tokens take quadratic time, and lose the prefix of xlink:href.
+    """
+    for item in _items(node):
+        if isinstance(item, str):
+            yield {"type": "Characters", "data": item}
+        elif not isinstance(item.tag, str):
+            text = item.text or ""
+            # A processing instruction has become a comment.
+            raw = {"type": "SpaceCharacters", "data": f"<{text}>"}
+            yield raw if text.startswith("?") else {"type": "Comment", "data": text}
+        elif item.tag == "<!DOCTYPE>":
+            public, system = item.get("publicId"), item.get("systemId")
+            yield {"type": "Doctype", "name": item.text, "publicId": public, "systemId": system}
+        else:
+            name = item.tag.rpartition("}")[2]
+            attributes = {}
+            for key, value in item.attrib.items():
+                namespace, _, local = key.rpartition("}")
+                prefix = namespace.rpartition("/")[2]  # xlink or xmlns
+                prefix = "xml" if prefix == "namespace" else prefix
+                attributes[None, f"{prefix}:{local}" if prefix and prefix != local else local] = value
+            yield {"type": "EmptyTag" if name in VOID else "StartTag", "name": name, "data": attributes}
+            if name not in VOID:
+                yield from _html_tokens(item)
+                yield {"type": "EndTag", "name": name}
 
 
 def _is_html_document(text: str) -> bool:
