@@ -30,7 +30,10 @@ from faults import harness
 from faults.harness import Fault, after_step, die, nothing, outcome, signal_oneself, together
 
 # Without attention biases: those of the keys have a gradient of pure rounding errors, which AdamW turns into steps.
-EXACT = {"model__dropout": 0, "model__attention_bias": False, "data__test_fraction": 0, "training__max_epochs": 3}
+EXACT = {
+    "model__dropout": 0, "model__attention_bias": False, "data__test_fraction": 0, "training__max_epochs": 3,
+    "training__optimizer": "adamw",
+}  # fmt: skip
 Tiny = Callable[..., Config]
 
 
