@@ -188,7 +188,7 @@ def test_help_shows_every_setting(columns: str, capsys: pytest.CaptureFixture[st
     assert "(inverse_sqrt, linear, cosine, constant) [linear]" in text
     # 1 == True, so a careless table of words would print these as true and false.
     assert "INT batches whose gradients are summed for one step [1]" in text
-    assert "NUMBER pull of the weights towards zero [0.0]" in text
+    assert "NUMBER pull of the weights towards zero [0.1]" in text
     assert "BOOL one vocabulary for both languages [false]" in text
     assert "passes over the data [9]" in text
     assert "stop after this many steps [null]" in text

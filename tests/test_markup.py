@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -147,6 +148,20 @@ def test_alignment_of_words_is_that_of_their_tokens(kind: str) -> None:
     found = align_words(translator, translation, weights, EN_IT)
     assert translation.text == text
     np.testing.assert_allclose(found, np.eye(len(text.split())), atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["word", "bpe"])
+def test_empty_translation_has_no_alignment(kind: str) -> None:
+    """Guards text that the model translates with nothing: its tags stay, and nothing breaks."""
+    translator = echo(kind=kind)
+    [translation] = translator.explain(["My name"])
+    [sentence] = translation.sentences
+    nothing = replace(sentence, candidates=[replace(sentence.candidates[0], ids=[], tokens=[], text="")])
+    empty = Translation("My name", "", [nothing])
+    found = align_words(translator, empty, token_weights(translator, [empty])[0], EN_IT)
+    assert found.shape == (0, 2)
+    inside = Span("i", 0, 2)
+    assert shown(move_spans(Inline("My name", [Span("b", 0, 7, [inside])]), "", found, EN_IT)) == "<b><i></i></b>"
 
 
 def test_words_of_a_language_without_spaces_are_characters() -> None:

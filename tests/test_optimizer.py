@@ -254,7 +254,7 @@ def muon(**changes: object) -> tuple[nn.Module, torch.optim.Optimizer]:
     model = build_model(small, 11, 13)
     for p in model.parameters():
         p.grad = torch.randn_like(p)
-    return model, make_optimizer(model, settings(optimizer="muon", **changes))
+    return model, make_optimizer(model, settings(optimizer="muon", **{"weight_decay": 0.0} | changes))
 
 
 def test_muon_updates_the_matrices_inside_the_layers() -> None:

@@ -104,14 +104,14 @@ class _Mover:
         spans = [*around.span.inside, *around.guests]
         runs = self._runs([span for span in spans if self._has_words(span)], around)
         lost = {span for span in spans if span.fixed} - {run.span for run in runs}
-        order = {id(span): number for number, span in enumerate(spans)}
+        order = {span: number for number, span in enumerate(spans)}
         items: list[tuple[int, int, int, _Run | Span]] = []
         for run in runs:
-            items.append((*self._characters(run), order[id(run.span)], run))
+            items.append((*self._characters(run), order[run.span], run))
         for span in spans:
             if span in lost or not self._has_words(span):
                 at = self._place(span, around, runs)
-                items.append((at, at, order[id(span)], span))
+                items.append((at, at, order[span], span))
         content: Content = []
         done = start
         for first, last, _, item in sorted(items, key=lambda item: item[:3]):

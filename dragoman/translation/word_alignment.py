@@ -78,18 +78,14 @@ def _align_sentence(translator: Translator, sentence: Sentence, weights: Tensor,
     tag = len([i for i in sentence.ids[:1] if i in trained.source.tags.values()])
     copied = {t: tokens.get(s, sentence.tokens[s]) for t, s in best.copied.items()}
     source = {t - tag: word for t, word in tokens.items() if t >= tag}
-    sides = (
-        (_shares(trained.target, best.ids, copied, direction.target), len(words_of(best.text, direction.target))),
-        (
-            _shares(trained.source, sentence.ids[tag:], source, direction.source),
-            len(words_of(sentence.source, direction.source)),
-        ),
-    )
-    (target_shares, target_words), (source_shares, source_words) = sides
-    if not weights.numel() or not target_shares.size or not source_shares.size:
-        return np.full((target_words, source_words), 1 / max(1, source_words))
+    rows = len(words_of(best.text, direction.target))
+    columns = len(words_of(sentence.source, direction.source))
+    if not weights.numel():  # one side has no tokens
+        return np.full((rows, columns), 1 / max(1, columns))
+    target_shares = _shares(trained.target, best.ids, copied, direction.target)
+    source_shares = _shares(trained.source, sentence.ids[tag:], source, direction.source)
     by_word = target_shares @ weights.numpy()[:, tag:] @ source_shares.T
-    return _resize(_resize(by_word, target_words).T, source_words).T
+    return _resize(_resize(by_word, rows).T, columns).T
 
 
 def _shares(tokenizer: Tokenizer, ids: Sequence[int], known: Mapping[int, str], language: str) -> np.ndarray:
@@ -108,7 +104,8 @@ def _shares(tokenizer: Tokenizer, ids: Sequence[int], known: Mapping[int, str], 
     shares = np.zeros((max(ends), len(ids)))
     for t, (before, end) in enumerate(pairwise(ends)):
         shares[end - 1 if spaced else before : end, t] = 1
-    letters = np.array([any(map(str.isalnum, known.get(t, tokenizer.pieces([i])[0]))) for t, i in enumerate(ids)])
+    labels = [known.get(t, label) for t, label in enumerate(tokenizer.pieces(ids))]
+    letters = np.array([any(map(str.isalnum, label)) for label in labels], bool)
     has_letters = (shares[:, letters] > 0).any(1)
     shares[np.ix_(has_letters, ~letters)] = 0
     return shares
