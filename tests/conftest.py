@@ -94,7 +94,6 @@ def tiny_config(folder: Path, **changes: object) -> Config:
         "data.test_fraction": 0.05, "tokenizer.min_frequency": 1, "model.d_model": 32, "model.n_heads": 2,
         "model.encoder_layers": 1, "model.decoder_layers": 1, "model.d_ff": 64, "model.dropout": 0.1,
         "training.max_epochs": 4, "training.batch_tokens": 150, "training.lr": 0.01, "training.warmup_steps": 5,
-        
         "training.optimizer": "adamw", "training.weight_decay": 0.0, "training.accumulate": 2,
         "training.log_every": 3, "training.validate_every": 10, "training.save_every": 7,
         "training.device": "cpu", "training.precision": "float32", "decoding.precision": "float32",
