@@ -82,6 +82,8 @@ def settings_in_file(data: bytes, path: Path) -> dict[str, Any]:
                 values[key] = _scalar(key, node)
             except ConfigError as error:
                 raise ConfigError(f"{path}:{line}: {error}") from None
+    if "training.weight_decay" in values:  # a file that names no optimizer beside it is as old as AdamW's days alone
+        values.setdefault("training.optimizer", "adamw")
     return values
 
 

@@ -36,7 +36,8 @@ def stream_piece(
         known = list(takewhile(lambda token: token in words or token not in unclear, tokens))
         given = {t: words[token] for t, token in enumerate(known) if token in words}
         # The last character may still lack some of its bytes, and what follows a space may be dropped.
-        text = trained.target.decode_with(known, given).rstrip("\ufffd ")
+        text = trained.target.decode_with(known, given) if given else trained.target.decode(known)
+        text = text.rstrip("\ufffd ")
         text = re.sub(r"\s", " ", text)  # a model that writes bytes can write a line feed
         text = write_as_typed(trained, piece, text)
         if text.startswith(written):
