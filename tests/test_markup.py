@@ -157,7 +157,7 @@ def test_empty_translation_has_no_alignment(kind: str) -> None:
     [translation] = translator.explain(["My name"])
     [sentence] = translation.sentences
     nothing = replace(sentence, candidates=[replace(sentence.candidates[0], ids=[], tokens=[], text="")])
-    empty = Translation("My name", "", [nothing])
+    empty = Translation("My name", "", [nothing], [])
     found = align_words(translator, empty, token_weights(translator, [empty])[0], EN_IT)
     assert found.shape == (0, 2)
     inside = Span("i", 0, 2)
