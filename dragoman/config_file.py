@@ -11,7 +11,7 @@ import yaml
 
 from dragoman.errors import ConfigError
 from dragoman.setting_types import NULLS, did_you_mean, kind_of, parse_value, shown
-from dragoman.settings import RETIRED, SECTIONS, SETTINGS, Config, with_values
+from dragoman.settings import DEFAULTS_BEFORE, RETIRED, SECTIONS, SETTINGS, Config, with_values
 
 
 def load(path: Path) -> Config:
@@ -63,7 +63,7 @@ def settings_in_file(data: bytes, path: Path) -> dict[str, Any]:
         raise ConfigError(
             f"{path}: the file is empty, but it must contain sections such as model: with settings under them."
         )
-    values = {}
+    values, older = {}, False
     for section, line, content in _items(path, root, "the file"):
         if section in SETTINGS:
             raise ConfigError(
@@ -75,6 +75,7 @@ def settings_in_file(data: bytes, path: Path) -> dict[str, Any]:
         for name, line, node in _items(path, content, section):
             key = f"{section}.{name}"
             if key in RETIRED:  # it acted in training only, so a saved model is the same without it
+                older = True
                 continue
             if key not in SETTINGS:
                 raise ConfigError(f"{path}:{line}: {shown(key)} is not a setting{did_you_mean(key, SETTINGS)}")
@@ -82,9 +83,7 @@ def settings_in_file(data: bytes, path: Path) -> dict[str, Any]:
                 values[key] = _scalar(key, node)
             except ConfigError as error:
                 raise ConfigError(f"{path}:{line}: {error}") from None
-    if "training.weight_decay" in values:  # a file that names no optimizer beside it is as old as AdamW's days alone
-        values.setdefault("training.optimizer", "adamw")
-    return values
+    return (DEFAULTS_BEFORE if older else {}) | values
 
 
 def _compose(data: bytes, path: Path) -> yaml.Node | None:

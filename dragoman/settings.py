@@ -389,8 +389,8 @@ SECTIONS: dict[str, type[Section]] = {
     section.name: type(section.default) for section in fields(Config) if isinstance(section.default, Section)
 }
 SETTINGS = {f"{name}.{declared.name}": declared for name, section in SECTIONS.items() for declared in fields(section)}
-# Settings of earlier versions; files that name them still load. Placeholders replaced copy dropout; the others lost
-# BLEU in every measurement.
+# Settings of version 0.1; files that name them still load. Placeholders replaced copy dropout; the others lost BLEU in
+# every measurement.
 RETIRED = frozenset(
     {
         "training.copy_dropout",
@@ -400,6 +400,8 @@ RETIRED = frozenset(
         "training.subword_dropout",
     }
 )
+# What a file that names one of them means by the settings that it leaves out: the defaults of version 0.1.
+DEFAULTS_BEFORE = {"training.optimizer": "adamw", "training.weight_decay": 0.0, "training.max_epochs": 9}
 
 STAND_IN = f"model.preset auto looks at the data when a run starts; until then it stands for {presets.STAND_IN}."
 

@@ -295,7 +295,7 @@ def test_corpus_size_runs(tmp_path: Path) -> None:
 
 
 def test_made_up_text_is_parallel(tmp_path: Path) -> None:
-    """Guards the text of the benchmarks: so many pairs, no empty line, the same text each time."""
+    """Guards the text of the benchmarks: as many pairs as asked for, no empty line, the same text each time."""
     common = load("common")
     for name in ("one", "two"):
         common.write_made_up_text(tmp_path / name, 500, 10_000)

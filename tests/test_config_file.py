@@ -12,6 +12,7 @@ from dragoman.command_line import parse_settings
 from dragoman.config_file import dump, load, loads
 from dragoman.errors import ConfigError
 from dragoman.settings import (
+    DEFAULTS_BEFORE,
     RETIRED,
     SETTINGS,
     Config,
@@ -22,6 +23,7 @@ from dragoman.settings import (
     TokenizerConfig,
     TrainingConfig,
     keys,
+    with_values,
 )
 
 # Each file is wrong in one way; the message must contain every fragment.
@@ -156,7 +158,17 @@ def test_retired_settings_still_load(key: str) -> None:
     """Guards the runs of users: a checkpoint saved by an earlier version names settings that no longer exist."""
     section, _, name = key.partition(".")
     assert key not in SETTINGS
-    assert loads(f"{section}:\n  {name}: 0.1\n".encode(), Path("old.yaml")) == Config()
+    assert loads(f"{section}:\n  {name}: 0.1\n".encode(), Path("old.yaml")) == with_values(Config(), DEFAULTS_BEFORE)
+
+
+def test_a_file_means_the_defaults_of_its_version() -> None:
+    """Guards a run of version 0.1, which must resume with its optimizer, and new files, whose defaults the docs list."""
+    old, new = (
+        loads(f"training:\n  weight_decay: 0.2\n{more}".encode(), Path("a.yaml"))
+        for more in ("  copy_dropout: 0.1\n", "")
+    )
+    assert (old.training.optimizer, old.training.weight_decay, old.training.max_epochs) == ("adamw", 0.2, 9)
+    assert new == Config(training=TrainingConfig(weight_decay=0.2))
 
 
 ODD = [

@@ -183,8 +183,8 @@ def test_long_lines_take_linear_time(letter: str) -> None:
 
 
 def test_conventions_are_saved_without_loss() -> None:
-    assert Conventions.from_json(SOURCE.to_json()) == SOURCE
-    for text in ("[]", "{}", '{"inside": 1}', SOURCE.to_json().replace('"first": {', '"first": {"a": "b", ')):
+    assert Conventions.from_json(SOURCE.json) == SOURCE
+    for text in ("[]", "{}", '{"inside": 1}', SOURCE.json.replace('"first": {', '"first": {"a": "b", ')):
         with pytest.raises(ValueError, match=r"conventions|malformed"):
             Conventions.from_json(text)
 

@@ -3,7 +3,7 @@
     conventions = Conventions.of(lines)
     conventions.usual("anna")                    # "Anna": the form that the word has inside sentences
     conventions.final_mark("where")              # "?": how sentences that begin with this word end
-    Conventions.from_json(conventions.to_json())
+    Conventions.from_json(conventions.json)
 
 `translation.typed` uses them to read what people type, who care less about all this than a training text does. They
 are saved with the data of a run and with each of its checkpoints.
@@ -100,13 +100,14 @@ class Conventions:
             quotes[True] / max(1, quotes.total()),
         )
 
-    def to_json(self) -> str:
-        """Return all of it as JSON."""
+    @cached_property
+    def json(self) -> str:
+        """All of it as JSON, for `from_json`."""
         return json.dumps(asdict(self), ensure_ascii=False, sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> Conventions:
-        """Load what `to_json` returned. Raises ValueError for anything else."""
+        """Load what `json` returned. Raises ValueError for anything else."""
         values: Any = json.loads(text)
         tables = {"inside": int, "first": int, "marks": float, "apostrophes": int, "openings": str}
         if not isinstance(values, dict) or set(values) != {field.name for field in fields(cls)}:

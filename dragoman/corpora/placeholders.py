@@ -28,7 +28,7 @@ HIDDEN = 0.4  # share of the words that are hidden, of those that can be
 ADDED = 0.3  # share of the pairs to which a placeholder is added
 # The lexicon: two words that nearly always occur in the same pairs, neither of which has a better partner.
 SAMPLED = 20_000  # pairs that it is made from
-FEWEST, MOST = 5, 0.02  # a word occurs in so many pairs, and in this share at most; articles are in more
+FEWEST, MOST = 5, 0.02  # a word occurs in at least 5 of these pairs, and at most in this share; articles are in more
 SURE = 0.6  # least Dice coefficient of the two
 # A word's key is a polynomial of its UTF-8 bytes, so it does not depend on how a vocabulary divides the word.
 BASE, ROW = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)

@@ -170,7 +170,7 @@ def _prepare(
         lines = text.training_side(number)
         if data.several:
             lines = (split_tag(line)[1] for line in lines)
-        replace_durably(result / conventions_file(side), Conventions.of(lines).to_json().encode())
+        replace_durably(result / conventions_file(side), Conventions.of(lines).json.encode())
     for split in ("validation", "test"):
         shutil.copyfile(text.path(split), result / f"{split}.tsv")
     replace_durably(result / "report.json", as_json({"origin": origin, "report": asdict(report)}))

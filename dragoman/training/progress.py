@@ -9,8 +9,7 @@ from dragoman.checkpoint import Checkpoint
 from dragoman.errors import CheckpointError
 from dragoman.serialization import load_json
 from dragoman.settings import Config
-
-UNSURE = -0.8  # before the first validation
+from dragoman.translation.loading import UNSURE
 
 
 @dataclass

@@ -54,7 +54,7 @@ def save(state: TrainingState) -> None:
         ),
     }
     for side, conventions in zip(SIDES, state.data.conventions, strict=True):
-        files[conventions_file(side)] = conventions.to_json().encode()
+        files[conventions_file(side)] = conventions.json.encode()
     root = state.directory / "checkpoints"
     checkpoint.save(root, state.progress.step, files)
     mark_best(state)

@@ -15,8 +15,8 @@ from dragoman.evaluation.metrics import score
 from dragoman.evaluation.per_direction import bleu_by_direction
 from dragoman.signals import Stop, Stopped
 from dragoman.training import curves, samples
-from dragoman.training.progress import UNSURE
 from dragoman.training.state import TrainingState
+from dragoman.translation.loading import UNSURE
 from dragoman.translation.results import Sentence
 from dragoman.translation.translator import Translator
 

@@ -22,7 +22,7 @@ from dragoman.translation.typed import AS_IS
 
 SHOWN = 60  # characters of a sentence in a message
 TOO_SHORT = 0.4  # of the tokens that translations of such sentences usually have
-MANY_UNKNOWN = 4  # one word in so many
+MANY_UNKNOWN = 4  # doubtful if at least every fourth word is unknown
 MIN_COPIED = 4  # words; fewer may be a name
 
 

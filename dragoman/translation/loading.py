@@ -28,7 +28,7 @@ from dragoman.translation.placeholders import Hider
 SIDES = ("source", "target")
 BUNDLE = ("config.yaml", "model.safetensors", *(f"{side}.tokenizer.json" for side in SIDES), "trained_on.json")
 CONVENTIONS = tuple(f"{side}.conventions.json" for side in SIDES)
-UNSURE = -0.8  # nats per token, for a checkpoint that does not say when it is unsure
+UNSURE = -0.8  # nats per token, for a model that has not been validated, or does not say
 SURE = -0.3  # above this no translation is doubtful
 
 

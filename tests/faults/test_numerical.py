@@ -167,7 +167,7 @@ def test_16_float16_skips_an_overflow_but_not_forever(toy: Toy) -> None:
 
 
 def too_large_above(positions: int) -> Callable[..., torch.Tensor]:
-    """A forward pass on a device where only so many padded positions fit; it fails after computing them."""
+    """A forward pass on a device where only a given number of padded positions fits; it fails after computing them."""
     forward = Transformer.states
 
     def limited(self: Transformer, source: torch.Tensor, target: torch.Tensor, *masks: torch.Tensor) -> torch.Tensor:
