@@ -98,7 +98,7 @@ def test_training_starts_from_exactly_that_model(domain: Make, capfd: pytest.Cap
 
 def test_the_result_shows_what_was_gained_and_lost(domain: Make, capfd: pytest.CaptureFixture) -> None:
     """Guards against a report that hides forgetting, or a "before" of other weights or other pairs."""
-    config = domain()
+    config = domain(training__max_steps=40)
     assert harness.run(config) == 0
     found = result(config)
     assert found["init_from"]["path"] == config.training.init_from
@@ -106,7 +106,8 @@ def test_the_result_shows_what_was_gained_and_lost(domain: Make, capfd: pytest.C
     before = result_of_other(config)["test"]
     assert (old["pairs"], old["bleu_before"]) == (before["pairs"], pytest.approx(before["bleu"]))
     assert old["signature"].startswith("nrefs:1")
-    assert (old["bleu_after"] == old["bleu_before"]) == (found["validation"]["step"] == 0), "the first model was best"
+    assert found["validation"]["step"] > 0
+    assert old["bleu_after"] != old["bleu_before"]
     assert found["test"]["pairs"] != old["pairs"], "the test set of this run is reported as usual"
     [line] = [line for line in capfd.readouterr().out.splitlines() if line.startswith("started from ")]
     first_bleu = outcome(config)[1]["progress"]["first_bleu"]

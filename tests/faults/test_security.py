@@ -432,7 +432,9 @@ def test_38_no_output_of_training_controls_a_terminal(tmp_path: Path, capfd: pyt
 
 
 @faults
-@pytest.mark.parametrize("options", [[], ["--align"], ["--json"], ["--decoding.beam_size", "3", "--align"]])
+@pytest.mark.parametrize(
+    "options", [[], ["--decoding.unknown", "keep"], ["--align"], ["--json"], ["--decoding.beam_size", "3", "--align"]]
+)
 def test_38_no_translation_controls_a_terminal(tmp_path: Path, options: list[str]) -> None:
     """Guards the terminal when a hostile file is translated: text, table, warnings and prompt."""
     pairs = [(f"{a} {NASTY}", f"{b} {NASTY}") for a, b in tiny_pairs(60)]
@@ -453,8 +455,8 @@ def test_38_no_translation_controls_a_terminal(tmp_path: Path, options: list[str
     assert process.returncode == 0
     os.close(ours)
     assert not RAW.search(shown.decode().replace("\r\n", "\n")), shown
-    if not options:
-        assert "⟨U+001B⟩" in shown.decode()
+    if "keep" in options:
+        assert "lost in translation: https://x.org/a⟨U+001B⟩" in shown.decode()
 
 
 @faults
