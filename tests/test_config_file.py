@@ -162,7 +162,7 @@ def test_retired_settings_still_load(key: str) -> None:
 
 
 def test_a_file_means_the_defaults_of_its_version() -> None:
-    """Guards runs of version 0.1, which must resume with their optimizer, and new files, which mean what the docs say."""
+    """Guards runs of version 0.1, which must resume with their optimizer, and the defaults that the docs list."""
     old, new = (
         loads(f"training:\n  weight_decay: 0.2\n{more}".encode(), Path("a.yaml"))
         for more in ("  copy_dropout: 0.1\n", "")
