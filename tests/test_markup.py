@@ -30,6 +30,7 @@ from echo import echo
 from faults import untrained
 
 EN_IT = Direction("en", "it")
+ECHO = echo()
 some = functools.partial(settings, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
@@ -272,21 +273,42 @@ PIECES = st.one_of(
 )  # fmt: skip
 
 
-@given(st.lists(PIECES, max_size=20).map("".join), st.sampled_from(KINDS))
+ANY_TEXT = st.lists(PIECES, max_size=20).map("".join)
+
+
+@given(ANY_TEXT, st.sampled_from(KINDS))
 @some(max_examples=150)
 def test_any_text_gets_an_answer(text: str, kind: str) -> None:
     """Guards against a traceback, and against output that cannot be read again."""
+    check_answer(text, kind)
+
+
+@pytest.mark.slow
+@given(ANY_TEXT | st.text(), st.sampled_from([*KINDS, "plain"]))
+@some(max_examples=1000)
+def test_a_thousand_texts_get_an_answer(text: str, kind: str) -> None:
+    """The same with any characters, and as plain text, where a line must stay a line."""
+    if kind == "plain":
+        lines = text.split("\n")
+        found = ECHO.translate(lines)
+        assert len(found) == len(lines)
+        assert not any("\n" in line for line in found)
+    else:
+        check_answer(text, kind)
+
+
+def check_answer(text: str, kind: str) -> None:
     found = answer(text, kind)
     if found.startswith("error: "):
         assert "\n" not in found
     elif kind == "xml":
-        translate_markup(echo(), found, kind)
+        translate_markup(ECHO, found, kind)
 
 
 def answer(text: str, kind: str) -> str:
     """The translation of a document, or why it is refused."""
     try:
-        return translate_markup(echo(), text, kind)
+        return translate_markup(ECHO, text, kind)
     except DataError as error:
         return f"error: {error}"
 

@@ -78,9 +78,8 @@ def translate_markup(translator: Translator, text: str, kind: str, to: str = "",
     """
     document = parse_markup(text, kind)
     asked = inline_requests(translator, document, to, source)
-    translations = translator.explain(asked, first=0)
-    numbered = [warning.removeprefix("text ").split(": ", 1) for warning in translator.warnings]
-    translator.warnings = [quoted(asked[int(number)].text, message) for number, message in numbered]
+    translations = translator.explain(asked)
+    translator.warnings = [quoted(each.source, message) for each in translations for message in each.warnings]
     spanned = [k for k, inline in enumerate(document.inlines) if inline.spans]
     weights = dict(zip(spanned, token_weights(translator, [translations[k] for k in spanned]), strict=True))
     return write_translated(
