@@ -216,15 +216,15 @@ class TrainingConfig(Section):
         None, "stop after this many minutes; linear and cosine schedules fall within them", above=0
     )
     batch_tokens: int | Literal["auto"] = refused(
-        1024, "most padded positions on the longer side of a batch; auto: chosen when the run starts", at_least=1
+        2048, "most padded positions on the longer side of a batch; auto: chosen when the run starts", at_least=1
     )
     accumulate: int = refused(1, "batches whose gradients are summed for one step", at_least=1)
     optimizer: Literal["adamw", "muon"] = refused(
         "muon", "Muon for the matrices inside the layers and AdamW for the rest; or AdamW for all"
     )
-    lr: float = warned(0.003, "peak learning rate", above=0)
+    lr: float = warned(0.006, "peak learning rate", above=0)
     warmup_steps: int = warned(
-        200, "steps until the learning rate peaks, or a tenth of max_minutes if that is sooner", at_least=0
+        100, "steps until the learning rate peaks, or a tenth of max_minutes if that is sooner", at_least=0
     )
     schedule: Literal["inverse_sqrt", "linear", "cosine", "constant"] = warned(
         "linear", "how the learning rate changes after its peak"
@@ -254,8 +254,8 @@ class TrainingConfig(Section):
     device: str = warned("auto", "auto, cpu, cuda, cuda:1 (the second GPU) or mps")
     fsdp: bool = free(False, "under torchrun: shard the weights over the GPUs, for a model too large for one")
     log_every: int = free(10, "steps between points of the training curves", at_least=1)
-    validate_every: int = free(500, "steps between validations", at_least=1)
-    save_every: int = free(500, "steps between checkpoints", at_least=1)
+    validate_every: int = free(250, "steps between validations", at_least=1)
+    save_every: int = free(250, "steps between checkpoints", at_least=1)
     keep_last: int = free(3, "how many of the newest checkpoints to keep, besides the best", at_least=1)
     patience: int | None = free(None, "stop after this many validations without a better BLEU", at_least=1)
     health_every: int = free(100, "steps between layer statistics in TensorBoard; 0: none", at_least=0)
@@ -401,7 +401,16 @@ RETIRED = frozenset(
     }
 )
 # What a file that names one of them means by the settings that it leaves out: the defaults of version 0.1.
-DEFAULTS_BEFORE = {"training.optimizer": "adamw", "training.weight_decay": 0.0, "training.max_epochs": 9}
+DEFAULTS_BEFORE: dict[str, Any] = {
+    "training.optimizer": "adamw",
+    "training.weight_decay": 0.0,
+    "training.max_epochs": 9,
+    "training.batch_tokens": 1024,
+    "training.lr": 0.003,
+    "training.warmup_steps": 200,
+    "training.validate_every": 500,
+    "training.save_every": 500,
+}
 
 STAND_IN = f"model.preset auto looks at the data when a run starts; until then it stands for {presets.STAND_IN}."
 

@@ -88,6 +88,6 @@ def test_changes_are_listed_with_their_class() -> None:
     assert changes(Config(), new) == [
         ("model.d_model", 128, 64, "refused"),
         ("training.max_epochs", 6, 30, "free"),
-        ("training.lr", 0.003, 0.0005, "warned"),
+        ("training.lr", 0.006, 0.0005, "warned"),
     ]
     assert changes(new, new) == []
