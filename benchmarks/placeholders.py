@@ -3,9 +3,10 @@
     python benchmarks/placeholders.py runs/phrasebook runs/multi30k
 
 The sentences are those of the validation split of each run, with one to three literals put in place of a word or added
-at an end. A literal is unharmed if it stands in the translation exactly once, letter for letter, and
-touches no letter or digit. Names are made up, so that no vocabulary of whole words knows them, and take the place of a
-capitalized word.
+at an end. A literal is unharmed if it stands in the translation exactly once, letter for letter, and touches no letter
+or digit. Names are made up, so that no vocabulary of whole words knows them, and take the place of a capitalized word.
+The last row counts the sentences for which the model itself wrote each placeholder once: in the others, the alignment
+had to say where a literal belongs, and it may stand in a rough place.
 """
 
 from __future__ import annotations
@@ -18,9 +19,14 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
+import common  # noqa: F401  # it sets sys.path
+
+from dragoman.translation.placeholders import as_target, restore_exactly
+from dragoman.translation.results import Sentence
 from dragoman.translation.translator import Translator
 
 NAMES = "name"
+ALONE = "without repair"
 
 
 def letters(draw: random.Random, least: int = 3, most: int = 8) -> str:
@@ -84,7 +90,7 @@ def is_unharmed(literal: str, translation: str) -> bool:
 
 
 def measure(run: Path, count: int, seed: int, show: int) -> dict[str, tuple[int, int]]:
-    """For each kind of literal, how many were unharmed, and how many there were."""
+    """For each kind of literal, how many were unharmed, and how many there were; for ALONE, the same of sentences."""
     draw = random.Random(seed)
     lines = (run / "data" / "validation.tsv").read_text(encoding="utf-8").splitlines()
     sources = [line.split("\t")[0] for line in lines]
@@ -92,7 +98,9 @@ def measure(run: Path, count: int, seed: int, show: int) -> dict[str, tuple[int,
     per_kind: Counter[str] = Counter()
     others = [kind for kind in KINDS if kind != NAMES]
     for first in KINDS:
-        while per_kind[first] < count:
+        for _ in range(1000 * count):  # a corpus without names has no place for one
+            if per_kind[first] >= count:
+                break
             more = [] if first == NAMES else draw.choices(others, k=draw.choice([0, 0, 0, 1, 1, 2]))
             literals = [(kind, KINDS[kind](draw)) for kind in (first, *more)]
             written = [literal for _, literal in literals]
@@ -100,16 +108,26 @@ def measure(run: Path, count: int, seed: int, show: int) -> dict[str, tuple[int,
             if text and len(set(written)) == len(written) and all(is_unharmed(each, text) for each in written):
                 made.append((text, literals))
                 per_kind.update(kind for kind, _ in literals)
-    translations = Translator(run).translate([text for text, _ in made])
+    translator = Translator(run)
+    translations = translator.explain([text for text, _ in made])
     unharmed: Counter[str] = Counter()
     for (text, literals), translation in zip(made, translations, strict=True):
+        per_kind[ALONE] += 1
+        unharmed[ALONE] += all(needed_no_repair(translator, sentence) for sentence in translation.sentences)
         for kind, literal in literals:
-            found = is_unharmed(literal, translation)
+            found = is_unharmed(literal, translation.text)
             unharmed[kind] += found
             if not found and show > 0:
                 show -= 1
-                print(f"{literal}\n  {text}\n  {translation}")
-    return {kind: (unharmed[kind], per_kind[kind]) for kind in KINDS}
+                print(f"{literal}\n  {text}\n  {translation.text}")
+    return {kind: (unharmed[kind], per_kind[kind]) for kind in (*KINDS, ALONE)}
+
+
+def needed_no_repair(translator: Translator, sentence: Sentence) -> bool:
+    """Whether the model wrote each placeholder of a sentence exactly once."""
+    hiders = translator.trained.hiders
+    hidden = as_target(sentence.ids, *hiders)
+    return restore_exactly(sentence.candidates[0].ids, hidden, hiders[1].stand_ins) is not None
 
 
 def main() -> None:
@@ -123,10 +141,11 @@ def main() -> None:
     rows: dict[str, list[str]] = defaultdict(list)
     for run in options.runs:
         found = measure(run, options.count, options.seed, options.show)
-        literals = [found[kind] for kind in KINDS if kind != NAMES]
+        literals, alone = [found[kind] for kind in KINDS if kind != NAMES], found.pop(ALONE)
         found["all but names"] = sum(unharmed for unharmed, _ in literals), sum(total for _, total in literals)
+        found[ALONE] = alone
         for kind, (unharmed, total) in found.items():
-            rows[kind].append(f"{unharmed / total:.1%} of {total}")
+            rows[kind].append(f"{unharmed / max(1, total):.1%} of {total}")
     width = max(len(run.name) for run in options.runs) + 8
     print(f"{'':14}" + "".join(f"{run.name:>{width}}" for run in options.runs))
     for kind, shares in rows.items():

@@ -13,9 +13,10 @@ from types import ModuleType
 import pytest
 import torch
 
-from conftest import ROOT, tiny_config
+from conftest import ROOT, tiny_config, tiny_pairs
 from dragoman import config_file, settings
 from dragoman.corpora import preparation
+from faults import untrained
 
 
 def load(name: str) -> ModuleType:
@@ -305,3 +306,36 @@ def test_made_up_text_is_parallel(tmp_path: Path) -> None:
         lines = texts[f"one.{language}"].splitlines()
         assert len(lines) == 500
         assert min(len(line.split()) for line in lines) >= 3
+
+
+def test_literals_are_counted(tmp_path: Path) -> None:
+    """Guards a benchmark that counts what is not there, or no longer runs."""
+    done = run("placeholders", untrained.run(tmp_path), "--count", 2)
+    assert done.returncode == 0, done.stderr
+    rows = {line[:14].strip(): line.split()[-3:] for line in done.stdout.splitlines()[1:]}
+    placeholders = load("placeholders")
+    assert set(rows) == {*placeholders.KINDS, "all but names", "without repair"}
+    assert rows["web address"][0] == "100.0%", "repaired, because this model has learnt nothing"
+    assert float(rows["without repair"][0].rstrip("%")) < 50
+    assert placeholders.is_unharmed("%s", "Ho %s euro.")
+    assert not any(placeholders.is_unharmed("%s", text) for text in ("Ho 5 euro.", "%s e %s", "%secco"))
+
+
+def test_augmented_text_is_the_corpus_and_more(tmp_path: Path) -> None:
+    """Guards the comparison of augmentation with reading as typed: each pass has each pair, and most are unchanged."""
+    pairs = tiny_pairs(200)
+    for language, side in zip(("en", "it"), zip(*pairs, strict=True), strict=True):
+        (tmp_path / f"train.{language}").write_text("".join(f"{line}\n" for line in side), encoding="utf-8")
+    arguments = ["--data", tmp_path / "train", "--languages", "en", "it", "--passes", 2, "--output", tmp_path / "more"]
+    done = run("augmentation", "text", *arguments)
+    assert done.returncode == 0, done.stderr
+    sides = [(tmp_path / "more" / f"train.{language}").read_text(encoding="utf-8") for language in ("en", "it")]
+    more = list(zip(*(side.splitlines() for side in sides), strict=True))
+    assert len(more) == 400
+    same = [new == old for new, old in zip(more, pairs + pairs, strict=True)]
+    assert 0.6 < sum(same) / len(same) < 0.85
+    assert more[:200] != more[200:], "each pass is drawn anew"
+    assert any(a.isupper() and b.isupper() for a, b in more)
+    done = run("augmentation", "table", untrained.run(tmp_path / "run"))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[2].startswith("| as it is |")

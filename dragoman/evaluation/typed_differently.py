@@ -36,9 +36,9 @@ def typed_differently(translator: Translator, pairs: Sequence[Pair], tokenize: s
         ("as it is", str, str),
         ("as it is, without case", str, str.casefold),
         ("IN CAPITALS", str.upper, str.casefold),
-        ("In Title Case", _title, str.casefold),
+        ("In Title Case", title, str.casefold),
         ("in lower case", str.lower, str.casefold),
-        ("without the final mark", _without_mark, _without_mark),
+        ("without the final mark", without_mark, without_mark),
         ("with a typo", lambda text: with_typo(text, draw), str),
     ]
     found = [_typed(translator, chosen, name, typed, compared, tokenize) for name, typed, compared in ways]
@@ -56,11 +56,13 @@ def with_typo(text: str, draw: random.Random) -> str:
     return text[:i] + text[i + 1] + text[i] + text[i + 2 :]
 
 
-def _title(text: str) -> str:
+def title(text: str) -> str:
+    """Capitalize Each Word."""
     return re.sub(r"(?<![^\s])[^\W\d_]", lambda letter: letter[0].upper(), text)
 
 
-def _without_mark(text: str) -> str:
+def without_mark(text: str) -> str:
+    """Drop the final mark, unless nothing else is there."""
     return text.removesuffix(final_marks(text)).rstrip() or text
 
 
