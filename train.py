@@ -259,6 +259,7 @@ def start_or_resume(config: Config, ranks: Ranks, device: torch.device) -> int:
         starting.check_resume(config, saved)
         reason = end_reason(progress_of(saved), config)
         if reason and final_report.result_step(directory) == saved.step:
+            starting.check_data(config, directory / "data")
             say(
                 f"the run {config.run.name} is finished: {reason} at step {saved.step}. To continue it, raise the "
                 "limit; to start anew, choose another run.name; to use it, run: "

@@ -11,8 +11,8 @@
     from dragoman import Translator
     Translator("runs/phrasebook").translate(["The train leaves at nine."])
 
-Each line in is one line out. Translations go to standard output, everything else to standard error. Exit codes: 0 done,
-2 wrong arguments, 3 unreadable input, 4 no usable checkpoint, 7 output that cannot be written.
+Each line in is one line out, or decoding.n_best lines. Translations go to standard output, everything else to standard
+error. Exit codes: 0 done, 2 wrong arguments, 3 unreadable input, 4 no usable checkpoint, 7 unwritable output.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from dragoman import console
 from dragoman.device import choose_device, tune_device
 from dragoman.errors import ConfigError, DataError
 from dragoman.translation.input import Input, find_input, pairs_to_score
-from dragoman.translation.loading import newest_run
+from dragoman.translation.loading import last_saved, usual_run
 from dragoman.translation.markup import translate_markup
 from dragoman.translation.output import AttentionPage, as_json, as_text, open_output, printable, score_line
 from dragoman.translation.prompt import converse
@@ -50,10 +50,12 @@ MOST_WARNINGS = 20  # that are shown; the others are counted
 def main(options: argparse.Namespace) -> None:
     """Translate what the command line names."""
     # A checkpoint is in the checkpoints/ of its run.
-    run = options.checkpoint[0].absolute().parent.parent if options.checkpoint else options.run or newest_run()
+    run = options.checkpoint[0].absolute().parent.parent if options.checkpoint else options.run or usual_run()
     given = find_input(options, run)
     translator = load_translator(options, run)
     to, source, prefix = options.to or "", options.source or "", options.prefix or ""
+    if not (options.run or options.checkpoint) and len(last_saved(run.parent)) > 1:
+        console.warn(f"this is {run}, {describe(translator)}; to use another run, name it with --run")
     translator.request("", to, source)  # refuses unknown languages before translating anything
     if options.markup:
         translate_documents(translator, given, options)
@@ -63,6 +65,13 @@ def main(options: argparse.Namespace) -> None:
         converse(translator, to, source, prefix)
     else:
         translate_lines(translator, given, options, lambda text: translator.request(text, to, source, prefix))
+
+
+def describe(translator: Translator) -> str:
+    """What a model does: "en to it"."""
+    if translator.config.is_language_model:
+        return f"a language model of {translator.usual.target}"
+    return ", ".join(f"{each.source} to {each.target}" for each in translator.config.data.several or [translator.usual])
 
 
 def translate_documents(translator: Translator, given: Input, options: argparse.Namespace) -> None:
@@ -103,8 +112,6 @@ def load_translator(options: argparse.Namespace, run: Path) -> Translator:
         raise ConfigError("--align, --attention and --example show the source, but a language model has no source.")
     if options.glossary:
         translator = translator.with_glossary(options.glossary)
-    if translator.config.decoding.n_best > 1 and not (options.json or options.align):
-        console.warn("decoding.n_best: only --json and --align show more than the best translation")
     return translator
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import sys
 import textwrap
@@ -25,6 +26,8 @@ from dragoman.setting_types import did_you_mean, kind_of, parse_value, shown
 from dragoman.settings import SECTIONS, SETTINGS, STAND_IN, Config, keys, values, with_preset_values, with_values
 
 AVERAGED = "averaged.json"  # lists what an average was made of; only an average has this file
+# Names of files that say less about the data than the folder does.
+GENERAL_NAMES = frozenset({"corpus", "data", "pairs", "text", "train", "training"})
 EXPORT_MARK = "export.json"  # describes an export; only an export has this file
 
 
@@ -68,6 +71,9 @@ def parse_settings(
             files = [default_file]
         in_file = settings_in_file(read_config_file(files[0]), files[0]) if files else {}
         typed = {key: parse_value(key, SETTINGS[key], text) for key, text in given if key in SETTINGS}
+        # A run on the user's own data is not the run that the default file names.
+        if "data.train" in (in_file | typed if named else typed) and "run.name" not in (in_file if named else {}):
+            typed = {"run.name": run_name((in_file | typed)["data.train"])} | typed
         config = _combined(in_file, named, typed)
     except ConfigError as error:
         print(f"{prog}: error: {one_line(str(error))}", file=sys.stderr)
@@ -156,11 +162,30 @@ def _settings_help(prog: str, about: str) -> str:
     return "\n".join(lines)
 
 
+def run_name(data: str) -> str:
+    """A name for a run on the data that a value of data.train names: "letters" for my/letters.tsv."""
+    first = Path(re.split(r"\s\+\s", data)[0].rpartition("* ")[2])
+    name = first.name.split(".")[0]
+    if name.lower() in GENERAL_NAMES and first.parent.name:
+        name = first.parent.name
+    return re.sub(r"[^\w-]+", "-", name).strip("-") or "mine"
+
+
 class Parser(argparse.ArgumentParser):
     """The parser of the other commands. Reports a mistake in one line, without the usage before it."""
 
     def __init__(self, prog: str, description: str) -> None:
         super().__init__(prog=prog, description=description, allow_abbrev=False)
+
+    def parse_args(self, args: Sequence[str]) -> argparse.Namespace:  # type: ignore[override]
+        """Parse the words of a command line. A mistyped option gets the name that is most like it."""
+        parsed, rest = self.parse_known_args(args)
+        if rest:
+            wrong = next((word.partition("=")[0] for word in rest if word.startswith("-")), "")
+            options = [name.lstrip("-") for name in self._option_string_actions if name.startswith("--")]
+            hint = did_you_mean(wrong.lstrip("-"), options, "--") if wrong else ": it stands alone; see --help."
+            self.error(f"{wrong or rest[0]} is not an option of this command{hint}")
+        return parsed
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: error: {one_line(message)}\n")

@@ -119,14 +119,36 @@ def shown(value: Any) -> str:
     return text if text.isprintable() and " " not in text else repr(text)
 
 
+# What other toolkits call some settings.
+ELSEWHERE = {
+    "batch_size": "training.batch_tokens",
+    "beams": "decoding.beam_size",
+    "dim": "model.d_model",
+    "heads": "model.n_heads",
+    "hidden_size": "model.d_model",
+    "layers": "model.encoder_layers",
+    "learning_rate": "training.lr",
+    "num_beams": "decoding.beam_size",
+    "seq_len": "data.max_length",
+    "source": "data.source_lang",
+    "src": "data.source_lang",
+    "target": "data.target_lang",
+    "tgt": "data.target_lang",
+    "time": "training.max_minutes",
+    "vocab": "tokenizer.vocab_size",
+}
+
+
 def did_you_mean(wrong: str, valid: Collection[str], dashes: str = "") -> str:
     """End a message with the valid key that is most similar to a wrong one, in its last part and as a whole."""
 
     def similarity(a: str, b: str) -> float:
         return difflib.SequenceMatcher(None, a, b).ratio()
 
-    wrong = wrong.lower()
+    wrong = wrong.lower().replace("-", "_")
     last = wrong.rpartition(".")[2]
+    if ELSEWHERE.get(last) in valid:
+        return f": did you mean {dashes}{ELSEWHERE[last]}?"
     scores = {key: (similarity(key.rpartition(".")[2], last), similarity(key, wrong)) for key in valid}
     near = [key for key, (in_last, _) in scores.items() if in_last >= 0.6]
     if not near:

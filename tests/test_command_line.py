@@ -3,6 +3,7 @@
 import dataclasses
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ ARGUMENTS: list[tuple[list[str], list[str]]] = [
     (["--model.d-model", "64"], ["did you mean --model.d_model?"]),
     (["--trainnig.lr", "1"], ["did you mean --training.lr?"]),
     (["--confg", "x.yaml"], ["--confg", "did you mean --config?"]),
+    (["--batch-size", "3"], ["did you mean --training.batch_tokens?"]),
     (["--epochs", "3"], ["did you mean --training.max_epochs?"]),
     (["--training.max_length", "3"], ["did you mean --decoding.max_length?"]),
     (["--qqq", "3"], ["--qqq is not an option", "--help"]),
@@ -233,3 +235,50 @@ def test_help_into_a_closed_pipe_is_no_error() -> None:
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=30)
     assert done.stdout.startswith("usage: train.py")
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("parse", "arguments", "fragment"),
+    [
+        (command_line.parse_translate, ["--beam_size", "5", "hello"], "did you mean --decoding.beam_size?"),
+        (command_line.parse_translate, ["--num_beams=5"], "did you mean --decoding.beam_size?"),
+        (command_line.parse_serve, ["--prot", "80"], "did you mean --port?"),
+        (command_line.parse_average, ["--lats", "3"], "did you mean --last?"),
+        (command_line.parse_export, ["--run", "x", "--to", "onnx", "more"], "more is not an option"),
+    ],
+)
+def test_every_command_names_the_nearest_option(
+    parse: Callable[[list[str]], object], arguments: list[str], fragment: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Guards against the bare "unrecognized arguments" of argparse."""
+    with pytest.raises(SystemExit) as ended:
+        parse(arguments)
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert fragment in said
+    assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("data", "name"),
+    [
+        ("my/letters.tsv", "letters"),
+        ("corpora/news/train", "news"),
+        ("a folder/Übung 1.de-en.csv.gz", "Übung-1"),
+        ("2.5 * data/letters + data/news", "letters"),
+        ("train", "train"),
+        ("Some-Body/opus_books", "opus_books"),
+        ("???", "mine"),
+    ],
+)
+def test_a_run_on_own_data_is_named_after_them(data: str, name: str, tmp_path: Path) -> None:
+    """Guards the run of the default file, which other data would resume, and a name that the user chose."""
+    file = tmp_path / "mine.yaml"
+    file.write_text("model:\n  d_model: 64\n", encoding="utf-8")
+    default = ROOT / "config.yaml"
+    assert parse_settings([f"--data.train={data}"], default_file=default).run.name == name
+    assert parse_settings([f"--data.train={data}", "--config", str(file)]).run.name == name
+    assert parse_settings([f"--data.train={data}", "--run.name", "chosen"], default_file=default).run.name == "chosen"
+    assert parse_settings([], default_file=default).run.name == parse_settings(["--config", str(file)]).run.name
+    file.write_text(f"data:\n  train: '{data}'\nrun:\n  name: written\n", encoding="utf-8")
+    assert parse_settings(["--config", str(file)]).run.name == "written"

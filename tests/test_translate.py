@@ -63,6 +63,48 @@ def command(
     return subprocess.run(words, input=stdin, capture_output=True, cwd=cwd)
 
 
+def test_a_string_is_one_text(run: Path) -> None:
+    """Guards against a string taken for a list of letters, with one translation for each."""
+    translator = Translator(run)
+    assert translator.translate(TEXTS[0]) == translator.translate([TEXTS[0]])[0]
+    with pytest.raises(TypeError, match="list of texts"):
+        translator.explain(TEXTS[0])
+
+
+def test_n_best_as_text(run: Path) -> None:
+    """Guards the alternatives, which only JSON used to show: as many lines for each text."""
+    options = ["--decoding.beam_size", 4, "--decoding.n_best", 3]
+    done = command("--run", run, *options, *TEXTS)
+    assert done.returncode == 0, done.stderr
+    found = done.stdout.decode().split("\n")[:-1]
+    assert len(found) == 3 * len(TEXTS)
+    beam = Translator(run).with_decoding(beam_size=4, n_best=3)
+    assert found[::3] == beam.translate(TEXTS)
+    [sentence] = beam.explain([TEXTS[0]])[0].sentences
+    assert found[:3] == [candidate.text for candidate in sentence.candidates]
+
+
+def test_a_file_given_as_a_sentence_is_noticed(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "letter.txt").write_text("the cat.\n", encoding="utf-8")
+    done = command("--run", run, "letter.txt", cwd=tmp_path)
+    assert b"use --input letter.txt" in done.stderr
+    assert done.stdout.count(b"\n") == 1
+
+
+def test_a_finished_run_goes_before_a_newer_one(run: Path, tmp_path: Path) -> None:
+    """Guards against translating with a run that has just begun, and without a word."""
+    newer = Path(shutil.copytree(run, run.with_name("begun")))
+    (newer / "result.json").unlink()
+    for path in newer.glob("checkpoints/step-*"):
+        os.utime(path, (2e9, 2e9))
+    assert (run / "result.json").exists()
+    done = command(TEXTS[0], cwd=tmp_path)
+    assert b"this is runs/tiny, en to it; to use another run, name it with --run" in done.stderr
+    assert b"this is" not in command("--run", newer, TEXTS[0]).stderr
+    shutil.rmtree(newer)
+    assert b"this is" not in command(TEXTS[0], cwd=tmp_path).stderr, "there is no other run"
+
+
 def test_arguments_files_pipes_and_python_give_the_same(run: Path, tmp_path: Path) -> None:
     """Guards against interfaces that differ: arguments, files, standard input and Python."""
     expected = Translator(run).translate(TEXTS)
@@ -438,8 +480,9 @@ def test_ensemble_needs_the_same_casing(run: Path, tmp_path: Path) -> None:
         Translator([run, Path(config.run.dir) / "other"])
 
 
-def test_prompt(run: Path, tmp_path: Path) -> None:
-    """Guards the prompt on a terminal: an answer per line, the end at Ctrl-D, and a history."""
+@pytest.mark.parametrize("end", [b"\x04", b":quit\n"])
+def test_prompt(run: Path, tmp_path: Path, end: bytes) -> None:
+    """Guards the prompt on a terminal: an answer per line, help, the end, and a history."""
     ours, theirs = pty.openpty()
     environment = os.environ | {"HOME": str(tmp_path), "TERM": "dumb"}
     arguments = [sys.executable, str(ROOT / "translate.py"), "--run", str(run)]
@@ -451,8 +494,12 @@ def test_prompt(run: Path, tmp_path: Path) -> None:
         said = until(ours, b"en > ")
         os.write(ours, TEXTS[0].encode() + b"\n")
         said += until(ours, b"en > ")
-        os.write(ours, b"\x04")
-        assert process.wait(60) == 0, process.stderr and process.stderr.read()
+        os.write(ours, b":help\n")
+        said += until(ours, b"en > ")
+        os.write(ours, end)
+        assert process.wait(60) == 0
+        assert process.stderr
+        assert process.stderr.read().count(b":quit or Ctrl-D ends") == 2
     os.close(ours)
     assert expected.encode() in said
     assert TEXTS[0] in (tmp_path / ".dragoman_history").read_text(encoding="utf-8")

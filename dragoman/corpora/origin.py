@@ -13,6 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from dragoman.command_line import run_name
 from dragoman.corpora.sources import SPLITS, Source, find_sources, parse_mixture, unreadable
 from dragoman.dataset import Tokenizer
 from dragoman.errors import DataChangedError, DataError
@@ -94,7 +95,7 @@ def check_unchanged(
     if changes:
         raise DataChangedError(
             f"this run was prepared from other data ({'; '.join(changes)}): change that back, or train "
-            "under a new run.name."
+            f"under a new run.name, such as --run.name {run_name(config.data.train)}."
         )
 
 

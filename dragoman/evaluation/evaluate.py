@@ -29,7 +29,7 @@ from dragoman.evaluation.pairs import EarlierTranslations, read_data, read_earli
 from dragoman.evaluation.per_direction import indices_by_direction, select_pairs, without_tag
 from dragoman.evaluation.report import Bucket, EvaluatedSentence, EvaluationReport, report_lines, write_report
 from dragoman.evaluation.typed_differently import typed_differently
-from dragoman.translation.loading import newest_run
+from dragoman.translation.loading import usual_run
 from dragoman.translation.results import Translation
 from dragoman.translation.translator import Translator
 
@@ -143,7 +143,7 @@ def bucket(name: str, members: Sequence[int], measured: Measurements) -> Bucket:
 def main(options: argparse.Namespace) -> None:
     """Evaluate as the command line says. Raises DragomanError, and OSError if the report cannot be written."""
     tune_device(choose_device(options.device))
-    weights: list[Path] = options.checkpoint or [options.run or newest_run()]
+    weights: list[Path] = options.checkpoint or [options.run or usual_run()]
     run: Path | None = options.run or (None if options.checkpoint else weights[0])
     translator = Translator(weights, options.device, options.overrides)
     data = translator.config.data

@@ -20,7 +20,7 @@ from dragoman.server.batcher import Batcher
 from dragoman.server.connection import listen, make_server
 from dragoman.server.schemas import ServerInfo
 from dragoman.server.security import is_loopback, secure
-from dragoman.translation.loading import newest_run
+from dragoman.translation.loading import usual_run
 from dragoman.translation.translator import Translator
 
 
@@ -28,7 +28,7 @@ def main(options: argparse.Namespace) -> None:
     """Run the server until it is asked to stop. Raises ConfigError, CheckpointError and DataError."""
     with listen(options.host, options.port) as listener:
         tune_device(choose_device(options.device))
-        translator = Translator(options.checkpoint or options.run or newest_run(), options.device, options.overrides)
+        translator = Translator(options.checkpoint or options.run or usual_run(), options.device, options.overrides)
         if options.glossary:
             if translator.config.data.several:
                 raise ConfigError(

@@ -19,9 +19,9 @@ from dragoman.evaluation.report import report_lines, write_report
 from dragoman.settings import Config
 from dragoman.training import tensorboard
 from dragoman.training.progress import Progress
+from dragoman.translation.loading import RESULT
 from dragoman.translation.translator import Translator
 
-RESULT = "result.json"
 SAMPLES = 8  # test sentences whose n-best lists are shown
 
 
@@ -92,7 +92,8 @@ def perplexities(config: Config, directory: Path, data: PreparedData, progress: 
     ):
         if pairs:
             encoded = dataset.encode_pairs(pairs, data.source, data.target)
-            loss = validation_loss.mean_loss(model, encoded, int(config.training.batch_tokens), translator.dtype)
+            dtype = translator.trained.dtype
+            loss = validation_loss.mean_loss(model, encoded, int(config.training.batch_tokens), dtype)
             perplexity = validation_loss.perplexity(loss)
             result[split] = {"step": step, "texts": len(pairs), "loss": loss, "perplexity": perplexity}
             say(f"{split} set, {len(pairs)} texts, weights of step {step}: perplexity {perplexity:.2f}")

@@ -15,6 +15,7 @@ from dragoman import config_file, presets, settings
 from dragoman.checkpoint import Checkpoint
 from dragoman.console import say
 from dragoman.corpora import preparation
+from dragoman.corpora.origin import check_unchanged
 from dragoman.corpora.preparation import PreparedData
 from dragoman.corpora.readers import for_directions
 from dragoman.corpora.sources import find_sources, unit_name
@@ -202,6 +203,15 @@ def other_model(config: Config, saved: Checkpoint | None) -> Translator | None:
         verb = "has" if len(unused) == 1 else "have"
         say(f"warning: {', '.join(unused)} {verb} no effect: the tokenizers are those of {place}")
     return other
+
+
+def check_data(config: Config, directory: Path) -> None:
+    """Raise DataChangedError if a finished run is given other data than it has learnt from."""
+    if not directory.exists():
+        return
+    then = preparation.load(directory)
+    tokenizers = (then.source, then.target) if config.training.init_from else None
+    check_unchanged(then.origin, config, say, tokenizers)
 
 
 def prepare(config: Config, directory: Path, has_checkpoint: bool, other: Translator | None = None) -> PreparedData:

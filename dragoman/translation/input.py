@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from dragoman import console
 from dragoman.corpora.cleaning import decode_line
 from dragoman.errors import DataError
 
@@ -35,6 +36,9 @@ def find_input(options: argparse.Namespace, run: Path) -> Input:
     if options.sentences:
         # From bytes, so that an argument that is not UTF-8 gets the same message as such a line.
         texts = [decode_line(os.fsencode(text), "argument", i) for i, text in enumerate(options.sentences, 1)]
+        for text in options.sentences:
+            if os.path.isfile(text):
+                console.warn(f"{text} is taken as a sentence; to translate the file, use --input {text}")
         return Input("argument", iter([texts]))
     if options.input:
         return Input(str(options.input), _blocks(_open(options.input), str(options.input)), _count(options.input))

@@ -28,6 +28,7 @@ from dragoman.translation.placeholders import Hider
 SIDES = ("source", "target")
 BUNDLE = ("config.yaml", "model.safetensors", *(f"{side}.tokenizer.json" for side in SIDES), "trained_on.json")
 CONVENTIONS = tuple(f"{side}.conventions.json" for side in SIDES)
+RESULT = "result.json"  # only a finished run has it
 UNSURE = -0.8  # nats per token, for a model that has not been validated, or does not say
 SURE = -0.3  # above this no translation is doubtful
 
@@ -185,14 +186,27 @@ def find_checkpoint(path: Path) -> checkpoint.Checkpoint:
     return found
 
 
-def newest_run(folder: Path = Path("runs")) -> Path:
-    """The run in `folder` that saved a checkpoint last; if there is none, in the same folder next to the program."""
+def usual_run(folder: Path = Path("runs")) -> Path:
+    """The run to use if none is named: of those that are finished, or else of all, the one that saved last.
+
+    It is in `folder`; if there is no run, in the same folder next to the program. Raises CheckpointError if there is
+    none either.
+    """
     for place in (folder, resources.HOME / folder):
-        checkpoints = [path for path in place.glob("*/checkpoints/step-*") if path.is_dir()]
-        if checkpoints:
-            return max(checkpoints, key=lambda path: path.stat().st_mtime).parents[1]
+        if saved := last_saved(place):
+            return max(saved, key=lambda run: ((run / RESULT).exists(), saved[run]))
     train = resources.command("train")
     raise CheckpointError(f"there is no trained model in {folder.absolute()}: run {train}, or name a run with --run.")
+
+
+def last_saved(folder: Path) -> dict[Path, float]:
+    """The runs in a folder that have checkpoints, and when each saved last."""
+    found: dict[Path, float] = {}
+    for path in folder.glob("*/checkpoints/step-*"):
+        if path.is_dir():
+            run = path.parents[1]
+            found[run] = max(found.get(run, 0.0), path.stat().st_mtime)
+    return found
 
 
 def _suggest_runs(path: Path) -> str:

@@ -11,6 +11,7 @@ from typing import Any, BinaryIO
 
 from dragoman import console
 from dragoman.console import visible
+from dragoman.corpora.sentence_splitting import sentence_joiner
 from dragoman.translation import attention_page
 from dragoman.translation.results import Candidate, Sentence, Translation
 from dragoman.translation.translator import Translator
@@ -62,11 +63,25 @@ def _candidate(candidate: Candidate) -> dict[str, Any]:
 
 def as_text(translator: Translator, translation: Translation, reference: str | None, align: bool) -> str:
     """A translation for people, with its source and reference if it has one; `align` makes it a table."""
-    text = _table(translator, translation) if align else translation.text
+    text = _table(translator, translation) if align else "\n".join(n_best(translator, translation))
     if reference is None:
         return text
     text = f"\n{text}" if align else f"translation  {text}\n"
     return f"source       {translation.source}\nreference    {reference}\n{text}"
+
+
+def n_best(translator: Translator, translation: Translation) -> list[str]:
+    """The decoding.n_best translations of a text, best first; those of several sentences are put side by side.
+
+    A sentence for which fewer were found repeats its best one, so that each text has the same number of lines.
+    """
+    joiner = sentence_joiner(translator.usual.target)
+    several = range(1, translator.config.decoding.n_best)
+    others = [
+        joiner.join(found[k if k < len(found) else 0].text for found in (s.candidates for s in translation.sentences))
+        for k in several
+    ]
+    return [translation.text, *others]
 
 
 def _table(translator: Translator, translation: Translation) -> str:

@@ -16,11 +16,12 @@ from dragoman.errors import DataError
 from dragoman.translation.output import printable
 from dragoman.translation.translator import Translator
 
+HELP = "type a sentence and press Enter; the up key recalls earlier ones; :quit or Ctrl-D ends"
 HISTORY = Path.home() / ".dragoman_history"
 
 
 def converse(translator: Translator, to: str = "", source: str = "", prefix: str = "") -> None:
-    """Translate lines until Ctrl-D. The up and down keys recall earlier lines, also those of earlier sessions.
+    """Translate lines until Ctrl-D or :quit. The up and down keys recall earlier lines, also those of earlier sessions.
 
     Args:
         to, source: languages, for a model of several directions
@@ -36,10 +37,15 @@ def converse(translator: Translator, to: str = "", source: str = "", prefix: str
             stream.reconfigure(encoding="utf-8", errors="surrogateescape")
     usual = translator.usual
     question = f"{visible(source or (to and f'to {to}') or usual.source or usual.target)} > "
-    console.warn("type a sentence and press Enter; Ctrl-D ends")
+    console.warn(HELP)
     while True:
         try:
             text = decode_line(input(question).encode(errors="surrogateescape"), "the line", 1)
+            if text.strip() in (":quit", ":q"):
+                return
+            if text.strip() in (":help", ":h"):
+                console.warn(HELP)
+                continue
             request = translator.request(text, to, source, prefix)
             translator.speak(request, lambda words: print(printable(words), end="", flush=True))
         except EOFError:

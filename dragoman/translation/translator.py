@@ -22,7 +22,7 @@ from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import torch
 from torch import Tensor
@@ -154,11 +154,6 @@ class Translator:
         return self.trained.device
 
     @property
-    def dtype(self) -> torch.dtype:
-        """The precision of a forward pass outside the search."""
-        return self.trained.dtype
-
-    @property
     def usual(self) -> Direction:
         """The direction of a text without a tag."""
         return usual_direction(self.config.data)
@@ -171,11 +166,17 @@ class Translator:
         tags = self.source.tags
         return replace(parse_request(text, self.config.data, tags, to, source, prefix), glossary=self.glossary)
 
-    def translate(self, texts: Sequence[str | Request], to: str = "") -> list[str]:
-        """Translate texts of any length, line by line; a blank line stays blank.
+    @overload
+    def translate(self, texts: str, to: str = "") -> str: ...
+    @overload
+    def translate(self, texts: Sequence[str | Request], to: str = "") -> list[str]: ...
+    def translate(self, texts: str | Sequence[str | Request], to: str = "") -> str | list[str]:
+        """Translate a text, or a list of texts, of any length, line by line; a blank line stays blank.
 
         to is the language to translate into, for a model of several. Raises ConfigError for one that it does not know.
         """
+        if isinstance(texts, str):
+            return self.translate([texts], to)[0]
         requests = [self.request(text, to) if isinstance(text, str) else text for text in texts]
         return [translation.text for translation in self.explain(requests)]
 
@@ -275,6 +276,8 @@ class Translator:
 
     def _parse(self, texts: Sequence[str | Request], first: int) -> list[Request]:
         """The texts as requests. Clears the warnings of the last call, and warns of unknown languages."""
+        if isinstance(texts, str):
+            raise TypeError("give a list of texts, since a string is a sequence of letters")
         self.warnings = []
         requests = [self.request(text) if isinstance(text, str) else text for text in texts]
         _check_prefixes(self.trained, requests)

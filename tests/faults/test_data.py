@@ -13,6 +13,7 @@ import pytest
 from conftest import in_child, tiny_config, tiny_pairs, write_tsv
 from dragoman import checkpoint
 from dragoman.__main__ import run as run_command
+from dragoman.command_line import run_name
 from dragoman.corpora.cleaning import clean
 from dragoman.corpora.origin import check_unchanged, data_settings
 from dragoman.corpora.preparation import PreparedData, prepare_data
@@ -372,6 +373,19 @@ def test_26_moved_corpus_is_the_same_corpus(started: Config, tmp_path: Path, cap
         int(path.name.removeprefix("step-")) for path in checkpoint.steps(untrained.directory(started) / "checkpoints")
     ]
     assert steps == [2, 1], "it resumed and did not start again"
+
+
+@faults
+def test_26_a_finished_run_refuses_other_data(started: Config, tmp_path: Path, capfd: pytest.CaptureFixture) -> None:
+    """Guards against data that are ignored because the run of that name is finished."""
+    done = moved(started)
+    assert in_child(lambda: run_command("train", done)) == 0
+    assert in_child(lambda: run_command("train", done)) == 0
+    assert "is finished" in capfd.readouterr().out
+    other = parallel(tmp_path / "letters", lines(["one", "two"]), lines(["uno", "due"]))
+    error = refusal(moved(started, data__train=other), 2, capfd)
+    assert "data.train was" in error
+    assert f"--run.name {run_name(str(other))}" in error
 
 
 @faults
