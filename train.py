@@ -138,7 +138,7 @@ def training_loop(state: TrainingState, stop: signals.Stop) -> None:
     """Train until a limit is reached or `stop` asks for it. The last step is always saved."""
     settings, progress = state.config.training, state.progress
     if state.ranks.is_first:
-        state.writer = tensorboard.open_board(state.directory / "tensorboard", progress.step, state.config)
+        state.writer = tensorboard.open_board(state.directory, progress.step, state.config)
     state.start_clock()
 
     def show_profile(record: torch.profiler.profile) -> None:

@@ -39,7 +39,7 @@ def speed(count: int, steps: int, folder: Path, settings: list[str]) -> float:
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     if done.returncode:
         fail(f"{count} ranks: {done.stderr[-2000:]}")
-    events = EventAccumulator(str(folder / f"ranks-{count}" / "tensorboard")).Reload()
+    events = EventAccumulator(str(folder / f"ranks-{count}")).Reload()
     points = [event.value for event in events.Scalars("speed/tokens_per_second")]
     return statistics.median(points[WARM_UP:] or points)
 

@@ -455,10 +455,10 @@ def test_tag_is_never_copied(trained: Path) -> None:
 
 def test_scores_per_direction(trained: Path) -> None:
     """Guards the choice of the best checkpoint, by the mean over directions, and the score of each."""
-    events = EventAccumulator(str(trained / "tensorboard"))
+    events = EventAccumulator(str(trained))
     events.Reload()
-    each = [[event.value for event in events.Scalars(f"valid/bleu/{name}")] for name in ("en-it", "en-fr", "it-en")]
-    mean = [event.value for event in events.Scalars("valid/bleu")]
+    each = [[event.value for event in events.Scalars(f"score/bleu/{name}")] for name in ("en-it", "en-fr", "it-en")]
+    mean = [event.value for event in events.Scalars("score/bleu")]
     assert len(mean) == 2
     assert np.allclose(np.mean(each, axis=0), mean, rtol=1e-5)
     assert len({tuple(values) for values in each}) == 3

@@ -77,7 +77,7 @@ def optimizer_shapes(config: Config) -> tuple[dict[int, dict[str, torch.Size]], 
 def assert_like(one: Config, other: Config) -> None:
     """Compare curves to 4 digits and weights to 0.001, a tenth of one update at the full rate."""
     curves, expected = outcome(one)[2], outcome(other)[2]
-    for tag in ("train/loss", "train/gradient_norm", "valid/loss", "train/epoch"):
+    for tag in ("loss/train", "training/gradient_norm", "loss/validation", "training/epoch"):
         assert curves[tag] == [(step, pytest.approx(value, rel=1e-4)) for step, value in expected[tag]]
     torch.testing.assert_close(weights(one), weights(other), rtol=0, atol=1e-3)
 

@@ -91,8 +91,8 @@ def test_training_starts_from_exactly_that_model(domain: Make, capfd: pytest.Cap
     assert harness.run(fresh) == 0
     before = first_validation(config)
     after_one = harness.curves(harness.directory(fresh))
-    assert before["valid/bleu"] > 10 + after_one["valid/bleu"][0][1]
-    assert before["valid/loss"] < after_one["valid/loss"][0][1]
+    assert before["score/bleu"] > 10 + after_one["score/bleu"][0][1]
+    assert before["loss/validation"] < after_one["loss/validation"][0][1]
     assert first_validation(fresh) == {}, "random weights need no validation"
 
 
@@ -111,7 +111,7 @@ def test_the_result_shows_what_was_gained_and_lost(domain: Make, capfd: pytest.C
     assert found["test"]["pairs"] != old["pairs"], "the test set of this run is reported as usual"
     [line] = [line for line in capfd.readouterr().out.splitlines() if line.startswith("started from ")]
     first_bleu = outcome(config)[1]["progress"]["first_bleu"]
-    assert first_bleu == pytest.approx(first_validation(config)["valid/bleu"])
+    assert first_bleu == pytest.approx(first_validation(config)["score/bleu"])
     assert f"validation BLEU {first_bleu:.2f} before, {found['validation']['bleu']:.2f} after" in line
     assert f"BLEU {old['bleu_before']:.2f} before, {old['bleu_after']:.2f} after" in line
 

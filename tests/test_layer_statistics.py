@@ -116,7 +116,7 @@ def test_every_layer_has_its_figures(architecture: str, shape: dict[str, Any]) -
         "dead_relu": layers, "norm_gain": normed, "norm_bias": [] if "norm_kind" in shape else normed,
         "activation": layers, "gradient": layers, "attention_entropy": looking, "update_to_weight": layers,
     }  # fmt: skip
-    assert set(figures) == {f"health/{measure}/{part}" for measure, parts in expected.items() for part in parts}
+    assert set(figures) == {f"under the hood/{measure}/{part}" for measure, parts in expected.items() for part in parts}
     assert all(math.isfinite(value) for value in figures.values())
 
 
@@ -172,8 +172,8 @@ def test_dead_units_are_counted() -> None:
         nn.init.ones_(first.bias)
         first.bias.data[: 8 * dead + 4] = -1
     figures = look(ours)
-    assert figures["health/dead_relu/encoder 1"] == pytest.approx(4 / 64)
-    assert figures["health/dead_relu/encoder 2"] == pytest.approx(12 / 64)
+    assert figures["under the hood/dead_relu/encoder 1"] == pytest.approx(4 / 64)
+    assert figures["under the hood/dead_relu/encoder 2"] == pytest.approx(12 / 64)
     hidden = torch.zeros(2, 3, 4)
     real = torch.tensor([[True, True, False], [True, False, False]])
     hidden[1, 0, 0] = 0.1  # once
@@ -214,7 +214,7 @@ def test_entropy_of_a_model_with_uniform_attention() -> None:
     }
     for part, counts in seen.items():
         expected = sum(map(math.log, counts)) / len(counts)
-        assert figures[f"health/attention_entropy/{part}"] == pytest.approx(expected, rel=1e-5), part
+        assert figures[f"under the hood/attention_entropy/{part}"] == pytest.approx(expected, rel=1e-5), part
 
 
 def test_activations_after_a_post_norm_have_its_size() -> None:
@@ -237,10 +237,10 @@ def test_gradients_and_updates_are_those_of_the_layer() -> None:
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
     figures = watch.after_step()
-    assert figures["health/gradient/decoder 2"] == pytest.approx(norm(gradients), rel=1e-5)
+    assert figures["under the hood/gradient/decoder 2"] == pytest.approx(norm(gradients), rel=1e-5)
     expected = 0.25 * norm(gradients) / norm(before)
-    assert figures["health/update_to_weight/decoder 2"] == pytest.approx(expected, rel=1e-4)
-    assert look(with_gradients(ours))["health/update_to_weight/decoder 2"] == 0
+    assert figures["under the hood/update_to_weight/decoder 2"] == pytest.approx(expected, rel=1e-4)
+    assert look(with_gradients(ours))["under the hood/update_to_weight/decoder 2"] == 0
 
 
 def test_norms_are_means_of_absolute_values() -> None:
@@ -251,10 +251,10 @@ def test_norms_are_means_of_absolute_values() -> None:
     nn.init.constant_(layer.around_feed_forward.norm.bias, -0.5)  # type: ignore[union-attr, arg-type]
     nn.init.constant_(ours.decoder.norm.weight, 7.0)  # type: ignore[union-attr, arg-type]
     figures = look(ours)
-    assert figures["health/norm_gain/encoder 2"] == pytest.approx((3 + 1) / 2)
-    assert figures["health/norm_bias/encoder 2"] == pytest.approx((0 + 0.5) / 2)
-    assert figures["health/norm_gain/decoder end"] == 7
-    assert figures["health/norm_gain/encoder end"] == 1
+    assert figures["under the hood/norm_gain/encoder 2"] == pytest.approx((3 + 1) / 2)
+    assert figures["under the hood/norm_bias/encoder 2"] == pytest.approx((0 + 0.5) / 2)
+    assert figures["under the hood/norm_gain/decoder end"] == 7
+    assert figures["under the hood/norm_gain/encoder end"] == 1
 
 
 def test_each_figure_has_its_chart() -> None:

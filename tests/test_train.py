@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import os
 import signal
@@ -19,6 +20,7 @@ import numpy as np
 import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tqdm import tqdm
 
 from conftest import in_child, tiny_pairs, write_tsv
 from dragoman import checkpoint, dataset, errors, serialization, train
@@ -142,8 +144,8 @@ def test_averaged_weights_are_saved_and_validated(tiny: Tiny) -> None:
     for name, tensor in model.state_dict().items():
         assert torch.equal(tensor, raw[name])
     assert one.files["model.safetensors"] != other.files["model.safetensors"]
-    losses = [EventAccumulator(str(harness.directory(each) / "tensorboard")).Reload() for each in (plain, averaged)]
-    trained, validated = ([each.Scalars(tag)[-1].value for each in losses] for tag in ("train/loss", "valid/loss"))
+    losses = [EventAccumulator(str(harness.directory(each))).Reload() for each in (plain, averaged)]
+    trained, validated = ([each.Scalars(tag)[-1].value for each in losses] for tag in ("loss/train", "loss/validation"))
     assert trained[0] == trained[1]
     assert validated[0] != validated[1]
 
@@ -192,8 +194,8 @@ def test_the_learning_rate_falls_to_zero_when_the_time_is_up(tiny: Tiny, monkeyp
     config = tiny(**limit, training__validate_every=1000, training__save_every=1000)
     assert run_command("train", replace(config, training=replace(config.training, max_minutes=0.1))) == 0
     assert run_command("train", config) == 0
-    events = EventAccumulator(str(harness.directory(config) / "tensorboard")).Reload()
-    rates = [(point.step, point.value) for point in events.Scalars("train/learning_rate")]
+    events = EventAccumulator(str(harness.directory(config))).Reload()
+    rates = [(point.step, point.value) for point in events.Scalars("training/learning_rate")]
     assert [step for step, _ in rates] == list(range(1, len(rates) + 1))
     values = [value for _, value in rates]
     [extended] = [i for i in range(5, len(values)) if values[i] > values[i - 1]]  # where the limit was raised
@@ -220,9 +222,9 @@ def test_a_validation_does_not_use_up_the_last_of_the_time(tiny: Tiny, monkeypat
     limit = {"training__max_minutes": 0.2, "training__max_epochs": None, "training__log_every": 1}
     config = tiny(**limit, training__validate_every=20, training__save_every=1000)
     assert run_command("train", config) == 0
-    events = EventAccumulator(str(harness.directory(config) / "tensorboard")).Reload()
-    values = [point.value for point in events.Scalars("train/learning_rate")]
-    validated = [point.step for point in events.Scalars("valid/bleu")]
+    events = EventAccumulator(str(harness.directory(config))).Reload()
+    values = [point.value for point in events.Scalars("training/learning_rate")]
+    validated = [point.step for point in events.Scalars("score/bleu")]
     assert values[-1] < 0.02 * config.training.lr
     assert validated[:3] == [20, 40, 60]
     assert validated[-1] == len(values)
@@ -239,8 +241,8 @@ def test_the_clock_ends_a_warmup_once(tiny: Tiny, monkeypatch: pytest.MonkeyPatc
     assert saved is not None
     took = progress_of(saved).warm_steps
     assert run_command("train", replace(config, training=replace(config.training, max_minutes=0.4))) == 0
-    events = EventAccumulator(str(harness.directory(config) / "tensorboard")).Reload()
-    values = [point.value / config.training.lr for point in events.Scalars("train/learning_rate")]
+    events = EventAccumulator(str(harness.directory(config))).Reload()
+    values = [point.value / config.training.lr for point in events.Scalars("training/learning_rate")]
     assert took == pytest.approx(saved.step / 10, rel=0.3)
     assert max(values) == pytest.approx(1.0, abs=0.1)
     assert values[:took] == sorted(values[:took])
@@ -304,14 +306,14 @@ def test_layer_statistics_change_nothing(tiny: Tiny) -> None:
     *expected, points_without = outcome(without)
     *found, points_logged = outcome(logged)
     assert found == expected
-    assert {tag: points for tag, points in points_logged.items() if "health" not in tag} == points_without
+    assert {tag: points for tag, points in points_logged.items() if "hood" not in tag} == points_without
     points = [
-        {tag: [point.step for point in events.Scalars(tag)] for tag in events.Tags()["scalars"] if "health" in tag}
+        {tag: [point.step for point in events.Scalars(tag)] for tag in events.Tags()["scalars"] if "hood" in tag}
         for config in (without, logged)
-        for events in [EventAccumulator(str(harness.directory(config) / "tensorboard")).Reload()]
+        for events in [EventAccumulator(str(harness.directory(config))).Reload()]
     ]
     assert points[0] == {}
-    assert {"health/dead_relu/encoder 1", "health/attention_entropy/decoder 1 cross"} <= set(points[1])
+    assert {"under the hood/dead_relu/encoder 1", "under the hood/attention_entropy/decoder 1 cross"} <= set(points[1])
     assert set(map(tuple, points[1].values())) == {tuple(range(6, 33, 6))}
 
 
@@ -415,7 +417,7 @@ def test_attention_maps_are_drawn_without_dropout(tiny: Tiny, monkeypatch: pytes
     """Guards the pictures: with dropout, the same sentence would look different each time."""
     training = training_of(tiny(model__dropout=0.5))
     train.train_step(training, next(training_batches(training)))
-    training.writer = tensorboard.open_board(training.directory / "tensorboard", 0, training.config)
+    training.writer = tensorboard.open_board(training.directory, 0, training.config)
     seen: list[bool] = []
     monkeypatch.setattr(type(training.model), "cross_attention", watched(seen, type(training.model).cross_attention))
     validation.validate(training, Stop())
@@ -480,12 +482,15 @@ def test_a_run_learns_and_writes_all_its_files(tiny: Tiny) -> None:
         "target.conventions.json",
         "state.json", "manifest.json",
     }  # fmt: skip
-    events = EventAccumulator(str(directory / "tensorboard")).Reload().Tags()
-    assert {f"valid/{name}" for name in ("loss", "perplexity", "bleu", "chrf", "wer", "cer")} <= set(events["scalars"])
-    assert {
-        f"train/{name}" for name in ("loss", "perplexity", "learning_rate", "gradient_norm", "padding", "epoch")
-    } <= set(events["scalars"])
-    assert "speed/tokens_per_second" in events["scalars"]
+    events = EventAccumulator(str(directory)).Reload().Tags()
+    tags = set(events["scalars"])
+    assert {f"score/{name}" for name in ("bleu", "chrf", "wer", "cer")} <= tags
+    assert {f"loss/{name}" for name in ("train", "validation", "perplexity_train", "perplexity_validation")} <= tags
+    assert {f"training/{name}" for name in ("learning_rate", "gradient_norm", "padding", "epoch")} <= tags
+    assert "speed/tokens_per_second" in tags
+    groups = sorted({tag.partition("/")[0] for tag in tags})
+    assert groups[:2] == ["loss", "score"], "TensorBoard shows the first groups unfolded"
+    assert groups[-1] == "under the hood"
     assert "attention" in events["images"]
     assert any("samples" in tag for tag in events["tensors"])
     assert sorted((directory / "samples").iterdir())
@@ -518,3 +523,23 @@ def test_stop_is_false_until_asked() -> None:
     stop.signal = signal.SIGTERM
     assert stop
     assert stop.exit_code == 143
+
+
+def test_the_bar_fits_a_terminal_of_80_columns() -> None:
+    """Guards against a bar of one character, and an end that is cut off."""
+    with tqdm(total=2_000_000, initial=1_234_567, bar_format=curves.BAR, ncols=80, file=io.StringIO()) as bar:
+        bar.set_postfix_str("loss 10.25, 1,234,567 tokens/s")
+        line = str(bar)
+    assert len(line) <= 80
+    assert line.endswith("loss 10.25, 1,234,567 tokens/s")
+    assert len(line.split("|")[1]) >= 3
+
+
+def test_an_old_run_logs_where_it_began(tiny: Tiny, tmp_path: Path) -> None:
+    """Guards the curves of a run of version 0.1, which would be cut in two; a new run logs in its own folder."""
+    for folder, expected in (("new", ""), ("old", "tensorboard")):
+        (tmp_path / folder / expected).mkdir(parents=True)
+        tensorboard.open_board(tmp_path / folder, 0, tiny()).close()
+        with tensorboard.reopened(tmp_path / folder) as writer:
+            writer.add_scalar("loss/train", 1.0, 1)
+        assert {path.parent for path in (tmp_path / folder).rglob("events*")} == {tmp_path / folder / expected}

@@ -13,6 +13,7 @@ from dragoman.training import profiling
 from dragoman.training.state import TrainingState
 
 LINE_EVERY = 20  # seconds between lines of progress where there is no terminal for a bar
+BAR = "{percentage:3.0f}% |{bar}| step {n_fmt}/{total_fmt}, {remaining} left{postfix}"  # fits 80 columns
 OPERATIONS = 10  # to list from a profile
 
 
@@ -22,6 +23,7 @@ def progress_bar(state: TrainingState) -> tqdm:
         total=state.total_steps,
         initial=state.progress.step,
         unit="step",
+        bar_format=BAR if state.total_steps else None,
         dynamic_ncols=True,
         disable=None if state.ranks.is_first else True,  # None: if there is no terminal
         leave=False,
@@ -37,13 +39,13 @@ def log(state: TrainingState, bar: tqdm) -> None:
     operations = 6 * (per_source_token * progress.source_tokens + per_target_token * progress.tokens)
     utilisation = operations / progress.update_seconds / state.matmul_rate
     figures = {
-        "train/loss": loss,
-        "train/perplexity": perplexity(loss),
-        "train/smoothed_loss": progress.smoothed / progress.tokens,
-        "train/gradient_norm": progress.norm / max(1, progress.norms),
-        "train/learning_rate": state.optimizer.param_groups[0]["lr"],
-        "train/padding": progress.padding / progress.updates,
-        "train/epoch": progress.epoch + progress.batches / state.batches_in_epoch,
+        "loss/train": loss,
+        "loss/perplexity_train": perplexity(loss),
+        "loss/train_smoothed": progress.smoothed / progress.tokens,
+        "training/gradient_norm": progress.norm / max(1, progress.norms),
+        "training/learning_rate": state.optimizer.param_groups[0]["lr"],
+        "training/padding": progress.padding / progress.updates,
+        "training/epoch": progress.epoch + progress.batches / state.batches_in_epoch,
         "speed/tokens_per_second": speed,
         "speed/utilisation": utilisation,  # share of the rate at which the device multiplies matrices
         "speed/data": progress.data_seconds / progress.update_seconds,  # share of the time spent waiting for a batch
@@ -54,17 +56,18 @@ def log(state: TrainingState, bar: tqdm) -> None:
         return
     for tag, value in figures.items():
         state.writer.add_scalar(tag, value, step)
+    bar.set_postfix_str(f"loss {loss:.2f}, {speed:,.0f} tokens/s", refresh=False)
     line = (
-        f"epoch {figures['train/epoch']:.1f}, loss {loss:.2f}, {speed:,.0f} tokens/s, {utilisation:.0%} of the limit, "
-        f"{figures['train/padding']:.0%} padding, {figures['speed/data']:.0%} waiting for data"
+        f"epoch {figures['training/epoch']:.1f}, loss {loss:.2f}, {speed:,.0f} tokens/s, "
+        f"{utilisation:.0%} of the limit, {figures['training/padding']:.0%} padding, "
+        f"{figures['speed/data']:.0%} waiting for data"
     )
-    bar.set_postfix_str(line, refresh=False)
     if bar.disable and time.monotonic() - state.last_line_time > LINE_EVERY:
         state.last_line_time = time.monotonic()
         total = f" of {state.total_steps}" if state.total_steps else ""
         say(f"step {step}{total}: {line}")
     clock = state.clock()
-    advise(state.coach.curve(step, loss, figures["train/gradient_norm"], clock.spent if clock else 0.0))
+    advise(state.coach.curve(step, loss, figures["training/gradient_norm"], clock.spent if clock else 0.0))
 
 
 def log_layers(state: TrainingState, figures: dict[str, float], step: int) -> None:

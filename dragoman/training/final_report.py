@@ -51,7 +51,7 @@ def score_test_set(config: Config, directory: Path, data: PreparedData, progress
     translator = Translator(directory, config.training.device)
     found = evaluate(translator, data.test, config.data.bleu_tokenize, typed=True)
     write_report(found, directory / "report", "test")
-    with tensorboard.reopened(directory / "tensorboard") as writer:
+    with tensorboard.reopened(directory) as writer:
         for figure in found.figures:
             writer.add_scalar(f"test/{figure.name.lower()}", figure.score, progress.step)
         for direction in found.directions:

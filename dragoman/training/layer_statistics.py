@@ -3,7 +3,7 @@
     statistics = LayerStatistics(model, source, target)  # a few sentences, always the same: the probe
     statistics.before_step()                             # once the gradients of an update are there
     optimizer.step()
-    figures = statistics.after_step()                    # {"health/dead_relu/encoder 1": 0.02, …}
+    figures = statistics.after_step()                    # {"under the hood/dead_relu/encoder 1": 0.02, …}
 
 A loss that stops falling does not say where the problem is. These figures do: a layer whose gradient vanishes or whose
 states keep growing, units that never fire, a head that attends to everything equally. The figures:
@@ -43,6 +43,7 @@ from dragoman.dataset import masks
 from dragoman.model import Attention, DecoderLayer, EncoderLayer
 from dragoman.settings import PAD
 
+GROUP = "under the hood"  # TensorBoard sorts groups by name and unfolds the first, so this one is last
 MEASURES = {
     "dead_relu": "dead ReLU",
     "norm_gain": "gain of the norms",
@@ -56,7 +57,7 @@ MEASURES = {
 
 def charts() -> dict[str, dict[str, list[str | list[str]]]]:
     """One chart per measure with a line for each part, for `SummaryWriter.add_custom_scalars`."""
-    return {"health": {title: ["Multiline", [f"health/{measure}/.*"]] for measure, title in MEASURES.items()}}
+    return {GROUP: {title: ["Multiline", [f"{GROUP}/{measure}/.*"]] for measure, title in MEASURES.items()}}
 
 
 def mean_of_real(values: Tensor, real: Tensor) -> Tensor:
@@ -131,7 +132,7 @@ class LayerStatistics:
             figures |= norms(f"{stack} end", self.model.get_submodule(f"{stack}.norm").modules())
         # The only synchronisation with a GPU.
         values = torch.stack([value.float() for value in figures.values()]).tolist()
-        return {f"health/{tag}": value for tag, value in zip(figures, values, strict=True)}
+        return {f"{GROUP}/{tag}": value for tag, value in zip(figures, values, strict=True)}
 
     def _probed(self) -> dict[str, Tensor]:
         """The figures of a forward pass of the probe."""

@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def reopened(directory: Path) -> Iterator[SummaryWriter]:
+def reopened(run: Path) -> Iterator[SummaryWriter]:
     """Context manager: add to the log of a finished run."""
-    writer = SummaryWriter(str(directory))
+    writer = SummaryWriter(str(_folder(run)))
     try:
         yield writer
     finally:
         writer.close()
 
 
-def open_board(directory: Path, step: int, config: Config) -> SummaryWriter:
+def open_board(run: Path, step: int, config: Config) -> SummaryWriter:
     """Open the log of a run after a step (0: from the start), with its settings and charts.
 
     A killed run may have logged points beyond its last checkpoint. They are purged and made again, so that no point is
@@ -42,25 +42,31 @@ def open_board(directory: Path, step: int, config: Config) -> SummaryWriter:
     """
     # If the disk fails, the writer's thread fails, too, but the next call that adds a point reports it: once is enough.
     threading.excepthook = lambda failure: issubclass(failure.exc_type, OSError) or threading.__excepthook__(failure)
-    writer = SummaryWriter(str(directory), purge_step=step + 1 if step else 0)
+    writer = SummaryWriter(str(_folder(run)), purge_step=step + 1 if step else 0)
     if step == 0:
         values = {key: str(value) for key, value in settings.values(config).items()}
         # add_hparams would create a second run; these three records put the table into this one.
-        metric = "valid/perplexity" if config.is_language_model else "valid/bleu"
+        metric = "loss/perplexity_validation" if config.is_language_model else "score/bleu"
         for record in hparams(values, {metric: None}):
             writer.file_writer.add_summary(record)  # type: ignore[union-attr]
         writer.add_text("settings", indented(config_file.dump(config)), 0)
         writer.add_custom_scalars(
             {
                 "overview": {
-                    "loss": ["Multiline", ["train/loss", "valid/loss"]],
-                    "perplexity": ["Multiline", ["train/perplexity", "valid/perplexity"]],
-                    "scores": ["Multiline", ["valid/bleu", "valid/chrf"]],
+                    "loss": ["Multiline", ["loss/train", "loss/validation"]],
+                    "perplexity": ["Multiline", ["loss/perplexity_train", "loss/perplexity_validation"]],
+                    "scores": ["Multiline", ["score/bleu", "score/chrf"]],
                 },
                 **layer_statistics.charts(),
             }
         )
     return writer
+
+
+def _folder(run: Path) -> Path:
+    """Where a run logs: in its folder, whose name TensorBoard shows; a run of version 0.1, in a subfolder."""
+    old = run / "tensorboard"
+    return old if old.exists() else run
 
 
 def indented(text: str) -> str:

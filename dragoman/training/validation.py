@@ -43,12 +43,13 @@ def _validate(state: TrainingState, model: Model, stop: Stop) -> bool:
     assert state.writer is not None
     progress, step, started = state.progress, state.progress.step, time.perf_counter()
     loss = validation_loss.mean_loss(model, state.validation, state.batch_tokens, state.dtype, stop.poll)
-    figures = {"loss": loss, "perplexity": validation_loss.perplexity(loss)}
+    perplexity = validation_loss.perplexity(loss)
+    figures = {"loss/validation": loss, "loss/perplexity_validation": perplexity}
     translator = translator_around(state, model)
     translations: list[str] = []
     references: tuple[str, ...] = ()
     if state.config.is_language_model:
-        quality, summary = 100 / figures["perplexity"], f"perplexity {figures['perplexity']:.2f}"
+        quality, summary = 100 / perplexity, f"perplexity {perplexity:.2f}"
         samples.show_continuations(state, translator)
     else:
         sources, references = zip(*state.data.validation, strict=True)
@@ -56,17 +57,19 @@ def _validate(state: TrainingState, model: Model, stop: Stop) -> bool:
         translations = [each.text for each in translated]
         progress.unsure = least_sure([sentence for each in translated for sentence in each.sentences])
         scores = score(translations, references, state.config.data.bleu_tokenize)
-        figures |= {"chrf": scores.chrf, "wer": scores.wer, "cer": scores.cer}
+        figures |= {"score/chrf": scores.chrf, "score/wer": scores.wer, "score/cer": scores.cer}
         by_direction = bleu_by_direction(sources, translations, references, state.config.data)
         # For several directions the mean: BLEU of all sentences together would give the longest texts the most weight.
         quality = sum(by_direction.values()) / len(by_direction) if by_direction else scores.bleu
-        figures |= {"bleu": quality} | {f"bleu/{direction}": bleu for direction, bleu in by_direction.items()}
+        figures |= {"score/bleu": quality} | {
+            f"score/bleu/{direction}": bleu for direction, bleu in by_direction.items()
+        }
         summary = f"BLEU {quality:.2f}, chrF {scores.chrf:.2f}"
         summary += "".join(f", {direction} {bleu:.2f}" for direction, bleu in by_direction.items())
         rows = list(zip(sources, references, translations, strict=True))
         samples.show_translations(state, translator, model, rows)
     for tag, value in figures.items():
-        state.writer.add_scalar(f"valid/{tag}", value, step)
+        state.writer.add_scalar(tag, value, step)
 
     is_best = _record(state, quality)
     progress.validation_seconds = time.perf_counter() - started

@@ -315,7 +315,7 @@ def outcome(config: Config) -> Outcome:
 
 def curves(folder: Path) -> dict[str, list[tuple[int, float]]]:
     """All points in TensorBoard, as it reads them itself, except speeds."""
-    events = EventAccumulator(str(folder / "tensorboard"), size_guidance={"scalars": 0}).Reload()
+    events = EventAccumulator(str(folder), size_guidance={"scalars": 0}).Reload()
     tags = [tag for tag in events.Tags()["scalars"] if not tag.startswith("speed/")]
     return {tag: [(event.step, event.value) for event in events.Scalars(tag)] for tag in tags}
 

@@ -261,7 +261,7 @@ def test_05_signal_during_a_validation_cuts_it_short(toy: Toy, work: str, number
     started = time.monotonic()
     assert run(config, many_slow_batches) == 128 + number
     assert time.monotonic() - started < 5
-    assert not curves(directory(config)).get("valid/bleu"), "half a validation"
+    assert not curves(directory(config)).get("score/bleu"), "half a validation"
     assert run(config) == 0
     assert outcome(config) == outcome(expected)
 
@@ -410,8 +410,8 @@ def test_08_three_kills_and_three_resumes(toy: Toy, reference: Reference, capfd:
     assert "resumed from step 21" in capfd.readouterr().out
     assert arrived(toy(), reference)
     points = reference.outcome[2]
-    assert [step for step, _ in points["train/loss"]] == list(range(3, reference.last + 1, 3))
-    assert [step for step, _ in points["valid/bleu"]] == [10, 20, reference.last]
+    assert [step for step, _ in points["loss/train"]] == list(range(3, reference.last + 1, 3))
+    assert [step for step, _ in points["score/bleu"]] == [10, 20, reference.last]
 
 
 @pytest.mark.faults
@@ -633,7 +633,7 @@ def test_13_the_steps_after_a_fallback_are_made_and_saved_again(interrupted: Con
 def test_14_sigkill_between_the_curves_and_the_checkpoint(toy: Toy, reference: Reference) -> None:
     """Guards the curves against double points: those of steps that are made again are purged."""
     assert run(toy(), at_save(14, die)) == KILLED
-    assert curves(directory(toy()))["train/loss"][-1][0] == 12, "the curves should be ahead of the checkpoint"
+    assert curves(directory(toy()))["loss/train"][-1][0] == 12, "the curves should be ahead of the checkpoint"
     assert run(toy()) == 0
     assert arrived(toy(), reference)
 
@@ -656,7 +656,7 @@ def test_14_sigkill_right_after_a_checkpoint_leaves_no_gap(toy: Toy, reference: 
 def test_14_a_torn_last_record_costs_no_other(toy: Toy, reference: Reference, torn: int) -> None:
     """Guards the curves against a power cut within a record: all before it remain, and it is made again."""
     assert run(toy(), at_save(14, die)) == KILLED
-    [events] = (directory(toy()) / "tensorboard").glob("events*")
+    [events] = (directory(toy())).glob("events*")
     os.truncate(events, events.stat().st_size - torn)
     assert run(toy()) == 0
     assert arrived(toy(), reference)
