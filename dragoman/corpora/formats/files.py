@@ -129,8 +129,23 @@ def read_whole(file: File) -> bytes:
     with opened(file) as stream:
         content = stream.read(LONGEST_WHOLE + 1)
     if len(content) > LONGEST_WHOLE:
-        raise DataError(f"{file} is larger than {LONGEST_WHOLE // 2**20} MiB, the most that is read at once: split it.")
+        raise _too_large(file)
     return content
+
+
+def read_text(file: File, data: DataConfig) -> str:
+    """Read a text file into memory, unpacked, as `lines` does. Raises DataError if it has more than LONGEST_WHOLE."""
+    found, size = [], 0
+    for line in lines(file, data):
+        found.append(line)
+        size += len(line) + 1
+        if size > LONGEST_WHOLE:
+            raise _too_large(file)
+    return "\n".join(found)
+
+
+def _too_large(file: File) -> DataError:
+    return DataError(f"{file} is larger than {LONGEST_WHOLE // 2**20} MiB, the most that is read at once: split it.")
 
 
 def seekable(file: File) -> Path | io.BytesIO:

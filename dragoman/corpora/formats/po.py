@@ -7,6 +7,7 @@ form for one, the plural with each other form.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from gettext import c2py
 from io import BytesIO
@@ -19,14 +20,18 @@ from dragoman.dataset import Pair
 from dragoman.errors import DataError
 from dragoman.settings import DataConfig
 
+_LINE = re.compile(rb'(?:msg(?:ctxt|id|id_plural|str(?:\[\d+\])?)\s*)?"(?:[^"\\]|\\.)*"')
+
 
 def read_po(files: Sequence[File], data: DataConfig, say: Say) -> Units:
     """Read a catalogue. The position is that of the message, from 1. Raises DataError."""
     from babel.messages import pofile
 
     [file] = files
+    content = read_whole(file)
+    _check_lines(content, file)
     try:
-        catalog = pofile.read_po(BytesIO(read_whole(file)), abort_invalid=True)
+        catalog = pofile.read_po(BytesIO(content), abort_invalid=True)
     except pofile.PoFileError as error:
         raise DataError(f"{file}:{error.lineno + 1}: {error}: {error.line.strip()!r}."[:300]) from error
     except UnicodeDecodeError as error:
@@ -43,6 +48,15 @@ def read_po(files: Sequence[File], data: DataConfig, say: Say) -> Units:
             for source, target in _pairs(message, catalog.plural_expr):
                 source, target = (target, source) if swapped else (source, target)
                 yield number, source if data.source_lang else "", target
+
+
+def _check_lines(content: bytes, file: File) -> None:
+    """Raise DataError for a line without both its quotes, which Babel would cut."""
+    for number, line in enumerate(content.split(b"\n"), 1):
+        line = line.removeprefix(b"\xef\xbb\xbf").strip()
+        if line and line[:1] != b"#" and not _LINE.fullmatch(line):
+            shown = line[:60].decode(errors="replace")
+            raise DataError(f"{file}:{number}: a line must be a comment, or text in quotes, but this is {shown}")
 
 
 def _is_swapped(header: str | None, file: File, data: DataConfig) -> bool:

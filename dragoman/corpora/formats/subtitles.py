@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
-from dragoman.corpora.formats.files import File, lines
+from dragoman.corpora.formats.files import File, read_text
 from dragoman.corpora.formats.units import Say, Units, require
 from dragoman.errors import DataError
 from dragoman.settings import DataConfig
@@ -26,7 +26,7 @@ def read_subtitles(files: Sequence[File], data: DataConfig, say: Say) -> Units:
     sides = [_cues(file, data) for file in files]
     if len(sides) == 1:
         if data.source_lang:
-            stem = files[0].path.with_suffix("")
+            stem = files[0].path.with_name(files[0].path.name.partition(".")[0])
             raise DataError(
                 f"{files[0]} is in one language: name what two files have in common, {stem} for {stem}"
                 f".{data.source_lang}.srt and {stem}.{data.target_lang}.srt."
@@ -50,7 +50,7 @@ def _cues(file: File, data: DataConfig) -> list[Any]:
     """Return the cues of a file, in order of time. Raises DataError."""
     import srt
 
-    text = "\n".join(lines(file, data))
+    text = read_text(file, data)
     try:
         return list(srt.sort_and_reindex(srt.parse(text), skip=False))
     except srt.SRTParseError as error:
