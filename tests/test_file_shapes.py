@@ -9,6 +9,7 @@ import bz2
 import csv
 import datetime
 import gzip
+import io
 import json
 import lzma
 import random
@@ -744,8 +745,8 @@ REFUSED: list[tuple[Write, str]] = [
     ),
     (
         other_version_of_a_film,
-        "film.en.srt and film.it.srt agree in 0 of 10 cues: are they of the same version of the film? Shift the times of "
-        "one of them.",
+        "film.en.srt and film.it.srt agree in 0 of 10 cues: are they of the same version of the film? Shift the times "
+        "of one of them.",
     ),
     (broken_subtitles, "film.en.srt:10: this is no cue of a number, two times and a text."),
     (
@@ -926,9 +927,9 @@ def test_rows_survive_any_spreadsheet_dialect() -> None:
     for delimiter in ",;\t":
         rows = [["".join(draw.choices(letters, k=draw.randint(1, 8))) for _ in range(2)] for _ in range(300)]
         rows = [[cell.strip() or "x" for cell in row] for row in rows]
-        written: list[str] = []
-        csv.writer(type("Sink", (), {"write": staticmethod(written.append)}), delimiter=delimiter).writerows(rows)
-        lines = [line.removesuffix("\r") for line in "".join(written).split("\n")[:-1]]
+        written = io.StringIO()
+        csv.writer(written, delimiter=delimiter).writerows(rows)
+        lines = [line.removesuffix("\r") for line in written.getvalue().split("\n")[:-1]]
         read_again = list(delimited._parse(enumerate(lines, 1), delimiter))
         assert [cells for _, cells, _ in read_again] == rows
         assert max(",;\t", key=lambda each: delimited._fit(list(enumerate(lines, 1)), each)) == delimiter
@@ -984,6 +985,18 @@ def test_file_names_serve_several_directions(tmp_path: Path) -> None:
     assert found == expected
 
 
+@pytest.mark.parametrize(
+    "write", [moses_of_opus, tmx_of_omegat, xliff_1, csv_with_names, named_after_the_other_direction]
+)
+def test_file_of_one_direction_among_several(write: Write, tmp_path: Path) -> None:
+    """Guards files that hold only some of the languages: the others come from other files."""
+    french = text(tmp_path / "b.en-fr.tsv", tiny_pairs(60))
+    data = settings(f"{write(tmp_path)} + {french}", directions="en-it, en-fr", validation_fraction=0.2)
+    pairs, _, _ = read_corpus(find_sources(data), data)
+    found = {pair for each in pairs.values() for pair in each if pair[0].startswith(">>en-it")}
+    assert found == {(f">>en-it<< {a}", b) for a, b in PAIRS}
+
+
 # --- Files of strangers -------------------------------------------------------------------------------------------
 
 ENTITIES = {
@@ -1002,6 +1015,27 @@ def test_entities_are_not_expanded(kind: str, tmp_path: Path) -> None:
     said = refusal(tmp_path / "a.tmx")
     limit = "a.tmx is not well-formed XML: Maximum entity amplification"  # newer versions of libxml2 stop sooner
     assert said == "a.tmx:1: the text has an entity of its own: write it out." or said.startswith(limit)
+
+
+def test_entities_of_a_workbook_are_not_expanded(tmp_path: Path) -> None:
+    """Guards against a library that parses sheets with other settings than ours."""
+    with zipfile.ZipFile(excel(tmp_path)) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    name = "xl/worksheets/sheet1.xml"
+    start, cell = (
+        ENTITIES["bomb"].replace("tmx", "worksheet").encode(),
+        b'<c r="C1" t="inlineStr"><is><t>&x;</t></is></c>',
+    )
+    members[name] = start + re.sub(rb"(<row [^>]*>)", rb"\1" + cell, members[name], count=1)
+    with zipfile.ZipFile(tmp_path / "bomb.xlsx", "w") as archive:
+        for each, content in members.items():
+            archive.writestr(each, content)
+    tracemalloc.start()
+    try:
+        assert refusal(tmp_path / "bomb.xlsx").startswith("bomb.xlsx cannot be read as .xlsx: EntitiesForbidden(")
+        assert tracemalloc.get_traced_memory()[1] < 10e6
+    finally:
+        tracemalloc.stop()
 
 
 def test_one_endless_line_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from dragoman.corpora.formats.units import Say, Units
 from dragoman.corpora.sources import ALIASES, Languages, Source, by_languages, directions_of
 from dragoman.dataset import Pair
 from dragoman.directions import tagged
-from dragoman.errors import DataError
+from dragoman.errors import DataError, OtherLanguagesError
 from dragoman.settings import DataConfig
 
 
@@ -47,7 +47,12 @@ def read_units(source: Source, data: DataConfig, say: Say = lambda choice: None)
     splits = {}
     if source.split_files:
         for split, paths in source.split_files.items():
-            format, files = format_of(paths, data)
+            try:
+                format, files = format_of(paths, data)
+            except OtherLanguagesError:  # of a .zip, which is not looked into before
+                if not data.directions:
+                    raise
+                continue
             splits[split] = Split(format.read(files, data, say), format.unit)
     else:
         splits = _read_dataset(source, data)

@@ -98,11 +98,11 @@ def lines(file: File, data: DataConfig) -> Iterator[str]:
         if start[:2] in (b"\xff\xfe", b"\xfe\xff") and b"\0\0" not in start:  # two zeros: UTF-32
             yield from _utf16_lines(file, stream)
             return
-        strict = data.on_bad_line == "error"
+        strict, name = data.on_bad_line == "error", str(file)
         for number, raw in enumerate(iter(partial(stream.readline, LONGEST_LINE), b""), 1):
             if len(raw) == LONGEST_LINE:
                 raise _too_long(file, number)
-            yield decode_line(raw, str(file), number, strict)
+            yield decode_line(raw, name, number, strict)
 
 
 def _utf16_lines(file: File, stream: Any) -> Iterator[str]:

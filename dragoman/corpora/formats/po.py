@@ -14,7 +14,7 @@ from io import BytesIO
 from typing import Any
 
 from dragoman.corpora.formats.files import File, read_whole
-from dragoman.corpora.formats.languages import is_same, language_of, other_languages
+from dragoman.corpora.formats.languages import is_same, language_of, other_languages, serves_others
 from dragoman.corpora.formats.units import Say, Units, languages_of
 from dragoman.dataset import Pair
 from dragoman.errors import DataError
@@ -43,6 +43,8 @@ def read_po(files: Sequence[File], data: DataConfig, say: Say) -> Units:
     if fuzzy or catalog.obsolete:
         say(f"{file}: {fuzzy:,} fuzzy and {len(catalog.obsolete):,} obsolete messages are left out")
     swapped = _is_swapped(catalog.locale_identifier, file, data)
+    if swapped is None:
+        return
     for number, message in enumerate(messages, 1):
         if not message.fuzzy:
             for source, target in _pairs(message, catalog.plural_expr):
@@ -59,8 +61,11 @@ def _check_lines(content: bytes, file: File) -> None:
             raise DataError(f"{file}:{number}: a line must be a comment, or text in quotes, but this is {shown}")
 
 
-def _is_swapped(header: str | None, file: File, data: DataConfig) -> bool:
-    """Whether the translations are in the source language. Raises DataError if they are in neither."""
+def _is_swapped(header: str | None, file: File, data: DataConfig) -> bool | None:
+    """Whether the translations are in the source language; None if they serve another of data.directions.
+
+    Raises DataError if they are in neither language.
+    """
     name = header or file.name.stem.rpartition(".")[2]
     language = language_of(name)
     if language is None:
@@ -71,6 +76,8 @@ def _is_swapped(header: str | None, file: File, data: DataConfig) -> bool:
     if is_same(language, wanted[0]):
         return True
     languages = ["en" if language != "en" else wanted[0], language]
+    if serves_others(languages, data):
+        return None
     raise other_languages(f"{file} translates into {language}", languages, data)
 
 

@@ -63,7 +63,7 @@ class Records:
 def read_jsonl(files: Sequence[File], data: DataConfig, say: Say) -> Units:
     """Read a file with a JSON object on each line. An empty line is an empty pair, as in a table."""
     [file] = files
-    records = Records(data)
+    records, name = Records(data), str(file)
     for number, line in enumerate(lines(file, data), 1):
         if not line.strip():
             yield number, "", ""
@@ -75,7 +75,7 @@ def read_jsonl(files: Sequence[File], data: DataConfig, say: Say) -> Units:
                 raise DataError(f"{file}:{number}: {error}") from error
             yield broken(number)
             continue
-        yield from records.units(number, row, f"{file}:{number}")
+        yield from records.units(number, row, f"{name}:{number}")
 
 
 def _parse(line: str, data: DataConfig) -> Mapping[str, Any]:
@@ -96,12 +96,12 @@ def read_parquet(files: Sequence[File], data: DataConfig, say: Say) -> Units:
     import pyarrow.parquet
 
     [file] = files
-    records, number = Records(data), 0
+    records, name, number = Records(data), str(file), 0
     try:
         for batch in pyarrow.parquet.ParquetFile(seekable(file)).iter_batches(batch_size=ROWS):
             for row in batch.to_pylist():
                 number += 1
-                yield from records.units(number, row, f"{file}, row {number}")
+                yield from records.units(number, row, f"{name}, row {number}")
     except (OSError, pyarrow.ArrowException) as error:
         raise DataError(f"{file} cannot be read as parquet: {reason(error)}") from error
     except UnicodeDecodeError as error:

@@ -12,6 +12,7 @@ from itertools import chain
 from typing import Any
 
 from dragoman.corpora.formats.files import File, seekable
+from dragoman.corpora.formats.records import reason
 from dragoman.corpora.formats.tables import NotText, Row, Table, pairs_of_rows
 from dragoman.corpora.formats.units import Say, Units, require
 from dragoman.corpora.formats.xml_stream import elements
@@ -40,7 +41,7 @@ def read_xlsx(files: Sequence[File], data: DataConfig, say: Say) -> Units:
     except DataError:
         raise
     except Exception as error:  # openpyxl lets errors of its parsers, of zlib and of its own checks through
-        raise DataError(f"{file} cannot be read as .xlsx: {type(error).__name__}: {error}"[:300]) from error
+        raise DataError(f"{file} cannot be read as .xlsx: {reason(error.__cause__ or error)}") from error
 
 
 def _xlsx_rows(sheet: Any) -> Iterator[Row]:
