@@ -82,6 +82,9 @@ class DataConfig(Section):
     )
     validation: str | None = free(None, "validation pairs; null: the data set's own, or a share of train")
     test: str | None = free(None, "test pairs; null: the data set's own, or a share of train")
+    columns: str | None = refused(
+        None, "columns of source and target in a table, as 1,3 or english,italian; null: by their names and contents"
+    )
     config: str | None = refused(None, "configuration of a data set on the hub, such as en-it")
     revision: str | None = refused(None, "commit or tag of a data set on the hub; null: the newest")
     validation_fraction: float = refused(
@@ -91,7 +94,7 @@ class DataConfig(Section):
         0.02, "share of train held out for testing, if there are no test pairs", at_least=0, at_most=0.5
     )
     on_bad_line: Literal["error", "skip"] = refused(
-        "error", "at a line that is not UTF-8: stop with an error, or skip its pair and count it"
+        "error", "at a line that is not UTF-8, or a broken row: stop with an error, or skip its pair and count it"
     )
     lowercase: bool = refused(False, "lower-case all text, in training and in translation")
     normalize: Literal["nfc", "nfkc"] = refused(
@@ -113,6 +116,8 @@ class DataConfig(Section):
             raise ConfigError(
                 f"data.target_lang is {shown(self.target_lang)}, but it must differ from data.source_lang."
             )
+        if self.columns is not None:
+            self._check_columns(self.columns)
         try:
             several = self.several
         except ValueError as error:
@@ -122,6 +127,24 @@ class DataConfig(Section):
             raise ConfigError(
                 f"data.source_lang and data.target_lang are {self.source_lang} and {self.target_lang}, but they must "
                 f"be one of data.directions ({self.directions}): the direction used when a request names none."
+            )
+
+    def _check_columns(self, columns: str) -> None:
+        names = [name.strip() for name in columns.split(",")]
+        numbers = [name.isdecimal() for name in names]
+        counts = (2,) if self.source_lang else (1, 2)
+        if len(names) not in counts or len({*names}) < len(names) or "" in names or any(numbers) != all(numbers):
+            count = "two columns" if self.source_lang else "one column or two"
+            raise ConfigError(
+                f"data.columns is {shown(columns)}, but it must name {count}, by numbers from 1 as in 1,3 or by names "
+                "as in english,italian."
+            )
+        if all(numbers) and min(map(int, names)) < 1:
+            raise ConfigError(f"data.columns is {shown(columns)}, but columns are counted from 1.")
+        if self.directions:
+            raise ConfigError(
+                f"data.columns is {shown(columns)}, but with data.directions columns must be named after languages: "
+                "set it to null."
             )
 
     @cached_property

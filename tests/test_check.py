@@ -191,6 +191,17 @@ def test_bad_bytes_are_shown_and_skip_is_suggested(tmp_path: Path) -> None:
     assert check_corpus(replace(config, data=replace(config.data, on_bad_line="skip"))).settings == []
 
 
+def test_broken_rows_are_shown_and_skip_is_suggested(tmp_path: Path) -> None:
+    """Guards against a check that stops at a row with too few cells, or calls it empty or not UTF-8."""
+    rows = [f"{a}\t{b}" for a, b in GOOD]
+    rows[41], rows[50] = "only one side", "one\ttoo\tmany"
+    (tmp_path / "rows.tsv").write_text("\n".join(rows), encoding="utf-8")
+    config = settings(tmp_path, [], data__train=tmp_path / "rows.tsv")
+    diagnosis = check_corpus(config)
+    assert found(diagnosis) == {"broken_row": [42, 51]}
+    assert [(setting.key, setting.value) for setting in diagnosis.settings] == [("data.on_bad_line", "skip")]
+
+
 def test_overlap_with_given_files_is_reported(tmp_path: Path) -> None:
     """Guards against scores that are too good. A split by hash never overlaps."""
     test = write_tsv(tmp_path / "test.tsv", [*GOOD[700:], GOOD[3], (GOOD[4][0], "oggi il gatto nero vede il pane")])
@@ -258,7 +269,7 @@ def test_plain_text(tmp_path: Path) -> None:
 
 
 def test_lines_are_those_of_the_file(tmp_path: Path) -> None:
-    """Guards against line numbers off by the header. A csv cell may span lines, so there pairs are counted."""
+    """Guards against line numbers off by the header, or by cells of several lines, where the first line counts."""
     pairs = put(40, source="{} <b>")(list(GOOD))
     config = settings(tmp_path, [("en", "it"), *pairs])
     assert found(check_corpus(config)) == {"markup": [41]}
@@ -267,9 +278,12 @@ def test_lines_are_those_of_the_file(tmp_path: Path) -> None:
     rows.write_text("".join(json.dumps({"en": a, "it": b}) + "\n" for a, b in pairs), encoding="utf-8")
     assert found(check_corpus(settings(tmp_path, [], data__train=rows))) == {"markup": [40]}
     cells = tmp_path / "pairs.csv"
-    cells.write_text("".join(f'"{a}","{b}"\n' for a, b in pairs), encoding="utf-8")
+    cells.write_text(
+        "".join(f'"{a}","{b}"\n' for a, b in [("the\ncat sees bread.", "il\ngatto vede pane."), *pairs]),
+        encoding="utf-8",
+    )
     diagnosis = check_corpus(settings(tmp_path, [], data__train=cells))
-    assert (found(diagnosis), diagnosis.splits[0].unit) == ({"markup": [40]}, "pair")
+    assert (found(diagnosis), diagnosis.splits[0].unit) == ({"markup": [43]}, "line")
 
 
 def test_sample_is_mentioned_and_representative(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -359,7 +373,7 @@ def test_json_has_these_names(tmp_path: Path, capsysbinary: pytest.CaptureFixtur
         (["--data.trian", "x"], 2, "did you mean --data.train?"),
         (["--json", "--data.train"], 2, "--data.train needs a value"),
         (["--data.train", "nowhere/at/all.tsv"], 3, "data.train is nowhere/at/all.tsv, but there is no such thing"),
-        (["--data.train", "bad.tsv"], 3, "bad.tsv:2: 1 column"),
+        (["--data.train", "bad.parquet"], 3, "bad.parquet cannot be read as parquet"),
         (["--data.train", "empty.tsv"], 3, "there is no pair for train"),
         (["--tokenizer.kind", "bpe", "--tokenizer.vocab_size", "9"], 2, "tokenizer.vocab_size is 9"),
     ],
@@ -373,7 +387,7 @@ def test_mistake_is_one_line(
     fragment: str,
 ) -> None:
     """Guards against tracebacks, and against checking the wrong corpus."""
-    (tmp_path / "bad.tsv").write_text("a\tb\nc\n", encoding="utf-8")
+    (tmp_path / "bad.parquet").write_text("no parquet", encoding="utf-8")
     (tmp_path / "empty.tsv").write_text("\t\n\t\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     try:

@@ -240,7 +240,7 @@ def test_corpus_without_a_direction_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"rows\.jsonl:8: there is en, but a row must be like"):
         read(settings(write_rows(tmp_path / "rows.jsonl", broken), THREE))
     named_otherwise = write_tsv(tmp_path / "fr.tsv", [("en", "fr"), *tiny_pairs(20)])
-    with pytest.raises(DataError, match="the first row names en and fr, but the settings ask for en and it"):
+    with pytest.raises(DataError, match=r"names en and fr, but .* add --data\.source_lang en --data\.target_lang fr"):
         read(settings(named_otherwise))
 
 

@@ -18,7 +18,8 @@ from datasets import Dataset
 from conftest import ROOT, in_child, tiny_pairs, write_tsv
 from dragoman import dataset, storage
 from dragoman.command_line import override
-from dragoman.corpora import preparation, prepared_files, readers, selection, splitting
+from dragoman.corpora import preparation, prepared_files, selection, splitting
+from dragoman.corpora.formats import records
 from dragoman.corpora.preparation import prepare_data
 from dragoman.corpora.prepared_files import GrowingFiles
 from dragoman.corpora.readers import read_splits
@@ -337,7 +338,7 @@ def test_rows_are_read_lazily(tmp_path: Path, form: str, monkeypatch: pytest.Mon
         Dataset.from_list(rows).to_parquet(tmp_path / "rows.parquet", batch_size=1000)
     else:
         (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    monkeypatch.setattr(readers, "ROWS", 1000)
+    monkeypatch.setattr(records, "ROWS", 1000)
     data = override(Config(), ["--data.train", str(tmp_path / f"rows.{form}") if form != "hub" else str(tmp_path)]).data
     raw = read_splits(find_sources(data)[0], data)["train"]
     first = next(raw)

@@ -46,7 +46,7 @@ def test_every_number_has_a_limit() -> None:
 RESUME = {
     "refused": """
         run.seed
-        data.source_lang data.target_lang data.directions data.temperature data.config data.revision
+        data.source_lang data.target_lang data.directions data.temperature data.columns data.config data.revision
         data.validation_fraction data.test_fraction data.on_bad_line data.lowercase data.normalize
         data.max_length data.max_ratio
         tokenizer.kind tokenizer.vocab_size tokenizer.min_frequency tokenizer.shared

@@ -46,7 +46,7 @@ def decode_line(raw: bytes, name: str, number: int, strict: bool = True) -> str:
     raw = raw.removesuffix(b"\n").removesuffix(b"\r")
     if number == 1:
         if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
-            raise DataError(f"{name} is UTF-16, but text must be UTF-8: convert it (iconv -f UTF-16 -t UTF-8).")
+            raise DataError(f"{name} is UTF-16 or UTF-32, but text must be UTF-8: convert it, as with iconv -t UTF-8.")
         raw = raw.removeprefix(b"\xef\xbb\xbf")
     if not strict:
         return raw.replace(b"\0", b"\xff").decode(errors="surrogateescape")
@@ -57,5 +57,5 @@ def decode_line(raw: bytes, name: str, number: int, strict: bool = True) -> str:
     except UnicodeDecodeError as error:
         raise DataError(
             f"{name}:{number}, byte {error.start + 1}: 0x{raw[error.start]:02x} is not UTF-8 here: "
-            "fix the line, or convert the file (from Latin-1: iconv -f ISO-8859-1 -t UTF-8)."
+            "fix the line, or convert the file (from Windows or Excel: iconv -f CP1252 -t UTF-8)."
         ) from error

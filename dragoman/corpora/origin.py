@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from dragoman.command_line import run_name
-from dragoman.corpora.sources import SPLITS, Source, find_sources, parse_mixture, unreadable
+from dragoman.corpora.formats.files import unreadable
+from dragoman.corpora.sources import SPLITS, Source, find_sources, parse_mixture
 from dragoman.dataset import Tokenizer
 from dragoman.errors import DataChangedError, DataError
 from dragoman.settings import Config

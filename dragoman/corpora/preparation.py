@@ -42,6 +42,7 @@ from dragoman.corpora.prepared_files import (
     read_json,
     write_header,
 )
+from dragoman.corpora.readers import say_choices
 from dragoman.corpora.report import CorpusReport, make_report
 from dragoman.corpora.selection import balanced, rows_of, within_limits
 from dragoman.corpora.sources import Source, find_sources, unit_name
@@ -105,6 +106,7 @@ def prepare_data(config: Config, directory: Path, say: Say, tokenizers: Tokenize
                 f"warning: {source} can change on the hub, and then this run cannot be repeated: set data.revision to "
                 "a commit of it."
             )
+    say_choices(sources, config.data, say)
     if _set_up(workplace, origin, sources, config.data):
         say("resuming an interrupted preparation")
     result = workplace / RESULT

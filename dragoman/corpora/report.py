@@ -65,7 +65,7 @@ class CorpusReport:
         for split, count in self.counts.items():
             reasons = {
                 "are empty" if self.plain else "lack a side": count.empty,
-                "are not UTF-8": count.unreadable,
+                "cannot be read": count.unreadable,
                 "are too long": count.too_long,
                 "are too uneven": count.uneven,
             }

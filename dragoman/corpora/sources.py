@@ -4,13 +4,14 @@
 
 Each may name one of these; a path is looked up in the current folder, then beside this program:
     path/train                  parallel text: line n of path/train.en is translated by line n of path/train.it
-    pairs.tsv  pairs.csv        two columns, or a first row with column names; .csv has quotes, .tsv does not
-    pairs.jsonl  pairs.parquet  rows with the two languages
+    path/film                   subtitles: path/film.en.srt and path/film.it.srt
+    pairs.tsv  pairs.jsonl ...  one file of pairs; `formats.by_suffix` has the endings
+    pairs.csv.gz                any of these, packed as .gz, .bz2, .xz or .zst
+    opus.zip                    one of these in a .zip
     a folder                    of such files, called train, validation and test
     a folder, or owner/name     a data set of the Hugging Face hub, or a copy of one (without .tsv or .csv)
 data.train may name a mixture, data/news + 2.5 * data/letters: an epoch then shows every pair of the first once, and
 each pair of the second two or three times.
-A row has its languages as `translation: {"en": ..., "it": ...}`, as columns `en` and `it`, or `source` and `target`.
 
 With data.directions, all of this is looked up for each pair of languages, and what exists is read: a folder may hold
 train.en, train.it and train.fr, a row any number of languages. Columns must then be named after languages, unless
@@ -25,20 +26,22 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dragoman import resources
+from dragoman.corpora.formats.by_suffix import ENDINGS, OF_A_SIDE, ZIP
+from dragoman.corpora.formats.files import PACKED, File, unreadable
+from dragoman.corpora.formats.languages import find_all, language_of, other_languages
+from dragoman.corpora.formats.units import languages_of
 from dragoman.directions import Direction
 from dragoman.errors import DataError, OtherLanguagesError
 from dragoman.settings import DataConfig
 
 SPLITS = ("train", "validation", "test")
 ALIASES = {"valid": "validation", "val": "validation", "dev": "validation"}  # other names in folders and data sets
-ENDINGS = (".tsv", ".csv", ".jsonl", ".parquet")  # of tables of pairs; `readers` has a reader for each
 LARGEST_WEIGHT = 1000  # times that an epoch may show a pair
-PACKED = (".gz", ".bz2", ".xz", ".zst", ".zip")  # endings that get a message about unpacking
 
 Languages = tuple[str, str]  # source and target
 
@@ -46,11 +49,6 @@ Languages = tuple[str, str]  # source and target
 def unit_name(data: DataConfig) -> str:
     """Return what one entry of the corpus is called in messages."""
     return "pair" if data.source_lang else "text"
-
-
-def languages_of(data: DataConfig) -> tuple[str, ...]:
-    """Return the languages of a pair, or the one of plain text."""
-    return (data.source_lang, data.target_lang) if data.source_lang else (data.target_lang,)
 
 
 @dataclass(frozen=True)
@@ -169,24 +167,70 @@ def _split_files(place: Path, split: str, data: DataConfig) -> dict[str, tuple[P
 
 
 def _text_files(place: Path, data: DataConfig) -> tuple[Path, ...] | None:
-    """Find the two sides of parallel text, or the one table or plain text, at a place or beginning with it."""
-    sides = [Path(f"{place}.{language}") for language in languages_of(data)]
-    missing = [side for side in sides if not side.is_file()]
-    if not missing:
-        return tuple(sides)
-    endings = list(ENDINGS) if data.source_lang else [*ENDINGS, ".txt", f".{data.target_lang}"]
+    """Find the two sides of parallel text, or the one file of pairs or plain text, at a place or beginning with it."""
+    beside = _beside(place)
+    sides = [_side(beside, language) for language in languages_of(data)]
+    whole = [side for side in sides if side]
+    if len(whole) == len(sides):
+        return tuple(whole)
+    endings = ENDINGS if data.source_lang else (*ENDINGS, f".{data.target_lang}")
     if place.is_file():
-        if place.suffix in endings:
+        if File(place).suffix in endings:
             return (place,)
-        parallel = place.suffix[1:] in languages_of(data)
-        hint = f": for parallel text leave out the language, as in {place.with_suffix('')}" if parallel else ""
-        raise DataError(f"{place} is a file, but a file of {unit_name(data)}s must end in {', '.join(endings)}{hint}.")
-    tables = [file for suffix in endings if (file := Path(f"{place}{suffix}")).is_file()]
-    if not tables and len(missing) < len(sides):
-        raise OtherLanguagesError(f"{place} is one side of parallel text, but {missing[0]} is missing.")
+        raise _no_table(place, endings, data)
+    tables = [beside[name] for ending in endings for name in _packed(ending) if name in beside]
     if len(tables) > 1:
         raise DataError(f"there are {' and '.join(map(str, tables))}: name the right one, or move the other.")
+    if not tables:
+        _check_sides(place, beside, whole, data)
     return tuple(tables) or None
+
+
+def _beside(place: Path) -> dict[str, Path]:
+    """Return the files whose names begin with a place and a full stop, by the rest of their names."""
+    if not place.parent.is_dir():
+        return {}
+    start = len(place.name)
+    found = (entry for entry in place.parent.iterdir() if entry.name.startswith(f"{place.name}."))
+    return {entry.name[start:]: entry for entry in sorted(found) if entry.is_file()}
+
+
+def _packed(ending: str) -> list[str]:
+    """Return the endings that a file may have, packed or not."""
+    return [ending] if ending == ZIP else [ending, *(ending + packed for packed in PACKED)]
+
+
+def _side(beside: Mapping[str, Path], language: str) -> Path | None:
+    names = (name for ending in OF_A_SIDE for name in _packed(f".{language}{ending}"))
+    found = [beside[name] for name in names if name in beside]
+    if len(found) > 1:
+        raise DataError(f"there are {' and '.join(map(str, found))}: move all but one of them.")
+    return found[0] if found else None
+
+
+def _check_sides(place: Path, beside: Mapping[str, Path], whole: Sequence[Path], data: DataConfig) -> None:
+    """Raise OtherLanguagesError if there is one side, or there are sides in other languages."""
+    sides = {}
+    for name, path in beside.items():
+        language, ending = re.fullmatch(r"\.([^.]*)(.*)", name, re.DOTALL).groups()  # pyright: ignore
+        if language_of(language) and any(ending in _packed(each) for each in OF_A_SIDE):
+            sides[language_of(language)] = path
+    if len(sides) > 1 and find_all([*sides], data) is None:
+        there = f"{place} is in {' and '.join(sides)} ({', '.join(path.name for path in sides.values())})"
+        raise other_languages(there, [*sides], data, ordered=False)
+    if whole:
+        missing = next(language for language in languages_of(data) if not _side(beside, language))
+        raise OtherLanguagesError(f"{place} is one side of parallel text, but {place}.{missing} is missing.")
+
+
+def _no_table(place: Path, endings: Sequence[str], data: DataConfig) -> DataError:
+    """Return the error for a file that has another ending."""
+    language, hint = File(place).suffix[1:], ""
+    if language in languages_of(data):
+        stem = File(place).name.stem
+        hint = f": for parallel text leave out the language, as in {place.with_name(stem)}"
+    unit = unit_name(data)
+    return DataError(f"{place} is a file, but a file of {unit}s must end in {', '.join(endings)}{hint}.")
 
 
 def _files(folder: Path) -> tuple[Path, ...]:
@@ -195,22 +239,13 @@ def _files(folder: Path) -> tuple[Path, ...]:
     return tuple(sorted(file for file in found if file.is_file()))
 
 
-def unreadable(path: Path, error: OSError) -> DataError:
-    """Return the error for a file that the system will not read."""
-    return DataError(f"{path} cannot be read: {error.strerror}.")
-
-
 def _hint(places: Collection[Path]) -> str:
     """End the error about a missing path: name the most similar file, else what the folder contains."""
     for place in places:
         if place.parent.is_dir():
             entries = sorted(entry for entry in place.parent.iterdir() if not entry.name.startswith("."))
             there = [entry.name for entry in entries]
-            packed = [entry for entry in entries if entry.suffix in PACKED]
-            for entry in packed:
-                if entry.name.startswith(f"{place.name}."):
-                    return f": there is {Path(place.parent.name) / entry.name}, which must be unpacked first."
-            stems = [entry.stem for entry in entries if entry not in packed]
+            stems = [str(File(entry).name.stem) for entry in entries]
             names = [each for each in (*there, *stems) if each != place.name]  # never suggest the same name
             close = difflib.get_close_matches(place.name, names, n=1)
             if close:

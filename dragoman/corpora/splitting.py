@@ -4,7 +4,7 @@
         portion.pairs["train"]                                   # a list of ("Hello.", "Ciao.")
 
 The settings name the splits; otherwise they are a data set's own, or a share of train. Pairs without text on a side are
-dropped and counted; so are lines that are not UTF-8 if data.on_bad_line is skip.
+dropped and counted; so are lines that cannot be read if data.on_bad_line is skip.
 
 Memory: `read_portions` holds PORTION pairs at a time, `read_split` all pairs of its split.
 """
@@ -61,7 +61,7 @@ class PairCounts:
     empty: int = 0  # no text on a side
     too_long: int = 0  # training only: more than data.max_length tokens on a side
     uneven: int = 0  # training only: one side more than data.max_ratio times as long as the other
-    unreadable: int = 0  # a side is not UTF-8, and data.on_bad_line is skip
+    unreadable: int = 0  # not UTF-8, or a broken row, and data.on_bad_line is skip
 
     @property
     def dropped(self) -> int:

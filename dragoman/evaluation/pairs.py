@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dragoman import resources
+from dragoman import console, resources
 from dragoman.corpora.cleaning import AS_WRITTEN, clean, decode_line
+from dragoman.corpora.readers import say_choices
 from dragoman.corpora.sources import find_named
 from dragoman.corpora.splitting import read_split
 from dragoman.dataset import Pair
@@ -28,7 +29,9 @@ def read_data(name: str, data: DataConfig) -> list[Pair]:
     """Find, read and clean other pairs, as training does for data.test. Raises DataError."""
     data = replace(data, test=name, config=None, revision=None, on_bad_line="error")
     try:
-        return read_split("test", find_named("test", data, name), data)
+        sources = find_named("test", data, name)
+        say_choices(sources, data, console.warn)
+        return read_split("test", sources, data)
     except DataError as error:
         raise DataError(str(error).replace("data.test", "--data")) from error
 

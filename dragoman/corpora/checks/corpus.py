@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 
 from dragoman import console, presets, settings
 from dragoman.corpora.checks.findings import KINDS, LEVELS, Example, Finding
-from dragoman.corpora.checks.letters import find_flaw
+from dragoman.corpora.checks.letters import UNREADABLE, find_flaw
 from dragoman.corpora.cleaning import clean
-from dragoman.corpora.readers import read_splits
+from dragoman.corpora.readers import Split, read_units
 from dragoman.corpora.report import SAMPLE
-from dragoman.corpora.sources import ALIASES, SPLITS, find_sources, parse_mixture, unit_name
+from dragoman.corpora.sources import SPLITS, find_sources, parse_mixture, unit_name
 from dragoman.corpora.splitting import assign, key_text
 from dragoman.corpora.subwords import train_tokenizers
 from dragoman.dataset import Pair, Tokenizer
@@ -31,8 +31,8 @@ class CheckedSplit:
     """A split as it was read: N pairs, 2 sides."""
 
     name: str
-    unit: str  # what `first` and the examples count: line or pair
-    first: int  # number of the first pair
+    unit: str  # what the positions count, such as line
+    positions: np.ndarray  # (N), of the pairs in the file, from 1
     pairs: list[Pair]  # (N), cleaned
     flaws: Mapping[str, list[int]]  # from faults of the raw text to the pairs that have them
     whole: np.ndarray  # indices of the pairs that are UTF-8 and have text on each side
@@ -40,11 +40,13 @@ class CheckedSplit:
     hashes: np.ndarray  # (N, 2), 64 bits to find equal texts with a tenth of the memory of a set
 
     @classmethod
-    def of(cls, name: str, raw: Iterable[Pair], files: Sequence[Path], data: DataConfig) -> CheckedSplit:
-        """Read a split from its files, and clean it as training would."""
+    def of(cls, name: str, split: Split, data: DataConfig) -> CheckedSplit:
+        """Read a split, and clean it as training would."""
         pairs: list[Pair] = []
+        positions = array("q")
         flaws: dict[str, list[int]] = defaultdict(list)
-        for number, (source, target) in enumerate(raw):
+        for number, (position, source, target) in enumerate(split.units):
+            positions.append(position)
             if not (source.isascii() and target.isascii() and source.isprintable() and target.isprintable()):
                 flaw = find_flaw(source, target)
                 if flaw:
@@ -55,10 +57,9 @@ class CheckedSplit:
             for of in (len, hash)
         )
         good = np.all(sizes[:, int(not data.source_lang) :] > 0, axis=1)
-        good[flaws["not_utf8"]] = False
-        unit = "line" if files and files[0].suffix not in (".csv", ".parquet") else "pair"
-        first = 2 if unit == "line" and files[0].suffix == ".tsv" and _has_names(files[0], pairs[0], data) else 1
-        return cls(name, unit, first, pairs, flaws, np.flatnonzero(good), sizes, hashes)
+        for flaw in UNREADABLE:
+            good[flaws[flaw]] = False
+        return cls(name, split.unit, np.array(positions), pairs, flaws, np.flatnonzero(good), sizes, hashes)
 
     def finding(
         self, name: str, which: Sequence[int] | np.ndarray, of: int = 0, count: int = 0, **words: object
@@ -74,13 +75,13 @@ class CheckedSplit:
         grave, least, text = KINDS[name]
         if count and count / of >= least:
             level = LEVELS[0 if count / of >= grave else 1 if count / of >= grave / 10 else 2]
-            examples = [Example(int(i) + self.first, *map(_printable, self.pairs[i])) for i in which[:EXAMPLES]]
+            examples = [Example(int(self.positions[i]), *map(_printable, self.pairs[i])) for i in which[:EXAMPLES]]
             yield Finding(name, level, self.name, count, of, text.format(unit=self.unit, **words), examples)
 
     def stretch(self, name: str, start: int, end: int, where: str = "") -> Iterator[Finding]:
         """Report the whole pairs from `start` to before `end`."""
         rows = self.whole[start:end]
-        return self.finding(name, rows, first=rows[0] + self.first, last=rows[-1] + self.first, where=where)
+        return self.finding(name, rows, first=self.positions[rows[0]], last=self.positions[rows[-1]], where=where)
 
     def where(self, test: Callable[[str, str], object]) -> list[int]:
         """Return the whole pairs whose two texts pass a test."""
@@ -105,7 +106,7 @@ class CheckedCorpus:
     def read(cls, config: Config, borrowed: tuple[Tokenizer, Tokenizer] | None = None) -> CheckedCorpus:
         """Find and read everything that the settings name. Raises DataError for what cannot be read or has no text."""
         data = replace(config.data, on_bad_line="skip")
-        given: dict[str, tuple[Iterator[Pair], Sequence[Path]]] = {}
+        given: dict[str, Split] = {}
         if len(parse_mixture(data.train)) > 1:
             raise DataError("data.train names several corpora, but the check reads one at a time: set it to one.")
         if data.several:
@@ -114,11 +115,10 @@ class CheckedCorpus:
                 "data.source_lang and data.target_lang to one of them."
             )
         for source in find_sources(data):  # train first: a named split replaces the one that came with train
-            files = {ALIASES.get(split, split): files for split, files in source.split_files.items()}
-            for split, raw in read_splits(source, data).items():
-                if split == source.split or (source.split == "train" and split in SPLITS):
-                    given[split] = raw, files.get(split, ())
-        splits = {name: CheckedSplit.of(name, *given[name], data) for name in SPLITS if name in given}
+            for name, split in read_units(source, data, console.warn).items():
+                if name == source.split or (source.split == "train" and name in SPLITS):
+                    given[name] = split
+        splits = {name: CheckedSplit.of(name, given[name], data) for name in SPLITS if name in given}
         if config.model.preset == "auto":  # choose it for the pairs that are left to train on, as training does
             held_out = sum(getattr(data, f"{name}_fraction") for name in SPLITS[1:] if name not in splits)
             pairs = round((1 - held_out) * len(splits["train"].pairs))
@@ -159,13 +159,6 @@ class CheckedCorpus:
 def sample(rows: np.ndarray) -> np.ndarray:
     """Return SAMPLE of the rows at equal distances, or all if there are no more."""
     return rows if len(rows) <= SAMPLE else rows[np.linspace(0, len(rows) - 1, SAMPLE).astype(int)]
-
-
-def _has_names(table: Path, pair: Pair, data: DataConfig) -> bool:
-    """Whether the first row of a table is not its first pair."""
-    with table.open("rb") as file:
-        cells = file.readline().removeprefix(b"\xef\xbb\xbf").decode(errors="surrogateescape").split("\t")
-    return not {text for text in pair if text} <= {clean(cell, data) for cell in cells}
 
 
 def _printable(text: str) -> str:

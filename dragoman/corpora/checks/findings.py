@@ -9,6 +9,7 @@ LEVELS = ("grave", "look", "note")
 # share below which it is not reported, and what is said of those pairs.
 KINDS: dict[str, tuple[float, float, str]] = {
     "not_utf8": (0, 0, "not UTF-8, where training stops: fix them, or set data.on_bad_line skip"),
+    "broken_row": (0, 0, "rows unlike the others, where training stops: fix them, or set data.on_bad_line skip"),
     "slipped": (0, 0, "slipped: from about {unit} {first:,} to {last:,} the translation is {where}"),
     "unaligned": (0, 0, "not translations, judging by their lengths: look at {unit}s {first:,} to {last:,}"),
     "overlap": (0.01, 0, "whose {what} also in training: scores will be too good"),
@@ -38,7 +39,7 @@ KINDS: dict[str, tuple[float, float, str]] = {
 class Example:
     """A pair that is safe to print on a terminal, shortened if it is long."""
 
-    line: int  # number of the pair where SplitSummary.unit is pair
+    line: int  # or the number of whatever SplitSummary.unit says
     source: str
     target: str
 
@@ -67,7 +68,7 @@ class SuggestedSetting:
 
 @dataclass(frozen=True)
 class SplitSummary:
-    """What was read, and what example numbers count: lines, or pairs in files where a pair may span lines."""
+    """What was read, and what example numbers count, such as line or row."""
 
     name: str
     read: int

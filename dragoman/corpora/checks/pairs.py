@@ -9,17 +9,18 @@ import numpy as np
 
 from dragoman.corpora.checks.corpus import CheckedCorpus
 from dragoman.corpora.checks.findings import Finding, SuggestedSetting
+from dragoman.corpora.checks.letters import UNREADABLE
 from dragoman.corpora.sources import unit_name
 
 
 def check_letters(corpus: CheckedCorpus) -> Iterator[Finding | SuggestedSetting]:
-    """Report text that is not UTF-8, or was once decoded wrongly."""
+    """Report what cannot be read, and text that was once decoded wrongly."""
     for split in corpus.splits.values():
         for name, which in split.flaws.items():
             yield from split.finding(name, which)
-    bad = sum(len(split.flaws["not_utf8"]) for split in corpus.splits.values())
+    bad = sum(len(split.flaws[flaw]) for split in corpus.splits.values() for flaw in UNREADABLE)
     if bad and corpus.config.data.on_bad_line == "error":
-        why = f"drops the {bad:,} {unit_name(corpus.config.data)}s that are not UTF-8"
+        why = f"drops the {bad:,} {unit_name(corpus.config.data)}s that cannot be read"
         yield SuggestedSetting("data.on_bad_line", "skip", why)
 
 
@@ -58,7 +59,7 @@ TESTS: dict[str, Callable[[str, str], object]] = {
 def check_sides(corpus: CheckedCorpus) -> Iterator[Finding]:
     """Report pairs whose two texts cannot be translations, or hold markup."""
     for split in corpus.splits.values():
-        others = np.append(split.whole, split.flaws["not_utf8"])
+        others = np.concatenate([split.whole, *(np.array(split.flaws[flaw], int) for flaw in UNREADABLE)])
         yield from split.finding("empty", np.setdiff1d(np.arange(len(split.pairs)), others))
         for name, test in TESTS.items():
             yield from split.finding(name, split.where(test))

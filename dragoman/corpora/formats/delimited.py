@@ -1,0 +1,184 @@
+"""Tables as text: .csv, .tsv, and .txt with tabs.
+
+A .csv has quotes, and commas, semicolons or tabs between its cells: what gives most rows the same number of cells. A
+.tsv has tabs and no quotes. A .txt has tabs, and quotes only if Anki or a spreadsheet wrote it. The first lines may be
+those of Anki ("#separator:tab", "#html:true", "#tags column:3") or Excel ("sep=;").
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from html.parser import HTMLParser
+from itertools import chain, islice
+
+from dragoman.corpora.formats.files import File, lines
+from dragoman.corpora.formats.tables import SAMPLE, Row, Table, pairs_of_rows
+from dragoman.corpora.formats.units import Say, Units
+from dragoman.errors import DataError
+from dragoman.settings import DataConfig
+
+Numbered = tuple[int, str]  # a line with its number
+
+SEPARATORS = {"comma": ",", "semicolon": ";", "tab": "\t", "space": " ", "pipe": "|", "colon": ":"}  # as Anki says
+_DIRECTIVE = re.compile(
+    r"#(separator|html|columns|deck|notetype|tags|if matches|(?:guid|deck|notetype|tags) column):(.*)|sep=(.)",
+    re.IGNORECASE,
+)
+_NEEDS_QUOTES = re.compile(r'[",;\t\n]')
+
+
+@dataclass
+class _Head:
+    """What the first lines say about the rest."""
+
+    delimiter: str = ""
+    html: bool = False
+    columns: str = ""  # names, with the delimiter between
+    left_out: tuple[int, ...] = ()  # columns, from 0, that are about a note, such as its tags
+
+
+def read_tsv(files: Sequence[File], data: DataConfig, say: Say) -> Units:
+    """Read a table with tabs and without quotes."""
+    [file] = files
+    return _pairs(file, data, say, delimiters="\t", quotes=False)
+
+
+def read_csv(files: Sequence[File], data: DataConfig, say: Say) -> Units:
+    """Read a table with quotes."""
+    [file] = files
+    return _pairs(file, data, say, delimiters="\t;,", quotes=True)
+
+
+def read_txt(files: Sequence[File], data: DataConfig, say: Say) -> Units:
+    """Read a table with tabs, and with quotes if the first rows show that a program has put them there."""
+    [file] = files
+    return _pairs(file, data, say, delimiters="\t", quotes=None)
+
+
+def _pairs(file: File, data: DataConfig, say: Say, delimiters: str, quotes: bool | None) -> Units:
+    numbered = enumerate(lines(file, data), 1)
+    head, numbered = _read_head(numbered)
+    sample = list(islice(numbered, SAMPLE))
+    numbered = chain(sample, numbered)
+    delimiter = head.delimiter or max(delimiters, key=lambda each: _fit(sample, each))
+    if quotes is None:
+        quotes = bool(head.delimiter) or _is_quoted(sample, delimiter)
+    rows = _quoted(file, numbered, delimiter, data) if quotes else ((n, line.split(delimiter)) for n, line in numbered)
+    if head.html:
+        rows = ((number, cells and [_without_html(cell) for cell in cells]) for number, cells in rows)
+    names = head.columns.split(delimiter) if head.columns else None
+    table = Table(file, lambda position: f"{file}:{position}", names, head.left_out)
+    return pairs_of_rows(rows, table, data, say)
+
+
+def _read_head(numbered: Iterator[Numbered]) -> tuple[_Head, Iterator[Numbered]]:
+    """Read the lines in front of the rows; return what they say, and the lines behind them."""
+    head, left_out = _Head(), set()
+    for number, line in numbered:
+        matched = _DIRECTIVE.fullmatch(line)
+        if not matched:
+            head.left_out = tuple(left_out)
+            return head, chain([(number, line)], numbered)
+        key, value, separator = matched[1], matched[2], matched[3]
+        match (key or "sep").lower():
+            case "sep":
+                head.delimiter = separator
+            case "separator":
+                head.delimiter = SEPARATORS.get(value.strip().lower(), value[:1])
+            case "html":
+                head.html = value.strip().lower() == "true"
+            case "columns":
+                head.columns = value
+            case other if other.endswith(" column") and value.strip().isdecimal():
+                left_out.add(int(value) - 1)
+    return head, numbered
+
+
+def _fit(sample: Sequence[Numbered], delimiter: str) -> int:
+    """Return how many of the first rows have the usual number of cells, if that is more than one; else 0."""
+    widths = Counter(len(cells) for _, cells, _ in _parse(sample, delimiter) if cells)
+    [(width, count)] = widths.most_common(1) or [(0, 0)]
+    return count if width > 1 else 0
+
+
+def _is_quoted(sample: Sequence[Numbered], delimiter: str) -> bool:
+    """Whether a program wrote the quotes: all that are there enclose a cell, and at least one cell needs them.
+
+    Otherwise they are part of the text, as in "Stop!" she said.
+    """
+    text = "\n".join(line for _, line in sample)
+    cell = re.compile(rf'(?:"((?:[^"]|"")*)"|[^"{delimiter}\n]*)(?:[{delimiter}\n]|$)')
+    at, needed = 0, False
+    while at < len(text):
+        matched = cell.match(text, at)
+        if not matched:
+            return needed and '"' not in text[at + 1 :]  # the sample may end inside a cell
+        needed = needed or bool(matched[1] and _NEEDS_QUOTES.search(matched[1]))
+        at = matched.end()
+    return needed
+
+
+def _quoted(file: File, numbered: Iterable[Numbered], delimiter: str, data: DataConfig) -> Iterator[Row]:
+    """Yield the rows of a table with quotes. Raises DataError for a broken one unless they are to be skipped."""
+    for number, cells, error in _parse(numbered, delimiter):
+        if error and data.on_bad_line == "error":
+            raise DataError(
+                f"{file}:{number}: {error}; quote cells that contain commas or quotes, or save the table as .tsv "
+                "without quotes."
+            )
+        yield number, cells
+
+
+def _parse(numbered: Iterable[Numbered], delimiter: str) -> Iterator[tuple[int, list[str] | None, str]]:
+    """Yield rows as (first line, cells, error). A broken row has no cells, and the next one starts a line later.
+
+    A cell has at most as many characters as `csv.field_size_limit` says, so a quote that nothing closes ends.
+    """
+    taken: deque[Numbered] = deque()  # lines of the row that is being read
+    again: deque[Numbered] = deque()  # lines behind the first of a broken row
+    numbered = iter(numbered)
+
+    def feed() -> Iterator[str]:
+        while line := again.popleft() if again else next(numbered, None):
+            taken.append(line)
+            yield line[1] + "\n"
+
+    while True:
+        try:
+            # Without skipinitialspace, a space after a comma would make the quotes behind it part of the text.
+            for cells in csv.reader(feed(), strict=True, skipinitialspace=True, delimiter=delimiter):
+                yield taken[0][0], cells, ""
+                taken.clear()
+            return
+        except csv.Error as error:
+            number, _ = taken.popleft()
+            again.extendleft(reversed(taken))
+            taken.clear()
+            yield number, None, str(error)
+
+
+class _Text(HTMLParser):
+    """The text of a field of Anki; a tag that starts a line becomes a space."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts: list[str] = []
+
+    def handle_data(self, data: str) -> None:
+        self.parts.append(data)
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self.parts += [" "] * (tag in ("br", "div", "p", "li", "tr", "td", "img"))
+
+
+def _without_html(cell: str) -> str:
+    if "<" not in cell and "&" not in cell and "[sound:" not in cell:
+        return cell
+    parser = _Text()
+    parser.feed(re.sub(r"\[sound:[^]]*\]", "", cell))
+    parser.close()
+    return "".join(parser.parts)

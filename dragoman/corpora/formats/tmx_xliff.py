@@ -1,0 +1,136 @@
+"""Translation memories (.tmx) and files of translators (.xliff, .xlf, versions 1.2 and 2), unit by unit.
+
+The languages are those that the file names. Codes inside a text, such as <bpt> and <ph>, are left out, and the text in
+<hi>, <g>, <pc> and <mrk> is kept. A unit of a memory that lacks a language is no pair. A unit of an XLIFF file that is
+not translated yet has an empty side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from dragoman.corpora.formats.files import File, opened
+from dragoman.corpora.formats.languages import find_all, language_of, other_languages, serves_others
+from dragoman.corpora.formats.units import Say, Units, as_unit, languages_of, require
+from dragoman.corpora.formats.xml_stream import elements, local_name
+from dragoman.errors import DataError
+from dragoman.settings import DataConfig
+
+CODES = frozenset(["bpt", "ept", "ph", "it", "ut", "x", "bx", "ex", "sc", "ec", "sm", "em"])  # their text is markup
+LANG = "{http://www.w3.org/XML/1998/namespace}lang"
+UNTRANSLATED = frozenset(["new", "needs-translation", "initial"])  # states of a target
+
+
+def read_tmx(files: Sequence[File], data: DataConfig, say: Say) -> Units:
+    """Read a translation memory. Raises DataError."""
+    require(".tmx", "lxml")
+    [file] = files
+    there: dict[str, None] = {}  # the languages, in order
+    number, empty = 0, True
+    with opened(file) as stream:
+        for element in elements(stream, file, ("tu",), ("tmx", "header")):
+            if local_name(element) != "tu":
+                there |= dict.fromkeys(_known(element.get("srclang", "*")))
+                continue
+            number += 1
+            texts = {language: text for language, text in _variants(element) if text.strip()}
+            there |= dict.fromkeys(texts)
+            names = list(texts)
+            sides = find_all(names, data)
+            if sides is None:
+                continue
+            if empty:
+                _say_languages(file, [names[side] for side in sides], data, say)
+            empty = False
+            yield as_unit(number, (texts[names[side]] for side in sides))
+    if empty and number and not serves_others([*there], data):
+        raise other_languages(f"{file} is in {' and '.join(there) or 'no language'}", [*there], data)
+
+
+def _variants(unit: Any) -> Iterator[tuple[str, str]]:
+    """Yield the languages of a unit with their texts."""
+    for variant in unit.iterchildren("{*}tuv"):
+        name = variant.get(LANG) or variant.get("lang") or ""
+        segment = next(variant.iterchildren("{*}seg"), None)
+        if segment is not None:
+            yield language_of(name) or name, _text(segment)
+
+
+def _known(name: str) -> list[str]:
+    language = language_of(name)
+    return [language] if language else []
+
+
+def read_xliff(files: Sequence[File], data: DataConfig, say: Say) -> Units:
+    """Read an XLIFF file. Raises DataError."""
+    require(".xliff", "lxml")
+    [file] = files
+    sides: Sequence[int] | None = None
+    root, number = "", 0
+    with opened(file) as stream:
+        for element in elements(stream, file, ("trans-unit", "segment"), ("xliff", "file")):
+            match local_name(element):
+                case "xliff" | "file" as name:
+                    root = root or name
+                    attributes = ("srcLang", "trgLang") if element.get("srcLang") else _OLD
+                    if element.get(attributes[0]):
+                        sides = _sides([element.get(each) for each in attributes], file, data, say, number == 0)
+                case _ if sides is not None:
+                    number += 1
+                    texts = _child(element, "source"), _target(element)
+                    yield as_unit(number, (texts[side] for side in sides))
+    if root != "xliff":
+        raise DataError(f"{file} is not XLIFF: its root is {root or 'another element'}.")
+
+
+_OLD = ("source-language", "target-language")  # version 1.2, for each file in it
+
+
+def _sides(names: list[str | None], file: File, data: DataConfig, say: Say, first: bool) -> Sequence[int] | None:
+    """Return which of source and target are wanted; None if they serve another of data.directions."""
+    languages = [language_of(name) or name if name else None for name in names]
+    wanted = languages_of(data)
+    found = find_all(languages, data)
+    if found is None and languages[1] is None and len(wanted) == 2 and find_all([languages[0], wanted[1]], data):
+        found = [0, 1]  # version 1.2 may leave out the target language
+    if found is None:
+        if serves_others(languages, data):
+            return None
+        known = [language for language in languages if language]
+        raise other_languages(f"{file} is in {' and '.join(known)}", known, data)
+    if first:
+        _say_languages(file, [languages[side] or wanted[1] for side in found], data, say)
+    return found
+
+
+def _target(unit: Any) -> str:
+    target = next(unit.iterchildren("{*}target"), None)
+    state = unit.get("state") or (target.get("state") if target is not None else None)
+    return "" if target is None or state in UNTRANSLATED else _text(target)
+
+
+def _child(unit: Any, name: str) -> str:
+    child = next(unit.iterchildren(f"{{*}}{name}"), None)
+    return "" if child is None else _text(child)
+
+
+def _text(element: Any) -> str:
+    """Return the text of a segment without codes."""
+    parts = [element.text or ""]
+    for child in element:
+        name = local_name(child)
+        if name == "cp":  # a character that XML cannot hold
+            parts.append(" ")
+        elif name and name not in CODES:
+            parts.append(_text(child))
+        parts.append(child.tail or "")
+    return "".join(parts)
+
+
+def _say_languages(file: File, languages: Sequence[str], data: DataConfig, say: Say) -> None:
+    """Say which languages of the file are used, unless their names are the same as in the settings."""
+    wanted = languages_of(data)
+    if [*languages] != [*wanted]:
+        each = (f"{theirs} is {ours}" for theirs, ours in zip(languages, wanted, strict=True))
+        say(f"{file}: {', '.join(each)}, as the file says")

@@ -1,0 +1,1189 @@
+"""The files that people have: each is read to exactly its pairs, or refused in one line with the remedy.
+
+Files are written by the libraries and in the forms that people use: spreadsheets, Anki, Tatoeba, OPUS, OmegaT.
+"""
+
+from __future__ import annotations
+
+import bz2
+import csv
+import datetime
+import gzip
+import io
+import json
+import lzma
+import random
+import re
+import subprocess
+import sys
+import tracemalloc
+import zipfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from conftest import ROOT, in_child, tiny_config, tiny_pairs
+from dragoman.__main__ import run as run_command
+from dragoman.corpora.formats import by_suffix, delimited, files, languages, units
+from dragoman.corpora.readers import read_splits, say_choices
+from dragoman.corpora.sources import find_source, find_sources
+from dragoman.corpora.splitting import PairCounts, read_portions
+from dragoman.dataset import Pair
+from dragoman.errors import ConfigError, DataError
+from dragoman.settings import DataConfig
+from whole_corpus import read_corpus
+
+PAIRS = [
+    ("Hello, world.", "Ciao, mondo."),
+    ('He said "hi"; then he left.', "Disse «ciao»; poi uscì."),
+    ("Where is the station?", "Dov'è la stazione?"),
+    ("It costs 5 €.", "Costa 5 €."),
+]
+NAMED = [("English", "Italian"), *PAIRS]
+Write = Callable[[Path], Path]
+
+
+def settings(path: object, **changes: object) -> DataConfig:
+    return DataConfig(**{"source_lang": "en", "target_lang": "it", "train": str(path)} | changes)  # pyright: ignore
+
+
+def read(path: object, **changes: object) -> list[Pair]:
+    data = settings(path, **changes)
+    return list(read_splits(find_source("train", data, data.train), data)["train"])
+
+
+def choices(path: object, **changes: object) -> str:
+    """What is said about reading a file, without its folder."""
+    said: list[str] = []
+    data = settings(path, **changes)
+    say_choices(find_sources(data), data, said.append)
+    return "\n".join(said).replace(f"{Path(str(path)).parent}/", "")
+
+
+def refusal(path: object, **changes: object) -> str:
+    with pytest.raises(DataError) as error:
+        read(path, **changes)
+    message = str(error.value)
+    assert "\n" not in message
+    return message.replace(f"{Path(str(path)).parent}/", "")
+
+
+# --- Tables as text -----------------------------------------------------------------------------------------------
+
+
+def table(
+    path: Path, rows: Sequence[Sequence[str]], delimiter: str = ",", encoding: str = "utf-8", head: str = ""
+) -> Path:
+    """A table as Excel writes it: quotes where needed, CRLF at the ends of rows."""
+    with path.open("w", newline="", encoding=encoding) as file:
+        file.write(head)
+        csv.writer(file, delimiter=delimiter).writerows(rows)
+    return path
+
+
+def text(path: Path, rows: Sequence[Sequence[str]], end: str = "\n") -> Path:
+    path.write_bytes("".join("\t".join(row) + end for row in rows).encode())
+    return path
+
+
+def excel_of_europe(folder: Path) -> Path:
+    return table(folder / "pairs.csv", PAIRS, ";", "utf-8-sig")
+
+
+def excel_of_america(folder: Path) -> Path:
+    return table(folder / "pairs.csv", PAIRS, ",", "utf-8-sig")
+
+
+def csv_with_names(folder: Path) -> Path:
+    return table(folder / "pairs.csv", NAMED)
+
+
+def csv_with_italian_names(folder: Path) -> Path:
+    return table(folder / "pairs.csv", [("Italiano", "Inglese"), *((b, a) for a, b in PAIRS)], ";")
+
+
+def csv_with_long_names(folder: Path) -> Path:
+    return table(folder / "pairs.csv", [("English words/sentences", "Italian words/sentences"), *PAIRS])
+
+
+def csv_with_codes_in_capitals(folder: Path) -> Path:
+    return table(folder / "pairs.csv", [("ID", "IT-IT", "EN-GB"), *(("7", b, a) for a, b in PAIRS)])
+
+
+def csv_with_tabs(folder: Path) -> Path:
+    return table(folder / "pairs.csv", PAIRS, "\t")
+
+
+def csv_with_a_line_of_excel(folder: Path) -> Path:
+    return table(folder / "pairs.csv", PAIRS, ";", head="sep=;\r\n")
+
+
+def csv_in_utf16(folder: Path) -> Path:
+    return table(folder / "pairs.csv", PAIRS, ";", "utf-16")
+
+
+def csv_with_empty_columns(folder: Path) -> Path:
+    return table(folder / "pairs.csv", [(*pair, "", "") for pair in PAIRS], ";")
+
+
+def unicode_text_of_excel(folder: Path) -> Path:
+    return table(folder / "pairs.txt", PAIRS, "\t", "utf-16")
+
+
+def text_of_excel(folder: Path) -> Path:
+    return table(folder / "pairs.txt", PAIRS, "\t")
+
+
+def text_with_tabs(folder: Path) -> Path:
+    return text(folder / "pairs.txt", PAIRS)
+
+
+def tsv_with_other_names(folder: Path) -> Path:
+    return text(folder / "pairs.tsv", [("id", "src", "tgt"), *(("7", *pair) for pair in PAIRS)])
+
+
+def anki_notes(folder: Path) -> Path:
+    """Anki, "Notes in Plain Text" without identifiers."""
+    rows = [(f"<b>{a}</b>".replace('"', "&quot;"), f"{b}<br>[sound:a.mp3]", "travel lesson1") for a, b in PAIRS]
+    return table(folder / "deck.txt", rows, "\t", head="#separator:tab\n#html:true\n#tags column:3\n")
+
+
+def anki_notes_with_identifiers(folder: Path) -> Path:
+    rows = [(f"Jx{i}$8d!", "Basic", "Italian::A1", a, b, "") for i, (a, b) in enumerate(PAIRS)]
+    head = "#separator:Semicolon\n#html:false\n#guid column:1\n#notetype column:2\n#deck column:3\n#tags column:6\n"
+    return table(folder / "deck.txt", rows, ";", head=head)
+
+
+def tatoeba_of_many_things(folder: Path) -> Path:
+    """What manythings.org offers for Anki: text, text, attribution."""
+    credit = "CC-BY 2.0 (France) Attribution: tatoeba.org #{} (CM) & #{} (Guybrush88)"
+    return text(folder / "ita.txt", [(*pair, credit.format(i, i + 9)) for i, pair in enumerate(PAIRS)])
+
+
+def tatoeba_pairs(folder: Path) -> Path:
+    """The sentence pairs of tatoeba.org: id, text, id, text."""
+    return text(folder / "Sentence pairs.tsv", [(f"12{i}", a, f"34{i}", b) for i, (a, b) in enumerate(PAIRS)])
+
+
+def crawled(folder: Path) -> Path:
+    """Addresses, texts and a score, as crawled corpora have them."""
+    rows = [(f"http://a.org/{i}", f"http://a.it/{i}", a, b, f"0.{i}7") for i, (a, b) in enumerate(PAIRS)]
+    return text(folder / "crawl.en-it.tsv", rows)
+
+
+def named_after_the_other_direction(folder: Path) -> Path:
+    return text(folder / "news.it-en.tsv", [(b, a) for a, b in PAIRS])
+
+
+# --- Spreadsheets, records ----------------------------------------------------------------------------------------
+
+
+def xlsx(path: Path, *sheets: Sequence[Sequence[object]]) -> Path:
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    book.remove(book.active)
+    for number, rows in enumerate(sheets, 1):
+        sheet = book.create_sheet(f"Sheet{number}")
+        for row in rows:
+            sheet.append(row)
+    book.save(path)
+    return path
+
+
+def excel(folder: Path) -> Path:
+    return xlsx(folder / "pairs.xlsx", PAIRS)
+
+
+def excel_with_names_and_notes(folder: Path) -> Path:
+    rows = [("n", *NAMED[0], "note"), *((i, a, b, None) for i, (a, b) in enumerate(PAIRS)), ()]
+    return xlsx(folder / "pairs.xlsx", [], [(), *rows], [("another", "sheet")])
+
+
+def ods(path: Path, rows: Sequence[Sequence[str]], repeated: int = 1) -> Path:
+    opendocument = pytest.importorskip("odf.opendocument")
+    from odf.table import Table, TableCell, TableRow
+    from odf.text import P, S
+
+    book, sheet = opendocument.OpenDocumentSpreadsheet(), Table(name="Foglio1")
+    for cells in rows:
+        row = TableRow(numberrowsrepeated=repeated)
+        for cell in cells:
+            element, paragraph = TableCell(valuetype="string"), P(text=cell.partition(" ")[0])
+            if " " in cell:
+                paragraph.addElement(S())  # LibreOffice writes repeated spaces so
+                paragraph.addText(cell.partition(" ")[2])
+            element.addElement(paragraph)
+            row.addElement(element)
+        sheet.addElement(row)
+    rest = TableRow(numberrowsrepeated=1_048_000)
+    rest.addElement(TableCell(numbercolumnsrepeated=1024))
+    sheet.addElement(rest)
+    book.spreadsheet.addElement(sheet)
+    book.save(str(path))
+    return path
+
+
+def libreoffice(folder: Path) -> Path:
+    return ods(folder / "pairs.ods", NAMED)
+
+
+def lines_of_json(path: Path, names: tuple[str, str] = ("en", "it")) -> Path:
+    rows = [json.dumps(dict(zip(names, pair, strict=True))) for pair in PAIRS]
+    path.write_text("\n".join(rows) + "\n", encoding="utf-8")
+    return path
+
+
+def json_with_names(folder: Path) -> Path:
+    return lines_of_json(folder / "pairs.jsonl", ("english", "italian"))
+
+
+def parquet_with_names(folder: Path) -> Path:
+    rows = [{"id": i, "Italian": b, "English": a} for i, (a, b) in enumerate(PAIRS)]
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), folder / "pairs.parquet")
+    return folder / "pairs.parquet"
+
+
+# --- Files of translators -----------------------------------------------------------------------------------------
+
+
+def tmx_of_omegat(folder: Path, one: str = "EN-US", two: str = "IT") -> Path:
+    units = [
+        f'<tu><prop type="x">p</prop><note>n</note><tuv xml:lang="{one}"><seg>{a}</seg></tuv>'
+        f'<tuv xml:lang="{two}" changeid="me"><seg>{b}</seg></tuv></tu>'
+        for a, b in PAIRS
+    ]
+    head = f'<header creationtool="OmegaT" segtype="sentence" srclang="{one}" adminlang="EN-US" datatype="plaintext"/>'
+    start = '<?xml version="1.0" encoding="UTF-8"?>\n<!DOCTYPE tmx SYSTEM "tmx11.dtd">\n<tmx version="1.1">'
+    (folder / "project.tmx").write_text(f"{start}{head}<body>{''.join(units)}</body></tmx>", encoding="utf-8")
+    return folder / "project.tmx"
+
+
+def tmx_of_translate_toolkit(folder: Path) -> Path:
+    tmx = pytest.importorskip("translate.storage.tmx")
+    memory = tmx.tmxfile(sourcelanguage="en", targetlanguage="it")
+    for a, b in PAIRS:
+        memory.addtranslation(a, "en", b, "it")
+    memory.savefile(str(folder / "memory.tmx"))
+    return folder / "memory.tmx"
+
+
+def tmx_with_codes_and_more_languages(folder: Path) -> Path:
+    codes = '<bpt i="1">&lt;b&gt;</bpt>{}<ept i="1">&lt;/b&gt;</ept><ph>&lt;br/&gt;</ph>'
+    units = [
+        f'<tu><tuv xml:lang="it"><seg>{b}</seg></tuv><tuv xml:lang="fr"><seg>x</seg></tuv>'
+        f'<tuv xml:lang="en"><seg>{codes.format("<hi>" + a[:5] + "</hi>" + a[5:])}</seg></tuv></tu>'
+        for a, b in PAIRS
+    ]
+    units.insert(2, '<tu><tuv xml:lang="fr"><seg>x</seg></tuv><tuv xml:lang="en"><seg>y</seg></tuv></tu>')
+    body = f'<tmx version="1.4"><header srclang="it"/><body>{"".join(units)}</body></tmx>'
+    (folder / "memory.tmx").write_bytes(body.encode("utf-16"))
+    return folder / "memory.tmx"
+
+
+def xliff_1(folder: Path) -> Path:
+    xliff = pytest.importorskip("translate.storage.xliff")
+    store = xliff.xlifffile()
+    store.setsourcelanguage("en-US")
+    store.settargetlanguage("it-IT")
+    for a, b in PAIRS:
+        store.addsourceunit(a).target = b
+    store.savefile(str(folder / "app.xlf"))
+    return folder / "app.xlf"
+
+
+XLIFF_2 = """<?xml version="1.0"?>
+<xliff xmlns="urn:oasis:names:tc:xliff:document:2.0" version="2.0" srcLang="it" trgLang="en">
+<file id="f">{}</file></xliff>
+"""
+
+
+def xliff_2(folder: Path) -> Path:
+    """A file from Italian to English, with codes, two segments in a unit, and one that is not translated."""
+    segments = [
+        f'<segment state="final"><source><pc id="1">{b}</pc><ph id="2"/></source><target>{a}</target></segment>'
+        for a, b in PAIRS
+    ]
+    todo = '<unit id="9"><notes><note>n</note></notes><segment state="initial"><source>Sì</source><target>Sì</target>'
+    body = (
+        f'<unit id="1">{"".join(segments[:2])}</unit><unit id="2">{"".join(segments[2:])}</unit>{todo}</segment></unit>'
+    )
+    (folder / "app.xliff").write_text(XLIFF_2.format(body), encoding="utf-8")
+    return folder / "app.xliff"
+
+
+PO = """
+msgid ""
+msgstr ""
+"Language: it\\n"
+"Content-Type: text/plain; charset=UTF-8\\n"
+"Plural-Forms: nplurals=2; plural=(n != 1);\\n"
+
+#: file.c:1
+msgid "Hello, world."
+msgstr "Ciao, mondo."
+
+#, c-format
+msgid "%d file"
+msgid_plural "%d files"
+msgstr[0] "%d documento"
+msgstr[1] "%d documenti"
+
+#, fuzzy
+msgid "Open"
+msgstr "Chiudi"
+
+msgctxt "menu"
+msgid "A long "
+"line"
+msgstr "Una riga "
+"lunga"
+
+msgid "Later"
+msgstr ""
+
+#~ msgid "Old"
+#~ msgstr "Vecchio"
+"""
+OF_PO = [
+    ("Hello, world.", "Ciao, mondo."), ("%d file", "%d documento"), ("%d files", "%d documenti"),
+    ("A long line", "Una riga lunga"), ("Later", ""),
+]  # fmt: skip
+
+
+def subtitles(path: Path, cues: Sequence[tuple[float, float, str]], end: str = "\r\n") -> Path:
+    srt = pytest.importorskip("srt")
+    seconds = datetime.timedelta
+    made = [srt.Subtitle(i, seconds(seconds=a), seconds(seconds=b), each) for i, (a, b, each) in enumerate(cues, 1)]
+    path.write_bytes(srt.compose(made).replace("\n", end).encode("utf-8-sig"))
+    return path
+
+
+def film(folder: Path) -> Path:
+    """Cues that agree, one that is split in one language, one that only half overlaps, and one without a partner."""
+    english = [(1, 3, "<i>Hello,</i>\nworld."), (4, 8, "A long one."), (9, 11, "Half."), (12, 14, "{\\an8}Bye.")]
+    italian = [(1.2, 3.1, "Ciao, mondo."), (4, 6, "Una"), (6, 8, "lunga."), (10, 13, "Mezza."), (13.1, 14, "- Ciao.")]
+    english += [(20, 22, "- Who?\n- Me."), (30, 31, "Yes."), (40, 42, "No.")]
+    italian += [(20.2, 22.1, "- Chi?\n- Io."), (25, 26, "(musica)"), (30, 31.5, "Sì."), (40.1, 42, "No.")]
+    subtitles(folder / "film.en.srt", english)
+    subtitles(folder / "film.it.srt", italian, end="\n")
+    return folder / "film"
+
+
+OF_FILM = [("Hello, world.", "Ciao, mondo."), ("- Who? - Me.", "- Chi? - Io."), ("Yes.", "Sì."), ("No.", "No.")]
+
+
+# --- Packed -------------------------------------------------------------------------------------------------------
+
+
+def packed(file: Path, suffix: str) -> Path:
+    pack = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}.get(suffix) or zstd().compress
+    path = Path(f"{file}{suffix}")
+    path.write_bytes(pack(file.read_bytes()))
+    file.unlink()
+    return path
+
+
+def zstd() -> Any:
+    return pytest.importorskip("backports.zstd")
+
+
+def parallel(folder: Path, name: str, languages: tuple[str, str] = ("en", "it"), ending: str = "") -> list[Path]:
+    made = [folder / f"{name}.{language}{ending}" for language in languages]
+    for path, side in zip(made, zip(*PAIRS, strict=True), strict=True):
+        path.write_text("\n".join(side) + "\n", encoding="utf-8")
+    return made
+
+
+def zipped(path: Path, members: Sequence[Path], **others: str) -> Path:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for member in members:
+            archive.write(member, member.name)
+        for name, content in others.items():
+            archive.writestr(name, content)
+    return path
+
+
+def tsv_gz(folder: Path) -> Path:
+    return packed(text(folder / "pairs.tsv", PAIRS), ".gz")
+
+
+def csv_zst(folder: Path) -> Path:
+    return packed(table(folder / "pairs.csv", PAIRS, ";"), ".zst")
+
+
+def txt_bz2(folder: Path) -> Path:
+    return packed(text(folder / "pairs.txt", PAIRS), ".bz2")
+
+
+def jsonl_xz(folder: Path) -> Path:
+    return packed(lines_of_json(folder / "pairs.jsonl"), ".xz")
+
+
+def tmx_gz(folder: Path) -> Path:
+    return packed(tmx_of_translate_toolkit(folder), ".gz")
+
+
+def xlsx_zst(folder: Path) -> Path:
+    return packed(excel(folder), ".zst")
+
+
+def parallel_gz(folder: Path) -> Path:
+    for path in parallel(folder, "train"):
+        packed(path, ".gz")
+    return folder / "train"
+
+
+def parallel_txt(folder: Path) -> Path:
+    parallel(folder, "train", ending=".txt")
+    return folder / "train"
+
+
+def moses_of_opus(folder: Path) -> Path:
+    members = parallel(folder, "Books.en-it")
+    return zipped(folder / "en-it.txt.zip", members, README="of OPUS", LICENSE="free", **{"Books.en-it.xml": "<a/>"})
+
+
+def zip_of_many_things(folder: Path) -> Path:
+    """Its name says that Italian comes first, though English does."""
+    return zipped(folder / "ita-eng.zip", [tatoeba_of_many_things(folder)], **{"_about.txt": "about\tit"})
+
+
+def zip_with_a_folder(folder: Path) -> Path:
+    return zipped(folder / "mine.zip", [], **{"corpus/pairs.tsv": "\n".join(map("\t".join, PAIRS)), "__MACOSX/x": "?"})
+
+
+# --- Read exactly -------------------------------------------------------------------------------------------------
+
+GUESS = (
+    "of {} columns, column {} is en (Hello, world.), column {} is it (Ciao, mondo.); set data.columns if that is wrong"
+)
+# Each with what is said about the choice that was made; nothing if it is obvious.
+SHAPES: list[tuple[Write, str]] = [
+    (excel_of_europe, ""),
+    (excel_of_america, ""),
+    (csv_with_names, "pairs.csv: column 1 (English) is en, column 2 (Italian) is it, by its name"),
+    (csv_with_italian_names, "pairs.csv: column 2 (Inglese) is en, column 1 (Italiano) is it, by its name"),
+    (
+        csv_with_long_names,
+        "pairs.csv: column 1 (English words/sentences) is en, column 2 (Italian words/sentences) is it, by its name",
+    ),
+    (csv_with_codes_in_capitals, "pairs.csv: column 3 (EN-GB) is en, column 2 (IT-IT) is it, by its name"),
+    (csv_with_tabs, ""),
+    (csv_with_a_line_of_excel, ""),
+    (csv_in_utf16, ""),
+    (csv_with_empty_columns, f"pairs.csv: {GUESS.format(4, 1, 2)}"),
+    (unicode_text_of_excel, ""),
+    (text_of_excel, ""),
+    (text_with_tabs, ""),
+    (tsv_with_other_names, ""),
+    (anki_notes, f"deck.txt: {GUESS.format(3, 1, 2)}"),
+    (anki_notes_with_identifiers, f"deck.txt: {GUESS.format(6, 4, 5)}"),
+    (tatoeba_of_many_things, f"ita.txt: {GUESS.format(3, 1, 2)}"),
+    (tatoeba_pairs, f"Sentence pairs.tsv: {GUESS.format(4, 2, 4)}"),
+    (crawled, f"crawl.en-it.tsv: {GUESS.format(5, 3, 4)}"),
+    (named_after_the_other_direction, f"news.it-en.tsv: {GUESS.format(2, 2, 1)}"),
+    (excel, ""),
+    (
+        excel_with_names_and_notes,
+        "pairs.xlsx: the sheet Sheet2 is read, and not Sheet1, Sheet3\n"
+        "pairs.xlsx: column 2 (English) is en, column 3 (Italian) is it, by its name",
+    ),
+    (libreoffice, "pairs.ods: column 1 (English) is en, column 2 (Italian) is it, by its name"),
+    (json_with_names, ""),
+    (parquet_with_names, ""),
+    (tmx_of_omegat, "project.tmx: en-US is en, it is it, as the file says"),
+    (tmx_of_translate_toolkit, ""),
+    (tmx_with_codes_and_more_languages, ""),
+    (xliff_1, "app.xlf: en-US is en, it-IT is it, as the file says"),
+    (tsv_gz, ""),
+    (csv_zst, ""),
+    (txt_bz2, ""),
+    (jsonl_xz, ""),
+    (tmx_gz, ""),
+    (xlsx_zst, ""),
+    (parallel_gz, ""),
+    (parallel_txt, ""),
+    (moses_of_opus, ""),
+    (zip_of_many_things, f"ita-eng.zip/ita.txt: {GUESS.format(3, 1, 2)}"),
+    (zip_with_a_folder, ""),
+]
+
+
+@pytest.mark.parametrize(("write", "said"), SHAPES, ids=[write.__name__ for write, _ in SHAPES])
+def test_shape_is_read_exactly(write: Write, said: str, tmp_path: Path) -> None:
+    """Guards against files that people have and cannot use, against a wrong column, and against a silent choice."""
+    path = write(tmp_path)
+    clean = [tuple(" ".join(side.split()) for side in pair) for pair in read(path)]
+    assert clean == PAIRS
+    assert choices(path).replace(f"{tmp_path}/", "") == said
+
+
+@pytest.mark.parametrize("write", [excel_of_europe, tatoeba_pairs, excel, libreoffice, tmx_of_omegat, moses_of_opus])
+def test_shape_is_read_in_the_other_direction(write: Write, tmp_path: Path) -> None:
+    """Guards the sides of files that say their languages; columns without names keep their order."""
+    swapped = read(write(tmp_path), source_lang="it", target_lang="en")
+    assert swapped == ([(b, a) for a, b in PAIRS] if write not in (excel_of_europe, tatoeba_pairs, excel) else PAIRS)
+
+
+@pytest.mark.parametrize("write", [csv_with_names, tmx_of_omegat, xliff_1, libreoffice, moses_of_opus])
+def test_shape_gives_plain_text(write: Write, tmp_path: Path) -> None:
+    """Guards a language model, which learns one side only."""
+    assert read(write(tmp_path), source_lang=None) == [("", b) for _, b in PAIRS]
+
+
+def test_xliff_2(tmp_path: Path) -> None:
+    """Guards the direction of the file, segments, codes, and a target that is a copy of its source."""
+    path = xliff_2(tmp_path)
+    assert read(path) == [*PAIRS, ("", "Sì")]
+    assert choices(path) == ""
+
+
+@pytest.mark.parametrize("source", ["en", "it"])
+def test_po(source: str, tmp_path: Path) -> None:
+    """Guards plurals, and against translations that a program guessed; either language may be the source."""
+    (tmp_path / "app.po").write_text(PO, encoding="utf-8")
+    target = "it" if source == "en" else "en"
+    expected = OF_PO if source == "en" else [(b, a) for a, b in OF_PO]
+    assert read(tmp_path / "app.po", source_lang=source, target_lang=target) == expected
+    said = choices(tmp_path / "app.po", source_lang=source, target_lang=target)
+    assert said == "app.po: 1 fuzzy and 1 obsolete messages are left out"
+
+
+def test_po_with_three_plurals(tmp_path: Path) -> None:
+    """Guards languages in which the form for one is not the first, or which have several for more."""
+    rule = "nplurals=3; plural=(n==0 ? 0 : n==1 ? 1 : 2);"
+    po = PO.replace("nplurals=2; plural=(n != 1);", rule).replace(
+        'msgstr[1] "%d documenti"', 'msgstr[1] "uno"\nmsgstr[2] "tanti"'
+    )
+    (tmp_path / "app.po").write_text(po, encoding="utf-8")
+    assert read(tmp_path / "app.po")[1:4] == [("%d files", "%d documento"), ("%d file", "uno"), ("%d files", "tanti")]
+
+
+def test_subtitles(tmp_path: Path) -> None:
+    """Guards against pairs of cues that merely follow each other, and against tags in training text."""
+    place = film(tmp_path)
+    assert read(place) == OF_FILM
+    assert choices(place) == "film.en.srt and film.it.srt: 4 of 7 and 9 cues are on the screen together"
+
+
+# --- Refused in one line ------------------------------------------------------------------------------------------
+
+SPANISH = [("Hola.", "Hello."), ("¿Dónde está?", "Where is it?")]
+ADD = "but data.source_lang and data.target_lang are en and it: add --data.source_lang es --data.target_lang en"
+
+
+def in_cp1252(folder: Path) -> Path:
+    return table(folder / "pairs.csv", PAIRS, ";", "cp1252")
+
+
+def spanish_by_its_columns(folder: Path) -> Path:
+    return table(folder / "pairs.csv", [("Spanish", "English"), *SPANISH])
+
+
+def spanish_by_its_name(folder: Path) -> Path:
+    return text(folder / "corpus.es-en.tsv", SPANISH)
+
+
+def spanish_of_many_things(folder: Path) -> Path:
+    return text(folder / "spa.txt", [(b, a, "CC-BY 2.0 (France) Attribution: tatoeba.org") for a, b in SPANISH])
+
+
+def spanish_memory(folder: Path) -> Path:
+    return tmx_of_omegat(folder, "es-ES", "en")
+
+
+def spanish_of_opus(folder: Path) -> Path:
+    return zipped(folder / "en-es.txt.zip", parallel(folder, "Books.en-es", ("en", "es")))
+
+
+def spanish_text(folder: Path) -> Path:
+    parallel(folder, "train", ("en", "es"))
+    return folder / "train"
+
+
+def german_catalogue(folder: Path) -> Path:
+    (folder / "app.po").write_text(PO.replace("Language: it", "Language: de"), encoding="utf-8")
+    return folder / "app.po"
+
+
+def german_xliff(folder: Path) -> Path:
+    (folder / "app.xliff").write_text(XLIFF_2.format("").replace('"it"', '"de"'), encoding="utf-8")
+    return folder / "app.xliff"
+
+
+def four_texts(folder: Path) -> Path:
+    return text(folder / "pairs.tsv", [("Hello.", "Ciao.", "Salut.", "Hallo."), ("Yes.", "Sì.", "Oui.", "Ja.")])
+
+
+def tatoeba_in_one_language(folder: Path) -> Path:
+    return text(folder / "sentences.tsv", [(f"{i}", "eng", a) for i, (a, _) in enumerate(PAIRS)])
+
+
+def one_column(folder: Path) -> Path:
+    return text(folder / "book.txt", [(b,) for _, b in PAIRS])
+
+
+def short_row(folder: Path) -> Path:
+    return table(folder / "pairs.csv", [*PAIRS, ("only one",), *PAIRS], ";")
+
+
+def open_quote(folder: Path) -> Path:
+    path = table(folder / "pairs.csv", PAIRS)
+    path.write_bytes(path.read_bytes() + b'"open,aperto\nshut,chiuso\n')
+    return path
+
+
+def with_a_date(folder: Path) -> Path:
+    return xlsx(folder / "pairs.xlsx", [*PAIRS, (datetime.date(2026, 1, 2), "due gennaio")])
+
+
+def other_version_of_a_film(folder: Path) -> Path:
+    subtitles(folder / "film.en.srt", [(i, i + 1, f"{i}") for i in range(1, 20, 2)])
+    subtitles(folder / "film.it.srt", [(i + 0.8, i + 1.8, f"{i}") for i in range(1, 20, 2)])
+    return folder / "film"
+
+
+def broken_subtitles(folder: Path) -> Path:
+    film(folder)
+    path = folder / "film.en.srt"
+    path.write_bytes(path.read_bytes().replace(b"00:00:09,000 -->", b"00:00:09,000"))
+    return folder / "film"
+
+
+def one_subtitle(folder: Path) -> Path:
+    film(folder)
+    return folder / "film.en.srt"
+
+
+def broken_catalogue(folder: Path) -> Path:
+    (folder / "app.po").write_text(PO.replace('msgstr "Chiudi"', 'msgstr "Chiudi'), encoding="utf-8")
+    return folder / "app.po"
+
+
+def xml_cut_off(folder: Path) -> Path:
+    path = tmx_of_omegat(folder)
+    path.write_bytes(path.read_bytes()[:-30])
+    return path
+
+
+def no_workbook(folder: Path) -> Path:
+    (folder / "pairs.xlsx").write_bytes(b"\xd0\xcf\x11\xe0 an old or protected workbook")
+    return folder / "pairs.xlsx"
+
+
+def gz_cut_off(folder: Path) -> Path:
+    path = packed(text(folder / "pairs.tsv", [(f"{number:x}", "x") for number in range(5000)]), ".gz")
+    path.write_bytes(path.read_bytes()[:5000])
+    return path
+
+
+def zst_cut_off(folder: Path) -> Path:
+    path = packed(text(folder / "pairs.tsv", [(f"{number:x}", "x") for number in range(5000)]), ".zst")
+    path.write_bytes(path.read_bytes()[:3000])
+    return path
+
+
+def no_gz(folder: Path) -> Path:
+    text(folder / "pairs.tsv", PAIRS).rename(folder / "pairs.tsv.gz")
+    return folder / "pairs.tsv.gz"
+
+
+def several_corpora(folder: Path) -> Path:
+    return zipped(folder / "all.zip", [*parallel(folder, "a"), *parallel(folder, "b")], README="x")
+
+
+def no_corpus(folder: Path) -> Path:
+    return zipped(folder / "all.zip", [], LICENSE="x", **{"letter.doc": "x"})
+
+
+def two_of_english(folder: Path) -> Path:
+    return table(folder / "pairs.csv", [("en-US", "en-GB", "it"), ("color", "colour", "colore")])
+
+
+REFUSED: list[tuple[Write, str]] = [
+    (
+        in_cp1252,
+        "pairs.csv:2, byte 40: 0xab is not UTF-8 here: fix the line, or convert the file "
+        "(from Windows or Excel: iconv -f CP1252 -t UTF-8).",
+    ),
+    (spanish_by_its_columns, f"pairs.csv:1: the first row names es and en, {ADD}"),
+    (spanish_by_its_name, f"corpus.es-en.tsv is in es and en, by its name, {ADD}"),
+    (
+        spanish_of_many_things,
+        f"spa.txt is in en and es, by its name, {ADD[:-2].replace('es', 'en')}es",
+    ),
+    (spanish_memory, f"project.tmx is in es-ES and en, {ADD.replace('lang es', 'lang es-ES')}"),
+    (spanish_of_opus, f"en-es.txt.zip is in en and es, {ADD[:-2].replace('es', 'en')}es"),
+    (spanish_text, f"train is in en and es (train.en, train.es), {ADD[:-2].replace('es', 'en')}es"),
+    (german_catalogue, f"app.po translates into de, {ADD[:-2].replace('es', 'en')}de"),
+    (german_xliff, f"app.xliff is in de and en, {ADD.replace('es', 'de')}"),
+    (
+        four_texts,
+        "pairs.tsv has 4 columns, of which 4 hold sentences: set data.columns to the two to use, as in "
+        "--data.columns 1,3; here they are: 1 (Hello.), 2 (Ciao.), 3 (Salut.), 4 (Hallo.).",
+    ),
+    (
+        tatoeba_in_one_language,
+        "sentences.tsv has 3 columns, of which one holds sentences: set data.columns to the two to use, as in "
+        "--data.columns 1,3; here they are: 1 (0), 2 (eng), 3 (Hello, world.).",
+    ),
+    (one_column, "book.txt has one column, but pairs need two, with a tab or a comma between them."),
+    (short_row, "pairs.csv:5: 1 column, but the other rows have 2."),
+    (
+        open_quote,
+        "pairs.csv:5: unexpected end of data; quote cells that contain commas or quotes, or save the table as .tsv "
+        "without quotes.",
+    ),
+    (
+        with_a_date,
+        "pairs.xlsx, sheet Sheet1, row 5: 2026-01-02 00:00:00 is a number or a date, not text: "
+        "format the column as text.",
+    ),
+    (
+        other_version_of_a_film,
+        "film.en.srt and film.it.srt agree in 0 of 10 cues: are they of the same version of the film? Shift the times "
+        "of one of them.",
+    ),
+    (broken_subtitles, "film.en.srt:10: this is no cue of a number, two times and a text."),
+    (
+        one_subtitle,
+        "film.en.srt is in one language: name what two files have in common, film for film.en.srt and film.it.srt.",
+    ),
+    (broken_catalogue, 'app.po:20: a line must be a comment, or text in quotes, but this is msgstr "Chiudi'),
+    (xml_cut_off, "project.tmx is not well-formed XML: ..."),
+    (no_workbook, "pairs.xlsx is no workbook, or is protected by a password: save it again without one."),
+    (gz_cut_off, "pairs.tsv.gz is damaged, or packed in a way that is not known: Compressed file ended before..."),
+    (zst_cut_off, "pairs.tsv.zst is damaged, or packed in a way that is not known: Compressed file ended before..."),
+    (no_gz, "pairs.tsv.gz cannot be read: Not a gzipped file..."),
+    (
+        several_corpora,
+        "all.zip holds several corpora (a.en, a.it, b.en, b.it): unpack it, and name the files to use.",
+    ),
+    (no_corpus, "all.zip holds no corpus (letter.doc): unpack it, and name the files to use."),
+    (two_of_english, "en-US and en-GB are both en: name one of them as the language, or set data.columns."),
+]
+
+
+@pytest.mark.parametrize(("write", "message"), REFUSED, ids=[write.__name__ for write, _ in REFUSED])
+def test_shape_is_refused_with_the_remedy(write: Write, message: str, tmp_path: Path) -> None:
+    """Guards against training on a wrong column, language or half a file, and against a bare "cannot read"."""
+    said = refusal(write(tmp_path)).replace(f"{tmp_path}/", "")
+    assert said == message or (message.endswith("...") and said.startswith(message[:-3]))
+
+
+@pytest.mark.parametrize("form", ["csv", "tmx"])
+def test_command_ends_with_one_line_and_the_code_of_data(
+    form: str, tmp_path: Path, capfd: pytest.CaptureFixture
+) -> None:
+    """Guards the whole way from the command: no traceback, no folder left behind, exit code 3."""
+    path = spanish_by_its_columns(tmp_path) if form == "csv" else spanish_memory(tmp_path)
+    config = tiny_config(tmp_path, data__train=path)
+    capfd.readouterr()
+    assert in_child(lambda: run_command("train", config)) == 3
+    error = capfd.readouterr().err
+    assert error.startswith("dragoman: error: ")
+    assert "--data.target_lang en" in error
+    assert error.count("\n") == 1
+    assert not list((tmp_path / "runs").rglob("report.json"))
+
+
+def test_choice_is_printed_before_training(tmp_path: Path, capfd: pytest.CaptureFixture) -> None:
+    """Guards against a choice that only the corpus check shows."""
+    rows = [(a, b, "CC-BY 2.0 (France) Attribution: tatoeba.org") for a, b in tiny_pairs(200)]
+    config = tiny_config(tmp_path, data__train=text(tmp_path / "ita.txt", rows), training__max_steps=2)
+    assert in_child(lambda: run_command("train", config)) == 0
+    said = capfd.readouterr().out
+    assert "ita.txt: of 3 columns, column 1 is en" in said
+    assert said.count("of 3 columns") == 1
+
+
+@pytest.mark.parametrize(
+    ("file", "module", "name"),
+    [
+        ("a.xlsx", "openpyxl", ".xlsx"),
+        ("a.tmx", "lxml", ".tmx"),
+        ("a.ods", "lxml", ".ods"),
+        ("a.xlf", "lxml", ".xliff"),
+    ],
+)
+def test_missing_library_is_named(
+    file: str, module: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guards against a ModuleNotFoundError for those who installed no extras."""
+    (tmp_path / file).write_bytes(b"")
+    found = units.find_spec
+    monkeypatch.setattr(units, "find_spec", lambda each: None if each == module else found(each))
+    for in_clone, install in ((False, "pip install 'dragoman[formats]'"), (True, "pip install -e '.[formats]'")):
+        monkeypatch.setattr(units.resources, "IN_CLONE", in_clone)
+        with pytest.raises(
+            ConfigError, match=re.escape(f"cannot find {module}: install what reads {name} files with {install}")
+        ):
+            read(tmp_path / file)
+
+
+# --- data.columns -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("columns", "expected"),
+    [("1,3", (0, 2)), ("4, 2", (3, 1)), ("english,german", (0, 3)), (" GERMAN , french ", (3, 2))],
+)
+@pytest.mark.parametrize("form", ["csv", "xlsx", "jsonl", "parquet"])
+def test_columns_are_those_of_the_setting(form: str, columns: str, expected: tuple[int, int], tmp_path: Path) -> None:
+    """Guards both ways to name columns, with names in any case; a row of names is no pair."""
+    names = ("english", "italian", "french", "German")
+    rows = [("Hello.", "Ciao.", "Salut.", "Hallo."), ("Yes.", "Sì.", "Oui.", "Ja.")]
+    path = tmp_path / f"pairs.{form}"
+    if form == "csv":
+        table(path, [names, *rows])
+    elif form == "xlsx":
+        xlsx(path, [names, *rows])
+    elif columns[0].isdecimal():
+        pytest.skip("the fields of a record have names")
+    elif form == "jsonl":
+        path.write_text(
+            "".join(json.dumps(dict(zip(names, row, strict=True))) + "\n" for row in rows), encoding="utf-8"
+        )
+    else:
+        pyarrow.parquet.write_table(
+            pyarrow.Table.from_pylist([dict(zip(names, row, strict=True)) for row in rows]), path
+        )
+    changes = {"source_lang": "xx", "target_lang": "yy", "columns": columns}
+    assert read(path, **changes) == [tuple(row[i] for i in expected) for row in rows]
+    assert read(path, **(changes | {"source_lang": None})) == [("", row[expected[1]]) for row in rows]
+
+
+def test_columns_of_a_table_without_names(tmp_path: Path) -> None:
+    """Guards the first pair, which is no row of names."""
+    assert read(four_texts(tmp_path), columns="2,4") == [("Ciao.", "Hallo."), ("Sì.", "Ja.")]
+
+
+@pytest.mark.parametrize(
+    ("columns", "changes", "message"),
+    [
+        ("1", {}, "it must name two columns"),
+        ("1,1", {}, "it must name two columns"),
+        ("1,italian", {}, "it must name two columns"),
+        ("1,2,3", {"source_lang": None}, "it must name one column or two"),
+        ("a,", {}, "it must name two columns"),
+        ("0,1", {}, "counted from 1"),
+        ("1,2", {"directions": "en-it, it-en"}, "set it to null"),
+    ],
+)
+def test_impossible_columns_are_refused(columns: str, changes: dict[str, object], message: str) -> None:
+    """Guards against a setting that is understood in another way than it was meant."""
+    with pytest.raises(ConfigError, match=rf"^data\.columns is .*{message}"):
+        settings("a.tsv", columns=columns, **changes)
+
+
+def test_columns_that_are_not_there(tmp_path: Path) -> None:
+    path = four_texts(tmp_path)
+    assert refusal(path, columns="1,5") == "data.columns is 1,5, but pairs.tsv has 4 columns."
+    said = refusal(path, columns="english,Ciao.")
+    assert said == "data.columns names english, but pairs.tsv has Hello., Ciao., Salut., Hallo.."
+
+
+# --- Broken rows --------------------------------------------------------------------------------------------------
+
+SKIPPED = {
+    "short.tsv": "one\tuno\ntwo\nthree\ttre\n",
+    "long.txt": "one\tuno\ntwo\tdue\tdue\nthree\ttre\n",
+    "short.csv": "one;uno\ntwo\nthree;tre\n",
+    "open.csv": 'one,uno\n"two,due\nthree,tre\n',
+    "after.csv": 'one,uno\n"two" more,due\nthree,tre\n',
+    "cut.jsonl": '{"en": "one", "it": "uno"}\n{"en": "two", "it"\n{"en": "three", "it": "tre"}\n',
+}
+
+
+@pytest.mark.parametrize("name", SKIPPED)
+def test_broken_row_is_an_error_or_is_skipped_alone(name: str, tmp_path: Path) -> None:
+    """Guards against a guess, and against an open quote that swallows the rows behind it."""
+    path = tmp_path / name
+    path.write_text(SKIPPED[name], encoding="utf-8")
+    assert refusal(path).startswith(f"{name}:2: ")
+    data = settings(path, on_bad_line="skip", validation_fraction=1e-9, test_fraction=0.0)
+    [portion] = read_portions(find_sources(data), data)
+    assert portion.pairs["train"] == [("one", "uno"), ("three", "tre")]
+    assert portion.counts["train"] == PairCounts(read=3, unreadable=1)
+
+
+def test_many_open_quotes_end(tmp_path: Path) -> None:
+    """Guards against time that grows with the square of the broken rows, and against deep recursion."""
+    path = tmp_path / "pairs.csv"
+    path.write_text("one,uno\n" + "'".join(['"two",due "x\n'] * 20_000), encoding="utf-8")
+    pairs = read(path, on_bad_line="skip")
+    assert pairs[0] == ("one", "uno")
+    assert len(pairs) == 20_001
+
+
+def test_rows_survive_any_spreadsheet_dialect() -> None:
+    """Guards quotes, separators and line breaks inside cells, for each separator, whatever the text holds."""
+    draw = random.Random(1)
+    letters = "ab ,;\"'\n.é|"
+    for delimiter in ",;\t":
+        rows = [["".join(draw.choices(letters, k=draw.randint(1, 8))) for _ in range(2)] for _ in range(300)]
+        rows = [[cell.strip() or "x" for cell in row] for row in rows]
+        written = io.StringIO()
+        csv.writer(written, delimiter=delimiter).writerows(rows)
+        lines = [line.removesuffix("\r") for line in written.getvalue().split("\n")[:-1]]
+        read_again = list(delimited._parse(enumerate(lines, 1), delimiter))
+        assert [cells for _, cells, _ in read_again] == rows
+        assert max(",;\t", key=lambda each: delimited._fit(list(enumerate(lines, 1)), each)) == delimiter
+
+
+# --- Names --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "language"),
+    [
+        ("en", "en"), ("IT", "it"), ("ita", "it"), ("ger", "de"), ("en_US", "en-US"), ("zh-Hant-TW", "zh-Hant-TW"),
+        ("English", "en"), ("inglese", "en"), ("Deutsch", "de"), ("Español", "es"), ("русский", "ru"), ("日本語", "ja"),
+        ("Brazilian Portuguese", "pt-BR"), ("text_en", "en"), ("English sentence", "en"), ("source (Italian)", "it"),
+        ("He", None), ("No", None), ("it is", None), ("id", "id"), ("text", None), ("", None), ("lui", None),
+        ("I speak English", None),
+    ],
+)  # fmt: skip
+def test_language_of_a_name(name: str, language: str | None) -> None:
+    """Guards against words taken for languages, which would make the first pair a row of names."""
+    assert languages.language_of(name) == language
+
+
+@pytest.mark.parametrize(
+    ("stem", "pair"),
+    [
+        ("en-it", ("en", "it")), ("Books.en-it", ("en", "it")), ("wmt_de-en_v2", ("de", "en")),
+        ("eng-ita", ("en", "it")),
+        ("english_italian", ("en", "it")), ("spanish-english-pairs", ("es", "en")), ("pt-br", None), ("zh-TW", None),
+        ("en-en", None), ("my_is", None), ("pairs", None), ("how-to", None), ("train.en", None),
+    ],
+)  # fmt: skip
+def test_languages_of_a_file_name(stem: str, pair: tuple[str, str] | None) -> None:
+    """Guards against a name that happens to contain two letters of a language."""
+    assert languages.in_file_name(stem) == pair
+
+
+@pytest.mark.parametrize("first", [("Italian", "italiano"), ("English", "Words"), ("It", "Esso"), ("no", "no")])
+def test_pair_of_a_dictionary_is_no_row_of_names(first: Pair, tmp_path: Path) -> None:
+    """Guards the first pair of a list of words."""
+    rows = [first, ("cat", "gatto"), ("dog", "cane")]
+    assert read(text(tmp_path / "words.tsv", rows)) == rows
+
+
+def test_file_names_serve_several_directions(tmp_path: Path) -> None:
+    """Guards corpora of several directions, whose columns need no names if the files have them."""
+    one = text(tmp_path / "a.en-it.tsv", tiny_pairs(60))
+    two = text(tmp_path / "b.fr-en.tsv", [(b, a) for a, b in tiny_pairs(60)])
+    data = settings(f"{one} + {two}", directions="en-it, en-fr", validation_fraction=0.2, test_fraction=0.0)
+    pairs, _, _ = read_corpus(find_sources(data), data)
+    found = {pair for each in pairs.values() for pair in each}
+    expected = {(f">>en-{to}<< {a}", b) for to in ("it", "fr") for a, b in tiny_pairs(60)}
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    "write", [moses_of_opus, tmx_of_omegat, xliff_1, csv_with_names, named_after_the_other_direction]
+)
+def test_file_of_one_direction_among_several(write: Write, tmp_path: Path) -> None:
+    """Guards files that hold only some of the languages: the others come from other files."""
+    french = text(tmp_path / "b.en-fr.tsv", tiny_pairs(60))
+    data = settings(f"{write(tmp_path)} + {french}", directions="en-it, en-fr", validation_fraction=0.2)
+    pairs, _, _ = read_corpus(find_sources(data), data)
+    found = {pair for each in pairs.values() for pair in each if pair[0].startswith(">>en-it")}
+    assert found == {(f">>en-it<< {a}", b) for a, b in PAIRS}
+
+
+# --- Files of strangers -------------------------------------------------------------------------------------------
+
+ENTITIES = {
+    "external": '<!DOCTYPE tmx [<!ENTITY x SYSTEM "file:///etc/hostname">]>',
+    "bomb": '<!DOCTYPE tmx [<!ENTITY a "aaaaaaaaaa">'
+    + "".join(f'<!ENTITY {b} "{f"&{a};" * 10}">' for a, b in zip("abcdefgh", "bcdefghx", strict=True))
+    + "]>",
+}
+
+
+@pytest.mark.parametrize("kind", ENTITIES)
+def test_entities_are_not_expanded(kind: str, tmp_path: Path) -> None:
+    """Guards against files of this machine in training text, and a kilobyte that becomes a gigabyte."""
+    unit = '<tu><tuv xml:lang="en"><seg>one &x;</seg></tuv><tuv xml:lang="it"><seg>uno</seg></tuv></tu>'
+    (tmp_path / "a.tmx").write_text(f"{ENTITIES[kind]}<tmx><body>{unit}</body></tmx>", encoding="utf-8")
+    said = refusal(tmp_path / "a.tmx")
+    limit = "a.tmx is not well-formed XML: Maximum entity amplification"  # newer versions of libxml2 stop sooner
+    assert said == "a.tmx:1: the text has an entity of its own: write it out." or said.startswith(limit)
+
+
+def test_entities_of_a_workbook_are_not_expanded(tmp_path: Path) -> None:
+    """Guards against a library that parses sheets with other settings than ours."""
+    with zipfile.ZipFile(excel(tmp_path)) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    name = "xl/worksheets/sheet1.xml"
+    start, cell = (
+        ENTITIES["bomb"].replace("tmx", "worksheet").encode(),
+        b'<c r="C1" t="inlineStr"><is><t>&x;</t></is></c>',
+    )
+    members[name] = start + re.sub(rb"(<row [^>]*>)", rb"\1" + cell, members[name], count=1)
+    with zipfile.ZipFile(tmp_path / "bomb.xlsx", "w") as archive:
+        for each, content in members.items():
+            archive.writestr(each, content)
+    tracemalloc.start()
+    try:
+        assert refusal(tmp_path / "bomb.xlsx").startswith("bomb.xlsx cannot be read as .xlsx: EntitiesForbidden(")
+        assert tracemalloc.get_traced_memory()[1] < 10e6
+    finally:
+        tracemalloc.stop()
+
+
+def test_one_endless_line_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards memory against a small packed file with one huge line."""
+    monkeypatch.setattr(files, "LONGEST_LINE", 2**20)
+    path = packed(text(tmp_path / "a.tsv", [("x" * 50_000_000, "y")]), ".gz")
+    tracemalloc.start()
+    try:
+        assert refusal(path) == "a.tsv.gz:1: this line is longer than 1 MiB: is this a text file?"
+        assert tracemalloc.get_traced_memory()[1] < 10e6  # of 50 MB
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("name", ["a.po", "a.srt"])
+def test_file_that_is_read_whole_has_a_limit(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards memory against a small packed file of a format that is read at once."""
+    monkeypatch.setattr(files, "LONGEST_WHOLE", 2**20)
+    path = packed(text(tmp_path / name, [("# x" * 9,)] * 50_000), ".gz")
+    assert (
+        refusal(path, source_lang=None) == f"{name}.gz is larger than 1 MiB, the most that is read at once: split it."
+    )
+
+
+def test_repeated_cells_fill_no_memory(tmp_path: Path) -> None:
+    """Guards against an .ods of a few kilobytes whose row is repeated a thousand million times."""
+    path = ods(tmp_path / "a.ods", PAIRS[:1], repeated=1_000_000_000)
+    pairs = read_splits(find_source("train", settings(path), str(path)), settings(path))["train"]
+    assert next(pairs) == PAIRS[0]
+    assert sum(1 for _ in pairs) < 2**20
+
+
+def test_member_with_a_password_is_refused(tmp_path: Path) -> None:
+    """Guards against a traceback of the library."""
+    path = zip_with_a_folder(tmp_path)
+    content = bytearray(path.read_bytes())
+    for start, offset in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        content[content.index(start) + offset] |= 1  # the flag for encryption
+    path.write_bytes(content)
+    assert "password required" in refusal(path)
+
+
+def test_member_outside_the_folder_is_only_a_name(tmp_path: Path) -> None:
+    """Guards against a .zip that writes beside itself."""
+    path = zipped(tmp_path / "a.zip", [], **{"../../evil.tsv": "one\tuno\n"})
+    before = sorted(tmp_path.parent.rglob("*"))
+    assert read(path) == [("one", "uno")]
+    assert sorted(tmp_path.parent.rglob("*")) == before
+
+
+# --- Memory -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", ["csv", "txt", "csv.gz", "tsv.xz", "tsv.bz2", "csv.zst", "zip", "xlsx", "ods", "tmx"])
+def test_rows_are_read_lazily(form: str, tmp_path: Path) -> None:
+    """Guards against a format that holds all rows before the first is used.
+
+    What lxml holds is not counted here, but in the next test.
+    """
+    rows = [(f"{number} " + 20 * "word ", f"{number} " + 20 * "parola ") for number in range(20_000)]
+    if form == "xlsx":
+        rows = [(f"{number % 100} " + 20 * "word ", f"{number % 100} " + 20 * "parola ") for number in range(5000)]
+        path = xlsx(tmp_path / "rows.xlsx", rows)
+    elif form == "ods":
+        path = ods(tmp_path / "rows.ods", [("a" * 1000, "b" * 1000)], repeated=20_000)
+        rows = [("a" * 1000, "b" * 1000)] * 20_000
+    elif form == "tmx":
+        path = big_memory(tmp_path / "rows.tmx", 20_000)
+    elif form == "zip":
+        path = zipped(tmp_path / "rows.zip", [text(tmp_path / "rows.tsv", rows)])
+    else:
+        name, _, pack = form.partition(".")
+        path = table(tmp_path / f"rows.{name}", rows, "," if name == "csv" else "\t")
+        path = packed(path, f".{pack}") if pack else path
+    data = settings(path)
+    raw = read_splits(find_source("train", data, str(path)), data)["train"]
+    next(raw)
+    tracemalloc.start()
+    try:
+        assert sum(1 for _ in raw) == len(rows) - 1
+        assert tracemalloc.get_traced_memory()[1] < 2e6
+    finally:
+        tracemalloc.stop()
+
+
+def big_memory(path: Path, count: int) -> Path:
+    with path.open("w", encoding="utf-8") as file:
+        file.write('<tmx version="1.4"><header srclang="en"/><body>\n')
+        for number in range(count):
+            tuv = (
+                f'<tuv xml:lang="{lang}"><seg>{number} {10 * word}</seg></tuv>'
+                for lang, word in (("en", "word "), ("it", "parola "))
+            )
+            file.write(f"<tu>{''.join(tuv)}</tu>\n")
+        file.write("</body></tmx>\n")
+    return path
+
+
+PEAK = """
+import resource, sys
+from dragoman.corpora.readers import read_splits
+from dragoman.corpora.sources import find_source
+from dragoman.settings import DataConfig
+data = DataConfig(train=sys.argv[1])
+raw = read_splits(find_source("train", data, data.train), data)["train"]
+next(raw)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+count = 1 + sum(1 for _ in raw)
+print(count, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+def test_memory_does_not_grow_with_a_translation_memory(tmp_path: Path) -> None:
+    """Guards against a tree of the whole file, which takes some 100 MB here."""
+    path = big_memory(tmp_path / "rows.tmx", 60_000)
+    result = subprocess.run(
+        [sys.executable, "-c", PEAK, str(path)], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    count, kilobytes = map(int, result.stdout.split())
+    assert count == 60_000
+    assert kilobytes < 20_000
+
+
+# --- The page of the docs -----------------------------------------------------------------------------------------
+
+
+def test_examples_of_the_page_hold_the_same_pairs(tmp_path: Path) -> None:
+    """Guards the examples of docs/your-data.md, which people copy."""
+    page = (ROOT / "docs" / "your-data.md").read_text(encoding="utf-8")
+    examples = page.partition("### Examples\n")[2].partition("\n### ")[0]
+    found = re.findall(r"^`([\w.]+)`.*?:\n\n```text\n(.*?)^```$", examples, re.DOTALL | re.MULTILINE)
+    assert len(found) == examples.count("```text") >= 10
+    for name, content in found:
+        (tmp_path / name).write_text(content, encoding="utf-8")
+    for name in {name.partition(".")[0] if name.endswith(".srt") else name for name, _ in found}:
+        pairs = [tuple(" ".join(side.split()) for side in pair) for pair in read(tmp_path / name)]
+        assert pairs == [("Hello.", "Ciao."), ("Thank you; bye.", "Grazie; ciao.")], name
+
+
+def test_page_names_every_ending() -> None:
+    """Guards the table of formats against one that was added or removed."""
+    page = (ROOT / "docs" / "your-data.md").read_text(encoding="utf-8")
+    formats = page.partition("## Formats\n")[2].partition("\nSet `data.source_lang`")[0]
+    named = {f".{ending}" for ending in re.findall(r"\.(\w+)`", formats)}
+    assert {*by_suffix.ENDINGS, *files.PACKED} <= named
+
+
+def test_page_shows_the_line_about_other_languages(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "your-data.md").read_text(encoding="utf-8")
+    assert refusal(spanish_by_its_columns(tmp_path)) in " ".join(page.split())
+    assert f"one of {len(languages.NAMED_IN)} languages" in " ".join(page.split())
