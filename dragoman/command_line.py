@@ -28,6 +28,11 @@ from dragoman.settings import SECTIONS, SETTINGS, STAND_IN, Config, keys, values
 AVERAGED = "averaged.json"  # lists what an average was made of; only an average has this file
 # Names of files that say less about the data than the folder does.
 GENERAL_NAMES = frozenset({"corpus", "data", "pairs", "text", "train", "training"})
+# The settings that -h shows.
+MAIN = (
+    "run.name", "data.source_lang", "data.target_lang", "data.train", "data.validation", "data.test", "tokenizer.kind",
+    "model.preset", "training.max_epochs", "training.max_minutes", "training.device", "decoding.beam_size",
+)  # fmt: skip
 EXPORT_MARK = "export.json"  # describes an export; only an export has this file
 
 
@@ -55,11 +60,11 @@ def parse_settings(
 ) -> Config:
     """Combine the settings on the command line with those in the file it names, or in `default_file` if that exists.
 
-    --help, headed by `about`, and --print_config print and exit with 0. A mistake prints one line to standard error and
+    --help, -h and --print_config print and exit with 0. A mistake prints one line to standard error and
     exits with 2.
     """
     if {"-h", "--help"} & set(arguments):
-        print(_settings_help(prog, about))
+        print(_settings_help(prog, about, keys() if "--help" in arguments else MAIN))
         raise SystemExit(0)
     try:
         given = list(_pairs(arguments, ["config", "print_config", *SETTINGS]))
@@ -137,16 +142,18 @@ def _pairs(arguments: Sequence[str], options: Collection[str]) -> Iterator[tuple
         yield key, text
 
 
-def _settings_help(prog: str, about: str) -> str:
-    """Every setting with its type, meaning, choices and default, as wide as the terminal, from 68 to 110 columns."""
+def _settings_help(prog: str, about: str, shown_keys: Collection[str]) -> str:
+    """Settings with their types, meanings, choices and defaults, as wide as the terminal, from 68 to 110 columns."""
     rows = [
         ("--config FILE", "YAML file with settings; the command line overrules it"),
         ("--print_config", "print all settings as YAML and exit"),
-        ("--help", "show this and exit; defaults are in brackets"),
+        ("-h", "show the main settings and exit; defaults are in brackets"),
+        ("--help", "show all settings and exit"),
     ]
     for name, section in SECTIONS.items():
-        rows += [("", ""), (f"{name}: {section.__doc__}", "")]
-        for declared in fields(section):
+        chosen = [declared for declared in fields(section) if f"{name}.{declared.name}" in shown_keys]
+        rows += [("", ""), (f"{name}: {section.__doc__}", "")] if chosen else []
+        for declared in chosen:
             base, choices, _ = kind_of(declared)
             noun = {bool: "BOOL", int: "INT", float: "NUMBER", str: "WORD" if choices else "TEXT"}[base]
             default = "null" if declared.default is None else declared.default
@@ -194,7 +201,7 @@ class Parser(argparse.ArgumentParser):
 def _add_model_options(parser: Parser) -> None:
     """Add --run, --checkpoint and --device, which choose the model and where it runs."""
     where = parser.add_mutually_exclusive_group()
-    where.add_argument("--run", type=Path, metavar="DIR", help="folder of a run (default: the one that saved last)")
+    where.add_argument("--run", type=Path, metavar="DIR", help="folder of a run (default: the one finished last)")
     where.add_argument(
         "--checkpoint",
         type=Path,
@@ -306,7 +313,7 @@ def parse_evaluate(arguments: Sequence[str], prog: str = "dragoman evaluate") ->
         "Translate the test pairs of a run and report the scores: in the terminal, and as JSON, HTML and TSV in the "
         "folder report of the run.",
     )
-    parser.add_argument("--run", type=Path, metavar="DIR", help="folder of a run (default: the newest)")
+    parser.add_argument("--run", type=Path, metavar="DIR", help="folder of a run (default: the one finished last)")
     parser.add_argument(
         "--checkpoint",
         type=Path,

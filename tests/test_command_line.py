@@ -282,3 +282,18 @@ def test_a_run_on_own_data_is_named_after_them(data: str, name: str, tmp_path: P
     assert parse_settings([], default_file=default).run.name == parse_settings(["--config", str(file)]).run.name
     file.write_text(f"data:\n  train: '{data}'\nrun:\n  name: written\n", encoding="utf-8")
     assert parse_settings(["--config", str(file)]).run.name == "written"
+
+
+def test_the_short_help_is_one_screen_of_the_long_one(capsys: pytest.CaptureFixture[str]) -> None:
+    """Guards a first look at the options against a hundred settings."""
+    texts = []
+    for flag in ("-h", "--help"):
+        with pytest.raises(SystemExit) as ended:
+            command_line.parse_train([flag])
+        assert ended.value.code == 0
+        texts.append(capsys.readouterr().out)
+    short, whole = (set(text.splitlines()) for text in texts)
+    assert len(texts[0].splitlines()) < 50
+    assert short < whole
+    assert sum(f"--{key} " in texts[0] for key in keys()) == len(command_line.MAIN)
+    assert set(keys()) >= set(command_line.MAIN)
