@@ -541,5 +541,6 @@ def test_an_old_run_logs_where_it_began(tiny: Tiny, tmp_path: Path) -> None:
         (tmp_path / folder / expected).mkdir(parents=True)
         tensorboard.open_board(tmp_path / folder, 0, tiny()).close()
         with tensorboard.reopened(tmp_path / folder) as writer:
-            writer.add_scalar("loss/train", 1.0, 1)
+            writer.add_scalar("loss/train", 1.25, 1)
+        assert (tmp_path / folder / "metrics.csv").read_text(encoding="utf-8") == "step,tag,value\n1,loss/train,1.25\n"
         assert {path.parent for path in (tmp_path / folder).rglob("events*")} == {tmp_path / folder / expected}

@@ -15,7 +15,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import nn
-from torch.utils.tensorboard import SummaryWriter
 
 from dragoman import distributed
 from dragoman.architectures.build import build_model
@@ -34,6 +33,7 @@ from dragoman.training.coach import Coach, constant_loss
 from dragoman.training.layer_statistics import LayerStatistics
 from dragoman.training.optimizer import MovingAverage
 from dragoman.training.progress import Progress
+from dragoman.training.tensorboard import Board
 
 AnyModel = Transformer | DecoderOnly | EncoderOnly
 MAX_COUNTED_TOKENS = 1_000_000  # target tokens to count for the coach, at most
@@ -66,7 +66,7 @@ class TrainingState:
     batches_in_epoch: int = 0
     total_steps: int | None = None  # None if only the clock ends the run
     coach: Coach = field(init=False)
-    writer: SummaryWriter | None = None  # on rank 0, while training runs
+    writer: Board | None = None  # on rank 0, while training runs
     train_loss: float = math.nan  # at the last point of the curves
     signal: int = 0  # the signal number that asked a rank to stop; 0: none
     warned_of_memory: bool = False

@@ -5,6 +5,7 @@ Points of curves are plain `writer.add_scalar` calls where the numbers are compu
 
 from __future__ import annotations
 
+import os
 import threading
 import warnings
 from collections.abc import Iterator, Sequence
@@ -16,25 +17,52 @@ import torch
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
-from dragoman import config_file, settings
+from dragoman import config_file, settings, storage
 from dragoman.settings import Config
 from dragoman.training import layer_statistics
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+METRICS = "metrics.csv"
+HEAD = "step,tag,value\n"
+
+
+class Board(SummaryWriter):
+    """A log for TensorBoard. The points of its curves are also in the run's metrics.csv, for every other program."""
+
+    def __init__(self, run: Path, purge_step: int | None = None) -> None:
+        super().__init__(str(_folder(run)), purge_step=purge_step)
+        self._points = (run / METRICS).open("a", encoding="utf-8", newline="\n")
+
+    def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> None:  # type: ignore[override]
+        """Add a point to a curve."""
+        super().add_scalar(tag, scalar_value, global_step)
+        self._points.write(f"{global_step},{tag},{scalar_value:.7g}\n")
+
+    def flush(self) -> None:
+        """Write everything to the disk."""
+        super().flush()
+        self._points.flush()
+        os.fsync(self._points.fileno())
+
+    def close(self) -> None:
+        """Write everything to the disk and close the log."""
+        super().close()
+        self._points.close()
+
 
 @contextmanager
-def reopened(run: Path) -> Iterator[SummaryWriter]:
+def reopened(run: Path) -> Iterator[Board]:
     """Context manager: add to the log of a finished run."""
-    writer = SummaryWriter(str(_folder(run)))
+    writer = Board(run)
     try:
         yield writer
     finally:
         writer.close()
 
 
-def open_board(run: Path, step: int, config: Config) -> SummaryWriter:
+def open_board(run: Path, step: int, config: Config) -> Board:
     """Open the log of a run after a step (0: from the start), with its settings and charts.
 
     A killed run may have logged points beyond its last checkpoint. They are purged and made again, so that no point is
@@ -42,7 +70,8 @@ def open_board(run: Path, step: int, config: Config) -> SummaryWriter:
     """
     # If the disk fails, the writer's thread fails, too, but the next call that adds a point reports it: once is enough.
     threading.excepthook = lambda failure: issubclass(failure.exc_type, OSError) or threading.__excepthook__(failure)
-    writer = SummaryWriter(str(_folder(run)), purge_step=step + 1 if step else 0)
+    _cut_metrics(run / METRICS, step)
+    writer = Board(run, purge_step=step + 1 if step else 0)
     if step == 0:
         values = {key: str(value) for key, value in settings.values(config).items()}
         # add_hparams would create a second run; these three records put the table into this one.
@@ -61,6 +90,17 @@ def open_board(run: Path, step: int, config: Config) -> SummaryWriter:
             }
         )
     return writer
+
+
+def _cut_metrics(path: Path, step: int) -> None:
+    """Remove the points after a step, or all of them if it is 0, and a line that was not finished."""
+    kept = [HEAD]
+    if step and path.exists():
+        with path.open(encoding="utf-8", newline="\n") as file:
+            next(file, "")
+            kept += [line for line in file if line.endswith("\n") and int(line.partition(",")[0]) <= step]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    storage.replace_durably(path, "".join(kept).encode())
 
 
 def _folder(run: Path) -> Path:
