@@ -28,7 +28,9 @@ import numpy as np
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
-os.environ.setdefault("GOMP_SPINCOUNT", "2000")  # as `dragoman.__main__` sets it, before torch is imported
+# As `dragoman.__main__` sets them, before torch is imported.
+os.environ.setdefault("GOMP_SPINCOUNT", "2000")
+os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "20000")
 
 from dragoman import command_line, config_file
 from dragoman.errors import ConfigError

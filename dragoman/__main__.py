@@ -75,6 +75,9 @@ def main(arguments: Sequence[str] | None = None, program: str = "") -> int:
     # Let idle threads spin for microseconds, then sleep; torch reads this when it is imported. With the default of GNU
     # OpenMP, a second busy process made a training step take 20 times as long.
     os.environ.setdefault("GOMP_SPINCOUNT", "2000")
+    # oneDNN compiles a kernel for each shape. An epoch has more shapes than it keeps by default, so it would compile
+    # them again in every epoch.
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "20000")
     if name == "train":
         # Before the first step there is nothing to save, so let Ctrl-C end the process at once. Python's own handler
         # waits for library code: seconds of imports, minutes of training a tokenizer.
