@@ -33,12 +33,12 @@ T = TypeVar("T")
 FOLDER = Path(__file__).resolve().parent
 SEED = "phrasebook-1"
 SIZES = {"train": 44_000, "validation": 500, "test": 500}
-PER_WEIGHT = 4.5  # sentences drawn for each unit of weight of a pattern
+PER_WEIGHT = 4.0  # sentences drawn for each unit of weight of a pattern
 EACH_PATTERN = 14  # for a pattern without a weight
 EACH_PHRASE = 6  # for a set phrase: alone, and in the company of other words
 HELD_OUT = 0.12  # share of all combinations that are kept out of train
 HELD_OUT_SENTENCES = 0.09  # share of validation and test drawn from sentences with such a combination
-COMMON = 10  # the pool takes more sentences with a word form until this many have it
+COMMON = 6  # the pool takes more sentences with a word form until this many have it
 RARE = 4  # sentences with a word form that occurs in fewer sentences than this are removed
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -112,8 +112,13 @@ def demonstrative(word: str, gender: str, number: str, far: bool) -> str:
     return before(word, gender, number, "quello quel quell' quegli quei quella quell' quelle" if far else near)
 
 
+PARTITIVE = re.compile(r"^(?:(?:dello?|della|dei|degli|delle) |dell')(?=\w)")
+
+
 def contract(preposition: str, phrase: str) -> str:
     """Put a preposition before a phrase, contracted with its article: contract("di", "la casa") is "della casa"."""
+    if preposition == "di":
+        phrase = PARTITIVE.sub("", phrase)  # bisogno di francobolli, not "di dei francobolli"
     stem = {"a": "a", "di": "de", "da": "da", "in": "ne", "su": "su"}.get(preposition)
     found = ARTICLE.match(phrase)
     if stem and found:
@@ -281,8 +286,8 @@ def italian_sentence(text: str) -> str:
     """Tidy a filled template: spaces, elisions between its words, a capital first letter."""
     text = tidy(text)
     text = re.sub(r"\b(dov|com|c)[ei] (?=(è|era)\b)", r"\1'", text, flags=re.IGNORECASE)
-    text = re.sub(r"\b(vent|trent|quarant|cinquant|sessant|ottant)[ia] (?=anni\b)", r"\1'", text)
-    text = re.sub(r"\b(l)[oa] (?=(ho|hai|ha|abbiamo|hanno)\b)", r"\1'", text, flags=re.IGNORECASE)
+    text = re.sub(r"\b(vent|trent|quarant|cinquant|sessant|settant|ottant|novant)[ia] (?=anni\b)", r"\1'", text)
+    text = re.sub(r"\b((?:glie)?l)[oa] (?=(ho|hai|ha|abbiamo|hanno)\b)", r"\1'", text, flags=re.IGNORECASE)
     text = re.sub(r"\be (?=e)", "ed ", text)
     text = re.sub(r"\ba (?=[aA])", "ad ", text)
     return capitalise(text)
@@ -333,7 +338,7 @@ def english_plural(word: str) -> str:
     """Return the regular plural of a noun, which is also the third person of a verb."""
     if re.search(r"[^aeiou]y$", word):
         return word[:-1] + "ies"
-    if re.search(r"(s|x|ch|sh|z|[^aeiou]o)$", word) and word not in ("photo", "piano"):
+    if re.search(r"(s|x|[^a]ch|[aeo]ach|sh|z|[^aeiou]o)$", word) and word not in ("photo", "piano", "risotto"):
         return word + "es"
     return word + "s"
 
@@ -351,7 +356,7 @@ def compare(adjective: str, degree: str) -> str:
 
 def a_or_an(phrase: str) -> str:
     """Put the English indefinite article before a phrase."""
-    return ("an " if re.match(r"[aeiou](?!niv|uro)", phrase) else "a ") + phrase
+    return ("an " if re.match(r"[aeiou](?!niv|uro)|8|18\b", phrase) else "a ") + phrase
 
 
 NEGATED = re.compile(
@@ -362,15 +367,18 @@ DONE = "|".join(["already", "never", "always", "just", "not", *PARTICIPLES])
 PRONOUN_VERB = re.compile(
     r"\b(I(?= am)|(?:you|we|they)(?= are)|(?:he|she|it|that|there|here|what|where|who|how|everything)(?= is)"
     r"(?! is it\b)"
-    rf"|(?:I|you|we|they)(?= have (?:{DONE}|\w\w\wed)\b)|(?:I|you|he|she|it|we|they)(?= w))"
-    r" (am|is|are|have|will|would)\b(?= \w)",
+    rf"|(?:I|you|we|they)(?= have (?:{DONE}|\w\w\wed)\b)|(?:he|she|it)(?= has (?:{DONE}|\w\w\wed)\b)"
+    r"|(?:I|you|he|she|it|we|they)(?= (?:will|would|had better)\b))"
+    r" (am|is|are|has|have|had|will|would)\b(?= \w)",
     re.IGNORECASE,
 )
-CONTRACTED = {"am": "'m", "are": "'re", "is": "'s", "will": "'ll", "would": "'d", "have": "'ve"}
+CONTRACTED = {"am": "'m", "are": "'re", "is": "'s", "has": "'s", "have": "'ve"}
+CONTRACTED |= {"will": "'ll", "would": "'d", "had": "'d"}
+PRONOUN_IS_NOT = re.compile(r"\b(you|he|she|it|we|they|that|this|there) (is|are)(?= not\b)", re.IGNORECASE)
 
 
-def contract_english(text: str) -> str:
-    """Write don't for do not, and I'm for I am where a word follows."""
+def contract_english(text: str, before_not: bool = False) -> str:
+    """Write don't for do not, and I'm for I am where a word follows; it's not rather than it isn't if before_not."""
 
     def negated(found: re.Match[str]) -> str:
         verb = found[1]
@@ -379,6 +387,7 @@ def contract_english(text: str) -> str:
     def joined(found: re.Match[str]) -> str:
         return found[1] + CONTRACTED[found[2]]
 
+    text = PRONOUN_IS_NOT.sub(joined, text) if before_not else text
     return PRONOUN_VERB.sub(joined, NEGATED.sub(negated, text))
 
 
@@ -390,11 +399,11 @@ def tidy(text: str) -> str:
 TAG = "do|does|did|is|are|was|were|has|have|could|would|should"
 
 
-def english_sentence(text: str, contracted: bool) -> str:
+def english_sentence(text: str, contracted: bool, before_not: bool = False) -> str:
     """Tidy a filled template: spaces, contractions where wanted, capital first letters."""
     text = tidy(text)
     text = re.sub(rf"\b({TAG}) not (?=(?:I|you|he|she|it|we|they)\b)", r"\1n't ", text)  # isn't it?
-    return capitalise((contract_english(text) if contracted else text).replace("can not", "cannot"))
+    return capitalise((contract_english(text, before_not) if contracted else text).replace("can not", "cannot"))
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -437,7 +446,8 @@ class Verb:
     """A verb and the kinds of object (or single nouns) that it takes; an activity or a deed has its own rest.
 
     In the rest of a deed, "{}" is a pronoun, which `case` puts into the accusative ("d") or the dative ("i") in
-    Italian, "{my}" and "{self}" agree with the subject, and `clitic` is a pronoun that always goes with the verb: ci.
+    Italian, "{my}", "{self}" and the Italian "{solo}" agree with the subject, and `clitic` is a pronoun that always
+    goes with the verb: ci.
     """
 
     en: str
@@ -563,6 +573,9 @@ class Slot(Protocol):
     def it(self, form: str) -> str: ...
 
 
+FEMININE = re.compile(r"un'|(?:una|la|colpa) |l'(?:ultima|influenza)")  # how a feminine phrase begins
+
+
 @dataclass
 class Phrase:
     """A fixed expression; in Italian a preposition may be put before it."""
@@ -578,11 +591,14 @@ class Phrase:
     def it(self, form: str) -> str:
         if form == "un":
             return attach(indefinite(self.italian, "m"), self.italian)
+        if form == "questo":  # questa è una bella idea
+            return "questa" if FEMININE.match(self.italian) else "questo"
         return contract(form, self.italian) if form else self.italian
 
 
-COLOURS = {"red", "blue", "white", "black", "green", "yellow", "brown"}
+COLOURS = {"red", "blue", "white", "black", "green", "yellow", "brown", "pink", "grey", "golden", "orange"}
 ABSOLUTE = COLOURS | {"ready", "late", "free", "open", "closed", "broken", "empty", "delicious", "ill"}
+ABSOLUTE |= {"wooden", "secret", "round", "full"}
 LONG = {"expensive", "comfortable", "modern", "elegant", "interesting", "beautiful", "famous", "crowded"}
 QUALITIES: dict[str, Callable[[str], bool]] = {
     "quality": lambda name: True,
@@ -692,7 +708,19 @@ class Nominal:
         return contract({"al": "a", "nel": "in", "sul": "su"}[how], self.italian)
 
 
+JOINED = {"mi": "me lo", "ti": "te lo", "gli": "glielo", "le": "glielo", "ci": "ce lo"}  # a person's pronoun and "it"
 OWN = {"1s": "my myself", "2s": "your yourself", "1p": "our ourselves", "3p": "their themselves"}
+
+
+def own_words(person: int, number: str, gender: str) -> list[str]:
+    """Return the English possessive and reflexive of a subject: her, herself."""
+    third = {"m": "his himself", "f": "her herself"}[gender]
+    return (third if (person, number) == (3, "s") else OWN[f"{person}{number}"]).split()
+
+
+def own(subject: Nominal) -> str:
+    """Return the English possessive of a subject."""
+    return own_words(subject.person, subject.number, subject.gender)[0]
 
 
 @dataclass
@@ -727,26 +755,38 @@ class Action:
             )
             text = text.replace("{}", object_)
         who, number, gender = self.who(person or ("" if self.subject else "2s"))
-        third = {"m": "his himself", "f": "her herself"}[gender]
-        my, self_ = (third if (who, number) == (3, "s") else OWN[f"{who}{number}"]).split()
+        my, self_ = own_words(who, number, gender)
         return text.replace("{my}", my).replace("{self}", self_)
 
     def it(self, form: str) -> str:
-        """Render the verb in one of the forms below and its object; `presente-` is the verb, `resto` the object."""
+        """Render the verb in one of the forms below and its object.
+
+        `presente-` is the verb alone and `resto` the object; an adverb goes between the two, or between `stare` and
+        `gerundio`.
+        """
         form, _, person = form.partition(".")
-        rest = self.thing.italian if self.thing else self.verb.it_rest
+        rest = self.thing.italian if self.thing else self.agreeing_rest(person)
         if form == "resto":
             return rest
-        if form == "ausiliare" or form.endswith("-"):
+        if form == "gerundio":
+            verb = active(self.verb.it)
+            return rest if verb in CLASSES["without_progressive"] else f"{gerund(verb)} {rest}".strip()
+        if form in ("ausiliare", "stare") or form.endswith("-"):
             return self.italian_verb(form.rstrip("-"), person)
         return f"{self.italian_verb(form, person)} {rest}".strip()
+
+    def agreeing_rest(self, who: str) -> str:
+        """Return the rest of the verb, where "da {solo}" agrees with the subject."""
+        _, number, gender = self.who(who or ("" if self.subject else "2s"))
+        return re.sub(r"\{(\w+)\}", lambda found: agree(found[1], gender, number), self.verb.it_rest)
 
     def clitic(self, who: str) -> str:
         """Return the pronoun that goes with the verb: of the object, of a reflexive verb, or ci."""
         if self.verb.it.endswith("rsi"):
             return REFLEXIVE[self.who(who)[:2]]
         if self.pronoun:
-            return OBJECT_PRONOUNS[self.pronoun][1 if self.verb.case == "d" else 2]
+            pronoun = OBJECT_PRONOUNS[self.pronoun][1 if self.verb.case == "d" else 2]
+            return JOINED[pronoun] if self.verb.clitic == "lo" else pronoun
         return self.verb.clitic
 
     def past_participle(self, essere: bool, who: str) -> str:
@@ -762,17 +802,17 @@ class Action:
         verb = active(self.verb.it)
         fixed = self.pronoun or self.verb.clitic
         clitic = self.clitic(who) if fixed or (verb != self.verb.it and (self.subject or who)) else ""
+        attached = clitic.replace(" ", "")
         match form:
             case "imperativo":
-                return imperative(self.verb.it if verb != self.verb.it else verb, clitic if fixed else "")
+                return imperative(self.verb.it if verb != self.verb.it else verb, attached if fixed else "")
             case "infinito":
-                return leave_off(verb, clitic)  # alzarmi, vederlo
+                return leave_off(verb, attached)  # alzarmi, vederlo
             case "esortativo":
-                return conjugate(verb, "presente", 1, "p") + (clitic or ("ci" if verb != self.verb.it else ""))
-        if form == "passato" and "^" in self.verb.flags:
-            form = "imperfetto"  # sapevo tutto: a state
+                return conjugate(verb, "presente", 1, "p") + (attached or ("ci" if verb != self.verb.it else ""))
         person, number, _ = self.who(who)
-        essere = verb != self.verb.it or verb in CLASSES["essere"]
+        form = self.simple_form(form, person, number)
+        essere = verb != self.verb.it or verb in CLASSES["essere"] or "&" in self.verb.flags
         auxiliary = conjugate("essere" if essere else "avere", "presente", person, number)
         match form:
             case "ausiliare":
@@ -781,10 +821,23 @@ class Action:
                 return self.past_participle(essere, who)
             case "passato":
                 return f"{clitic} {auxiliary} {self.past_participle(essere, who)}".strip()
+            case "stare":
+                return f"{clitic} {conjugate('stare', 'presente', person, number)}".strip()
             case "progressivo" | "progredivo":
                 tense = "presente" if form == "progressivo" else "imperfetto"
                 return f"{clitic} {conjugate('stare', tense, person, number)} {gerund(verb)}".strip()
         return f"{clitic} {conjugate(verb, form, person, number)}".strip()
+
+    def simple_form(self, form: str, person: int, number: str) -> str:
+        """Return the form that Italian prefers: sapevo (a state), vado rather than "sto andando", ti chiamo (I'll)."""
+        promise = (person, number) == (1, "s") and self.pronoun and self.pronoun[0] == 2
+        if form == "futuro" and promise and self.verb.flags.isdisjoint("~^"):
+            return "presente"
+        if form == "passato" and "^" in self.verb.flags:
+            return "imperfetto"
+        if active(self.verb.it) in CLASSES["without_progressive"]:
+            return {"progressivo": "presente", "stare": "presente", "progredivo": "imperfetto"}.get(form, form)
+        return form
 
 
 def active(infinitive: str) -> str:
@@ -920,6 +973,7 @@ def draw_noun_phrase(
     return noun_phrase(draw, noun, chosen, number, draw.choose(suited) if suited and draw.chance(adjective) else None)
 
 
+PERSONAL = {"lose", "forget", "wear", "try on"}  # verbs whose object belongs to the subject, which Italian need not say
 RARELY_PLURAL = FIXED - {"person", "nature"} | {"drink", "dish", "family", "person"}
 
 
@@ -930,11 +984,17 @@ def draw_action(draw: Draw, verb: Verb, subject: Nominal | None, determiner: str
     noun = draw.choose([noun for kind in verb.objects for noun in nouns_of(kind)])
     draw.combinations.add((verb.en, noun.en))
     plural = 0.1 if noun.kind in RARELY_PLURAL else 0.25
-    return Action(verb, subject, draw_noun_phrase(draw, noun, determiner, plural, 0.35, verb.en))
+    thing = draw_noun_phrase(draw, noun, determiner, plural, 0.35, verb.en)
+    if verb.en in PERSONAL and subject and thing.english.startswith(f"{own(subject)} "):
+        thing.italian = re.sub(r"^\w+ \w+ ", "", thing.italian)  # ho perso il mio passaporto: ho perso il passaporto
+        thing.italian = attach(article(thing.italian, thing.gender, thing.number), thing.italian)
+    return Action(verb, subject, thing)
 
 
 SUBJECTS = {
     "who": "I someone you he someone we she someone they I",
+    "me": "I",
+    "us": "we",
     "asked": "you someone he you she someone they",
     "pronoun": "I you he we I she they",
     "silent": "I you we they",  # Italian drops these, so the sentence starts with the verb
@@ -1052,9 +1112,9 @@ def draw_slot(draw: Draw, words: Sequence[str], filled: dict[str, Slot]) -> Slot
 
 
 DEED_KINDS = {
-    f"{name}{use}": [deed for deed in deeds if flag not in deed.flags]
+    f"{name}{use}": [deed for deed in deeds if deed.flags.isdisjoint(unfit)]
     for name, deeds in (("vp", DEEDS), ("to", DEEDS_TO_PEOPLE), ("it", DEEDS_TO_THINGS))
-    for use, flag in (("", "?"), ("ing", "="), ("do", "~"), ("done", "^"))  # any, in progress, on purpose, not a state
+    for use, unfit in (("", ""), ("ing", "="), ("do", "~"), ("done", "^"), ("can", "~%"))
 }
 DEED_KINDS |= {  # a past tense that looks like one: not "I cut it"
     f"{name}past": [deed for deed in DEED_KINDS[name] if inflect(deed.en, "past") != inflect(deed.en, "base")]
@@ -1086,8 +1146,9 @@ def draw_verb(draw: Draw, kind: str, subject: Nominal | None, options: dict[str,
 
 
 def combine(draw: Draw, phrase: Nominal, **said: str | None) -> Nominal:
-    """Record the words that a template combines with this phrase: a verb (verb=, also=) or an adjective (is=)."""
-    draw.combinations.update((spaced(word), phrase.noun.en) for word in said.values() if word and phrase.noun)
+    """Record the words that a template combines with this phrase: verbs (verb=, also=) or adjectives (is=)."""
+    words = [word for words in said.values() if words for word in words.split(",")]
+    draw.combinations.update((spaced(word), phrase.noun.en) for word in words if phrase.noun)
     return phrase
 
 
@@ -1218,7 +1279,7 @@ def write_sentence(pattern: Pattern, attempt: int) -> Sentence:
     if not alone:
         english, italian = in_company(draw, english, italian, named=attempt >= EACH_PHRASE and not pattern.slots)
     return Sentence(
-        english_sentence(english, contracted=draw.chance(0.65 if not pattern.company else 0.8)),
+        english_sentence(english, draw.chance(0.65 if not pattern.company else 0.8), before_not=draw.chance(0.4)),
         italian_sentence(italian),
         english_sentence(english, contracted=False),
         not attempt and not pattern.slots,
@@ -1238,7 +1299,13 @@ def set_wordings() -> tuple[str, ...]:
 
 def templates() -> list[str]:
     """Return the English of all patterns, with the words of their lists."""
-    return [pattern.en + " ".join(" ".join(slot) for slot in pattern.slots) for pattern in read_patterns()]
+    lists = {
+        name: " ".join(entry.partition("=")[0] for entry in entries.split(";")) for name, entries in PHRASES.items()
+    }
+    return [
+        " ".join([pattern.en, *(" ".join([*slot, lists.get(slot[1], "")]) for slot in pattern.slots)])
+        for pattern in read_patterns()
+    ]
 
 
 @cache
@@ -1280,6 +1347,15 @@ def stutters(text: str) -> bool:
     return len(set(words)) < len(words)
 
 
+AUXILIARY_OF_BE = re.compile(r"\w (?:do|does|did) not be\b|\b(?:do|does|did) (?!not\b)[\w ]{1,40}(?<! to) be\b")
+
+
+def is_wanted(pattern: Pattern, sentence: Sentence) -> bool:
+    """Whether a sentence neither stutters nor says "does not be", as a template made for other verbs does."""
+    text = sentence.plain
+    return not AUXILIARY_OF_BE.search(text.lower()) and (pattern.company or not stutters(text))
+
+
 def forms_of(sentence: Sentence) -> set[str]:
     """Return the word forms of both sides, marked by language."""
     return {f"en {word}" for word in words_of(sentence.en)} | {f"it {word}" for word in words_of(sentence.it)}
@@ -1304,7 +1380,7 @@ def draw_pool() -> list[Sentence]:
             more = 8 if pattern.company else max(2 * pattern.times, 160)
             for attempt in range(pattern.times) if not extra else range(pattern.times, pattern.times + more):
                 sentence = write_sentence(pattern, attempt)
-                if (not pattern.company and stutters(sentence.plain)) or (extra and not is_free(sentence)):
+                if not is_wanted(pattern, sentence) or (extra and not is_free(sentence)):
                     continue
                 known = pool.setdefault(sentence.plain.lower(), sentence)
                 if known is not sentence:
