@@ -182,7 +182,7 @@ class ModelConfig(Section):
     decoder_layers: int = refused(3, "layers that write the target", at_least=1)
     d_ff: int = refused(512, "width inside the feed-forward blocks", at_least=1)
     activation: Literal["relu", "gelu", "swiglu"] = refused("relu", "activation function of the feed-forward blocks")
-    dropout: float = warned(0.1, "share of values set to zero in training", at_least=0, below=1)
+    dropout: float = warned(0.0, "share of values set to zero in training", at_least=0, below=1)
     attention_dropout: float = warned(0.0, "the same for attention weights", at_least=0, below=1)
     activation_dropout: float = warned(0.0, "the same inside the feed-forward blocks", at_least=0, below=1)
     attention_bias: bool = refused(True, "use a bias in the projections of attention")
@@ -425,6 +425,7 @@ RETIRED = frozenset(
 )
 # What a file that names one of them means by the settings that it leaves out: the defaults of version 0.1.
 DEFAULTS_BEFORE: dict[str, Any] = {
+    "model.dropout": 0.1,
     "training.optimizer": "adamw",
     "training.weight_decay": 0.0,
     "training.max_epochs": 9,
