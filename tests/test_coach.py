@@ -126,8 +126,15 @@ SPOILT = {
 }
 
 
+# The settings with which the curves above were recorded.
+USUAL = (
+    "--model.dropout", "0.1", "--training.lr", "0.003", "--training.warmup_steps", "200", "--training.batch_tokens",
+    "1024", "--training.validate_every", "500",
+)  # fmt: skip
+
+
 def config_of(*arguments: str) -> Config:
-    return override(Config(), arguments)
+    return override(Config(), [*USUAL, *arguments])
 
 
 def heard(each: Coach, losses: Sequence[float], norms: Sequence[float] = (), every: int = 10) -> list[tuple[int, str]]:
