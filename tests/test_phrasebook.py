@@ -518,6 +518,13 @@ def test_clitics_and_reflexives(deed: str, pronoun: tuple[int, str, str] | None,
     assert action.it(form) == expected
 
 
+def test_line_outside_a_section_is_an_error() -> None:
+    """Guards words that are silently never read, because an empty line ended their section."""
+    assert make.read_sections("[deeds]\nsleep | dormire\n") == {"deeds": ["sleep | dormire"]}
+    with pytest.raises(ValueError, match="in no section"):
+        make.read_sections("[deeds]\nsleep | dormire\n\nwork | lavorare\n")
+
+
 def test_rest_of_a_deed_agrees() -> None:
     """Guards "lei vive da solo"."""
     (alone,) = (deed for deed in make.DEEDS if deed.en == "live alone")

@@ -50,8 +50,11 @@ def read_sections(text: str) -> dict[str, list[str]]:
     text = re.sub(r"^#.*\n", "", text, flags=re.MULTILINE)
     text = re.sub(r"\n +", " ", text)
     sections: dict[str, list[str]] = {}
-    for name, lines in re.findall(r"^\[(\w+)\]\n((?:(?!\[).+\n)*)", text, re.MULTILINE):
+    section = re.compile(r"^\[(\w+)\]\n((?:(?!\[).+\n)*)", re.MULTILINE)
+    for name, lines in section.findall(text):
         sections.setdefault(name, []).extend(lines.splitlines())
+    if unread := section.sub("", text).split():
+        raise ValueError(f"{unread[0]!r} is in no section: an empty line ends a section")
     return sections
 
 
