@@ -527,7 +527,7 @@ def test_line_outside_a_section_is_an_error() -> None:
 
 def test_rest_of_a_deed_agrees() -> None:
     """Guards "lei vive da solo"."""
-    (alone,) = (deed for deed in make.DEEDS if deed.en == "live alone")
+    alone = make.read_deed("live alone | vivere = + da {solo}")
     she = make.Nominal(make.Draw("test"), "she", "lei", "s", "f", human=True)
     assert make.Action(alone, she).it("presente") == "vive da sola"
     assert make.Action(alone).it("infinito.1s") == "vivere da solo"
