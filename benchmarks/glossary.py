@@ -174,7 +174,9 @@ def main() -> None:
     if not cases:
         common.fail("no word of these sentences has a known translation in its reference: the corpus is too small.")
     translator.translate([case.source for case in cases])  # untimed: it makes the engine
-    print(f"{describe_device(device, translator.dtype)}\n{len(cases)} terms in {options.run}, {options.split}\n")
+    print(
+        f"{describe_device(device, translator.trained.dtype)}\n{len(cases)} terms in {options.run}, {options.split}\n"
+    )
     print(f"{'target':16}{'way':15}{'placed':>8}{'BLEU':>8}{'chrF':>8}{'rest':>8}{'seconds':>9}")
     made_up = [NAMES[i % len(NAMES)] for i in range(len(cases))]
     for name, targets in (("of a reference", [case.translation for case in cases]), ("made up", made_up)):

@@ -80,7 +80,9 @@ def main() -> None:
     device = choose_device("auto")
     tune_device(device)
     translator = Translator(options.run)
-    print(f"{describe_device(device, translator.dtype)}\n{options.sentence!r}, {options.run}, {options.turns} turns\n")
+    print(
+        f"{describe_device(device, translator.trained.dtype)}\n{options.sentence!r}, {options.run}, {options.turns} turns\n"
+    )
 
     program = [str(ROOT / "translate.py"), "--run"]
     with tempfile.TemporaryDirectory() as empty:

@@ -221,7 +221,8 @@ def test_print_config_prints_what_load_reads(tmp_path: Path, capsys: pytest.Capt
     assert stopped.value.code == 0
     file = tmp_path / "printed.yaml"
     file.write_text(capsys.readouterr().out, encoding="utf-8")
-    assert load(file) == Config(model=ModelConfig(d_model=64), data=DataConfig(train="é: ü"))
+    named_after = RunConfig(name="é-ü")
+    assert load(file) == Config(run=named_after, model=ModelConfig(d_model=64), data=DataConfig(train="é: ü"))
     assert named(file.read_text(encoding="utf-8")) == keys()
 
 

@@ -325,8 +325,10 @@ def curves(folder: Path) -> dict[str, list[tuple[int, float]]]:
     assert listed.keys() == shown.keys()
     for tag, points in shown.items():
         assert [step for step, _ in points] == [step for step, _ in listed[tag]], tag
-        values = [value for _, value in listed[tag]]
-        assert [value for _, value in points] == pytest.approx(values, rel=1e-5, nan_ok=True), tag
+        # TensorBoard orders logs of the same second by process, so of two starts it may show the speeds of the first.
+        if not tag.startswith("speed/"):
+            values = [value for _, value in listed[tag]]
+            assert [value for _, value in points] == pytest.approx(values, rel=1e-5, nan_ok=True), tag
     return {tag: points for tag, points in shown.items() if not tag.startswith("speed/")}
 
 
