@@ -209,9 +209,8 @@ def beams(options: argparse.Namespace, device: torch.device) -> None:
     lines = (options.run / "data" / f"{options.split}.tsv").read_text(encoding="utf-8").split("\n")[:-1]
     pairs = [line.split("\t") for line in lines[: options.pairs]]
     sources, references = (list(side) for side in zip(*pairs, strict=True))
-    print(
-        f"{describe_device(device, greedy.trained.dtype)}\n{len(sources):,} sentences of {options.run}, {options.split}\n"
-    )
+    print(describe_device(device, greedy.trained.dtype))
+    print(f"{len(sources):,} sentences of {options.run}, {options.split}\n")
     print("batch   search            sentences/s   time / greedy")
     by_length = sorted(sources, key=len, reverse=True)
     for size in options.batches:

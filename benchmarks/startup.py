@@ -80,9 +80,8 @@ def main() -> None:
     device = choose_device("auto")
     tune_device(device)
     translator = Translator(options.run)
-    print(
-        f"{describe_device(device, translator.trained.dtype)}\n{options.sentence!r}, {options.run}, {options.turns} turns\n"
-    )
+    print(describe_device(device, translator.trained.dtype))
+    print(f"{options.sentence!r}, {options.run}, {options.turns} turns\n")
 
     program = [str(ROOT / "translate.py"), "--run"]
     with tempfile.TemporaryDirectory() as empty:

@@ -436,7 +436,7 @@ def test_patience_ends_a_run_that_no_longer_improves(tiny: Tiny, capfd: pytest.C
     """Guards early stopping, and that the count survives a resume."""
     config = tiny(training__lr=1e-9, training__validate_every=2, training__patience=3, training__max_epochs=50)
     assert harness.run(config, after_step(7, die)) == -signal.SIGKILL
-    assert run(config) == 0
+    assert harness.run(config) == 0
     assert "training.patience (3)" in capfd.readouterr().out
     assert outcome(config)[1]["progress"]["step"] == 8  # best at 2; 4, 6 and 8 are no better
 

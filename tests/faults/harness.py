@@ -317,19 +317,22 @@ def curves(folder: Path) -> dict[str, list[tuple[int, float]]]:
     """All points in TensorBoard, as it reads them itself, except speeds. Fails unless metrics.csv has them too."""
     events = EventAccumulator(str(folder), size_guidance={"scalars": 0}).Reload()
     shown = {tag: [(event.step, event.value) for event in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
-    head, *lines = (folder / "metrics.csv").read_text(encoding="utf-8").splitlines()
+    assert_listed(shown, folder / "metrics.csv")
+    return {tag: points for tag, points in shown.items() if not tag.startswith("speed/")}
+
+
+def assert_listed(shown: dict[str, list[tuple[int, float]]], path: Path) -> None:
+    """Fail unless metrics.csv has exactly these points."""
+    head, *lines = path.read_text(encoding="utf-8").splitlines()
     assert head == "step,tag,value"
     listed: dict[str, list[tuple[int, float]]] = {}
     for step, tag, value in (line.split(",") for line in lines):
         listed.setdefault(tag, []).append((int(step), float(value)))
     assert listed.keys() == shown.keys()
     for tag, points in shown.items():
-        assert [step for step, _ in points] == [step for step, _ in listed[tag]], tag
-        # TensorBoard orders logs of the same second by process, so of two starts it may show the speeds of the first.
-        if not tag.startswith("speed/"):
-            values = [value for _, value in listed[tag]]
-            assert [value for _, value in points] == pytest.approx(values, rel=1e-5, nan_ok=True), tag
-    return {tag: points for tag, points in shown.items() if not tag.startswith("speed/")}
+        steps, values = zip(*listed[tag], strict=True)
+        assert [step for step, _ in points] == [*steps], tag
+        assert [value for _, value in points] == pytest.approx([*values], rel=1e-5, nan_ok=True), tag
 
 
 def tree(folder: Path) -> dict[str, int]:
