@@ -92,8 +92,8 @@ def test_a_file_given_as_a_sentence_is_noticed(run: Path, tmp_path: Path) -> Non
 
 
 def test_a_finished_run_goes_before_a_newer_one(run: Path, tmp_path: Path) -> None:
-    """Guards against translating with a run that has just begun, and without a word."""
-    newer = Path(shutil.copytree(run, run.with_name("begun")))
+    """Guards against translating with a run that has only started, and not saying so."""
+    newer = Path(shutil.copytree(run, run.with_name("started")))
     (newer / "result.json").unlink()
     for path in newer.glob("checkpoints/step-*"):
         os.utime(path, (2e9, 2e9))

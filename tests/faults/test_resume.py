@@ -222,6 +222,7 @@ def test_39_translating_while_a_training_saves_and_prunes(toy: Toy) -> None:
             for i in count():
                 if i >= 200 and len(set(steps)) > 10:  # the training moves, however busy the machine is
                     break
+                assert i < 2000, "the training has not moved"
                 found = Translator(directory(config), "cpu")
                 steps.append(found.step)
                 if i % 20 == 0:
