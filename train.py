@@ -42,6 +42,7 @@ from dragoman.architectures.build import build_model
 from dragoman.architectures.loss import Loss, batch_loss
 from dragoman.architectures.protocol import Model
 from dragoman.console import say
+from dragoman.corpora.language_choice import check_languages, with_languages
 from dragoman.corpora.placeholders import make_hiding
 from dragoman.corpora.preparation import PreparedData
 from dragoman.corpora.sources import find_sources
@@ -252,7 +253,9 @@ def start_or_resume(config: Config, ranks: Ranks, device: torch.device) -> int:
     starting.print_device(describe_device(device, dtype), rates)
     matmul_rate = ranks.world_size * rates.get(dtype, rates.get(torch.bfloat16, math.inf))
     if saved is None:
+        config = with_languages(config, say if ranks.is_first else lambda choice: None)
         find_sources(config.data)  # to fail now if a corpus is missing
+        check_languages(config.data)
         config = ranks.broadcast(starting.with_preset(config, device, matmul_rate) if ranks.is_first else config)
     else:
         config = starting.with_saved_settings(config, saved)

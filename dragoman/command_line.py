@@ -13,7 +13,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NoReturn
@@ -23,7 +23,17 @@ from dragoman.config_file import dump, read_config_file, settings_in_file
 from dragoman.console import one_line
 from dragoman.errors import ConfigError
 from dragoman.setting_types import did_you_mean, kind_of, parse_value, shown
-from dragoman.settings import SECTIONS, SETTINGS, STAND_IN, Config, keys, values, with_preset_values, with_values
+from dragoman.settings import (
+    DEFAULTS,
+    SECTIONS,
+    SETTINGS,
+    STAND_IN,
+    Config,
+    keys,
+    values,
+    with_preset_values,
+    with_values,
+)
 
 AVERAGED = "averaged.json"  # lists what an average was made of; only an average has this file
 # Names of files that say less about the data than the folder does.
@@ -33,6 +43,8 @@ MAIN = (
     "run.name", "data.source_lang", "data.target_lang", "data.train", "data.validation", "data.test", "tokenizer.kind",
     "model.preset", "training.max_epochs", "training.max_minutes", "training.device", "decoding.beam_size",
 )  # fmt: skip
+# A file that sets one of these describes a model and its training, to which no preset is added.
+_OF_A_MODEL = frozenset(presets.KEYS) - {"training.max_steps", "training.max_epochs", "training.max_minutes"}
 EXPORT_MARK = "export.json"  # describes an export; only an export has this file
 
 
@@ -71,15 +83,14 @@ def parse_settings(
         files = [Path(text) for key, text in given if key == "config"]
         if len(files) > 1:
             raise ConfigError("--config is given twice, but a run takes one file.")
-        named = bool(files)
-        if not named and default_file is not None and default_file.exists():
+        if not files and default_file is not None and default_file.exists():
             files = [default_file]
         in_file = settings_in_file(read_config_file(files[0]), files[0]) if files else {}
+        if files and default_file is not None and default_file.exists() and files[0].samefile(default_file):
+            # It spells out every default. Only what differs from them is the user's choice.
+            in_file = {key: value for key, value in in_file.items() if value != DEFAULTS[key]}
         typed = {key: parse_value(key, SETTINGS[key], text) for key, text in given if key in SETTINGS}
-        # A run on the user's own data is not the run that the default file names.
-        if "data.train" in (in_file | typed if named else typed) and "run.name" not in (in_file if named else {}):
-            typed = {"run.name": run_name((in_file | typed)["data.train"])} | typed
-        config = _combined(in_file, named, typed)
+        config = _combined(in_file, typed)
     except ConfigError as error:
         print(f"{prog}: error: {one_line(str(error))}", file=sys.stderr)
         raise SystemExit(2) from None
@@ -96,19 +107,29 @@ def override(config: Config, arguments: Sequence[str]) -> Config:
     return with_values(config, {key: parse_value(key, SETTINGS[key], text) for key, text in _pairs(arguments, keys())})
 
 
-def _combined(in_file: Mapping[str, Any], named: bool, typed: Mapping[str, Any]) -> Config:
-    """Combine a file, which the user named or not, with the command line, and apply a preset around both.
+def _combined(in_file: Mapping[str, Any], typed: Mapping[str, Any]) -> Config:
+    """Combine the choices in a file with the command line, and apply a preset around both.
 
-    Until the data are known, auto stands for a preset that is valid with what the user chose.
+    A run on the user's own data has a name, a preset and languages of its own, not those of the default run. Until the
+    data are known, auto stands for a preset that is valid with what the user chose, and the languages are unsaid.
     """
     given = {**in_file, **typed}
+    unsaid: set[str] = set()
+    if given.get("data.train", DEFAULTS["data.train"]) != DEFAULTS["data.train"]:
+        typed = {"run.name": run_name(given["data.train"])} | dict(typed) if "run.name" not in given else typed
+        unsaid = {"data.source_lang", "data.target_lang"} - given.keys()
+        if "data.directions" in given:
+            unsaid = set()
+        if "model.preset" not in given and not in_file.keys() & _OF_A_MODEL:
+            given["model.preset"] = "auto"
+            unsaid.add("model.preset")
+        given |= typed
     preset = given.get("model.preset")
     if preset is None:
-        return with_values(Config(), given)
-    chosen = frozenset(typed if "model.preset" in typed else given) & set(presets.KEYS)
-    # What the default file spells out is not the user's choice.
-    overruled = tuple((key, in_file[key]) for key in presets.KEYS if key in in_file and key not in chosen and named)
-    empty, errors = Config(chosen=chosen, overruled=overruled), []
+        return replace(with_values(Config(), given), unsaid=frozenset(unsaid))
+    chosen = frozenset(typed if "model.preset" in typed else {**in_file, **typed}) & set(presets.KEYS)
+    overruled = tuple((key, in_file[key]) for key in presets.KEYS if key in in_file and key not in chosen)
+    empty, errors = Config(chosen=chosen, overruled=overruled, unsaid=frozenset(unsaid)), []
     for name in [preset] if preset != "auto" else [presets.STAND_IN, *presets.PRESETS]:
         of_preset = presets.values_of(name, values(empty) | given, chosen, presets.Plan())
         try:

@@ -8,6 +8,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class DragomanError(Exception):
     """Base class. The message tells the user what is wrong, where, and what to do."""
@@ -34,7 +36,15 @@ class DataError(DragomanError, ValueError):
 
 
 class OtherLanguagesError(DataError):
-    """The data exist, but not in the requested languages."""
+    """The data exist, but not in the requested languages.
+
+    Attributes:
+        languages: those that the data name, if known
+    """
+
+    def __init__(self, message: str, languages: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.languages = tuple(languages)
 
 
 class DataChangedError(DataError):

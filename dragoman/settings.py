@@ -96,6 +96,9 @@ class DataConfig(Section):
     on_bad_line: Literal["error", "skip"] = refused(
         "error", "at a line that is not UTF-8, or a broken row: stop with an error, or skip its pair and count it"
     )
+    check_languages: bool = free(
+        True, "stop if the text is plainly in other languages than source_lang and target_lang"
+    )
     lowercase: bool = refused(False, "lower-case all text, in training and in translation")
     normalize: Literal["nfc", "nfkc"] = refused(
         "nfc", "Unicode form; nfkc also replaces variants such as ﬁ, ２ and ² with plain characters"
@@ -372,6 +375,8 @@ class Config:
     chosen: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
     # ... and the settings of the user's file, with their values, that it overrules.
     overruled: tuple[tuple[str, Any], ...] = field(default=(), compare=False, repr=False)
+    # Settings to find out from the user's own data, or from the run that is resumed.
+    unsaid: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
         model, search = self.model, self.decoding
@@ -458,6 +463,9 @@ def values(config: Config) -> dict[str, Any]:
     return {key: operator.attrgetter(key)(config) for key in SETTINGS}
 
 
+DEFAULTS = values(Config())
+
+
 def changes(old: Config, new: Config) -> list[Change]:
     """The settings that differ between two configs, in the order of the sections."""
     before, after = values(old), values(new)
@@ -487,7 +495,9 @@ def with_saved_preset(config: Config, saved: Config) -> Config:
 
     The corpus may have grown since, and the tables in `presets` may have changed.
     """
-    if config.model.preset is None or config.model.preset != saved.model.preset:
+    if "model.preset" in config.unsaid:
+        config = with_values(config, {"model.preset": saved.model.preset})
+    elif config.model.preset is None or config.model.preset != saved.model.preset:
         return config
     return with_preset_values(config, presets.adapted(values(saved), values(config), config.chosen))
 

@@ -33,6 +33,7 @@ from dragoman.corpora.checks.findings import KINDS, LEVELS, Diagnosis, Finding, 
 from dragoman.corpora.checks.languages import check_languages
 from dragoman.corpora.checks.pairs import check_letters, check_repeats, check_sides
 from dragoman.corpora.checks.tokens import check_amounts, check_limits, check_vocabulary
+from dragoman.corpora.language_choice import with_languages
 from dragoman.serialization import json_bytes
 from dragoman.settings import Config
 from dragoman.translation.translator import Translator
@@ -60,6 +61,7 @@ def check_corpus(config: Config) -> Diagnosis:
         ConfigError: a vocabulary that is too small
         CheckpointError: training.init_from names no model
     """
+    config = with_languages(config, console.warn)
     other = Translator(config.training.init_from, "cpu") if config.training.init_from else None
     corpus = CheckedCorpus.read(config, other and (other.source, other.target))
     found = [each for check in CHECKS for each in check(corpus)]

@@ -38,7 +38,8 @@ def data_settings(config: Config, tokenizers: Tokenizers | None) -> dict[str, An
     weights = [weight for weight, _ in parse_mixture(config.data.train)]
     if weights != [1.0]:
         found["the weights in data.train"] = weights
-    found |= {f"data.{key}": value for key, value in asdict(config.data).items() if key != "bleu_tokenize"}
+    no_effect = {"bleu_tokenize", "check_languages"}
+    found |= {f"data.{key}": value for key, value in asdict(config.data).items() if key not in no_effect}
     if tokenizers is None:
         return found | {f"tokenizer.{key}": value for key, value in asdict(config.tokenizer).items()}
     return found | {f"{side} tokenizer": each.fingerprint for side, each in zip(SIDES, tokenizers, strict=True)}

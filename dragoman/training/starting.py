@@ -58,11 +58,13 @@ def check_resume(config: Config, saved: Checkpoint) -> None:
 
 
 def with_saved_settings(config: Config, saved: Checkpoint) -> Config:
-    """Keep what the preset set when the run started, and the number found for training.batch_tokens auto.
+    """Keep the languages and the preset that the data decided, and the number found for training.batch_tokens auto.
 
-    The preset depends on data that may have grown, and the position in an epoch on the number of tokens.
+    The data may have grown or changed, and the position in an epoch depends on the number of tokens.
     """
     started = config_file.loads(saved.files["config.yaml"], saved.path / "config.yaml")
+    then = settings.values(started)
+    config = settings.with_values(config, {key: then[key] for key in config.unsaid if key.startswith("data.")})
     config = settings.with_saved_preset(config, started)
     if config.training.batch_tokens != "auto":
         return config

@@ -74,6 +74,15 @@ def language_of(text: str) -> str | None:
     return language_of(left[0]) if len(left) == 1 < len(words) else None
 
 
+def language_name(language: str) -> str:
+    """Return the English name of a language: Italian for it; the code itself if it has none."""
+    from babel import Locale
+
+    names = Locale.parse("en").languages
+    whole = language.replace("-", "_")
+    return str(names.get(whole, names.get(whole.partition("_")[0].casefold(), language)))
+
+
 def is_same(language: str, other: str) -> bool:
     """Whether two codes name one language: it and it-IT do, pt-BR and pt-PT do not."""
     one, two = (each.replace("_", "-").casefold().split("-") for each in (language, other))
@@ -135,14 +144,15 @@ def other_languages(what: str, languages: Sequence[str], data: DataConfig, order
     """
     wanted = languages_of(data)
     if len(wanted) == 1:
-        return OtherLanguagesError(f"{what}, but data.target_lang is {wanted[0]}: add {_option(target=languages[0])}")
+        remedy = f"add {_option(target=languages[0])}" if languages else "name a file in one."
+        return OtherLanguagesError(f"{what}, but data.target_lang is {wanted[0]}: {remedy}", languages)
     said = f"{what}, but data.source_lang and data.target_lang are {wanted[0]} and {wanted[1]}"
     if len(languages) < 2:
-        return OtherLanguagesError(f"{said}: name a file with two languages.")
+        return OtherLanguagesError(f"{said}: name a file with two languages.", languages)
     one, two, *more = languages
     if not ordered and (is_same(one, wanted[1]) or is_same(two, wanted[0])):
         one, two = two, one
-    return OtherLanguagesError(f"{said}: add {_option(one, two)}{', or two of the others' if more else ''}")
+    return OtherLanguagesError(f"{said}: add {_option(one, two)}{', or two of the others' if more else ''}", languages)
 
 
 def _option(source: str = "", target: str = "") -> str:

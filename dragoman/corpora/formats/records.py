@@ -13,7 +13,7 @@ from typing import Any
 from dragoman.corpora.cleaning import is_text
 from dragoman.corpora.formats.files import File, lines, seekable
 from dragoman.corpora.formats.languages import serves_others
-from dragoman.corpora.formats.tables import columns_by_name, find_columns
+from dragoman.corpora.formats.tables import columns_by_name, find_columns, languages_in
 from dragoman.corpora.formats.units import Say, Unit, Units, as_unit, broken, languages_of
 from dragoman.errors import DataError, OtherLanguagesError
 from dragoman.settings import DataConfig
@@ -47,7 +47,8 @@ class Records:
         found = find_columns(names, data)
         if found is None and not serves_others(names, data):
             there = ", ".join(names) or "nothing"
-            raise OtherLanguagesError(f"{where}: there is {there}, but a row must be like {example(data)}.")
+            message = f"{where}: there is {there}, but a row must be like {example(data)}."
+            raise OtherLanguagesError(message, languages_in(names))
         return found
 
     def _text(self, value: Any, where: str) -> str:

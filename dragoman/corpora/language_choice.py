@@ -1,0 +1,155 @@
+"""Which languages the user's data are in, where the settings do not say, and whether the text is in those that they say.
+
+config = with_languages(config, say)     # takes en and es from columns "English" and "Spanish", and says so
+check_languages(config.data)             # raises DataError if text labelled es is plainly Portuguese
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import NamedTuple
+
+from dragoman import settings
+from dragoman.corpora.cleaning import is_text
+from dragoman.corpora.formats.languages import in_file_name, is_same, language_name
+from dragoman.corpora.formats.units import Say, languages_of
+from dragoman.corpora.readers import read_units
+from dragoman.corpora.sources import find_sources
+from dragoman.errors import ConfigError, DataError, OtherLanguagesError
+from dragoman.settings import Config, DataConfig
+
+UNKNOWN = ("qaa", "qab")  # codes that ISO 639 leaves to private use: no file is named after them
+KEYS = ("data.source_lang", "data.target_lang")
+READ = 5000  # units read at most, of which the LONGEST are looked at: they tell most
+LONGEST = 200
+FEWEST = 20  # texts whose language is clear, to judge a side
+MOST = 0.6  # share of those in another language that proves that the side is in it
+
+
+class Spoken(NamedTuple):
+    """The language that most texts of a side are clearly in."""
+
+    language: str
+    share: float
+
+
+def with_languages(config: Config, say: Say) -> Config:
+    """Take the languages that nobody chose from the names of files and columns.
+
+    Raises ConfigError if there are no such names, with the settings to add, and DataError for data that cannot be read.
+    """
+    missing = [key for key in KEYS if key in config.unsaid]
+    if not missing:
+        return config
+    unsaid = settings.with_values(config, {key: UNKNOWN[KEYS.index(key)] for key in missing})
+    named = _named(unsaid.data) or _named_in_config(unsaid.data)
+    if not named:
+        raise _ask(config, missing)
+    languages, where = named
+    said = _said(config, missing)
+    left = [each for each in languages if not any(is_same(each, other) for other in said)]
+    if len(left) != len(missing) or len(left) + len(said) != len(languages):
+        names = " and ".join(said) or "none of them"
+        codes = _options(dict.fromkeys(KEYS, "CODE"))
+        raise ConfigError(f"{where}, and the settings say {names}: add {codes}, with the two to use.")
+    found = replace(
+        settings.with_values(config, dict(zip(missing, left, strict=True))), unsaid=config.unsaid - {*missing}
+    )
+    names = " to ".join(map(language_name, languages_of(found.data)))
+    other = _options(dict(zip(KEYS, reversed(left), strict=True))) if len(left) == 2 else ""
+    say(f"{where}: {names}{f'; for the other direction add {other}' if other else ''}")
+    return found
+
+
+def _said(config: Config, missing: Sequence[str]) -> list[str]:
+    """Return the languages that the user chose."""
+    values = settings.values(config)
+    return [values[key] for key in KEYS if key not in missing and values[key]]
+
+
+def _named(data: DataConfig) -> tuple[tuple[str, ...], str] | None:
+    """Return the languages that the training data name, and who says so. Raises DataError."""
+    try:
+        for source in find_sources(data):
+            if source.split == "train" and source.files:
+                for split in read_units(source, data).values():
+                    next(split.units, None)
+    except OtherLanguagesError as error:
+        languages = tuple(each for each in error.languages if each not in UNKNOWN)
+        if len(languages) < len(languages_of(data)):
+            raise
+        return languages, str(error).partition(", but data.")[0]
+    return None
+
+
+def _named_in_config(data: DataConfig) -> tuple[tuple[str, ...], str] | None:
+    """Return the languages that data.config names, the configuration of a data set on the hub."""
+    pair = in_file_name(data.config or "")
+    return (pair, f"data.config is {data.config}") if pair else None
+
+
+def _ask(config: Config, missing: Sequence[str]) -> ConfigError:
+    sides = spoken(config.data)
+    found = {key: side.language if side else "CODE" for key, side in zip(KEYS, sides, strict=True) if key in missing}
+    known = [language_name(language) for language in found.values() if language != "CODE"]
+    guess = f" (by the text: {' to '.join(known)})" if len(known) == len(missing) else ", such as en and it"
+    return ConfigError(f"data.train ({config.data.train}) does not name its languages: add {_options(found)}{guess}")
+
+
+def _options(values: Mapping[str, str]) -> str:
+    return " ".join(f"--{key} {value}" for key, value in values.items())
+
+
+def check_languages(data: DataConfig) -> None:
+    """Raise DataError if the training text is plainly in another language than the settings say."""
+    if not data.check_languages or data.several:
+        return
+    expected, sides = (data.source_lang, data.target_lang), spoken(data)
+    for language, side in zip(expected, sides, strict=True):
+        if language and side and is_other(side, language):
+            clear = {key: each.language for key, each in zip(KEYS, sides, strict=True) if each}
+            raise DataError(
+                f"data.train ({data.train}): {side.share:.0%} of the lines that should be {language_name(language)} are "
+                f"{language_name(side.language)}: add {_options(clear)}, or --data.check_languages false to train on "
+                "them as they are."
+            )
+
+
+def is_other(side: Spoken, expected: str) -> bool:
+    """Whether a side is plainly in another language."""
+    from dragoman.corpora.language_id import alike, knows
+
+    return knows(expected) and side.share >= MOST and not alike(side.language, expected)
+
+
+def spoken(data: DataConfig) -> tuple[Spoken | None, Spoken | None]:
+    """Return the language of each side of the training data, going by its longest texts; None where it is not clear.
+
+    Raises DataError.
+    """
+    lenient = replace(data, on_bad_line="skip")
+    pairs = [
+        pair
+        for source in find_sources(data)
+        if source.split == "train" and source.files
+        for _, *pair in islice(read_units(source, lenient)["train"].units, READ)
+    ]
+    one, other = (spoken_in([pair[side] for pair in pairs]) for side in (0, 1))
+    return one, other
+
+
+def spoken_in(texts: Sequence[str]) -> Spoken | None:
+    """Return the language of most texts, going by the longest; None if too few are clear."""
+    from dragoman.corpora.language_id import CLEAR, FEWEST_LETTERS, identify_many
+
+    letters = (text for text in texts if sum(map(str.isalpha, text)) >= FEWEST_LETTERS and is_text(text))
+    found = identify_many(heapq.nlargest(LONGEST, letters, key=len))
+    counts = Counter(language for language, confidence in found if confidence >= CLEAR)
+    if counts.total() < FEWEST:
+        return None
+    [(language, count)] = counts.most_common(1)
+    return Spoken(language, count / counts.total())
