@@ -67,6 +67,7 @@ from dragoman.training import (
 from dragoman.training.layer_statistics import LayerStatistics
 from dragoman.training.optimizer import MovingAverage, make_optimizer
 from dragoman.training.progress import end_reason, progress_of
+from dragoman.training.speed import target_tokens_per_second
 from dragoman.training.state import TrainingState
 
 SIGNAL_GRACE_SECONDS = 5.0  # a signal repeated within this time is one: torchrun, Slurm and a terminal may each send it
@@ -256,7 +257,13 @@ def start_or_resume(config: Config, ranks: Ranks, device: torch.device) -> int:
         config = with_languages(config, say if ranks.is_first else lambda choice: None)
         find_sources(config.data)  # to fail now if a corpus is missing
         check_languages(config.data)
-        config = ranks.broadcast(starting.with_preset(config, device, matmul_rate) if ranks.is_first else config)
+
+        def speed(config: Config, length: float) -> float:
+            return ranks.world_size * target_tokens_per_second(
+                config, length, device, dtype, rates.get(dtype, math.inf)
+            )
+
+        config = ranks.broadcast(starting.with_preset(config, device, speed) if ranks.is_first else config)
     else:
         config = starting.with_saved_settings(config, saved)
         starting.check_resume(config, saved)

@@ -2,7 +2,7 @@
 
     name = choose(29_000)                                          # small
     changed = values_of(name, values, {"model.dropout"}, Plan())   # by dotted names, for `settings` to check
-    enough_time = Time(minutes * 60, rate).tokens(values) > PER_WEIGHT * parameters(values)
+    enough_time = seconds * tokens_per_second > PER_WEIGHT * parameters(values)
 
 The tables below are the only place of these numbers. A preset sets every key of its table except those that the user
 has chosen. If a number of the table conflicts with a user's choice, the number yields (`adapted`).
@@ -71,9 +71,6 @@ PER_WEIGHT = 1.0  # with fewer target tokens per weight, a smaller model learns 
 FEW_PASSES = 10  # so few passes do not overfit, and dropout would only slow them down
 LIGHT_DROPOUT = 0.1  # enough for FEW_PASSES; rises to the preset's own dropout at the preset's own max_epochs
 VALIDATIONS = 5  # at least this many per run, if there are enough updates; each takes time from training
-# Training reaches about this share, times √d_model, of the rate of large matrix products. Measured on CPUs: 34 % (one
-# core) and 18 to 28 % (two) at d_model 128, 52 % at 256, 67 % at 512.
-EFFICIENCY = 0.025
 BYTES_PER_TOKEN = 4.0  # about
 _ENDS = ("training.max_steps", "training.max_epochs", "training.max_minutes")
 
@@ -95,29 +92,6 @@ class Amount(NamedTuple):
     def tokens(self) -> float:
         """Target tokens per pass, estimated."""
         return max(1.0, self.pairs * self.bytes / BYTES_PER_TOKEN)
-
-
-class Time(NamedTuple):
-    """How long training may take, and how fast the device is."""
-
-    seconds: float
-    rate: float  # operations per second in matrix products
-
-    def tokens(self, values: Mapping[str, Any]) -> float:
-        """Estimate how many target tokens a model with these settings can learn from.
-
-        A token costs two operations per weight forward and four backward. Source and target count as equally long.
-        """
-        encoder, decoder, table = _weights(values)
-        match values["model.architecture"]:
-            case "decoder-only":
-                products = decoder * (1 if values["data.source_lang"] is None else 2) + table
-            case "encoder-only":
-                products = encoder + values["model.upsampling"] * (decoder + table)
-            case _:
-                products = encoder + decoder + table
-        used = self.rate * EFFICIENCY * math.sqrt(values["model.d_model"])
-        return self.seconds * used / (6 * products)
 
 
 class Plan(NamedTuple):
@@ -168,6 +142,22 @@ def parameters(values: Mapping[str, Any]) -> int:
     """Estimate the number of weights: the matrices, with a full vocabulary."""
     encoder, decoder, table = _weights(values)
     return encoder + decoder + {"all": 1, "output": 2, "none": 3}[values["model.tie"]] * table
+
+
+def operations(values: Mapping[str, Any]) -> int:
+    """Estimate the operations of training per target token: two for each weight forward, and four backward.
+
+    Source and target count as equally long.
+    """
+    encoder, decoder, table = _weights(values)
+    match values["model.architecture"]:
+        case "decoder-only":
+            products = decoder * (1 if values["data.source_lang"] is None else 2) + table
+        case "encoder-only":
+            products = encoder + values["model.upsampling"] * (decoder + table)
+        case _:
+            products = encoder + decoder + table
+    return 6 * products
 
 
 def _weights(values: Mapping[str, Any]) -> tuple[int, int, int]:

@@ -24,7 +24,9 @@ from dragoman.dataset import Pair
 from dragoman.settings import Config
 
 # Every source and every target occurs once, and is long enough to show its language.
-GOOD = [pair for pair in dict(tiny_pairs(1500)).items() if len(pair[0].split()) > 3][:800]
+GOOD = [
+    (a.capitalize(), b.capitalize()) for a, b in dict(tiny_pairs(1500)).items() if len(a.split()) > 3
+][:800]
 
 
 needs_multi30k = pytest.mark.skipif(not (SHARED / "multi30k").is_dir(), reason="needs Multi30k in ../shared/data")

@@ -24,7 +24,7 @@ from dragoman.config_file import dump, load, loads
 from dragoman.corpora.sources import find_sources
 from dragoman.errors import ConfigError
 from dragoman.settings import Config, DataConfig, ModelConfig, values
-from dragoman.training import starting
+from dragoman.training import speed, starting
 from whole_corpus import read_corpus
 
 NAMES = [*presets.PRESETS]
@@ -334,8 +334,13 @@ def test_time_limit_makes_model_and_dropout_smaller(
     that is validated once, at its end."""
     monkeypatch.setattr(starting, "amount", lambda *_: presets.Amount(min(pairs, presets.ENOUGH + 1), 60.0))
     monkeypatch.setattr(starting, "total_memory", lambda _: 2**40)
+    # As fast as large models train, and slower if it is narrow.
     config = starting.with_preset(
-        parse_settings(given(model__preset="auto", **settings)), torch.device("cpu"), gigaflops * 1e9
+        parse_settings(given(model__preset="auto", **settings)),
+        torch.device("cpu"),
+        lambda config, length: (
+            gigaflops * 1e9 * 0.025 * math.sqrt(config.model.d_model) / presets.operations(values(config))
+        ),
     )
     told = capsys.readouterr().out
     assert f"-> {name}" in told
@@ -348,16 +353,15 @@ def test_time_limit_makes_model_and_dropout_smaller(
 
 
 @pytest.mark.parametrize(("kind", "name"), [*product(KINDS, NAMES)])
-def test_tokens_in_a_time_agree_with_the_count_of_operations(kind: str, name: str) -> None:
+def test_operations_of_a_preset_agree_with_those_of_the_model(kind: str, name: str) -> None:
     """Guards the estimate against the count of operations that the training curves use."""
     config = parse_settings(given(model__preset=name, **(KINDS[kind] or {"model__architecture": kind})))
     vocabulary = config.tokenizer.vocab_size
     with torch.device("meta"):
         built = build.build_model(config.model, vocabulary, vocabulary)
     of_source, of_target = built.products()
-    counted = 6 * 1000 * (of_source * (config.data.source_lang is not None) + of_target)
-    rate = 1 / (presets.EFFICIENCY * math.sqrt(config.model.d_model))
-    assert presets.Time(counted, rate).tokens(values(config)) == pytest.approx(1000, rel=0.1)
+    counted = 6 * (of_source * (config.data.source_lang is not None) + of_target)
+    assert presets.operations(values(config)) == pytest.approx(counted, rel=0.1)
 
 
 @pytest.mark.parametrize("form", ["pairs.tsv", "text", "plain.txt", "folder"])
@@ -417,6 +421,7 @@ def test_auto_from_the_first_step_to_the_resume(tmp_path: Path, capfd: Any) -> N
     def settings(**changes: object) -> Config:
         fixed: dict[str, object] = {
             "model__preset": "auto", "run__dir": tmp_path / "runs", "run__name": "auto", "data__train": corpus,
+            "data__source_lang": "en", "data__target_lang": "it",
             "training__max_steps": 2, "training__batch_tokens": 300, "training__device": "cpu", "model__d_ff": 64,
             "training__precision": "float32", "decoding__precision": "float32", "decoding__max_length": 8,
         }  # fmt: skip
@@ -469,6 +474,38 @@ def test_auto_from_the_first_step_to_the_resume(tmp_path: Path, capfd: Any) -> N
     code, told = run(settings(model__preset="small"))
     assert code == 2
     assert "model.preset was auto and is small" in told
+
+
+def test_the_time_of_a_run_is_said_before_it_starts(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    """Guards a preset for a GPU that would take weeks on a laptop without a word."""
+    monkeypatch.setattr(starting, "total_memory", lambda _: 2**40)
+    for pairs, rate, settings, expected in (
+        (30_000, 5000, {}, "30 passes over these data take about 45 minutes\n"),
+        (200_000, 1000, {}, "20 passes over these data take about 17 hours; --training.max_minutes sets a limit"),
+        (10**7, 100, {}, "10 passes over each million pairs take about 17 days; "),
+        (30_000, 5000, {"training__max_minutes": 9}, ""),
+        (30_000, 5000, {"training__max_steps": 9}, ""),
+    ):
+        amount = presets.Amount(min(pairs, presets.ENOUGH + 1), 60.0)
+        monkeypatch.setattr(starting, "amount", lambda *_, amount=amount: amount)
+        config = parse_settings(given(model__preset="auto", **settings))
+        starting.with_preset(config, torch.device("cpu"), lambda *_, rate=rate: rate)
+        told = capsys.readouterr().out
+        assert expected in told
+        assert ("here it learns from" in told) == bool(expected)
+
+
+@pytest.mark.parametrize("kind", [*KINDS])
+def test_speed_is_measured_on_the_model_itself(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards the measurement for every architecture, and that larger models come out slower."""
+    monkeypatch.setattr(speed, "SECONDS", 0.05)
+    found = []
+    for width in (32, 512):
+        sizes = {"model__d_model": width, "model__d_ff": 4 * width, "tokenizer__vocab_size": 300}
+        changes = (KINDS[kind] or {"model__architecture": kind}) | sizes | {"training__batch_tokens": 256}
+        config = parse_settings(given(model__preset="tiny", **changes))
+        found.append(speed.target_tokens_per_second(config, 9.0, torch.device("cpu"), torch.float32))
+    assert found[0] > 3 * found[1] > 0
 
 
 def test_init_from_ignores_the_name_of_the_preset(tmp_path: Path) -> None:

@@ -20,27 +20,32 @@ names no model.
 
 from __future__ import annotations
 
+import math
+import shlex
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 
-from dragoman import console
+from dragoman import console, presets, resources, settings
 from dragoman.corpora.checks import corpus as checked
 from dragoman.corpora.checks.alignment import check_alignment
 from dragoman.corpora.checks.corpus import CheckedCorpus
 from dragoman.corpora.checks.findings import KINDS, LEVELS, Diagnosis, Finding, SplitSummary, SuggestedSetting
-from dragoman.corpora.checks.languages import check_languages
+from dragoman.corpora.checks.languages import check_labels, check_languages
 from dragoman.corpora.checks.pairs import check_letters, check_repeats, check_sides
 from dragoman.corpora.checks.tokens import check_amounts, check_limits, check_vocabulary
+from dragoman.corpora.checks.wording import check_conventions, check_wording
+from dragoman.corpora.language_choice import KEYS as LANGUAGES
 from dragoman.corpora.language_choice import with_languages
+from dragoman.corpora.sources import unit_name
 from dragoman.serialization import json_bytes
-from dragoman.settings import Config
+from dragoman.settings import DEFAULTS, Config
 from dragoman.translation.translator import Translator
 
 CHECKS: tuple[Callable[[CheckedCorpus], Iterator[Finding | SuggestedSetting]], ...] = (
-    check_letters, check_sides, check_alignment, check_repeats, check_languages,
-    check_vocabulary, check_limits, check_amounts,
+    check_letters, check_sides, check_alignment, check_repeats, check_languages, check_labels,
+    check_wording, check_conventions, check_vocabulary, check_limits, check_amounts,
 )  # fmt: skip
 
 
@@ -74,8 +79,42 @@ def check_corpus(config: Config) -> Diagnosis:
         splits=[SplitSummary(split.name, len(split.pairs), split.unit) for split in corpus.splits.values()],
         sampled=min(checked.SAMPLE, len(corpus.used["train"][1])),
         findings=sorted(findings, key=lambda finding: (LEVELS.index(finding.level), kinds.index(finding.name))),
-        settings=[each for each in found if isinstance(each, SuggestedSetting)],
+        settings=(suggested := [each for each in found if isinstance(each, SuggestedSetting)]),
+        verdict=_verdict(corpus, findings),
+        command=_command(config, suggested),
     )
+
+
+# What to expect of a model trained on up to so many pairs.
+EXPECTATIONS = {
+    1_000: "expect phrases, not sentences: it will know these, and little else",
+    10_000: "expect simple sentences that are much like these",
+    100_000: "expect good translations of text like this, and gaps in any other",
+    1_000_000: "expect good translations of text like this, and usable ones of everyday text",
+    math.inf: "enough for a general translator, if it is trained for hours on a GPU",
+}
+
+
+def _verdict(corpus: CheckedCorpus, findings: Sequence[Finding]) -> str:
+    """What a beginner needs to know, in a sentence or two."""
+    count, unit = len(corpus.used["train"][1]), unit_name(corpus.config.data)
+    expectation = next(text for most, text in EXPECTATIONS.items() if count < most)
+    grave = sum(finding.level == "grave" for finding in findings)
+    first = f"Mend first what is grave above ({grave}). " if grave else "Nothing here stands in the way of training. "
+    return f"{first}{count:,} {unit}s to train on: {expectation}."
+
+
+def _command(config: Config, suggested: Sequence[SuggestedSetting]) -> str:
+    """The command that trains with these settings and those that are suggested."""
+    of_preset = set(presets.KEYS) - config.chosen if config.model.preset else set()
+    left_out = of_preset | config.unsaid | {"run.name"}
+    given = {key: value for key, value in settings.values(config).items() if key not in left_out}
+    given = {key: value for key, value in given.items() if value != DEFAULTS[key] or key in LANGUAGES}
+    given |= {each.key: each.value for each in suggested}
+    if config.data.train == DEFAULTS["data.train"]:
+        given = {key: value for key, value in given.items() if key not in LANGUAGES}
+    words = [word for key, value in given.items() for word in (f"--{key}", "null" if value is None else str(value))]
+    return " ".join([resources.command("train"), *map(shlex.quote, words)])
 
 
 def diagnosis_lines(diagnosis: Diagnosis) -> list[str]:
@@ -94,9 +133,8 @@ def diagnosis_lines(diagnosis: Diagnosis) -> list[str]:
     options = [f"--{setting.key} {setting.value}" for setting in diagnosis.settings]
     width = max(map(len, options), default=0)
     lines += ["", "suggested settings:"] if options else []
-    return lines + [
-        f"  {option:<{width}}   {each.why}" for option, each in zip(options, diagnosis.settings, strict=True)
-    ]
+    lines += [f"  {option:<{width}}   {each.why}" for option, each in zip(options, diagnosis.settings, strict=True)]
+    return [*lines, "", *textwrap.wrap(diagnosis.verdict, 100), "", "train with:", diagnosis.command]
 
 
 def _finding_lines(finding: Finding, units: Mapping[str, str], plain: bool) -> list[str]:

@@ -1,4 +1,4 @@
-"""Which languages the user's data are in, where the settings do not say, and whether the text is in those that they say.
+"""Which languages the user's data are in, if the settings do not say, and whether the text is in those that they say.
 
 config = with_languages(config, say)     # takes en and es from columns "English" and "Spanish", and says so
 check_languages(config.data)             # raises DataError if text labelled es is plainly Portuguese
@@ -113,9 +113,9 @@ def check_languages(data: DataConfig) -> None:
         if language and side and is_other(side, language):
             clear = {key: each.language for key, each in zip(KEYS, sides, strict=True) if each}
             raise DataError(
-                f"data.train ({data.train}): {side.share:.0%} of the lines that should be {language_name(language)} are "
-                f"{language_name(side.language)}: add {_options(clear)}, or --data.check_languages false to train on "
-                "them as they are."
+                f"data.train ({data.train}): {side.share:.0%} of the lines that should be {language_name(language)} "
+                f"are {language_name(side.language)}: add {_options(clear)}, or train on them as they are "
+                "with --data.check_languages false"
             )
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import cache
 from itertools import islice
 from pathlib import Path
 
@@ -29,7 +30,12 @@ from dragoman.translation.translator import Translator
 
 # Settings that must agree with training.init_from: else the weights would not fit or the tokenizers not know the text.
 SAME = ("model.", "data.source_lang", "data.target_lang", "data.directions", "data.lowercase", "data.normalize")
+LONG = 120  # minutes of training, after which a limit is proposed
 USABLE_MEMORY = 0.8  # share of the memory that a training may use; the rest is lost to fragmentation
+
+
+# How many target tokens a second a model with these settings learns from, in sentences of so many tokens.
+Speed = Callable[[Config, float], float]
 
 
 def print_device(description: str, rates: Mapping[torch.dtype, float]) -> None:
@@ -96,11 +102,11 @@ def amount(data: DataConfig, enough: int) -> Amount:
     return Amount(round(share * read), length / max(1, read))
 
 
-def with_preset(config: Config, device: torch.device, rate: float = math.inf) -> Config:
+def with_preset(config: Config, device: torch.device, speed: Speed = lambda config, length: math.inf) -> Config:
     """Replace model.preset auto of a new run by the preset for its data, its time and this device, and print it.
 
-    rate is how fast the device multiplies matrices, in FLOP/s. Raises ConfigError if the preset contradicts a setting
-    that the user chose, and DataError for data that cannot be read.
+    Raises ConfigError if the preset contradicts a setting that the user chose, and DataError for data that cannot be
+    read.
     """
     name, kept = config.model.preset, [key for key in presets.KEYS if key in config.chosen]
     if name is None:
@@ -111,10 +117,12 @@ def with_preset(config: Config, device: torch.device, rate: float = math.inf) ->
             f"set. Remove them from the file, or use --model.preset {name}, which overrules it."
         )
         return config
-    reason = ""
+    reason = expected = ""
     if name == "auto":
-        config, reason = _automatic(config, device, rate)
+        config, reason, expected = _automatic(config, device, speed)
     say(f"model.preset {config.model.preset}{reason}: {presets.summary(settings.values(config))}")
+    if expected:
+        say(expected)
     if kept:
         say(f"kept as given: {', '.join(kept)}")
     now = settings.values(config)
@@ -124,43 +132,72 @@ def with_preset(config: Config, device: torch.device, rate: float = math.inf) ->
     return config
 
 
-def _automatic(config: Config, device: torch.device, rate: float) -> tuple[Config, str]:
-    """The config with the preset for its data, its time and this device, and the reason for that choice."""
+def _automatic(config: Config, device: torch.device, speed: Speed) -> tuple[Config, str, str]:
+    """The config with the preset for its data, its time and this device, the reason, and how long it will take."""
     data = amount(config.data, presets.ENOUGH)
     unit = f"{unit_name(config.data)}s to train on"
     count = f"more than {presets.ENOUGH:,}" if data.pairs > presets.ENOUGH else f"about {data.pairs:,}"
     room = USABLE_MEMORY * total_memory(device)
     minutes = config.training.max_minutes
-    time = presets.Time(math.inf if minutes is None else 60 * minutes, rate)
+
+    @cache
+    def speed_of(name: str) -> float:
+        return speed(settings.with_preset(config, name), data.bytes / presets.BYTES_PER_TOKEN)
+
+    def tokens_in_time(name: str) -> float:
+        """Target tokens that the preset learns from in the time there is."""
+        return math.inf if minutes is None else 60 * minutes * speed_of(name)
 
     def objection(name: str) -> str:
         values = settings.values(settings.with_preset(config, name))
-        needed, tokens, weights = presets.memory(values), time.tokens(values), presets.parameters(values)
+        needed, weights = presets.memory(values), presets.parameters(values)
         if needed > room:
             return f"needs about {needed / 2**30:.1f} GiB of memory, and {device} has {room / 2**30:.1f} to offer"
-        if tokens < presets.PER_WEIGHT * weights and name not in presets.QUICK:
+        if name not in presets.QUICK and (tokens := tokens_in_time(name)) < presets.PER_WEIGHT * weights:
             return f"learns from about {tokens:,.0f} tokens in {minutes:g} minutes, too few for {weights:,} weights"
         return ""
 
     wanted, name = presets.choose(data.pairs), presets.choose(data.pairs, lambda name: not objection(name))
     reason = f": {count} {unit} -> {name}" + (f", for {wanted} {objection(wanted)}" if name != wanted else "")
     found = settings.with_preset(config, name)
-    plan = _plan(found, data, time)
+    plan = _plan(found, data, tokens_in_time(name))
     planned = settings.with_preset(config, name, plan)
     if planned.model.dropout != found.model.dropout:
         reason += f"; each is seen only about {plan.passes:.0f} times, so dropout is {planned.model.dropout:g}"
-    return planned, reason
+    return planned, reason, _expected_time(planned, data, lambda: speed_of(name))
 
 
-def _plan(config: Config, data: Amount, time: presets.Time) -> presets.Plan:
+def _expected_time(config: Config, data: Amount, measure: Callable[[], float]) -> str:
+    """Say how long the passes of this training will take, unless a limit in minutes or steps ends it before."""
+    passes, limits = config.training.max_epochs, (config.training.max_minutes, config.training.max_steps)
+    if not passes or limits != (None, None) or (speed := measure()) == math.inf:
+        return ""
+    minutes = passes * data.tokens / speed / 60
+    of = f"{passes:g} passes over " + ("each million pairs" if data.pairs > presets.ENOUGH else "these data")
+    limit = "; --training.max_minutes sets a limit, and the preset follows it" if minutes > LONG else ""
+    return f"here it learns from {speed:,.0f} tokens a second, so {of} take about {_duration(minutes)}{limit}"
+
+
+def _duration(minutes: float) -> str:
+    """Write a duration in the unit that people would use."""
+    for size, unit in ((24 * 60, "days"), (60, "hours")):
+        if minutes >= 2 * size:
+            return f"{minutes / size:.0f} {unit}"
+    return f"{max(1, minutes):.0f} minutes"
+
+
+def _plan(config: Config, data: Amount, tokens: float) -> presets.Plan:
     """The passes and updates of this training, by the nearest of its limits.
 
     Beyond ENOUGH pairs their number is unknown, except that with a time limit none is seen often. With batch_tokens
     auto the number of updates is unknown.
+
+    Args:
+        tokens: target tokens that it can learn from in its time
     """
     training, known = config.training, data.pairs <= presets.ENOUGH
     update = math.inf if training.batch_tokens == "auto" else training.batch_tokens * training.accumulate
-    tokens = min((training.max_steps or math.inf) * update, time.tokens(settings.values(config)))
+    tokens = min((training.max_steps or math.inf) * update, tokens)
     if known:
         tokens = min(tokens, (training.max_epochs or math.inf) * data.tokens)
         return presets.Plan(tokens / data.tokens, math.inf if update == math.inf else tokens / update)

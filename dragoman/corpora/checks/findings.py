@@ -12,9 +12,13 @@ KINDS: dict[str, tuple[float, float, str]] = {
     "broken_row": (0, 0, "rows unlike the others, where training stops: fix them, or set data.on_bad_line skip"),
     "slipped": (0, 0, "slipped: from about {unit} {first:,} to {last:,} the translation is {where}"),
     "unaligned": (0, 0, "not translations, judging by their lengths: look at {unit}s {first:,} to {last:,}"),
+    "label": (0, 0, "in {language} by their text, not in {expected}"),
+    "header": (0, 0, "like names of columns, not like a pair: leave this row out"),
     "overlap": (0.01, 0, "whose {what} also in training: scores will be too good"),
+    "near_overlap": (0.01, 0, "like a source in training but for case, marks or digits: scores will be too good"),
     "mojibake": (0.01, 0, "decoded wrongly and encoded again, as è that became Ã¨"),
     "replaced": (0.01, 0, "with U+FFFD, which stands for characters that were lost"),
+    "question_marks": (0.01, 0, "with a question mark inside a word, where a letter was lost"),
     "control": (0.01, 0, "with control characters or invisible ones, which spoil words"),
     "empty": (0.1, 0, "without text on a side: training drops them"),
     "swapped": (0.01, 0, "swapped: each side reads like the language of the other"),
@@ -22,6 +26,17 @@ KINDS: dict[str, tuple[float, float, str]] = {
     "script": (0.01, 0, "mostly in another script than the rest of their side"),
     "copied": (0.01, 0, "copied: both sides are the same"),
     "near_copied": (0.01, 0, "nearly copied: most words are the same on both sides"),
+    "machine": (0.01, 0, "made by a machine: a side repeats itself, unlike the other, or says so"),
+    "lowercased": (
+        10,
+        0.5,
+        "lower-cased before ({language}): what people type will be lower-cased, too",
+    ),
+    "tokenized": (
+        10,
+        0.5,
+        "tokenized before ({language}): what people type will be split like that, too",
+    ),
     "uneven": (0.01, 0, "far more uneven than the others here: a side is incomplete, or translated very freely"),
     "numbers": (0.5, 0.3, "with different numbers on the two sides, of those with a number of three digits or more"),
     "too_long": (0.02, 0, "longer than data.max_length ({limit} tokens): training drops them"),
@@ -29,6 +44,7 @@ KINDS: dict[str, tuple[float, float, str]] = {
     "unknown": (0.05, 0.005, "tokens that the vocabulary would not know ({language}): {words}"),
     "markup": (0.05, 0, "with HTML tags or entities"),
     "addresses": (0.1, 0, "with web addresses"),
+    "boilerplate": (0.3, 0.001, "that come ten times or more, apart from digits, capitals and marks"),
     "duplicates": (0.3, 0.001, "that occurred before, word for word"),
     "same_source": (10, 0.2, "whose source occurred before, with another target"),
     "same_target": (10, 0.2, "whose target occurred before, with another source"),
@@ -86,3 +102,5 @@ class Diagnosis:
     sampled: int  # training pairs that were tokenised
     findings: list[Finding]  # the gravest first
     settings: list[SuggestedSetting]
+    verdict: str
+    command: str  # that trains as suggested

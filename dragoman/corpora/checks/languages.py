@@ -14,8 +14,12 @@ from functools import cache
 
 import numpy as np
 
+from dragoman.corpora import language_choice
 from dragoman.corpora.checks.corpus import CheckedCorpus, CheckedSplit, sample
-from dragoman.corpora.checks.findings import Finding
+from dragoman.corpora.checks.findings import Finding, SuggestedSetting
+from dragoman.corpora.formats.languages import language_name
+from dragoman.corpora.formats.units import languages_of
+from dragoman.corpora.language_choice import is_other, spoken_in
 
 BITS = 17  # of a trigram's hash; the other trigrams of a line outvote collisions
 CHUNK = 20_000  # lines processed at a time
@@ -47,6 +51,21 @@ def check_languages(corpus: CheckedCorpus) -> Iterator[Finding]:
         like_target, like_source = (log_odds[0] < -SURE) & long, (log_odds[1] > SURE) & long
         yield from split.finding("swapped", split.whole[like_target & like_source])
         yield from split.finding("language", split.whole[like_target ^ like_source])
+
+
+def check_labels(corpus: CheckedCorpus) -> Iterator[Finding | SuggestedSetting]:
+    """Report sides in another language than the settings say, and suggest that language."""
+    train, data = corpus.splits["train"], corpus.config.data
+    rows = train.whole[: language_choice.READ]
+    sides = {
+        key: spoken_in(train.texts(rows, side)) for side, key in enumerate(language_choice.KEYS) if side in corpus.sides
+    }
+    for (key, side), expected in zip(sides.items(), languages_of(data), strict=True):
+        if side and is_other(side, expected):
+            count = round(side.share * len(rows))
+            names = {"language": language_name(side.language), "expected": language_name(expected)}
+            yield from train.finding("label", [], len(rows), count, **names)
+            yield SuggestedSetting(key, side.language, f"{side.share:.0%} of the lines whose language is clear")
 
 
 def _codes(split: CheckedSplit, rows: np.ndarray, side: int) -> Iterator[np.ndarray]:

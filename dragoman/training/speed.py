@@ -1,0 +1,89 @@
+"""How fast this machine trains a model, measured on the model itself.
+
+The rate of large matrix products does not tell: training reaches a seventh of it on some processors, two thirds on
+others, depending on the width of the model as well.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+from dragoman import presets, settings
+from dragoman.architectures.build import build_model
+from dragoman.architectures.loss import batch_loss
+from dragoman.dataset import Batch, EncodedPairs, EncodedSide, make_batch
+from dragoman.device import autocast
+from dragoman.settings import SPECIAL_TOKENS, Config
+from dragoman.training.optimizer import make_optimizer
+
+SECONDS = 0.7  # for the gradient, and again for the optimizer, after one of each to warm up
+FEWEST_POSITIONS = 256
+
+
+def target_tokens_per_second(
+    config: Config, length: float, device: torch.device, dtype: torch.dtype, rate: float = math.inf
+) -> float:
+    """Measure the updates of a new model on random text.
+
+    Args:
+        length: tokens per sentence
+        dtype: of the matrix products
+        rate: FLOP/s in matrix products; on a slow device the batch is smaller, so that an update takes about a second
+    """
+    values = settings.values(config)
+    whole = values["training.batch_tokens"]
+    whole = presets.MAX_AUTO_BATCH_TOKENS if whole == "auto" else whole
+    positions = min(whole, max(FEWEST_POSITIONS, rate / presets.operations(values)))
+    batch = _random_batch(config, round(positions), length).moved(lambda ids: ids.to(device))
+    size = config.tokenizer.vocab_size
+    model = build_model(config.model, size, size).to(device).train()
+    optimizer = make_optimizer(model, config.training, dtype)
+
+    def gradient() -> None:
+        with autocast(device, dtype):
+            loss = batch_loss(
+                config.model.architecture,
+                model.states(batch.source, batch.target_in, batch.source_mask, batch.target_mask),
+                model.projection.weight,
+                batch.source,
+                batch.target_out,
+                config.training.label_smoothing,
+            )
+        (loss.smoothed / batch.tokens).backward()
+        loss.plain.item()  # waits for a GPU
+
+    def update() -> None:
+        optimizer.step()
+        next(model.parameters()).sum().item()
+
+    of_gradient, of_update = _seconds(gradient), _seconds(update)
+    gradients = config.training.accumulate * whole / positions
+    return config.training.accumulate * whole * batch.tokens / positions / (gradients * of_gradient + of_update)
+
+
+def _random_batch(config: Config, positions: int, length: float) -> Batch:
+    """Make sentences of one length that fill a batch of so many positions."""
+    rng = np.random.default_rng(0)
+    words = max(1, round(length))
+    rows = max(1, positions // (words + 1))  # with the end token
+
+    def side(words: int) -> EncodedSide:
+        ids = rng.integers(len(SPECIAL_TOKENS), config.tokenizer.vocab_size, rows * words)
+        return EncodedSide.of(np.full(rows, words), ids)
+
+    return make_batch(EncodedPairs(side(words if config.data.source_lang else 0), side(words)), np.arange(rows))
+
+
+def _seconds(work: Callable[[], None]) -> float:
+    """Return how long the work takes, on average over at least SECONDS."""
+    work()
+    started, times = time.perf_counter(), 0
+    while (elapsed := time.perf_counter() - started) < SECONDS or not times:
+        work()
+        times += 1
+    return elapsed / times
