@@ -54,8 +54,9 @@ def main(options: argparse.Namespace) -> None:
     given = find_input(options, run)
     translator = load_translator(options, run)
     to, source, prefix = options.to or "", options.source or "", options.prefix or ""
-    if not (options.run or options.checkpoint) and len(last_saved(run.parent)) > 1:
-        console.warn(f"this is {run}, {describe(translator)}; to use another run, name it with --run")
+    if not (options.run or options.checkpoint):
+        other = "; to use another run, name it with --run" if len(last_saved(run.parent)) > 1 else ""
+        console.warn(f"this is {run}, {describe(translator)}{other}")
     translator.request("", to, source)  # refuses unknown languages before translating anything
     if options.markup:
         translate_documents(translator, given, options)

@@ -97,6 +97,8 @@ def parse_settings(
     if any(key == "print_config" for key, _ in given):
         if config.model.preset == "auto":
             print(f"# {STAND_IN}")
+        if config.unsaid & {"data.source_lang", "data.target_lang"}:
+            print("# Set both languages: nobody has named them, and en and it are those of the default run.")
         print(dump(config), end="")
         raise SystemExit(0)
     return config

@@ -217,13 +217,24 @@ def named(text: str) -> list[str]:
 def test_print_config_prints_what_load_reads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Guards against a printed config without the overrides, or without some of the keys."""
     with pytest.raises(SystemExit) as stopped:
-        parse_settings(["--print_config", "--model.d_model", "64", "--data.train", "é: ü"])
+        parse_settings(["--print_config", "--model.d_model", "64", "--run.name", "é: ü"])
     assert stopped.value.code == 0
     file = tmp_path / "printed.yaml"
     file.write_text(capsys.readouterr().out, encoding="utf-8")
-    named_after = RunConfig(name="é-ü")
-    assert load(file) == Config(run=named_after, model=ModelConfig(d_model=64), data=DataConfig(train="é: ü"))
+    assert load(file) == Config(run=RunConfig(name="é: ü"), model=ModelConfig(d_model=64))
     assert named(file.read_text(encoding="utf-8")) == keys()
+
+
+def test_own_data_are_printed_with_their_preset(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Guards against a printed file that hides what is not decided yet."""
+    with pytest.raises(SystemExit):
+        parse_settings(["--print_config", "--data.train", "é: ü"])
+    printed = capsys.readouterr().out
+    file = tmp_path / "printed.yaml"
+    file.write_text(printed, encoding="utf-8")
+    config = load(file)
+    assert (config.run.name, config.data.train, config.model.preset) == ("é-ü", "é: ü", "auto")
+    assert "# Set both languages" in printed
 
 
 def test_shipped_file_is_the_default_run_and_explains_every_key() -> None:

@@ -29,12 +29,19 @@ def setting_text(value: object) -> str:
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def render_page(report: Mapping[str, Any]) -> str:
-    """Render an `EvaluationReport`, given as the contents of its JSON file."""
-    return _environment.get_template("evaluation.html").render(
+def render(template: str, **values: Any) -> str:
+    """Render one of the templates."""
+    return _environment.get_template(template).render(values)
+
+
+def render_page(report: Mapping[str, Any], curves: Sequence[Row] = ()) -> str:
+    """Render an `EvaluationReport`, given as the contents of its JSON file, with the curves of the training."""
+    return render(
+        "evaluation.html",
         report=report,
+        curves=curves,
         **_interval_chart(report),
-        score_position=_scale(100, 78, 328),
+        score_position=scale(100, 78, 328),
         bucket_groups=[
             *([("By direction", report["directions"])] if report["directions"] else []),
             ("By source length, in tokens", report["lengths"]),
@@ -56,8 +63,8 @@ def _interval_chart(report: Mapping[str, Any]) -> dict[str, Any]:
         marks += [("two", against["name"], against["figures"][i])] if against else []
         marks += [("none", "the source copied", report["copied"][i])]
         rows.append((figure["name"], [(*mark, each["score"], each["low"], each["high"]) for *mark, each in marks]))
-    ticks = _ticks(max(100, *(high or score for _, marks in rows for *_, score, _, high in marks)))
-    return {"interval_rows": rows, "interval_ticks": ticks, "interval_position": _scale(ticks[-1], 48, 348)}
+    marks_at = ticks(max(100, *(high or score for _, marks in rows for *_, score, _, high in marks)))
+    return {"interval_rows": rows, "interval_ticks": marks_at, "interval_position": scale(marks_at[-1], 48, 348)}
 
 
 def _histogram(sentences: Sequence[Row]) -> dict[str, Any]:
@@ -71,26 +78,26 @@ def _histogram(sentences: Sequence[Row]) -> dict[str, Any]:
 
 def _length_chart(sentences: Sequence[Row]) -> dict[str, Any]:
     """Words of translations against words of references; the area of a dot shows its number of sentences."""
-    ticks = _ticks(1.3 * max(each["reference_words"] for each in sentences))
-    limit = ticks[-1]
+    marks_at = ticks(1.3 * max(each["reference_words"] for each in sentences))
+    limit = marks_at[-1]
     # Endless translations would squeeze all other dots together, so draw them at the upper edge.
     dots = Counter((each["reference_words"], min(each["words"], limit + 1)) for each in sentences)
     largest = max(dots.values())
     return {
         "dots": [(x, y, count, max(2.0, 6 * (count / largest) ** 0.5), y > limit) for (x, y), count in dots.items()],
         "too_long": sum(count for (_, y), count in dots.items() if y > limit),
-        "word_ticks": ticks,
-        "x_position": _scale(limit, 26, 350),
-        "y_position": _scale(limit, 228, 18),
+        "word_ticks": marks_at,
+        "x_position": scale(limit, 26, 350),
+        "y_position": scale(limit, 228, 18),
     }
 
 
-def _scale(highest: float, start: float, end: float) -> Callable[[float], float]:
+def scale(highest: float, start: float, end: float) -> Callable[[float], float]:
     """A function that maps 0 to start and highest to end; larger values are drawn at the end."""
     return lambda value: start + (end - start) * min(value, highest) / highest
 
 
-def _ticks(highest: float) -> Sequence[int]:
+def ticks(highest: float) -> Sequence[int]:
     """About five round numbers for an axis from 0 to `highest` or a little more."""
     step = 1
     while 6 * step < highest:  # 1, 2, 5, 10, 20, 50, 100, ...

@@ -19,6 +19,7 @@ from dragoman.corpora.origin import SIDES
 from dragoman.corpora.preparation import conventions_file
 from dragoman.device import processor
 from dragoman.errors import CheckpointError, RankError
+from dragoman.evaluation.curves import write_curves
 from dragoman.training import final_report
 from dragoman.training.progress import Progress, progress_of
 from dragoman.training.state import AnyModel, TrainingState
@@ -38,6 +39,7 @@ def save(state: TrainingState) -> None:
     # The curves go first, so that a resumed run finds every point up to its checkpoint.
     if state.writer:
         state.writer.flush()
+        write_curves(state.directory)
     with state.final_model(torch.device("cpu")) as model:
         weights = serialization.weights_bytes(model) if model and state.ranks.is_first else b""
     if not state.ranks.is_first:

@@ -18,14 +18,12 @@ from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
 from dragoman import config_file, settings, storage
+from dragoman.evaluation.curves import HEAD, METRICS
 from dragoman.settings import Config
 from dragoman.training import layer_statistics
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-METRICS = "metrics.csv"
-HEAD = "step,tag,value\n"
 
 
 class Board(SummaryWriter):
@@ -73,7 +71,7 @@ def open_board(run: Path, step: int, config: Config) -> Board:
     _cut_metrics(run / METRICS, step)
     writer = Board(run, purge_step=step + 1 if step else 0)
     if step == 0:
-        values = {key: str(value) for key, value in settings.values(config).items()}
+        values = {key: str(value) for key, value in settings.values(config).items() if value != settings.DEFAULTS[key]}
         # add_hparams would create a second run; these three records put the table into this one.
         metric = "loss/perplexity_validation" if config.is_language_model else "score/bleu"
         for record in hparams(values, {metric: None}):

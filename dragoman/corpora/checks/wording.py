@@ -19,7 +19,8 @@ _NAMES = BESIDE | {
     "originale", "origen", "destino", "question", "answer", "term", "terms", "begriff", "sl", "tl", "l1", "l2",
 }  # fmt: skip
 OFTEN = 10  # times that a pair comes, apart from digits, capitals and marks, to be boilerplate
-_NOT_LETTERS = re.compile(r"[\W\d_]+")
+_MARKS = re.compile(r"[\W_]+")
+_MARKS_AND_DIGITS = re.compile(r"[\W\d_]+")
 _LOOP = re.compile(r"\b(\w+(?:\W+\w+){0,3})(?:\W+\1\b){3,}", re.IGNORECASE)
 _NOTICE = re.compile(
     r"MYMEMORY WARNING|translated (?:by|with) (?:google|deepl|bing|microsoft|yandex)|as an ai language model",
@@ -36,24 +37,24 @@ def check_wording(corpus: CheckedCorpus) -> Iterator[Finding]:
         yield from split.finding("machine", split.where(_machine_made))
         yield from split.finding("question_marks", split.where(lambda *pair: any(map(_lost_letters, pair))))
     train, *others = corpus.splits.values()
-    known = _rough_hashes(train, corpus)
+    known = _rough_hashes(train, corpus, _MARKS_AND_DIGITS)
     _, places, counts = np.unique(known[:, 0] * 31 + known[:, 1], return_inverse=True, return_counts=True)
     yield from train.finding("boilerplate", train.whole[counts[places] >= OFTEN])
-    side = corpus.sides[0]
+    side, known = corpus.sides[0], _rough_hashes(train, corpus, _MARKS)
     for split in others:
-        rough, exact = _rough_hashes(split, corpus)[:, side], split.hashes[split.whole, side]
+        rough, exact = _rough_hashes(split, corpus, _MARKS)[:, side], split.hashes[split.whole, side]
         near = np.isin(rough, known[:, side]) & ~np.isin(exact, train.hashes[train.whole, side])
         yield from split.finding("near_overlap", split.whole[near])
 
 
 def check_conventions(corpus: CheckedCorpus) -> Iterator[Finding]:
     """Report text that was lower-cased or tokenized before, unlike what people will type."""
-    train = corpus.splits["train"]
+    train, lowercased = corpus.splits["train"], corpus.config.data.lowercase
     languages = corpus.config.data.source_lang, corpus.config.data.target_lang
     for side in corpus.sides:
         texts = train.texts(sample(train.whole), side)
         found = Conventions.of(texts)
-        for name, is_so in (("lowercased", found.is_lowercase), ("tokenized", found.is_tokenized)):
+        for name, is_so in (("lowercased", found.is_lowercase and not lowercased), ("tokenized", found.is_tokenized)):
             yield from train.finding(name, [], len(texts), is_so * len(texts), language=languages[side])
 
 
@@ -80,11 +81,10 @@ def _lost_letters(text: str) -> bool:
     )
 
 
-def _rough_hashes(split: CheckedSplit, corpus: CheckedCorpus) -> np.ndarray:
-    """Hash the letters alone of the whole pairs, (N, 2); of texts without letters, all characters."""
+def _rough_hashes(split: CheckedSplit, corpus: CheckedCorpus, left_out: re.Pattern[str]) -> np.ndarray:
+    """Hash the whole pairs without capitals and some characters, (N, 2); a text of nothing else as it is."""
     found = np.zeros((len(split.whole), 2), np.int64)
     for side in corpus.sides:
-        found[:, side] = [
-            hash(_NOT_LETTERS.sub("", text.casefold()) or text) for text in split.texts(split.whole, side)
-        ]
+        texts = split.texts(split.whole, side)
+        found[:, side] = [hash(left_out.sub("", text.casefold()) or text) for text in texts]
     return found

@@ -1,0 +1,75 @@
+"""The curves of a run, from the points in its metrics.csv: a chart for the report, and curves.svg on its own.
+
+write_curves(Path("runs/phrasebook"))      # runs/phrasebook/curves.svg, which every browser shows
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from dragoman import storage
+from dragoman.evaluation.page import render, scale, ticks
+
+METRICS = "metrics.csv"  # of a run: a line "step,tag,value" for each point of its curves
+HEAD = "step,tag,value\n"
+CURVES = "curves.svg"
+MOST_POINTS = 300  # of a line; more would make the page large and show nothing new
+# The panels: what they show, and their lines as (class, name, tag).
+PANELS = (
+    ("loss", (("two", "training", "loss/train"), ("one", "validation", "loss/validation"))),
+    ("score", (("one", "BLEU", "score/bleu"), ("two", "chrF", "score/chrf"))),
+)
+
+Points = list[tuple[int, float]]
+
+
+def read_points(run: Path) -> dict[str, Points]:
+    """Read the points of a run as (step, value), by tag; none if there is no file or it is from version 0.1.
+
+    A line that a killed process did not finish is left out.
+    """
+    found: defaultdict[str, Points] = defaultdict(list)
+    if (run / METRICS).exists():
+        with (run / METRICS).open(encoding="utf-8", newline="\n") as file:
+            next(file, "")
+            for line in file:
+                step, tag, value = line.rstrip("\n").split(",") if line.endswith("\n") else ("", "", "")
+                if tag:
+                    found[tag].append((int(step), float(value)))
+    return dict(found)
+
+
+def panels(run: Path) -> list[dict[str, Any]]:
+    """What the template `curves.svg` needs for each panel that has points."""
+    points = read_points(run)
+    found = []
+    for name, lines in PANELS:
+        shown = [(kind, line, _thinned(points[tag])) for kind, line, tag in lines if tag in points]
+        if shown:
+            steps = ticks(max(step for *_, each in shown for step, _ in each))
+            values = ticks(max(1.0, *(value for *_, each in shown for _, value in each if value < float("inf"))))
+            found.append(
+                {
+                    "name": name,
+                    "lines": shown,
+                    "steps": steps,
+                    "marks": values,
+                    "x_position": scale(steps[-1], 30, 350),
+                    "y_position": scale(values[-1], 190, 12),
+                }
+            )
+    return found
+
+
+def write_curves(run: Path) -> None:
+    """Draw the curves of a run into its curves.svg, which is replaced atomically. Raises OSError."""
+    if found := panels(run):
+        storage.replace_durably(run / CURVES, render("curves.svg", panels=found).encode())
+
+
+def _thinned(points: Points) -> Points:
+    """Every so many points, the last one always."""
+    every = -(-len(points) // MOST_POINTS)
+    return points[::-1][::every][::-1]
