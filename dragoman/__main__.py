@@ -33,6 +33,7 @@ COMMANDS = {
     "evaluate": Command(
         "score a trained translator", command_line.parse_evaluate, "dragoman.evaluation.evaluate", "the report"
     ),
+    "runs": Command("list the runs and their scores", command_line.parse_runs, "dragoman.evaluation.runs", "the list"),
     "check": Command("check a corpus before training", command_line.parse_check, "dragoman.corpora.check", "the check"),
     "export": Command(
         "write a model for another engine", command_line.parse_export, "dragoman.export.export", "the export"

@@ -347,7 +347,11 @@ def parse_evaluate(arguments: Sequence[str], prog: str = "dragoman evaluate") ->
     parser.add_argument("--split", choices=("test", "validation"), default="test", help="pairs of the run to use")
     parser.add_argument("--data", metavar="NAME", help="other pairs: a file, or the common prefix of two file names")
     parser.add_argument(
-        "--against", type=Path, metavar="OTHER", help="compare with a run, a report's JSON, or a TSV like a report's"
+        "--against",
+        type=Path,
+        metavar="OTHER",
+        action="append",
+        help="compare with a run, a report's JSON, or a TSV like a report's",
     )
     parser.add_argument("--output", type=Path, metavar="DIR", help="folder of the report (default: RUN/report)")
     _add_device_option(parser)
@@ -355,8 +359,19 @@ def parse_evaluate(arguments: Sequence[str], prog: str = "dragoman evaluate") ->
     _add_direction_options(parser)
     _add_decoding_options(parser)
     parsed = parser.parse_args(arguments)
+    if len(parsed.against or []) > 1:
+        parser.error("--against compares with one other: give it once, or list all runs with dragoman runs")
+    parsed.against = parsed.against[0] if parsed.against else None
     parsed.overrides = _decoding_options(parser, parsed)
     return parsed
+
+
+def parse_runs(arguments: Sequence[str], prog: str = "dragoman runs") -> argparse.Namespace:
+    """Parse the options of runs."""
+    parser = Parser(prog, "List the runs of a folder with their scores, the one that saved last first.")
+    parser.add_argument("folder", nargs="?", type=Path, default=Path("runs"), metavar="DIR", help="default: runs")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    return parser.parse_args(arguments)
 
 
 def parse_export(arguments: Sequence[str], prog: str = "dragoman export") -> argparse.Namespace:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dragoman.console import visible
-from dragoman.evaluation.page import _ticks, render_page
+from dragoman.evaluation.page import ticks, render_page
 
 NASTY = (
     "</dd></title></style><script>alert(1)</script><img src=x onerror=alert(1)>\"'> & &lt; {{ 7 * 7 }} {% x %} \u202e"
@@ -164,9 +164,9 @@ def test_visible_keeps_readable_text() -> None:
 
 
 @pytest.mark.parametrize("highest", [0.5, 1, 5, 6, 7, 31.2, 100, 106.4, 731, 12345])
-def test_ticks_reach_the_highest_value(highest: float) -> None:
+def testticks_reach_the_highest_value(highest: float) -> None:
     """Guards axes: a few round numbers, from zero to the highest value or the next step."""
-    ticks = _ticks(highest)
+    ticks = ticks(highest)
     assert ticks[0] == 0
     assert ticks[-1] >= highest
     assert ticks[-2] < highest

@@ -1,0 +1,110 @@
+"""The list of runs, and the curves of one."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from conftest import tiny_config
+from dragoman.__main__ import main
+from dragoman.__main__ import run as run_command
+from dragoman.console import display_width
+from dragoman.evaluation.curves import CURVES, METRICS, MOST_POINTS, panels, read_points, write_curves
+from dragoman.evaluation.runs import ListedRun, list_runs, run_lines
+from dragoman.run_lock import lock
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a finished run and one that was stopped."""
+    folder = tmp_path_factory.mktemp("listed")
+    config = tiny_config(folder, training__max_epochs=None, training__max_steps=20)
+    assert run_command("train", config) == 0
+    stopped = Path(shutil.copytree(folder / "runs" / "tiny", folder / "runs" / "stopped"))
+    (stopped / "result.json").unlink()
+    (folder / "runs" / "no run").mkdir()
+    return folder / "runs"
+
+
+def test_runs_are_listed_with_their_scores(runs: Path) -> None:
+    """Guards what a person compares runs by."""
+    result = json.loads((runs / "tiny" / "result.json").read_bytes())
+    found = {each.name: each for each in list_runs(runs)}
+    assert found.keys() == {"tiny", "stopped"}
+    assert (found["tiny"].state, found["stopped"].state) == ("finished", "stopped")
+    for each in found.values():
+        assert (each.languages, each.step) == ("en-it", 20)
+        assert each.validation == pytest.approx(result["validation"]["bleu"])
+    assert (found["tiny"].test, found["stopped"].test) == (pytest.approx(result["test"]["bleu"]), None)
+    with lock(runs / "stopped"):
+        assert {each.name: each.state for each in list_runs(runs)}["stopped"] == "training"
+
+
+def test_a_damaged_run_does_not_hide_the_others(runs: Path, tmp_path: Path) -> None:
+    """Guards the list against files that a crash or a person has spoilt."""
+    copy = Path(shutil.copytree(runs, tmp_path / "runs"))
+    for name in ("result.json", "config.yaml", "checkpoints/best.json"):
+        (copy / "tiny" / name).write_bytes(b"\xff{")
+    found = {each.name: each for each in list_runs(copy)}
+    assert found["tiny"].step == 20
+    assert (found["tiny"].languages, found["tiny"].validation, found["tiny"].test) == ("", None, None)
+    assert found["stopped"].validation is not None
+
+
+def test_the_list_fits_a_terminal(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Guards 80 columns, names that act on a terminal, and a folder without runs."""
+    names = ["very-long-name-of-a-run-" * 3, "\x1b[31m", "中文" * 20]
+    several = [ListedRun(name, "en-it,it-en,en-fr", "finished", 1_000_000, 12.345, 100.0, 0.0) for name in names]
+    lines = run_lines(several)
+    assert all(display_width(line) <= 80 and line.isprintable() for line in lines)
+    assert main(["runs", str(runs)]) == 0
+    assert capsys.readouterr().out.splitlines() == run_lines(list_runs(runs))
+    assert main(["runs", str(runs), "--json"]) == 0
+    assert [each["name"] for each in json.loads(capsys.readouterr().out)] == [each.name for each in list_runs(runs)]
+    assert main(["runs", str(runs / "no run")]) == 4
+    assert "holds no runs" in capsys.readouterr().err
+
+
+def test_curves_show_the_points_of_the_run(runs: Path) -> None:
+    """Guards the chart of a run against other points than those in metrics.csv."""
+    points = read_points(runs / "tiny")
+    assert points["loss/train"][-1][0] == 18
+    assert [step for step, _ in points["score/bleu"]] == [10, 20]
+    drawn = ElementTree.parse(runs / "tiny" / CURVES)
+    lines = [line.attrib["points"].split() for line in drawn.iter(f"{SVG}polyline")]
+    assert [len(line) for line in lines] == [len(points[tag]) for tag in ("loss/train", "loss/validation")] + [2, 2]
+    page = (runs / "tiny" / "report" / "test.html").read_text(encoding="utf-8")
+    assert all(" ".join(line) in page for line in lines)
+    height = [float(place.split(",")[1]) for place in lines[0]]
+    losses = [value for _, value in points["loss/train"]]
+    assert sorted(range(len(height)), key=height.__getitem__) == sorted(range(len(losses)), key=lambda i: -losses[i])
+
+
+def test_curves_of_a_long_or_broken_file(tmp_path: Path) -> None:
+    """Guards a page of megabytes, a line that a kill has cut, and a run without points."""
+    write_curves(tmp_path)
+    assert not (tmp_path / CURVES).exists()
+    lines = [f"{step},loss/train,{9 / step:.7g}\n" for step in range(1, 10_001)]
+    (tmp_path / METRICS).write_text("step,tag,value\n" + "".join(lines) + "10001,loss/tr", encoding="utf-8")
+    [panel] = panels(tmp_path)
+    [(_, name, shown)] = panel["lines"]
+    assert name == "training"
+    assert len(shown) <= MOST_POINTS
+    assert shown[-1][0] == 10_000
+    (tmp_path / METRICS).write_text("step,tag,value\n1,loss/train,inf\n1,score/bleu,nan\n", encoding="utf-8")
+    write_curves(tmp_path)
+    ElementTree.parse(tmp_path / CURVES)
+
+
+def test_a_second_other_run_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    """Guards against comparing with the last one only, without a word."""
+    with pytest.raises(SystemExit) as stopped:
+        main(["evaluate", "--against", "a", "--against", "b"])
+    assert stopped.value.code == 2
+    assert "--against compares with one other" in capsys.readouterr().err
