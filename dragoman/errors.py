@@ -37,6 +37,10 @@ class OtherLanguagesError(DataError):
     """The data exist, but not in the requested languages."""
 
 
+class NetworkError(DataError):
+    """A server cannot be reached, or does not send a whole file."""
+
+
 class DataChangedError(DataError):
     """The corpus or a data setting has changed since this run's data were prepared."""
 
