@@ -70,6 +70,7 @@ def check_corpus(config: Config) -> Diagnosis:
         source_lang=config.data.source_lang,
         target_lang=config.data.target_lang,
         splits=[SplitSummary(split.name, len(split.pairs), split.unit) for split in corpus.splits.values()],
+        downloads=list(corpus.downloads),
         sampled=min(checked.SAMPLE, len(corpus.used["train"][1])),
         findings=sorted(findings, key=lambda finding: (LEVELS.index(finding.level), kinds.index(finding.name))),
         settings=[each for each in found if isinstance(each, SuggestedSetting)],
@@ -85,7 +86,12 @@ def diagnosis_lines(diagnosis: Diagnosis) -> list[str]:
     if diagnosis.sampled == checked.SAMPLE:
         title += f"; tokens are those of {checked.SAMPLE:,}"
     units = {split.name: split.unit for split in diagnosis.splits}
-    lines = [console.shorten(console.visible(title), 100), ""]
+    lines = [console.shorten(console.visible(title), 100)]
+    for record in diagnosis.downloads:
+        licence = record.licence.strip().partition("\n")[0]
+        lines += [console.visible(f"from {record.url} ({record.size / 1e6:,.1f} MB, {record.date[:10]})")]
+        lines += [console.shorten(console.visible(f"licence: {licence}"), 100)] if licence else []
+    lines += [""]
     for finding in diagnosis.findings:
         lines += _finding_lines(finding, units, plain)
     lines += [] if diagnosis.findings else ["no problems found"]

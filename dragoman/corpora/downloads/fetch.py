@@ -164,7 +164,7 @@ def _attempt(url: str, part: Path) -> None:
     except urllib.error.HTTPError as error:
         if error.code == 416:  # the file ends before the part does
             _forget(part)
-            raise ConnectionError("the file has changed") from error
+            raise ConnectionError("the server has no more of it") from error
         raise
     with response:
         if response.status == 206 and not _continues(response, start, note):
