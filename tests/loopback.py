@@ -16,8 +16,10 @@ import hashlib
 import io
 import json
 import socket
+import sys
 import threading
 import time
+import traceback
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -77,8 +79,14 @@ class Loopback:
 
         self.http = ThreadingHTTPServer(("127.0.0.1", 0), Bound)
         self.http.daemon_threads = True
+        self.http.handle_error = self._handle_error
         self.url = f"http://127.0.0.1:{self.http.server_address[1]}"
         self.thread = threading.Thread(target=self.http.serve_forever, args=(0.01,), daemon=True)
+
+    def _handle_error(self, request: object, client_address: object) -> None:
+        """Print a failure, unless the client was killed."""
+        if not isinstance(sys.exception(), ConnectionError):
+            traceback.print_exc()
 
     def __enter__(self) -> Loopback:
         self.thread.start()

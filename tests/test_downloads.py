@@ -31,9 +31,11 @@ from conftest import ROOT, in_child, tiny_pairs, write_tsv
 from dragoman.__main__ import run as run_command
 from dragoman.corpora.downloads import fetch, sacrebleu_sets, web
 from dragoman.corpora.downloads.fetch import read_record
+from dragoman.corpora.preparation import prepare_data
 from dragoman.corpora.sources import find_named, find_source, find_sources
 from dragoman.corpora.splitting import read_split
-from dragoman.errors import DataError, NetworkError, OtherLanguagesError, StorageError
+from dragoman.errors import DataChangedError, DataError, NetworkError, OtherLanguagesError, StorageError
+from dragoman.evaluation.evaluate import named_pairs
 from dragoman.settings import Config, DataConfig
 from loopback import LICENCE, Loopback, unused_port, wait_until, zip_of
 
@@ -302,7 +304,7 @@ def test_progress_resets_the_count_of_failures(server: Loopback) -> None:
 def test_incomplete_file_never_gets_its_name(
     server: Loopback, monkeypatch: pytest.MonkeyPatch, faults: list[str], fragment: str
 ) -> None:
-    monkeypatch.setattr(web, "TIMEOUT", 0.2)
+    monkeypatch.setattr(web, "TIMEOUT", 0.2 if faults[0] == "silent" else 30)
     server.faults, server.validators = list(faults), "none"
     with pytest.raises(DataError) as raised:
         get()
@@ -462,45 +464,79 @@ def test_place_of_the_cache(monkeypatch: pytest.MonkeyPatch, variables: dict[str
 # --- Commands -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [NAME, "opus:Tatoeba"])
-def test_prepared_run_needs_neither_network_nor_cache(
-    server: Loopback, tiny: Callable[..., Config], name: str, capfd: pytest.CaptureFixture[str]
+def test_run_needs_neither_network_nor_cache_to_resume(
+    server: Loopback, tiny: Callable[..., Config], capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Guards a resume on a train or after the cache was emptied: the run's own data are enough."""
 
     def train(steps: int) -> int:
-        return in_child(lambda: run_command("train", tiny(data__train=name, training__max_steps=steps)))
+        return in_child(lambda: run_command("train", tiny(data__train=NAME, training__max_steps=steps)))
 
+    assert train(2) == 0
+    server.stop()
+    shutil.rmtree(fetch.cache_folder())
+    capfd.readouterr()
     assert train(4) == 0
+    assert train(4) == 0  # a finished run
+    said = capfd.readouterr()
+    assert said.out.count(f"data.train is {NAME}, which is not in the cache") == 2
+    assert said.err == ""
+    assert not fetch.cache_folder().exists()
     folder = Path(tiny().run.dir) / "tiny"
     origin = json.loads((folder / "data" / "report.json").read_bytes())["origin"]
     url, sha256 = server.index[1]["url"], hashlib.sha256(CONTENT).hexdigest()
     assert origin["downloads"] == {"data.train: en-it.txt.zip": {"url": url, "sha256": sha256}}
-    asked = len(server.asked)
-    assert train(6) == 0  # with a network it is not used either
-    assert (len(server.log), len(server.asked)) == (1, asked)
-    server.stop()
-    shutil.rmtree(fetch.cache_folder())
-    capfd.readouterr()
-    assert train(8) == 0
-    assert train(8) == 0  # a finished run
-    said = capfd.readouterr()
-    assert f"data.train is {name}, " in said.out
-    assert "Continuing with the data prepared from it." in said.out
-    assert said.err == ""
-    assert not fetch.cache_folder().exists()
     checkpoints = sorted((folder / "checkpoints").glob("step-*/trained_on.json"))
     assert json.loads(checkpoints[-1].read_bytes())["downloads"] == origin["downloads"]
 
 
-def test_naming_the_version_later_is_no_change(server: Loopback, tiny: Callable[..., Config]) -> None:
-    def train(name: str, steps: int) -> int:
-        return in_child(lambda: run_command("train", tiny(data__train=name, training__max_steps=steps)))
+@pytest.mark.parametrize("name", [NAME, "opus:Tatoeba"])
+def test_prepared_data_are_never_compared_over_the_network(
+    server: Loopback, tiny: Callable[..., Config], tmp_path: Path, name: str
+) -> None:
+    """Guards against a resume that asks for the latest version, and finds another one."""
+    said: list[str] = []
+    config, folder = tiny(data__train=name), tmp_path / "data"
+    first = prepare_data(config, folder, said.append)
+    asked = len(server.asked)
+    server.add("Tatoeba", "v2024-01-01", "en-it", zip_of(PAIRS[:9]))
+    get("opus:Tatoeba")
+    said.clear()
+    assert prepare_data(config, folder, said.append).fingerprint == first.fingerprint
+    assert len(server.asked) == asked + 1
+    assert said == (
+        []
+        if name == NAME
+        else [
+            "data.train is opus:Tatoeba, the latest version, which is not looked up again. Continuing with the data "
+            "prepared from it."
+        ]
+    )
 
-    assert train("opus:Tatoeba", 4) == 0
-    assert train(NAME, 6) == 0
+
+def test_naming_the_version_later_is_no_change(server: Loopback, tiny: Callable[..., Config], tmp_path: Path) -> None:
+    said: list[str] = []
+    folder = tmp_path / "data"
+    first = prepare_data(tiny(data__train="opus:Tatoeba"), folder, said.append)
+    assert prepare_data(tiny(data__train=NAME), folder, said.append).fingerprint == first.fingerprint
+    assert "the same files in another place" in said[-1]
     get("opus:Tatoeba-v2")
-    assert train("opus:Tatoeba-v2", 8) == 2  # another corpus
+    with pytest.raises(DataChangedError):
+        prepare_data(tiny(data__train="opus:Tatoeba-v2"), folder, said.append)
+
+
+def test_changed_file_beside_a_download_is_noticed(
+    server: Loopback, tiny: Callable[..., Config], tmp_path: Path
+) -> None:
+    """Guards mixtures: a corpus that cannot be compared must not hide a change of another."""
+    mine = write_tsv(tmp_path / "mine.tsv", tiny_pairs(50, seed=4))
+    config, folder = tiny(data__train=f"{mine} + {NAME}"), tmp_path / "data"
+    prepare_data(config, folder, lambda line: None)
+    shutil.rmtree(fetch.cache_folder())
+    prepare_data(config, folder, lambda line: None)
+    write_tsv(mine, tiny_pairs(50, seed=5))
+    with pytest.raises(DataChangedError, match=r"data.train: mine.tsv is not the same file"):
+        prepare_data(config, folder, lambda line: None)
 
 
 def test_check_says_where_the_corpus_is_from(server: Loopback, capsys: pytest.CaptureFixture[str]) -> None:
@@ -584,6 +620,15 @@ def test_sacrebleu_test_set_is_downloaded_once(server: Loopback, monkeypatch: py
     server.stop()
     path.unlink()
     assert find_named("test", DATA, name, download=False)[0].files == found[0].files
+
+
+def test_report_on_a_test_set_is_named_after_it(server: Loopback, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards the names of the report's files: a colon or a slash cannot be in one."""
+    options = SimpleNamespace(data=publish("plain", server, monkeypatch))
+    translator = SimpleNamespace(config=Config(data=DATA))
+    name, pairs = named_pairs(options, Path("x"), translator)  # pyright: ignore[reportArgumentType]
+    assert name == "data-sacrebleu-tiny-plain"
+    assert pairs == PAIRS[:20]
 
 
 def test_wrong_md5_is_an_error(server: Loopback, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,6 +33,7 @@ from dragoman.corpora.checks.findings import KINDS, LEVELS, Diagnosis, Finding, 
 from dragoman.corpora.checks.languages import check_languages
 from dragoman.corpora.checks.pairs import check_letters, check_repeats, check_sides
 from dragoman.corpora.checks.tokens import check_amounts, check_limits, check_vocabulary
+from dragoman.corpora.downloads.fetch import Record
 from dragoman.serialization import json_bytes
 from dragoman.settings import Config
 from dragoman.translation.translator import Translator
@@ -88,9 +89,7 @@ def diagnosis_lines(diagnosis: Diagnosis) -> list[str]:
     units = {split.name: split.unit for split in diagnosis.splits}
     lines = [console.shorten(console.visible(title), 100)]
     for record in diagnosis.downloads:
-        licence = record.licence.strip().partition("\n")[0]
-        lines += [console.visible(f"from {record.url} ({record.size / 1e6:,.1f} MB, {record.date[:10]})")]
-        lines += [console.shorten(console.visible(f"licence: {licence}"), 100)] if licence else []
+        lines += _origin_lines(record)
     lines += [""]
     for finding in diagnosis.findings:
         lines += _finding_lines(finding, units, plain)
@@ -101,6 +100,14 @@ def diagnosis_lines(diagnosis: Diagnosis) -> list[str]:
     return lines + [
         f"  {option:<{width}}   {each.why}" for option, each in zip(options, diagnosis.settings, strict=True)
     ]
+
+
+def _origin_lines(record: Record) -> list[str]:
+    url = record.url or "a file put into the cache"
+    licence = record.licence.partition("\n")[0]
+    lines = [f"from {url} ({record.size / 1e6:,.1f} MB, {record.date[:10]})"]  # not shortened: it can be copied
+    lines += [console.shorten(f"licence: {licence}", 100)] if licence else []
+    return list(map(console.visible, lines))
 
 
 def _finding_lines(finding: Finding, units: Mapping[str, str], plain: bool) -> list[str]:

@@ -66,11 +66,11 @@ def file_hashes(sources: Sequence[Source]) -> dict[str, str]:
 
 
 def download_addresses(sources: Sequence[Source]) -> dict[str, dict[str, str]]:
-    """Return the address and sha256 of every file that was downloaded, keyed by setting and name of the file."""
+    """Return the address and sha256 of each file that this program downloaded, keyed by setting and file name."""
     found = {}
     for source in sources:
         for path in source.downloads:
-            if record := read_record(path):
+            if (record := read_record(path)) and record.url:
                 found[f"{source.setting}: {path.name}"] = {"url": record.url, "sha256": record.sha256}
     return found
 
