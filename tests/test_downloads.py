@@ -29,13 +29,14 @@ from sacrebleu.dataset.wmt_xml import WMTXMLDataset
 
 from conftest import ROOT, in_child, tiny_pairs, write_tsv
 from dragoman.__main__ import run as run_command
-from dragoman.corpora.downloads import fetch, sacrebleu_sets, web
+from dragoman.corpora.downloads import fetch, opus, sacrebleu_sets, web
 from dragoman.corpora.downloads.fetch import read_record
 from dragoman.corpora.preparation import prepare_data
 from dragoman.corpora.sources import find_named, find_source, find_sources
 from dragoman.corpora.splitting import read_split
 from dragoman.errors import DataChangedError, DataError, NetworkError, OtherLanguagesError, StorageError
 from dragoman.evaluation.evaluate import named_pairs
+from dragoman.export import card
 from dragoman.settings import Config, DataConfig
 from loopback import LICENCE, Loopback, unused_port, wait_until, zip_of
 
@@ -59,6 +60,7 @@ def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Loopback
         monkeypatch.setenv("DRAGOMAN_CACHE", str(tmp_path / "cache"))
         monkeypatch.setenv("no_proxy", "127.0.0.1")
         monkeypatch.setattr(web, "sleep", lambda seconds: None)
+        opus._latest.cache_clear()
         yield server
 
 
@@ -136,6 +138,10 @@ def test_without_a_version_the_latest_is_used(
     server.index[1]["latest"] = str(marked)
     assert get("opus:Tatoeba") == cached()
     assert "opus:Tatoeba is Tatoeba-v2023-04-12" in capsys.readouterr().err
+    asked = len(server.asked)
+    assert get("opus:Tatoeba") == cached()
+    assert len(server.asked) == asked
+    opus._latest.cache_clear()  # as in another process
     server.stop()
     assert get("opus:Tatoeba") == cached()
     assert "the latest in the cache" in capsys.readouterr().err
@@ -358,6 +364,17 @@ def test_without_a_network_the_message_says_what_to_download(server: Loopback, m
     assert (record.url, record.licence) == ("", LICENCE)
 
 
+def test_failing_index_is_an_error_only_if_it_is_needed(server: Loopback) -> None:
+    server.index_status = 503
+    with pytest.raises(NetworkError, match=r"answers 503 .* put it at"):
+        get()
+    assert len(server.asked) == 4
+    server.index_status = 200
+    get()
+    server.index_status = 503
+    assert get() == cached()
+
+
 def test_file_put_there_by_hand_is_checked(server: Loopback) -> None:
     cached().parent.mkdir(parents=True)
     cached().write_bytes(CONTENT[:HALF])
@@ -500,7 +517,8 @@ def test_prepared_data_are_never_compared_over_the_network(
     first = prepare_data(config, folder, said.append)
     asked = len(server.asked)
     server.add("Tatoeba", "v2024-01-01", "en-it", zip_of(PAIRS[:9]))
-    get("opus:Tatoeba")
+    opus._latest.cache_clear()
+    assert get("opus:Tatoeba") == cached("v2024-01-01")
     said.clear()
     assert prepare_data(config, folder, said.append).fingerprint == first.fingerprint
     assert len(server.asked) == asked + 1
@@ -547,6 +565,19 @@ def test_check_says_where_the_corpus_is_from(server: Loopback, capsys: pytest.Ca
     assert run_command("check", (Config(data=DATA), True)) == 0
     [download] = json.loads(capsys.readouterr().out)["downloads"]
     assert download["sha256"] == hashlib.sha256(CONTENT).hexdigest()
+
+
+def test_model_card_names_the_downloads() -> None:
+    origin = {"data.train: en-it.txt.zip": {"url": "https://object.pouta.csc.fi/x.zip", "sha256": "abc"}}
+    values: dict[str, Any] = {
+        "name": "x", "kind": "onnx", "languages": [], "title": "", "parameters": 1, "step": 1, "cost": None,
+        "pair_counts": {"train": 9}, "result": {}, "verified": 1, "packages": [], "usage": "", "limitations": [],
+    }  # fmt: skip
+    template = card._templates.get_template("card.md.jinja")
+    without, found = (template.render(**values, downloads=each) for each in ({}, origin))
+    line = "- data.train: en-it.txt.zip: downloaded from https://object.pouta.csc.fi/x.zip, sha256 abc\n"
+    assert "9 training pairs.\n\n## Scores" in without
+    assert found == without.replace("## Scores", f"{line}\n## Scores")
 
 
 @pytest.mark.parametrize(("name", "code"), [("opus:Tatoebe", 3), ("sacrebleu:wmt14/ful", 3)])

@@ -14,6 +14,7 @@ import zipfile
 import zlib
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import urlencode
@@ -69,7 +70,7 @@ def find(setting: str, name: str, data: DataConfig, download: bool) -> Found:
     if not version:
         if not download:
             raise DataError(f"{setting} is {name}, the latest version, which is not looked up again.")
-        version, entry = _latest(wanted)
+        version, entry = _latest(wanted, _address())
     path = wanted.path(version)
     if not download and not path.exists():
         raise DataError(f"{setting} is {name}, which is not in the cache: there is no {path}.")
@@ -92,7 +93,11 @@ def _parse(setting: str, name: str, data: DataConfig) -> Wanted:
 
 def _index(**query: str) -> Any:
     """Ask the index of OPUS. Raises DataError; it is a NetworkError if there is no answer."""
-    return get_json(f"{os.environ.get('DRAGOMAN_OPUS_API') or API}?{urlencode(query)}")
+    return get_json(f"{_address()}?{urlencode(query)}")
+
+
+def _address() -> str:
+    return os.environ.get("DRAGOMAN_OPUS_API") or API
 
 
 def _entries(wanted: Wanted) -> dict[str, dict[str, Any]]:
@@ -136,8 +141,12 @@ def _named(wanted: Wanted) -> dict[str, Any]:
     return versions[wanted.version]
 
 
-def _latest(wanted: Wanted) -> tuple[str, dict[str, Any] | None]:
-    """Return the latest version and its entry; without a network, the latest in the cache. Raises DataError."""
+@cache  # a training looks its corpus up several times
+def _latest(wanted: Wanted, _: str) -> tuple[str, dict[str, Any] | None]:
+    """Return the latest version and its entry; without a network, the latest in the cache. Raises DataError.
+
+    A process asks each index once.
+    """
     try:
         versions = _entries(wanted)
     except NetworkError as error:
