@@ -362,6 +362,11 @@ def test_without_a_network_the_message_says_what_to_download(server: Loopback, m
     record = read_record(cached())
     assert record is not None
     assert (record.url, record.licence) == ("", LICENCE)
+    cached().write_bytes(zip_of(PAIRS[:9]))  # guards the record of a file that was replaced
+    get()
+    record = read_record(cached())
+    assert record is not None
+    assert record.sha256 == hashlib.sha256(cached().read_bytes()).hexdigest()
 
 
 def test_failing_index_is_an_error_only_if_it_is_needed(server: Loopback) -> None:
@@ -691,7 +696,7 @@ def test_installed_sacrebleu_is_as_we_know_it() -> None:
     for dataset in DATASETS.values():
         assert dataset.data
         assert dataset.md5
-        assert len(dataset.data) == len(dataset.md5)
+        assert len(dataset.data) == len(dataset.md5) == len({os.path.basename(url) for url in dataset.data})
         assert {"_outdir", "_rawdir"} <= vars(dataset).keys()
         for pair in dataset.langpairs:
             data = DataConfig(source_lang=pair.split("-")[0], target_lang=pair.split("-")[1])

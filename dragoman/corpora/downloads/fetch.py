@@ -65,11 +65,12 @@ def cache_folder() -> Path:
 
 
 def read_record(path: Path) -> Record | None:
-    """Load the record of a downloaded file; None if it has none."""
+    """Load the record of a downloaded file; None if it has none, or has been replaced by a file of another size."""
     try:
-        return Record(**(_load(_beside(path, ".json")) or {}))
+        record = Record(**(_load(_beside(path, ".json")) or {}))
     except TypeError:
         return None
+    return record if not path.exists() or path.stat().st_size == record.size else None
 
 
 def fetch(path: Path, find_url: Callable[[], str], check: Check) -> None:
