@@ -345,7 +345,9 @@ def parse_evaluate(arguments: Sequence[str], prog: str = "dragoman evaluate") ->
         help="weights to use instead of the run's best; several form an ensemble; save the report with --output",
     )
     parser.add_argument("--split", choices=("test", "validation"), default="test", help="pairs of the run to use")
-    parser.add_argument("--data", metavar="NAME", help="other pairs: a file, or the common prefix of two file names")
+    parser.add_argument(
+        "--data", metavar="NAME", help="other pairs: a file, the common prefix of two file names, or sacrebleu:NAME"
+    )
     parser.add_argument(
         "--against",
         type=Path,

@@ -47,6 +47,10 @@ class OtherLanguagesError(DataError):
         self.languages = tuple(languages)
 
 
+class NetworkError(DataError):
+    """A server cannot be reached, or does not send a whole file."""
+
+
 class DataChangedError(DataError):
     """The corpus or a data setting has changed since this run's data were prepared."""
 

@@ -78,7 +78,8 @@ class DataConfig(Section):
     )
     # Free, because a corpus may move. `corpora.origin` compares its content.
     train: str = free(
-        "data/phrasebook", "training pairs: a folder, a file or a data set on the hub; several as a + 2.5 * b"
+        "data/phrasebook",
+        "training pairs: a folder, a file, a data set on the hub or opus:NAME; several as a + 2.5 * b",
     )
     validation: str | None = free(None, "validation pairs; null: the data set's own, or a share of train")
     test: str | None = free(None, "test pairs; null: the data set's own, or a share of train")

@@ -357,8 +357,10 @@ def test_hostile_text(tmp_path: Path) -> None:
 
 
 SCHEMA = {
-    "": {"format", "source_lang", "target_lang", "splits", "sampled", "findings", "settings", "verdict", "command"},
+    "": {"format", "source_lang", "target_lang", "splits", "downloads", "sampled", "findings", "settings"}
+    | {"verdict", "command"},
     "splits": {"name", "read", "unit"},
+    "downloads": {"url", "sha256", "size", "date", "licence"},
     "findings": {"name", "level", "split", "count", "of", "text", "examples"},
     "settings": {"key", "value", "why"},
 }

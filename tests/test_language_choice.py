@@ -85,6 +85,15 @@ def test_languages_are_asked_for_where_nothing_says_them(tmp_path: Path) -> None
         settled("--data.train", str(tmp_path / "absent.tsv"))
 
 
+def test_a_download_is_not_started_to_find_its_languages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards against a download of the default languages, which nobody wants."""
+    monkeypatch.setenv("DRAGOMAN_OPUS_API", "http://127.0.0.1:1")
+    with pytest.raises(ConfigError, match="does not name its languages: add --data.source_lang CODE"):
+        settled("--data.train", "opus:Tatoeba")
+    own = write(tmp_path / "own.tsv", SPANISH, ENGLISH, header=("es", "en"))
+    assert settled("--data.train", f"opus:Tatoeba + 2 * {own}")[0] == ("es", "en")
+
+
 def test_settings_that_say_the_languages_are_not_questioned(tmp_path: Path) -> None:
     """Guards a file of settings, a multilingual model and the default run against questions."""
     own = write(tmp_path / "own.tsv", SPANISH, ENGLISH)

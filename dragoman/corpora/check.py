@@ -36,6 +36,7 @@ from dragoman.corpora.checks.languages import check_labels, check_languages
 from dragoman.corpora.checks.pairs import check_letters, check_repeats, check_sides
 from dragoman.corpora.checks.tokens import check_amounts, check_limits, check_vocabulary
 from dragoman.corpora.checks.wording import check_conventions, check_wording
+from dragoman.corpora.downloads.fetch import Record
 from dragoman.corpora.language_choice import KEYS as LANGUAGES
 from dragoman.corpora.language_choice import with_languages
 from dragoman.corpora.sources import unit_name
@@ -77,6 +78,7 @@ def check_corpus(config: Config) -> Diagnosis:
         source_lang=config.data.source_lang,
         target_lang=config.data.target_lang,
         splits=[SplitSummary(split.name, len(split.pairs), split.unit) for split in corpus.splits.values()],
+        downloads=list(corpus.downloads),
         sampled=min(checked.SAMPLE, len(corpus.used["train"][1])),
         findings=sorted(findings, key=lambda finding: (LEVELS.index(finding.level), kinds.index(finding.name))),
         settings=(suggested := [each for each in found if isinstance(each, SuggestedSetting)]),
@@ -126,7 +128,10 @@ def diagnosis_lines(diagnosis: Diagnosis) -> list[str]:
     if diagnosis.sampled == checked.SAMPLE:
         title += f"; tokens are those of {checked.SAMPLE:,}"
     units = {split.name: split.unit for split in diagnosis.splits}
-    lines = [console.shorten(console.visible(title), 100), ""]
+    lines = [console.shorten(console.visible(title), 100)]
+    for record in diagnosis.downloads:
+        lines += _origin_lines(record)
+    lines += [""]
     for finding in diagnosis.findings:
         lines += _finding_lines(finding, units, plain)
     lines += [] if diagnosis.findings else ["no problems found"]
@@ -135,6 +140,14 @@ def diagnosis_lines(diagnosis: Diagnosis) -> list[str]:
     lines += ["", "suggested settings:"] if options else []
     lines += [f"  {option:<{width}}   {each.why}" for option, each in zip(options, diagnosis.settings, strict=True)]
     return [*lines, "", *textwrap.wrap(diagnosis.verdict, 100), "", "train with:", diagnosis.command]
+
+
+def _origin_lines(record: Record) -> list[str]:
+    url = record.url or "a file put into the cache"
+    licence = record.licence.partition("\n")[0]
+    lines = [f"from {url} ({record.size / 1e6:,.1f} MB, {record.date[:10]})"]  # not shortened: it can be copied
+    lines += [console.shorten(f"licence: {licence}", 100)] if licence else []
+    return list(map(console.visible, lines))
 
 
 def _finding_lines(finding: Finding, units: Mapping[str, str], plain: bool) -> list[str]:

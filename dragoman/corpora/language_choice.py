@@ -18,7 +18,7 @@ from dragoman.corpora.cleaning import is_text
 from dragoman.corpora.formats.languages import in_file_name, is_same, language_name
 from dragoman.corpora.formats.units import Say, languages_of
 from dragoman.corpora.readers import read_units
-from dragoman.corpora.sources import find_sources
+from dragoman.corpora.sources import DOWNLOADS, Source, find_entry, named
 from dragoman.errors import ConfigError, DataError, OtherLanguagesError
 from dragoman.settings import Config, DataConfig
 
@@ -46,10 +46,10 @@ def with_languages(config: Config, say: Say) -> Config:
     if not missing:
         return config
     unsaid = settings.with_values(config, {key: UNKNOWN[KEYS.index(key)] for key in missing})
-    named = _named(unsaid.data) or _named_in_config(unsaid.data)
-    if not named:
+    there = _named(unsaid.data) or _named_in_config(unsaid.data)
+    if not there:
         raise _ask(config, missing)
-    languages, where = named
+    languages, where = there
     said = _said(config, missing)
     left = [each for each in languages if not any(is_same(each, other) for other in said)]
     if len(left) != len(missing) or len(left) + len(said) != len(languages):
@@ -74,16 +74,21 @@ def _said(config: Config, missing: Sequence[str]) -> list[str]:
 def _named(data: DataConfig) -> tuple[tuple[str, ...], str] | None:
     """Return the languages that the training data name, and who says so. Raises DataError."""
     try:
-        for source in find_sources(data):
-            if source.split == "train" and source.files:
-                for split in read_units(source, data).values():
-                    next(split.units, None)
+        for source in _local_sources(data):
+            for split in read_units(source, data).values():
+                next(split.units, None)
     except OtherLanguagesError as error:
         languages = tuple(each for each in error.languages if each not in UNKNOWN)
         if len(languages) < len(languages_of(data)):
             raise
         return languages, str(error).partition(", but data.")[0]
     return None
+
+
+def _local_sources(data: DataConfig) -> list[Source]:
+    """Find the training data that are files. Those from the internet are named by their languages. Raises DataError."""
+    entries = [each for each in named(data) if each.split == "train" and each.name.partition(":")[0] not in DOWNLOADS]
+    return [source for entry in entries for source in find_entry(entry, data) if source.files]
 
 
 def _named_in_config(data: DataConfig) -> tuple[tuple[str, ...], str] | None:
@@ -133,10 +138,7 @@ def spoken(data: DataConfig) -> tuple[Spoken | None, Spoken | None]:
     """
     lenient = replace(data, on_bad_line="skip")
     pairs = [
-        pair
-        for source in find_sources(data)
-        if source.split == "train" and source.files
-        for _, *pair in islice(read_units(source, lenient)["train"].units, READ)
+        pair for source in _local_sources(data) for _, *pair in islice(read_units(source, lenient)["train"].units, READ)
     ]
     one, other = (spoken_in([pair[side] for pair in pairs]) for side in (0, 1))
     return one, other

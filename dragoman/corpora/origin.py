@@ -1,7 +1,8 @@
 """Is this still the corpus, and are these still the settings, that a run's data were prepared from?
 
-An origin is a dictionary: `settings`, every setting that affects the prepared data, and `files`, the sha256 of each
-file of the corpus. It is saved with the data. A corpus that is gone, or has moved, has not changed.
+An origin is a dictionary: `settings`, every setting that affects the prepared data, `files`, the sha256 of each
+file of the corpus, and `downloads`, the address and sha256 of each file that was downloaded. It is saved with the data.
+A corpus that is gone, or has moved, has not changed. Nothing is downloaded to compare it.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from dragoman.command_line import run_name
+from dragoman.corpora.downloads.fetch import read_record
 from dragoman.corpora.formats.files import unreadable
-from dragoman.corpora.sources import SPLITS, Source, find_sources, parse_mixture
+from dragoman.corpora.sources import SPLITS, Source, find_entry, named, parse_mixture, setting_name
 from dragoman.dataset import Tokenizer
 from dragoman.errors import DataChangedError, DataError
 from dragoman.settings import Config
@@ -29,7 +31,9 @@ Tokenizers = tuple[Tokenizer, Tokenizer]  # of source and target
 
 def origin_of(config: Config, sources: Sequence[Source], tokenizers: Tokenizers | None) -> dict[str, Any]:
     """Describe what data are prepared from. `tokenizers` are given ones, None if they are to be trained."""
-    return {"settings": data_settings(config, tokenizers), "files": file_hashes(sources)}
+    origin = {"settings": data_settings(config, tokenizers), "files": file_hashes(sources)}
+    downloads = download_addresses(sources)
+    return origin | ({"downloads": downloads} if downloads else {})
 
 
 def data_settings(config: Config, tokenizers: Tokenizers | None) -> dict[str, Any]:
@@ -52,14 +56,23 @@ def file_hashes(sources: Sequence[Source]) -> dict[str, str]:
     """
     found = {}
     for source in sources:
-        setting = f"data.{source.split}" + (f" ({source.number})" if source.number > 1 else "")
         for path in source.files:
             name = os.path.relpath(path, Path(source.path).parent)
             try:
                 with path.open("rb") as file:
-                    found[f"{setting}: {name}"] = hashlib.file_digest(file, "sha256").hexdigest()
+                    found[f"{source.setting}: {name}"] = hashlib.file_digest(file, "sha256").hexdigest()
             except OSError as error:
                 raise unreadable(path, error) from error
+    return found
+
+
+def download_addresses(sources: Sequence[Source]) -> dict[str, dict[str, str]]:
+    """Return the address and sha256 of each file that this program downloaded, keyed by setting and file name."""
+    found = {}
+    for source in sources:
+        for path in source.downloads:
+            if (record := read_record(path)) and record.url:
+                found[f"{source.setting}: {path.name}"] = {"url": record.url, "sha256": record.sha256}
     return found
 
 
@@ -75,13 +88,16 @@ def check_unchanged(
     before, after = defaults | then["settings"], data_settings(config, tokenizers)
     changed_settings = [key for key in before | after if before.get(key) != after.get(key)]
     moved = [key for key in changed_settings if key in LOCATIONS]
-    try:
-        now = file_hashes(find_sources(config.data))
-    except DataError as error:
-        if moved:
-            raise
-        say(f"{error} Continuing with the data prepared from it.")
-        now = then["files"]
+    now: dict[str, str] = {}
+    for entry in named(config.data):
+        try:
+            now |= file_hashes(find_entry(entry, config.data, download=False))
+        except DataError as error:
+            if moved:
+                raise
+            say(f"{error} Continuing with the data prepared from it.")
+            setting = setting_name(entry.split, entry.number)
+            now |= {name: sha256 for name, sha256 in then["files"].items() if name.startswith(f"{setting}: ")}
     old, new = _by_lasting_name(then["files"]), _by_lasting_name(now)
     changed_files = [
         old.get(name) or new[name]
@@ -116,7 +132,7 @@ def has_only_moved(key: str, before: str, after: str, files: dict[str, str]) -> 
     names = [[name for _, name in parse_mixture(text)] if key == "data.train" else [text] for text in (before, after)]
     if len(names[0]) != len(names[1]):
         return False
-    settings = [key, *(f"{key} ({number})" for number in range(2, len(names[0]) + 1))]
+    settings = [setting_name(key.removeprefix("data."), number) for number in range(1, len(names[0]) + 1)]
     return all(
         one == other or any(name.startswith(f"{setting}: ") for name in files)
         for setting, one, other in zip(settings, *names, strict=True)

@@ -10,6 +10,8 @@ Each may name one of these; a path is looked up in the current folder, then besi
     opus.zip                    one of these in a .zip
     a folder                    of such files, called train, validation and test
     a folder, or owner/name     a data set of the Hugging Face hub, or a copy of one (without .tsv or .csv)
+    opus:Tatoeba-v2023-04-12    a corpus of OPUS, downloaded once; without a version the latest
+    sacrebleu:wmt14/full        a test set that sacrebleu knows, downloaded once
 data.train may name a mixture, data/news + 2.5 * data/letters: an epoch then shows every pair of the first once, and
 each pair of the second two or three times.
 
@@ -29,8 +31,10 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from dragoman import resources
+from dragoman.corpora.downloads import opus, sacrebleu_sets
 from dragoman.corpora.formats.by_suffix import ENDINGS, OF_A_SIDE, ZIP
 from dragoman.corpora.formats.files import PACKED, File, unreadable
 from dragoman.corpora.formats.languages import find_all, language_of, other_languages
@@ -42,6 +46,7 @@ from dragoman.settings import DataConfig
 SPLITS = ("train", "validation", "test")
 ALIASES = {"valid": "validation", "val": "validation", "dev": "validation"}  # other names in folders and data sets
 LARGEST_WEIGHT = 1000  # times that an epoch may show a pair
+DOWNLOADS = {"opus": opus.find, "sacrebleu": sacrebleu_sets.find}  # by the beginnings of names
 
 Languages = tuple[str, str]  # source and target
 
@@ -63,20 +68,48 @@ class Source:
     weight: float = 1.0  # how often an epoch shows each training pair
     number: int = 1  # position in a mixture, from 1
     languages: Languages | None = None  # source and target language, if there are several directions
+    downloads: tuple[Path, ...] = ()  # files in the cache that it was made from
+
+    @property
+    def setting(self) -> str:
+        """What messages and the hashes of files call the setting, or its entry in a mixture."""
+        return setting_name(self.split, self.number)
 
     def __str__(self) -> str:
         return f"data.{self.split} ({self.name})"
 
 
+class Named(NamedTuple):
+    """What one of the settings names, or one entry of its mixture."""
+
+    split: str
+    weight: float
+    number: int  # position in a mixture, from 1
+    name: str
+
+
+def named(data: DataConfig) -> list[Named]:
+    """List everything that data.train, data.validation and data.test name, train first. Raises DataError."""
+    found = [Named("train", weight, i, name) for i, (weight, name) in enumerate(parse_mixture(data.train), 1)]
+    return found + [Named(split, 1.0, 1, name) for split in SPLITS[1:] if (name := getattr(data, split))]
+
+
+def setting_name(split: str, number: int) -> str:
+    return f"data.{split}" + (f" ({number})" if number > 1 else "")
+
+
 def find_sources(data: DataConfig) -> list[Source]:
-    """Find everything that data.train, data.validation and data.test name, train first. Raises DataError."""
-    named = [("train", *entry) for entry in parse_mixture(data.train)]
-    named += [(split, 1.0, name) for split in SPLITS[1:] if (name := getattr(data, split))]
-    found: list[Source] = []
-    for split, weight, name in named:
-        number = 1 + max((source.number for source in found if source.split == split), default=0)
-        found += [replace(source, weight=weight, number=number) for source in find_named(split, data, name)]
-    return found
+    """Find everything that data.train, data.validation and data.test name, train first. Raises DataError.
+
+    What is on the internet is downloaded into the cache, unless it is there.
+    """
+    return [source for entry in named(data) for source in find_entry(entry, data)]
+
+
+def find_entry(entry: Named, data: DataConfig, download: bool = True) -> list[Source]:
+    """Find what one entry names; without `download`, only on this machine. Raises DataError."""
+    found = find_named(entry.split, data, entry.name, download)
+    return [replace(source, weight=entry.weight, number=entry.number) for source in found]
 
 
 def parse_mixture(text: str) -> list[tuple[float, str]]:
@@ -95,13 +128,13 @@ def parse_mixture(text: str) -> list[tuple[float, str]]:
     return found
 
 
-def find_named(split: str, data: DataConfig, name: str) -> list[Source]:
+def find_named(split: str, data: DataConfig, name: str, download: bool = True) -> list[Source]:
     """Like `find_source`; with data.directions, find a source for each pair of languages that exists there."""
     found: list[Source] = []
     missing = OtherLanguagesError("")
     for languages, settings in by_languages(data).items():
         try:
-            found.append(replace(find_source(split, settings, name), languages=languages))
+            found.append(replace(find_source(split, settings, name, download), languages=languages))
         except OtherLanguagesError as error:
             missing = error
     if not found:
@@ -130,8 +163,16 @@ def directions_of(languages: Languages, data: DataConfig) -> list[Direction]:
     return [direction for direction in data.several if direction in (languages, languages[::-1])]
 
 
-def find_source(split: str, data: DataConfig, name: str) -> Source:
-    """Find what a setting names, or one entry of a mixture. Raises DataError if it does not exist."""
+def find_source(split: str, data: DataConfig, name: str, download: bool = True) -> Source:
+    """Find what a setting names, or one entry of a mixture. Raises DataError if it does not exist.
+
+    Without `download`, a corpus from the internet must be in the cache.
+    """
+    if find := DOWNLOADS.get(name.partition(":")[0]):
+        files, downloads = find(f"data.{split}", name, data, download)
+        # The name under which `origin` knows a file is relative to the folder above this path.
+        path = files[0].parent if data.directions else files[0]
+        return Source(split, name, str(path), {split: files}, files, downloads=downloads)
     path = Path(name).expanduser()
     places = [path] if path.is_absolute() else [Path.cwd() / path, resources.HOME / path]
     for place in dict.fromkeys(places):

@@ -12,6 +12,7 @@ Scores go to standard output, messages to standard error.
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
@@ -20,6 +21,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from dragoman import console, serialization
+from dragoman.corpora.sources import DOWNLOADS
 from dragoman.dataset import Pair, unzip_pairs
 from dragoman.device import choose_device, tune_device
 from dragoman.errors import DataError
@@ -181,7 +183,10 @@ def named_pairs(options: argparse.Namespace, run: Path, translator: Translator) 
     if options.data:
         path = Path(options.data)
         # Two files, newstest.2014.en and .de, are named without their suffix already.
-        return f"data-{path.stem if path.is_file() else path.name}", read_data(options.data, data)
+        name = path.stem if path.is_file() else path.name
+        if options.data.partition(":")[0] in DOWNLOADS:
+            name = re.sub("[:/]", "-", options.data)
+        return f"data-{name}", read_data(options.data, data)
     path = run / "data" / f"{options.split}.tsv"
     if not path.exists():
         raise DataError(f"{path} does not exist: choose the pairs to translate with --data.")

@@ -42,6 +42,7 @@ def card(translator: Translator, run: Path, kind: Format, sample: Sample, cost: 
         parameters=sum(p.numel() for p in translator.model.parameters()),
         step=translator.step,
         pair_counts=pair_counts(translator),
+        downloads=_trained_on(translator).get("downloads", {}),
         result=_scores(run, translator.step),
         verified=len(sample.flat),
         cost=cost,
@@ -53,8 +54,12 @@ def card(translator: Translator, run: Path, kind: Format, sample: Sample, cost: 
 
 def pair_counts(translator: Translator) -> dict[str, int]:
     """Count the pairs of each split that were kept."""
-    report = json.loads((translator.path / "trained_on.json").read_bytes())
-    return {split: count.pop("read") - sum(count.values()) for split, count in report["counts"].items()}
+    counts = _trained_on(translator)["counts"]
+    return {split: count.pop("read") - sum(count.values()) for split, count in counts.items()}
+
+
+def _trained_on(translator: Translator) -> dict[str, Any]:
+    return json.loads((translator.path / "trained_on.json").read_bytes())
 
 
 def _scores(run: Path, step: int) -> dict[str, Any]:

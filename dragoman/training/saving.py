@@ -49,7 +49,7 @@ def save(state: TrainingState) -> None:
         "config.yaml": config_file.dump(state.config).encode(),
         "source.tokenizer.json": state.data.source.to_json().encode(),
         "target.tokenizer.json": state.data.target.to_json().encode(),
-        "trained_on.json": serialization.json_bytes(asdict(state.data.report) | {"unsure": state.progress.unsure}),
+        "trained_on.json": serialization.json_bytes(_trained_on(state)),
         "training.pt": serialization.tensors_bytes(tensors),
         "state.json": serialization.json_bytes(
             {"progress": asdict(state.progress), "data": state.data.fingerprint, **environment(state)}
@@ -61,6 +61,13 @@ def save(state: TrainingState) -> None:
     checkpoint.save(root, state.progress.step, files)
     mark_best(state)
     checkpoint.prune(root, state.config.training.keep_last)
+
+
+def _trained_on(state: TrainingState) -> dict[str, Any]:
+    """What the weights were trained on, for the translator and the model card."""
+    downloads = state.data.origin.get("downloads")
+    found = asdict(state.data.report) | {"unsure": state.progress.unsure}
+    return found | ({"downloads": downloads} if downloads else {})
 
 
 def environment(state: TrainingState) -> dict[str, object]:

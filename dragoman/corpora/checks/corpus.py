@@ -14,6 +14,7 @@ from dragoman import console, presets, settings
 from dragoman.corpora.checks.findings import KINDS, LEVELS, Example, Finding
 from dragoman.corpora.checks.letters import UNREADABLE, find_flaw
 from dragoman.corpora.cleaning import clean
+from dragoman.corpora.downloads.fetch import Record, read_record
 from dragoman.corpora.readers import Split, read_units
 from dragoman.corpora.report import SAMPLE
 from dragoman.corpora.sources import SPLITS, find_sources, parse_mixture, unit_name
@@ -101,6 +102,7 @@ class CheckedCorpus:
     config: Config
     splits: dict[str, CheckedSplit]
     borrowed: tuple[Tokenizer, Tokenizer] | None = None
+    downloads: tuple[Record, ...] = ()
 
     @classmethod
     def read(cls, config: Config, borrowed: tuple[Tokenizer, Tokenizer] | None = None) -> CheckedCorpus:
@@ -114,7 +116,8 @@ class CheckedCorpus:
                 "data.directions is set, but the check reads one direction at a time: set it to null, and "
                 "data.source_lang and data.target_lang to one of them."
             )
-        for source in find_sources(data):  # train first: a named split replaces the one that came with train
+        sources = find_sources(data)
+        for source in sources:  # train first: a named split replaces the one that came with train
             for name, split in read_units(source, data, console.warn).items():
                 if name == source.split or (source.split == "train" and name in SPLITS):
                     given[name] = split
@@ -123,7 +126,8 @@ class CheckedCorpus:
             held_out = sum(getattr(data, f"{name}_fraction") for name in SPLITS[1:] if name not in splits)
             pairs = round((1 - held_out) * len(splits["train"].pairs))
             config = settings.with_preset(config, presets.choose(pairs))
-        return cls(config, splits, borrowed)
+        downloads = {path: record for source in sources for path in source.downloads if (record := read_record(path))}
+        return cls(config, splits, borrowed, tuple(downloads.values()))
 
     @property
     def sides(self) -> range:

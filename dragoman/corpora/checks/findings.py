@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dragoman.corpora.downloads.fetch import Record
+
 LEVELS = ("grave", "look", "note")
 # Every kind of finding: the share of pairs that makes it grave (a tenth of that is worth a look, less is a note), the
 # share below which it is not reported, and what is said of those pairs.
@@ -99,6 +101,7 @@ class Diagnosis:
     source_lang: str | None
     target_lang: str
     splits: list[SplitSummary]
+    downloads: list[Record]  # where the corpus came from, if it came from the internet
     sampled: int  # training pairs that were tokenised
     findings: list[Finding]  # the gravest first
     settings: list[SuggestedSetting]
