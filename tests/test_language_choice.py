@@ -46,7 +46,7 @@ def settled(*words: str) -> tuple[tuple[str | None, str], list[str]]:
         ((), "eng-spa.tsv", ("en", "es")),
     ],
 )
-def test_names_say_the_languages(header: Sequence[str], name: str, expected: object, tmp_path: Path) -> None:
+def test_names_say_the_languages(header: Sequence[str], name: str, expected: tuple[str, str], tmp_path: Path) -> None:
     """Guards a Spanish file against being trained on as English to Italian."""
     sides = (SPANISH, ENGLISH) if expected == ("es", "en") else (ENGLISH, SPANISH)
     found, said = settled("--data.train", write(tmp_path / name, *sides, header=header))
@@ -88,7 +88,7 @@ def test_languages_are_asked_for_where_nothing_says_them(tmp_path: Path) -> None
 def test_a_download_is_not_started_to_find_its_languages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Guards against a download of the default languages, which nobody wants."""
     monkeypatch.setenv("DRAGOMAN_OPUS_API", "http://127.0.0.1:1")
-    with pytest.raises(ConfigError, match="does not name its languages: add --data.source_lang CODE"):
+    with pytest.raises(ConfigError, match=r"does not name its languages: add --data\.source_lang CODE"):
         settled("--data.train", "opus:Tatoeba")
     own = write(tmp_path / "own.tsv", SPANISH, ENGLISH, header=("es", "en"))
     assert settled("--data.train", f"opus:Tatoeba + 2 * {own}")[0] == ("es", "en")

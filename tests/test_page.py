@@ -164,11 +164,11 @@ def test_visible_keeps_readable_text() -> None:
 
 
 @pytest.mark.parametrize("highest", [0.5, 1, 5, 6, 7, 31.2, 100, 106.4, 731, 12345])
-def testticks_reach_the_highest_value(highest: float) -> None:
+def test_ticks_reach_the_highest_value(highest: float) -> None:
     """Guards axes: a few round numbers, from zero to the highest value or the next step."""
-    ticks = ticks(highest)
-    assert ticks[0] == 0
-    assert ticks[-1] >= highest
-    assert ticks[-2] < highest
-    assert len(ticks) <= 8
-    assert str(ticks[1]).rstrip("0") in ("1", "2", "5")
+    found = ticks(highest)
+    assert found[0] == 0
+    assert found[-1] >= highest
+    assert found[-2] < highest
+    assert len(found) <= 8
+    assert str(found[1]).rstrip("0") in ("1", "2", "5")

@@ -6,6 +6,7 @@ write_curves(Path("runs/phrasebook"))      # runs/phrasebook/curves.svg, which e
 from __future__ import annotations
 
 from collections import defaultdict
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -42,24 +43,17 @@ def read_points(run: Path) -> dict[str, Points]:
 
 
 def panels(run: Path) -> list[dict[str, Any]]:
-    """What the template `curves.svg` needs for each panel that has points."""
+    """What the template `curves.svg` needs for each panel that has points. Only finite ones can be drawn."""
     points = read_points(run)
     found = []
     for name, lines in PANELS:
-        shown = [(kind, line, _thinned(points[tag])) for kind, line, tag in lines if tag in points]
+        finite = {tag: [(step, value) for step, value in points.get(tag, []) if isfinite(value)] for *_, tag in lines}
+        shown = [(kind, line, _thinned(finite[tag])) for kind, line, tag in lines if finite[tag]]
         if shown:
-            steps = ticks(max(step for *_, each in shown for step, _ in each))
-            values = ticks(max(1.0, *(value for *_, each in shown for _, value in each if value < float("inf"))))
-            found.append(
-                {
-                    "name": name,
-                    "lines": shown,
-                    "steps": steps,
-                    "marks": values,
-                    "x_position": scale(steps[-1], 30, 350),
-                    "y_position": scale(values[-1], 190, 12),
-                }
-            )
+            steps = ticks(max(points[-1][0] for *_, points in shown))
+            marks = ticks(max(1.0, *(value for *_, points in shown for _, value in points)))
+            places = {"x_position": scale(steps[-1], 30, 350), "y_position": scale(marks[-1], 190, 12)}
+            found.append({"name": name, "lines": shown, "steps": steps, "marks": marks, **places})
     return found
 
 
