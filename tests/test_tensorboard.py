@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
+from dragoman.command_line import override
 from dragoman.settings import Config
 from dragoman.training.tensorboard import attention_figure, open_board, table
 
@@ -56,3 +58,16 @@ def test_a_reopened_log_has_one_value_per_step(tmp_path: Path) -> None:
     events = EventAccumulator(str(tmp_path)).Reload()
     assert [(e.step, e.value) for e in events.Scalars("x")] == [(s, s if s < 6 else -s) for s in range(1, 11)]
     assert "_hparams_/experiment" in str(events.Tags()) or events.PluginTagToContent("hparams")
+
+
+def test_the_table_of_runs_shows_what_differs(tmp_path: Path) -> None:
+    """Guards the comparison of runs against a hundred columns with the same value in each row."""
+    open_board(tmp_path, 0, override(Config(), ["--model.d_model", "64", "--training.lr", "0.001"])).close()
+    events = EventAccumulator(str(tmp_path)).Reload()
+    content = events.PluginTagToContent("hparams")["_hparams_/session_start_info"]
+    shown = HParamsPluginData.FromString(content).session_start_info.hparams
+    assert {key: value.string_value for key, value in shown.items()} == {
+        "model.d_model": "64",
+        "training.lr": "0.001",
+        "run.seed": "1",
+    }

@@ -32,7 +32,8 @@ def show_translations(
     )
     weights = weights[:, 0].mean(1)  # (layers, T, S), over the heads
     names = [*data.source.pieces(source), "[EOS]"], [*data.target.pieces(target), "[EOS]"]
-    state.writer.add_figure("attention", tensorboard.attention_figure(weights, *names), state.progress.step)
+    figure = tensorboard.attention_figure(weights, *names)
+    state.writer.add_figure("under the hood/attention", figure, state.progress.step)
 
 
 def show_continuations(state: TrainingState, translator: Translator) -> None:
