@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 
 import numpy as np
@@ -37,7 +37,7 @@ def check_languages(corpus: CheckedCorpus) -> Iterator[Finding]:
         strange = np.zeros(len(split.whole), bool)
         log_odds = np.zeros((2, len(split.whole)))
         for side in corpus.sides:
-            common = _common_scripts(used[side])
+            common = common_scripts({int(i): int(used[side, i]) for i in np.flatnonzero(used[side])})
             found = [_judge(codes, odds, common) for codes in _codes(split, split.whole, side)]
             log_odds[side] = np.concatenate([of_lines for of_lines, _ in found] or [[]])
             strange |= np.concatenate([of_lines for _, of_lines in found] or [np.zeros(0, bool)])
@@ -63,17 +63,21 @@ def _trigrams(codes: np.ndarray) -> np.ndarray:
 
 
 @cache
-def _script(letter: int) -> str:
+def script_of(letter: int) -> str:
     """Return LATIN, CYRILLIC, CJK and so on, the first word of a letter's name; "" for other characters."""
     character = chr(letter)
     return unicodedata.name(character, "?").split()[0] if character.isalpha() else ""
 
 
-def _common_scripts(used: np.ndarray) -> set[str]:
-    """Return the scripts of at least one letter in fifty, given how often each character is used, and ""."""
+def common_scripts(used: Mapping[int, int]) -> set[str]:
+    """Return the scripts of at least one letter in fifty, and "".
+
+    Args:
+        used: how often each letter, given as its code point, is used
+    """
     counts: Counter[str] = Counter()
-    for letter in np.flatnonzero(used).tolist():
-        counts[_script(letter)] += int(used[letter])
+    for letter, number in used.items():
+        counts[script_of(letter)] += number
     all_letters = counts.total() - counts[""]
     return {""} | {script for script, number in counts.items() if number >= 0.02 * all_letters}
 
@@ -85,7 +89,7 @@ def _judge(codes: np.ndarray, odds: np.ndarray, common: set[str]) -> tuple[np.nd
     seen = np.flatnonzero(np.bincount(codes))
     strange, letters = np.zeros((2, seen[-1] + 1), np.int32)
     for letter in seen.tolist():
-        script = _script(letter)
+        script = script_of(letter)
         strange[letter], letters[letter] = script not in common, script != ""
     number_strange, number = (np.add.reduceat(of[codes], starts) for of in (strange, letters))
     return np.add.reduceat(values, starts), (number_strange > 2) & (2 * number_strange > number)
