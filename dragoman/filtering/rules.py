@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from dragoman.corpora.checks.languages import common_scripts, script_of
 from dragoman.corpora.checks.letters import find_flaw
@@ -65,7 +66,7 @@ def profanity_pattern(words: Collection[str]) -> re.Pattern[str] | None:
 
 def is_unreadable(source: str, target: str) -> bool:
     """Whether a side is not UTF-8, or the row could not be split into two sides."""
-    return not _plain(source, target) and find_flaw(source, target) in ("not_utf8", "broken_row")
+    return _flaw(source, target) in ("not_utf8", "broken_row")
 
 
 def is_empty(source: str, target: str) -> bool:
@@ -75,7 +76,7 @@ def is_empty(source: str, target: str) -> bool:
 
 def is_mojibake(source: str, target: str) -> bool:
     """Whether a side was decoded with the wrong encoding."""
-    return not _plain(source, target) and find_flaw(source, target) in ("mojibake", "replaced")
+    return _flaw(source, target) in ("mojibake", "replaced")
 
 
 def is_long(source: str, target: str) -> bool:
@@ -90,22 +91,19 @@ def is_copied(source: str, target: str) -> bool:
     """Whether both sides have the same words, or nearly. Up to FEW words may be a name, so they may stay."""
     if source == target:
         return source.count(" ") >= FEW
-    one, other = source.lower().split(), target.lower().split()
+    one, other = set(source.lower().split()), set(target.lower().split())
     most = max(len(one), len(other))
-    if most <= FEW:
-        return False
-    shared = (Counter(one) & Counter(other)).total()
-    return shared == most or (most > 2 * FEW and shared >= NEARLY * most)
+    shared = len(one & other)
+    return most > FEW and (shared == most or (most > 2 * FEW and shared >= NEARLY * most))
 
 
 def is_other_script(text: str, common: Collection[str]) -> bool:
     """Whether most letters of a text, at least three, are in a script that its side hardly uses."""
-    if text.isascii():
-        if "LATIN" in common:
-            return False
-    scripts = [script for character in text if (script := script_of(ord(character)))]
-    strange = sum(script not in common for script in scripts)
-    return strange > 2 and 2 * strange > len(scripts)
+    if text.isascii() and "LATIN" in common:
+        return False
+    strange_letters = {character for character in set(text) if script_of(ord(character)) not in common}
+    strange = sum(map(text.count, strange_letters))
+    return strange > 2 and 2 * strange > sum(map(str.isalpha, text))
 
 
 def is_profane(source: str, target: str, pattern: re.Pattern[str] | None) -> bool:
@@ -133,5 +131,6 @@ def first_reason(source: str, target: str, sides: Sides, keep: Collection[str] =
     return ""
 
 
-def _plain(source: str, target: str) -> bool:
-    return source.isascii() and target.isascii()
+@lru_cache(maxsize=1)  # two rules ask for the same pair
+def _flaw(source: str, target: str) -> str | None:
+    return None if source.isascii() and target.isascii() else find_flaw(source, target)
