@@ -14,8 +14,8 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
-from dragoman.corpora.checks.languages import common_scripts, script_of
 from dragoman.corpora.checks.letters import find_flaw
+from dragoman.corpora.checks.scripts import common_scripts, script_of
 from dragoman.filtering.numbers import numbers_differ
 
 REASONS = {

@@ -7,15 +7,13 @@ sides of training (T. Dunning, "Statistical Identification of Language", 1994).
 from __future__ import annotations
 
 import sys
-import unicodedata
-from collections import Counter
-from collections.abc import Iterator, Mapping
-from functools import cache
+from collections.abc import Iterator
 
 import numpy as np
 
 from dragoman.corpora.checks.corpus import CheckedCorpus, CheckedSplit, sample
 from dragoman.corpora.checks.findings import Finding
+from dragoman.corpora.checks.scripts import common_scripts, script_of
 
 BITS = 17  # of a trigram's hash; the other trigrams of a line outvote collisions
 CHUNK = 20_000  # lines processed at a time
@@ -37,7 +35,7 @@ def check_languages(corpus: CheckedCorpus) -> Iterator[Finding]:
         strange = np.zeros(len(split.whole), bool)
         log_odds = np.zeros((2, len(split.whole)))
         for side in corpus.sides:
-            common = common_scripts({int(i): int(used[side, i]) for i in np.flatnonzero(used[side])})
+            common = common_scripts({letter: int(used[side, letter]) for letter in np.flatnonzero(used[side]).tolist()})
             found = [_judge(codes, odds, common) for codes in _codes(split, split.whole, side)]
             log_odds[side] = np.concatenate([of_lines for of_lines, _ in found] or [[]])
             strange |= np.concatenate([of_lines for _, of_lines in found] or [np.zeros(0, bool)])
@@ -60,26 +58,6 @@ def _trigrams(codes: np.ndarray) -> np.ndarray:
     """Hash every three consecutive code points."""
     a, b, c = (codes[i : len(codes) - 2 + i] * np.uint32(k) for i, k in enumerate((0x9E3779B1, 0x85EBCA6B, 0xC2B2AE35)))
     return (a ^ b ^ c) >> np.uint32(32 - BITS)
-
-
-@cache
-def script_of(letter: int) -> str:
-    """Return LATIN, CYRILLIC, CJK and so on, the first word of a letter's name; "" for other characters."""
-    character = chr(letter)
-    return unicodedata.name(character, "?").split()[0] if character.isalpha() else ""
-
-
-def common_scripts(used: Mapping[int, int]) -> set[str]:
-    """Return the scripts of at least one letter in fifty, and "".
-
-    Args:
-        used: how often each letter, given as its code point, is used
-    """
-    counts: Counter[str] = Counter()
-    for letter, number in used.items():
-        counts[script_of(letter)] += number
-    all_letters = counts.total() - counts[""]
-    return {""} | {script for script, number in counts.items() if number >= 0.02 * all_letters}
 
 
 def _judge(codes: np.ndarray, odds: np.ndarray, common: set[str]) -> tuple[np.ndarray, np.ndarray]:
