@@ -1,7 +1,7 @@
 """Mix dirt into a clean corpus, and measure how much of it `dragoman clean` removes, and how fast it is.
 
     python benchmarks/cleaning.py --seed 1                # Multi30k, English to German: a table of what was removed
-    python benchmarks/cleaning.py --good tatoeba          # Tatoeba, English to French, as it is: what is lost
+    python benchmarks/cleaning.py --corpus tatoeba-en-fr  # Tatoeba, English to French, as it is: what is lost
     python benchmarks/cleaning.py --speed 1000000         # a million pairs: time and memory
 
 Each kind of dirt takes its share of the clean pairs, and no pair has two kinds:
@@ -18,7 +18,6 @@ A repeated pair counts as removed if one of the two is dropped.
 from __future__ import annotations
 
 import argparse
-import csv
 import random
 import re
 import resource
@@ -39,19 +38,10 @@ SHIFTED = 0.20
 CORPORA = {"multi30k": ("en", "de"), "tatoeba-en-fr": ("en", "fr")}
 
 
-def data_folder() -> Path:
-    """Return the folder of the corpora: shared/data in or beside the repository."""
-    for folder in (ROOT / "shared", ROOT.parent / "shared", Path("/work/shared")):
-        if (folder / "data").is_dir():
-            return folder / "data"
-    raise SystemExit("there is no shared/data with multi30k and tatoeba-en-fr")
-
-
-def read_corpus(name: str) -> list[Pair]:
+def read_corpus(data: Path, name: str) -> list[Pair]:
     """Read the training pairs of a corpus."""
     sides = [
-        (data_folder() / name / f"train.{language}").read_text(encoding="utf-8").split("\n")[:-1]
-        for language in CORPORA[name]
+        (data / name / f"train.{language}").read_text(encoding="utf-8").split("\n")[:-1] for language in CORPORA[name]
     ]
     return list(zip(*sides, strict=True))
 
@@ -146,3 +136,82 @@ def _near(pair: Pair, draw: random.Random) -> Pair:
             words[draw.randrange(len(words))] = draw.choice(["other", "2019", "xyz", "new"])
             changed = " ".join(words)
             return (changed, pair[1]) if side == 0 else (pair[0], changed)
+
+
+def clean(
+    pairs: Sequence[Pair], languages: tuple[str, str], folder: Path, *options: str
+) -> tuple[dict[int, str], float]:
+    """Run `dragoman clean`: the reason of each dropped line, the header being line 1, and the seconds that it took."""
+    table = folder / "pairs.tsv"
+    with open(table, "w", encoding="utf-8", newline="\n") as file:
+        file.write("\t".join(languages) + "\n")
+        file.writelines(f"{source}\t{target}\n" for source, target in pairs)
+    named = ["--data.train", str(table), "--data.source_lang", languages[0], "--data.target_lang", languages[1]]
+    command = [sys.executable, "-m", "dragoman", "clean", *named, "--output", str(folder / "clean"), *options]
+    start = time.perf_counter()
+    subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    seconds = time.perf_counter() - start
+    rows = (line.split("\t", 2) for line in open(folder / "clean" / "dropped.tsv", encoding="utf-8", newline="\n"))
+    next(rows)
+    return {int(position): reason for reason, position, _ in rows}, seconds
+
+
+def count(kinds: Sequence[str], reasons: dict[int, str]) -> dict[str, Counter[str]]:
+    """Count the reasons of each kind of dirt; the reason of a pair that stayed is empty."""
+    found: dict[str, Counter[str]] = {}
+    for line, kind in enumerate(kinds, 2):
+        found.setdefault(kind or "good", Counter())[reasons.get(line, "")] += 1
+    return found
+
+
+def table(found: dict[str, Counter[str]]) -> list[str]:
+    """Return a Markdown table of what was removed, with the reasons by which most went."""
+    lines = ["| kind | pairs | removed | by rule |", "| --- | --- | --- | --- |"]
+    dirt = sum((counts for kind, counts in found.items() if kind != "good"), Counter())
+    for kind, counts in [*sorted(found.items()), *([("all dirt", dirt)] if dirt else [])]:
+        pairs, gone = counts.total(), counts.total() - counts[""]
+        rules = ", ".join(f"{name} {number:,}" for name, number in counts.most_common() if name)
+        lines.append(f"| {kind} | {pairs:,} | {100 * gone / pairs:.2f} % | {rules} |")
+    return lines
+
+
+def many(corpora: Sequence[Sequence[Pair]], wanted: int) -> list[Pair]:
+    """Repeat the pairs of two corpora, each time with another word at the end of both sides."""
+    found: list[Pair] = []
+    times = 0
+    while len(found) < wanted:
+        word = "".join(chr(ord("a") + int(digit)) for digit in str(times)) * 2
+        found += [(f"{a} {word}", f"{b} {word}") if times else (a, b) for pairs in corpora for a, b in pairs]
+        times += 1
+    return found[:wanted]
+
+
+def main() -> None:
+    """Soil and clean a corpus, clean one as it is, or measure the speed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=ROOT.parent / "shared" / "data", help="folder of the corpora")
+    parser.add_argument("--seed", type=int, default=1, help="of the dirt")
+    parser.add_argument("--corpus", choices=CORPORA, help="clean this corpus as it is")
+    parser.add_argument("--speed", type=int, metavar="PAIRS", help="clean this many pairs, and measure")
+    parser.add_argument("--processes", default=None, help="of clean")
+    parsed = parser.parse_args()
+    options = ["--processes", parsed.processes] if parsed.processes else []
+    with tempfile.TemporaryDirectory() as folder:
+        if parsed.speed:
+            pairs = many([read_corpus(parsed.data, name) for name in reversed(CORPORA)], parsed.speed)
+            reasons, seconds = clean(pairs, ("en", "fr"), Path(folder), *options)
+            used = resource.getrusage(resource.RUSAGE_CHILDREN)
+            print(f"{len(pairs):,} pairs in {seconds:.0f} s, {used.ru_utime + used.ru_stime:.0f} s of processor time")
+            print(f"largest process {used.ru_maxrss / 2**10:.0f} MiB, dropped {Counter(reasons.values())}")
+            return
+        name = parsed.corpus or "multi30k"
+        pairs = read_corpus(parsed.data, name)
+        dirty = [("", pair) for pair in pairs]
+        if not parsed.corpus:
+            dirty = soil(pairs, read_corpus(parsed.data, "tatoeba-en-fr"), parsed.seed)
+        reasons, _ = clean([pair for _, pair in dirty], CORPORA[name], Path(folder), *options)
+        print("\n".join(table(count([kind for kind, _ in dirty], reasons))))
+
+
+if __name__ == "__main__":
+    main()

@@ -34,6 +34,9 @@ COMMANDS = {
         "score a trained translator", command_line.parse_evaluate, "dragoman.evaluation.evaluate", "the report"
     ),
     "check": Command("check a corpus before training", command_line.parse_check, "dragoman.corpora.check", "the check"),
+    "clean": Command(
+        "drop dirty pairs before training", command_line.parse_clean, "dragoman.filtering.clean", "the cleaned corpus"
+    ),
     "export": Command(
         "write a model for another engine", command_line.parse_export, "dragoman.export.export", "the export"
     ),

@@ -1,11 +1,13 @@
 """Pairs that occurred before, exactly or nearly. Memory holds keys of 64 bits, KEYS of them for a pair.
 
 A pair is nearly the same as another if both sides have the same words, whatever their case, marks and numbers; or if
-one side has the same words, and the other side, of at least LONG words, differs only in one of its four quarters.
+one side has the same words, and the other side, if it is long, differs only in one of its four quarters. Where the corpus
+has several translations of many sentences, that is how good pairs differ, and only very long ones count.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -13,12 +15,21 @@ import numpy as np
 from dragoman.filtering.words import Words, digest
 
 KEYS = 10  # 0: exactly the same; 1: the same words; 2 to 9: the same but for one quarter of one side; 0 stands for none
-LONG = 8  # words of a side that may differ in one quarter
+LONG, VERY_LONG = 8, 14  # words of a side that may differ in one quarter
+PARAPHRASED = 0.1  # share of pairs with another translation of their source
 _MIX = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F), np.uint64(0x165667B19E3779F9))
 
 
-def keys_of(pairs: Sequence[tuple[str, str]], source: Words, target: Words) -> np.ndarray:
-    """Return the keys of pairs, (N, KEYS) uint64."""
+def long_in(pairs: Sequence[tuple[str, str]]) -> int:
+    """Return how many words are long in a corpus, given a sample that has all pairs of each of its sources."""
+    pairs = [*{(source.lower(), target.lower()) for source, target in pairs}]
+    counts = Counter(source for source, _ in pairs)
+    paraphrased = sum(counts[source] > 1 for source, _ in pairs)
+    return VERY_LONG if paraphrased > PARAPHRASED * len(pairs) else LONG
+
+
+def keys_of(pairs: Sequence[tuple[str, str]], source: Words, target: Words, long: int = LONG) -> np.ndarray:
+    """Return the keys of pairs, (N, KEYS) uint64. Sides of `long` words may differ in one quarter."""
     keys = np.zeros((len(pairs), KEYS), np.uint64)
     keys[:, 0] = [digest(f"{one}\t{other}") for one, other in pairs]
     wholes = [_sums(words, np.zeros(len(pairs), np.int64), words.sizes) for words in (source, target)]
@@ -28,7 +39,7 @@ def keys_of(pairs: Sequence[tuple[str, str]], source: Words, target: Words) -> n
             part = _sums(words, words.sizes * quarter // 4, words.sizes * (quarter + 1) // 4)
             rest = wholes[side] - part + words.sizes.astype(np.uint64)
             number = 2 + 4 * side + quarter
-            keys[:, number] = np.where(words.sizes >= LONG, _mixed(rest, wholes[1 - side], number), 0)
+            keys[:, number] = np.where(words.sizes >= long, _mixed(rest, wholes[1 - side], number), 0)
     keys[:, 1:] *= ((source.sizes > 0) & (target.sizes > 0)).astype(np.uint64)[:, None]
     return keys
 

@@ -16,14 +16,43 @@ import numpy as np
 
 from dragoman.corpora.cleaning import clean, is_text
 from dragoman.filtering.alignment import AlignmentJudge, Pairs
-from dragoman.filtering.duplicates import KEYS, keys_of
+from dragoman.filtering.duplicates import KEYS, LONG, keys_of, long_in
 from dragoman.filtering.languages import LanguageJudge
 from dragoman.filtering.rules import Sides, common_scripts_of, first_reason, profanity_pattern
-from dragoman.filtering.words import Encoder
+from dragoman.filtering.words import Encoder, digest
 from dragoman.settings import DataConfig
 
 Pair = tuple[str, str]
+SAME_SOURCE = 4  # pairs of the same source in a sample
 SCRIPTS_FROM = 20_000  # pairs that tell the scripts of the two sides
+
+
+class Sample:
+    """Pairs of a corpus of any size: all or some of the sources, with their first targets. The order does not matter."""
+
+    def __init__(self, size: int = 80_000) -> None:
+        self._groups: dict[str, list[str]] = {}
+        self._size, self._most, self._share = 0, 2 * size, 1
+
+    def add(self, source: str, target: str) -> None:
+        """Add a pair, if its source is among those that are taken."""
+        if not self._taken(source):
+            return
+        group = self._groups.setdefault(source, [])
+        if len(group) < SAME_SOURCE:
+            group.append(target)
+            self._size += 1
+        while self._size >= self._most and self._share < 2**40:
+            self._share *= 2
+            self._groups = {source: group for source, group in self._groups.items() if self._taken(source)}
+            self._size = sum(map(len, self._groups.values()))
+
+    def _taken(self, source: str) -> bool:
+        return self._share == 1 or (digest(source) >> 8) % self._share == 0
+
+    def pairs(self) -> list[Pair]:
+        """Return the pairs."""
+        return [(source, target) for source, group in self._groups.items() for target in group]
 
 
 class Judgement(NamedTuple):
@@ -43,12 +72,16 @@ class Judge:
     encoder: Encoder
     languages: LanguageJudge | None = None
     alignment: AlignmentJudge | None = None
+    long: int = LONG  # words, see `duplicates`
 
     @classmethod
     def learn(
         cls, sample: Sequence[Pair], data: DataConfig, keep: Collection[str] = (), profane: Collection[str] = ()
     ) -> Judge:
-        """Learn from a sample of raw pairs, without those that break a rule for single pairs, and repetitions."""
+        """Learn from a sample of raw pairs, without those that break a rule for single pairs, and repetitions.
+
+        The sample should have all pairs of each of its sources.
+        """
         pairs = [cleaned for pair in sample if all(map(is_text, cleaned := cleaned_pair(pair, data)))]
         scripts = (common_scripts_of(pair[side] for pair in pairs[:SCRIPTS_FROM]) for side in (0, 1))
         sides = Sides((next(scripts), next(scripts)), profanity_pattern(profane))
@@ -61,6 +94,7 @@ class Judge:
         words = [judge.encoder.encode(side) for side in texts]
         judge.languages = LanguageJudge.learn(texts, words, (str(data.source_lang), data.target_lang))
         wrong = judge.languages.judge(texts, words)
+        judge.long = long_in(good)
         unique = dict(pair for pair, reason in zip(good, wrong, strict=True) if not reason)
         judge.alignment = AlignmentJudge.learn(judge.encoder, [*unique.keys()], [*unique.values()])
         return judge
@@ -75,7 +109,7 @@ class Judge:
             return Judgement(reasons, keys)
         texts = tuple(zip(*(pairs[row] for row in rows), strict=True))
         seen = Pairs.of(self.encoder, *texts)
-        keys[rows] = keys_of([pairs[row] for row in rows], seen.source, seen.target)
+        keys[rows] = keys_of([pairs[row] for row in rows], seen.source, seen.target, self.long)
         for judged in (
             self.languages.judge(texts, (seen.source, seen.target)) if self.languages else [],
             self.alignment.judge(seen) if self.alignment else [],

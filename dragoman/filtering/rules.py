@@ -18,23 +18,23 @@ from dragoman.corpora.checks.letters import find_flaw
 from dragoman.corpora.checks.scripts import common_scripts, script_of
 from dragoman.filtering.numbers import numbers_differ
 
-REASONS = {
-    "unreadable": "is not UTF-8, or the row is broken",
-    "empty": "one side has no letter and no digit",
-    "mojibake": "was decoded wrongly, as in Ã¤ for ä",
-    "script": "one side is in another script",
-    "long": "one side has more than 1,000 characters or 200 words",
-    "copied": "both sides are the same, or nearly",
-    "numbers": "each side has numbers that the other lacks",
-    "profanity": "has a word of the list",
-    "swapped": "source and target are exchanged",
-    "language": "one side is in another language",
-    "length": "the lengths do not fit",
-    "misaligned": "the words do not fit: not a translation",
-    "cut": "one side lacks its second half",
+REASONS = {  # with their meanings, at most 42 characters long
+    "unreadable": "not UTF-8, or a broken row",
+    "empty": "a side without a letter or digit",
+    "mojibake": "decoded wrongly, as in Ã¤ for ä",
+    "script": "a side in another script",
+    "long": "over 1,000 characters or 200 words",
+    "copied": "both sides the same, or nearly",
+    "numbers": "each side has numbers of its own",
+    "profanity": "a word of the list",
+    "swapped": "source and target exchanged",
+    "language": "a side in another language",
+    "length": "lengths that do not fit",
+    "misaligned": "not a translation, judging by the words",
+    "cut": "a side without its second half",
     "duplicate": "occurred before",
-    "near_duplicate": "occurred before, but for case, marks, numbers or a word",
-    "score": "the models give it a low score",
+    "near_duplicate": "occurred before, but for a few characters",
+    "score": "a low score by the models",
 }
 MOST_CHARACTERS, MOST_WORDS = 1000, 200
 FEW = 3  # words that may well be the same in both languages: names, titles
