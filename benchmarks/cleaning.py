@@ -41,7 +41,8 @@ CORPORA = {"multi30k": ("en", "de"), "tatoeba-en-fr": ("en", "fr")}
 def read_corpus(data: Path, name: str) -> list[Pair]:
     """Read the training pairs of a corpus."""
     sides = [
-        (data / name / f"train.{language}").read_text(encoding="utf-8").split("\n")[:-1] for language in CORPORA[name]
+        (data / name / f"train.{language}").read_bytes().decode().replace("\t", " ").split("\n")[:-1]
+        for language in CORPORA[name]
     ]
     return list(zip(*sides, strict=True))
 
@@ -151,8 +152,8 @@ def clean(
     start = time.perf_counter()
     subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
     seconds = time.perf_counter() - start
-    rows = (line.split("\t", 2) for line in open(folder / "clean" / "dropped.tsv", encoding="utf-8", newline="\n"))
-    next(rows)
+    dropped = (folder / "clean" / "dropped.tsv").read_bytes().decode().split("\n")[1:-1]
+    rows = (line.split("\t", 2) for line in dropped)
     return {int(position): reason for reason, position, _ in rows}, seconds
 
 

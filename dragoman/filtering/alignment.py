@@ -179,15 +179,15 @@ def _cut(
     side: int, rows: np.ndarray, sources: Sequence[str], targets: Sequence[str], draw: np.random.Generator
 ) -> tuple[np.ndarray, list[str], list[str]]:
     """Cut one side of pairs with enough words: which pairs, their sources and their targets."""
-    texts = (sources, targets)
+    texts: tuple[Sequence[str], ...] = (sources, targets)
     made: tuple[list[str], list[str]] = ([], [])
     chosen = []
     for row, share in zip(rows.tolist(), draw.uniform(0.35, 0.7, len(rows)).tolist(), strict=True):
-        text = texts[side][row]
+        text, other = str(texts[side][row]), str(texts[1 - side][row])
         spaced = text.split()
         short = " ".join(spaced[: round(share * len(spaced))]) if len(spaced) > 3 else text[: round(share * len(text))]
         if len(text) >= 3 * FEWEST_CUT and short:
             chosen.append(row)
             made[side].append(short)
-            made[1 - side].append(texts[1 - side][row])
+            made[1 - side].append(other)
     return np.array(chosen, np.int64), *made

@@ -20,7 +20,7 @@ import argparse
 import os
 import shlex
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TextIO
@@ -38,8 +38,8 @@ from dragoman.filtering.outcome import Outcome
 from dragoman.filtering.rules import REASONS
 from dragoman.filtering.workers import default_processes, judged
 from dragoman.serialization import json_bytes
-from dragoman.settings import DataConfig
 from dragoman.setting_types import did_you_mean
+from dragoman.settings import DataConfig
 
 TRAIN, DROPPED, OUTCOME, PAGE = "train.tsv", "dropped.tsv", "cleaning.json", "report.html"
 PART = ".part"  # ends the names of files that are not complete
@@ -74,13 +74,16 @@ def clean_corpus(options: argparse.Namespace) -> Outcome:
     judge = Judge.learn(sample.pairs(), data, options.keep, profane)
     del sample
     outcome = Outcome(data.train, str(data.source_lang), data.target_lang, split.unit)
-    with storage.storing(options.output), _tables(options.output, outcome) as (train, dropped):
-        with progress_bar("pair", count) as bar:
-            bar.set_description("cleaning")
-            chunks = judged(_training(data).units, judge, options.processes or default_processes())
-            for units, reasons in _without_repeats(chunks, judge.keep):
-                _write(units, reasons, train, dropped, outcome)
-                bar.update(len(units))
+    with (
+        storage.storing(options.output),
+        _tables(options.output, outcome) as (train, dropped),
+        progress_bar("pair", count) as bar,
+    ):
+        bar.set_description("cleaning")
+        chunks = judged(_training(data).units, judge, options.processes or default_processes())
+        for units, reasons in _without_repeats(chunks, judge.keep):
+            _write(units, reasons, train, dropped, outcome)
+            bar.update(len(units))
     return outcome
 
 
@@ -166,21 +169,20 @@ def _tables(folder: Path, outcome: Outcome) -> Iterator[tuple[TextIO, TextIO]]:
     storage.make_folder(folder)
     names = (TRAIN, DROPPED)
     heads = (f"{outcome.source_lang}\t{outcome.target_lang}\n", "reason\tposition\tsource\ttarget\n")
-    files = [
+    with ExitStack() as stack:
         # What is not UTF-8 is written as \\udce4, so that the list can be read.
-        open(folder / (name + PART), "w", encoding="utf-8", errors="backslashreplace", newline="\n")
-        for name in names
-    ]
-    try:
+        files = [
+            stack.enter_context(
+                open(folder / (name + PART), "w", encoding="utf-8", errors="backslashreplace", newline="\n")
+            )
+            for name in names
+        ]
         for file, head in zip(files, heads, strict=True):
             file.write(head)
         yield files[0], files[1]
         for file in files:
             file.flush()
             os.fsync(file.fileno())
-    finally:
-        for file in files:
-            file.close()
     (folder / TRAIN).unlink(missing_ok=True)  # it never stands beside the list of another cleaning
     content = outcome.as_json()
     storage.replace_durably(folder / PAGE, page.render(content).encode())

@@ -1,8 +1,8 @@
 """Pairs that occurred before, exactly or nearly. Memory holds keys of 64 bits, KEYS of them for a pair.
 
 A pair is nearly the same as another if both sides have the same words, whatever their case, marks and numbers; or if
-one side has the same words, and the other side, if it is long, differs only in one of its four quarters. Where the corpus
-has several translations of many sentences, that is how good pairs differ, and only very long ones count.
+one side has the same words, and the other side, if it is long, differs only in one of its four quarters. Where the
+corpus has several translations of many sentences, that is how good pairs differ, and only very long ones count.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from dragoman.filtering.words import Words, digest
 
 KEYS = 10  # 0: exactly the same; 1: the same words; 2 to 9: the same but for one quarter of one side; 0 stands for none
-LONG, VERY_LONG = 8, 14  # words of a side that may differ in one quarter
+LONG, VERY_LONG = 6, 14  # words of a side that may differ in one quarter
 PARAPHRASED = 0.1  # share of pairs with another translation of their source
 _MIX = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F), np.uint64(0x165667B19E3779F9))
 

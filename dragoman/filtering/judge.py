@@ -28,7 +28,7 @@ SCRIPTS_FROM = 20_000  # pairs that tell the scripts of the two sides
 
 
 class Sample:
-    """Pairs of a corpus of any size: all or some of the sources, with their first targets. The order does not matter."""
+    """Pairs of a corpus of any size: all or some of the sources, each with its first targets."""
 
     def __init__(self, size: int = 80_000) -> None:
         self._groups: dict[str, list[str]] = {}

@@ -14,6 +14,8 @@ import numpy as np
 from dragoman.corpora import language_id
 from dragoman.filtering.words import Words
 
+Texts = list[str] | tuple[str, ...]
+
 NAMED = 4000  # texts of each side whose languages are named to learn from
 ENOUGH = 6.0  # nats that prove a text right
 STRONGEST = 3.0  # nats of one word
@@ -28,7 +30,7 @@ class LanguageJudge:
     weights: np.ndarray  # (2, ids): log-odds that a word is in the language of the side
 
     @classmethod
-    def learn(cls, texts: Sequence[Sequence[str]], words: Sequence[Words], languages: tuple[str, str]) -> LanguageJudge:
+    def learn(cls, texts: Sequence[Texts], words: Sequence[Words], languages: tuple[str, str]) -> LanguageJudge:
         """Learn from the texts of the two sides, and the same texts as words."""
         size = 1 + max(int(side.ids.max(initial=0)) for side in words)
         right, wrong = np.zeros((2, size)), np.zeros((2, size))
@@ -48,7 +50,7 @@ class LanguageJudge:
         weights[:, 0] = 0
         return cls(languages, weights)
 
-    def judge(self, texts: Sequence[Sequence[str]], words: Sequence[Words]) -> list[str]:
+    def judge(self, texts: Sequence[Texts], words: Sequence[Words]) -> list[str]:
         """Return for each pair "language", "swapped", or "" if nothing is clearly wrong."""
         found = [""] * len(texts[0])
         others: list[dict[int, str]] = [{}, {}]

@@ -52,9 +52,9 @@ class Lexicon:
         source, target = source.take(rows), target.take(rows)
         of_source, of_target = combine(source, target)
         known, which = np.unique((source.ids[of_source] << _ID_BITS) + target.ids[of_target], return_inverse=True)
-        sides = ((known >> _ID_BITS, of_target, source, target), (known & (2**_ID_BITS - 1), of_source, target, source))
+        ids = (known >> _ID_BITS, known & (2**_ID_BITS - 1))
         ratios, counts = [], []
-        for given, of_word, other, own in sides:
+        for given, predicted, of_word, own in ((*ids, of_target, target), (*ids[::-1], of_source, source)):
             count = np.ones(len(known))
             for _ in range(ROUNDS):
                 likely = count / np.bincount(given, count)[given]
@@ -63,10 +63,9 @@ class Lexicon:
                 count = np.bincount(which, shares, len(known))
             likely = count / np.bincount(given, count)[given]
             frequency = np.bincount(own.ids) / max(len(own.ids), 1)
-            own_id = known & (2**_ID_BITS - 1) if own is target else known >> _ID_BITS
-            ratios.append(likely / frequency[own_id])
+            ratios.append(likely / frequency[predicted])
             counts.append(count)
-        telling = (np.maximum(*ratios) > 0.5) & (sides[0][0] > 0) & (sides[1][0] > 0)
+        telling = (np.maximum(*ratios) > 0.5) & (ids[0] > 0) & (ids[1] > 0)
         order = np.flatnonzero(telling)
         order = order[np.argsort(np.maximum(*counts)[order], kind="stable")]
         bits = max(16, int(8 * len(order)).bit_length())

@@ -77,7 +77,8 @@ class Encoder(dict[str, int]):
     def __init__(self, stems: Sequence[str]) -> None:
         super().__init__()
         self.stems = {stem: number for number, stem in enumerate(stems, 1)}
-        self._found: list[tuple[int, int]] = []  # id and hash of each numbered word
+        self._new: list[tuple[int, int]] = []  # id and hash of the words that are not in the table yet
+        self._table = np.zeros((0, 2), np.uint64)  # of the others
 
     @classmethod
     def learn(cls, texts: Iterable[str]) -> Encoder:
@@ -86,20 +87,19 @@ class Encoder(dict[str, int]):
         return cls([stem for stem, count in counts.most_common(VOCABULARY) if count > 1])
 
     def __missing__(self, word: str) -> int:
-        self[word] = number = len(self._found)
-        self._found.append((self.stems.get(word[:STEM], 0), digest(word)))
+        self[word] = number = len(self)
+        self._new.append((self.stems.get(word[:STEM], 0), digest(word)))
         return number
 
     def encode(self, texts: Sequence[str]) -> Words:
         """Encode many texts."""
         if len(self) > MOST_KNOWN:
             self.clear()
-            self._found.clear()
+            self._table = self._table[:0]
         number = self.__getitem__
         split = [list(map(number, words_of(text))) for text in texts]
         sizes = np.fromiter(map(len, split), np.int64, len(split))
         flat = np.fromiter((each for row in split for each in row), np.int64, int(sizes.sum()))
-        table = np.array(self._found, np.uint64).reshape(-1, 2)
-        used, flat = np.unique(flat, return_inverse=True)
-        rows = table[used]
-        return Words(rows[flat, 0].astype(np.int64), rows[flat, 1], sizes)
+        self._table = np.concatenate([self._table, np.array(self._new, np.uint64).reshape(-1, 2)])
+        self._new.clear()
+        return Words(self._table[flat, 0].astype(np.int64), self._table[flat, 1], sizes)
