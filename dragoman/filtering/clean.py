@@ -4,12 +4,13 @@
     dragoman clean --data.train my/pairs.tsv --data.source_lang en --data.target_lang de --output clean --keep numbers
 
 Writes train.tsv with the pairs that stay, dropped.tsv with all others (reason, position, source, target), cleaning.json
-and report.html. Every pair that is read is in one of the two tables. `rules.REASONS` lists the reasons; a reason is put
-back by the same command with --keep. Validation and test are not touched.
+and report.html. Every pair that is read is in one of the two tables. `rules.REASONS` lists the reasons; the same
+command with --keep REASON puts them back. Validation and test are not touched. With --forward and --backward, two
+models score what stays (scores.tsv), and the worst of it is dropped too.
 
 The corpus is read twice: once for a sample to learn from, once to judge each pair, in chunks, on all cores. Memory
-holds the sample, some chunks, and 80 bytes for each pair that stays. Files appear when all is done: a run that was
-killed leaves only files that end in .part, and starts over.
+holds the sample, some chunks, and 80 bytes for each pair that stays. Files get their names when all is done: a run that
+was killed leaves only files that end in .part, and the same command starts over.
 
 Exit codes: 0 done; 2 a mistake in the options; 3 data that cannot be read; 4 no usable model; 7 a disk that fails.
 """
@@ -19,9 +20,11 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
-from collections.abc import Iterator
+from array import array
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import TextIO
 
@@ -34,6 +37,7 @@ from dragoman.errors import ConfigError, DataError
 from dragoman.filtering import page
 from dragoman.filtering.duplicates import SeenKeys
 from dragoman.filtering.judge import Judge, Judgement, Sample
+from dragoman.filtering.model_scores import Scorer, chosen
 from dragoman.filtering.outcome import Outcome
 from dragoman.filtering.rules import REASONS
 from dragoman.filtering.workers import default_processes, judged
@@ -41,7 +45,9 @@ from dragoman.serialization import json_bytes
 from dragoman.setting_types import did_you_mean
 from dragoman.settings import DataConfig
 
-TRAIN, DROPPED, OUTCOME, PAGE = "train.tsv", "dropped.tsv", "cleaning.json", "report.html"
+TRAIN, DROPPED, SCORES = "train.tsv", "dropped.tsv", "scores.tsv"
+OUTCOME, PAGE = "cleaning.json", "report.html"
+SCORED = 2000  # pairs at a time
 PART = ".part"  # ends the names of files that are not complete
 _ONE_LINE = str.maketrans("\t\n\r", "   ")  # what a cell of a .tsv cannot hold
 
@@ -63,6 +69,7 @@ def clean_corpus(options: argparse.Namespace) -> Outcome:
     data: DataConfig = replace(options.config.data, on_bad_line="skip")
     _check(options, data)
     profane = _word_list(options.profanity) if options.profanity else []
+    scorer = Scorer.load(options.forward, options.backward, data, options.device) if options.forward else None
     split = _training(data)
     sample, count = Sample(), 0
     with progress_bar("pair") as bar:
@@ -81,9 +88,13 @@ def clean_corpus(options: argparse.Namespace) -> Outcome:
     ):
         bar.set_description("cleaning")
         chunks = judged(_training(data).units, judge, options.processes or default_processes())
+        positions = array("q")
         for units, reasons in _without_repeats(chunks, judge.keep):
+            positions.extend(unit[0] for unit, reason in zip(units, reasons, strict=True) if not reason)
             _write(units, reasons, train, dropped, outcome)
             bar.update(len(units))
+        if scorer:
+            _drop_by_score(scorer, options, positions, train, dropped, outcome)
     return outcome
 
 
@@ -163,10 +174,58 @@ def _write(units: list[Unit], reasons: list[str], train: TextIO, dropped: TextIO
     outcome.read += len(units)
 
 
+def _drop_by_score(
+    scorer: Scorer,
+    options: argparse.Namespace,
+    positions: Sequence[int],
+    train: TextIO,
+    dropped: TextIO,
+    outcome: Outcome,
+) -> None:
+    """Score the pairs that have stayed so far, in scores.tsv, and drop those that score too low."""
+    train.flush()
+    path = Path(train.name)
+    scores = array("d")
+    with (
+        open(path, encoding="utf-8", newline="\n") as rows,
+        open(path.with_name(SCORES + PART), "w", encoding="utf-8", newline="\n") as table,
+        progress_bar("pair", len(positions)) as bar,
+    ):
+        bar.set_description("scoring")
+        table.write("position\tscore\tforward\tbackward\n")
+        next(rows)
+        while block := [(source, target) for source, target in map(_cells, islice(rows, SCORED))]:
+            for found in scorer.score(block):
+                table.write(f"{positions[len(scores)]}\t{found.score:.4f}\t{found.forward:.3f}\t{found.backward:.3f}\n")
+                scores.append(found.score)
+            bar.update(len(block))
+    stays = chosen(scores, options.share, options.threshold)
+    with open(path, encoding="utf-8", newline="\n") as rows:
+        lines = path.with_name(TRAIN + ".kept" + PART)
+        with open(lines, "w", encoding="utf-8", newline="\n") as kept:
+            kept.write(next(rows))
+            for row, position, stay in zip(rows, positions, stays, strict=True):
+                if stay:
+                    kept.write(row)
+                else:
+                    source, target = _cells(row)
+                    dropped.write(f"score\t{position}\t{source}\t{target}\n")
+                    outcome.drop("score", position, source, target)
+            kept.flush()
+            os.fsync(kept.fileno())
+    os.replace(lines, path)
+
+
+def _cells(row: str) -> list[str]:
+    return row.removesuffix("\n").split("\t")
+
+
 @contextmanager
 def _tables(folder: Path, outcome: Outcome) -> Iterator[tuple[TextIO, TextIO]]:
     """Open the two tables; when all is written, write the report and give all files their names, train.tsv last."""
     storage.make_folder(folder)
+    for left in folder.glob("*" + PART):  # by a cleaning that was killed
+        left.unlink()
     names = (TRAIN, DROPPED)
     heads = (f"{outcome.source_lang}\t{outcome.target_lang}\n", "reason\tposition\tsource\ttarget\n")
     with ExitStack() as stack:
@@ -187,6 +246,9 @@ def _tables(folder: Path, outcome: Outcome) -> Iterator[tuple[TextIO, TextIO]]:
     content = outcome.as_json()
     storage.replace_durably(folder / PAGE, page.render(content).encode())
     os.replace(folder / (DROPPED + PART), folder / DROPPED)
+    (folder / SCORES).unlink(missing_ok=True)
+    if (folder / (SCORES + PART)).exists():
+        os.replace(folder / (SCORES + PART), folder / SCORES)
     storage.replace_durably(folder / OUTCOME, json_bytes(content))
     os.replace(folder / (TRAIN + PART), folder / TRAIN)
     storage.sync(folder)
