@@ -216,7 +216,7 @@ PLACES = {
 
 
 def made_pairs(count: int, seed: int = 1) -> list[Pair]:
-    """Different English sentences of seven to nine words, with German ones."""
+    """Different English sentences of seven to nine words, with German ones; there are 8,000 of them."""
     draw = random.Random(seed)
     found: dict[str, str] = {}
     while len(found) < count:
@@ -298,7 +298,7 @@ def test_result_does_not_depend_on_the_number_of_processes(tmp_path: Path) -> No
 
 def test_killed_cleaning_leaves_no_table_and_starts_over(tmp_path: Path) -> None:
     """Guards half a table under its final name, and workers that wait forever for a process that is gone."""
-    pairs = [pair for _, pair in soiled(3 * CHUNK)]
+    pairs = [pair for _, pair in soiled(7000)]
     parsed = options(tmp_path, pairs)
     clean_corpus(options(tmp_path, pairs, "--processes", "1"))
     wanted = {path.name: path.read_bytes() for path in (tmp_path / "clean").iterdir()}

@@ -97,9 +97,9 @@ def is_copied(source: str, target: str) -> bool:
     return most > FEW and (shared == most or (most > 2 * FEW and shared >= NEARLY * most))
 
 
-def is_other_script(text: str, common: Collection[str]) -> bool:
+def is_other_script(text: str, common: frozenset[str]) -> bool:
     """Whether most letters of a text, at least three, are in a script that its side hardly uses."""
-    if text.isascii() and "LATIN" in common:
+    if common <= {""} or (text.isascii() and "LATIN" in common):  # nothing is known, or nothing to look for
         return False
     strange_letters = {character for character in set(text) if script_of(ord(character)) not in common}
     strange = sum(map(text.count, strange_letters))
