@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import random
 import signal
@@ -35,8 +36,11 @@ from dragoman.filtering.words import Encoder, Words
 from dragoman.filtering.workers import CHUNK
 from dragoman.settings import DataConfig
 
-sys.path.insert(0, str(ROOT / "benchmarks"))
-import cleaning as benchmark
+_SPEC = importlib.util.spec_from_file_location("benchmark_cleaning", ROOT / "benchmarks" / "cleaning.py")
+assert _SPEC is not None
+assert _SPEC.loader is not None
+benchmark = importlib.util.module_from_spec(_SPEC)
+_SPEC.loader.exec_module(benchmark)
 
 needs_data = pytest.mark.skipif(not (SHARED / "multi30k").is_dir(), reason="needs Multi30k in ../shared/data")
 Pair = tuple[str, str]
@@ -111,7 +115,7 @@ def repeated(pairs: list[Pair], size: int, long: int = 8) -> list[bool]:
     for start in range(0, len(pairs), size):
         chunk = pairs[start : start + size]
         sides = [encoder.encode([pair[side] for pair in chunk]) for side in (0, 1)]
-        found += seen.find_repeated(keys_of(chunk, *sides, long)).tolist()
+        found += seen.find_repeated(keys_of(chunk, sides[0], sides[1], long)).tolist()
     return found
 
 
@@ -330,7 +334,7 @@ def test_kept_reasons_come_back(tmp_path: Path) -> None:
 def test_swapped_sides_and_other_languages_are_named(tmp_path: Path) -> None:
     """Guards the two reasons about languages."""
     pairs = made_pairs(400)
-    pairs[10] = pairs[10][::-1]
+    pairs[10] = (pairs[10][1], pairs[10][0])
     pairs[20] = (pairs[20][0], "Les enfants jouent avec un ballon rouge dans le jardin.")
     clean_corpus(options(tmp_path, pairs, "--processes", "1"))
     dropped = {int(position): reason for reason, position, *_ in rows(tmp_path / "clean" / "dropped.tsv")}
