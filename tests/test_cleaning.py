@@ -395,6 +395,14 @@ def test_foreign_table_is_not_overwritten(tmp_path: Path) -> None:
         clean_corpus(options(tmp_path, made_pairs(20)))
 
 
+def test_cleaned_corpus_is_not_cleaned_into_itself(tmp_path: Path) -> None:
+    """Guards the list of what was dropped before, which would be replaced."""
+    parsed = options(tmp_path, made_pairs(20))
+    clean_corpus(parsed)
+    with pytest.raises(ConfigError, match="another folder"):
+        clean_corpus(options(tmp_path, made_pairs(20), f"--data.train={parsed.output / 'train.tsv'}"))
+
+
 @needs_data
 @pytest.mark.slow
 def test_multi30k_with_dirt_is_cleaned(tmp_path: Path) -> None:

@@ -129,6 +129,8 @@ def _check(options: argparse.Namespace, data: DataConfig) -> None:
         )
     if len(parse_mixture(data.train)) > 1:
         raise DataError("data.train names several corpora, but clean takes one at a time: set it to one.")
+    if Path(data.train).resolve() == (options.output / TRAIN).resolve():
+        raise ConfigError(f"--output {options.output} holds the corpus that is to be cleaned: choose another folder.")
     if (options.output / TRAIN).exists() and not (options.output / OUTCOME).exists():
         raise ConfigError(f"{options.output} has a {TRAIN} that clean has not written: choose another --output.")
 
