@@ -35,6 +35,9 @@ COMMANDS = {
     ),
     "runs": Command("list the runs and their scores", command_line.parse_runs, "dragoman.evaluation.runs", "the list"),
     "check": Command("check a corpus before training", command_line.parse_check, "dragoman.corpora.check", "the check"),
+    "clean": Command(
+        "drop dirty pairs before training", command_line.parse_clean, "dragoman.filtering.clean", "the cleaned corpus"
+    ),
     "export": Command(
         "write a model for another engine", command_line.parse_export, "dragoman.export.export", "the export"
     ),

@@ -45,6 +45,18 @@ MAIN = (
 )  # fmt: skip
 # A file that sets one of these describes a model and its training, to which no preset is added.
 _OF_A_MODEL = frozenset(presets.KEYS) - {"training.max_steps", "training.max_epochs", "training.max_minutes"}
+CLEAN_OPTIONS = (
+    ("--output DIR", "folder for train.tsv, dropped.tsv and report.html"),
+    ("--keep REASON,...", "reasons for which no pair is dropped, as they stand in dropped.tsv"),
+    ("--profanity FILE", "drop pairs with one of these words or phrases, one a line"),
+    ("--processes N", "processes to use (default: all cores); the result is the same"),
+    ("--forward RUN", "run or checkpoint that translates source to target, to score pairs"),
+    ("--backward RUN", "run or checkpoint that translates target to source"),
+    ("--share NUMBER", "with models: keep this share of the pairs, those with the best scores"),
+    ("--threshold NUMBER", "with models: keep the pairs that score at least this, from 0 to 1"),
+    ("--device NAME", "with models: auto, cpu, cuda, cuda:1 or mps (default: auto)"),
+)
+CLEAN_PATHS = ("output", "profanity", "forward", "backward")
 EXPORT_MARK = "export.json"  # describes an export; only an export has this file
 
 
@@ -61,6 +73,48 @@ def parse_check(arguments: Sequence[str], prog: str = "dragoman check") -> tuple
     return parse_settings(rest, prog, resources.HOME / "config.yaml", about), len(rest) < len(arguments)
 
 
+def parse_clean(arguments: Sequence[str], prog: str = "dragoman clean") -> argparse.Namespace:
+    """Parse the options of clean; `config` holds the settings, and `settings` the words that gave them."""
+    parser = Parser(prog, "")
+    for option, _ in CLEAN_OPTIONS:
+        name, _, metavar = option.partition(" ")
+        parser.add_argument(name, metavar=metavar, action="append")
+    own, rest = argparse.Namespace(), list(arguments)
+    if not {"-h", "--help"} & set(arguments):
+        own, rest = parser.parse_known_args(arguments)
+    about = "Drop dirty pairs from the training corpus of a run: a copy of it without them, and a list of them."
+    config = parse_settings(rest, prog, resources.HOME / "config.yaml", about, CLEAN_OPTIONS)
+    for name, given in vars(own).items():
+        if given and len(given) > 1 and name != "keep":
+            parser.error(f"--{name} is given twice")
+    if not own.output:
+        parser.error("choose a folder for the cleaned corpus with --output")
+
+    def number(name: str, kind: type[int] | type[float], low: float, high: float) -> Any:
+        [text] = getattr(own, name) or [None]
+        try:
+            value = None if text is None else kind(text)
+        except ValueError:
+            value = -1
+        if value is not None and not low <= value <= high:
+            parser.error(f"--{name} is {text}, but it must be a number from {low:g} to {high:g}")
+        return value
+
+    paths = {name: Path(given[0]) if (given := getattr(own, name)) else None for name in CLEAN_PATHS}
+    keep = [reason for given in own.keep or [] for reason in given.split(",")]
+    share, least = number("share", float, 0, 1), number("threshold", float, 0, 1)
+    if bool(paths["forward"]) != bool(paths["backward"]):
+        parser.error("pairs are scored in both directions: give --forward and --backward (one run may serve as both)")
+    if (share is None) == (least is None) and (paths["forward"] or share is not None):
+        parser.error("give either --share or --threshold to drop pairs by score")
+    if not paths["forward"] and (share is not None or least is not None):
+        parser.error("--share and --threshold need the models that score: give --forward and --backward")
+    return argparse.Namespace(
+        **paths, config=config, settings=rest, keep=keep, share=share, threshold=least,
+        processes=number("processes", int, 1, 1024), device=(own.device or ["auto"])[0],
+    )  # fmt: skip
+
+
 def parse_summary(arguments: Sequence[str], prog: str = "dragoman summary") -> Config:
     """Parse the settings of the run whose model to show."""
     about = "Show the parameters, shapes and operations of a model. Takes the settings of a run."
@@ -68,15 +122,21 @@ def parse_summary(arguments: Sequence[str], prog: str = "dragoman summary") -> C
 
 
 def parse_settings(
-    arguments: Sequence[str], prog: str = "train.py", default_file: Path | None = None, about: str = ""
+    arguments: Sequence[str],
+    prog: str = "train.py",
+    default_file: Path | None = None,
+    about: str = "",
+    options: Sequence[tuple[str, str]] = (),
 ) -> Config:
     """Combine the settings on the command line with those in the file it names, or in `default_file` if that exists.
+
+    `options` are rows for --help about options that are no settings.
 
     --help, -h and --print_config print and exit with 0. A mistake prints one line to standard error and
     exits with 2.
     """
     if {"-h", "--help"} & set(arguments):
-        print(_settings_help(prog, about, keys() if "--help" in arguments else MAIN))
+        print(_settings_help(prog, about, keys() if "--help" in arguments else MAIN, options))
         raise SystemExit(0)
     try:
         given = list(_pairs(arguments, ["config", "print_config", *SETTINGS]))
@@ -165,9 +225,10 @@ def _pairs(arguments: Sequence[str], options: Collection[str]) -> Iterator[tuple
         yield key, text
 
 
-def _settings_help(prog: str, about: str, shown_keys: Collection[str]) -> str:
+def _settings_help(prog: str, about: str, shown_keys: Collection[str], options: Sequence[tuple[str, str]] = ()) -> str:
     """Settings with their types, meanings, choices and defaults, as wide as the terminal, from 68 to 110 columns."""
     rows = [
+        *options,
         ("--config FILE", "YAML file with settings; the command line overrules it"),
         ("--print_config", "print all settings as YAML and exit"),
         ("-h", "show the main settings and exit; defaults are in brackets"),

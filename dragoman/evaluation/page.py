@@ -114,15 +114,21 @@ def _finalize(value: Any) -> Any:
     return visible(value) if isinstance(value, str) else value
 
 
-_environment = Environment(
-    loader=FileSystemLoader(Path(__file__).parent / "templates"),
-    autoescape=True,
-    undefined=StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-    finalize=_finalize,
-)
-_environment.filters |= {
+def environment(*folders: Path) -> Environment:
+    """Return an environment for pages from the templates in these folders, and those of the evaluation's page."""
+    made = Environment(
+        loader=FileSystemLoader([*folders, Path(__file__).parent / "templates"]),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_finalize,
+    )
+    made.filters |= FILTERS
+    return made
+
+
+FILTERS = {
     "one_digit": lambda value: f"{value:.1f}",
     "two_digits": lambda value: f"{value:.2f}",
     "signed": lambda value: f"{value:+.2f}".replace("-", "−"),
@@ -131,3 +137,4 @@ _environment.filters |= {
     "setting": setting_text,
     "plain": lambda value: f"{value:g}",
 }
+_environment = environment()

@@ -7,16 +7,14 @@ sides of training (T. Dunning, "Statistical Identification of Language", 1994).
 from __future__ import annotations
 
 import sys
-import unicodedata
-from collections import Counter
 from collections.abc import Iterator
-from functools import cache
 
 import numpy as np
 
 from dragoman.corpora import language_choice
 from dragoman.corpora.checks.corpus import CheckedCorpus, CheckedSplit, sample
 from dragoman.corpora.checks.findings import Finding, SuggestedSetting
+from dragoman.corpora.checks.scripts import common_scripts, script_of
 from dragoman.corpora.formats.languages import language_name
 from dragoman.corpora.formats.units import languages_of
 from dragoman.corpora.language_choice import is_other, spoken_in
@@ -41,7 +39,7 @@ def check_languages(corpus: CheckedCorpus) -> Iterator[Finding]:
         strange = np.zeros(len(split.whole), bool)
         log_odds = np.zeros((2, len(split.whole)))
         for side in corpus.sides:
-            common = _common_scripts(used[side])
+            common = common_scripts({letter: int(used[side, letter]) for letter in np.flatnonzero(used[side]).tolist()})
             found = [_judge(codes, odds, common) for codes in _codes(split, split.whole, side)]
             log_odds[side] = np.concatenate([of_lines for of_lines, _ in found] or [[]])
             strange |= np.concatenate([of_lines for _, of_lines in found] or [np.zeros(0, bool)])
@@ -81,22 +79,6 @@ def _trigrams(codes: np.ndarray) -> np.ndarray:
     return (a ^ b ^ c) >> np.uint32(32 - BITS)
 
 
-@cache
-def _script(letter: int) -> str:
-    """Return LATIN, CYRILLIC, CJK and so on, the first word of a letter's name; "" for other characters."""
-    character = chr(letter)
-    return unicodedata.name(character, "?").split()[0] if character.isalpha() else ""
-
-
-def _common_scripts(used: np.ndarray) -> set[str]:
-    """Return the scripts of at least one letter in fifty, given how often each character is used, and ""."""
-    counts: Counter[str] = Counter()
-    for letter in np.flatnonzero(used).tolist():
-        counts[_script(letter)] += int(used[letter])
-    all_letters = counts.total() - counts[""]
-    return {""} | {script for script, number in counts.items() if number >= 0.02 * all_letters}
-
-
 def _judge(codes: np.ndarray, odds: np.ndarray, common: set[str]) -> tuple[np.ndarray, np.ndarray]:
     """Return for each line its log-odds, and whether most of its letters, at least three, are in no common script."""
     starts = np.flatnonzero(codes == 10)[:-1]
@@ -104,7 +86,7 @@ def _judge(codes: np.ndarray, odds: np.ndarray, common: set[str]) -> tuple[np.nd
     seen = np.flatnonzero(np.bincount(codes))
     strange, letters = np.zeros((2, seen[-1] + 1), np.int32)
     for letter in seen.tolist():
-        script = _script(letter)
+        script = script_of(letter)
         strange[letter], letters[letter] = script not in common, script != ""
     number_strange, number = (np.add.reduceat(of[codes], starts) for of in (strange, letters))
     return np.add.reduceat(values, starts), (number_strange > 2) & (2 * number_strange > number)

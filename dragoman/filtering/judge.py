@@ -1,0 +1,127 @@
+"""Judge chunks of pairs, in any number of processes, by what a sample of the corpus has taught.
+
+    judge = Judge.learn(sample, data, keep=(), profane=None)
+    judge.judge([("Hello.", "Ciao."), ...])           # reasons, and the keys by which repeated pairs are found
+
+Nothing here depends on other chunks, so that the number of processes does not change the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from dragoman.corpora.cleaning import clean, is_text
+from dragoman.filtering.alignment import AlignmentJudge, Pairs
+from dragoman.filtering.duplicates import KEYS, LONG, keys_of, long_in
+from dragoman.filtering.languages import LanguageJudge
+from dragoman.filtering.rules import Sides, common_scripts_of, first_reason, profanity_pattern
+from dragoman.filtering.words import Encoder, digest
+from dragoman.settings import DataConfig
+
+Pair = tuple[str, str]
+SAME_SOURCE = 4  # pairs of the same source in a sample
+SCRIPTS_FROM = 20_000  # pairs that tell the scripts of the two sides
+
+
+class Sample:
+    """Pairs of a corpus of any size: all or some of the sources, each with its first targets."""
+
+    def __init__(self, size: int = 80_000) -> None:
+        self._groups: dict[str, list[str]] = {}
+        self._size, self._most, self._share = 0, 2 * size, 1
+
+    def add(self, source: str, target: str) -> None:
+        """Add a pair, if its source is among those that are taken."""
+        if not self._taken(source):
+            return
+        group = self._groups.setdefault(source, [])
+        if len(group) < SAME_SOURCE:
+            group.append(target)
+            self._size += 1
+        while self._size >= self._most and self._share < 2**40:
+            self._share *= 2
+            self._groups = {source: group for source, group in self._groups.items() if self._taken(source)}
+            self._size = sum(map(len, self._groups.values()))
+
+    def _taken(self, source: str) -> bool:
+        return self._share == 1 or (digest(source) >> 8) % self._share == 0
+
+    def pairs(self) -> list[Pair]:
+        """Return the pairs."""
+        return [(source, target) for source, group in self._groups.items() for target in group]
+
+
+class Judgement(NamedTuple):
+    """What was found out about a chunk of N pairs."""
+
+    reasons: list[str]  # (N), empty: the pair may stay
+    keys: np.ndarray  # (N, KEYS) uint64; 0 for pairs that are dropped
+
+
+@dataclass
+class Judge:
+    """What a sample has taught, and the words seen so far."""
+
+    data: DataConfig
+    keep: frozenset[str]  # reasons for which no pair is dropped
+    sides: Sides
+    encoder: Encoder
+    languages: LanguageJudge | None = None
+    alignment: AlignmentJudge | None = None
+    long: int = LONG  # words, see `duplicates`
+
+    @classmethod
+    def learn(
+        cls, sample: Sequence[Pair], data: DataConfig, keep: Collection[str] = (), profane: Collection[str] = ()
+    ) -> Judge:
+        """Learn from a sample of raw pairs, without those that break a rule for single pairs, and repetitions.
+
+        The sample should have all pairs of each of its sources.
+        """
+        pairs = [cleaned for pair in sample if all(map(is_text, cleaned := cleaned_pair(pair, data)))]
+        scripts = (common_scripts_of(pair[side] for pair in pairs[:SCRIPTS_FROM]) for side in (0, 1))
+        sides = Sides((next(scripts), next(scripts)), profanity_pattern(profane))
+        judge = cls(data, frozenset(keep), sides, Encoder([]))
+        good = [pair for pair in pairs if not first_reason(*pair, sides)]
+        if not good:
+            return judge
+        judge.encoder = Encoder.learn(text for pair in good for text in pair)
+        texts = tuple(zip(*good, strict=True))
+        words = [judge.encoder.encode(side) for side in texts]
+        judge.languages = LanguageJudge.learn(texts, words, (str(data.source_lang), data.target_lang))
+        wrong = judge.languages.judge(texts, words)
+        judge.long = long_in(good)
+        unique = dict(pair for pair, reason in zip(good, wrong, strict=True) if not reason)
+        judge.alignment = AlignmentJudge.learn(judge.encoder, [*unique.keys()], [*unique.values()])
+        return judge
+
+    def judge(self, chunk: Sequence[Pair]) -> Judgement:
+        """Judge raw pairs by all rules but those for repeated pairs and scores."""
+        pairs = [cleaned_pair(pair, self.data) for pair in chunk]
+        reasons = [first_reason(*pair, self.sides, self.keep) for pair in pairs]
+        keys = np.zeros((len(pairs), KEYS), np.uint64)
+        rows = [row for row, reason in enumerate(reasons) if not reason]
+        if not rows:
+            return Judgement(reasons, keys)
+        texts = tuple(zip(*(pairs[row] for row in rows), strict=True))
+        seen = Pairs.of(self.encoder, *texts)
+        keys[rows] = keys_of([pairs[row] for row in rows], seen.source, seen.target, self.long)
+        for judged in (
+            self.languages.judge(texts, (seen.source, seen.target)) if self.languages else [],
+            self.alignment.judge(seen) if self.alignment else [],
+        ):
+            for row, reason in zip(rows, judged, strict=False):
+                if reason and not reasons[row] and reason not in self.keep:
+                    reasons[row] = reason
+        keys[[row for row in rows if reasons[row]]] = 0
+        return Judgement(reasons, keys)
+
+
+def cleaned_pair(pair: Pair, data: DataConfig) -> Pair:
+    """Clean both sides as training does. Text that is not UTF-8 stays as it is."""
+    source, target = pair
+    return (clean(source, data), clean(target, data)) if is_text(source) and is_text(target) else pair

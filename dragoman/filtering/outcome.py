@@ -1,0 +1,89 @@
+"""What a cleaning has done: counts and examples, in cleaning.json, for the terminal and for the page."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from dragoman.console import shorten, visible
+from dragoman.filtering.rules import REASONS
+from dragoman.filtering.words import digest
+
+EXAMPLES = 10  # of each reason
+LONGEST = 300  # characters of an example
+WIDTH = 80  # columns of the summary
+
+
+@dataclass
+class Outcome:
+    """Counts of a cleaning, and examples of what was dropped."""
+
+    corpus: str
+    source_lang: str
+    target_lang: str
+    unit: str  # what positions count, such as line
+    read: int = 0
+    dropped: Counter[str] = field(default_factory=Counter)  # by reason
+    examples: dict[str, list[tuple[int, int, str, str]]] = field(default_factory=dict)  # rank, position, texts
+
+    @property
+    def kept(self) -> int:
+        return self.read - self.dropped.total()
+
+    def drop(self, reason: str, position: int, source: str, target: str) -> None:
+        """Count a dropped pair. The examples are those whose positions have the smallest hashes."""
+        self.dropped[reason] += 1
+        found = self.examples.setdefault(reason, [])
+        rank = digest(f"{reason} {position}")
+        if len(found) < EXAMPLES or rank < found[-1][0]:
+            found.append((rank, position, _example(source), _example(target)))
+            found.sort()
+            del found[EXAMPLES:]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the content of cleaning.json, in the order of REASONS."""
+        return {
+            "format": 1,
+            "corpus": self.corpus,
+            "source_lang": self.source_lang,
+            "target_lang": self.target_lang,
+            "unit": self.unit,
+            "read": self.read,
+            "kept": self.kept,
+            "dropped": [
+                {
+                    "reason": reason,
+                    "meaning": meaning,
+                    "pairs": self.dropped[reason],
+                    "examples": [
+                        {"position": position, "source": source, "target": target}
+                        for _, position, source, target in sorted(self.examples[reason], key=lambda each: each[1])
+                    ],
+                }
+                for reason, meaning in REASONS.items()
+                if self.dropped[reason]
+            ],
+        }
+
+    def lines(self) -> list[str]:
+        """Return a summary for a terminal, at most WIDTH columns wide."""
+        total = self.dropped.total()
+        title = f"{self.source_lang} to {self.target_lang}, {self.corpus}"
+        lines = [shorten(visible(title), WIDTH), "", f"{self.read:>10,}            pairs read"]
+        lines += [_row(self.kept, self.read, "kept"), _row(total, self.read, "dropped")]
+        lines += [""] * bool(total)
+        for reason, meaning in REASONS.items():
+            if self.dropped[reason]:
+                lines.append(_row(self.dropped[reason], self.read, f"{reason:<15} {meaning}"))
+        return lines
+
+
+def _row(count: int, of: int, text: str) -> str:
+    share = 100 * count / max(of, 1)
+    shown = "< 0.01 %" if 0 < share < 0.01 else f"{share:.2f} %"
+    return f"{count:>10,}  {shown:>8}  {text}"
+
+
+def _example(text: str) -> str:
+    return shorten(visible(text[:LONGEST]), LONGEST)

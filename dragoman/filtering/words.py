@@ -1,0 +1,105 @@
+"""Many texts as arrays of words: the form in which lexicon, languages and duplicates look at a chunk of pairs.
+
+A word is a run of letters, in lower case; letters of scripts without spaces stand alone. All numbers are one word, "0".
+Words that begin with the same STEM letters share an id, which inflected languages need.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import blake2b
+
+import numpy as np
+
+STEM = 5  # letters
+VOCABULARY = 60_000  # most frequent stems
+MOST_KNOWN = 500_000  # words whose ids are remembered
+# Letters of Thai, Lao, Burmese, Khmer, Japanese and Chinese stand alone.
+_ALONE = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
+_WORD = re.compile(rf"[{_ALONE}]|[^\W\d_{_ALONE}]+|\d+")
+_DIGIT = re.compile(r"\d")
+
+
+def words_of(text: str) -> list[str]:
+    """Return the words of a text."""
+    found = _WORD.findall(text.lower())
+    return ["0" if word.isdigit() else word for word in found] if _DIGIT.search(text) else found
+
+
+def digest(text: str) -> int:
+    """Return a hash of 64 bits that is the same in every process."""
+    return int.from_bytes(blake2b(text.encode(errors="surrogatepass"), digest_size=8).digest(), "little")
+
+
+@dataclass(frozen=True)
+class Words:
+    """N texts with T words in all."""
+
+    ids: np.ndarray  # (T), of stems; 0: unknown
+    hashes: np.ndarray  # (T), uint64, of whole words
+    sizes: np.ndarray  # (N), words of each text
+
+    @cached_property
+    def starts(self) -> np.ndarray:
+        """Where each text starts, (N)."""
+        return np.cumsum(self.sizes) - self.sizes
+
+    @cached_property
+    def owners(self) -> np.ndarray:
+        """The text of each word, (T)."""
+        return np.repeat(np.arange(len(self.sizes)), self.sizes)
+
+    def take(self, rows: np.ndarray) -> Words:
+        """Return some of the texts."""
+        at = ranges(self.starts[rows], self.sizes[rows])
+        return Words(self.ids[at], self.hashes[at], self.sizes[rows])
+
+    def means(self, values: np.ndarray, start: float = 0, end: float = 1) -> np.ndarray:
+        """Return the mean of the values (T) in a part of each text, from one share of its words to another; (N)."""
+        first, last = (self.starts + np.floor(self.sizes * share).astype(np.int64) for share in (start, end))
+        sums = np.concatenate([[0], np.cumsum(values)])
+        return (sums[last] - sums[first]) / np.maximum(last - first, 1)
+
+
+def ranges(starts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """Concatenate the ranges that start at `starts` and have `sizes` elements."""
+    offsets = np.cumsum(sizes) - sizes
+    return np.repeat(starts - offsets, sizes) + np.arange(sizes.sum())
+
+
+class Encoder(dict[str, int]):
+    """Turns texts into `Words`. As a dictionary it numbers the words that it has seen, at most MOST_KNOWN."""
+
+    def __init__(self, stems: Sequence[str]) -> None:
+        super().__init__()
+        self.stems = {stem: number for number, stem in enumerate(stems, 1)}
+        self._new: list[tuple[int, int]] = []  # id and hash of the words that are not in the table yet
+        self._table = np.zeros((0, 2), np.uint64)  # of the others
+
+    @classmethod
+    def learn(cls, texts: Iterable[str]) -> Encoder:
+        """Give an id to each stem that occurs twice."""
+        counts = Counter(word[:STEM] for text in texts for word in words_of(text))
+        return cls([stem for stem, count in counts.most_common(VOCABULARY) if count > 1])
+
+    def __missing__(self, word: str) -> int:
+        self[word] = number = len(self)
+        self._new.append((self.stems.get(word[:STEM], 0), digest(word)))
+        return number
+
+    def encode(self, texts: Sequence[str]) -> Words:
+        """Encode many texts."""
+        if len(self) > MOST_KNOWN:
+            self.clear()
+            self._table = self._table[:0]
+        number = self.__getitem__
+        split = [list(map(number, words_of(text))) for text in texts]
+        sizes = np.fromiter(map(len, split), np.int64, len(split))
+        flat = np.fromiter((each for row in split for each in row), np.int64, int(sizes.sum()))
+        self._table = np.concatenate([self._table, np.array(self._new, np.uint64).reshape(-1, 2)])
+        self._new.clear()
+        return Words(self._table[flat, 0].astype(np.int64), self._table[flat, 1], sizes)

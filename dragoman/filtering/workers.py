@@ -1,0 +1,70 @@
+"""Judge the chunks of a corpus in several processes, and yield the judgements in order."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from itertools import islice
+from multiprocessing.connection import wait
+
+from dragoman.corpora.formats.units import Unit
+from dragoman.filtering.judge import Judge, Judgement, Pair
+
+CHUNK = 5000  # pairs
+AHEAD = 3  # chunks that wait for each process: so many are in memory
+
+_judge: Judge | None = None  # of this worker
+
+
+def default_processes() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def judged(units: Iterable[Unit], judge: Judge, processes: int) -> Iterator[tuple[list[Unit], Judgement]]:
+    """Yield chunks of units with their judgements, in order, whatever the number of processes."""
+    units = iter(units)
+    chunks = iter(lambda: list(islice(units, CHUNK)), [])
+    if processes == 1:
+        for chunk in chunks:
+            yield chunk, judge.judge([unit[1:] for unit in chunk])
+        return
+    waiting: deque[tuple[list[Unit], Future[Judgement]]] = deque()
+    # Not fork: libraries may run threads, which a forked process lacks.
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(processes, context, initializer=_start, initargs=(judge,))
+    try:
+        for chunk in chunks:
+            waiting.append((chunk, pool.submit(_work, [unit[1:] for unit in chunk])))
+            if len(waiting) >= AHEAD * processes:
+                done, future = waiting.popleft()
+                yield done, future.result()
+        for done, future in waiting:
+            yield done, future.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _start(judge: Judge) -> None:
+    global _judge
+    _judge = judge
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process; the first one ends the others
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """End this process if the first one is killed. Otherwise it would wait for work forever."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+
+def _work(pairs: Sequence[Pair]) -> Judgement:
+    assert _judge is not None
+    return _judge.judge(pairs)

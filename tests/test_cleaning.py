@@ -1,0 +1,477 @@
+"""Cleaning drops dirty pairs, keeps good ones, and loses none."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conftest import ROOT, SHARED, tiny_config, write_tsv
+from dragoman import train
+from dragoman.command_line import parse_clean
+from dragoman.console import display_width
+from dragoman.corpora.readers import read_units
+from dragoman.corpora.sources import find_sources
+from dragoman.errors import ConfigError, DataError
+from dragoman.filtering import fitting, rules
+from dragoman.filtering.clean import clean_corpus, main, train_command
+from dragoman.filtering.duplicates import SeenKeys, keys_of, long_in
+from dragoman.filtering.judge import Judge, Sample
+from dragoman.filtering.model_scores import Scorer, chosen, dual_score
+from dragoman.filtering.numbers import numbers_differ
+from dragoman.filtering.outcome import WIDTH, Outcome
+from dragoman.filtering.words import Encoder, Words
+from dragoman.filtering.workers import CHUNK
+from dragoman.settings import DataConfig
+
+_SPEC = importlib.util.spec_from_file_location("benchmark_cleaning", ROOT / "benchmarks" / "cleaning.py")
+assert _SPEC is not None
+assert _SPEC.loader is not None
+benchmark = importlib.util.module_from_spec(_SPEC)
+_SPEC.loader.exec_module(benchmark)
+
+needs_data = pytest.mark.skipif(not (SHARED / "multi30k").is_dir(), reason="needs Multi30k in ../shared/data")
+Pair = tuple[str, str]
+SIDES = rules.Sides((frozenset(["", "LATIN"]), frozenset(["", "LATIN"])), rules.profanity_pattern(["darn", "so what"]))
+GOOD: list[Pair] = [
+    ("A man is riding a red bicycle.", "Ein Mann fährt auf einem roten Fahrrad."),
+    ("OK!", "OK!"),
+    ("New York", "New York"),
+    ("Café Müller", "Café Müller"),
+    ("It costs 1,000.50 dollars.", "Es kostet 1.000,5 Dollar."),
+    ("It is 2:30 pm.", "Es ist 14 Uhr 30."),
+    ("There were twelve of them.", "Es waren 12."),
+    ("On 12/05/1999 it rained.", "Am 12.05.1999 regnete es."),
+    ("SÃO PAULO IS LARGE.", "SÃO PAULO IST GROSS."),
+    ("The letter π is Greek.", "Der Buchstabe π ist griechisch."),
+    ("Darning socks is work.", "Socken stopfen ist Arbeit."),
+]
+BAD: list[tuple[str, Pair]] = [
+    ("unreadable", ("Hello.", "Gr\udcfc\udcdf Gott.")),
+    ("unreadable", ("\udcff", "\udcff")),
+    ("empty", ("", "Hallo.")),
+    ("empty", ("Hello.", " ?! ")),
+    ("mojibake", ("The doors are open.", "Die TÃ¼ren sind offen.")),
+    ("mojibake", ("Itâ€™s late.", "Es ist spät.")),
+    ("mojibake", ("The doors are open.", "Die T\ufffdren sind offen.")),
+    ("script", ("The doors are open.", "Двери открыты.")),
+    ("long", ("word " * 250, "Wort " * 250)),
+    ("copied", ("Where is the old station?", "Where is the old station?")),
+    ("copied", ("Where is the old station?", "where is the old station?")),
+    ("copied", ("Where is the very old station of this town?", "Where is the very old station of this Stadt?")),
+    ("numbers", ("He was born in 1950.", "Er wurde 1960 geboren.")),
+    ("numbers", ("It weighs 25 kilos.", "Es wiegt 36 Kilo.")),
+    ("profanity", ("That darn cat!", "Diese Katze!")),
+    ("profanity", ("And SO WHAT?", "Na und?")),
+]
+
+
+@pytest.mark.parametrize("pair", GOOD)
+def test_good_pairs_pass_all_rules(pair: Pair) -> None:
+    """Guards names, numbers written in another way, and letters that look like mojibake."""
+    assert rules.first_reason(*pair, SIDES) == ""
+
+
+@pytest.mark.parametrize(("reason", "pair"), BAD)
+def test_bad_pairs_go_for_their_reason(reason: str, pair: Pair) -> None:
+    """Guards each rule, and --keep."""
+    assert rules.first_reason(*pair, SIDES) == reason
+    assert (rules.first_reason(*pair, SIDES, keep=[reason]) == reason) == (reason == "unreadable")
+
+
+def test_rules_have_meanings_that_fit_a_terminal() -> None:
+    """Guards the width of the summary, with the largest numbers."""
+    outcome = Outcome("corpus", "en", "de", "line", read=999_999_999)
+    outcome.dropped.update(dict.fromkeys(rules.REASONS, 99_999_999))
+    assert max(map(display_width, outcome.lines())) <= WIDTH
+    assert set(rules.RULES) < set(rules.REASONS)
+
+
+@given(st.lists(st.sampled_from(["1", "25", "300", "4.000", "12,5", "x", "."]), max_size=6))
+def test_numbers_never_differ_from_themselves(parts: list[str]) -> None:
+    """Guards the comparison against dropping a pair whose numbers only change place."""
+    assert not numbers_differ(" ".join(parts), " ".join(reversed(parts)))
+
+
+# ------------------------------------------------------------------------------------------- repeated pairs
+
+
+def repeated(pairs: list[Pair], size: int, long: int = 8) -> list[bool]:
+    """Which pairs occurred before, looked up in chunks of a size."""
+    encoder, seen = Encoder([]), SeenKeys()
+    found: list[bool] = []
+    for start in range(0, len(pairs), size):
+        chunk = pairs[start : start + size]
+        sides = [encoder.encode([pair[side] for pair in chunk]) for side in (0, 1)]
+        found += seen.find_repeated(keys_of(chunk, sides[0], sides[1], long)).tolist()
+    return found
+
+
+def test_near_duplicates_are_found_and_others_are_not() -> None:
+    """Guards case, marks, numbers and one word, and pairs that share only one side."""
+    first = ("one two three four five six seven eight", "eins zwei drei vier")
+    other = ("quite another sentence", "ein ganz anderer Satz")
+    same = [
+        first, (first[0].upper(), first[1].title() + "!"), (first[0].replace("six", "SIXTH"), first[1]), other,
+        ("Room 12, please", "Zimmer 12, bitte"), ("room 47 please", "zimmer 47 bitte"),
+    ]  # fmt: skip
+    assert repeated(same, 10) == [False, True, True, False, False, True]
+    different = [first, (first[0], "etwas ganz anderes"), (" ".join(reversed(first[0].split())), first[1])]
+    assert repeated(different, 10) == [False, False, False]
+    assert repeated([other, (other[0], "ein ganz neuer Satz")], 10) == [False, False]  # too short for one word
+
+
+@given(st.lists(st.sampled_from("abcdefgh"), max_size=40), st.integers(1, 7))
+def test_repetitions_do_not_depend_on_chunks(letters: list[str], size: int) -> None:
+    """Guards the sorted arrays of keys: a key that is lost in a merge, or found within a chunk only."""
+    pairs = [(letter * 3, letter * 4) for letter in letters]
+    assert repeated(pairs, size) == [letter in letters[:i] for i, letter in enumerate(letters)]
+
+
+def test_corpus_with_many_translations_of_a_sentence_keeps_them() -> None:
+    """Guards Tatoeba, where tu and vous are two translations, not a repetition."""
+    plain = [(f"source {i}", f"target {i}") for i in range(100)]
+    assert long_in(plain * 2) == long_in([]) < long_in(plain + [(a, b + "!") for a, b in plain])
+
+
+# ------------------------------------------------------------------------------------------------ statistics
+
+
+def test_threshold_separates_a_mixture_and_leaves_a_clean_corpus_alone() -> None:
+    """Guards a clean corpus against losing its worst part, and a dirty one against keeping it."""
+    draw = np.random.default_rng(1)
+    good, dirt = draw.normal(2, 0.5, 9000), draw.normal(-1, 0.5, 9000)
+    limit = fitting.threshold(np.concatenate([good, draw.normal(-1, 0.5, 3000)]), dirt)
+    assert 0 < limit < 1
+    assert np.mean(good < fitting.threshold(good, dirt)) < 0.001
+    assert fitting.threshold(good[:10], dirt) == -np.inf
+
+
+def test_logistic_regression_orders_two_classes() -> None:
+    """Guards the sign of the weights."""
+    draw = np.random.default_rng(1)
+    good, dirt = draw.normal([1, 0], 1, (2000, 2)), draw.normal([-1, 0], 1, (500, 2))
+    weights = fitting.fit_logistic(good, dirt)
+    assert weights[0] == pytest.approx(2, abs=0.3)  # twice the distance over the variance
+    assert abs(weights[1]) < 0.2
+
+
+@given(st.lists(st.lists(st.sampled_from(["uno", "due", "tre", "7"]), max_size=6), min_size=1, max_size=8))
+def test_taken_texts_are_those_encoded_alone(texts: list[list[str]]) -> None:
+    """Guards the arrays of words: offsets that slip at empty texts."""
+    lines = [" ".join(words) for words in texts]
+    encoder = Encoder.learn(["uno due uno due"])
+    whole = encoder.encode(lines)
+    rows = np.arange(len(lines))[::-1]
+    alone = [encoder.encode([lines[row]]) for row in rows]
+    taken = whole.take(rows)
+    assert taken.sizes.tolist() == [int(each.sizes[0]) for each in alone]
+    assert taken.hashes.tolist() == [value for each in alone for value in each.hashes.tolist()]
+    means = Words(whole.ids, whole.hashes, whole.sizes).means(np.ones(len(whole.ids)))
+    assert means.tolist() == [float(bool(words)) for words in texts]
+
+
+def test_sample_is_bounded_and_keeps_sources_together() -> None:
+    """Guards the memory of a large corpus, and one that repeats a line forever."""
+    sample = Sample(size=100)
+    for i in range(5000):
+        sample.add(f"source {i % 2500}", f"target {i}")
+    for _ in range(5000):
+        sample.add("the same", "il medesimo")
+    pairs = sample.pairs()
+    assert 80 < len(pairs) <= 204
+    counts = Counter(source for source, _ in pairs if source != "the same")
+    assert set(counts.values()) == {2}
+
+
+# --------------------------------------------------------------------------------------------- whole corpora
+
+SUBJECTS = {
+    "The dog": "Der Hund", "The woman": "Die Frau", "A child": "Ein Kind", "My brother": "Mein Bruder",
+    "The teacher": "Der Lehrer", "Our neighbour": "Unser Nachbar", "The old man": "Der alte Mann",
+    "Her friend": "Ihre Freundin", "The doctor": "Der Arzt", "A student": "Ein Student",
+}  # fmt: skip
+VERBS = {
+    "sees": "sieht", "wants": "will", "finds": "findet", "brings": "bringt", "buys": "kauft", "sells": "verkauft",
+    "carries": "trägt", "loses": "verliert", "paints": "malt", "washes": "wäscht",
+}  # fmt: skip
+OBJECTS = {
+    "the bread": "das Brot", "a car": "ein Auto", "the book": "das Buch", "some flowers": "einige Blumen",
+    "the table": "den Tisch", "two apples": "zwei Äpfel", "a letter": "einen Brief", "the window": "das Fenster",
+    "the picture": "das Bild", "his shoes": "seine Schuhe",
+}  # fmt: skip
+PLACES = {
+    "in the garden": "im Garten", "at the station": "am Bahnhof", "behind the house": "hinter dem Haus",
+    "near the church": "bei der Kirche", "on the street": "auf der Straße", "in the kitchen": "in der Küche",
+    "after the lesson": "nach dem Unterricht", "before the dinner": "vor dem Abendessen",
+}  # fmt: skip
+
+
+def made_pairs(count: int, seed: int = 1) -> list[Pair]:
+    """Different English sentences of seven to nine words, with German ones; there are 8,000 of them."""
+    draw = random.Random(seed)
+    found: dict[str, str] = {}
+    while len(found) < count:
+        chosen_words = [draw.choice(list(part.items())) for part in (SUBJECTS, VERBS, OBJECTS, PLACES)]
+        found[" ".join(a for a, _ in chosen_words) + "."] = " ".join(b for _, b in chosen_words) + "."
+    return list(found.items())
+
+
+def options(folder: Path, pairs: list[Pair], *words: str) -> argparse.Namespace:
+    """Write a corpus and parse a command line that cleans it."""
+    table = write_tsv(folder / "pairs.tsv", [("en", "de"), *pairs])
+    languages = ["--data.source_lang", "en", "--data.target_lang", "de"]
+    return parse_clean(["--data.train", str(table), *languages, "--output", str(folder / "clean"), *words])
+
+
+def rows(path: Path) -> list[list[str]]:
+    return [line.split("\t") for line in path.read_bytes().decode().split("\n")[1:-1]]
+
+
+def test_nothing_is_lost(tmp_path: Path) -> None:
+    """Guards the promise: every pair that is read is kept or dropped, unchanged, and train.tsv can be read back."""
+    pairs = made_pairs(600)
+    pairs[5:5] = [pair for _, pair in BAD if "\udcdf" not in pair[1] and "\udcff" not in pair[0]]
+    pairs += [("a\rcarriage return", "ein\u2028Trennzeichen"), ('"quoted', "it's #tags:x"), *pairs[300:320]]
+    table = tmp_path / "pairs.tsv"
+    outcome = clean_corpus(options(tmp_path, pairs))
+    with open(table, "ab") as file:
+        file.write(b"gr\xfc\xdfe\tgr\xfc\xdfe\nthree\tcells\there\n")
+    parsed = parse_clean(
+        ["--data.train", str(table), "--data.source_lang=en", "--data.target_lang=de", f"--output={tmp_path / 'clean'}"]
+    )
+    outcome = clean_corpus(parsed)
+    data = DataConfig(train=str(tmp_path / "clean" / "train.tsv"), source_lang="en", target_lang="de")
+    kept = [unit[1:] for unit in read_units(find_sources(data)[0], data)["train"].units]
+    dropped = rows(tmp_path / "clean" / "dropped.tsv")
+    assert outcome.read == len(pairs) + 2 == len(kept) + len(dropped)
+    assert outcome.kept == len(kept)
+    assert Counter(reason for reason, *_ in dropped) == outcome.dropped
+    expected = Counter((a.replace("\r", " "), b) for a, b in pairs)
+    found = Counter([*kept, *((a, b) for reason, _, a, b in dropped if reason != "unreadable")])
+    assert found == expected
+    by_line = dict(enumerate(pairs, 2))
+    for reason, position, *texts in dropped:
+        if reason != "unreadable":
+            assert tuple(texts) == by_line[int(position)]
+    assert [position for reason, position, *_ in dropped if reason == "unreadable"] == [
+        str(len(pairs) + 2), str(len(pairs) + 3),
+    ]  # fmt: skip
+
+
+def soiled(count: int = 2600) -> list[tuple[str, Pair]]:
+    """Made pairs with dirt, each with its kind."""
+    french = [(f"the cat number {i} sleeps", f"le chat qui dort dans la maison avec le chien {i}") for i in range(50)]
+    return benchmark.soil(made_pairs(count), french, 3)
+
+
+def test_clean_removes_dirt_and_keeps_good_pairs(tmp_path: Path) -> None:
+    """Guards the whole chain in miniature; the table of kinds is that of the benchmark."""
+    dirty = soiled()
+    clean_corpus(options(tmp_path, [pair for _, pair in dirty], "--processes", "1", "--keep", "near_duplicate"))
+    reasons = {int(position): reason for reason, position, *_ in rows(tmp_path / "clean" / "dropped.tsv")}
+    counts = benchmark.count([kind for kind, _ in dirty], reasons)
+    gone = {kind: 1 - found[""] / found.total() for kind, found in counts.items()}
+    assert gone["good"] <= 0.03
+    for kind in ("shifted", "language", "copied", "cut", "mojibake", "duplicate"):
+        assert gone[kind] >= 0.95, kind
+
+
+def test_result_does_not_depend_on_the_number_of_processes(tmp_path: Path) -> None:
+    """Guards the order of chunks, and hashes that differ between processes."""
+    pairs = [pair for _, pair in soiled(CHUNK)]
+    assert len(pairs) > CHUNK
+    for processes in ("1", "3"):
+        (tmp_path / processes).mkdir()
+        clean_corpus(options(tmp_path / processes, pairs, "--processes", processes))
+    for name in ("train.tsv", "dropped.tsv"):
+        assert (tmp_path / "1" / "clean" / name).read_bytes() == (tmp_path / "3" / "clean" / name).read_bytes()
+
+
+def test_killed_cleaning_leaves_no_table_and_starts_over(tmp_path: Path) -> None:
+    """Guards half a table under its final name, and workers that wait forever for a process that is gone."""
+    pairs = [pair for _, pair in soiled(7000)]
+    parsed = options(tmp_path, pairs)
+    clean_corpus(options(tmp_path, pairs, "--processes", "1"))
+    wanted = {path.name: path.read_bytes() for path in (tmp_path / "clean").iterdir()}
+    for path in (tmp_path / "clean").iterdir():
+        path.unlink()
+    command = [sys.executable, "-m", "dragoman", "clean", *parsed.settings, "--output", str(tmp_path / "clean")]
+    process = subprocess.Popen([*command, "--processes", "2"], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    while process.poll() is None and not list((tmp_path / "clean").glob("*.part")):
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()  # ends when no worker holds standard output any more
+    if process.returncode == -signal.SIGKILL:
+        assert not (tmp_path / "clean" / "train.tsv").exists()
+    result = subprocess.run([*command, "--processes", "2"], cwd=ROOT, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert {path.name: path.read_bytes() for path in (tmp_path / "clean").iterdir()} == wanted
+
+
+def test_kept_reasons_come_back(tmp_path: Path) -> None:
+    """Guards --keep for a rule of single pairs, and for one that looks at many."""
+    pairs = made_pairs(100)
+    pairs += [("He was born in 1950.", "Er wurde 1960 geboren."), *pairs[:3]]
+    assert clean_corpus(options(tmp_path, pairs)).dropped == {"numbers": 1, "duplicate": 3}
+    kept = options(tmp_path, pairs, "--keep", "numbers,duplicate", "--keep", "near_duplicate")
+    assert clean_corpus(kept).dropped == {}
+    assert [(a, b) for a, b in rows(tmp_path / "clean" / "train.tsv")] == pairs
+
+
+def test_swapped_sides_and_other_languages_are_named(tmp_path: Path) -> None:
+    """Guards the two reasons about languages."""
+    pairs = made_pairs(400)
+    pairs[10] = (pairs[10][1], pairs[10][0])
+    pairs[20] = (pairs[20][0], "Les enfants jouent avec un ballon rouge dans le jardin.")
+    clean_corpus(options(tmp_path, pairs, "--processes", "1"))
+    dropped = {int(position): reason for reason, position, *_ in rows(tmp_path / "clean" / "dropped.tsv")}
+    assert dropped[12] == "swapped"
+    assert dropped[22] == "language"
+
+
+def test_page_and_summary_show_what_was_dropped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Guards texts of a corpus that would act in a browser, and the command that trains on the rest."""
+    pairs = [*made_pairs(100), ("<script>alert(1)</script>", "?"), ("cost 100", "kosten 200")]
+    parsed = options(tmp_path, pairs, "--data.columns", "1,2")
+    main(parsed)
+    page = (tmp_path / "clean" / "report.html").read_text(encoding="utf-8")
+    assert "<script>" not in page
+    assert "&lt;script&gt;" in page
+    assert "kosten 200" in page
+    content = json.loads((tmp_path / "clean" / "cleaning.json").read_bytes())
+    assert [(each["reason"], each["pairs"]) for each in content["dropped"]] == [("empty", 1), ("numbers", 1)]
+    output = capsys.readouterr().out
+    assert output.rstrip().endswith(train_command(parsed))
+    command = train_command(parsed).split()
+    assert command[:2] == ["dragoman", "train"]
+    assert command[command.index("--data.train") + 1] == str(tmp_path / "clean" / "train.tsv")
+    assert "1,2" not in command
+
+
+@pytest.mark.parametrize(
+    ("words", "error", "message"),
+    [
+        (["--keep", "number"], ConfigError, "did you mean numbers"),
+        (["--keep", "unreadable"], ConfigError, "cannot be read"),
+        (["--profanity", "nowhere.txt"], DataError, "nowhere.txt"),
+        (["--data.train", "nowhere.tsv"], DataError, "nowhere.tsv"),
+    ],
+)
+def test_mistakes_are_explained(tmp_path: Path, words: list[str], error: type[Exception], message: str) -> None:
+    """Guards messages that name the option and the remedy."""
+    with pytest.raises(error, match=message):
+        clean_corpus(options(tmp_path, made_pairs(20), *words))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [[], ["--output", "x", "--share", "2"], ["--output", "x", "--forward", "y"], ["--output=x", "--processes=0"]],
+)
+def test_wrong_options_exit_with_2(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """Guards options that need each other."""
+    with pytest.raises(SystemExit) as stop:
+        parse_clean(words)
+    assert stop.value.code == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_foreign_table_is_not_overwritten(tmp_path: Path) -> None:
+    """Guards a corpus of the user's that lies in the output folder."""
+    write_tsv(tmp_path / "clean" / "train.tsv", [("mine", "meins")])
+    with pytest.raises(ConfigError, match="another --output"):
+        clean_corpus(options(tmp_path, made_pairs(20)))
+
+
+def test_cleaned_corpus_is_not_cleaned_into_itself(tmp_path: Path) -> None:
+    """Guards the list of what was dropped before, which would be replaced."""
+    parsed = options(tmp_path, made_pairs(20))
+    clean_corpus(parsed)
+    with pytest.raises(ConfigError, match="another folder"):
+        clean_corpus(options(tmp_path, made_pairs(20), f"--data.train={parsed.output / 'train.tsv'}"))
+
+
+@needs_data
+@pytest.mark.slow
+def test_multi30k_with_dirt_is_cleaned(tmp_path: Path) -> None:
+    """Guards the figures of the documentation, with some room."""
+    pairs, french = (benchmark.read_corpus(SHARED, name) for name in ("multi30k", "tatoeba-en-fr"))
+    dirty = benchmark.soil(pairs, french, 2)
+    reasons, _ = benchmark.clean([pair for _, pair in dirty], ("en", "de"), tmp_path)
+    counts = benchmark.count([kind for kind, _ in dirty], reasons)
+    good = counts.pop("good")
+    dirt = sum(counts.values(), Counter())
+    assert 1 - good[""] / good.total() <= 0.03
+    assert 1 - dirt[""] / dirt.total() >= 0.95
+
+
+# ---------------------------------------------------------------------------------------------------- scores
+
+
+def test_dual_score_is_that_of_the_paper() -> None:
+    """Guards the formula: 1 for certain models, less if they disagree, 0 for a pair that a model cannot read."""
+    assert dual_score(0, 0) == 1
+    assert dual_score(1, 1) == pytest.approx(np.exp(-1))
+    assert dual_score(1, 3) == pytest.approx(np.exp(-4)) == dual_score(3, 1)
+    assert dual_score(float("inf"), 1) == 0 == dual_score(float("inf"), float("inf"))
+
+
+def test_best_pairs_are_chosen() -> None:
+    """Guards ties: the earlier pair stays."""
+    assert chosen([0.5, 0.1, 0.5, 0.9], 0.5, None) == [True, False, False, True]
+    assert chosen([0.5, 0.1, 0.5, 0.9], None, 0.5) == [True, False, True, True]
+
+
+def test_models_of_both_directions_score_pairs(tmp_path: Path) -> None:
+    """Guards the direction of each model, and a word of the dropped pairs that is written nowhere."""
+    config = tiny_config(
+        tmp_path, data__directions="en-it, it-en", data__train=tmp_path / "corpus" / "pairs.tsv",
+        tokenizer__shared=True, training__max_epochs=1,
+    )  # fmt: skip
+    from conftest import tiny_pairs
+
+    pairs = tiny_pairs(300)
+    write_tsv(tmp_path / "corpus" / "pairs.tsv", [("en", "it"), *pairs])
+    train.main(config)
+    run = tmp_path / "runs" / "tiny"
+    data = DataConfig(source_lang="en", target_lang="it")
+    scorer = Scorer.load(run, run, data, "cpu")
+    for (source, target), score in zip(pairs[:3], scorer.score(pairs[:3]), strict=True):
+        for model, one, two, found in (
+            (scorer.forward, source, target, score.forward), (scorer.backward, target, source, score.backward),
+        ):  # fmt: skip
+            to = "it" if two == target else "en"
+            [candidate] = model.score([(model.request(one, to=to), two)])
+            assert found == pytest.approx(-sum(candidate.log_probs) / len(candidate.log_probs), rel=1e-4)
+    words = [
+        "--data.train", str(tmp_path / "corpus" / "pairs.tsv"), "--data.source_lang=en", "--data.target_lang=it",
+        "--output", str(tmp_path / "clean"), "--forward", str(run), "--backward", str(run), "--share", "0.8",
+        "--device", "cpu", "--keep", "duplicate,near_duplicate,language,swapped",
+    ]  # fmt: skip
+    outcome = clean_corpus(parse_clean(words))
+    scores = [float(row[1]) for row in rows(tmp_path / "clean" / "scores.tsv")]
+    dropped = [row for row in rows(tmp_path / "clean" / "dropped.tsv") if row[0] == "score"]
+    assert len(scores) == outcome.read - outcome.dropped.total() + len(dropped)
+    assert outcome.kept == round(0.8 * len(scores)) == len(rows(tmp_path / "clean" / "train.tsv"))
+    by_position = {row[0]: float(row[1]) for row in rows(tmp_path / "clean" / "scores.tsv")}
+    assert max(by_position[row[1]] for row in dropped) <= sorted(scores)[len(dropped)]
+    with pytest.raises(ConfigError, match="does not translate"):
+        Scorer.load(run, run, DataConfig(source_lang="en", target_lang="de"), "cpu")
+
+
+def test_judge_learns_nothing_from_nothing() -> None:
+    """Guards a corpus without a single good pair."""
+    judge = Judge.learn([("", "")], DataConfig(source_lang="en", target_lang="de"))
+    assert judge.judge([("", ""), ("Hello.", "Hallo.")]).reasons == ["empty", ""]
