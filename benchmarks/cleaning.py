@@ -2,6 +2,7 @@
 
     python benchmarks/cleaning.py --seed 1                # Multi30k, English to German: a table of what was removed
     python benchmarks/cleaning.py --corpus tatoeba-en-fr  # Tatoeba, English to French, as it is: what is lost
+    python benchmarks/cleaning.py --keep /scratch/dirt    # keep what was dirty and what was left, to train on both
     python benchmarks/cleaning.py --speed 1000000         # Tatoeba six times over: time and memory
 
 Each kind of dirt takes its share of the clean pairs, and no pair has two kinds:
@@ -21,6 +22,7 @@ import argparse
 import random
 import re
 import resource
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -193,6 +195,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=ROOT.parent / "shared" / "data", help="folder of the corpora")
     parser.add_argument("--seed", type=int, default=1, help="of the dirt")
     parser.add_argument("--corpus", choices=CORPORA, help="clean this corpus as it is")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the dirty corpus and the cleaned one here")
     parser.add_argument("--speed", type=int, metavar="PAIRS", help="clean this many pairs, and measure")
     parser.add_argument("--processes", default=None, help="of clean")
     parsed = parser.parse_args()
@@ -212,6 +215,8 @@ def main() -> None:
             dirty = soil(pairs, read_corpus(parsed.data, "tatoeba-en-fr"), parsed.seed)
         reasons, _ = clean([pair for _, pair in dirty], CORPORA[name], Path(folder), *options)
         print("\n".join(table(count([kind for kind, _ in dirty], reasons))))
+        if parsed.keep:
+            shutil.copytree(folder, parsed.keep)
 
 
 if __name__ == "__main__":
