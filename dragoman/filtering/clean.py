@@ -30,6 +30,7 @@ from typing import TextIO
 
 from dragoman import console, storage
 from dragoman.corpora.formats.units import Unit
+from dragoman.corpora.language_choice import with_languages
 from dragoman.corpora.prepared_files import progress_bar
 from dragoman.corpora.readers import Split, read_units
 from dragoman.corpora.sources import find_sources, parse_mixture
@@ -54,6 +55,7 @@ _ONE_LINE = str.maketrans("\t\n\r", "   ")  # what a cell of a .tsv cannot hold
 
 def main(options: argparse.Namespace) -> None:
     """Clean the training corpus of a config, and print what was dropped and how to train on the rest."""
+    options.config = with_languages(options.config, console.warn)
     outcome = clean_corpus(options)
     for line in outcome.lines():
         console.say(line)
