@@ -495,6 +495,22 @@ def test_the_time_of_a_run_is_said_before_it_starts(monkeypatch: pytest.MonkeyPa
         assert ("here it learns from" in told) == bool(expected)
 
 
+@pytest.mark.parametrize(
+    ("settings", "warns"),
+    [
+        ({"data__train": "mine.tsv"}, True),
+        ({"data__train": "mine.tsv", "training__max_epochs": 3}, True),
+        ({"data__train": "mine.tsv", "model__dropout": 0.3}, False),
+        ({}, False),
+    ],
+)
+def test_a_preset_is_proposed_for_own_data(settings: dict[str, object], warns: bool, capsys: Any) -> None:
+    """Guards the settings of the phrasebook, copied whole into a file, against being used for other data silently."""
+    words = [f"--{key.replace('__', '.')}={value}" for key, value in settings.items()]
+    starting.with_preset(command_line.override(Config(), words), torch.device("cpu"))
+    assert ("--model.preset auto chooses" in capsys.readouterr().out) == warns
+
+
 @pytest.mark.parametrize("kind", [*KINDS])
 def test_speed_is_measured_on_the_model_itself(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Guards the measurement for every architecture, and that larger models come out slower."""

@@ -110,6 +110,11 @@ def with_preset(config: Config, device: torch.device, speed: Speed = lambda conf
     """
     name, kept = config.model.preset, [key for key in presets.KEYS if key in config.chosen]
     if name is None:
+        if config.data.train != settings.DEFAULTS["data.train"] and not _is_adapted(config):
+            say(
+                "warning: these are the settings for the bundled phrasebook, which seldom suit other data: "
+                "--model.preset auto chooses them by the number of pairs and the speed of this machine"
+            )
         return config
     if len(kept) == len(presets.KEYS):
         say(
@@ -130,6 +135,13 @@ def with_preset(config: Config, device: torch.device, speed: Speed = lambda conf
     if overruled:
         say(f"not as in the file, since the preset overrules it: {'; '.join(overruled)}")
     return config
+
+
+def _is_adapted(config: Config) -> bool:
+    """Whether a setting that presets set differs from the default run, besides the limits of a training."""
+    return any(
+        key in presets.KEYS and not key.startswith("training.max_") for key, *_ in settings.changes(Config(), config)
+    )
 
 
 def _automatic(config: Config, device: torch.device, speed: Speed) -> tuple[Config, str, str]:

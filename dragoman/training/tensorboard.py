@@ -72,7 +72,8 @@ def open_board(run: Path, step: int, config: Config) -> Board:
     writer = Board(run, purge_step=step + 1 if step else 0)
     if step == 0:
         # What differs from the default run; a table of a hundred equal columns compares nothing.
-        values = {change.key: str(change.new) for change in settings.changes(Config(), config)}
+        changed = {change.key: str(change.new) for change in settings.changes(Config(), config)}
+        values = {key: value for key, value in changed.items() if not key.startswith("run.")}
         values |= {"run.seed": str(config.run.seed)}
         # add_hparams would create a second run; these three records put the table into this one.
         metric = "loss/perplexity_validation" if config.is_language_model else "score/bleu"
