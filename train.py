@@ -256,7 +256,6 @@ def start_or_resume(config: Config, ranks: Ranks, device: torch.device) -> int:
     if saved is None:
         config = with_languages(config, say if ranks.is_first else lambda choice: None)
         find_sources(config.data)  # to fail now if a corpus is missing
-        check_languages(config.data)
 
         def speed(config: Config, length: float) -> float:
             return ranks.world_size * target_tokens_per_second(
@@ -277,6 +276,8 @@ def start_or_resume(config: Config, ranks: Ranks, device: torch.device) -> int:
             )
             return 0
     other = starting.other_model(config, saved)
+    if saved is None:
+        check_languages(config.data)
     with run_lock.lock(directory) if ranks.is_first else nullcontext():
         with ranks.first_goes_first():
             saved = checkpoint.newest(root, quarantine=ranks.is_first, warn=say)

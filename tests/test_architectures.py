@@ -35,6 +35,7 @@ def loaded(path: Path, *settings: str) -> Config:
     return override(config_file.load(path), settings)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_shipped_architecture_trains_and_translates(path: Path, tmp_path: Path) -> None:
     """Runs every config end to end: bundled corpus, updates, validation, checkpoint, report, translation."""

@@ -149,10 +149,10 @@ def test_words_are_no_literals(text: str) -> None:
 
 @pytest.mark.parametrize("end", ["", "!", " "])
 def test_hostile_text_takes_no_longer(end: str) -> None:
-    """Guards patterns that try again inside what they have read: quadratic ones would take hours here."""
+    """Guards patterns that try again inside what they have read: quadratic ones would take minutes here."""
     pieces = "http:// a. a@ 1. {a `a $a %(a %0 a/ 1- -a DE00 A1_ +1_ @a #a. ~/ ../ C:\\ 1_km ꙮ v1. a.com a.pdf www.! 🙂"
     for piece in [*"a1.@/-_#$%{}`'(~:+A 🙂é,\"\\", *pieces.replace("_", " ").split()]:
-        text = (piece * 100_000)[:100_000] + end
+        text = (piece * 20_000)[:20_000] + end
         assert "".join(map("".join, zip(*literals.parts(text), strict=False))) in text
 
 

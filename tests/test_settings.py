@@ -66,7 +66,7 @@ RESUME = {
         decoding.unknown decoding.split_sentences decoding.tolerant
     """,
     "free": """
-        run.name run.dir data.train data.validation data.test
+        run.name run.dir data.train data.validation data.test data.check_languages
         training.max_steps training.max_epochs training.max_minutes
         training.log_every training.validate_every training.save_every training.keep_last training.patience
         training.health_every training.profile training.fsdp

@@ -491,7 +491,7 @@ def test_a_run_learns_and_writes_all_its_files(tiny: Tiny) -> None:
     groups = sorted({tag.partition("/")[0] for tag in tags})
     assert groups[:2] == ["loss", "score"], "TensorBoard shows the first groups unfolded"
     assert groups[-1] == "under the hood"
-    assert "attention" in events["images"]
+    assert "under the hood/attention" in events["images"]
     assert any("samples" in tag for tag in events["tensors"])
     assert sorted((directory / "samples").iterdir())
     assert "\t" in (directory / "report" / "test.tsv").read_text(encoding="utf-8")

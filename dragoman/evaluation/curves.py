@@ -50,7 +50,7 @@ def panels(run: Path) -> list[dict[str, Any]]:
         finite = {tag: [(step, value) for step, value in points.get(tag, []) if isfinite(value)] for *_, tag in lines}
         shown = [(kind, line, _thinned(finite[tag])) for kind, line, tag in lines if finite[tag]]
         if shown:
-            steps = ticks(max(points[-1][0] for *_, points in shown))
+            steps = ticks(max(1, *(points[-1][0] for *_, points in shown)))
             marks = ticks(max(1.0, *(value for *_, points in shown for _, value in points)))
             places = {"x_position": scale(steps[-1], 30, 350), "y_position": scale(marks[-1], 190, 12)}
             found.append({"name": name, "lines": shown, "steps": steps, "marks": marks, **places})

@@ -25,7 +25,6 @@ from pathlib import Path
 from shutil import disk_usage
 from typing import Any, NamedTuple
 
-from filelock import FileLock, Timeout
 from tqdm import tqdm
 
 from dragoman import console
@@ -100,6 +99,8 @@ def fetch(path: Path, find_url: Callable[[], str], check: Check) -> None:
 @contextmanager
 def alone(path: Path) -> Iterator[None]:
     """Context manager: keep other processes from downloading the same file."""
+    from filelock import FileLock, Timeout  # translating imports this module, and never downloads
+
     lock = FileLock(_beside(path, ".lock"))
     with storing(path):
         try:
