@@ -10,14 +10,21 @@ from xml.etree import ElementTree
 import pytest
 
 from conftest import tiny_config
+from dragoman import console
 from dragoman.__main__ import main
 from dragoman.__main__ import run as run_command
 from dragoman.console import display_width
-from dragoman.evaluation.curves import CURVES, METRICS, MOST_POINTS, panels, read_points, write_curves
+from dragoman.evaluation.curves import CURVES, HEAD, METRICS, MOST_POINTS, panels, read_points, write_curves
 from dragoman.evaluation.runs import ListedRun, list_runs, run_lines
 from dragoman.run_lock import lock
 
 SVG = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.fixture(autouse=True)
+def _same_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands that run in this process change the name in front of messages."""
+    monkeypatch.setattr(console, "program", console.program)
 
 
 @pytest.fixture(scope="module")
@@ -97,9 +104,10 @@ def test_curves_of_a_long_or_broken_file(tmp_path: Path) -> None:
     assert name == "training"
     assert len(shown) <= MOST_POINTS
     assert shown[-1][0] == 10_000
-    (tmp_path / METRICS).write_text("step,tag,value\n1,loss/train,inf\n1,score/bleu,nan\n", encoding="utf-8")
+    (tmp_path / METRICS).write_text(HEAD + "0,loss/train,9\n1,loss/train,inf\n0,score/bleu,nan\n", encoding="utf-8")
     write_curves(tmp_path)
-    ElementTree.parse(tmp_path / CURVES)
+    [line] = ElementTree.parse(tmp_path / CURVES).iter(f"{SVG}polyline")
+    assert len(line.attrib["points"].split()) == 1
 
 
 def test_a_second_other_run_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -671,7 +671,7 @@ def test_the_page_translates_as_you_type(browse: Callable[[str], Any]) -> None:
         assert target.text_content() == echo("beam_size=3", "n_best=3").translate([HTML])[0]
         assert "<img" in target.text_content()
         assert page.locator("main img, main b:not(.word)").count() == 0
-        assert page.locator("summary").text_content() == HTML
+        assert page.get_by_role("region", name="Word by word").locator("summary").text_content() == HTML
 
         source.fill("")
         page.locator("#how").wait_for(state="hidden")

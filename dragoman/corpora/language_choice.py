@@ -110,10 +110,16 @@ def _options(values: Mapping[str, str]) -> str:
 
 
 def check_languages(data: DataConfig) -> None:
-    """Raise DataError if the training text is plainly in another language than the settings say."""
+    """Raise DataError if the training text is plainly in another language than the settings say.
+
+    Text that cannot be read is none of its business: preparing the data says more about it.
+    """
     if not data.check_languages or data.several:
         return
-    expected, sides = (data.source_lang, data.target_lang), spoken(data)
+    try:
+        expected, sides = (data.source_lang, data.target_lang), spoken(data)
+    except DataError:
+        return
     for language, side in zip(expected, sides, strict=True):
         if language and side and is_other(side, language):
             clear = {key: each.language for key, each in zip(KEYS, sides, strict=True) if each}

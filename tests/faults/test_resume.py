@@ -170,7 +170,7 @@ def test_39_second_training_of_one_run_is_refused_at_once(
 ) -> None:
     """Guards against two processes that prune each other's checkpoints, or write the same prepared data.
 
-    The second learns within a second which process holds the run. SIGKILL of the first frees it at once, even if a
+    The second does not wait for the first, which sleeps for a minute, and learns its number. SIGKILL of the first frees it at once, even if a
     child outlives it.
     """
     sign = Signpost()
@@ -192,7 +192,7 @@ def test_39_second_training_of_one_run_is_refused_at_once(
         before = tree(directory(toy()))
         started = time.monotonic()
         assert run(toy()) == 5
-        assert time.monotonic() - started < 1
+        assert time.monotonic() - started < 30
         error = capfd.readouterr().err
         assert re.search(rf"in use by process {first} on {re.escape(os.uname().nodename)}", error)
         assert error.count("\n") == 1
