@@ -85,6 +85,16 @@ def test_languages_are_asked_for_where_nothing_says_them(tmp_path: Path) -> None
         settled("--data.train", str(tmp_path / "absent.tsv"))
 
 
+def test_plain_text_names_its_language_or_is_asked_for_it(tmp_path: Path) -> None:
+    """Guards the text of a language model, which has one side."""
+    plain = ["--data.source_lang", "null", "--model.architecture", "decoder-only"]
+    for name in ("book.de", "book.txt"):
+        write(tmp_path / name, GERMAN)
+    assert settled("--data.train", str(tmp_path / "book.de"), *plain)[0] == (None, "de")
+    with pytest.raises(ConfigError, match=r"add --data\.target_lang de \(by the text: German\)"):
+        settled("--data.train", str(tmp_path / "book.txt"), *plain)
+
+
 def test_a_download_is_not_started_to_find_its_languages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Guards against a download of the default languages, which nobody wants."""
     monkeypatch.setenv("DRAGOMAN_OPUS_API", "http://127.0.0.1:1")

@@ -11,11 +11,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
+from pathlib import Path
 from typing import NamedTuple
 
 from dragoman import settings
 from dragoman.corpora.cleaning import is_text
-from dragoman.corpora.formats.languages import in_file_name, is_same, language_name
+from dragoman.corpora.formats.languages import in_file_name, is_same, language_name, language_of
 from dragoman.corpora.formats.units import Say, languages_of
 from dragoman.corpora.readers import read_units
 from dragoman.corpora.sources import DOWNLOADS, Source, find_entry, named
@@ -73,6 +74,10 @@ def _said(config: Config, missing: Sequence[str]) -> list[str]:
 
 def _named(data: DataConfig) -> tuple[tuple[str, ...], str] | None:
     """Return the languages that the training data name, and who says so. Raises DataError."""
+    if not data.source_lang:  # plain text: book.fr
+        for entry in named(data):
+            if (language := language_of(Path(entry.name).suffix[1:])) and Path(entry.name).is_file():
+                return (language,), entry.name
     try:
         for source in _local_sources(data):
             for split in read_units(source, data).values():
