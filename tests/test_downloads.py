@@ -398,9 +398,14 @@ def test_full_disk_leaves_nothing_under_the_name(server: Loopback, monkeypatch: 
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             return super().write(bytes(data))
 
+    plain = Path.open
+
+    def open_path(self: Path, mode: str = "r", *rest: Any, **named: Any) -> Any:
+        return Full(self, mode.replace("b", "")) if self.suffix == ".part" else plain(self, mode, *rest, **named)
+
     with monkeypatch.context() as patch:
         patch.setattr(fetch, "BLOCK", 1000)
-        patch.setattr(Path, "open", lambda self, mode, buffering=-1: Full(self, mode.replace("b", "")))
+        patch.setattr(Path, "open", open_path)
         with pytest.raises(StorageError, match=r"No space left on device.*bytes are needed") as raised:
             get()
         assert raised.value.exit_code == 7
