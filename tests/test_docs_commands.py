@@ -115,8 +115,13 @@ def of_pieces(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "pieces"
 
 
-# Peers and other engines, whose imports take half a minute.
+# Peers and other engines, whose imports take half a minute; and what does nearly the same as another test.
 SLOW = {
+    "python train.py",
+    "python train.py --model.d_model 512 --run.name wide",
+    "python data/phrasebook/make_phrasebook.py",
+    "python benchmarks/startup.py --run runs/phrasebook",
+    "python benchmarks/corpus_size.py",
     "torchrun --nproc-per-node 2 train.py --config config.yaml",
     "python benchmarks/ranks.py",
     "python benchmarks/training.py",
