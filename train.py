@@ -239,6 +239,21 @@ def train(config: Config) -> int:
         return start_or_resume(config, ranks, device)
 
 
+def settle(config: Config, ranks: Ranks, device: torch.device, dtype: torch.dtype, rate: float) -> Config:
+    """Take what the user left open from the data and this machine: the languages, and model.preset auto.
+
+    Args:
+        dtype, rate: of the matrix products, and how many FLOP/s of them one rank does
+    """
+    config = with_languages(config, say if ranks.is_first else lambda choice: None)
+    find_sources(config.data)  # to fail now if a corpus is missing
+
+    def speed(config: Config, length: float) -> float:
+        return ranks.world_size * target_tokens_per_second(config, length, device, dtype, rate)
+
+    return ranks.broadcast(starting.with_preset(config, device, speed) if ranks.is_first else config)
+
+
 def start_or_resume(config: Config, ranks: Ranks, device: torch.device) -> int:
     """Do the work of `train`, as one of several ranks or alone."""
     directory = Path(config.run.dir) / config.run.name
@@ -254,15 +269,7 @@ def start_or_resume(config: Config, ranks: Ranks, device: torch.device) -> int:
     starting.print_device(describe_device(device, dtype), rates)
     matmul_rate = ranks.world_size * rates.get(dtype, rates.get(torch.bfloat16, math.inf))
     if saved is None:
-        config = with_languages(config, say if ranks.is_first else lambda choice: None)
-        find_sources(config.data)  # to fail now if a corpus is missing
-
-        def speed(config: Config, length: float) -> float:
-            return ranks.world_size * target_tokens_per_second(
-                config, length, device, dtype, rates.get(dtype, math.inf)
-            )
-
-        config = ranks.broadcast(starting.with_preset(config, device, speed) if ranks.is_first else config)
+        config = settle(config, ranks, device, dtype, rates.get(dtype, math.inf))
     else:
         config = starting.with_saved_settings(config, saved)
         starting.check_resume(config, saved)

@@ -56,7 +56,7 @@ def main(options: argparse.Namespace) -> None:
     to, source, prefix = options.to or "", options.source or "", options.prefix or ""
     if not (options.run or options.checkpoint):
         other = "; to use another run, name it with --run" if len(last_saved(run.parent)) > 1 else ""
-        console.warn(f"this is {run}, {describe(translator)}{other}")
+        console.warn(f"using {run}, {describe(translator)}{other}")
     translator.request("", to, source)  # refuses unknown languages before translating anything
     if options.markup:
         translate_documents(translator, given, options)

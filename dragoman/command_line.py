@@ -178,14 +178,12 @@ def _combined(in_file: Mapping[str, Any], typed: Mapping[str, Any]) -> Config:
     given = {**in_file, **typed}
     unsaid: set[str] = set()
     if given.get("data.train", DEFAULTS["data.train"]) != DEFAULTS["data.train"]:
-        typed = {"run.name": run_name(given["data.train"])} | dict(typed) if "run.name" not in given else typed
-        unsaid = {"data.source_lang", "data.target_lang"} - given.keys()
-        if "data.directions" in given:
-            unsaid = set()
+        given.setdefault("run.name", run_name(given["data.train"]))
+        if "data.directions" not in given:
+            unsaid |= {"data.source_lang", "data.target_lang"} - given.keys()
         if "model.preset" not in given and not in_file.keys() & _OF_A_MODEL:
             given["model.preset"] = "auto"
             unsaid.add("model.preset")
-        given |= typed
     preset = given.get("model.preset")
     if preset is None:
         return replace(with_values(Config(), given), unsaid=frozenset(unsaid))

@@ -152,7 +152,12 @@ def test_without_a_version_the_latest_is_used(
     [
         ("opus:tatoebe", {}, DataError, ["no corpus tatoebe", "did you mean opus:Tatoeba?"]),
         ("opus:Xyz", {}, DataError, ["no corpus Xyz", "https://opus.nlpl.eu"]),
-        ("opus:Tatoeba-v2023-04-21", {}, DataError, ["for en-it OPUS has v2023-04-12, v20190709, v2 of Tatoeba"]),
+        (
+            "opus:Tatoeba-v2023-04-21",
+            {},
+            DataError,
+            ["OPUS has for en-it are v2023-04-12, v20190709, v2."],
+        ),
         ("opus:Books-v1", {}, OtherLanguagesError, ["no en-it in Books: with en it has fr; it has no it"]),
         ("opus:Books", {}, OtherLanguagesError, ["no en-it in Books"]),
         ("opus:../x", {}, DataError, ["written as opus:Tatoeba-v2023-04-12"]),

@@ -99,10 +99,10 @@ def test_a_finished_run_goes_before_a_newer_one(run: Path, tmp_path: Path) -> No
         os.utime(path, (2e9, 2e9))
     assert (run / "result.json").exists()
     done = command(TEXTS[0], cwd=tmp_path)
-    assert b"this is runs/tiny, en to it; to use another run, name it with --run" in done.stderr
-    assert b"this is" not in command("--run", newer, TEXTS[0]).stderr
+    assert b"using runs/tiny, en to it; to use another run, name it with --run" in done.stderr
+    assert b"using" not in command("--run", newer, TEXTS[0]).stderr
     shutil.rmtree(newer)
-    assert b"this is runs/tiny, en to it\n" in command(TEXTS[0], cwd=tmp_path).stderr
+    assert b"using runs/tiny, en to it\n" in command(TEXTS[0], cwd=tmp_path).stderr
 
 
 def test_arguments_files_pipes_and_python_give_the_same(run: Path, tmp_path: Path) -> None:

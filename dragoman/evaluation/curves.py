@@ -64,6 +64,6 @@ def write_curves(run: Path) -> None:
 
 
 def _thinned(points: Points) -> Points:
-    """Every so many points, the last one always."""
+    """Return at most MOST_POINTS points at equal distances, including the last."""
     every = -(-len(points) // MOST_POINTS)
     return points[::-1][::every][::-1]

@@ -33,7 +33,7 @@ REASONS = {  # with their meanings, at most 42 characters long
     "misaligned": "not a translation, judging by the words",
     "cut": "a side without its second half",
     "duplicate": "occurred before",
-    "near_duplicate": "occurred before, but for a few characters",
+    "near_duplicate": "occurred before with a few changes",
     "score": "a low score by the models",
 }
 MOST_CHARACTERS, MOST_WORDS = 1000, 200
@@ -124,7 +124,7 @@ RULES: dict[str, Callable[[str, str, Sides], bool]] = {
 
 
 def first_reason(source: str, target: str, sides: Sides, keep: Collection[str] = ()) -> str:
-    """Return the first rule that a pair breaks, but for those in `keep`; "" if none. Unreadable pairs cannot stay."""
+    """Return the first rule that a pair breaks, except those in `keep`; "" if none. Unreadable pairs cannot stay."""
     for name, rule in RULES.items():
         if (name not in keep or name == "unreadable") and rule(source, target, sides):
             return name

@@ -17,7 +17,11 @@ KINDS: dict[str, tuple[float, float, str]] = {
     "label": (0, 0, "in {language} by their text, not in {expected}"),
     "header": (0, 0, "like names of columns, not like a pair: leave this row out"),
     "overlap": (0.01, 0, "whose {what} also in training: scores will be too good"),
-    "near_overlap": (0.01, 0, "like a source in training but for capitals and marks: scores will be too good"),
+    "near_overlap": (
+        0.01,
+        0,
+        "that differ from training only in capitals or marks: scores will be too good",
+    ),
     "mojibake": (0.01, 0, "decoded wrongly and encoded again, as è that became Ã¨"),
     "replaced": (0.01, 0, "with U+FFFD, which stands for characters that were lost"),
     "question_marks": (0.01, 0, "with a question mark inside a word, where a letter was lost"),

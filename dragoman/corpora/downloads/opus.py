@@ -135,8 +135,8 @@ def _named(wanted: Wanted) -> dict[str, Any]:
         ) from error
     if wanted.version not in versions:
         raise DataError(
-            f"{wanted.setting} is {wanted.name}, but for {wanted.languages} OPUS has "
-            f"{_some(versions, wanted.version)} of {wanted.corpus}."
+            f"{wanted.setting} is {wanted.name}, but the versions of {wanted.corpus} that OPUS has for "
+            f"{wanted.languages} are {_some(versions, wanted.version)}."
         )
     return versions[wanted.version]
 
