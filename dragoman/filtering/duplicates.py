@@ -14,9 +14,8 @@ import numpy as np
 
 from dragoman.filtering.words import Words, digest
 
-KEYS = (
-    10  # 0: exactly the same; 1: the same words; 2 to 9: the same except for one quarter of one side; 0 stands for none
-)
+# 0: exactly the same; 1: the same words; 2 to 9: the same except for a quarter of a side. A key of 0 stands for none.
+KEYS = 10
 LONG, VERY_LONG = 6, 14  # words of a side that may differ in one quarter
 PARAPHRASED = 0.1  # share of pairs with another translation of their source
 _MIX = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F), np.uint64(0x165667B19E3779F9))
