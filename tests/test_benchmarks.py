@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import platform
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ from types import ModuleType
 import pytest
 import torch
 
-from conftest import ROOT, tiny_config, tiny_pairs
+from conftest import ROOT, tiny_config, tiny_pairs, write_tsv
 from dragoman import config_file, settings
 from dragoman.corpora import preparation
 from faults import untrained
@@ -319,6 +320,18 @@ def test_literals_are_counted(tmp_path: Path) -> None:
     assert float(rows["without repair"][0].rstrip("%")) < 50
     assert placeholders.is_unharmed("%s", "Ho %s euro.")
     assert not any(placeholders.is_unharmed("%s", text) for text in ("Ho 5 euro.", "%s e %s", "%secco"))
+
+
+def test_the_cost_of_hiding_is_reckoned_from_both_speeds(tmp_path: Path) -> None:
+    """Guards a benchmark that no longer runs, or reckons a cost that does not follow from the speeds it prints."""
+    corpus = write_tsv(tmp_path / "pairs.tsv", tiny_pairs(300))
+    settings = ["--data.train", corpus, "--data.source_lang", "en", "--data.target_lang", "it"]
+    small = ["--model.d_model", 16, "--model.n_heads", 2, "--model.d_ff", 16, "--training.batch_tokens", 256]
+    done = run("hiding", "--updates", 4, "--model.preset", "small", *settings, *small, "--training.placeholders", 1)
+    assert done.returncode == 0, done.stderr
+    plain, hidden = (float(each.replace(",", "")) for each in re.findall(r"([\d,]+) (?:as|with)", done.stdout))
+    cost = float(re.search(r"in 100% of the batches, they cost (-?[\d.]+)%", done.stdout)[1])  # type: ignore[index]
+    assert cost == pytest.approx(100 * (1 - hidden / plain), abs=0.2)
 
 
 def test_augmented_text_is_the_corpus_and_more(tmp_path: Path) -> None:
