@@ -6,6 +6,7 @@ import argparse
 import importlib.util
 import json
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -19,12 +20,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conftest import ROOT, SHARED, tiny_config, write_tsv
-from dragoman import train
+from dragoman import run_lock, train
 from dragoman.command_line import parse_clean
 from dragoman.console import display_width
 from dragoman.corpora.readers import read_units
 from dragoman.corpora.sources import find_sources
-from dragoman.errors import ConfigError, DataError
+from dragoman.errors import ConfigError, DataError, RunInUseError
 from dragoman.filtering import fitting, rules
 from dragoman.filtering.clean import clean_corpus, main, train_command
 from dragoman.filtering.duplicates import SeenKeys, keys_of, long_in
@@ -240,6 +241,10 @@ def rows(path: Path) -> list[list[str]]:
     return [line.split("\t") for line in path.read_bytes().decode().split("\n")[1:-1]]
 
 
+def folder_bytes(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
 def test_nothing_is_lost(tmp_path: Path) -> None:
     """Guards the promise: every pair that is read is kept or dropped, unchanged, and train.tsv can be read back."""
     pairs = made_pairs(600)
@@ -305,7 +310,7 @@ def test_killed_cleaning_leaves_no_table_and_starts_over(tmp_path: Path) -> None
     pairs = [pair for _, pair in soiled(7000)]
     parsed = options(tmp_path, pairs)
     clean_corpus(options(tmp_path, pairs, "--processes", "1"))
-    wanted = {path.name: path.read_bytes() for path in (tmp_path / "clean").iterdir()}
+    wanted = folder_bytes(tmp_path / "clean")
     for path in (tmp_path / "clean").iterdir():
         path.unlink()
     command = [sys.executable, "-m", "dragoman", "clean", *parsed.settings, "--output", str(tmp_path / "clean")]
@@ -318,7 +323,22 @@ def test_killed_cleaning_leaves_no_table_and_starts_over(tmp_path: Path) -> None
         assert not (tmp_path / "clean" / "train.tsv").exists()
     result = subprocess.run([*command, "--processes", "2"], cwd=ROOT, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
-    assert {path.name: path.read_bytes() for path in (tmp_path / "clean").iterdir()} == wanted
+    assert folder_bytes(tmp_path / "clean") == wanted
+
+
+def test_second_cleaning_into_the_same_folder_is_refused(tmp_path: Path) -> None:
+    """Guards against two cleanings whose rows mix in one table."""
+    parsed = options(tmp_path, made_pairs(50))
+    command = [sys.executable, "-m", "dragoman", "clean", *parsed.settings, "--output", str(parsed.output)]
+    with run_lock.lock(parsed.output):
+        before = folder_bytes(parsed.output)
+        result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+        assert result.returncode == RunInUseError.exit_code == 5
+        assert re.fullmatch(
+            r"dragoman clean: error: .*clean is in use by process \d+ on .*choose another --output.\n", result.stderr
+        )
+        assert folder_bytes(parsed.output) == before
+    assert clean_corpus(parsed).read == 50
 
 
 def test_kept_reasons_come_back(tmp_path: Path) -> None:

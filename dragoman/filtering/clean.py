@@ -12,7 +12,8 @@ The corpus is read twice: once for a sample to learn from, once to judge each pa
 holds the sample, some chunks, and 80 bytes for each pair that stays. Files get their names when all is done: a run that
 was killed leaves only files that end in .part, and the same command starts over.
 
-Exit codes: 0 done; 2 a mistake in the options; 3 data that cannot be read; 4 no usable model; 7 a disk that fails.
+Exit codes: 0 done; 2 a mistake in the options; 3 data that cannot be read; 4 no usable model; 5 another cleaning is
+writing to the same folder; 7 a disk that fails.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TextIO
 
-from dragoman import console, storage
+from dragoman import console, run_lock, storage
 from dragoman.corpora.formats.units import Unit
 from dragoman.corpora.language_choice import with_languages
 from dragoman.corpora.prepared_files import progress_bar
@@ -67,9 +68,15 @@ def main(options: argparse.Namespace) -> None:
 
 
 def clean_corpus(options: argparse.Namespace) -> Outcome:
-    """Clean a corpus; see the module. Raises ConfigError and DataError."""
+    """Clean a corpus; see the module. Raises ConfigError, DataError and RunInUseError."""
     data: DataConfig = replace(options.config.data, on_bad_line="skip")
     _check(options, data)
+    with run_lock.lock(options.output, "choose another --output"):
+        return _clean_locked(options, data)
+
+
+def _clean_locked(options: argparse.Namespace, data: DataConfig) -> Outcome:
+    """Clean a corpus into a folder that no other process writes to."""
     profane = _word_list(options.profanity) if options.profanity else []
     scorer = Scorer.load(options.forward, options.backward, data, options.device) if options.forward else None
     split = _training(data)
