@@ -305,7 +305,7 @@ def test_result_does_not_depend_on_the_number_of_processes(tmp_path: Path) -> No
         assert (tmp_path / "1" / "clean" / name).read_bytes() == (tmp_path / "3" / "clean" / name).read_bytes()
 
 
-def test_killed_cleaning_leaves_no_table_and_starts_over(tmp_path: Path) -> None:
+def test_killed_cleaning_leaves_no_table_and_can_be_repeated(tmp_path: Path) -> None:
     """Guards half a table under its final name, and workers that wait forever for a process that is gone."""
     pairs = [pair for _, pair in soiled(7000)]
     parsed = options(tmp_path, pairs)

@@ -8,7 +8,7 @@ corpus has several translations of many sentences, that is how good pairs differ
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -88,3 +88,23 @@ class SeenKeys:
         again = (self.contains(unique)[which] | (first[which] // keys.shape[1] < rows)) & (flat != 0)
         self.add(unique[unique != 0])
         return again.reshape(keys.shape).any(1)
+
+
+class Repeats:
+    """The pairs that occurred so far, by their keys (N, KEYS); pairs that repeat one of them get a reason."""
+
+    def __init__(self, keep: Collection[str] = ()) -> None:
+        kinds = (("near_duplicate", slice(1, None)), ("duplicate", slice(0, 1)))  # the second one overrules the first
+        self._seen = [(reason, columns, SeenKeys()) for reason, columns in kinds if reason not in keep]
+
+    def add(self, keys: np.ndarray) -> None:
+        """Add pairs without looking for repeated ones."""
+        for _, columns, seen in self._seen:
+            unique = np.unique(keys[:, columns])
+            seen.add(unique[unique != 0])
+
+    def mark(self, reasons: list[str], keys: np.ndarray) -> None:
+        """Write a reason beside each pair that occurred before, here or in an earlier call, then add all pairs."""
+        for reason, columns, seen in self._seen:
+            for row in seen.find_repeated(keys[:, columns]).nonzero()[0].tolist():
+                reasons[row] = reason
