@@ -23,16 +23,18 @@ from conftest import ROOT, SHARED, tiny_config, write_tsv
 from dragoman import run_lock, train
 from dragoman.command_line import parse_clean
 from dragoman.console import display_width
+from dragoman.corpora.checks.letters import SIGNS_OF_FLAWS, find_flaw
 from dragoman.corpora.readers import read_units
 from dragoman.corpora.sources import find_sources
 from dragoman.errors import ConfigError, DataError, RunInUseError
 from dragoman.filtering import fitting, rules
 from dragoman.filtering.clean import clean_corpus, main, train_command
 from dragoman.filtering.duplicates import SeenKeys, keys_of, long_in
-from dragoman.filtering.judge import Judge, Sample
+from dragoman.filtering.judge import Judge, Sample, cleaned_pair
 from dragoman.filtering.model_scores import Scorer, chosen, dual_score
 from dragoman.filtering.numbers import numbers_differ
 from dragoman.filtering.outcome import WIDTH, Outcome
+from dragoman.filtering.screening import Screen
 from dragoman.filtering.words import Encoder, Words
 from dragoman.filtering.workers import CHUNK
 from dragoman.settings import DataConfig
@@ -92,6 +94,33 @@ def test_bad_pairs_go_for_their_reason(reason: str, pair: Pair) -> None:
     assert (rules.first_reason(*pair, SIDES, keep=[reason]) == reason) == (reason == "unreadable")
 
 
+@given(
+    st.lists(
+        st.tuples(
+            *[st.text("ab1٢ .,-ÃÂ¤©â€œïğðŸÄÅÎÏÐÑ\ufffdдПπ文²_\u0301", max_size=14).map(lambda text: text * 7)] * 2
+        ),
+        max_size=8,
+    ),
+    st.sampled_from([SIDES, rules.Sides((frozenset([""]), frozenset(["", "CYRILLIC", "CJK"])))]),
+    st.sets(st.sampled_from(list(rules.RULES))),
+)
+def test_screen_misses_no_pair_that_breaks_a_rule(pairs: list[Pair], sides: rules.Sides, keep: set[str]) -> None:
+    """Guards the table of properties: a sign that one of the rules looks for and the table lacks."""
+    pairs += [pair for _, pair in BAD] + GOOD
+    pairs = [cleaned_pair(pair, DataConfig()) for pair in pairs]
+    assert Screen(sides).first_reasons(pairs, keep) == [rules.first_reason(*pair, sides, keep) for pair in pairs]
+
+
+def test_signs_of_flaws_are_all_that_flawed_text_begins_with() -> None:
+    """Guards the signs against a pattern that is added and not listed."""
+    letters = "".join(map(chr, range(0x80, 0x180))) + "€ƒˆ‰Š‹ŒŽ˜™š›œžŸ†‡‚„…‘’“”•–—\ufffd"
+    texts = (text for a in letters for b in letters for text in (f"x{a}{b}{a}{b}a", f"x{a}€{b}", f"x{a}¿{b}"))
+    missed = [
+        text for text in texts if SIGNS_OF_FLAWS.isdisjoint(text) and find_flaw(text, "") not in (None, "control")
+    ]
+    assert missed == []
+
+
 def test_rules_have_meanings_that_fit_a_terminal() -> None:
     """Guards the width of the summary, with the largest numbers."""
     outcome = Outcome("corpus", "en", "de", "line", read=999_999_999)
@@ -139,6 +168,18 @@ def test_repetitions_do_not_depend_on_chunks(letters: list[str], size: int) -> N
     """Guards the sorted arrays of keys: a key that is lost in a merge, or found within a chunk only."""
     pairs = [(letter * 3, letter * 4) for letter in letters]
     assert repeated(pairs, size) == [letter in letters[:i] for i, letter in enumerate(letters)]
+
+
+@given(st.lists(st.lists(st.integers(0, 12), min_size=3, max_size=3), max_size=30), st.integers(1, 30))
+def test_repeated_keys_are_found_as_in_a_set(numbers: list[list[int]], size: int) -> None:
+    """Guards rows with a key of their own twice, keys of 0, and the first row of several with the same key."""
+    seen, known, wanted = SeenKeys(), set(), []
+    for row in numbers:
+        wanted.append(not known.isdisjoint({*row} - {0}))
+        known |= {*row} - {0}
+    keys = np.array(numbers, np.uint64).reshape(-1, 3)
+    found = [seen.find_repeated(keys[start : start + size]).tolist() for start in range(0, len(keys), size)]
+    assert [again for part in found for again in part] == wanted
 
 
 def test_corpus_with_many_translations_of_a_sentence_keeps_them() -> None:

@@ -215,7 +215,8 @@ def _write(units: Sequence[Unit], reasons: Sequence[str], files: Mapping[str, Bi
     dropped: list[str] = []
     positions: list[int] = []
     for (position, source, target), reason in zip(units, reasons, strict=True):
-        source, target = source.translate(_ONE_LINE), target.translate(_ONE_LINE)
+        if not (source.isprintable() and target.isprintable()):  # `translate` is slow
+            source, target = source.translate(_ONE_LINE), target.translate(_ONE_LINE)
         if reason:
             dropped.append(f"{reason}\t{position}\t{source}\t{target}\n")
             outcome.drop(reason, position, source, target)
