@@ -93,15 +93,14 @@ class SeenKeys:
         _, first, which = np.unique(flat[at], return_index=True, return_inverse=True)
         rows = at // keys.shape[1]
         found[at[rows[first][which] < rows]] = True
-        return found.reshape(keys.shape).any(1)
+        return np.any(found.reshape(keys.shape), axis=1)
 
 
 def _is_among(values: np.ndarray, ordered: np.ndarray) -> np.ndarray:
     """Whether each value is among sorted ones."""
     if not len(ordered):
         return np.zeros(len(values), bool)
-    nearest = ordered[np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)]
-    return np.asarray(nearest == values)
+    return ordered[np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)] == values
 
 
 class Repeats:

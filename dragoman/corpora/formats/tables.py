@@ -94,7 +94,7 @@ def pairs_of_rows(rows: Iterable[Row], table: Table, data: DataConfig, say: Say)
         if table.padded:
             cells += [""] * (width - len(cells))
         if len(cells) == width and NotText not in map(type, texts := pick(cells)):
-            yield position, *texts
+            yield position, texts[0], texts[1]
         elif strict:
             raise _fault(position, cells, columns, table)
         else:
