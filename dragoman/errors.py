@@ -1,6 +1,6 @@
 """The failures that the program foresees. Each ends a command with one line on standard error and its exit code.
 
-0 done                                  5 another process is using the run
+0 done                                  5 another process is using the folder
 2 a mistake in the settings             6 non-finite numbers, or too little memory
 3 a mistake in the data or input        7 a disk that is full or failing
 4 no usable checkpoint                  8 another rank has ended
@@ -78,7 +78,7 @@ class ExportError(CheckpointError):
 
 
 class RunInUseError(DragomanError, RuntimeError):
-    """Another process is training in this run folder; the message gives its pid and host."""
+    """Another process is working in this folder; the message gives its pid and host."""
 
     exit_code = 5
 

@@ -1,4 +1,4 @@
-"""One training per run folder."""
+"""One training per run folder, and one cleaning per output folder."""
 
 from __future__ import annotations
 
@@ -17,8 +17,12 @@ from dragoman.storage import make_folder, replace_durably, storing
 
 
 @contextmanager
-def lock(run_dir: Path) -> Iterator[None]:
-    """Context manager: reserve a run folder for this process. The kernel frees it however the process ends.
+def lock(run_dir: Path, otherwise: str = "train under another run.name") -> Iterator[None]:
+    """Context manager: reserve a folder for this process. The kernel frees it however the process ends.
+
+    Args:
+        run_dir: the folder; it is made if necessary
+        otherwise: what a user can do who does not want to wait, for the message
 
     Raises:
         RunInUseError: another process holds it; raised without waiting.
@@ -31,7 +35,7 @@ def lock(run_dir: Path) -> Iterator[None]:
         try:
             guard.acquire()
         except Timeout:
-            raise RunInUseError(_in_use(run_dir, holder)) from None
+            raise RunInUseError(f"{_in_use(run_dir, holder)}: wait until it ends, stop it, or {otherwise}.") from None
     try:
         with storing(holder):
             replace_durably(holder, json_bytes({"pid": os.getpid(), "host": platform.node()}))
@@ -48,4 +52,4 @@ def _in_use(run_dir: Path, holder: Path) -> str:
         name = f"process {who['pid']} on {who['host']}"
     except (CheckpointError, KeyError, TypeError):  # the holder is just starting or ending
         name = "another process"
-    return f"{run_dir} is in use by {name}: wait until it ends, stop it, or train under another run.name."
+    return f"{run_dir} is in use by {name}"

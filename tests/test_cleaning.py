@@ -6,6 +6,7 @@ import argparse
 import importlib.util
 import json
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -19,19 +20,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conftest import ROOT, SHARED, tiny_config, write_tsv
-from dragoman import train
+from dragoman import run_lock, train
 from dragoman.command_line import parse_clean
 from dragoman.console import display_width
+from dragoman.corpora.checks.letters import SIGNS_OF_FLAWS, find_flaw
 from dragoman.corpora.readers import read_units
 from dragoman.corpora.sources import find_sources
-from dragoman.errors import ConfigError, DataError
+from dragoman.errors import ConfigError, DataError, RunInUseError
 from dragoman.filtering import fitting, rules
 from dragoman.filtering.clean import clean_corpus, main, train_command
 from dragoman.filtering.duplicates import SeenKeys, keys_of, long_in
-from dragoman.filtering.judge import Judge, Sample
+from dragoman.filtering.judge import Judge, Sample, cleaned_pair
 from dragoman.filtering.model_scores import Scorer, chosen, dual_score
 from dragoman.filtering.numbers import numbers_differ
 from dragoman.filtering.outcome import WIDTH, Outcome
+from dragoman.filtering.screening import Screen
 from dragoman.filtering.words import Encoder, Words
 from dragoman.filtering.workers import CHUNK
 from dragoman.settings import DataConfig
@@ -91,6 +94,33 @@ def test_bad_pairs_go_for_their_reason(reason: str, pair: Pair) -> None:
     assert (rules.first_reason(*pair, SIDES, keep=[reason]) == reason) == (reason == "unreadable")
 
 
+@given(
+    st.lists(
+        st.tuples(
+            *[st.text("ab1٢ .,-ÃÂ¤©â€œïğðŸÄÅÎÏÐÑ\ufffdдПπ文²_\u0301", max_size=14).map(lambda text: text * 7)] * 2
+        ),
+        max_size=8,
+    ),
+    st.sampled_from([SIDES, rules.Sides((frozenset([""]), frozenset(["", "CYRILLIC", "CJK"])))]),
+    st.sets(st.sampled_from(list(rules.RULES))),
+)
+def test_screen_misses_no_pair_that_breaks_a_rule(pairs: list[Pair], sides: rules.Sides, keep: set[str]) -> None:
+    """Guards the table of properties: a sign that one of the rules looks for and the table lacks."""
+    pairs += [pair for _, pair in BAD] + GOOD
+    pairs = [cleaned_pair(pair, DataConfig()) for pair in pairs]
+    assert Screen(sides).first_reasons(pairs, keep) == [rules.first_reason(*pair, sides, keep) for pair in pairs]
+
+
+def test_signs_of_flaws_are_all_that_flawed_text_begins_with() -> None:
+    """Guards the signs against a pattern that is added and not listed."""
+    letters = "".join(map(chr, range(0x80, 0x180))) + "€ƒˆ‰Š‹ŒŽ˜™š›œžŸ†‡‚„…‘’“”•–—\ufffd"
+    texts = (text for a in letters for b in letters for text in (f"x{a}{b}{a}{b}a", f"x{a}€{b}", f"x{a}¿{b}"))
+    missed = [
+        text for text in texts if SIGNS_OF_FLAWS.isdisjoint(text) and find_flaw(text, "") not in (None, "control")
+    ]
+    assert missed == []
+
+
 def test_rules_have_meanings_that_fit_a_terminal() -> None:
     """Guards the width of the summary, with the largest numbers."""
     outcome = Outcome("corpus", "en", "de", "line", read=999_999_999)
@@ -138,6 +168,18 @@ def test_repetitions_do_not_depend_on_chunks(letters: list[str], size: int) -> N
     """Guards the sorted arrays of keys: a key that is lost in a merge, or found within a chunk only."""
     pairs = [(letter * 3, letter * 4) for letter in letters]
     assert repeated(pairs, size) == [letter in letters[:i] for i, letter in enumerate(letters)]
+
+
+@given(st.lists(st.lists(st.integers(0, 12), min_size=3, max_size=3), max_size=30), st.integers(1, 30))
+def test_repeated_keys_are_found_as_in_a_set(numbers: list[list[int]], size: int) -> None:
+    """Guards rows with a key of their own twice, keys of 0, and the first row of several with the same key."""
+    seen, known, wanted = SeenKeys(), set(), []
+    for row in numbers:
+        wanted.append(not known.isdisjoint({*row} - {0}))
+        known |= {*row} - {0}
+    keys = np.array(numbers, np.uint64).reshape(-1, 3)
+    found = [seen.find_repeated(keys[start : start + size]).tolist() for start in range(0, len(keys), size)]
+    assert [again for part in found for again in part] == wanted
 
 
 def test_corpus_with_many_translations_of_a_sentence_keeps_them() -> None:
@@ -240,6 +282,10 @@ def rows(path: Path) -> list[list[str]]:
     return [line.split("\t") for line in path.read_bytes().decode().split("\n")[1:-1]]
 
 
+def folder_bytes(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
 def test_nothing_is_lost(tmp_path: Path) -> None:
     """Guards the promise: every pair that is read is kept or dropped, unchanged, and train.tsv can be read back."""
     pairs = made_pairs(600)
@@ -300,12 +346,12 @@ def test_result_does_not_depend_on_the_number_of_processes(tmp_path: Path) -> No
         assert (tmp_path / "1" / "clean" / name).read_bytes() == (tmp_path / "3" / "clean" / name).read_bytes()
 
 
-def test_killed_cleaning_leaves_no_table_and_starts_over(tmp_path: Path) -> None:
+def test_killed_cleaning_leaves_no_table_and_can_be_repeated(tmp_path: Path) -> None:
     """Guards half a table under its final name, and workers that wait forever for a process that is gone."""
     pairs = [pair for _, pair in soiled(7000)]
     parsed = options(tmp_path, pairs)
     clean_corpus(options(tmp_path, pairs, "--processes", "1"))
-    wanted = {path.name: path.read_bytes() for path in (tmp_path / "clean").iterdir()}
+    wanted = folder_bytes(tmp_path / "clean")
     for path in (tmp_path / "clean").iterdir():
         path.unlink()
     command = [sys.executable, "-m", "dragoman", "clean", *parsed.settings, "--output", str(tmp_path / "clean")]
@@ -318,7 +364,22 @@ def test_killed_cleaning_leaves_no_table_and_starts_over(tmp_path: Path) -> None
         assert not (tmp_path / "clean" / "train.tsv").exists()
     result = subprocess.run([*command, "--processes", "2"], cwd=ROOT, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
-    assert {path.name: path.read_bytes() for path in (tmp_path / "clean").iterdir()} == wanted
+    assert folder_bytes(tmp_path / "clean") == wanted
+
+
+def test_second_cleaning_into_the_same_folder_is_refused(tmp_path: Path) -> None:
+    """Guards against two cleanings whose rows mix in one table."""
+    parsed = options(tmp_path, made_pairs(50))
+    command = [sys.executable, "-m", "dragoman", "clean", *parsed.settings, "--output", str(parsed.output)]
+    with run_lock.lock(parsed.output):
+        before = folder_bytes(parsed.output)
+        result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+        assert result.returncode == RunInUseError.exit_code == 5
+        assert re.fullmatch(
+            r"dragoman clean: error: .*clean is in use by process \d+ on .*choose another --output.\n", result.stderr
+        )
+        assert folder_bytes(parsed.output) == before
+    assert clean_corpus(parsed).read == 50
 
 
 def test_kept_reasons_come_back(tmp_path: Path) -> None:

@@ -9,26 +9,32 @@ command with --keep REASON puts them back. Validation and test are not touched. 
 models score what stays (scores.tsv), and the worst of it is dropped too.
 
 The corpus is read twice: once for a sample to learn from, once to judge each pair, in chunks, on all cores. Memory
-holds the sample, some chunks, and 80 bytes for each pair that stays. Files get their names when all is done: a run that
-was killed leaves only files that end in .part, and the same command starts over.
+holds the sample, some chunks, and 80 bytes for each pair that stays. Files get their names when all is done. A run that
+was killed leaves only files that end in .part, and the same command continues with the same result, see `progress`: the
+sample is learnt again, and pairs that were judged or scored are only read. With another corpus, or other settings than
+--processes, --share and --threshold, it starts over.
 
-Exit codes: 0 done; 2 a mistake in the options; 3 data that cannot be read; 4 no usable model; 7 a disk that fails.
+Exit codes: 0 done; 2 a mistake in the options; 3 data that cannot be read; 4 no usable model; 5 another cleaning is
+writing to the same folder; 7 a disk that fails.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
+import importlib.metadata
 import os
 import shlex
-from array import array
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
-from typing import TextIO
+from typing import BinaryIO, Literal, TextIO
 
-from dragoman import console, storage
+import numpy as np
+
+from dragoman import console, run_lock, storage
 from dragoman.corpora.formats.units import Unit
 from dragoman.corpora.language_choice import with_languages
 from dragoman.corpora.prepared_files import progress_bar
@@ -36,20 +42,25 @@ from dragoman.corpora.readers import Split, read_units
 from dragoman.corpora.sources import find_sources, parse_mixture
 from dragoman.errors import ConfigError, DataError
 from dragoman.filtering import page
-from dragoman.filtering.duplicates import SeenKeys
-from dragoman.filtering.judge import Judge, Judgement, Sample
-from dragoman.filtering.model_scores import Scorer, chosen
+from dragoman.filtering.duplicates import KEYS as KEY_COUNT
+from dragoman.filtering.duplicates import Repeats
+from dragoman.filtering.judge import Judge, Sample
+from dragoman.filtering.model_scores import Score, Scorer, chosen
 from dragoman.filtering.outcome import Outcome
+from dragoman.filtering.progress import Unfinished, remove_unfinished, unfinished
 from dragoman.filtering.rules import REASONS
-from dragoman.filtering.workers import default_processes, judged
-from dragoman.serialization import json_bytes
+from dragoman.filtering.workers import CHUNK, default_processes, judged
+from dragoman.serialization import json_bytes, sha256_of
 from dragoman.setting_types import did_you_mean
 from dragoman.settings import DataConfig
 
-TRAIN, DROPPED, SCORES = "train.tsv", "dropped.tsv", "scores.tsv"
+TRAIN, DROPPED, SCORES_TABLE = "train.tsv", "dropped.tsv", "scores.tsv"
 OUTCOME, PAGE = "cleaning.json", "report.html"
+DROPPED_HEAD = b"reason\tposition\tsource\ttarget\n"
+# Arrays that a cleaning needs to continue: keys of the pairs seen, positions and scores of those that stay.
+KEYS, POSITIONS, SCORES = "keys", "positions", "scores"
 SCORED = 2000  # pairs at a time
-PART = ".part"  # ends the names of files that are not complete
+SAVED_EVERY = 10  # chunks
 _ONE_LINE = str.maketrans("\t\n\r", "   ")  # what a cell of a .tsv cannot hold
 
 
@@ -67,37 +78,84 @@ def main(options: argparse.Namespace) -> None:
 
 
 def clean_corpus(options: argparse.Namespace) -> Outcome:
-    """Clean a corpus; see the module. Raises ConfigError and DataError."""
+    """Clean a corpus; see the module. Raises ConfigError, DataError and RunInUseError."""
     data: DataConfig = replace(options.config.data, on_bad_line="skip")
     _check(options, data)
+    with run_lock.lock(options.output, "choose another --output"):
+        return _clean_locked(options, data)
+
+
+def _clean_locked(options: argparse.Namespace, data: DataConfig) -> Outcome:
+    """Clean a corpus into a folder that no other process writes to."""
     profane = _word_list(options.profanity) if options.profanity else []
     scorer = Scorer.load(options.forward, options.backward, data, options.device) if options.forward else None
     split = _training(data)
-    sample, count = Sample(), 0
+    sample, count, corpus = _read_sample(split)
+    outcome = Outcome(data.train, str(data.source_lang), data.target_lang, split.unit)
+    heads = {TRAIN: f"{outcome.source_lang}\t{outcome.target_lang}\n".encode(), DROPPED: DROPPED_HEAD, KEYS: b""}
+    if scorer:
+        heads |= {POSITIONS: b"", SCORES: b""}
+    fingerprint = _fingerprint(options, data, profane, scorer, corpus)
+    with storage.storing(options.output):
+        with unfinished(options.output, fingerprint, heads) as work:
+            outcome.restore(work.state)
+            if outcome.read:
+                console.say(f"Continuing after {outcome.read:,} pairs.")
+            if outcome.read < count:
+                judge = Judge.learn(sample.pairs(), data, options.keep, profane)
+                del sample
+                _judge_all(work, judge, _training(data).units, count, options.processes, outcome)
+            if scorer:
+                _score_all(work, scorer, outcome)
+        kept = _drop_by_score(work, options.share, options.threshold, outcome) if scorer else work.path(TRAIN)
+        _publish(work, kept, outcome)
+    return outcome
+
+
+def _read_sample(split: Split) -> tuple[Sample, int, str]:
+    """Read the corpus once: a sample, the number of its pairs, and a hash of them all."""
+    sample, count, hashed = Sample(), 0, hashlib.sha256()
     with progress_bar("pair") as bar:
         bar.set_description("reading")
-        for _, source, target in split.units:
-            sample.add(source, target)
-            count += 1
-            bar.update()
-    judge = Judge.learn(sample.pairs(), data, options.keep, profane)
-    del sample
-    outcome = Outcome(data.train, str(data.source_lang), data.target_lang, split.unit)
-    with (
-        storage.storing(options.output),
-        _tables(options.output, outcome) as (train, dropped),
-        progress_bar("pair", count) as bar,
-    ):
-        bar.set_description("cleaning")
-        chunks = judged(_training(data).units, judge, options.processes or default_processes())
-        positions = array("q")
-        for units, reasons in _without_repeats(chunks, judge.keep):
-            positions.extend(unit[0] for unit, reason in zip(units, reasons, strict=True) if not reason)
-            _write(units, reasons, train, dropped, outcome)
+        while units := list(islice(split.units, CHUNK)):
+            hashed.update(repr(units).encode())
+            for _, source, target in units:
+                sample.add(source, target)
+            count += len(units)
             bar.update(len(units))
-        if scorer:
-            _drop_by_score(scorer, options, positions, train, dropped, outcome)
-    return outcome
+    return sample, count, hashed.hexdigest()
+
+
+def _fingerprint(
+    options: argparse.Namespace, data: DataConfig, profane: Sequence[str], scorer: Scorer | None, corpus: str
+) -> str:
+    """Hash all that the files of a cleaning depend on. What only acts at its end is left out: --share, --threshold."""
+    program = [path.read_text(encoding="utf-8") for path in sorted(Path(__file__).parent.glob("*.py"))]
+    libraries = [importlib.metadata.version(name) for name in ("numpy", "py3langid", "torch")]
+    models = scorer.identity() if scorer else []
+    parts = (corpus, asdict(data), sorted({*options.keep}), profane, models, options.device, CHUNK, program, libraries)
+    return sha256_of(repr(parts).encode())
+
+
+def _judge_all(
+    work: Unfinished, judge: Judge, units: Iterator[Unit], count: int, processes: int | None, outcome: Outcome
+) -> None:
+    """Judge all pairs that have not been judged yet, and write each to its table."""
+    repeats = Repeats(judge.keep)
+    with open(work.path(KEYS), "rb") as file:
+        while block := file.read(SAVED_EVERY * CHUNK * KEY_COUNT * 8):
+            repeats.add(np.frombuffer(block, np.uint64).reshape(-1, KEY_COUNT))
+    chunks = judged(islice(units, outcome.read, None), judge, processes or default_processes())
+    with closing(chunks), progress_bar("pair", count, outcome.read) as bar:
+        bar.set_description("cleaning")
+        for number, (chunk, (reasons, keys)) in enumerate(chunks, 1):
+            repeats.mark(reasons, keys)
+            work.files[KEYS].write(keys[keys.any(1)].tobytes())
+            _write(chunk, reasons, work.files, outcome)
+            bar.update(len(chunk))
+            if number % SAVED_EVERY == 0:
+                work.save(outcome.state())
+    work.save(outcome.state())
 
 
 def train_command(options: argparse.Namespace) -> str:
@@ -152,72 +210,64 @@ def _training(data: DataConfig) -> Split:
     return read_units(source, data, console.warn)["train"]
 
 
-def _without_repeats(
-    chunks: Iterator[tuple[list[Unit], Judgement]], keep: frozenset[str]
-) -> Iterator[tuple[list[Unit], list[str]]]:
-    """Yield the units and reasons of each chunk; pairs that occurred before get a reason too."""
-    exact, near = SeenKeys(), SeenKeys()
-    for units, (reasons, keys) in chunks:
-        for seen, columns, reason in ((near, slice(1, None), "near_duplicate"), (exact, slice(0, 1), "duplicate")):
-            if reason not in keep:
-                for row in seen.find_repeated(keys[:, columns]).nonzero()[0].tolist():
-                    reasons[row] = reason
-        yield units, reasons
-
-
-def _write(units: list[Unit], reasons: list[str], train: TextIO, dropped: TextIO, outcome: Outcome) -> None:
-    kept = []
+def _write(units: Sequence[Unit], reasons: Sequence[str], files: Mapping[str, BinaryIO], outcome: Outcome) -> None:
+    kept: list[str] = []
+    dropped: list[str] = []
+    positions: list[int] = []
     for (position, source, target), reason in zip(units, reasons, strict=True):
-        source, target = source.translate(_ONE_LINE), target.translate(_ONE_LINE)
+        if not (source.isprintable() and target.isprintable()):  # `translate` is slow
+            source, target = source.translate(_ONE_LINE), target.translate(_ONE_LINE)
         if reason:
-            dropped.write(f"{reason}\t{position}\t{source}\t{target}\n")
+            dropped.append(f"{reason}\t{position}\t{source}\t{target}\n")
             outcome.drop(reason, position, source, target)
         else:
             kept.append(f"{source}\t{target}\n")
-    train.write("".join(kept))
+            positions.append(position)
+    files[TRAIN].write("".join(kept).encode())
+    files[DROPPED].write("".join(dropped).encode(errors="backslashreplace"))  # bytes that are not UTF-8: \\udce4
+    if POSITIONS in files:
+        files[POSITIONS].write(np.array(positions, np.int64).tobytes())
     outcome.read += len(units)
 
 
-def _drop_by_score(
-    scorer: Scorer,
-    options: argparse.Namespace,
-    positions: Sequence[int],
-    train: TextIO,
-    dropped: TextIO,
-    outcome: Outcome,
-) -> None:
-    """Score the pairs that have stayed so far, in scores.tsv, and drop those that score too low."""
-    train.flush()
-    path = Path(train.name)
-    scores = array("d")
+def _score_all(work: Unfinished, scorer: Scorer, outcome: Outcome) -> None:
+    """Score the pairs that have stayed so far and have no score yet, in blocks that are the same at each start."""
+    done, count = (work.files[name].tell() // size for name, size in ((SCORES, 3 * 8), (POSITIONS, 8)))
     with (
-        open(path, encoding="utf-8", newline="\n") as rows,
-        open(path.with_name(SCORES + PART), "w", encoding="utf-8", newline="\n") as table,
-        progress_bar("pair", len(positions)) as bar,
+        open(work.path(TRAIN), encoding="utf-8", newline="\n") as table,
+        progress_bar("pair", count, done) as bar,
     ):
         bar.set_description("scoring")
-        table.write("position\tscore\tforward\tbackward\n")
-        next(rows)
+        rows = islice(table, 1 + done, None)
         while block := [(source, target) for source, target in map(_cells, islice(rows, SCORED))]:
-            for found in scorer.score(block):
-                table.write(f"{positions[len(scores)]}\t{found.score:.4f}\t{found.forward:.3f}\t{found.backward:.3f}\n")
-                scores.append(found.score)
+            work.files[SCORES].write(np.array(scorer.score(block), np.float64).tobytes())
+            work.save(outcome.state())
             bar.update(len(block))
-    stays = chosen(scores, options.share, options.threshold)
-    with open(path, encoding="utf-8", newline="\n") as rows:
-        lines = path.with_name(TRAIN + ".kept" + PART)
-        with open(lines, "w", encoding="utf-8", newline="\n") as kept:
-            kept.write(next(rows))
-            for row, position, stay in zip(rows, positions, stays, strict=True):
-                if stay:
-                    kept.write(row)
-                else:
-                    source, target = _cells(row)
-                    dropped.write(f"score\t{position}\t{source}\t{target}\n")
-                    outcome.drop("score", position, source, target)
-            kept.flush()
-            os.fsync(kept.fileno())
-    os.replace(lines, path)
+
+
+def _drop_by_score(work: Unfinished, share: float | None, least: float | None, outcome: Outcome) -> Path:
+    """Write scores.tsv, and drop the pairs that score too low. Returns the table of the others."""
+    scores = np.fromfile(work.path(SCORES)).reshape(-1, 3)
+    positions = np.fromfile(work.path(POSITIONS), np.int64).tolist()
+    stays = chosen(scores[:, 0].tolist(), share, least)
+    path = work.path(f"kept-{TRAIN}")
+    with (
+        open(work.path(TRAIN), encoding="utf-8", newline="\n") as rows,
+        _written(path) as kept,
+        _written(work.path(SCORES_TABLE)) as table,
+        _written(work.path(DROPPED), "a") as dropped,
+    ):
+        table.write("position\tscore\tforward\tbackward\n")
+        kept.write(next(rows))
+        for row, position, stay, found in zip(rows, positions, stays, map(Score._make, scores.tolist()), strict=True):
+            table.write(f"{position}\t{found.score:.4f}\t{found.forward:.3f}\t{found.backward:.3f}\n")
+            if stay:
+                kept.write(row)
+            else:
+                source, target = _cells(row)
+                dropped.write(f"score\t{position}\t{source}\t{target}\n")
+                outcome.drop("score", position, source, target)
+    return path
 
 
 def _cells(row: str) -> list[str]:
@@ -225,34 +275,24 @@ def _cells(row: str) -> list[str]:
 
 
 @contextmanager
-def _tables(folder: Path, outcome: Outcome) -> Iterator[tuple[TextIO, TextIO]]:
-    """Open the two tables; when all is written, write the report and give all files their names, train.tsv last."""
-    storage.make_folder(folder)
-    for left in folder.glob("*" + PART):  # by a cleaning that was killed
-        left.unlink()
-    names = (TRAIN, DROPPED)
-    heads = (f"{outcome.source_lang}\t{outcome.target_lang}\n", "reason\tposition\tsource\ttarget\n")
-    with ExitStack() as stack:
-        # What is not UTF-8 is written as \\udce4, so that the list can be read.
-        files = [
-            stack.enter_context(
-                open(folder / (name + PART), "w", encoding="utf-8", errors="backslashreplace", newline="\n")
-            )
-            for name in names
-        ]
-        for file, head in zip(files, heads, strict=True):
-            file.write(head)
-        yield files[0], files[1]
-        for file in files:
-            file.flush()
-            os.fsync(file.fileno())
+def _written(path: Path, mode: Literal["w", "a"] = "w") -> Iterator[TextIO]:
+    """Open a table, and write it through to the disk at the end."""
+    with open(path, mode, encoding="utf-8", newline="\n") as file:
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _publish(work: Unfinished, kept: Path, outcome: Outcome) -> None:
+    """Write the report, give all files their names, train.tsv last, and remove what only a new start would need."""
+    folder, content = work.folder, outcome.as_json()
     (folder / TRAIN).unlink(missing_ok=True)  # it never stands beside the list of another cleaning
-    content = outcome.as_json()
     storage.replace_durably(folder / PAGE, page.render(content).encode())
-    os.replace(folder / (DROPPED + PART), folder / DROPPED)
-    (folder / SCORES).unlink(missing_ok=True)
-    if (folder / (SCORES + PART)).exists():
-        os.replace(folder / (SCORES + PART), folder / SCORES)
+    os.replace(work.path(DROPPED), folder / DROPPED)
+    (folder / SCORES_TABLE).unlink(missing_ok=True)
+    if work.path(SCORES_TABLE).exists():
+        os.replace(work.path(SCORES_TABLE), folder / SCORES_TABLE)
     storage.replace_durably(folder / OUTCOME, json_bytes(content))
-    os.replace(folder / (TRAIN + PART), folder / TRAIN)
+    os.replace(kept, folder / TRAIN)
+    remove_unfinished(folder)
     storage.sync(folder)

@@ -8,7 +8,7 @@ corpus has several translations of many sentences, that is how good pairs differ
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -69,22 +69,54 @@ class SeenKeys:
         """Whether each key is in the set."""
         found = np.zeros(len(keys), bool)
         for part in self._parts:
-            at = np.minimum(np.searchsorted(part, keys), len(part) - 1)
-            found |= part[at] == keys
+            found |= _is_among(keys, part)
         return found
 
     def add(self, keys: np.ndarray) -> None:
-        """Add sorted keys."""
+        """Add sorted keys that are not in the set."""
         if len(keys):
             self._parts.append(keys)
         while len(self._parts) > 1 and len(self._parts[-2]) < 2 * len(self._parts[-1]):
-            self._parts[-2:] = [np.union1d(*self._parts[-2:])]
+            self._parts[-2:] = [np.sort(np.concatenate(self._parts[-2:]), kind="stable")]  # it merges sorted runs
 
     def find_repeated(self, keys: np.ndarray) -> np.ndarray:
         """Return whether each row (N, K) has a key that an earlier row had, now or before; then add all its keys."""
         flat = keys.ravel()
-        unique, first, which = np.unique(flat, return_index=True, return_inverse=True)
-        rows = np.repeat(np.arange(len(keys)), keys.shape[1])
-        again = (self.contains(unique)[which] | (first[which] // keys.shape[1] < rows)) & (flat != 0)
-        self.add(unique[unique != 0])
-        return again.reshape(keys.shape).any(1)
+        keys_in_order = np.sort(flat[flat != 0])
+        again = np.diff(keys_in_order, prepend=np.uint64(0)) == 0
+        unique = keys_in_order[~again]
+        before = self.contains(unique)
+        self.add(unique[~before])
+        found = _is_among(flat, unique[before])
+        # Most keys occur once. The first row is looked for only among the others.
+        at = np.flatnonzero(_is_among(flat, np.unique(keys_in_order[again])))
+        _, first, which = np.unique(flat[at], return_index=True, return_inverse=True)
+        rows = at // keys.shape[1]
+        found[at[rows[first][which] < rows]] = True
+        return np.any(found.reshape(keys.shape), axis=1)
+
+
+def _is_among(values: np.ndarray, ordered: np.ndarray) -> np.ndarray:
+    """Whether each value is among sorted ones."""
+    if not len(ordered):
+        return np.zeros(len(values), bool)
+    return ordered[np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)] == values
+
+
+class Repeats:
+    """The pairs that occurred so far, by their keys (N, KEYS); pairs that repeat one of them get a reason."""
+
+    def __init__(self, keep: Collection[str] = ()) -> None:
+        kinds = (("near_duplicate", slice(1, None)), ("duplicate", slice(0, 1)))  # the second one overrules the first
+        self._seen = [(reason, columns, SeenKeys()) for reason, columns in kinds if reason not in keep]
+
+    def add(self, keys: np.ndarray) -> None:
+        """Add pairs without looking for repeated ones."""
+        for _, columns, seen in self._seen:
+            seen.find_repeated(keys[:, columns])
+
+    def mark(self, reasons: list[str], keys: np.ndarray) -> None:
+        """Write a reason beside each pair that occurred before, here or in an earlier call, then add all pairs."""
+        for reason, columns, seen in self._seen:
+            for row in seen.find_repeated(keys[:, columns]).nonzero()[0].tolist():
+                reasons[row] = reason

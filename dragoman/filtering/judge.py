@@ -9,7 +9,7 @@ Nothing here depends on other chunks, so that the number of processes does not c
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +18,8 @@ from dragoman.corpora.cleaning import clean, is_text
 from dragoman.filtering.alignment import AlignmentJudge, Pairs
 from dragoman.filtering.duplicates import KEYS, LONG, keys_of, long_in
 from dragoman.filtering.languages import LanguageJudge
-from dragoman.filtering.rules import Sides, common_scripts_of, first_reason, profanity_pattern
+from dragoman.filtering.rules import Sides, common_scripts_of, profanity_pattern
+from dragoman.filtering.screening import Screen
 from dragoman.filtering.words import Encoder, digest
 from dragoman.settings import DataConfig
 
@@ -73,6 +74,10 @@ class Judge:
     languages: LanguageJudge | None = None
     alignment: AlignmentJudge | None = None
     long: int = LONG  # words, see `duplicates`
+    screen: Screen = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.screen = Screen(self.sides)
 
     @classmethod
     def learn(
@@ -86,7 +91,7 @@ class Judge:
         scripts = (common_scripts_of(pair[side] for pair in pairs[:SCRIPTS_FROM]) for side in (0, 1))
         sides = Sides((next(scripts), next(scripts)), profanity_pattern(profane))
         judge = cls(data, frozenset(keep), sides, Encoder([]))
-        good = [pair for pair in pairs if not first_reason(*pair, sides)]
+        good = [pair for pair, reason in zip(pairs, judge.screen.first_reasons(pairs), strict=True) if not reason]
         if not good:
             return judge
         judge.encoder = Encoder.learn(text for pair in good for text in pair)
@@ -102,7 +107,7 @@ class Judge:
     def judge(self, chunk: Sequence[Pair]) -> Judgement:
         """Judge raw pairs by all rules but those for repeated pairs and scores."""
         pairs = [cleaned_pair(pair, self.data) for pair in chunk]
-        reasons = [first_reason(*pair, self.sides, self.keep) for pair in pairs]
+        reasons = self.screen.first_reasons(pairs, self.keep)
         keys = np.zeros((len(pairs), KEYS), np.uint64)
         rows = [row for row, reason in enumerate(reasons) if not reason]
         if not rows:

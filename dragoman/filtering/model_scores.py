@@ -12,8 +12,10 @@ from math import exp
 from pathlib import Path
 from typing import NamedTuple
 
+from dragoman.checkpoint import MANIFEST
 from dragoman.corpora.formats.languages import is_same
 from dragoman.errors import ConfigError
+from dragoman.serialization import sha256_of
 from dragoman.settings import DataConfig
 from dragoman.translation.pieces import encode_piece
 from dragoman.translation.teacher_forcing import score_texts
@@ -57,6 +59,10 @@ class Scorer:
             if not serves:
                 raise ConfigError(f"{path} does not translate {source} to {target}: name a run that does.")
         return cls(*models, languages)
+
+    def identity(self) -> list[str]:
+        """Return what tells these models from all others: hashes of the manifests of their checkpoints."""
+        return [sha256_of((model.path / MANIFEST).read_bytes()) for model in (self.forward, self.backward)]
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> list[Score]:
         """Score pairs of source and target."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,6 +41,16 @@ class Outcome:
             found.append((rank, position, _example(source), _example(target)))
             found.sort()
             del found[EXAMPLES:]
+
+    def state(self) -> dict[str, Any]:
+        """Return all of this for JSON, which `restore` takes."""
+        return {"read": self.read, "dropped": self.dropped, "examples": self.examples}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Continue from what `state` returned; nothing happens if it is empty."""
+        if state:
+            self.read, self.dropped = state["read"], Counter(state["dropped"])
+            self.examples = {reason: [tuple(each) for each in found] for reason, found in state["examples"].items()}
 
     def as_json(self) -> dict[str, Any]:
         """Return the content of cleaning.json, in the order of REASONS."""

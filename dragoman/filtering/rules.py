@@ -89,8 +89,10 @@ def is_long(source: str, target: str) -> bool:
 
 def is_copied(source: str, target: str) -> bool:
     """Whether both sides have the same words, or nearly. Up to FEW words may be a name, so they may stay."""
+    if source.count(" ") < FEW and target.count(" ") < FEW:
+        return False
     if source == target:
-        return source.count(" ") >= FEW
+        return True
     one, other = set(source.lower().split()), set(target.lower().split())
     most = max(len(one), len(other))
     shared = len(one & other)

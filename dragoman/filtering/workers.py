@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from itertools import islice
 from multiprocessing.connection import wait
@@ -26,7 +26,7 @@ def default_processes() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def judged(units: Iterable[Unit], judge: Judge, processes: int) -> Iterator[tuple[list[Unit], Judgement]]:
+def judged(units: Iterable[Unit], judge: Judge, processes: int) -> Generator[tuple[list[Unit], Judgement]]:
     """Yield chunks of units with their judgements, in order, whatever the number of processes."""
     units = iter(units)
     chunks = iter(lambda: list(islice(units, CHUNK)), [])

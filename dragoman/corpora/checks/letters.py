@@ -19,6 +19,7 @@ _MOJIBAKE = re.compile(
     rf"[ÂÃ][{_LATER}]|(?<![A-ZÀ-Þ])[ÂÃ][{_PUNCTUATION}]|â(?:€|\x80)[{_LATER}{_PUNCTUATION}]|â‚¬|â„¢|ï»¿|ï¿½"
     rf"|ðŸ[{_LATER}{_PUNCTUATION}]|[ÄÅ][{_LATER}](?=[a-zß-ÿ])|(?:[ÎÏÐÑ][{_LATER}{_PUNCTUATION}]){{2}}"
 )
+SIGNS_OF_FLAWS = frozenset("ÂÃâïðÄÅÎÏÐÑ\ufffd")  # text without these, and without surrogates, has no flaw but "control"
 # White space is fine, since cleaning turns it into spaces, and so are the joiners of Persian, Hindi and emoji.
 _CONTROL = re.compile("[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\u00ad\u200b\u202a-\u202e\u2060-\u2069\ufeff]")
 

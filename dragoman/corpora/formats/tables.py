@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
+from operator import itemgetter
 
 from dragoman.console import shorten
 from dragoman.corpora.formats.files import File
@@ -23,7 +24,7 @@ from dragoman.corpora.formats.languages import (
     other_languages,
     serves_others,
 )
-from dragoman.corpora.formats.units import Say, Units, as_unit, broken, languages_of
+from dragoman.corpora.formats.units import Say, Units, broken, languages_of
 from dragoman.errors import DataError, OtherLanguagesError
 from dragoman.settings import DataConfig
 
@@ -78,6 +79,9 @@ def pairs_of_rows(rows: Iterable[Row], table: Table, data: DataConfig, say: Say)
     if columns.note:
         say(f"{table.file}: {columns.note}")
     strict, sides, width = data.on_bad_line == "error", columns.sides, columns.width
+    pick: Callable[[list[str]], tuple[str, str]] = (
+        itemgetter(*sides) if len(sides) == 2 else lambda cells: ("", cells[sides[0]])
+    )
     for number, (position, cells) in enumerate(chain(sample, rows)):
         if number == 0 and columns.in_first_row:
             continue
@@ -89,8 +93,8 @@ def pairs_of_rows(rows: Iterable[Row], table: Table, data: DataConfig, say: Say)
             continue
         if table.padded:
             cells += [""] * (width - len(cells))
-        if len(cells) == width and not any(isinstance(cells[side], NotText) for side in sides):
-            yield as_unit(position, (cells[side] for side in sides))
+        if len(cells) == width and NotText not in map(type, texts := pick(cells)):
+            yield position, texts[0], texts[1]
         elif strict:
             raise _fault(position, cells, columns, table)
         else:
