@@ -121,9 +121,11 @@ def test_a_killed_contender_is_reported() -> None:
 def test_a_waiting_contender_returns_its_memory() -> None:
     """Guards the cause: `tune_device` keeps freed memory in the process, so each waiting contender held the 5 GB that
     an update needs, and six of them did not fit into 24 GB."""
-    code = """
+    code = (
+        f"sys_path = {str(ROOT / 'benchmarks')!r}"
+        + """
 import json, sys
-sys.path.insert(0, "benchmarks")
+sys.path.insert(0, sys_path)
 from common import serve_turns
 import torch
 from dragoman.device import tune_device
@@ -137,6 +139,7 @@ def turn():
     return {"added": added, "used": resident() - before}
 serve_turns({}, turn)
 """
+    )
     found = load("common").take_turns({"one": [sys.executable, "-c", code]}, 2)["one"]
     assert found[1]["used"] > 350, "megabytes"
     assert found[2]["added"] < 100

@@ -35,7 +35,7 @@ from dragoman.filtering.model_scores import Scorer, chosen, dual_score
 from dragoman.filtering.numbers import numbers_differ
 from dragoman.filtering.outcome import WIDTH, Outcome
 from dragoman.filtering.screening import Screen
-from dragoman.filtering.words import Encoder, Words
+from dragoman.filtering.words import Encoder, Words, digest, words_of
 from dragoman.filtering.workers import CHUNK
 from dragoman.settings import DataConfig
 
@@ -223,6 +223,15 @@ def test_taken_texts_are_those_encoded_alone(texts: list[list[str]]) -> None:
     assert taken.hashes.tolist() == [value for each in alone for value in each.hashes.tolist()]
     means = Words(whole.ids, whole.hashes, whole.sizes).means(np.ones(len(whole.ids)))
     assert means.tolist() == [float(bool(words)) for words in texts]
+
+
+@given(st.lists(st.text("aΣσς1٢²_ -.ไทยพบ\u0301"), min_size=1, max_size=6))
+def test_words_of_many_texts_are_those_of_each(texts: list[str]) -> None:
+    """Guards the search in joined texts: letters whose lower case depends on their neighbours, and empty texts."""
+    found = Encoder([]).encode(texts)
+    alone = [words_of(text) for text in texts]
+    assert found.sizes.tolist() == [len(words) for words in alone]
+    assert found.hashes.tolist() == [digest(word) for words in alone for word in words]
 
 
 def test_sample_is_bounded_and_keeps_sources_together() -> None:

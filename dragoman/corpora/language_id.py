@@ -20,6 +20,8 @@ from collections.abc import Iterable
 from functools import cache
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 if TYPE_CHECKING:
     from py3langid.langid import LanguageIdentifier
 
@@ -46,6 +48,8 @@ def _identifier() -> LanguageIdentifier:
 
     identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
     identifier.set_languages([label for label in identifier.labels if len(label) == 2])
+    # Each text sums rows of this table. Selecting languages has left it in column order, in which that takes longer.
+    identifier.nb_ptc = np.ascontiguousarray(identifier.nb_ptc, np.float32)
     return identifier
 
 
@@ -54,6 +58,7 @@ def base_code(language: str) -> str:
     return language.replace("_", "-").partition("-")[0].lower()
 
 
+@cache
 def knows(language: str) -> bool:
     """Whether a language can be identified."""
     code = base_code(language)
