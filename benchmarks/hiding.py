@@ -11,6 +11,7 @@ reckons what the share of the batches that `training.placeholders` sets costs.
 from __future__ import annotations
 
 import argparse
+import math
 import tempfile
 import time
 from dataclasses import replace
@@ -24,6 +25,7 @@ from dragoman.command_line import parse_train
 from dragoman.corpora import preparation
 from dragoman.dataset import Batch
 from dragoman.device import choose_device, choose_precision, describe_device, matmul_rates, tune_device
+from dragoman.distributed import Ranks
 
 WARMUP = 3  # updates of each kind that are not timed
 
@@ -36,12 +38,17 @@ def main() -> None:
     config = parse_train(["--training.health_every", "0", *settings])
     device = choose_device(config.training.device)
     tune_device(device)
-    dtype = choose_precision(config.training.precision, device, matmul_rates(device))
+    rates = matmul_rates(device)
+    dtype = choose_precision(config.training.precision, device, rates)
+    config = train.settle(config, Ranks(), device, dtype, rates.get(dtype, math.inf))
     with tempfile.TemporaryDirectory() as folder:
         data = preparation.prepare_data(config, Path(folder) / "data", lambda _: None)
         state = train.build_state(config, Path(folder), data, device, dtype)
         if state.hiding is None:
             fail("this preset hides no words.")
+        plan = state.planner.plan(state.batch_tokens, 0)[: options.updates + WARMUP]
+        if len(plan) <= WARMUP:
+            fail(f"an epoch has only {len(plan)} batches: lower training.batch_tokens, or take more pairs.")
         hiding, share = state.hiding, config.training.placeholders
         random = np.random.default_rng(1)
 
@@ -53,7 +60,7 @@ def main() -> None:
             return replace(dataset.make_batch(pairs, np.arange(len(rows))), indices=rows)
 
         totals = {plain: np.zeros(3), hidden: np.zeros(3)}  # seconds, target tokens, positions
-        for number, rows in enumerate(state.planner.plan(state.batch_tokens, 0)[: options.updates + WARMUP]):
+        for number, rows in enumerate(plan):
             for kind in (plain, hidden) if number % 2 else (hidden, plain):
                 started = time.perf_counter()
                 batch = kind(rows)

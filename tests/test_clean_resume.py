@@ -18,6 +18,7 @@ import pytest
 from conftest import in_child, write_tsv
 from dragoman.command_line import parse_clean
 from dragoman.corpora import language_id
+from dragoman.corpora.checks import letters, scripts
 from dragoman.filtering import clean, page, workers
 from dragoman.filtering.duplicates import Repeats
 from dragoman.filtering.judge import Judge
@@ -54,6 +55,7 @@ def _small_steps() -> Iterator[None]:
     """Save after every 200 pairs that are judged and 100 that are scored, without waiting for the disk."""
     language_id.knows("en")  # its model is unpacked here once, not in each child
     with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(Path.cwd())  # `dirty_options` leaves it; other tests find it as it was
         patch.setattr(os, "fsync", lambda descriptor: None)
         for module in (clean, workers):
             patch.setattr(module, "CHUNK", 100)
@@ -183,6 +185,13 @@ def test_other_work_starts_over_and_says_so(
     assert run(fresh)[0] == 0
     assert folder_bytes(changed.output) == folder_bytes(fresh.output)
     assert (folder_bytes(changed.output) == whole[0]) == (change in ("damage", "short"))
+
+
+def test_a_change_of_any_rule_is_another_version() -> None:
+    """Guards a cleaning that continues with other rules: they lie in several folders of the program."""
+    named = {path.name for path in clean.program_files()}
+    for module in (clean, language_id, letters, scripts, workers):
+        assert Path(module.__file__ or "").name in named
 
 
 def test_share_and_processes_may_change(tmp_path: Path, whole: Whole) -> None:

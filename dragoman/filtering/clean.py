@@ -34,7 +34,7 @@ from typing import BinaryIO, Literal, TextIO
 
 import numpy as np
 
-from dragoman import console, run_lock, storage
+from dragoman import console, resources, run_lock, storage
 from dragoman.corpora.formats.units import Unit
 from dragoman.corpora.language_choice import with_languages
 from dragoman.corpora.prepared_files import progress_bar
@@ -130,11 +130,16 @@ def _fingerprint(
     options: argparse.Namespace, data: DataConfig, profane: Sequence[str], scorer: Scorer | None, corpus: str
 ) -> str:
     """Hash all that the files of a cleaning depend on. What only acts at its end is left out: --share, --threshold."""
-    program = [path.read_text(encoding="utf-8") for path in sorted(Path(__file__).parent.glob("*.py"))]
+    program = [path.read_text(encoding="utf-8") for path in program_files()]
     libraries = [importlib.metadata.version(name) for name in ("numpy", "py3langid", "torch")]
     models = scorer.identity() if scorer else []
     parts = (corpus, asdict(data), sorted({*options.keep}), profane, models, options.device, CHUNK, program, libraries)
     return sha256_of(repr(parts).encode())
+
+
+def program_files() -> list[Path]:
+    """The code of the program: a change anywhere may change a reason or a score."""
+    return sorted([*resources.HOME.glob("*.py"), *Path(__file__).parent.parent.rglob("*.py")])
 
 
 def _judge_all(
