@@ -34,7 +34,6 @@ from pathlib import Path
 from tqdm import tqdm
 
 from dragoman import console
-from dragoman.device import choose_device, tune_device
 from dragoman.errors import ConfigError, DataError
 from dragoman.translation.input import Input, find_input, pairs_to_score
 from dragoman.translation.loading import last_saved, usual_run
@@ -103,12 +102,10 @@ def warn_of(messages: Sequence[str]) -> None:
 
 def load_translator(options: argparse.Namespace, run: Path) -> Translator:
     """The translator that the options name. Raises ConfigError for options that the model has no use for."""
-    tune_device(choose_device(options.device))
-    translator = Translator(options.checkpoint or run, options.device, options.overrides)
-    if options.engine:
-        from dragoman.export.ctranslate2_engine import with_ctranslate2  # slow to import
-
-        translator = with_ctranslate2(translator, run)
+    # These options show what only our own search reports, or need the model itself.
+    inside = options.json or options.align or options.attention or options.score or options.embed
+    engine = "torch" if inside and options.engine == "auto" else options.engine
+    translator = Translator(options.checkpoint or run, options.device, options.overrides, engine)
     if translator.config.is_language_model and (options.align or options.attention or options.example):
         raise ConfigError("--align, --attention and --example show the source, but a language model has no source.")
     if options.glossary:

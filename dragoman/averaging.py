@@ -22,7 +22,8 @@ from dragoman import console, resources
 from dragoman.checkpoint import Checkpoint, folder_identity, publish, read, read_manifest, step_of, steps, unusable
 from dragoman.command_line import AVERAGED
 from dragoman.errors import CheckpointError
-from dragoman.serialization import json_bytes, sha256_of, unpack_weights
+from dragoman.serialization import json_bytes, sha256_of
+from dragoman.tensors import unpack_weights
 
 WEIGHTS = "model.safetensors"
 CONFIG = "config.yaml"

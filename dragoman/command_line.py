@@ -352,7 +352,9 @@ def parse_translate(arguments: Sequence[str], prog: str = "dragoman translate") 
         "--example", type=int, metavar="N", action="append", help="translate sentence N of the run's test set"
     )
     _add_model_options(parser)
-    parser.add_argument("--engine", choices=("ctranslate2",), help="translate with another engine, with a run's model")
+    parser.add_argument(
+        "--engine", choices=("auto", "ctranslate2", "torch"), default="auto", help="what searches (default: auto)"
+    )
     _add_direction_options(parser)
     _add_decoding_options(parser)
     parsed = parser.parse_args(arguments)
@@ -377,12 +379,12 @@ def parse_translate(arguments: Sequence[str], prog: str = "dragoman translate") 
             "--markup writes documents: "
             "leave out --align, --attention, --embed, --example, --json, --prefix and --score"
         )
-    if parsed.engine and any(
-        (parsed.checkpoint, parsed.json, parsed.align, parsed.attention, parsed.score, parsed.embed)
+    if parsed.engine == "ctranslate2" and any(
+        (parsed.json, parsed.align, parsed.attention, parsed.score, parsed.embed)
     ):
         parser.error(
-            "--engine only translates, with a run's best checkpoint: "
-            "leave out --checkpoint, --json, --align, --attention, --score and --embed"
+            "--engine ctranslate2 does not say how likely each token is: "
+            "leave out --json, --align, --attention, --score and --embed, or choose --engine torch"
         )
     parsed.overrides = _decoding_options(parser, parsed)
     return parsed

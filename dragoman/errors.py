@@ -29,6 +29,14 @@ class DeviceError(DragomanError, RuntimeError):
     exit_code = 2
 
 
+class EngineError(ConfigError):
+    """CTranslate2 cannot be used here, though the program's own search can."""
+
+
+class UnsupportedError(EngineError):
+    """CTranslate2 lacks what a model, a search or a device needs."""
+
+
 class DataError(DragomanError, ValueError):
     """Something is wrong with the data."""
 

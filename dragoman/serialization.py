@@ -1,115 +1,13 @@
-"""Weights, training state and JSON as bytes, and back. Reading runs no code, and no NaN or infinity is saved."""
+"""JSON as bytes, and back, with a hash where damage must be noticed. No NaN or infinity is saved or read."""
 
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import math
-from collections.abc import Mapping
 from typing import Any
 
-import safetensors.torch
-import torch
-from torch import Tensor, nn
-
-from dragoman.errors import CheckpointError, NotFiniteError
-
-
-def weights_bytes(model: nn.Module) -> bytes:
-    """Pack the weights as safetensors. A tensor with several names is stored once, under the first.
-
-    Pass the raw model: the wrappers of torch.compile and of data parallelism add prefixes to the names.
-
-    Raises:
-        NotFiniteError: a tensor holds NaN or an infinite value.
-    """
-    state = model.state_dict()
-    assert not any(name.startswith(("_orig_mod.", "module.")) for name in state), "pass the model, not its wrapper"
-    tensors = {name: state[name].cpu().contiguous() for name in dict.fromkeys(_first_names(state).values())}
-    _check_finite(tensors)
-    return safetensors.torch.save(tensors)
-
-
-def load_weights(model: nn.Module, data: bytes) -> None:
-    """Load the bytes of `weights_bytes` into the model, cast to the model's own types; all of it or nothing.
-
-    Raises:
-        CheckpointError: the data is not safetensors, or a name or shape differs; the message names the first.
-    """
-    tensors = unpack_weights(data)
-    state = model.state_dict()
-    first = _first_names(state)
-    expected = {name: tuple(state[name].shape) for name in first.values()}
-    found = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-    for name in [*expected, *sorted(found)]:
-        if expected.get(name) != found.get(name):
-            raise CheckpointError(
-                f"the weights do not fit the model: {name} has shape {found.get(name, 'none')} in the checkpoint and "
-                f"{expected.get(name, 'none')} in the model. Use the configuration that the checkpoint was made with."
-            )
-    model.load_state_dict({name: tensors[first[name]] for name in state})
-
-
-def unpack_weights(data: bytes) -> dict[str, Tensor]:
-    """Unpack safetensors.
-
-    Raises:
-        CheckpointError: the data is not safetensors.
-    """
-    try:
-        return safetensors.torch.load(data)
-    except Exception as error:  # its Rust parser has its own exception type, and its wrapper adds KeyError and others
-        raise CheckpointError(f"the weights are not safetensors ({error}): use another checkpoint.") from error
-
-
-def _first_names(state: Mapping[str, Tensor]) -> dict[str, str]:
-    """Map each name to the first name of the same tensor; the two differ for tied weights."""
-    seen: dict[tuple, str] = {}
-    return {
-        name: seen.setdefault((t.untyped_storage().data_ptr(), t.storage_offset(), t.shape, t.stride(), t.dtype), name)
-        for name, t in state.items()
-    }
-
-
-def tensors_bytes(value: Any) -> bytes:
-    """Pack tensors, numbers, strings, lists and dicts, such as an optimizer's state, for `load_tensors`.
-
-    Raises:
-        NotFiniteError: a tensor holds NaN or an infinite value.
-    """
-    _check_finite(value)
-    buffer = io.BytesIO()
-    torch.save(value, buffer)
-    return buffer.getvalue()
-
-
-def load_tensors(data: bytes) -> Any:
-    """Unpack the bytes of `tensors_bytes` on the CPU, without running any code in them.
-
-    Raises:
-        CheckpointError: the data is damaged, or holds anything but plain values.
-    """
-    try:
-        return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
-    except Exception as error:  # what damage raises depends on where it is
-        # Do not repeat torch's own message: it advises weights_only=False, which would run the code in a hostile file.
-        raise CheckpointError(
-            f"the training state does not hold plain tensors and numbers only ({type(error).__name__}), "
-            "and was not loaded: use another checkpoint."
-        ) from error
-
-
-def _check_finite(value: Any, name: str = "") -> None:
-    """Check every tensor, at any depth."""
-    if isinstance(value, Tensor) and not torch.isfinite(value).all():
-        raise NotFiniteError(
-            f"cannot save the training state, because {name} holds NaN or infinite values: run the same command "
-            "again, which resumes from the last checkpoint, with a lower learning rate or more warm-up."
-        )
-    parts = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list | tuple) else ()
-    for key, part in parts:
-        _check_finite(part, f"{name}.{key}" if name else str(key))
+from dragoman.errors import CheckpointError
 
 
 def json_bytes(value: Any) -> bytes:

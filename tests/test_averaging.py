@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from conftest import in_child, tiny_config
-from dragoman import averaging, checkpoint, command_line, serialization
+from dragoman import averaging, checkpoint, command_line, serialization, tensors
 from dragoman.__main__ import run as run_command
 from dragoman.translation.translator import Translator
 from faults.harness import die_at_call
@@ -33,7 +33,7 @@ MODEL = {"d_model": 4, "n_heads": 2, "norm": "pre"}
 def save_model(root: Path, step: int, model: nn.Module, changed: Mapping[str, bytes] = MappingProxyType({})) -> Path:
     """Save a checkpoint with real weights, and some files changed."""
     files = contents(step) | {
-        "model.safetensors": serialization.weights_bytes(model),
+        "model.safetensors": tensors.weights_bytes(model),
         "config.yaml": json.dumps({"run": {"seed": step}, "model": MODEL}).encode(),
         "source.tokenizer.json": b"source",
         "target.tokenizer.json": b"target",
@@ -70,7 +70,7 @@ def test_average_is_the_mean_of_each_weight(root: Path) -> None:
     steps, files = averaging.average(paths)
     assert steps == [0, 1, 2, 3, 4]
     mean = Tied(seed=9)
-    serialization.load_weights(mean, files["model.safetensors"])
+    tensors.load_weights(mean, files["model.safetensors"])
     for name, found in mean.state_dict().items():
         all_of_them = [model.state_dict()[name] for model in models]
         if found.is_floating_point():

@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import load_file
 
 from conftest import ROOT
-from dragoman import checkpoint, serialization, train
+from dragoman import checkpoint, tensors, train
 from dragoman.command_line import override
 from dragoman.dataset import Batch
 from dragoman.distributed import Ranks
@@ -69,7 +69,7 @@ def optimizer_shapes(config: Config) -> tuple[dict[int, dict[str, torch.Size]], 
     """The shapes of the saved optimizer state by parameter number, and the parameters of each group."""
     found = checkpoint.newest(harness.checkpoints(config), quarantine=False, warn=print)
     assert found
-    saved = serialization.load_tensors(found.files["training.pt"])["optimizer"]
+    saved = tensors.load_tensors(found.files["training.pt"])["optimizer"]
     shapes = {i: {name: value.shape for name, value in each.items()} for i, each in saved["state"].items()}
     return shapes, [group["params"] for group in saved["param_groups"]]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from conftest import tiny_config, tiny_pairs, write_tsv
-from dragoman import checkpoint, serialization
+from dragoman import checkpoint, serialization, tensors
 from dragoman.corpora import check
 from dragoman.evaluation import validation_loss
 from dragoman.settings import Config
@@ -84,7 +84,7 @@ def test_training_starts_from_exactly_that_model(domain: Make, capfd: pytest.Cap
     first = checkpoint.read(checkpoint.step_directory(harness.checkpoints(config), 0))
     for name in ("model.safetensors", "source.tokenizer.json", "target.tokenizer.json"):
         assert first.files[name] == best.files[name], name
-    assert not serialization.load_tensors(first.files["training.pt"])["optimizer"]["state"], "no moments yet"
+    assert not tensors.load_tensors(first.files["training.pt"])["optimizer"]["state"], "no moments yet"
     prepared = (harness.directory(config) / "data" / "target.tokenizer.json").read_bytes()
     assert prepared == best.files["target.tokenizer.json"]
     fresh = domain(run__name="fresh", training__init_from=None, training__validate_every=1, training__max_steps=1)

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import nn
 
-from dragoman import serialization
+from dragoman import serialization, tensors
 from dragoman.errors import CheckpointError
 from saved import Tied, bits
 
@@ -22,17 +22,17 @@ def test_weights_return_bit_for_bit() -> None:
     """Guards against rounding through another type, and tied weights that come back untied or stale."""
     saved, loaded = Tied(seed=1), Tied(seed=2)
     assert bits(saved.state_dict()) != bits(loaded.state_dict())
-    serialization.load_weights(loaded, serialization.weights_bytes(saved))
+    tensors.load_weights(loaded, tensors.weights_bytes(saved))
     assert bits(saved.state_dict()) == bits(loaded.state_dict())
     assert loaded.generator.weight is loaded.embedding.weight
 
 
 def test_tied_weights_are_stored_once_under_the_first_name() -> None:
     """Guards against a file that holds the largest matrix twice, or under a name that depends on chance."""
-    data = serialization.weights_bytes(Tied())
+    data = tensors.weights_bytes(Tied())
     header = json.loads(data[8 : 8 + struct.unpack("<Q", data[:8])[0]])
     assert header.keys() == Tied().state_dict().keys() - {"generator.weight"}
-    assert data == serialization.weights_bytes(Tied())
+    assert data == tensors.weights_bytes(Tied())
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
@@ -42,7 +42,7 @@ def test_weights_that_are_not_finite_are_refused(name: str, value: float) -> Non
     model = Tied()
     model.get_parameter(name).data.view(-1)[-1] = value
     with pytest.raises(CheckpointError, match=name):
-        serialization.weights_bytes(model)
+        tensors.weights_bytes(model)
 
 
 def test_weights_of_another_shape_are_refused_without_a_change() -> None:
@@ -50,7 +50,7 @@ def test_weights_of_another_shape_are_refused_without_a_change() -> None:
     model = Tied(vocabulary=9)
     before = bits(model.state_dict())
     with pytest.raises(CheckpointError, match=r"embedding.weight .*\(7, 4\).*\(9, 4\)"):
-        serialization.load_weights(model, serialization.weights_bytes(Tied(vocabulary=7)))
+        tensors.load_weights(model, tensors.weights_bytes(Tied(vocabulary=7)))
     assert bits(model.state_dict()) == before
 
 
@@ -59,27 +59,27 @@ def test_weights_of_other_names_are_refused() -> None:
     more = Tied()
     more.extra = nn.Linear(2, 2)
     with pytest.raises(CheckpointError, match=r"extra.weight has shape none in the checkpoint and \(2, 2\)"):
-        serialization.load_weights(more, serialization.weights_bytes(Tied()))
+        tensors.load_weights(more, tensors.weights_bytes(Tied()))
     with pytest.raises(CheckpointError, match=r"extra.bias has shape \(2,\) in the checkpoint and none"):
-        serialization.load_weights(Tied(), serialization.weights_bytes(more))
+        tensors.load_weights(Tied(), tensors.weights_bytes(more))
     untied = Tied()
     untied.generator.weight = nn.Parameter(untied.embedding.weight.detach().clone())
     with pytest.raises(CheckpointError, match=r"generator.weight"):
-        serialization.load_weights(untied, serialization.weights_bytes(Tied()))
+        tensors.load_weights(untied, tensors.weights_bytes(Tied()))
 
 
-@pytest.mark.parametrize("data", [b"", b"\0" * 64, b"\xff" * 8 + b"{}", serialization.weights_bytes(Tied())[:-1]])
+@pytest.mark.parametrize("data", [b"", b"\0" * 64, b"\xff" * 8 + b"{}", tensors.weights_bytes(Tied())[:-1]])
 def test_bytes_that_are_not_safetensors_are_refused(data: bytes) -> None:
     """Guards against a library's own exception type, and trust in a header length of 2 to the power of 64."""
     with pytest.raises(CheckpointError):
-        serialization.load_weights(Tied(), data)
+        tensors.load_weights(Tied(), data)
 
 
 @pytest.mark.parametrize("wrapper", ["module", "_orig_mod"])
 def test_wrapped_model_is_an_assertion_error(wrapper: str) -> None:
     """Guards against checkpoints that load only in the wrapper that saved them."""
     with pytest.raises(AssertionError):
-        serialization.weights_bytes(nn.ModuleDict({wrapper: Tied()}))
+        tensors.weights_bytes(nn.ModuleDict({wrapper: Tied()}))
 
 
 def test_optimizer_state_returns_bit_for_bit() -> None:
@@ -89,7 +89,7 @@ def test_optimizer_state_returns_bit_for_bit() -> None:
     model(torch.ones(1, 3)).sum().backward()
     optimizer.step()
     saved = optimizer.state_dict()
-    loaded = serialization.load_tensors(serialization.tensors_bytes(saved))
+    loaded = tensors.load_tensors(tensors.tensors_bytes(saved))
     assert loaded["param_groups"] == saved["param_groups"]
     for index, state in saved["state"].items():
         assert bits(loaded["state"][index]) == bits(state)
@@ -108,9 +108,9 @@ class Payload:
 def test_malicious_pickle_runs_nothing(tmp_path: Path) -> None:
     """Guards against a fallback to weights_only=False, and an error that advises it."""
     flag = tmp_path / "PWNED"
-    data = serialization.tensors_bytes({"moments": Payload(f"touch {flag}")})
+    data = tensors.tensors_bytes({"moments": Payload(f"touch {flag}")})
     with pytest.raises(CheckpointError) as caught:
-        serialization.load_tensors(data)
+        tensors.load_tensors(data)
     assert not flag.exists()
     assert "weights_only" not in str(caught.value)
     torch.load(io.BytesIO(data), weights_only=False)

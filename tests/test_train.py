@@ -23,7 +23,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tqdm import tqdm
 
 from conftest import in_child, tiny_pairs, write_tsv
-from dragoman import checkpoint, dataset, errors, serialization, train
+from dragoman import checkpoint, dataset, errors, serialization, tensors, train
 from dragoman.__main__ import run as run_command
 from dragoman.architectures.build import build_model
 from dragoman.architectures.loss import Loss
@@ -138,9 +138,9 @@ def test_averaged_weights_are_saved_and_validated(tiny: Tiny) -> None:
     )
     assert one
     assert other
-    raw = serialization.load_tensors(other.files["training.pt"])["weights"]
+    raw = tensors.load_tensors(other.files["training.pt"])["weights"]
     model = build_model(plain.model, *(len(raw[name]) for name in ("encoder.embedding.table.weight", TARGET)))
-    serialization.load_weights(model, one.files["model.safetensors"])
+    tensors.load_weights(model, one.files["model.safetensors"])
     for name, tensor in model.state_dict().items():
         assert torch.equal(tensor, raw[name])
     assert one.files["model.safetensors"] != other.files["model.safetensors"]
@@ -409,7 +409,7 @@ def test_a_changed_weight_decay_takes_effect(tiny: Tiny) -> None:
     assert run(tiny(training__max_steps=8, training__weight_decay=0.1)) == 0
     last = checkpoint.newest(Path(tiny().run.dir) / "tiny" / "checkpoints", quarantine=False, warn=pytest.fail)
     assert last is not None
-    groups = serialization.load_tensors(last.files["training.pt"])["optimizer"]["param_groups"]
+    groups = tensors.load_tensors(last.files["training.pt"])["optimizer"]["param_groups"]
     assert [group["weight_decay"] for group in groups] == [0.1, 0.0]
 
 

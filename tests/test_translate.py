@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import ROOT, in_child, tiny_config
-from dragoman import checkpoint, errors, serialization, translate
+from dragoman import checkpoint, errors, tensors, translate
 from dragoman.__main__ import run as run_command
 from dragoman.corpora.cleaning import clean
 from dragoman.dataset import UNSEEN
@@ -319,10 +319,10 @@ def test_loaded_model_has_the_weights_of_its_checkpoint(run: Path) -> None:
     translator = Translator(run)
     saved = checkpoint.read(translator.path).files["model.safetensors"]
     assert isinstance(translator.model, Transformer)
-    assert serialization.weights_bytes(translator.model) == saved
+    assert tensors.weights_bytes(translator.model) == saved
     sizes = len(translator.source), len(translator.target)
     drawn = Transformer(translator.config.model, *sizes)
-    serialization.load_weights(drawn, saved)
+    tensors.load_weights(drawn, saved)
     expected = dict(drawn.named_buffers())  # not saved: the positions
     assert expected
     for name, found in translator.model.named_buffers():

@@ -20,6 +20,7 @@ from dragoman.corpora.preparation import conventions_file
 from dragoman.device import processor
 from dragoman.errors import CheckpointError, RankError
 from dragoman.evaluation.curves import write_curves
+from dragoman.tensors import load_tensors, load_weights, tensors_bytes, weights_bytes
 from dragoman.training import final_report
 from dragoman.training.progress import Progress, progress_of
 from dragoman.training.state import AnyModel, TrainingState
@@ -41,7 +42,7 @@ def save(state: TrainingState) -> None:
         state.writer.flush()
         write_curves(state.directory)
     with state.final_model(torch.device("cpu")) as model:
-        weights = serialization.weights_bytes(model) if model and state.ranks.is_first else b""
+        weights = weights_bytes(model) if model and state.ranks.is_first else b""
     if not state.ranks.is_first:
         return
     files = {
@@ -50,7 +51,7 @@ def save(state: TrainingState) -> None:
         "source.tokenizer.json": state.data.source.to_json().encode(),
         "target.tokenizer.json": state.data.target.to_json().encode(),
         "trained_on.json": serialization.json_bytes(_trained_on(state)),
-        "training.pt": serialization.tensors_bytes(tensors),
+        "training.pt": tensors_bytes(tensors),
         "state.json": serialization.json_bytes(
             {"progress": asdict(state.progress), "data": state.data.fingerprint, **environment(state)}
         ),
@@ -127,7 +128,7 @@ def restore(state: TrainingState, saved: Checkpoint) -> None:
                 f"warning: {name} was {recorded[name]} and is now {value}: the run continues, but not bit for bit as "
                 "it would have"
             )
-    set_weights(state, lambda model: serialization.load_weights(model, saved.files["model.safetensors"]))
+    set_weights(state, lambda model: load_weights(model, saved.files["model.safetensors"]))
     last_rate = _restore_tensors(state, saved)
     state.progress = progress_of(saved)
     if not state.progress.step:  # TensorBoard starts anew and needs the first validation again
@@ -149,7 +150,7 @@ def restore(state: TrainingState, saved: Checkpoint) -> None:
 
 def _restore_tensors(state: TrainingState, saved: Checkpoint) -> float:
     """Restore the optimizer, the scaler and the averaged weights; return the learning rate of the last update."""
-    tensors = serialization.load_tensors(saved.files["training.pt"])
+    tensors = load_tensors(saved.files["training.pt"])
     try:
         last_rate = tensors["optimizer"]["param_groups"][0]["lr"]
         # Weight decay and the like come from the settings, which may have changed; only the moments are restored.

@@ -11,13 +11,12 @@ from dragoman.corpora.cleaning import clean
 from dragoman.corpora.placeholders import BLANK
 from dragoman.settings import UNK
 from dragoman.translation import literals
+from dragoman.translation.hypotheses import Hypothesis, normalizer
 from dragoman.translation.loading import TrainedModel
 from dragoman.translation.pieces import Piece, write_as_typed
 from dragoman.translation.placeholders import Restored, as_target, copies, inserted, restore, restore_exactly, spaces
 from dragoman.translation.repetition import has_loop, words
 from dragoman.translation.results import Candidate, Sentence
-from dragoman.translation.search import Hypothesis
-from dragoman.translation.teacher_forcing import alignments
 from dragoman.translation.typed import AS_IS
 
 SHOWN = 60  # characters of a sentence in a message
@@ -63,6 +62,10 @@ def _restored(
                 unclear.append(((i, k), piece, hidden, h.tokens))
             else:
                 found[i, k] = exact
+    if not unclear:
+        return found
+    from dragoman.translation.teacher_forcing import alignments  # slow to import
+
     weights = alignments(trained, [(piece.ids, tokens) for _, piece, _, tokens in unclear])
     for (at, piece, hidden, tokens), alignment in zip(unclear, weights, strict=True):
         if stand_ins != [UNK]:
@@ -151,6 +154,8 @@ def _doubt(trained: TrainedModel, sentence: Sentence, best: Candidate) -> str:
         return "its translation is much too short"
     if len(words(sentence.source)) >= MIN_COPIED and best.text.casefold() == sentence.source.casefold():
         return "its translation is the same text"
-    if best.log_probs and not sentence.rewritten and sum(best.log_probs) / len(best.log_probs) < trained.unsure:
+    tokens = len(best.ids) + 1  # with [EOS]
+    mean = best.score * normalizer(tokens, trained.config.decoding) / tokens
+    if not sentence.rewritten and mean < trained.unsure:
         return "its words may be unlike those of the training text"
     return ""

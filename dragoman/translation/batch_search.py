@@ -5,52 +5,42 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import torch
 
 from dragoman.dataset import source_batch
-from dragoman.settings import UNK
 from dragoman.signals import Stopped
 from dragoman.translation.batches import BATCH_TOKENS, batches_by_length
-from dragoman.translation.engines import CACHE, Engine, ExternalEngine
-from dragoman.translation.limits import length_limit
+from dragoman.translation.constraints import constraints
+from dragoman.translation.engines import CACHE, Engine
+from dragoman.translation.hypotheses import Hypothesis, Watch
 from dragoman.translation.loading import TrainedModel
 from dragoman.translation.pieces import Piece
-from dragoman.translation.placeholders import absent_placeholders
-from dragoman.translation.search import Hypothesis, Watch, read_off, search
+from dragoman.translation.search import read_off, search
 
 
 def search_batch(
     trained: TrainedModel, engine: Any, pieces: Sequence[Piece], watch: Watch | None = None
 ) -> list[list[Hypothesis]]:
-    """The best hypotheses for each piece of a batch, by any kind of engine. Raises DataError if a prefix is too long.
+    """The best hypotheses for each piece of a batch. Raises DataError if a prefix is too long.
 
     watch is called as in `search`; a model that writes all words at once settles them all in one step.
     """
-    decoding = trained.config.decoding
-    lengths = [len(piece.ids) for piece in pieces]
-    prefixes = [piece.prefix for piece in pieces]
-    limits = [length_limit(trained, len(piece.ids), len(piece.prefix)) for piece in pieces]
-    least = [min(int(decoding.min_ratio * length), limit - 1) for length, limit in zip(lengths, limits, strict=True)]
-    # Only unknown words are copied: a known one would appear in the wrong language.
-    unknowns = [(piece.ids + piece.prefix).count(UNK) for piece in pieces] if decoding.unknown == "copy" else None
-    absent = [absent_placeholders(piece.ids, *trained.hiders) for piece in pieces]
+    limits, minima, unknowns, prefixes, absent = constraints(trained, pieces)
     source = source_batch([piece.ids for piece in pieces]).to(trained.device)
+    decoding = trained.config.decoding
     if trained.writes_at_once:
         found = read_off(engine, source, limits, decoding, unknowns, absent)
         if watch:
             for i, [hypothesis] in enumerate(found):
                 watch(i, hypothesis.tokens)
         return found
-    find = engine.search if hasattr(engine, "search") else partial(search, engine)
-    minima = least if any(least) else None
-    return find(source, limits, decoding, minima, unknowns, prefixes if any(prefixes) else None, watch, absent)
+    return search(engine, source, limits, decoding, minima, unknowns, prefixes, watch, absent)
 
 
 def search_in_batches(
-    trained: TrainedModel, engine: Engine | ExternalEngine, pieces: Sequence[Piece]
+    trained: TrainedModel, engine: Engine, pieces: Sequence[Piece]
 ) -> Generator[tuple[list[int], list[list[Hypothesis]]], None, None]:
     """Yield the indices and the hypotheses of one batch of pieces after another, in the order in which they finish.
 
@@ -85,7 +75,7 @@ def search_in_batches(
 
 
 @contextmanager
-def suitable_threads(trained: TrainedModel, engine: Engine | ExternalEngine) -> Iterator[None]:
+def suitable_threads(trained: TrainedModel, engine: Engine) -> Iterator[None]:
     """Context manager: search a single batch on all threads, or on one if the weights fit into the CPU's cache.
 
     More threads help to read weights from memory, but slow down reading them from the cache.
@@ -102,9 +92,9 @@ def suitable_threads(trained: TrainedModel, engine: Engine | ExternalEngine) -> 
 class _StoppableEngine:
     """An engine for searches in threads that can all be stopped: each then ends at its next step, with Stopped."""
 
-    COMPUTING = ("step", "places", "search")
+    COMPUTING = ("step", "places")
 
-    def __init__(self, engine: Engine | ExternalEngine) -> None:
+    def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.stopped = False
 

@@ -19,7 +19,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -33,36 +33,12 @@ from dragoman.dataset import padding_mask
 from dragoman.device import has_bfloat16
 from dragoman.errors import DeviceError
 from dragoman.model import Attention, DecoderLayer, EncoderLayer, KeysValues, Residual, State, Transformer, rotate
-from dragoman.settings import DecodingConfig
-from dragoman.translation.search import Hypothesis, Watch
 
 Precision = Literal["float32", "bfloat16", "int8"]
 TensorFunction = Callable[[Tensor], Tensor]
 CACHE = 16 * 2**20  # bytes of cache that every CPU core has
 BYTES = {"float32": 4, "bfloat16": 2, "int8": 1}  # per weight
 int8_matmul = torch.ops.aten._int_mm.default  # int8 x int8 to int32, exact
-
-
-@runtime_checkable
-class ExternalEngine(Protocol):
-    """Another program that runs the same model with a search of its own, in place of `search.search`."""
-
-    step_bytes: int  # bytes of weights that a step reads on the threads of torch
-
-    def search(
-        self,
-        source: Tensor,
-        limits: Sequence[int],
-        settings: DecodingConfig,
-        min_lengths: Sequence[int] | None,
-        max_unknowns: Sequence[int] | None,
-        prefixes: Sequence[Sequence[int]] | None,
-        watch: Watch | None,
-        absent: Sequence[Sequence[int]] | None,
-        /,
-    ) -> list[list[Hypothesis]]:
-        """See `search.search`. The log-probabilities of the tokens may be missing."""
-        ...
 
 
 def product(weight: Tensor, bias: Tensor | None, precision: Precision) -> TensorFunction:

@@ -30,7 +30,7 @@ def target_room(trained: TrainedModel, source_length: int) -> int:
 
     One less than there are positions: to compute its alignment, a translation is read with both [SOS] and [EOS].
     """
-    return min(_room(member.settings, source_length + 1) for member in trained.members)
+    return min(_room(shape, source_length + 1) for shape in trained.shapes)
 
 
 def _room(settings: ModelConfig, read: int) -> int:

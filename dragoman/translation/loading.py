@@ -4,29 +4,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
-
-import torch
-from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
+from typing import TYPE_CHECKING, Any
 
 from dragoman import checkpoint, config_file, console, resources, serialization
-from dragoman.architectures.build import build_model
-from dragoman.architectures.ensemble import Ensemble
-from dragoman.architectures.protocol import Model
 from dragoman.corpora.conventions import Conventions
 from dragoman.corpora.sentence_splitting import LineStatistics
 from dragoman.dataset import Tokenizer
-from dragoman.device import choose_precision
 from dragoman.errors import CheckpointError
-from dragoman.settings import UNK, Config
+from dragoman.settings import UNK, Config, ModelConfig
 from dragoman.translation.placeholders import Hider
 
+if TYPE_CHECKING:
+    import torch
+
+    from dragoman.architectures.ensemble import Ensemble
+    from dragoman.architectures.protocol import Model
+
 SIDES = ("source", "target")
-BUNDLE = ("config.yaml", "model.safetensors", *(f"{side}.tokenizer.json" for side in SIDES), "trained_on.json")
+WEIGHTS = "model.safetensors"
+TEXT = ("config.yaml", *(f"{side}.tokenizer.json" for side in SIDES), "trained_on.json")  # what text needs
+BUNDLE = (*TEXT, WEIGHTS)
 CONVENTIONS = tuple(f"{side}.conventions.json" for side in SIDES)
 RESULT = "result.json"  # only a finished run has it
 UNSURE = -0.8  # nats per token, for a model that has not been validated, or does not say
@@ -35,26 +35,34 @@ SURE = -0.3  # above this no translation is doubtful
 
 @dataclass(frozen=True, eq=False)
 class TrainedModel:
-    """A model, or an ensemble, with all that it needs to translate text."""
+    """A model, or an ensemble, with all that it needs to translate text.
 
-    model: Model | Ensemble
+    The model is loaded when something first asks for it: with CTranslate2, most text never does.
+    """
+
+    weights: Callable[[], tuple[Model | Ensemble, torch.dtype]]  # the model, and the dtype of a forward pass
+    shapes: Sequence[ModelConfig]  # of the models of the ensemble, or of the one model
     source: Tokenizer
     target: Tokenizer
     config: Config
     trained_on: LineStatistics  # of the source lines
     unsure: float  # mean log-probability of a token, in nats, below which a translation is doubtful
     conventions: tuple[Conventions, Conventions] | None  # of source and target text; None: not known
-    dtype: torch.dtype  # of a forward pass outside the search, see `autocast`
+
+    @property
+    def model(self) -> Model | Ensemble:
+        """The model, or the ensemble."""
+        return self.weights()[0]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of a forward pass outside the search, see `autocast`."""
+        return self.weights()[1]
 
     @property
     def device(self) -> torch.device:
         """Where the model is."""
         return next(self.model.parameters()).device
-
-    @property
-    def members(self) -> Sequence[Model]:
-        """The models of the ensemble, or the one model."""
-        return self.model.members if isinstance(self.model, Ensemble) else [self.model]
 
     @property
     def writes_at_once(self) -> bool:
@@ -72,40 +80,6 @@ class TrainedModel:
         return tuple(Hider(side, [UNK] if side.is_of_words else []) for side in (source, target))  # type: ignore[return-value]
 
 
-def load(paths: Sequence[Path], device: torch.device) -> tuple[TrainedModel, checkpoint.Checkpoint]:
-    """Load a run or a checkpoint, or several as an ensemble, and return the model and the first checkpoint.
-
-    Raises CheckpointError if one of them cannot be used, or if they do not fit together.
-    """
-    found = [find_checkpoint(path) for path in paths]
-    first = found[0]
-    tokenizers = [[each.files[f"{side}.tokenizer.json"] for side in SIDES] for each in found]
-    for other, texts in zip(found, tokenizers, strict=True):
-        if texts != tokenizers[0]:
-            raise CheckpointError(
-                f"{other.path} and {first.path} do not have the same tokenizers: the models of an ensemble must be "
-                "trained on the same prepared data."
-            )
-    loaded = [_unpack(each, choose_precision("auto", device)) for each in found]
-    shapes = [each.config.model for each in loaded]
-    if len({shape.architecture == "encoder-only" and shape.upsampling for shape in shapes}) > 1:
-        raise CheckpointError(
-            "the models of an ensemble must all write word by word, or all be encoder-only with the same "
-            "model.upsampling."
-        )
-    if len({(each.config.data.lowercase, each.config.data.normalize) for each in loaded}) > 1:
-        raise CheckpointError(
-            "the models of an ensemble must read the same text, but data.lowercase or data.normalize differs."
-        )
-    models = [each.model for each in loaded]
-    model = (models[0] if len(models) == 1 else Ensemble(models)).to(device).eval()
-    one = loaded[0]
-    # All must have learned what placeholders are.
-    training = min((each.config.training for each in loaded), key=lambda training: training.placeholders)
-    config = replace(one.config, training=replace(one.config.training, placeholders=training.placeholders))
-    return replace(one, model=model, config=config), first
-
-
 def line_statistics(sides: Sequence[Mapping[str, Any]]) -> LineStatistics:
     """The line statistics in the report on both sides of the training pairs."""
     side, target = sides
@@ -113,20 +87,21 @@ def line_statistics(sides: Sequence[Mapping[str, Any]]) -> LineStatistics:
     return LineStatistics(usual, side["longest"], sentences, target["mean"] / max(1.0, side["mean"]))
 
 
-def _unpack(found: checkpoint.Checkpoint, dtype: torch.dtype) -> TrainedModel:
-    """Build the model of a checkpoint. Raises CheckpointError if any part of it is damaged."""
+def unpack(found: checkpoint.Checkpoint) -> TrainedModel:
+    """Unpack all of a checkpoint but the weights, which its user adds. Raises CheckpointError if a part is damaged."""
     try:
         source, target = (Tokenizer.from_json(found.files[f"{side}.tokenizer.json"].decode()) for side in SIDES)
         config = config_file.loads(found.files["config.yaml"], found.path / "config.yaml")
         conventions = _conventions(found, source, target)
         report = serialization.load_json(found.files["trained_on.json"])
         trained_on, unsure = line_statistics(report["sides"]), float(report.get("unsure", UNSURE))
-        with _NoRandomWeights():
-            model = build_model(config.model, len(source), len(target))
-        serialization.load_weights(model, found.files["model.safetensors"])
     except (CheckpointError, ValueError, LookupError, TypeError) as error:  # ConfigError is a ValueError
         raise CheckpointError(f"{found.path} cannot be used: {error}") from error
-    return TrainedModel(model, source, target, config, trained_on, min(unsure, SURE), conventions, dtype)
+    return TrainedModel(_no_weights, [config.model], source, target, config, trained_on, min(unsure, SURE), conventions)
+
+
+def _no_weights() -> tuple[Model | Ensemble, torch.dtype]:
+    raise AssertionError("only the text of this checkpoint was unpacked")
 
 
 def _conventions(
@@ -148,39 +123,21 @@ def _conventions(
         return None
 
 
-class _NoRandomWeights(TorchFunctionMode):
-    """Context manager: leave new weights uninitialized, because those of a checkpoint replace them all.
-
-    Drawing them takes 10 ms for the phrasebook's model and half a second for 60 million weights.
-    """
-
-    DRAWING = (nn.init.kaiming_uniform_, nn.init.uniform_, nn.init.normal_, Tensor.uniform_, Tensor.normal_)
-
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        """Call a function of torch, unless it draws random numbers."""
-        given = kwargs or {}
-        if func in self.DRAWING:
-            return args[0] if args else given["tensor"]
-        return func(*args, **given)
-
-
-def find_checkpoint(path: Path) -> checkpoint.Checkpoint:
-    """Read what translation needs from the checkpoint at path, or from the best or else newest one of the run there.
+def find_checkpoint(path: Path, names: Sequence[str] = BUNDLE) -> checkpoint.Checkpoint:
+    """Read these files of the checkpoint at path, or from the best or else newest one of the run there.
 
     Raises CheckpointError, which lists the runs that do exist.
     """
     if (path / checkpoint.MANIFEST).exists():
-        return checkpoint.read(path, BUNDLE, CONVENTIONS)
+        return checkpoint.read(path, names, CONVENTIONS)
     root = path / "checkpoints"
     best = checkpoint.get_best(root)
     if best is not None:
         try:
-            return checkpoint.read(checkpoint.step_directory(root, best["step"]), BUNDLE, CONVENTIONS)
+            return checkpoint.read(checkpoint.step_directory(root, best["step"]), names, CONVENTIONS)
         except CheckpointError as error:
             console.warn(str(error))
-    found = checkpoint.newest(root, quarantine=False, warn=console.warn, only=BUNDLE, optional=CONVENTIONS)
+    found = checkpoint.newest(root, quarantine=False, warn=console.warn, only=names, optional=CONVENTIONS)
     if found is None:
         raise CheckpointError(f"{path} holds no checkpoint: {_suggest_runs(path)}")
     return found

@@ -18,7 +18,7 @@ from dataclasses import replace
 from importlib.util import find_spec
 from typing import Literal, Protocol
 
-from torch import Tensor
+import numpy as np
 
 from dragoman import resources
 from dragoman.console import shorten
@@ -100,7 +100,7 @@ def write_translated(
     document: Document,
     asked: Sequence[Request],
     translations: Sequence[Translation],
-    weights: Sequence[Sequence[Tensor]],
+    weights: Sequence[Sequence[np.ndarray]],
 ) -> str:
     """Write a document with translations in place of its texts.
 

@@ -16,9 +16,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 
+import numpy as np
 import tokenizers
 from tokenizers import normalizers
-from torch import Tensor
 
 from dragoman.dataset import JOINER, UNSEEN, Tokenizer
 from dragoman.settings import UNK
@@ -149,7 +149,7 @@ def restore_exactly(target: Sequence[int], source: Sequence[int], placeholders: 
     return Restored({t: hidden[token] for token, t in written.items()})
 
 
-def restore(target: Sequence[int], source: Sequence[int], placeholders: Sequence[int], weights: Tensor) -> Restored:
+def restore(target: Sequence[int], source: Sequence[int], placeholders: Sequence[int], weights: np.ndarray) -> Restored:
     """Restore the placeholders of any translation, by the alignment (T, S) where their numbers do not say enough.
 
     A placeholder stands for the source token that has the same number, if another has not been preferred, or else for
@@ -199,7 +199,7 @@ def inserted(text: str, before: str, literal: str) -> str:
     return " ".join(part for part in (left, literal) if part) + " " * _is_of_word(right[:1]) + right
 
 
-def copies(target: Sequence[int], source: Sequence[int], words: Sequence[str], weights: Tensor) -> dict[int, int]:
+def copies(target: Sequence[int], source: Sequence[int], words: Sequence[str], weights: np.ndarray) -> dict[int, int]:
     """Choose the source word to copy for each [UNK] of target: target position to source position.
 
     Unknown source words come first, each used once; when none is left, any word that is not just punctuation. Among

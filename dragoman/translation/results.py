@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from torch import Tensor
+import numpy as np
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Candidate:
     complete: bool  # False: cut off by the length limit
     copied: dict[int, int]  # position of each copied token -> position of the source token it was copied from
 
-    def made_from(self, weights: Tensor) -> list[int]:
+    def made_from(self, weights: np.ndarray) -> list[int]:
         """The source position that each token was copied from or else aligns with most, by an alignment (T, S)."""
         return [self.copied.get(t, int(row.argmax())) for t, row in enumerate(weights)]
 

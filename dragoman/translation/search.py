@@ -13,15 +13,16 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from dragoman.architectures import ctc
 from dragoman.settings import EOS, SOS, UNK, DecodingConfig
+from dragoman.translation.hypotheses import NOTHING, Hypothesis, Watch, normalizer
 from dragoman.translation.next_tokens import Rules, best_continuations, sample_continuations, sentence_generators
 
 
@@ -37,17 +38,6 @@ class StepModel(Protocol):
         ...
 
 
-class Hypothesis(NamedTuple):
-    """A translation that was found."""
-
-    tokens: list[int]  # without [SOS] and [EOS]
-    log_probs: list[float]  # of each token, in nats; that of [EOS] last if complete
-    score: float  # the sum of log_probs, divided by `normalizer` of their number; hypotheses are ranked by it
-    complete: bool  # False: the length limit cut it off before [EOS]
-
-
-NOTHING = Hypothesis([], [], -math.inf, False)  # if the rules allow no token
-Watch = Callable[[int, list[int]], None]
 Found = list[list[list[Hypothesis]]]  # the finished hypotheses of each group of each sentence
 
 
@@ -292,16 +282,6 @@ def _argmax(x: Tensor) -> Tensor:
     NumPy takes a tenth of torch's time on a CPU, where this would be half of a step of 64 sentences.
     """
     return torch.from_numpy(x.numpy().argmax(-1)) if x.device.type == "cpu" else x.argmax(-1)
-
-
-def normalizer(length: Any, settings: DecodingConfig) -> Any:
-    """What to divide a sum of log-probabilities of `length` tokens by; length is a number or a tensor.
-
-    length ** alpha, or ((5 + length) / 6) ** alpha, which is equation 14 of Wu et al. 2016, "Google's Neural Machine
-    Translation System", and what "Attention Is All You Need" uses.
-    """
-    base = length if settings.length_formula == "power" else (5 + length) / 6
-    return base**settings.length_penalty
 
 
 def _finish(ids: list[int], log_probs: list[float], settings: DecodingConfig) -> Hypothesis:

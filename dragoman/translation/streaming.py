@@ -9,7 +9,7 @@ from itertools import takewhile
 from dragoman.settings import UNK
 from dragoman.translation.assembly import as_typed, make_sentences
 from dragoman.translation.batch_search import search_batch, suitable_threads
-from dragoman.translation.engines import Engine, ExternalEngine
+from dragoman.translation.engines import Engine
 from dragoman.translation.loading import TrainedModel
 from dragoman.translation.pieces import Piece, write_as_typed
 from dragoman.translation.placeholders import as_target
@@ -17,9 +17,7 @@ from dragoman.translation.results import Sentence
 from dragoman.translation.term_placement import place_terms
 
 
-def stream_piece(
-    trained: TrainedModel, engine: Engine | ExternalEngine, piece: Piece, write: Callable[[str], object]
-) -> Sentence:
+def stream_piece(trained: TrainedModel, engine: Engine, piece: Piece, write: Callable[[str], object]) -> Sentence:
     """Translate a piece and write each word once no hypothesis that could still win disagrees on it.
 
     A piece with terms of a glossary is written when it is finished, because they replace words of the translation.

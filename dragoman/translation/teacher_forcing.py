@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,12 +21,12 @@ from dragoman.device import autocast
 from dragoman.errors import DataError
 from dragoman.settings import EOS, PAD, SOS
 from dragoman.translation.batches import BATCH_TOKENS, batches_by_length
+from dragoman.translation.hypotheses import normalizer
 from dragoman.translation.limits import target_room
 from dragoman.translation.loading import TrainedModel
 from dragoman.translation.pieces import Piece, encode_piece, encode_translation
 from dragoman.translation.request import Request
 from dragoman.translation.results import Candidate
-from dragoman.translation.search import normalizer
 
 Pair = tuple[list[int], list[int]]
 
@@ -93,14 +94,14 @@ def _token_log_probs(trained: TrainedModel, pairs: Sequence[Pair]) -> list[list[
     return [row[: len(ids) + 1] for row, (_, ids) in zip(found, pairs, strict=True)]
 
 
-def alignments(trained: TrainedModel, pairs: Sequence[Pair]) -> list[Tensor]:
+def alignments(trained: TrainedModel, pairs: Sequence[Pair]) -> list[np.ndarray]:
     """How strongly each target token is aligned with each source token: (T, S) per pair; (0, 0) if a side is empty."""
-    found = [torch.zeros(0, 0) for _ in pairs]
+    found = [np.zeros((0, 0), np.float32) for _ in pairs]
     some = [i for i, pair in enumerate(pairs) if all(pair)]
     for batch in _batches([pairs[i] for i in some]):
         chosen = [some[k] for k in batch]
         with torch.inference_mode(), autocast(trained.device, trained.dtype):
-            weights = trained.model.alignment(*_padded(trained, [pairs[i] for i in chosen])).float().cpu()
+            weights = trained.model.alignment(*_padded(trained, [pairs[i] for i in chosen])).float().cpu().numpy()
         for i, each in zip(chosen, weights, strict=True):
             source, target = pairs[i]
             found[i] = each[: len(target), : len(source)]

@@ -16,17 +16,16 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from torch import Tensor
+import numpy as np
 
 from dragoman.dataset import EMPTY, JOINER, Tokenizer
 from dragoman.settings import DecodingConfig
 from dragoman.translation import literals
 from dragoman.translation.glossary import Term, Word, split_words
+from dragoman.translation.hypotheses import normalizer
 from dragoman.translation.loading import TrainedModel
 from dragoman.translation.pieces import Piece, encode_translation
 from dragoman.translation.results import Candidate, Sentence
-from dragoman.translation.search import normalizer
-from dragoman.translation.teacher_forcing import alignments, score_texts, why_too_long
 
 _SENTENCE_START = re.compile(r"(?:^|[.!?…]\s)[^\w\s]*$")
 LEAST_SHARE = 0.05  # of the attention of a word: with less, the model did not write it for the term
@@ -44,6 +43,10 @@ def place_terms(trained: TrainedModel, pieces: Sequence[Piece], sentences: Seque
         for k, candidate in enumerate(candidates[i])
         if missing_targets(piece.terms, candidate.text)
     ]
+    if not lacking:
+        return list(sentences)
+    from dragoman.translation.teacher_forcing import score_texts  # slow to import
+
     texts = _replace_words(trained, [(pieces[i], candidates[i][k].text) for i, k in lacking])
     scored = score_texts(trained, [(pieces[i], text) for (i, _), text in zip(lacking, texts, strict=True)])
     for (i, k), text, candidate in zip(lacking, texts, scored, strict=True):
@@ -108,6 +111,8 @@ def tokens_of_spans(
 
 def _replace_words(trained: TrainedModel, translations: Sequence[tuple[Piece, str]]) -> list[str]:
     """Put the missing targets into translations of pieces, in place of the words that the model wrote for them."""
+    from dragoman.translation.teacher_forcing import alignments, why_too_long  # slow to import
+
     encoded = [encode_translation(trained, text, piece) for piece, text in translations]
     pairs = [(piece.ids, ids) for (piece, _), (ids, _) in zip(translations, encoded, strict=True)]
     # A text that is too long for the model has no alignment, so nothing is replaced.
@@ -144,7 +149,7 @@ def choose_places(
     words: Sequence[Word],
     rows: Sequence[list[int]],
     columns: Sequence[list[int]],
-    weights: Tensor,
+    weights: np.ndarray,
 ) -> list[tuple[int, int, Term]]:
     """Choose the words that the missing targets replace: start and end in the translation, and the term.
 
@@ -161,7 +166,7 @@ def choose_places(
         (float(weights[row][:, column].sum(1).max()), t, w)
         for t, column in enumerate(columns)
         for w, row in enumerate(rows)
-        if row and column and weights.numel()
+        if row and column and weights.size
     ]
     missing = missing.copy()
     waiting, free = set(range(len(terms))), set(range(len(words)))

@@ -17,40 +17,42 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
-import torch
-from torch import Tensor
-
-from dragoman import command_line
-from dragoman.architectures.ensemble import Ensemble
-from dragoman.architectures.protocol import Model
+from dragoman import command_line, console
 from dragoman.corpora.cleaning import clean
 from dragoman.corpora.sentence_splitting import sentence_joiner
 from dragoman.dataset import Tokenizer
-from dragoman.device import choose_device
 from dragoman.directions import Direction
-from dragoman.errors import ConfigError
+from dragoman.errors import ConfigError, EngineError, ExportError, UnsupportedError
 from dragoman.settings import EOS, Config
+from dragoman.translation import ctranslate2_engine
 from dragoman.translation.assembly import as_typed, make_sentences, shortcomings
-from dragoman.translation.batch_search import search_in_batches
-from dragoman.translation.engines import Engine, ExternalEngine, make_engine
+from dragoman.translation.ctranslate2_engine import CTranslate2Engine
 from dragoman.translation.glossary import Glossary
-from dragoman.translation.loading import UNSURE, TrainedModel, line_statistics, load
+from dragoman.translation.hypotheses import Hypothesis
+from dragoman.translation.loading import UNSURE, TrainedModel, line_statistics
 from dragoman.translation.pieces import Piece, encode_request
 from dragoman.translation.request import Request, parse_request, usual_direction
 from dragoman.translation.results import Candidate, Sentence, Translation, warnings_by_text
-from dragoman.translation.streaming import stream_piece
-from dragoman.translation.teacher_forcing import alignments, attention, embeddings, score_pairs
 from dragoman.translation.term_placement import place_terms
 
 if TYPE_CHECKING:
+    import numpy as np
+    import torch
+    from torch import Tensor
+
+    from dragoman.architectures.ensemble import Ensemble
+    from dragoman.architectures.protocol import Model
     from dragoman.corpora.preparation import PreparedData
+    from dragoman.translation.engines import Engine
+
+EngineName = Literal["auto", "ctranslate2", "torch"]
 
 
 class Translator:
@@ -68,7 +70,11 @@ class Translator:
     step: int
 
     def __init__(
-        self, path: str | Path | Sequence[str | Path], device: str = "auto", overrides: Sequence[str] = ()
+        self,
+        path: str | Path | Sequence[str | Path],
+        device: str = "auto",
+        overrides: Sequence[str] = (),
+        engine: EngineName = "torch",
     ) -> None:
         """Load a checkpoint, or the best checkpoint of a run. Several paths make an ensemble.
 
@@ -76,21 +82,55 @@ class Translator:
             path: the folder of a run or of a checkpoint
             device: auto, cpu, cuda, cuda:1 or mps
             overrides: settings as on the command line, `["--decoding.beam_size", "5"]`
+            engine: what searches. ctranslate2 is the fastest, but reports no log-probabilities of single tokens. auto
+                takes it where it can do what `overrides` ask for, and torch, the search of this program, elsewhere.
 
-        Raises CheckpointError if a checkpoint is unusable or several do not fit together, and ConfigError for a bad
-        override.
+        Raises CheckpointError if a checkpoint is unusable or several do not fit together, ConfigError for a bad
+        override, and EngineError if ctranslate2 cannot do what is asked for.
         """
         paths = [Path(path)] if isinstance(path, str | Path) else list(map(Path, path))
-        trained, first = load(paths, choose_device(device))
-        self._start(replace(trained, config=command_line.override(trained.config, overrides)))
-        self.path, self.step = first.path, first.step
+        if engine == "torch" or not self._starts_with_ctranslate2(paths, device, overrides, engine):
+            from dragoman.device import choose_device  # slow to import
+            from dragoman.translation.model_loading import load
+
+            trained, first = load(paths, choose_device(device))
+            self._start(replace(trained, config=command_line.override(trained.config, overrides)))
+            self.path, self.step = first.path, first.step
+
+    def _starts_with_ctranslate2(
+        self, paths: Sequence[Path], device: str, overrides: Sequence[str], engine: EngineName
+    ) -> bool:
+        """Start with CTranslate2 as the engine, or return False where auto leaves that to torch."""
+        try:
+            found, trained, fast = ctranslate2_engine.open_run(paths, device, overrides)
+        except (EngineError, ExportError) as error:
+            if engine == "ctranslate2":
+                raise
+            if not isinstance(error, UnsupportedError):
+                console.warn(f"{error} Translating with torch instead.")
+            return False
+        self._start(trained)
+        self._fast = fast
+        self.path, self.step = found.path, found.step
+        return True
 
     @classmethod
     def around(cls, model: Model, data: PreparedData, config: Config, dtype: torch.dtype) -> Translator:
         """A translator with a model in memory, whose weights may change: training validates with it."""
         translator = cls.__new__(cls)
         lines = line_statistics([vars(side) for side in data.report.sides])
-        translator._start(TrainedModel(model, data.source, data.target, config, lines, UNSURE, data.conventions, dtype))
+        translator._start(
+            TrainedModel(
+                lambda: (model, dtype),
+                [config.model],
+                data.source,
+                data.target,
+                config,
+                lines,
+                UNSURE,
+                data.conventions,
+            )
+        )
         translator._weights_change = True
         return translator
 
@@ -99,7 +139,8 @@ class Translator:
         self.warnings: list[str] = []
         self.glossary: Glossary | None = None
         self._weights_change = False
-        self._engine: Engine | ExternalEngine | None = None
+        self._engine: Engine | None = None
+        self._fast: CTranslate2Engine | None = None
 
     def with_decoding(self, **changes: Any) -> Translator:
         """The same model with other decoding settings: `with_decoding(beam_size=5, n_best=3)`.
@@ -109,12 +150,12 @@ class Translator:
         other = copy.copy(self)
         decoding = replace(self.config.decoding, **changes)
         other.trained = replace(self.trained, config=replace(self.config, decoding=decoding))
-        if "precision" in changes and not isinstance(self._engine, ExternalEngine):
-            other._engine = None
+        if "precision" in changes:
+            other._engine = other._fast = None
         return other
 
-    def with_engine(self, engine: ExternalEngine) -> Translator:
-        """The same translator with another program's search; everything around the search stays the same."""
+    def with_engine(self, engine: Engine) -> Translator:
+        """The same translator with another engine for its own search."""
         other = copy.copy(self)
         other._engine = engine
         return other
@@ -215,7 +256,7 @@ class Translator:
         advance(len(texts) - len(waiting))
         found: dict[int, Sentence] = {}
         # Closed even if advance raises, so that no thread continues to translate.
-        with closing(search_in_batches(self.trained, self._ready_engine(), pieces)) as batches:
+        with closing(self._search(pieces)) as batches:
             for batch, hypotheses in batches:
                 sentences = make_sentences(self.trained, [pieces[k] for k in batch], hypotheses)
                 found.update(zip(batch, sentences, strict=True))
@@ -231,7 +272,7 @@ class Translator:
         sentences: list[Sentence] = []
         for piece in _flatten([lines])[0]:
             write(joiner if sentences else "")
-            sentences.append(stream_piece(self.trained, self._ready_engine(), piece, write))
+            sentences.append(self._speak_piece(piece, write))
         self._warn(1, *shortcomings(self.trained, sentences))
         translation = joiner.join(sentence.candidates[0].text for sentence in sentences)
         return Translation(request.text, translation, sentences, *warnings_by_text(self.warnings, 1, 1))
@@ -243,6 +284,8 @@ class Translator:
         A word that the vocabulary does not know has the probability of [UNK]. Raises DataError for a pair that is too
         long for the model.
         """
+        from dragoman.translation.teacher_forcing import score_pairs
+
         sources = self._parse([source for source, _ in pairs], first)
         return score_pairs(self.trained, list(zip(sources, [text for _, text in pairs], strict=True)), first)
 
@@ -252,7 +295,9 @@ class Translator:
         The states are those of the encoder, or of the source in a decoder-only model, or of the text in a language
         model. Raises ConfigError for an ensemble, whose members have no states in common.
         """
-        if isinstance(self.model, Ensemble):
+        from dragoman.translation.teacher_forcing import embeddings
+
+        if len(self.trained.shapes) > 1:
             raise ConfigError("only a single model gives vectors: name one checkpoint.")
         pieces, owners = _flatten([lines for _, lines in self._encode(texts, first)])
         return embeddings(self.trained, [(piece.ids, piece.prefix) for piece in pieces], owners, len(texts))
@@ -262,15 +307,19 @@ class Translator:
         [weights] = self.alignments([(sentence, candidate)])
         return candidate.made_from(weights)
 
-    def alignments(self, pairs: Sequence[tuple[Sentence, Candidate]]) -> list[Tensor]:
+    def alignments(self, pairs: Sequence[tuple[Sentence, Candidate]]) -> list[np.ndarray]:
         """How strongly each token of each candidate is aligned with each source token, without [EOS]: (T, S) each.
 
         It is (0, 0) if one side is empty, as the source of a language model is.
         """
+        from dragoman.translation.teacher_forcing import alignments
+
         return alignments(self.trained, [(sentence.ids, candidate.ids) for sentence, candidate in pairs])
 
     def attention(self, sentence: Sentence, candidate: Candidate) -> Tensor:
         """Where each token of a candidate looked in its source, [EOS] included: (layers, heads, T, S)."""
+        from dragoman.translation.teacher_forcing import attention
+
         target = [*candidate.ids, EOS] if candidate.complete else candidate.ids
         return attention(self.trained, sentence.ids, target)
 
@@ -296,10 +345,37 @@ class Translator:
     def _warn(self, number: int, *messages: str) -> None:
         self.warnings += [f"text {number}: {message}" for message in messages]
 
-    def _ready_engine(self) -> Engine | ExternalEngine:
-        """What searches: made once, or for each call if the weights may have changed since the last."""
+    def _speak_piece(self, piece: Piece, write: Callable[[str], object]) -> Sentence:
+        if self._is_for_ctranslate2([piece]):
+            [sentence] = self._translate([[[piece]]], None)
+            write(sentence.candidates[0].text)
+            return sentence
+        from dragoman.translation.streaming import stream_piece  # slow to import
+
+        return stream_piece(self.trained, self._ready_engine(), piece, write)
+
+    def _search(self, pieces: Sequence[Piece]) -> Generator[tuple[list[int], list[list[Hypothesis]]], None, None]:
+        """Yield the indices and the hypotheses of one batch of pieces after another."""
+        if self._fast and self._is_for_ctranslate2(pieces):
+            return self._fast.search_in_batches(self.trained, pieces)
+        from dragoman.translation.batch_search import search_in_batches  # slow to import
+
+        return search_in_batches(self.trained, self._ready_engine(), pieces)
+
+    def _is_for_ctranslate2(self, pieces: Sequence[Piece]) -> bool:
+        decoding = self.config.decoding
+        return (
+            self._fast is not None
+            and ctranslate2_engine.unsupported_setting(decoding) is None
+            and ctranslate2_engine.fits(pieces, decoding.max_length)
+        )
+
+    def _ready_engine(self) -> Engine:
+        """What our own search needs: made once, or for each call if the weights may have changed since the last."""
         if self._engine is not None:
             return self._engine
+        from dragoman.translation.engines import make_engine  # slow to import
+
         engine = make_engine(self.model, self.config.decoding.precision)
         if not self._weights_change:
             self._engine = engine

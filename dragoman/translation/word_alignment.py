@@ -15,7 +15,6 @@ from collections.abc import Mapping, Sequence
 from itertools import islice, pairwise
 
 import numpy as np
-from torch import Tensor
 
 from dragoman.corpora.sentence_splitting import sentence_joiner
 from dragoman.dataset import Tokenizer
@@ -40,7 +39,7 @@ def words_of(text: str, language: str) -> list[Range]:
     return found
 
 
-def token_weights(translator: Translator, translations: Sequence[Translation]) -> list[list[Tensor]]:
+def token_weights(translator: Translator, translations: Sequence[Translation]) -> list[list[np.ndarray]]:
     """The alignment (T, S) of the best candidate of each sentence of each translation, computed in batches."""
     sentences = [sentence for translation in translations for sentence in translation.sentences]
     weights = iter(translator.alignments([(sentence, sentence.candidates[0]) for sentence in sentences]))
@@ -48,7 +47,7 @@ def token_weights(translator: Translator, translations: Sequence[Translation]) -
 
 
 def align_words(
-    translator: Translator, translation: Translation, weights: Sequence[Tensor], direction: Direction
+    translator: Translator, translation: Translation, weights: Sequence[np.ndarray], direction: Direction
 ) -> np.ndarray:
     """How much of each word of a translation was made from each word of its source: (U, W), rows sum to 1.
 
@@ -70,7 +69,9 @@ def align_words(
     return whole / whole.sum(1, keepdims=True).clip(min=1e-9)
 
 
-def _align_sentence(translator: Translator, sentence: Sentence, weights: Tensor, direction: Direction) -> np.ndarray:
+def _align_sentence(
+    translator: Translator, sentence: Sentence, weights: np.ndarray, direction: Direction
+) -> np.ndarray:
     """The alignment of the words of one sentence with those of its best candidate."""
     trained, best = translator.trained, sentence.candidates[0]
     piece = encode_piece(trained, sentence.read_as, direction)
@@ -80,11 +81,11 @@ def _align_sentence(translator: Translator, sentence: Sentence, weights: Tensor,
     source = {t - tag: word for t, word in tokens.items() if t >= tag}
     rows = len(words_of(best.text, direction.target))
     columns = len(words_of(sentence.source, direction.source))
-    if not weights.numel():  # one side has no tokens
+    if not weights.size:  # one side has no tokens
         return np.full((rows, columns), 1 / max(1, columns))
     target_shares = _shares(trained.target, best.ids, copied, direction.target)
     source_shares = _shares(trained.source, sentence.ids[tag:], source, direction.source)
-    by_word = target_shares @ weights.numpy()[:, tag:] @ source_shares.T
+    by_word = target_shares @ weights[:, tag:] @ source_shares.T
     return _resize(_resize(by_word, rows).T, columns).T
 
 

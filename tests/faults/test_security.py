@@ -24,7 +24,7 @@ import safetensors.torch
 import torch
 
 from conftest import ROOT, in_child, tiny_config, tiny_pairs, write_tsv
-from dragoman import averaging, checkpoint, command_line, console, serialization, train
+from dragoman import averaging, checkpoint, command_line, console, serialization, tensors, train
 from dragoman.__main__ import run as run_command
 from dragoman.console import one_line, visible
 from dragoman.corpora import preparation
@@ -175,7 +175,7 @@ def used(run: Path) -> dict[str, bytes]:
         finite = all(bool(weight.isfinite().all()) for weight in translator.model.parameters())
     assert finite
     translator.translate(["the cat sees the dog."])
-    serialization.load_tensors(found.files["training.pt"])
+    tensors.load_tensors(found.files["training.pt"])
     train.progress_of(found)
     return found.files
 
@@ -249,7 +249,7 @@ def test_37_forged_state_is_refused(run: Path, state: str, capfd: pytest.Capture
 @pytest.mark.parametrize("value", [{}, [], {"optimizer": {}}, {"optimizer": {"state": 7, "param_groups": [{"lr": 1}]}}])
 def test_37_forged_optimizer_state_is_refused(run: Path, value: object, capfd: pytest.CaptureFixture) -> None:
     """Guards against a resume from tensors that are valid but belong to nothing."""
-    untrained.forge(untrained.newest(run), {"training.pt": serialization.tensors_bytes(value)})
+    untrained.forge(untrained.newest(run), {"training.pt": tensors.tensors_bytes(value)})
     assert resume(run) == 4
     assert capfd.readouterr().err.count("\n") == 1
 

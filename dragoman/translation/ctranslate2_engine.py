@@ -1,0 +1,231 @@
+"""CTranslate2 as the engine of an encoder-decoder: the search of this program's `search`, several times as fast.
+
+    engine = CTranslate2Engine(files, "cpu", "float32", threads=2)
+    for indices, hypotheses in engine.search_in_batches(trained, pieces): ...
+
+It runs the model from files of its own, see `engine_files`. Nothing here needs torch, whose import alone takes several
+times as long as translating a sentence.
+
+Greedy search finds the same translations as ours. Beam search stops by a different rule, so it finds nearly the same.
+CTranslate2 does not report the log-probability of each token, only their sum.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from dragoman import command_line
+from dragoman.checkpoint import Checkpoint
+from dragoman.dataset import Tokenizer
+from dragoman.errors import EngineError, UnsupportedError
+from dragoman.settings import EOS, DecodingConfig
+from dragoman.translation.batches import BATCH_TOKENS, batches_by_length
+from dragoman.translation.constraints import Constraints, constraints
+from dragoman.translation.engine_files import engine_files
+from dragoman.translation.hypotheses import NOTHING, Hypothesis
+from dragoman.translation.loading import TEXT, TrainedModel, find_checkpoint, unpack
+from dragoman.translation.pieces import Piece
+
+POSITIONS = 1024  # that the files describe; a longer piece is left to our own search
+BATCH_SENTENCES = 64  # more do not make a CPU faster, and leave the last thread alone with a large batch
+CACHE = 16 * 2**20  # bytes of cache that every CPU core has
+AHEAD = 2  # batches for each thread that wait in its queue
+
+
+def open_run(
+    paths: Sequence[Path], device: str, overrides: Sequence[str]
+) -> tuple[Checkpoint, TrainedModel, CTranslate2Engine]:
+    """Open a run or a checkpoint without torch: its text, its settings and an engine for it.
+
+    Args:
+        device: a name, see `device.choose_device`; auto is the GPU that CTranslate2 finds, or the CPU
+        overrides: settings as on the command line
+
+    Raises EngineError if CTranslate2 cannot translate like this, and CheckpointError and ConfigError.
+    """
+    if len(paths) > 1:
+        raise UnsupportedError("CTranslate2 runs one model, but several are named.")
+    found = find_checkpoint(paths[0], TEXT)
+    trained = unpack(found)
+    trained = replace(trained, config=command_line.override(trained.config, overrides))
+    if reason := unsupported_setting(trained.config.decoding):
+        raise UnsupportedError(f"CTranslate2 cannot search like this: {reason}.")
+    if trained.config.model.architecture != "encoder-decoder":
+        raise UnsupportedError(
+            f"CTranslate2 cannot run this model: model.architecture is {trained.config.model.architecture}."
+        )
+    try:
+        import ctranslate2
+    except ImportError as error:
+        raise EngineError(f"CTranslate2 is missing ({error}): pip install ctranslate2.") from None
+    if device == "auto":
+        device = "cuda" if ctranslate2.get_cuda_device_count() else "cpu"
+    elif not device.startswith(("cpu", "cuda")):
+        raise UnsupportedError(f"CTranslate2 does not run on {device}: set --device to cpu or cuda.")
+    files = engine_files(found.path)
+    precision = trained.config.decoding.precision
+    if precision == "auto":
+        precision = choose_precision(len(files["model.bin"]), ctranslate2.get_supported_compute_types(device[:4]))
+    engine = CTranslate2Engine(files, device, precision, thread_count(), trained.source, trained.target)
+
+    @cache
+    def weights() -> Any:
+        from dragoman.device import choose_device  # slow to import
+        from dragoman.translation.model_loading import load_later
+
+        return load_later(found, trained, choose_device(device))
+
+    return found, replace(trained, weights=weights), engine
+
+
+def choose_precision(size: int, supported: Collection[str]) -> str:
+    """The precision for a model of this size in bytes: float32 where it fits into the cache, since int8 costs BLEU."""
+    return "int8" if size > CACHE and "int8" in supported else "float32"
+
+
+def thread_count() -> int:
+    """How many threads translate: OMP_NUM_THREADS, or one for each processor that this process may use."""
+    asked = os.environ.get("OMP_NUM_THREADS", "")
+    if asked.isdecimal() and int(asked):
+        return int(asked)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def unsupported_setting(settings: DecodingConfig) -> str | None:
+    """Name the first setting of the search that CTranslate2 lacks, and what it does instead; None if it has all."""
+    if settings.sample:
+        return "decoding.sample is true, but it draws other random numbers"
+    if settings.diversity_groups > 1:
+        return f"decoding.diversity_groups is {settings.diversity_groups}, but it has no groups"
+    if settings.min_ratio:
+        return f"decoding.min_ratio is {settings.min_ratio:g}, but it has one minimum length for all sentences"
+    if settings.length_formula == "paper" and settings.beam_size > 1:
+        return "decoding.length_formula is paper, but it divides by a power of the length: set it to power"
+    if settings.precision == "bfloat16":
+        return "decoding.precision is bfloat16, but it has float32 and int8"
+    return None
+
+
+class CTranslate2Engine:
+    """Searches for the translations of pieces of text on all threads."""
+
+    def __init__(
+        self,
+        files: Mapping[str, bytes],
+        device: str,
+        precision: str,
+        threads: int,
+        source: Tokenizer,
+        target: Tokenizer,
+    ) -> None:
+        """Load the files of `engine_files`. Raises EngineError for a device or precision that does not exist here."""
+        import ctranslate2
+
+        kind, _, index = device.partition(":")
+        try:
+            self.translator: Any = ctranslate2.Translator(
+                "model",
+                device=kind,
+                device_index=int(index or 0),
+                compute_type=precision,
+                inter_threads=threads,
+                intra_threads=1,
+                files=dict(files),
+            )
+        except (ValueError, RuntimeError) as error:
+            raise EngineError(f"CTranslate2 cannot translate on {device} in {precision}: {error}") from None
+        self.threads = threads
+        self.source, self.target = _tokens_by_id(source), _tokens_by_id(target)
+        self.ids = target.vocabulary
+
+    def search_in_batches(
+        self, trained: TrainedModel, pieces: Sequence[Piece]
+    ) -> Generator[tuple[list[int], list[list[Hypothesis]]], None, None]:
+        """Yield the indices and the hypotheses of one batch of pieces after another.
+
+        Batches are handed over ahead, so that the text of one is put together while others are translated.
+        """
+        decoding = trained.config.decoding
+        waiting: deque[tuple[list[int], list[int], list[Any]]] = deque()
+        for batch, of_batch in self._batches(trained, pieces):
+            limits, running = of_batch.limits, self._start([pieces[k] for k in batch], of_batch, decoding)
+            waiting.append((batch, limits, running))
+            if len(waiting) > AHEAD * self.threads:
+                yield self._finish(*waiting.popleft(), decoding)
+        while waiting:
+            yield self._finish(*waiting.popleft(), decoding)
+
+    def _batches(self, trained: TrainedModel, pieces: Sequence[Piece]) -> Iterator[tuple[list[int], Constraints]]:
+        """Group pieces of similar length that may use the same tokens, since a batch has one list for all."""
+        whole = constraints(trained, pieces)
+        groups: dict[Any, list[int]] = {}
+        for k in range(len(pieces)):
+            key = bool(whole.max_unknowns is None or whole.max_unknowns[k]), tuple(whole.absent[k])
+            groups.setdefault(key, []).append(k)
+        width = max(trained.config.decoding.beam_size, trained.config.decoding.n_best)
+        for group in groups.values():
+            lengths = [len(pieces[k].ids + pieces[k].prefix) + 1 for k in group]
+            # Enough batches for every thread, even of few sentences.
+            most = (
+                min(BATCH_SENTENCES, -(-len(group) // self.threads)) if len(group) >= 8 * self.threads else len(group)
+            )
+            for batch in batches_by_length(lengths, BATCH_TOKENS // width):
+                for start in range(0, len(batch), most):
+                    chosen = [group[i] for i in batch[start : start + most]]
+                    yield chosen, whole.chosen(chosen)
+
+    def _start(self, pieces: Sequence[Piece], given: Constraints, settings: DecodingConfig) -> list[Any]:
+        """Begin to search; the results wait until they are asked for."""
+        absent = [[self.target[token]] for token in given.absent[0]]
+        return self.translator.translate_batch(
+            [[self.source[token] for token in piece.ids] for piece in pieces],
+            [[self.target[token] for token in piece.prefix] for piece in pieces] if given.prefixes else None,
+            asynchronous=True,
+            beam_size=settings.beam_size,
+            num_hypotheses=settings.n_best,
+            length_penalty=settings.length_penalty,
+            no_repeat_ngram_size=settings.no_repeat_ngram or 0,
+            disable_unk=given.max_unknowns is not None and not given.max_unknowns[0],
+            suppress_sequences=absent or None,
+            min_decoding_length=0,
+            max_decoding_length=max(given.limits),
+            max_input_length=0,
+            return_scores=True,
+            return_end_token=True,
+        )
+
+    def _finish(
+        self, batch: list[int], limits: list[int], running: list[Any], settings: DecodingConfig
+    ) -> tuple[list[int], list[list[Hypothesis]]]:
+        found = []
+        for limit, one in zip(limits, running, strict=True):
+            result = one.result()
+            found.append(
+                [
+                    self._hypothesis([self.ids[token] for token in tokens], limit, score)
+                    for tokens, score in zip(result.hypotheses, result.scores, strict=True)
+                ]
+                or [NOTHING]
+            )
+        return batch, found
+
+    def _hypothesis(self, ids: list[int], limit: int, score: float) -> Hypothesis:
+        ids = ids[:limit]
+        complete = EOS in ids
+        return Hypothesis(ids[: ids.index(EOS)] if complete else ids, [], score, complete)
+
+
+def fits(pieces: Sequence[Piece], limit: int) -> bool:
+    """Whether all pieces and their translations have positions in the files."""
+    return limit < POSITIONS and all(len(piece.ids) < POSITIONS for piece in pieces)
+
+
+def _tokens_by_id(tokenizer: Tokenizer) -> list[str]:
+    vocabulary = tokenizer.vocabulary
+    return sorted(vocabulary, key=vocabulary.__getitem__)

@@ -1,0 +1,99 @@
+"""The files from which CTranslate2 runs a checkpoint: found, verified, and made where they are missing.
+
+    files = engine_files(checkpoint.path)      # {"model.bin": b"...", ...}
+
+They are made once for each checkpoint, in exports/ of its run or, if that cannot be written, in the user's cache:
+
+    exports/engine-0123456789abcdef/    named after the hash of the checkpoint's manifest
+        model.bin, config.json, ...     what CTranslate2 reads, in float32
+        engine.json                     that hash, and the size and sha256 of every other file
+
+As for a checkpoint, the verified bytes are the bytes used. What is damaged or was made by another version of this
+format is made again. To make them needs torch (`export.engine_writer`); to read them does not.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from dragoman import checkpoint, console
+from dragoman.errors import CheckpointError, EngineError, StorageError
+from dragoman.serialization import sha256_of, unsealed
+
+MARK = "engine.json"
+VERSION = 1  # of what `export.engine_writer` writes
+
+
+def engine_files(path: Path) -> dict[str, bytes]:
+    """Read the files for the checkpoint in this folder, after making them if they are missing.
+
+    Raises EngineError if CTranslate2 cannot run this model, and CheckpointError for a damaged checkpoint.
+    """
+    identity = sha256_of(checkpoint.read_plain(path / checkpoint.MANIFEST))
+    folders = _places(path, identity)
+    for folder in folders:
+        try:
+            return _read(folder, identity)
+        except CheckpointError:  # missing or damaged
+            continue
+    from dragoman.export.engine_writer import write  # slow to import
+
+    folder = next((each for each in folders if _is_writable(each.parent)), None)
+    if folder is None:
+        raise EngineError(f"the files for CTranslate2 can be written to none of {', '.join(map(str, folders))}.")
+    if folder != folders[0]:
+        console.warn(f"{folders[0].parent} cannot be written, so the files for CTranslate2 are made in {folder}, once")
+    try:
+        write(path, folder, identity)
+        return _read(folder, identity)
+    except StorageError as error:
+        raise EngineError(f"the files for CTranslate2 cannot be written: {error}") from error
+
+
+def _read(folder: Path, identity: str) -> dict[str, bytes]:
+    """Read and verify the files in a folder. Raises CheckpointError."""
+    mark = unsealed(checkpoint.read_plain(folder / MARK))
+    if mark.get("version") != VERSION or mark.get("checkpoint") != identity:
+        raise CheckpointError(f"{folder} belongs to another checkpoint.")
+    files = {}
+    for name, entry in mark["files"].items():
+        data = checkpoint.read_plain(folder / name, entry["size"])
+        if sha256_of(data) != entry["sha256"]:
+            raise CheckpointError(f"{folder / name} is damaged.")
+        files[name] = data
+    return files
+
+
+def _places(path: Path, identity: str) -> list[Path]:
+    """Where the files for a checkpoint may lie: in its run, if it is in one, and in the user's cache."""
+    name = f"engine-{identity[:16]}"
+    path = path.absolute()
+    run = path.parent.parent if path.parent.name == "checkpoints" else path.parent
+    in_run = [run / "exports" / name] if (run / "checkpoints").is_dir() else []
+    return [*in_run, user_cache() / name]
+
+
+def user_cache() -> Path:
+    """Return the folder of this program in the user's cache.
+
+    It serves runs that cannot be written, such as those of another user. Nothing is ever removed from it, because any
+    run may still need its files. The user can delete it at any time.
+    """
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    if not os.path.isabs(base):  # the XDG specification says to ignore a relative path
+        match sys.platform:
+            case "win32":
+                base = os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local"
+            case "darwin":
+                base = Path.home() / "Library" / "Caches"
+            case _:
+                base = Path.home() / ".cache"
+    return Path(base, "dragoman")
+
+
+def _is_writable(folder: Path) -> bool:
+    """Whether a folder can be written, or made if it does not exist."""
+    existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    return os.access(existing, os.W_OK | os.X_OK)

@@ -1,0 +1,95 @@
+"""Build models from checkpoints, for everything that needs torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from dragoman import checkpoint
+from dragoman.architectures.build import build_model
+from dragoman.architectures.ensemble import Ensemble
+from dragoman.architectures.protocol import Model
+from dragoman.device import choose_precision, tune_device
+from dragoman.errors import CheckpointError
+from dragoman.tensors import load_weights
+from dragoman.translation.loading import SIDES, WEIGHTS, TrainedModel, find_checkpoint, unpack
+
+
+def load(paths: Sequence[Path], device: torch.device) -> tuple[TrainedModel, checkpoint.Checkpoint]:
+    """Load a run or a checkpoint, or several as an ensemble, and return the model and the first checkpoint.
+
+    Raises CheckpointError if one of them cannot be used, or if they do not fit together.
+    """
+    tune_device(device)
+    found = [find_checkpoint(path) for path in paths]
+    first = found[0]
+    tokenizers = [[each.files[f"{side}.tokenizer.json"] for side in SIDES] for each in found]
+    for other, texts in zip(found, tokenizers, strict=True):
+        if texts != tokenizers[0]:
+            raise CheckpointError(
+                f"{other.path} and {first.path} do not have the same tokenizers: the models of an ensemble must be "
+                "trained on the same prepared data."
+            )
+    dtype = choose_precision("auto", device)
+    loaded = [unpack(each) for each in found]
+    shapes = [each.config.model for each in loaded]
+    if len({shape.architecture == "encoder-only" and shape.upsampling for shape in shapes}) > 1:
+        raise CheckpointError(
+            "the models of an ensemble must all write word by word, or all be encoder-only with the same "
+            "model.upsampling."
+        )
+    if len({(each.config.data.lowercase, each.config.data.normalize) for each in loaded}) > 1:
+        raise CheckpointError(
+            "the models of an ensemble must read the same text, but data.lowercase or data.normalize differs."
+        )
+    models = [build(each, text) for each, text in zip(found, loaded, strict=True)]
+    model = (models[0] if len(models) == 1 else Ensemble(models)).to(device).eval()
+    one = loaded[0]
+    # All must have learned what placeholders are.
+    training = min((each.config.training for each in loaded), key=lambda training: training.placeholders)
+    config = replace(one.config, training=replace(one.config.training, placeholders=training.placeholders))
+    return replace(one, weights=lambda: (model, dtype), shapes=shapes, config=config), first
+
+
+def build(found: checkpoint.Checkpoint, trained: TrainedModel) -> Model:
+    """Build the model of a checkpoint whose text was unpacked. Raises CheckpointError if the weights do not fit."""
+    try:
+        with _NoRandomWeights():
+            model = build_model(trained.config.model, len(trained.source), len(trained.target))
+        load_weights(model, found.files[WEIGHTS])
+    except (CheckpointError, ValueError, LookupError, TypeError) as error:  # ConfigError is a ValueError
+        raise CheckpointError(f"{found.path} cannot be used: {error}") from error
+    return model
+
+
+def load_later(
+    found: checkpoint.Checkpoint, trained: TrainedModel, device: torch.device
+) -> tuple[Model | Ensemble, torch.dtype]:
+    """Read and build the model of a checkpoint of which only the text was read. Raises CheckpointError."""
+    tune_device(device)
+    whole = checkpoint.read(found.path, [WEIGHTS])
+    return build(whole, trained).to(device).eval(), choose_precision("auto", device)
+
+
+class _NoRandomWeights(TorchFunctionMode):
+    """Context manager: leave new weights uninitialized, because those of a checkpoint replace them all.
+
+    Drawing them takes 10 ms for the phrasebook's model and half a second for 60 million weights.
+    """
+
+    DRAWING = (nn.init.kaiming_uniform_, nn.init.uniform_, nn.init.normal_, Tensor.uniform_, Tensor.normal_)
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Call a function of torch, unless it draws random numbers."""
+        given = kwargs or {}
+        if func in self.DRAWING:
+            return args[0] if args else given["tensor"]
+        return func(*args, **given)
