@@ -48,6 +48,7 @@ Pair = tuple[str, str]
 JOINER = "￭"  # on the side where a punctuation mark touches its neighbour: l ￭'￭ amico
 EMPTY = "␣"  # the empty word between two spaces, or between a space and an end of the text
 UNSEEN = "ꙮꙮꙮ"  # a word that no text contains, so no vocabulary has it
+BLANK = "Ġ"  # a space, as the first letter of a subword or as a subword
 BYTES = decoders.ByteLevel()  # decodes the byte alphabet of subword tokens
 NOT_TEXT = frozenset((PAD, SOS, EOS))  # ids that decoding drops
 
@@ -118,6 +119,12 @@ class Tokenizer:
     def vocabulary(self) -> dict[str, int]:
         """From every token, joiners included, to its id."""
         return self._core.get_vocab()
+
+    @property
+    def tokens_by_id(self) -> list[str]:
+        """Every token, joiners included, in the order of the ids."""
+        vocabulary = self.vocabulary
+        return sorted(vocabulary, key=vocabulary.__getitem__)
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of a text, without start and end tokens."""

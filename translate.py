@@ -30,18 +30,19 @@ import json
 from collections.abc import Callable, Sequence
 from itertools import zip_longest
 from pathlib import Path
-
-from tqdm import tqdm
+from typing import TYPE_CHECKING
 
 from dragoman import console
 from dragoman.errors import ConfigError, DataError
 from dragoman.translation.input import Input, find_input, pairs_to_score
 from dragoman.translation.loading import last_saved, usual_run
-from dragoman.translation.markup import translate_markup
 from dragoman.translation.output import AttentionPage, as_json, as_text, open_output, printable, score_line
 from dragoman.translation.prompt import converse
 from dragoman.translation.request import Request
 from dragoman.translation.translator import Translator
+
+if TYPE_CHECKING:
+    from tqdm import tqdm
 
 MOST_WARNINGS = 20  # that are shown; the others are counted
 
@@ -79,6 +80,8 @@ def translate_documents(translator: Translator, given: Input, options: argparse.
     texts = [text for block in given.blocks for text in block]
     if given.name != "argument":
         texts = ["".join(f"{text}\n" for text in texts)]
+    from dragoman.translation.markup import translate_markup  # slow to import
+
     with open_output(options.output) if options.output else contextlib.nullcontext(sys.stdout.buffer) as output:
         for number, text in enumerate(texts, 1):
             try:
@@ -117,6 +120,8 @@ def translate_lines(
     translator: Translator, given: Input, options: argparse.Namespace, request: Callable[[str], Request]
 ) -> None:
     """Translate blocks of lines and write each block as soon as it is done."""
+    from tqdm import tqdm  # slow to import
+
     page = AttentionPage(options.attention) if options.attention else None
     warnings, first = 0, 1
     # A bar needs a total, and would get in the way of translations on the same terminal.

@@ -35,10 +35,10 @@ import torch
 from common import ROOT
 from peers import marian_model
 
+from dragoman.architectures.ctranslate2_spec import ctranslate2_spec, save_ctranslate2
 from dragoman.dataset import source_batch
 from dragoman.device import choose_device, describe_device, tune_device
 from dragoman.evaluation.metrics import score
-from dragoman.export.to_ctranslate2 import ctranslate2_spec, save_ctranslate2
 from dragoman.model import Transformer
 from dragoman.settings import PAD, SPECIAL_TOKENS, DecodingConfig, ModelConfig
 from dragoman.translation.engines import make_engine

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -439,7 +438,7 @@ def test_unknown_languages_are_refused(trained: Path) -> None:
 
 def test_tag_is_never_copied(trained: Path) -> None:
     """Guards decoding.unknown copy, because many words attend to the tag most."""
-    weights = torch.tensor([[0.9, 0.05, 0.05]])
+    weights = np.array([[0.9, 0.05, 0.05]])
     assert copies([UNK], [4, 7, UNK], ["", "the", "Ferrari"], weights) == {0: 2}
     assert copies([UNK], [4, 7, 8], ["", "the", "cat"], weights) == {0: 1}
     translator = Translator(trained, "cpu")
@@ -543,11 +542,10 @@ def test_languages_in_the_api(trained: Path) -> None:
 
 def test_other_engines_get_the_tag(trained: Path, tmp_path: Path) -> None:
     """Guards --engine ctranslate2 and the code in an export's card; a format without tags is refused."""
-    pytest.importorskip("ctranslate2", reason="needs ctranslate2: pip install -e '.[export]'")
-    from dragoman.export import card, ctranslate2_engine, export, verification
+    from dragoman.export import card, export, verification
 
     translator = Translator(trained, "cpu", ["--decoding.precision", "float32"])
-    other = ctranslate2_engine.with_ctranslate2(translator, trained)
+    other = Translator(trained, "cpu", ["--decoding.precision", "float32"], "ctranslate2")
     for language in ("it", "fr"):
         assert other.translate(TEXTS, to=language) == translator.translate(TEXTS, to=language)
     sample = verification.translate_sample(translator, trained)

@@ -15,16 +15,16 @@ import pytest
 import torch
 
 from conftest import ROOT, tiny_config
-from dragoman import checkpoint, command_line, errors
+from dragoman import command_line, errors
 from dragoman.__main__ import run as run_command
-from dragoman.export import ctranslate2_engine, export, formats, to_ctranslate2, verification
-from dragoman.export.ctranslate2_engine import with_ctranslate2
-from dragoman.export.folder import atomic_folder, remove_leftovers
+from dragoman.architectures import ctranslate2_spec
+from dragoman.atomic_folder import atomic_folder, remove_leftovers
+from dragoman.export import formats, verification
 from dragoman.export.formats import Format
 from dragoman.model import Transformer
-from dragoman.settings import DataConfig, DecodingConfig
+from dragoman.settings import DataConfig
 from dragoman.translation.translator import Translator
-from test_export_formats import PAIRS, SHAPE, need, random_model, vocabularies
+from test_export_formats import SHAPE, need, random_model, vocabularies
 
 AS_WRITTEN = ["--decoding.tolerant", "false"]  # no export reads what people type
 
@@ -74,13 +74,13 @@ def test_a_broken_weight_leaves_nothing_behind(
 ) -> None:
     """Guards the verification: an export that translates differently must not exist, not even in part."""
     need("ctranslate2")
-    projections = to_ctranslate2.attention_projections
+    projections = ctranslate2_spec.attention_projections
 
     def negated(attention: Any) -> Any:
         query, key, (weight, bias), output = projections(attention)
         return [query, key, (-weight, bias), output]
 
-    monkeypatch.setattr(to_ctranslate2, "attention_projections", negated)
+    monkeypatch.setattr(ctranslate2_spec, "attention_projections", negated)
     output = tmp_path / "folder" / "made"
     assert call(run, "ctranslate2", "--output", str(output)) == 4
     told = capsys.readouterr()
@@ -110,7 +110,7 @@ def test_a_different_tokenizer_is_found(run: Path, tmp_path: Path, monkeypatch: 
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from dragoman.export.folder import atomic_folder
+from dragoman.atomic_folder import atomic_folder
 with atomic_folder(Path(sys.argv[1])) as folder:
     (folder / "model.bin").touch()
     if sys.argv[2] == "replacing":
@@ -252,121 +252,3 @@ def test_equally_likely_tokens_count_as_equal() -> None:
 
 
 # translate --engine
-
-
-def translated(run: Path, *more: str) -> int:
-    return run_command("translate", command_line.parse_translate(["--run", str(run), "--device", "cpu", *more]))
-
-
-def test_ctranslate2_searches_for_the_translator(run: Path) -> None:
-    """Guards the other search engine: limits, prefixes, copies, order and batches give the same translations."""
-    need("ctranslate2")
-    translator = Translator(run, "cpu")
-    other = with_ctranslate2(translator, run)
-    texts = [source for source, _ in PAIRS[:60]] + ["", "the cat sees Zoltan.\n\nthe dog sees the cat."]
-    assert other.translate(texts) == translator.translate(texts)
-    requests = [translator.request(text, prefix="il") for text in texts]
-    assert other.translate(requests) == translator.translate(requests)
-    assert len(set(translator.translate(texts))) > 5
-    short = ["--decoding.max_length", "3"]
-    cut = with_ctranslate2(Translator(run, "cpu", short), run)
-    assert cut.translate(texts) == Translator(run, "cpu", short).translate(texts)
-    assert cut.warnings
-    said: list[str] = []
-    assert other.speak(texts[0], said.append).text == "".join(said)
-
-
-def test_the_engine_is_exported_once_for_each_checkpoint(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Guards a run that is trained further, where an old export would give old translations, and a user's own folder
-    with a similar name."""
-    need("ctranslate2")
-    made: list[Path] = []
-    original = export.export
-
-    def counted(translator: Translator, run: Path, kind: Format, output: Path) -> Any:
-        made.append(output)
-        return original(translator, run, kind, output)
-
-    monkeypatch.setattr(ctranslate2_engine, "export", counted)
-    for name in ("data", "result.json"):
-        (tmp_path / name).symlink_to(run / name)
-    (tmp_path / "checkpoints").symlink_to(run / "checkpoints")
-    own = tmp_path / "exports" / "engine-phone"
-    own.mkdir(parents=True)
-    (own / command_line.EXPORT_MARK).touch()
-    for _ in range(2):
-        with_ctranslate2(Translator(tmp_path, "cpu"), tmp_path)
-    assert len(made) == 1
-    best = Translator(run, "cpu").path
-    other = next(path for path in checkpoint.steps(run / "checkpoints") if path != best)
-    with_ctranslate2(Translator(other, "cpu"), tmp_path)
-    assert len(made) == 2
-    assert {path.name for path in (tmp_path / "exports").iterdir()} == {made[1].name, own.name}
-
-
-def test_a_read_only_run_uses_the_cache(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Guards runs of another user or on a read-only disk: the export lies in the user's cache, is made once, and is not
-    used for another checkpoint."""
-    need("ctranslate2")
-    access = os.access
-
-    def refused(path: Any, mode: int, **more: Any) -> bool:
-        return not Path(path).is_relative_to(run) and access(path, mode, **more)
-
-    monkeypatch.setattr(os, "access", refused)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    before = sorted(run.rglob("*"))
-    for engine in run.glob("exports/engine-*"):  # made by other tests
-        engine.rename(tmp_path / engine.name)
-        before = [path for path in before if not path.is_relative_to(engine)]
-    translator = Translator(run, "cpu")
-    texts = [source for source, _ in PAIRS[:9]]
-    assert with_ctranslate2(translator, run).translate(texts) == translator.translate(texts)
-    [made] = (tmp_path / "cache" / "dragoman").iterdir()
-    assert str(made) in capsys.readouterr().err
-    assert made.name == f"engine-{export.checkpoint_hash(translator)[:16]}"
-    assert sorted(run.rglob("*")) == before
-    changed = (made / "model.bin").stat().st_mtime_ns
-    with_ctranslate2(translator, run)
-    assert (made / "model.bin").stat().st_mtime_ns == changed
-    mark = json.loads((made / command_line.EXPORT_MARK).read_bytes())
-    mark["checkpoint"]["manifest"] = "0" * 64
-    (made / command_line.EXPORT_MARK).write_text(json.dumps(mark))
-    assert not ctranslate2_engine.is_export_of(made, translator)
-
-
-def test_the_cache_is_in_the_home_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Guards the place of the cache: as the XDG specification says, and never relative to the current folder."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert ctranslate2_engine.user_cache() == tmp_path / "dragoman"
-    monkeypatch.setenv("XDG_CACHE_HOME", "here")
-    assert ctranslate2_engine.user_cache().is_absolute()
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    monkeypatch.setattr(sys, "platform", "linux")
-    assert ctranslate2_engine.user_cache() == Path.home() / ".cache" / "dragoman"
-
-
-def test_engine_on_the_command_line(run: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
-    """Guards --engine from the command line to the output, and the message for a setting that it lacks."""
-    need("ctranslate2")
-    assert translated(run, "--engine", "ctranslate2", "--decoding.beam_size", "2", "the cat sees the dog.") == 0
-    assert capsysbinary.readouterr().out.strip()
-    assert translated(run, "--engine", "ctranslate2", "--decoding.sample", "true", "the cat.") == 2
-    assert b"decoding.sample" in capsysbinary.readouterr().err
-    with pytest.raises(SystemExit, match="2"):
-        translated(run, "--engine", "ctranslate2", "--json", "the cat.")
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [{"min_ratio": 0.5}, {"beam_size": 2, "diversity_groups": 2}, {"beam_size": 2, "length_formula": "paper"}],
-)
-def test_settings_that_ctranslate2_lacks_are_refused(changes: dict[str, Any]) -> None:
-    """Guards against a setting that would be ignored without a word."""
-    named = list(changes)[-1]
-    assert named in (ctranslate2_engine.unsupported_setting(DecodingConfig(**changes)) or "")
-    assert ctranslate2_engine.unsupported_setting(DecodingConfig(beam_size=4, n_best=2, length_penalty=0.5)) is None

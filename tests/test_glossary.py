@@ -11,8 +11,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-import torch
 
 from conftest import in_child, tiny_config
 from dragoman import command_line
@@ -166,7 +166,7 @@ def test_tokens_of_words(kind: str) -> None:
 def test_places_follow_the_alignment() -> None:
     """Guards the choice of words: the strongest link first, each word once, touching letters together."""
     words = split_words("uno due tre")
-    weights = torch.tensor([[0.9, 0.1], [0.8, 0.6], [0.1, 0.2]])
+    weights = np.array([[0.9, 0.1], [0.8, 0.6], [0.1, 0.2]])
     terms = [Term(0, 1, "A"), Term(2, 3, "B")]
     rows, columns = [[0], [1], [2]], [[0], [1]]
     missing = Counter({"A": 1, "B": 1})
@@ -175,7 +175,7 @@ def test_places_follow_the_alignment() -> None:
     assert choose_places(terms, missing, [], [], columns, weights) == []
     assert choose_places(terms, missing, words, [[], [], []], columns, weights) == []
     letters = split_words("黒い猫だ")
-    weights = torch.tensor([[0.1, 0.9], [0.8, 0.2], [0.9, 0.1], [0.3, 0.7]])
+    weights = np.array([[0.1, 0.9], [0.8, 0.2], [0.9, 0.1], [0.3, 0.7]])
     assert choose_places(terms[:1], missing, letters, [[0], [1], [2], [3]], columns[:1], weights) == [(1, 3, terms[0])]
 
 

@@ -74,7 +74,7 @@ def test_a_string_is_one_text(run: Path) -> None:
 def test_n_best_as_text(run: Path) -> None:
     """Guards the alternatives, which only JSON used to show: as many lines for each text."""
     options = ["--decoding.beam_size", 4, "--decoding.n_best", 3]
-    done = command("--run", run, *options, *TEXTS)
+    done = command("--run", run, "--engine", "torch", *options, *TEXTS)
     assert done.returncode == 0, done.stderr
     found = done.stdout.decode().split("\n")[:-1]
     assert len(found) == 3 * len(TEXTS)
@@ -283,10 +283,8 @@ def test_file_may_be_its_own_output(run: Path, tmp_path: Path) -> None:
 
 
 def test_start_imports_only_what_it_needs(run: Path) -> None:
-    """Guards the start-up time: nothing for training or reports is imported, and imports are frozen for the collector.
-
-    What `import torch` imports differs from release to release and is ignored.
-    """
+    """Guards the start-up time: torch is not imported, nor anything for training or reports, and imports are frozen."""
+    Translator(run, engine="ctranslate2")  # writes the files of the engine
     code = (
         "import gc, json, runpy, sys\n"
         f"sys.argv = ['translate.py', '--run', {str(run)!r}, {TEXTS[0]!r}]\n"
@@ -302,10 +300,8 @@ def test_start_imports_only_what_it_needs(run: Path) -> None:
     assert translation == [expected_first(run)]
     enabled, frozen, modules = json.loads(report)
     assert enabled
-    assert frozen > 100_000
-    code = "import json, sys, torch; print(json.dumps(list(sys.modules)))"
-    torch_alone = json.loads(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout)
-    libraries = {"datasets", "filelock", "jinja2", "matplotlib", "pandas", "pyarrow", "sacrebleu", "sympy"}
+    assert frozen > 30_000
+    libraries = {"torch", "datasets", "filelock", "jinja2", "matplotlib", "pandas", "pyarrow", "sacrebleu", "sympy"}
     libraries |= {"tensorboard", "torchmetrics", "torch._dynamo", "torch._inductor", "torch.utils.tensorboard"}
     ours = {f"dragoman.{name}" for name in ("train", "training", "evaluation", "export", "server")}
     assert not (libraries | ours) & (set(modules) - set(torch_alone))
@@ -398,7 +394,7 @@ def test_alignments_of_a_batch_equal_one_by_one(run: Path) -> None:
     pairs = [(s, c) for text in translator.explain(TEXTS) for s in text.sentences for c in s.candidates]
     for (sentence, candidate), weights in zip(pairs, translator.alignments(pairs), strict=True):
         [alone] = translator.alignments([(sentence, candidate)])
-        torch.testing.assert_close(weights, alone)
+        np.testing.assert_allclose(weights, alone, rtol=1e-3, atol=1e-5)
         assert weights.shape == (len(candidate.ids), len(sentence.ids))
         assert candidate.made_from(weights) == translator.align(sentence, candidate)
     without_source = replace(pairs[0][0], ids=[])
@@ -618,9 +614,9 @@ def test_subwords_need_no_copies() -> None:
 
 def test_each_unknown_word_is_copied_once() -> None:
     """Guards two names in a sentence: attention alone would copy the stronger one twice."""
-    weights = torch.tensor([[0.9, 0.1, 0.0], [0.6, 0.4, 0.0]])
+    weights = np.array([[0.9, 0.1, 0.0], [0.6, 0.4, 0.0]])
     assert copies([UNK, UNK], [UNK, UNK, 9], ["Anna", "Zoltan", "x"], weights) == {0: 0, 1: 1}
-    assert copies([UNK], [8, 9], [".", "word"], torch.tensor([[0.9, 0.1]])) == {0: 1}
+    assert copies([UNK], [8, 9], [".", "word"], np.array([[0.9, 0.1]])) == {0: 1}
     assert copies([7, SOS], [8, EOS], ["a", "b"], weights) == {}
 
 

@@ -20,10 +20,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from dragoman.corpora.selection import fits_upsampling
-from dragoman.dataset import BYTES, JOINER, EncodedPairs, EncodedSide, Tokenizer
+from dragoman.dataset import BLANK, BYTES, JOINER, EncodedPairs, EncodedSide, Tokenizer
 from dragoman.settings import SPECIAL_TOKENS, Config
 
-BLANK = "Ġ"  # a space, as the first letter of a subword or as a subword
 HIDDEN = 0.4  # share of the words that are hidden, of those that can be
 ADDED = 0.3  # share of the pairs to which a placeholder is added
 # The lexicon: two words that nearly always occur in the same pairs, neither of which has a better partner.

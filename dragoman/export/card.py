@@ -8,13 +8,13 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 
+from dragoman.architectures.portable_weights import position_table
 from dragoman.console import one_line
 from dragoman.directions import split_tag, tag_of
 from dragoman.export import formats
 from dragoman.export.formats import Format
 from dragoman.export.to_argos import package_name
 from dragoman.export.verification import QuantizationCost, Sample
-from dragoman.export.weights import position_table
 from dragoman.model import Transformer
 from dragoman.settings import EOS, SOS
 from dragoman.translation.translator import Translator

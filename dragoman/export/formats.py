@@ -18,14 +18,15 @@ from typing import Literal
 
 import torch
 
+from dragoman.architectures.ctranslate2_spec import ctranslate2_spec, save_ctranslate2
 from dragoman.dataset import Tokenizer
 from dragoman.errors import ConfigError
 from dragoman.export.loaded import LoadedExport
 from dragoman.export.to_argos import load_argos, pack_argos, quantize_argos, save_argos
-from dragoman.export.to_ctranslate2 import ctranslate2_spec, load_ctranslate2, save_ctranslate2
+from dragoman.export.to_ctranslate2 import load_ctranslate2
 from dragoman.export.to_huggingface import load_huggingface, save_huggingface
 from dragoman.export.to_onnx import load_onnx, quantize_onnx, save_onnx
-from dragoman.export.tokenizer_files import portable_tokenizer, save_tokenizers, text_functions, tokens_by_id
+from dragoman.export.tokenizer_files import portable_tokenizer, save_tokenizers, text_functions
 from dragoman.model import Transformer
 from dragoman.settings import DataConfig, ModelConfig
 
@@ -93,7 +94,7 @@ def write(
     with torch.no_grad():
         match kind:
             case "ctranslate2":
-                save_ctranslate2(ctranslate2_spec(model, tokens_by_id(source), tokens_by_id(target)), folder)
+                save_ctranslate2(ctranslate2_spec(model, source.tokens_by_id, target.tokens_by_id), folder)
                 save_tokenizers(sides, folder)
             case "huggingface":
                 save_huggingface(model, sides, folder)
@@ -110,7 +111,7 @@ def quantize(kind: Format, model: Transformer, source: Tokenizer, target: Tokeni
         case "ctranslate2":
             (folder / "model.bin").unlink()
             with torch.no_grad():
-                save_ctranslate2(ctranslate2_spec(model, tokens_by_id(source), tokens_by_id(target)), folder, "int8")
+                save_ctranslate2(ctranslate2_spec(model, source.tokens_by_id, target.tokens_by_id), folder, "int8")
         case "onnx":
             quantize_onnx(folder)
         case "argos":

@@ -26,7 +26,6 @@ from tokenizers import normalizers, pre_tokenizers
 
 from dragoman.corpora.cleaning import clean
 from dragoman.dataset import Tokenizer
-from dragoman.export.tokenizer_files import tokens_by_id
 from dragoman.settings import EOS, PAD, SOS, SPECIAL_TOKENS, UNK, DataConfig
 
 BLANK = "▁"  # how sentencepiece writes a blank
@@ -36,7 +35,7 @@ REPLACEMENT = "\ufffd"  # �, written for bytes that are no character
 
 def pieces_by_id(tokenizer: Tokenizer) -> list[str]:
     """List the tokens in the order of their ids, with sentencepiece's blank."""
-    return [_with_blank(token) for token in tokens_by_id(tokenizer)]
+    return [_with_blank(token) for token in tokenizer.tokens_by_id]
 
 
 def _with_blank(token: str) -> str:
@@ -66,7 +65,7 @@ def sentencepiece_model(tokenizer: Tokenizer, data: DataConfig) -> bytes:
     kinds = protocol.ModelProto.SentencePiece  # type: ignore[attr-defined]
     kind_of_special = dict.fromkeys(SPECIAL_TOKENS, kinds.CONTROL) | {SPECIAL_TOKENS[UNK]: kinds.UNKNOWN}
     del made.pieces[:]
-    for token in tokens_by_id(tokenizer):
+    for token in tokenizer.tokens_by_id:
         kind = kind_of_special.get(token, kinds.NORMAL)
         made.pieces.add(piece=_with_blank(token), score=scores.get(token, NEVER), type=kind)
     spec = made.trainer_spec

@@ -17,10 +17,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from dragoman.architectures.ctranslate2_spec import ctranslate2_spec, save_ctranslate2
 from dragoman.dataset import Tokenizer
 from dragoman.export.loaded import BATCH_SIZE, Batch, LoadedExport
 from dragoman.export.sentencepiece_model import BLANK, pieces_by_id, sentencepiece_model
-from dragoman.export.to_ctranslate2 import ctranslate2_spec, save_ctranslate2
 from dragoman.model import Transformer
 from dragoman.settings import EOS, UNK, DataConfig
 
@@ -81,7 +81,7 @@ def load_argos(folder: Path) -> LoadedExport:
     Two of its steps are left out: it copies unknown words, which byte-level subwords do not have, and it replaces every
     underscore that the model writes by a blank.
     """
-    import ctranslate2  # pyright: ignore[reportMissingImports]
+    import ctranslate2
     import sentencepiece  # pyright: ignore[reportMissingImports]
 
     package = folder / PACKAGE

@@ -11,9 +11,15 @@ import tokenizers
 import torch
 from torch import Tensor, nn
 
+from dragoman.architectures.portable_weights import (
+    attention_projections,
+    banned_bias,
+    linear_layers,
+    position_table,
+    self_attention,
+)
 from dragoman.dataset import source_batch
 from dragoman.export.loaded import BATCH_SIZE, Batch, LoadedExport, until_eos
-from dragoman.export.weights import attention_projections, banned_bias, linear_layers, position_table, self_attention
 from dragoman.model import Attention, DecoderLayer, Transformer
 from dragoman.settings import EOS, PAD, SOS
 

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim
 
+from dragoman.architectures.portable_weights import POSITIONS, banned_bias, position_table
 from dragoman.dataset import padding_mask, source_batch
 from dragoman.export.loaded import BATCH_SIZE, Batch, until_eos
-from dragoman.export.weights import POSITIONS, banned_bias, position_table
 from dragoman.model import KeysValues, Starts, Transformer, sinusoid
 from dragoman.settings import EOS, SOS
 

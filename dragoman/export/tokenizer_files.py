@@ -47,9 +47,3 @@ def text_functions(folder: Path) -> tuple[Callable[[Sequence[str]], list[list[in
         lambda texts: [encoding.ids for encoding in source.encode_batch(texts)],
         lambda batch: target.decode_batch(batch, skip_special_tokens=False),
     )
-
-
-def tokens_by_id(tokenizer: Tokenizer) -> list[str]:
-    """List the tokens in the order of their ids."""
-    vocabulary = tokenizer.vocabulary
-    return sorted(vocabulary, key=vocabulary.__getitem__)

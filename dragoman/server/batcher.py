@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 
-from torch import Tensor
+import numpy as np
 
 from dragoman.server import limits
 from dragoman.signals import Stopped
@@ -34,7 +34,7 @@ class TextResult:
     """The translation of one text of a job."""
 
     translation: Translation
-    weights: list[list[Tensor]]  # for each sentence and candidate, (T, S) as from `Translator.alignments`
+    weights: list[list[np.ndarray]]  # for each sentence and candidate, (T, S) as from `Translator.alignments`
 
 
 @dataclass(frozen=True)

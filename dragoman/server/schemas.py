@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
+import numpy as np
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
-from torch import Tensor
 
 from dragoman.server.batcher import TextResult
 from dragoman.server.limits import MAX_BEAM_SIZE, MAX_CHARACTERS, MAX_N_BEST, MAX_TERM, MAX_TERMS, MAX_TEXTS
@@ -207,7 +207,7 @@ def translate_response(results: Sequence[TextResult], attention: bool) -> Transl
     )
 
 
-def _sentence_response(sentence: Sentence, weights: Sequence[Tensor], attention: bool) -> SentenceResponse:
+def _sentence_response(sentence: Sentence, weights: Sequence[np.ndarray], attention: bool) -> SentenceResponse:
     return SentenceResponse(
         source=sentence.source,
         read_as=sentence.read_as,
@@ -217,7 +217,7 @@ def _sentence_response(sentence: Sentence, weights: Sequence[Tensor], attention:
     )
 
 
-def _candidate_response(candidate: Candidate, weights: Tensor, attention: bool) -> CandidateResponse:
+def _candidate_response(candidate: Candidate, weights: np.ndarray, attention: bool) -> CandidateResponse:
     return CandidateResponse(
         translation=candidate.text,
         score=round(candidate.score, 4) if math.isfinite(candidate.score) else None,

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from dragoman.console import shorten
 from dragoman.corpora.cleaning import clean
-from dragoman.corpora.placeholders import BLANK
+from dragoman.dataset import BLANK
 from dragoman.settings import UNK
 from dragoman.translation import literals
 from dragoman.translation.hypotheses import Hypothesis, normalizer

@@ -66,8 +66,8 @@ def open_run(
         raise EngineError(f"CTranslate2 is missing ({error}): pip install ctranslate2.") from None
     if device == "auto":
         device = "cuda" if ctranslate2.get_cuda_device_count() else "cpu"
-    elif not device.startswith(("cpu", "cuda")):
-        raise UnsupportedError(f"CTranslate2 does not run on {device}: set --device to cpu or cuda.")
+    elif device != "cpu" and int(device.removeprefix("cuda").lstrip(":") or 0) >= ctranslate2.get_cuda_device_count():
+        raise UnsupportedError(f"CTranslate2 does not run on {device}.")
     files = engine_files(found.path)
     precision = trained.config.decoding.precision
     if precision == "auto":
@@ -141,7 +141,7 @@ class CTranslate2Engine:
         except (ValueError, RuntimeError) as error:
             raise EngineError(f"CTranslate2 cannot translate on {device} in {precision}: {error}") from None
         self.threads = threads
-        self.source, self.target = _tokens_by_id(source), _tokens_by_id(target)
+        self.source, self.target = source.tokens_by_id, target.tokens_by_id
         self.ids = target.vocabulary
 
     def search_in_batches(
@@ -224,8 +224,3 @@ class CTranslate2Engine:
 def fits(pieces: Sequence[Piece], limit: int) -> bool:
     """Whether all pieces and their translations have positions in the files."""
     return limit < POSITIONS and all(len(piece.ids) < POSITIONS for piece in pieces)
-
-
-def _tokens_by_id(tokenizer: Tokenizer) -> list[str]:
-    vocabulary = tokenizer.vocabulary
-    return sorted(vocabulary, key=vocabulary.__getitem__)

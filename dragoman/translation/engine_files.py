@@ -9,7 +9,7 @@ They are made once for each checkpoint, in exports/ of its run or, if that canno
         engine.json                     that hash, and the size and sha256 of every other file
 
 As for a checkpoint, the verified bytes are the bytes used. What is damaged or was made by another version of this
-format is made again. To make them needs torch (`export.engine_writer`); to read them does not.
+format is made again. To make them needs torch (`engine_writer`); to read them does not.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dragoman.errors import CheckpointError, EngineError, StorageError
 from dragoman.serialization import sha256_of, unsealed
 
 MARK = "engine.json"
-VERSION = 1  # of what `export.engine_writer` writes
+VERSION = 1  # of what `engine_writer` writes
 
 
 def engine_files(path: Path) -> dict[str, bytes]:
@@ -38,7 +38,7 @@ def engine_files(path: Path) -> dict[str, bytes]:
             return _read(folder, identity)
         except CheckpointError:  # missing or damaged
             continue
-    from dragoman.export.engine_writer import write  # slow to import
+    from dragoman.translation.engine_writer import write  # slow to import
 
     folder = next((each for each in folders if _is_writable(each.parent)), None)
     if folder is None:

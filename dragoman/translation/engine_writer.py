@@ -15,13 +15,11 @@ import numpy as np
 import torch
 
 from dragoman import storage
+from dragoman.architectures.ctranslate2_spec import ctranslate2_spec, save_ctranslate2
+from dragoman.architectures.portable_weights import BANNED
+from dragoman.atomic_folder import atomic_folder
 from dragoman.dataset import masks, source_batch
-from dragoman.errors import ExportError, UnsupportedError
-from dragoman.export import formats
-from dragoman.export.folder import atomic_folder
-from dragoman.export.to_ctranslate2 import ctranslate2_spec, save_ctranslate2
-from dragoman.export.tokenizer_files import tokens_by_id
-from dragoman.export.weights import BANNED
+from dragoman.errors import ExportError
 from dragoman.model import Transformer
 from dragoman.serialization import sealed, sha256_of
 from dragoman.settings import SOS, SPECIAL_TOKENS
@@ -39,15 +37,12 @@ def write(checkpoint: Path, folder: Path, identity: str) -> None:
     """Write the files for a checkpoint into a new folder, and remove those of earlier checkpoints beside it.
 
     Raises:
-        UnsupportedError: CTranslate2 cannot express the model
         ExportError: CTranslate2 computes something else
         CheckpointError: the checkpoint is damaged
         StorageError: the folder cannot be written
     """
     trained, _ = load([checkpoint], torch.device("cpu"))
-    if reason := formats.unsupported("ctranslate2", trained.config.model):
-        raise UnsupportedError(f"{reason}.")
-    model, sides = trained.model, (tokens_by_id(trained.source), tokens_by_id(trained.target))
+    model, sides = trained.model, (trained.source.tokens_by_id, trained.target.tokens_by_id)
     assert isinstance(model, Transformer)
     with atomic_folder(folder) as made:
         with torch.no_grad():

@@ -1,0 +1,243 @@
+"""CTranslate2 as the engine: the same translations without torch, and files that are never stale or damaged."""
+
+from __future__ import annotations
+
+import builtins
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conftest import tiny_config
+from dragoman import checkpoint, command_line
+from dragoman.__main__ import run as run_command
+from dragoman.architectures import ctranslate2_spec
+from dragoman.errors import EngineError, ExportError, UnsupportedError
+from dragoman.settings import DecodingConfig
+from dragoman.translation import ctranslate2_engine, engine_files, engine_writer
+from dragoman.translation.translator import Translator
+from test_export_formats import PAIRS
+
+TEXTS = [source for source, _ in PAIRS[:60]] + ["", "the cat sees Zoltan.\n\nthe dog sees the cat."]
+FLOAT32 = ["--decoding.precision", "float32"]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of a few epochs whose translations differ from one another."""
+    config = tiny_config(tmp_path_factory.mktemp("engine"))
+    assert run_command("train", config) == 0
+    return Path(config.run.dir) / config.run.name
+
+
+@pytest.fixture
+def run(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the run without files for CTranslate2, and an empty cache."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return Path(shutil.copytree(trained, tmp_path / "run"))
+
+
+def fast(run: Path, *overrides: str) -> Translator:
+    return Translator(run, "cpu", [*FLOAT32, *overrides], "ctranslate2")
+
+
+def slow(run: Path, *overrides: str) -> Translator:
+    return Translator(run, "cpu", [*FLOAT32, *overrides])
+
+
+def files_of(run: Path) -> Path:
+    [folder] = (run / "exports").glob("engine-*")
+    return folder
+
+
+@pytest.mark.parametrize(
+    "overrides", [(), ("--decoding.max_length", "3"), ("--decoding.unknown", "keep"), ("--decoding.unknown", "drop")]
+)
+def test_translations_are_those_of_our_own_search(run: Path, overrides: tuple[str, ...]) -> None:
+    """Guards limits, prefixes, copies, banned placeholders, order and batches."""
+    one, other = slow(run, *overrides), fast(run, *overrides)
+    assert other.translate(TEXTS) == one.translate(TEXTS)
+    assert other.warnings == one.warnings
+    assert len(set(other.translate(TEXTS))) > 5
+    prefixed = [one.request(text, prefix="il") for text in TEXTS]
+    assert other.translate(prefixed) == one.translate(prefixed)
+    said: list[str] = []
+    assert other.speak(TEXTS[0], said.append).text == "".join(said)
+    for a, b in zip(one.explain(TEXTS), other.explain(TEXTS), strict=True):
+        for s, t in zip(a.sentences, b.sentences, strict=True):
+            assert t.candidates[0].score == pytest.approx(s.candidates[0].score, abs=1e-2)
+
+
+def test_int8_and_beams_are_close(run: Path) -> None:
+    """Guards the way of n-best lists and other precisions through the engine."""
+    beam = fast(run, "--decoding.beam_size", "4", "--decoding.n_best", "3").explain(TEXTS[:9])
+    assert all(len(sentence.candidates) == 3 for one in beam for sentence in one.sentences)
+    scores = [[candidate.score for candidate in s.candidates] for one in beam for s in one.sentences]
+    assert all(each == sorted(each, reverse=True) for each in scores)
+    int8 = Translator(run, "cpu", ["--decoding.precision", "int8"], "ctranslate2").translate(TEXTS)
+    same = sum(a == b for a, b in zip(int8, slow(run).translate(TEXTS), strict=True))
+    assert same > len(TEXTS) / 2
+
+
+def test_what_needs_the_model_still_works(run: Path) -> None:
+    """Guards the model that is loaded only when something asks for it."""
+    one, other = slow(run), fast(run)
+    [[sentence]] = [each.sentences for each in other.explain(TEXTS[:1])]
+    assert (other.alignments([(sentence, sentence.candidates[0])])[0] > 0).any()
+    pairs = [(TEXTS[0], "il gatto.")]
+    assert other.score(pairs)[0].score == pytest.approx(one.score(pairs)[0].score, abs=1e-4)
+    assert other.with_decoding(sample=True, seed=3).translate(TEXTS) == one.with_decoding(
+        sample=True, seed=3
+    ).translate(TEXTS)
+    long = " ".join(["the cat"] * 600)
+    assert other.with_decoding(split_sentences=False).translate(long) == one.with_decoding(
+        split_sentences=False
+    ).translate(long)
+
+
+def test_files_are_made_once_for_each_checkpoint(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards a run that is trained further, where old files would give old translations, and a user's own folder."""
+    made: list[Path] = []
+    write = engine_writer.write
+
+    def counted(path: Path, folder: Path, identity: str) -> None:
+        made.append(folder)
+        write(path, folder, identity)
+
+    monkeypatch.setattr(engine_writer, "write", counted)
+    (run / "exports" / "engine-phone").mkdir(parents=True)
+    for _ in range(2):
+        best = fast(run).path
+    assert len(made) == 1
+    other = next(path for path in checkpoint.steps(run / "checkpoints") if path != best)
+    assert fast(other).translate(TEXTS) == slow(other).translate(TEXTS)
+    assert len(made) == 2
+    assert {path.name for path in (run / "exports").iterdir()} == {made[1].name, "engine-phone"}
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda folder: flip(folder / "model.bin"),
+        lambda folder: (folder / "config.json").unlink(),
+        lambda folder: flip(folder / engine_files.MARK),
+        lambda folder: (folder / "model.bin").write_bytes(b""),
+    ],
+    ids=["bit", "missing", "mark", "empty"],
+)
+def test_damaged_files_are_made_again(run: Path, damage: Callable[[Path], object]) -> None:
+    """Guards against translating with half a model."""
+    expected = fast(run).translate(TEXTS)
+    folder = files_of(run)
+    before = (folder / "model.bin").read_bytes()
+    damage(folder)
+    assert fast(run).translate(TEXTS) == expected
+    assert (files_of(run) / "model.bin").read_bytes() == before
+
+
+def test_a_wrong_file_is_found(run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Guards the comparison of the files with the model: with one wrong matrix nothing is written, and torch is used."""
+    projections = ctranslate2_spec.attention_projections
+
+    def negated(attention: Any) -> Any:
+        (weight, bias), *others = projections(attention)
+        return [(-weight, bias), *others]
+
+    monkeypatch.setattr(ctranslate2_spec, "attention_projections", negated)
+    with pytest.raises(ExportError, match="log-probabilities"):
+        fast(run)
+    assert not list(run.glob("exports/engine-*"))
+    capsys.readouterr()
+    assert Translator(run, "cpu", FLOAT32, "auto").translate(TEXTS) == slow(run).translate(TEXTS)
+    assert capsys.readouterr().err.count("Translating with torch instead") == 1
+
+
+def test_a_read_only_run_uses_the_cache(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Guards runs of another user or on a read-only disk: the files lie in the user's cache, and are made once."""
+    access = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: not Path(path).is_relative_to(run) and access(path, mode))
+    before = sorted(run.rglob("*"))
+    assert fast(run).translate(TEXTS) == slow(run).translate(TEXTS)
+    [made] = (tmp_path / "cache" / "dragoman").iterdir()
+    assert str(made) in capsys.readouterr().err
+    assert sorted(run.rglob("*")) == before
+    changed = (made / "model.bin").stat().st_mtime_ns
+    fast(run)
+    assert (made / "model.bin").stat().st_mtime_ns == changed
+
+
+def test_no_place_to_write_is_no_reason_to_fail(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(EngineError, match="can be written to none"):
+        fast(run)
+    assert Translator(run, "cpu", FLOAT32, "auto").translate(TEXTS) == slow(run).translate(TEXTS)
+
+
+def test_without_the_library_torch_translates(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Guards a platform for which there is no CTranslate2: it is said once, and everything works."""
+    original = builtins.__import__
+
+    def without(name: str, *rest: Any) -> Any:
+        if name == "ctranslate2":
+            raise ImportError("no such wheel")
+        return original(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    assert Translator(run, "cpu", FLOAT32, "auto").translate(TEXTS) == slow(run).translate(TEXTS)
+    assert capsys.readouterr().err.count("no such wheel") == 1
+    with pytest.raises(EngineError, match="no such wheel"):
+        fast(run)
+
+
+def test_the_cache_is_in_the_home_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Guards the place of the cache: as the XDG specification says, and never relative to the current folder."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert engine_files.user_cache() == tmp_path / "dragoman"
+    monkeypatch.setenv("XDG_CACHE_HOME", "here")
+    assert engine_files.user_cache().is_absolute()
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(sys, "platform", "linux")
+    assert engine_files.user_cache() == Path.home() / ".cache" / "dragoman"
+
+
+def translated(run: Path, *more: str) -> int:
+    return run_command("translate", command_line.parse_translate(["--run", str(run), "--device", "cpu", *more]))
+
+
+def test_engine_on_the_command_line(run: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    """Guards --engine from the command line to the output, and the message for a setting that it lacks."""
+    assert translated(run, "--engine", "ctranslate2", "--decoding.beam_size", "2", "the cat sees the dog.") == 0
+    assert capsysbinary.readouterr().out.strip()
+    assert translated(run, "--engine", "ctranslate2", "--decoding.sample", "true", "the cat.") == 2
+    assert b"decoding.sample" in capsysbinary.readouterr().err
+    assert translated(run, "--decoding.sample", "true", "the cat.") == 0
+    assert not capsysbinary.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        translated(run, "--engine", "ctranslate2", "--json", "the cat.")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"min_ratio": 0.5}, {"beam_size": 2, "diversity_groups": 2}, {"beam_size": 2, "length_formula": "paper"}],
+)
+def test_settings_that_ctranslate2_lacks_are_refused(run: Path, changes: dict[str, Any]) -> None:
+    """Guards against a setting that would be ignored without a word."""
+    named = list(changes)[-1]
+    assert named in (ctranslate2_engine.unsupported_setting(DecodingConfig(**changes)) or "")
+    assert ctranslate2_engine.unsupported_setting(DecodingConfig(beam_size=4, n_best=2, length_penalty=0.5)) is None
+    with pytest.raises(UnsupportedError, match=named):
+        fast(run, *(word for key, value in changes.items() for word in (f"--decoding.{key}", str(value))))
