@@ -69,7 +69,8 @@ def test_translations_are_those_of_our_own_search(run: Path, overrides: tuple[st
     assert other.speak(TEXTS[0], said.append).text == "".join(said)
     for a, b in zip(one.explain(TEXTS), other.explain(TEXTS), strict=True):
         for s, t in zip(a.sentences, b.sentences, strict=True):
-            assert t.candidates[0].score == pytest.approx(s.candidates[0].score, abs=1e-2)
+            if s.candidates[0].complete:  # of one that is cut off, CTranslate2 has not scored the same tokens
+                assert t.candidates[0].score == pytest.approx(s.candidates[0].score, abs=1e-2)
 
 
 def test_int8_and_beams_are_close(run: Path) -> None:
