@@ -147,7 +147,7 @@ def test_damaged_files_are_made_again(run: Path, damage: Callable[[Path], object
 
 
 def test_a_wrong_file_is_found(run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """Guards the comparison of the files with the model: with one wrong matrix nothing is written, and torch is used."""
+    """Guards the comparison with the model: with one wrong matrix nothing is written, and torch is used."""
     projections = ctranslate2_spec.attention_projections
 
     def negated(attention: Any) -> Any:
