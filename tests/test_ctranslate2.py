@@ -69,8 +69,10 @@ def test_translations_are_those_of_our_own_search(run: Path, overrides: tuple[st
     assert other.speak(TEXTS[0], said.append).text == "".join(said)
     for a, b in zip(one.explain(TEXTS), other.explain(TEXTS), strict=True):
         for s, t in zip(a.sentences, b.sentences, strict=True):
-            if s.candidates[0].complete:  # of one that is cut off, CTranslate2 has not scored the same tokens
-                assert t.candidates[0].score == pytest.approx(s.candidates[0].score, abs=1e-2)
+            # CTranslate2 shares the probability of banned tokens among the others before it scores them, and of a
+            # translation that is cut off it has not scored the same tokens.
+            if s.candidates[0].complete:
+                assert -1e-3 <= t.candidates[0].score - s.candidates[0].score < 0.1
 
 
 def test_int8_and_beams_are_close(run: Path) -> None:
