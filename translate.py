@@ -5,7 +5,7 @@
     some-program | python translate.py --run runs/phrasebook | another-program
     python translate.py --to en "Dov'è la stazione?"         # with a model of several directions
     python translate.py --markup html --input page.html      # text with tags: html, xml or markdown
-    python translate.py --engine ctranslate2 "Where is it?"  # with another program's search, see `dragoman export`
+    python translate.py --engine torch "Where is it?"        # with the search of this program, not CTranslate2's
     python translate.py                                      # on a terminal: a prompt
 
     from dragoman import Translator

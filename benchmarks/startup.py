@@ -9,10 +9,11 @@ Whole programs run in turns, as a user runs them. Each is timed from outside: wh
     translate.py --run (an empty folder)      imports everything and reads nothing; its answer is an error message
     translate.py --run RUN ""                 reads the checkpoint and searches nothing
     translate.py --run RUN SENTENCE           the whole program
+    ... --engine torch                        the whole program with its own search
 
-The cost of each part is the time between the answers of two programs. At the end, the whole program is compared with
-`import torch` plus the same search in a process that is already warm. The first turn fills the system's caches and does
-not count. On a busy machine, compare processor seconds.
+The cost of each part is the time between the answers of two programs. At the end, both whole programs are compared with
+`import torch`. The first turn fills the system's caches, makes the files for CTranslate2, and does not count. On a busy
+machine, compare processor seconds.
 """
 
 from __future__ import annotations
@@ -29,18 +30,15 @@ from pathlib import Path
 
 from common import ROOT
 
-from dragoman.device import choose_device, describe_device, tune_device
-from dragoman.translation.translator import Translator
-
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # otherwise Python compiles the program at each start
 
-PASS, TORCH, IMPORTS, EMPTY, WHOLE, WARM = (
+PASS, TORCH, IMPORTS, EMPTY, WHOLE, OWN = (
     "python -c pass",
     'python -c "import torch"',
     "translate.py, no checkpoint",
     "translate.py, no sentence",
     "translate.py",
-    "the search when warm",
+    "translate.py --engine torch",
 )
 
 
@@ -60,15 +58,6 @@ def run(words: list[str]) -> tuple[float, float, float]:
     return answered - started, ended - started, used
 
 
-def warm(translator: Translator, sentence: str) -> tuple[float, float, float]:
-    """Translate in this process, once to warm up and once timed; return seconds like `run`."""
-    translator.translate([sentence])
-    started, used = time.perf_counter(), time.process_time()
-    translator.translate([sentence])
-    taken = time.perf_counter() - started
-    return taken, taken, time.process_time() - used
-
-
 def main() -> None:
     """Print two tables and a ratio."""
     parser = argparse.ArgumentParser(description="Time translate.py from start to end, for one sentence.")
@@ -77,10 +66,6 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=10, metavar="N", help="number of turns (default: 10)")
     options = parser.parse_args()
 
-    device = choose_device("auto")
-    tune_device(device)
-    translator = Translator(options.run)
-    print(describe_device(device, translator.trained.dtype))
     print(f"{options.sentence!r}, {options.run}, {options.turns} turns\n")
 
     program = [str(ROOT / "translate.py"), "--run"]
@@ -91,11 +76,9 @@ def main() -> None:
             IMPORTS: [*program, empty, options.sentence],
             EMPTY: [*program, str(options.run), ""],
             WHOLE: [*program, str(options.run), options.sentence],
+            OWN: [*program, str(options.run), "--engine", "torch", options.sentence],
         }
-        turns = [
-            {name: run(words) for name, words in commands.items()} | {WARM: warm(translator, options.sentence)}
-            for _ in range(options.turns + 1)
-        ][1:]
+        turns = [{name: run(words) for name, words in commands.items()} for _ in range(options.turns + 1)][1:]
 
     print(f"{'seconds':28} median   least   processor")
     medians: dict[str, float] = {}
@@ -118,8 +101,9 @@ def main() -> None:
     for name, taken in steps.items():
         print(f"{name:28} {taken:6.3f}")
 
-    ratios = [each[WHOLE] / (each[TORCH] + each[WARM]) for each in (medians, least, processor)]
-    print("\ntranslate.py / (import torch + the warm search): {:.2f}, {:.2f}, {:.2f}".format(*ratios))
+    print("\ncompared with import torch: median, least, processor")
+    for name in (WHOLE, OWN):
+        print(f"{name:28} " + " ".join(f"{each[name] / each[TORCH]:6.2f}" for each in (medians, least, processor)))
 
 
 if __name__ == "__main__":

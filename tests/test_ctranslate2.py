@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from conftest import tiny_config
+from conftest import ROOT, tiny_config
 from dragoman import checkpoint, command_line
 from dragoman.__main__ import run as run_command
 from dragoman.architectures import ctranslate2_spec
@@ -244,3 +245,29 @@ def test_settings_that_ctranslate2_lacks_are_refused(run: Path, changes: dict[st
     assert ctranslate2_engine.unsupported_setting(DecodingConfig(beam_size=4, n_best=2, length_penalty=0.5)) is None
     with pytest.raises(UnsupportedError, match=named):
         fast(run, *(word for key, value in changes.items() for word in (f"--decoding.{key}", str(value))))
+
+
+def test_translating_does_not_import_torch(run: Path) -> None:
+    """Guards the start of the program: importing torch takes several times as long as everything else."""
+    fast(run)  # makes the files
+    code = "import sys; from dragoman.__main__ import main; status = main(sys.argv[1:])\n"
+    code += "assert not status, status\nassert 'ctranslate2' in sys.modules and 'torch' not in sys.modules"
+    words = ["translate", "--run", str(run), "--device", "cpu", TEXTS[0], ""]
+    result = subprocess.run([sys.executable, "-c", code, *words], cwd=ROOT, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout == slow(run).translate(TEXTS[0]) + "\n\n"
+
+
+def test_two_processes_may_make_the_files_at_once(run: Path) -> None:
+    """Guards two programs that start with the same new checkpoint: both translate, and one set of files stays."""
+    words = ["translate.py", "--run", str(run), "--device", "cpu", "--engine", "ctranslate2", TEXTS[0]]
+    both = [
+        subprocess.Popen([sys.executable, *words], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    for process in both:
+        output, errors = process.communicate(timeout=120)
+        assert process.returncode == 0, errors
+        assert output == slow(run).translate(TEXTS[0]) + "\n"
+    assert fast(run).translate(TEXTS[0]) == slow(run).translate(TEXTS[0])
+    assert [path.name for path in (run / "exports").iterdir()] == [files_of(run).name]
