@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
+from tensorboard.summary.writer import event_file_writer
 
 from dragoman.command_line import override
 from dragoman.settings import Config
@@ -151,6 +152,8 @@ def in_child(work: Callable[[], int | None]) -> int:
     child = os.fork()
     if child == 0:
         code = 99
+        # TensorBoard reads the event files of one second in the order of their names, and number 10 before number 9.
+        event_file_writer._global_uid = event_file_writer.AtomicCounter(0)
         try:
             code = work() or 0
         except SystemExit as stop:

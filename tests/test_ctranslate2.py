@@ -271,3 +271,42 @@ def test_two_processes_may_make_the_files_at_once(run: Path) -> None:
         assert output == slow(run).translate(TEXTS[0]) + "\n"
     assert fast(run).translate(TEXTS[0]) == slow(run).translate(TEXTS[0])
     assert [path.name for path in (run / "exports").iterdir()] == [files_of(run).name]
+
+
+def test_other_devices_are_left_to_torch() -> None:
+    """Guards devices that CTranslate2 does not know, and a GPU that nobody asked it to use."""
+    device = ctranslate2_engine._device
+    assert device("auto", False, 0) == "cpu"
+    assert device("auto", True, 1) == "cuda"
+    assert device("cuda:1", True, 2) == "cuda:1"
+    for name, gpu, gpus in [("mps", True, 1), ("cuda:1", True, 1), ("cuda", True, 0), ("auto", False, 1)]:
+        with pytest.raises(UnsupportedError):
+            device(name, gpu, gpus)
+
+
+def test_a_failure_of_ctranslate2_is_a_message(run: Path) -> None:
+    """Guards a library that is missing only when the first sentence is translated."""
+
+    class Failing:
+        def result(self) -> None:
+            raise RuntimeError("Library libcublas.so.12 is not found")
+
+    translator = fast(run)
+    assert translator._fast is not None
+    translator._fast._start = lambda *_: [Failing()]  # type: ignore[method-assign, list-item]
+    with pytest.raises(EngineError, match=r"libcublas.*--engine torch"):
+        translator.translate("the cat.")
+
+
+def test_a_kill_while_the_files_are_made(run: Path) -> None:
+    """Guards against half-made files: the next start makes them, and removes what the killed one left."""
+    code = "import os, signal, sys\nfrom dragoman.translation import engine_writer\n"
+    code += "engine_writer.compare = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
+    code += "from dragoman.__main__ import main; main(sys.argv[1:])"
+    words = ["translate", "--run", str(run), "--device", "cpu", "--engine", "ctranslate2", TEXTS[0]]
+    killed = subprocess.run([sys.executable, "-c", code, *words], cwd=ROOT, capture_output=True)
+    assert killed.returncode == -9
+    assert not list((run / "exports").glob("engine-*"))
+    assert list((run / "exports").glob(".tmp-*"))
+    assert fast(run).translate(TEXTS[0]) == slow(run).translate(TEXTS[0])
+    assert [path.name for path in (run / "exports").iterdir()] == [files_of(run).name]

@@ -39,13 +39,14 @@ AHEAD = 2  # batches for each thread that wait in its queue
 
 
 def open_run(
-    paths: Sequence[Path], device: str, overrides: Sequence[str]
+    paths: Sequence[Path], device: str, overrides: Sequence[str], gpu: bool
 ) -> tuple[Checkpoint, TrainedModel, CTranslate2Engine]:
     """Open a run or a checkpoint without torch: its text, its settings and an engine for it.
 
     Args:
         device: a name, see `device.choose_device`; auto is the GPU that CTranslate2 finds, or the CPU
         overrides: settings as on the command line
+        gpu: whether it may run on a GPU
 
     Raises EngineError if CTranslate2 cannot translate like this, and CheckpointError and ConfigError.
     """
@@ -64,10 +65,7 @@ def open_run(
         import ctranslate2
     except ImportError as error:
         raise EngineError(f"CTranslate2 is missing ({error}): pip install ctranslate2.") from None
-    if device == "auto":
-        device = "cuda" if ctranslate2.get_cuda_device_count() else "cpu"
-    elif device != "cpu" and int(device.removeprefix("cuda").lstrip(":") or 0) >= ctranslate2.get_cuda_device_count():
-        raise UnsupportedError(f"CTranslate2 does not run on {device}.")
+    device = _device(device, gpu, ctranslate2.get_cuda_device_count())
     files = engine_files(found.path)
     precision = trained.config.decoding.precision
     if precision == "auto":
@@ -82,6 +80,18 @@ def open_run(
         return load_later(found, trained, choose_device(device))
 
     return found, replace(trained, weights=weights), engine
+
+
+def _device(name: str, gpu: bool, gpus: int) -> str:
+    """The device with this name. Raises UnsupportedError for one that CTranslate2 lacks, and for a GPU unless `gpu`."""
+    if name == "auto":
+        name = "cuda" if gpus else "cpu"
+    kind, _, index = name.partition(":")
+    if kind != "cpu" and not (kind == "cuda" and int(index or 0) < gpus):
+        raise UnsupportedError(f"CTranslate2 does not run on {name}.")
+    if kind == "cuda" and not gpu:
+        raise UnsupportedError("CTranslate2 runs on a GPU only where it is asked for.")
+    return name
 
 
 def choose_precision(size: int, supported: Collection[str]) -> str:
@@ -205,7 +215,10 @@ class CTranslate2Engine:
     ) -> tuple[list[int], list[list[Hypothesis]]]:
         found = []
         for limit, one in zip(limits, running, strict=True):
-            result = one.result()
+            try:
+                result = one.result()
+            except RuntimeError as error:  # no memory, or a library of the GPU is missing
+                raise EngineError(f"CTranslate2 failed: {error}; --engine torch does not need it.") from None
             found.append(
                 [
                     self._hypothesis([self.ids[token] for token in tokens], limit, score)

@@ -1,4 +1,4 @@
-"""A prompt on a terminal that translates each line, word by word."""
+"""A prompt on a terminal that translates each line as it is typed."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ class Translator:
     ) -> bool:
         """Start with CTranslate2 as the engine, or return False where auto leaves that to torch."""
         try:
-            found, trained, fast = ctranslate2_engine.open_run(paths, device, overrides)
+            found, trained, fast = ctranslate2_engine.open_run(paths, device, overrides, gpu=engine == "ctranslate2")
         except (EngineError, ExportError) as error:
             if engine == "ctranslate2":
                 raise
@@ -266,7 +266,9 @@ class Translator:
         return as_typed(self.trained, pieces, placed)
 
     def speak(self, text: str | Request, write: Callable[[str], object]) -> Translation:
-        """Translate one line and write each word of the translation as soon as the search has settled it."""
+        """Translate one line and write each word of the translation as soon as the search has settled it.
+
+        CTranslate2 settles a whole sentence at once."""
         [(request, lines)] = self._encode([text], 1)
         joiner = sentence_joiner(request.direction.target)
         sentences: list[Sentence] = []
@@ -356,7 +358,7 @@ class Translator:
 
     def _search(self, pieces: Sequence[Piece]) -> Generator[tuple[list[int], list[list[Hypothesis]]], None, None]:
         """Yield the indices and the hypotheses of one batch of pieces after another."""
-        if self._fast and self._is_for_ctranslate2(pieces):
+        if self._fast is not None and self._is_for_ctranslate2(pieces):
             return self._fast.search_in_batches(self.trained, pieces)
         from dragoman.translation.batch_search import search_in_batches  # slow to import
 
