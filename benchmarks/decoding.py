@@ -22,13 +22,14 @@ many workers as there are cores, with one thread each, except by Marian, which g
 from __future__ import annotations
 
 import argparse
+import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -56,6 +57,14 @@ SHAPES = {
 
 Batch = list[list[int]]  # ids, without [EOS]
 Translate = Callable[[list[Batch]], list[list[int]]]  # batches -> translations
+
+
+class Comparison(NamedTuple):
+    """How fast contenders translated the same batches."""
+
+    title: str
+    speeds: dict[str, float]  # sentences per second
+    same: float | None  # share of the translations that are the same for ours and CTranslate2, in float32
 
 
 def ours(model: Any, device: torch.device, threads: int) -> Translate:
@@ -136,22 +145,22 @@ def sentences(data: str | None, count: int) -> Batch:
     return [random.integers(len(SPECIAL_TOKENS), VOCABULARY, length).tolist() for length in chosen]
 
 
-def compare(options: argparse.Namespace, device: torch.device) -> None:
-    """Print a table for each shape and batch size."""
-    cores = torch.get_num_threads()
-    print(f"{describe_device(device, torch.float32)}\n{TOKENS} tokens for each sentence\n")
+def compare(shapes: list[str], sizes: list[int], data: str | None, device: torch.device) -> Iterator[Comparison]:
+    """Let all contenders translate, for each shape and batch size."""
+    on_cpu = device.type == "cpu"
+    cores = torch.get_num_threads() if on_cpu else 4  # batches
     with tempfile.TemporaryDirectory() as folder:
-        for name in options.shapes:
+        for name in shapes:
             shape = SHAPES[name]
             torch.manual_seed(1)
             model = Transformer(shape, VOCABULARY, VOCABULARY).eval().requires_grad_(False).to(device)
-            kinds = ("int8", "bfloat16", "float32") if device.type == "cpu" else ("bfloat16", "float32")
+            kinds = ("int8", "bfloat16", "float32") if on_cpu else ("bfloat16", "float32")
             engines: dict[str, Any] = {f"ours {kind}": make_engine(model, kind) for kind in kinds}
-            for size in options.batches:
-                many = size > 1 and device.type == "cpu"
-                batches = [sentences(options.data, size * cores)[i * size : (i + 1) * size] for i in range(cores)]
+            for size in sizes:
+                many = size > 1 and on_cpu
+                batches = [sentences(data, size * cores)[i * size : (i + 1) * size] for i in range(cores)]
                 groups = [batches] if many else [[batch] for batch in batches] * (6 if size == 1 else 1)
-                thread_counts = [cores] if many else sorted({1, cores})
+                thread_counts = [cores] if many or not on_cpu else sorted({1, cores})
                 contenders: dict[str, list[Translate]] = {
                     kind: [ours(engine, device, threads) for threads in thread_counts]
                     for kind, engine in {**engines, "model float32": model}.items()
@@ -159,36 +168,52 @@ def compare(options: argparse.Namespace, device: torch.device) -> None:
                 if find_spec("transformers"):
                     contenders["marian float32"] = [marian(shape, device, cores)]
                 if find_spec("ctranslate2"):
-                    for kind in ("int8", "float32") if device.type == "cpu" else ("float16", "float32"):
+                    for kind in ("int8", "float32") if on_cpu else ("float16", "float32"):
                         workers = cores if many else 1
                         contenders[f"ctranslate2 {kind}"] = [
                             ctranslate2(model, Path(folder), kind, device.type, workers)
                         ]
-                table(f"{name}, batch {size}", contenders, groups)
+                yield take_turns(f"{name}, batch {size}", contenders, groups)
 
 
-def table(title: str, contenders: dict[str, list[Translate]], groups: list[list[Batch]]) -> None:
-    """Let all contenders translate all groups of batches, in turns, and print their speeds."""
+def take_turns(title: str, contenders: dict[str, list[Translate]], groups: list[list[Batch]]) -> Comparison:
+    """Let all contenders translate all groups of batches, in turns. The shortest time of each counts.
+
+    A contender that raises RuntimeError, as CTranslate2 does where it finds no library for the GPU, is left out.
+    """
     best = dict.fromkeys(contenders, float("inf"))
     translations: dict[str, list[list[int]]] = {}
     for turn in range(TURNS + 1):
-        for name, ways in contenders.items():
-            for translate in ways:
+        for name in list(best):
+            for translate in contenders[name]:
                 started = time.perf_counter()
-                found = [tokens for group in groups for tokens in translate(group)]
+                try:
+                    found = [tokens for group in groups for tokens in translate(group)]
+                except RuntimeError as error:
+                    print(f"{title}, {name}: {error}", file=sys.stderr)
+                    del best[name]
+                    break
                 if turn:  # the first turn warms up
                     best[name] = min(best[name], time.perf_counter() - started)
                 translations[name] = found
     count = sum(len(batch) for group in groups for batch in group)
-    against = [name for name in ("marian float32", "ctranslate2 int8", "ctranslate2 float16") if name in best]
-    print(f"{title:20} sentences/s" + "".join(f"  x {name}" for name in against))
-    for name, taken in best.items():
-        ratios = "".join(f"{best[other] / taken:{len(other) + 4}.2f}" for other in against)
-        print(f"{name:20} {count / taken:11.1f}{ratios}")
-    if "ctranslate2 float32" in translations:
+    same = None
+    if "ctranslate2 float32" in best:
         pairs = zip(translations["ours float32"], translations["ctranslate2 float32"], strict=True)
         same = sum(a == b for a, b in pairs) / count
-        print(f"translations that are the same for ours and CTranslate2, in float32: {same:.0%}")
+    return Comparison(title, {name: count / taken for name, taken in best.items()}, same)
+
+
+def table(found: Comparison) -> None:
+    """Print the speeds of a comparison."""
+    speeds = found.speeds
+    against = [name for name in ("marian float32", "ctranslate2 int8", "ctranslate2 float16") if name in speeds]
+    print(f"{found.title:20} sentences/s" + "".join(f"  x {name}" for name in against))
+    for name, speed in speeds.items():
+        ratios = "".join(f"{speed / speeds[other]:{len(other) + 4}.2f}" for other in against)
+        print(f"{name:20} {speed:11.1f}{ratios}")
+    if found.same is not None:
+        print(f"translations that are the same for ours and CTranslate2, in float32: {found.same:.0%}")
     print()
 
 
@@ -242,7 +267,12 @@ def main() -> None:
     options = parser.parse_args()
     device = choose_device(options.device)
     tune_device(device)
-    (beams if options.run else compare)(options, device)
+    if options.run:
+        beams(options, device)
+        return
+    print(f"{describe_device(device, torch.float32)}\n{TOKENS} tokens for each sentence\n", flush=True)
+    for found in compare(options.shapes, options.batches, options.data, device):
+        table(found)
 
 
 if __name__ == "__main__":

@@ -46,6 +46,7 @@ SHAPES = {
     "tiny": {"d_model": 32, "d_ff": 64, "n_heads": 2, "encoder_layers": 1, "decoder_layers": 1},  # for tests
     "small": {"d_model": 256, "d_ff": 1024, "n_heads": 4, "encoder_layers": 3, "decoder_layers": 3},
     "base": {"d_model": 512, "d_ff": 2048, "n_heads": 8, "encoder_layers": 6, "decoder_layers": 6},
+    "big": {"d_model": 1024, "d_ff": 4096, "n_heads": 16, "encoder_layers": 6, "decoder_layers": 6},
 }
 CONTENDERS = {
     "ours float32": ("ours", "float32"),
@@ -175,7 +176,10 @@ def fastest_product(device: torch.device, dtype: torch.dtype) -> float:
     """Measure the fastest matrix product, in floating-point operations per second."""
     tune_device(device)
     best = 0.0
-    for rows, inner, columns in ((4096, 512, 2048), (2048, 2048, 2048), (4096, 256, 1024)):
+    sizes = [(4096, 512, 2048), (2048, 2048, 2048), (4096, 256, 1024)]
+    if device.type == "cuda":
+        sizes.append((8192, 8192, 8192))  # what fills a GPU
+    for rows, inner, columns in sizes:
         x, w = (torch.randn(*size, device=device, dtype=dtype) for size in ((rows, inner), (columns, inner)))
         for _ in range(12):
             started = time.perf_counter()

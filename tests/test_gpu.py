@@ -58,7 +58,8 @@ def test_cuda_computes_what_a_cpu_does(architecture: str, changes: dict[str, Any
         given = source.to(device), target.to(device)
         logits = model(*given, *masks(*given))
         logits.square().mean().backward()
-        gradients = [p.grad.cpu() for p in model.parameters() if p.grad is not None]
+        # Copied, because `to` moves a gradient in place, and with it every reference to it.
+        gradients = [p.grad.cpu().clone() for p in model.parameters() if p.grad is not None]
         results.append([logits.detach().cpu(), *gradients])
     for on_cpu, on_cuda in zip(*results, strict=True):
         torch.testing.assert_close(on_cuda, on_cpu, rtol=1e-3, atol=1e-4)
@@ -114,14 +115,15 @@ def test_recipes_train_on_cuda(tiny: Tiny, settings: dict[str, object], precisio
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_the_loss_on_cuda_is_that_on_a_cpu(smoothing: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """Guards the chunked loss: both sums and both gradients, over several chunks, with padding."""
-    monkeypatch.setattr(loss_module, "CHUNK", 300)  # 6 tokens of 50 words
+    for name in ("CHUNK", "GPU_CHUNK"):
+        monkeypatch.setattr(loss_module, name, 300)  # 6 tokens of 50 words
     generator = torch.Generator().manual_seed(0)
     states, weight = (torch.randn(*shape, generator=generator) for shape in ((4, 7, 16), (50, 16)))
     target = torch.randint(4, 50, (4, 7), generator=generator)
     target[1, 5:] = target[3, 2:] = PAD
     results = []
     for device in ("cpu", "cuda"):
-        x, projection = (tensor.to(device).requires_grad_() for tensor in (states, weight))
+        x, projection = (tensor.clone().to(device).requires_grad_() for tensor in (states, weight))
         loss = loss_sums(x, projection, target.to(device), smoothing)
         loss.smoothed.backward()
         assert x.grad is not None

@@ -15,7 +15,8 @@ from torch import Tensor
 from dragoman.architectures import ctc
 from dragoman.settings import EOS, PAD
 
-CHUNK = 8 * 2**20  # logits in memory at a time
+CHUNK = 8 * 2**20  # logits in memory at a time, so that they stay in the cache of a CPU
+GPU_CHUNK = 128 * 2**20  # a GPU needs large pieces of work: with 30 chunks, it waits for the program that queues them
 
 
 class Loss(NamedTuple):
@@ -76,9 +77,9 @@ def _product_dtype(weight: Tensor) -> torch.dtype:
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
 
 
-def _chunks(rows: int, vocabulary: int) -> list[slice]:
-    """Cut rows of logits so that each chunk holds at most CHUNK of them."""
-    size = max(1, CHUNK // vocabulary)
+def _chunks(rows: int, vocabulary: int, device: torch.device) -> list[slice]:
+    """Cut rows of logits so that each chunk holds at most CHUNK of them, or GPU_CHUNK."""
+    size = max(1, (CHUNK if device.type == "cpu" else GPU_CHUNK) // vocabulary)
     return [slice(start, start + size) for start in range(0, rows, size)]
 
 
@@ -104,15 +105,15 @@ class _LinearCrossEntropy(torch.autograd.Function):
             by_x = torch.empty(x.shape, device=x.device) if learning else None
             by_weight = torch.zeros_like(weight) if learning else None
             total, logit = (torch.zeros(target.shape, device=x.device) for _ in range(2))
-            for chunk in _chunks(len(x), len(weight)):
+            for chunk in _chunks(len(x), len(weight), x.device):
                 rows, tokens = x[chunk], target[chunk]
                 logits = rows @ own.t()  # (C, V)
                 probs = logits.softmax(1)
-                right = torch.arange(len(rows), device=x.device), tokens  # where the right tokens are
+                right = tokens[:, None]
                 total[chunk] = _log_sum_exp(logits, probs, right)
-                logit[chunk] = logits[right].float()
+                logit[chunk] = logits.gather(1, right)[:, 0].float()
                 if by_x is not None and by_weight is not None:
-                    probs[right] -= 1 - smoothing
+                    probs.scatter_(1, right, probs.gather(1, right) - (1 - smoothing))
                     by_x[chunk] = probs @ own
                     by_weight += probs.t() @ rows
             mean = weight.mean(0)
@@ -133,16 +134,16 @@ class _LinearCrossEntropy(torch.autograd.Function):
         return by_x * scales[0], by_weight * scales[0], None, None, None
 
 
-def _log_sum_exp(logits: Tensor, probs: Tensor, places: tuple[Tensor, Tensor] | None = None) -> Tensor:
+def _log_sum_exp(logits: Tensor, probs: Tensor, places: Tensor | None = None) -> Tensor:
     """log Σ exp z of logits z (C, V), as z - log p of one token per row; every token gives the same.
 
-    On a CPU, the tokens at `places` save a search, unless one of their probabilities underflowed. Otherwise take the
-    likeliest token of each row: its probability is at least 1/V, which does not underflow even in 16 bits.
+    On a CPU, the tokens at `places` (C, 1) save a search, unless one of their probabilities underflowed. Otherwise take
+    the likeliest token of each row: its probability is at least 1/V, which does not underflow even in 16 bits.
     """
-    if places and logits.device.type == "cpu":
-        known = probs[places].float()
+    if places is not None and logits.device.type == "cpu":
+        known = probs.gather(1, places)[:, 0].float()
         if known.min() >= torch.finfo(probs.dtype).tiny:
-            return logits[places].float() - known.log()
+            return logits.gather(1, places)[:, 0].float() - known.log()
     return logits.amax(1).float() - probs.amax(1).float().log()
 
 
@@ -166,7 +167,7 @@ class _LinearCTC(torch.autograd.Function):
             columns = torch.cat((torch.full_like(target[:, :1], ctc.BLANK), target), 1)  # (B, 1 + T)
             wanted = columns[:, None].expand(-1, states.shape[1], -1).flatten(0, 1)  # (B N, 1 + T)
             log_probs = torch.empty(wanted.shape, device=x.device)
-            chunks = _chunks(len(x), len(own))
+            chunks = _chunks(len(x), len(own), x.device)
             for chunk in chunks:
                 logits = x[chunk] @ own.t()  # (C, V)
                 total = _log_sum_exp(logits, logits.softmax(1))
