@@ -120,23 +120,19 @@ def translate_lines(
     translator: Translator, given: Input, options: argparse.Namespace, request: Callable[[str], Request]
 ) -> None:
     """Translate blocks of lines and write each block as soon as it is done."""
-    from tqdm import tqdm  # slow to import
-
     page = AttentionPage(options.attention) if options.attention else None
     warnings, first = 0, 1
-    # A bar needs a total, and would get in the way of translations on the same terminal.
-    hidden = given.lines is None or (options.output is None and sys.stdout.isatty())
     with (
         open_output(options.output) if options.output else contextlib.nullcontext(sys.stdout.buffer) as output,
         open_output(page.path) if page else contextlib.nullcontext() as page_output,
-        tqdm(total=given.lines, unit="line", dynamic_ncols=True, disable=hidden or None) as bar,  # None: if no terminal
+        progress_bar(given, options) as bar,
     ):
         for texts in given.blocks:
             lines = translate_block(translator, texts, first, given, options, request, page, bar)
             for message in translator.warnings:
                 warnings += 1
                 if warnings <= MOST_WARNINGS:
-                    with bar.external_write_mode(file=sys.stderr):
+                    with bar.external_write_mode(file=sys.stderr) if bar else contextlib.nullcontext():
                         console.warn(message)
             text = "".join(f"{line}\n" for line in lines)
             output.write((printable(text) if output.isatty() else text).encode())
@@ -148,6 +144,16 @@ def translate_lines(
         console.warn(f"and {warnings - MOST_WARNINGS:,} more warnings")
 
 
+def progress_bar(given: Input, options: argparse.Namespace) -> contextlib.AbstractContextManager[tqdm | None]:
+    """A bar on standard error that counts lines; None where it has no total, or where nobody would see it."""
+    beside_text = options.output is None and sys.stdout.isatty()  # it would get in the way of the translations
+    if given.lines is None or beside_text or not sys.stderr.isatty():
+        return contextlib.nullcontext()
+    from tqdm import tqdm  # slow to import
+
+    return tqdm(total=given.lines, unit="line", dynamic_ncols=True)
+
+
 def translate_block(
     translator: Translator,
     texts: Sequence[str],
@@ -156,19 +162,20 @@ def translate_block(
     options: argparse.Namespace,
     request: Callable[[str], Request],
     page: AttentionPage | None,
-    bar: tqdm,
+    bar: tqdm | None,
 ) -> list[str]:
     """The output for each line of a block, the first of which has the number `first`."""
+    advance = bar.update if bar else lambda _: None
     if options.score:
         pairs = pairs_to_score(texts, given.name, first, translator.config.is_language_model)
         scored = translator.score([(request(text), translation) for text, translation in pairs], first)
-        bar.update(len(texts))
+        advance(len(texts))
         return [score_line(candidate, options.json) for candidate in scored]
     if options.embed:
         vectors = translator.embed(list(map(request, texts)), first).tolist()
-        bar.update(len(texts))
+        advance(len(texts))
         return [json.dumps([round(each, 6) for each in vector]) for vector in vectors]
-    translations = translator.explain(list(map(request, texts)), first, bar.update)
+    translations = translator.explain(list(map(request, texts)), first, advance)
     if page:
         page.add(translator, translations)
     rows = zip_longest(translations, given.references[: len(texts)])

@@ -22,7 +22,6 @@ and reading take the size of the checkpoint in memory once more.
 from __future__ import annotations
 
 import errno
-import importlib.metadata
 import os
 import platform
 import re
@@ -87,6 +86,8 @@ def publish(final: Path, step: int, files: Mapping[str, bytes]) -> None:
     Raises:
         StorageError: the disk is full or fails. What was there before is intact.
     """
+    import importlib.metadata  # slow to import, and reading a checkpoint does not need it
+
     assert step >= 0
     assert all(_PLAIN_NAME.fullmatch(name) and name != MANIFEST for name in files), list(files)
     manifest = {

@@ -23,9 +23,8 @@ from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-
 from dragoman.dataset import CHUNK, EncodedSide, Tokenizer
+from dragoman.lazy import numpy as np
 
 FORMS = 100_000
 SAMPLE = 100_000  # sentences that are decoded, where the text itself is gone

@@ -15,14 +15,17 @@ import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
+from typing import TYPE_CHECKING
 
-import numpy as np
 import tokenizers
 from tokenizers import normalizers
 
 from dragoman.dataset import JOINER, UNSEEN, Tokenizer
 from dragoman.settings import UNK
 from dragoman.translation import literals
+
+if TYPE_CHECKING:
+    import numpy as np
 
 _TO_BYTES = normalizers.ByteLevel()  # spells a text with the letters of subword tokens
 

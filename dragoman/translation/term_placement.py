@@ -15,8 +15,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from dragoman.dataset import EMPTY, JOINER, Tokenizer
 from dragoman.settings import DecodingConfig
@@ -26,6 +25,9 @@ from dragoman.translation.hypotheses import normalizer
 from dragoman.translation.loading import TrainedModel
 from dragoman.translation.pieces import Piece, encode_translation
 from dragoman.translation.results import Candidate, Sentence
+
+if TYPE_CHECKING:
+    import numpy as np
 
 _SENTENCE_START = re.compile(r"(?:^|[.!?…]\s)[^\w\s]*$")
 LEAST_SHARE = 0.05  # of the attention of a word: with less, the model did not write it for the term

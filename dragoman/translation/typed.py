@@ -19,9 +19,6 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from rapidfuzz import process
-from rapidfuzz.distance import OSA
-
 from dragoman.corpora.conventions import (
     FINAL_MARKS,
     LETTERS,
@@ -210,6 +207,9 @@ def nearest(word: str, source: Conventions) -> str | None:
     """The well-known word that an unknown lower-cased word is a typo of, in its usual form; None if there is none."""
     if source.counts[word] or not word.isalpha():
         return None
+    from rapidfuzz import process  # here, because most texts have no unknown word
+    from rapidfuzz.distance import OSA
+
     near = process.extract(word, source.well_known, scorer=OSA.distance, score_cutoff=1, limit=None)
     meant = [other for other, _, _ in near if is_likely_typo(word, other)]
     usual = source.usual(max(meant, key=lambda other: source.counts[other])) if meant else None
