@@ -27,7 +27,7 @@ from bisect import insort
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -181,13 +181,19 @@ class Tokenizer:
         """Return the label of one token, as in `pieces`."""
         if token in SPECIAL_TOKENS or token in PLACEHOLDERS or token in self.tags:
             return token
-        if self.is_of_words:
-            text = token.replace(JOINER, "")
-        else:
-            text = BYTES.decode([token]).replace(" ", EMPTY)
-            if "\ufffd" in text:  # part of a character: show the library's stand-ins for its bytes
-                return token
-        return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+        return _label(token, self.is_of_words)
+
+
+@lru_cache(2**16)
+def _label(token: str, is_of_words: bool) -> str:
+    """See `Tokenizer.label`. Cached, because the same few tokens make up most text."""
+    if is_of_words:
+        text = token.replace(JOINER, "")
+    else:
+        text = BYTES.decode([token]).replace(" ", EMPTY)
+        if "\ufffd" in text:  # part of a character: show the library's stand-ins for its bytes
+            return token
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 # Rewrites a text so that its spaces, and only those, separate two tokens without a joiner towards each other:

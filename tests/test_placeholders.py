@@ -146,6 +146,16 @@ def test_words_are_no_literals(text: str) -> None:
     assert [each for each in literals.parts(text)[1] if each != "100"] == []
 
 
+def test_the_hint_misses_no_literal() -> None:
+    """Guards literals of a kind, or with a character, for which a text would not be searched at all."""
+    rng = np.random.default_rng(1)
+    characters = [*"aB3 .,/@#{}$%`\\£€¥°*-_:é+\u00a0\ufe0f\u20e3☀😀", literals.UNSEEN]
+    texts = ["".join(rng.choice(characters, rng.integers(1, 20))) for _ in range(20_000)]
+    found = [text for text in [*texts, *LITERALS] if literals._LITERAL.search(text)]
+    assert len(found) > 1_000
+    assert [text for text in found if not literals._HINT.search(text)] == []
+
+
 @pytest.mark.parametrize("end", ["", "!", " "])
 def test_hostile_text_takes_no_longer(end: str) -> None:
     """Guards patterns that try again inside what they have read: quadratic ones would take minutes here."""

@@ -301,8 +301,9 @@ def test_start_imports_only_what_it_needs(run: Path) -> None:
     assert translation == [expected_first(run)]
     enabled, frozen, modules = json.loads(report)
     assert enabled
-    assert frozen > 30_000
+    assert frozen > 15_000
     libraries = {"torch", "datasets", "filelock", "jinja2", "matplotlib", "pandas", "pyarrow", "sacrebleu", "sympy"}
+    libraries |= {"numpy", "rapidfuzz", "tqdm"}
     libraries |= {"tensorboard", "torchmetrics", "torch._dynamo", "torch._inductor", "torch.utils.tensorboard"}
     ours = {f"dragoman.{name}" for name in ("train", "training", "evaluation", "export", "server")}
     assert not (libraries | ours) & set(modules)

@@ -1,7 +1,7 @@
 """CTranslate2 as the engine of an encoder-decoder: the search of this program's `search`, several times as fast.
 
     engine = CTranslate2Engine(files, "cpu", "float32", threads=2)
-    for indices, hypotheses in engine.search_in_batches(trained, pieces): ...
+    for indices, hypotheses in engine.search_in_batches(trained, [pieces]): ...
 
 It runs the model from files of its own, see `engine_files`. Nothing here needs torch, whose import alone takes several
 times as long as translating a sentence.
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -35,7 +35,7 @@ from dragoman.translation.pieces import Piece
 POSITIONS = 1024  # that the files describe; a longer piece is left to our own search
 BATCH_SENTENCES = 64  # more do not make a CPU faster, and leave the last thread alone with a large batch
 CACHE = 16 * 2**20  # bytes of cache that every CPU core has
-AHEAD = 2  # batches for each thread that wait in its queue
+AHEAD = 8  # batches for each thread that wait in its queue, while text is encoded or put together
 
 
 def open_run(
@@ -146,6 +146,7 @@ class CTranslate2Engine:
                 compute_type=precision,
                 inter_threads=threads,
                 intra_threads=1,
+                max_queued_batches=-1,  # no limit: `search_in_batches` has its own
                 files=dict(files),
             )
         except (ValueError, RuntimeError) as error:
@@ -155,18 +156,22 @@ class CTranslate2Engine:
         self.ids = target.vocabulary
 
     def search_in_batches(
-        self, trained: TrainedModel, pieces: Sequence[Piece]
+        self, trained: TrainedModel, groups: Iterable[Sequence[Piece]]
     ) -> Generator[tuple[list[int], list[list[Hypothesis]]], None, None]:
-        """Yield the indices and the hypotheses of one batch of pieces after another.
+        """Yield the indices, among all groups, and the hypotheses of one batch of pieces after another.
 
-        Batches are handed over ahead, so that the text of one is put together while others are translated.
+        Batches are handed over ahead, so that some are translated while the next group is encoded, and while the text
+        of others is put together.
         """
         decoding = trained.config.decoding
         waiting: deque[tuple[list[int], list[int], list[Any]]] = deque()
-        for batch, of_batch in self._batches(trained, pieces):
-            limits, running = of_batch.limits, self._start([pieces[k] for k in batch], of_batch, decoding)
-            waiting.append((batch, limits, running))
-            if len(waiting) > AHEAD * self.threads:
+        first = 0
+        for pieces in groups:
+            for batch, of_batch in self._batches(trained, pieces):
+                limits, running = of_batch.limits, self._start([pieces[k] for k in batch], of_batch, decoding)
+                waiting.append(([first + k for k in batch], limits, running))
+            first += len(pieces)
+            while len(waiting) > AHEAD * self.threads:
                 yield self._finish(*waiting.popleft(), decoding)
         while waiting:
             yield self._finish(*waiting.popleft(), decoding)

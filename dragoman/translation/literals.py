@@ -50,11 +50,15 @@ _PATTERNS = {
     "unseen": rf"(?<!\w){UNSEEN}(?!\w)",
 }
 _LITERAL = re.compile("|".join(f"(?:{pattern})" for pattern in _PATTERNS.values()))
+# Every literal has one of these. Most texts have none, and this is found out in a tenth of the time.
+_HINT = re.compile(rf"[\d`/\\@#*{{$%£€¥{_EMOJI}{UNSEEN[0]}]|\w\.\w")
 
 
 def find(text: str) -> list[tuple[int, int]]:
     """The places of the literals of a text, each as start and end, in order. Neighbours without a space are one."""
     found: list[tuple[int, int]] = []
+    if not _HINT.search(text):
+        return found
     for matched in _LITERAL.finditer(text):
         start, end = matched.span()
         if found and found[-1][1] == start:

@@ -17,10 +17,11 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -33,7 +34,7 @@ from dragoman.errors import ConfigError, EngineError, ExportError, UnsupportedEr
 from dragoman.settings import EOS, Config
 from dragoman.translation import ctranslate2_engine
 from dragoman.translation.assembly import as_typed, make_sentences, shortcomings
-from dragoman.translation.ctranslate2_engine import CTranslate2Engine
+from dragoman.translation.ctranslate2_engine import POSITIONS, CTranslate2Engine
 from dragoman.translation.glossary import Glossary
 from dragoman.translation.hypotheses import Hypothesis
 from dragoman.translation.loading import UNSURE, TrainedModel, line_statistics
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from dragoman.translation.engines import Engine
 
 EngineName = Literal["auto", "ctranslate2", "torch"]
+GROUP = 256  # texts that are encoded at a time, while earlier ones are translated
 
 
 class Translator:
@@ -232,10 +234,18 @@ class Translator:
 
         Raises ConfigError if the model cannot start with a prefix, and DataError if a prefix is too long for it.
         """
-        encoded = self._encode(texts, first)
-        found = iter(self._translate([lines for _, lines in encoded], advance))
+        requests = self._parse(texts, first)
+        encoded: list[list[list[Piece]]] = []
+
+        def groups() -> Iterator[list[list[list[Piece]]]]:
+            for start in range(0, len(requests), GROUP):
+                new = self._encode(requests[start : start + GROUP], first + start)
+                encoded.extend(new)
+                yield new
+
+        found = iter(self._translate(groups(), advance))
         translations = []
-        for number, (request, lines) in enumerate(encoded, first):
+        for number, (request, lines) in enumerate(zip(requests, encoded, strict=True), first):
             joiner = sentence_joiner(request.direction.target)
             translated = [[next(found) for _ in line] for line in lines]
             text = "\n".join(  # a line that was not translated keeps its text, cleaned
@@ -248,15 +258,33 @@ class Translator:
         warnings = warnings_by_text(self.warnings, first, len(translations))
         return [replace(each, warnings=own) for each, own in zip(translations, warnings, strict=True)]
 
-    def _translate(self, texts: Sequence[list[list[Piece]]], advance: Callable[[int], object] | None) -> list[Sentence]:
-        """Translate the pieces of the lines of texts, and report each text when it is finished."""
-        pieces, owners = _flatten(texts)
+    def _translate(
+        self, groups: Iterable[Sequence[list[list[Piece]]]], advance: Callable[[int], object] | None
+    ) -> list[Sentence]:
+        """Translate the pieces of the lines of groups of texts, and report each text when it is finished.
+
+        CTranslate2 translates one group while the next is made.
+        """
+        pieces: list[Piece] = []
+        owners: list[int] = []  # the number of the text of each piece
+        waiting: Counter[int] = Counter()
+        count = 0
         advance = advance or (lambda _: None)
-        waiting = Counter(owners)
-        advance(len(texts) - len(waiting))
+
+        def pieces_of_groups() -> Iterator[list[Piece]]:
+            nonlocal count
+            for texts in groups:
+                new, of = _flatten(texts)
+                pieces.extend(new)
+                owners.extend(count + i for i in of)
+                waiting.update(count + i for i in of)
+                count += len(texts)
+                advance(len(texts) - len(set(of)))
+                yield new
+
         found: dict[int, Sentence] = {}
         # Closed even if advance raises, so that no thread continues to translate.
-        with closing(self._search(pieces)) as batches:
+        with closing(self._search(pieces_of_groups())) as batches:
             for batch, hypotheses in batches:
                 sentences = make_sentences(self.trained, [pieces[k] for k in batch], hypotheses)
                 found.update(zip(batch, sentences, strict=True))
@@ -269,7 +297,8 @@ class Translator:
         """Translate one line and write each word of the translation as soon as the search has settled it.
 
         CTranslate2 settles a whole sentence at once."""
-        [(request, lines)] = self._encode([text], 1)
+        [request] = self._parse([text], 1)
+        [lines] = self._encode([request], 1)
         joiner = sentence_joiner(request.direction.target)
         sentences: list[Sentence] = []
         for piece in _flatten([lines])[0]:
@@ -301,7 +330,7 @@ class Translator:
 
         if len(self.trained.shapes) > 1:
             raise ConfigError("only a single model gives vectors: name one checkpoint.")
-        pieces, owners = _flatten([lines for _, lines in self._encode(texts, first)])
+        pieces, owners = _flatten(self._encode(self._parse(texts, first), first))
         return embeddings(self.trained, [(piece.ids, piece.prefix) for piece in pieces], owners, len(texts))
 
     def align(self, sentence: Sentence, candidate: Candidate) -> list[int]:
@@ -337,11 +366,11 @@ class Translator:
                 self._warn(number, f"this model does not translate to {request.unknown_target}.")
         return requests
 
-    def _encode(self, texts: Sequence[str | Request], first: int) -> list[tuple[Request, list[list[Piece]]]]:
-        """The texts as requests, with the pieces of each line."""
+    def _encode(self, requests: Sequence[Request], first: int) -> list[list[list[Piece]]]:
+        """The pieces of each line of each request."""
         return [
-            (request, encode_request(self.trained, request, partial(self._warn, number)))
-            for number, request in enumerate(self._parse(texts, first), first)
+            encode_request(self.trained, request, partial(self._warn, number))
+            for number, request in enumerate(requests, first)
         ]
 
     def _warn(self, number: int, *messages: str) -> None:
@@ -349,22 +378,26 @@ class Translator:
 
     def _speak_piece(self, piece: Piece, write: Callable[[str], object]) -> Sentence:
         if self._is_for_ctranslate2([piece]):
-            [sentence] = self._translate([[[piece]]], None)
+            [sentence] = self._translate([[[[piece]]]], None)
             write(sentence.candidates[0].text)
             return sentence
         from dragoman.translation.streaming import stream_piece  # slow to import
 
         return stream_piece(self.trained, self._ready_engine(), piece, write)
 
-    def _search(self, pieces: Sequence[Piece]) -> Generator[tuple[list[int], list[list[Hypothesis]]], None, None]:
-        """Yield the indices and the hypotheses of one batch of pieces after another."""
+    def _search(self, groups: Iterable[list[Piece]]) -> Generator[tuple[list[int], list[list[Hypothesis]]], None, None]:
+        """Yield the indices, among all groups, and the hypotheses of one batch of pieces after another."""
+        decoding, pieces = self.config.decoding, []
+        if self._fast is None or not (decoding.split_sentences and self.trained.trained_on.longest < POSITIONS):
+            groups = [pieces := list(chain.from_iterable(groups))]
         if self._fast is not None and self._is_for_ctranslate2(pieces):
-            return self._fast.search_in_batches(self.trained, pieces)
+            return self._fast.search_in_batches(self.trained, groups)
         from dragoman.translation.batch_search import search_in_batches  # slow to import
 
-        return search_in_batches(self.trained, self._ready_engine(), pieces)
+        return search_in_batches(self.trained, self._ready_engine(), list(chain.from_iterable(groups)))
 
     def _is_for_ctranslate2(self, pieces: Sequence[Piece]) -> bool:
+        """Whether CTranslate2 can translate these pieces, all of which are as long as they can be."""
         decoding = self.config.decoding
         return (
             self._fast is not None

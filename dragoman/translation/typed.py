@@ -87,15 +87,16 @@ def read(typed: str, source: Conventions) -> Reading:
     if not source.counts:
         return Reading(typed)
     text = _TIGHT.sub(r"\1", typed) if source.apart <= RARELY else typed
-    words = [word[0] for word, _ in _words(text)]
+    places = list(_words(text))
+    words = [word[0] for word, _ in places]
     # In a title, a word after a hyphen may stay small.
-    heads = [word[0] for word, _ in _words(text) if text[max(0, word.start() - 1) : word.start()] != "-"]
+    heads = [word[0] for word, _ in places if text[max(0, word.start() - 1) : word.start()] != "-"]
     capitals, title = _is_in_capitals(words), _is_title(heads, source)
     lower = text == text.lower()
     corrections: list[tuple[str, str]] = []
     parts: list[str] = []
     end = 0
-    for found, starts in _words(text):
+    for found, starts in places:
         word = found[0]
         if capitals or (title and word[0].isupper()):
             meant = _known_form(word, source) or (_capitalized(word) if source.rare_capitals > 0.5 else word.lower())
@@ -198,7 +199,9 @@ def _meant(word: str, source: Conventions, starts: bool, lower: bool) -> str:
 def _corrected(word: str, source: Conventions) -> str:
     """A word without its typos, as far as they can be told."""
     near = nearest(word.lower(), source)
-    if near is None:
+    if near is None and word.isalpha():
+        return word
+    if near is None:  # the parts of a word with an apostrophe
         near = LETTERS.sub(lambda part: nearest(part[0].lower(), source) or part[0], word)
     return _capitalized(near) if word[0].isupper() else near
 
