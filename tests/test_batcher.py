@@ -162,13 +162,14 @@ def test_warnings_and_weights_belong_to_their_text() -> None:
     """Guards against warnings sent to the wrong client, and weights of another sentence."""
     texts = ["My name is Anna.", "see www.x.org! number", "", "live live live"]
     with closing(Batcher(echo("unknown=keep"))) as batcher:
-        results = batcher.submit(Job(texts)).result(60)
+        results = batcher.submit(Job(texts, weights=True)).result(60)
     assert [bool(result.translation.warnings) for result in results] == [False, True, False, False]
     assert results[1].translation.warnings == [
         "the model is unsure about 'see www.x.org!': the training text does not have www, x, org.",
         "lost in translation: www.x.org.",
     ]
     for result in results:
+        assert result.weights is not None
         assert [len(each) for each in result.weights] == [len(s.candidates) for s in result.translation.sentences]
         for sentence, [weights] in zip(result.translation.sentences, result.weights, strict=True):
             assert weights.shape == (len(sentence.candidates[0].ids), len(sentence.ids))

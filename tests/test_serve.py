@@ -146,10 +146,13 @@ def test_the_api_returns_the_same_as_the_command_line(trained: Path, server: Ser
     """Guards against a second way of translating: all fields equal those of `translate.py --json`."""
     translator = Translator(trained).with_decoding(n_best=n_best, beam_size=n_best)
     expected = [json.loads(output.as_json(translator, each)) for each in translator.explain(TEXTS)]
-    found = server.post({"texts": TEXTS, "n_best": n_best}).json["translations"]
-    for each in found:
-        for sentence in each["sentences"]:
-            assert [candidate.pop("attention") for candidate in sentence["candidates"]] == [None] * n_best
+    found = server.post({"texts": TEXTS, "n_best": n_best, "attention": True}).json["translations"]
+    plain = server.post({"texts": TEXTS, "n_best": n_best}).json["translations"]
+    for one, other in zip(found, plain, strict=True):
+        for sentence, bare in zip(one["sentences"], other["sentences"], strict=True):
+            for candidate, without in zip(sentence["candidates"], bare["candidates"], strict=True):
+                assert without == candidate | {"log_probs": None, "alignment": None, "attention": None}
+                del candidate["attention"]
     assert found == expected
     [alone] = server.post({"text": TEXTS[3], "n_best": n_best}).json["translations"]
     assert alone["translation"] == expected[3]["translation"]
@@ -181,6 +184,27 @@ def test_attention_is_returned_on_request(trained: Path, server: Server) -> None
             whole = translator.attention(found, other).mean((0, 1))
             for row, expected in zip(rows, whole.tolist(), strict=False):
                 assert row == pytest.approx(expected[:-1], abs=1e-3)
+
+
+def test_ctranslate2_answers_as_torch_does(trained: Path) -> None:
+    """Guards what CTranslate2 does not report: log-probabilities and alignment come from the model, if asked for."""
+    translator = Translator(trained, "cpu", ["--decoding.precision=float32"], "ctranslate2")
+    expected = Translator(trained, "cpu", ["--decoding.precision=float32"]).explain(TEXTS)
+    loads = translator.trained.weights
+    with serving(translator) as server:
+        server.post({"text": "the cat."})
+        assert loads.cache_info().currsize == 0  # type: ignore[attr-defined]  # nothing has asked for the model
+        plain = server.post({"texts": TEXTS}).json["translations"]
+        found = server.post({"texts": TEXTS, "attention": True}).json["translations"]
+    assert [each["translation"] for each in plain] == [each.text for each in expected]
+    for one, other in zip(found, expected, strict=True):
+        for sentence, own in zip(one["sentences"], other.sentences, strict=True):
+            [candidate], [mine] = sentence["candidates"], own.candidates
+            assert candidate["translation"] == mine.text
+            assert len(candidate["log_probs"]) == len(candidate["tokens"])
+            # The search shares the probability of banned tokens among the others; the model alone does not.
+            assert candidate["log_probs"] == pytest.approx(mine.log_probs, abs=0.1)
+            assert len(candidate["alignment"]) == len(mine.ids)
 
 
 def test_fifty_clients_get_their_own_translations() -> None:

@@ -112,7 +112,7 @@ def make_job(asked: TranslateRequest, translator: Translator, documents: Sequenc
         requests = [each for document in documents for each in inline_requests(translator, document, to, source)]
     else:
         requests = [translator.request(text, to, source) for text in asked.texts or [asked.text]]
-    return Job(requests, asked.n_best, asked.beam_size)
+    return Job(requests, asked.n_best, asked.beam_size, weights=asked.attention or bool(documents))
 
 
 def write_documents(
@@ -133,13 +133,13 @@ def write_documents(
             document,
             [request for request, _ in part if not isinstance(request, str)],
             [result.translation for result in found],
-            [[weights[0] for weights in result.weights] for result in found],
+            [[weights[0] for weights in result.weights or ()] for result in found],
         )
         sentences = [sentence for result in found for sentence in result.translation.sentences]
         warnings = [
             quoted(result.translation.source, warning) for result in found for warning in result.translation.warnings
         ]
-        weights = [each for result in found for each in result.weights]
+        weights = [each for result in found for each in result.weights or ()]
         written.append(TextResult(Translation(source, text, sentences, warnings), weights))
     return written
 

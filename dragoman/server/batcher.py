@@ -34,7 +34,8 @@ class TextResult:
     """The translation of one text of a job."""
 
     translation: Translation
-    weights: list[list[np.ndarray]]  # for each sentence and candidate, (T, S) as from `Translator.alignments`
+    # For each sentence and candidate, (T, S) as from `Translator.alignments`; None if the job does not ask for them.
+    weights: list[list[np.ndarray]] | None = None
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,7 @@ class Job:
     texts: Sequence[str | Request]
     n_best: int | None = None  # None: the translator's setting
     beam_size: int | None = None  # None: the translator's setting; raised to n_best if smaller
+    weights: bool = False  # whether to return the weights, and the log-probabilities of all tokens
     results: Future[list[TextResult]] = field(default_factory=Future, compare=False, repr=False)
 
 
@@ -99,9 +101,9 @@ class Batcher:
     def _run(self) -> None:
         """The thread: translate batches until the batcher is closed."""
         while jobs := self._next_jobs():
-            groups: dict[tuple[int, int], list[Job]] = {}
+            groups: dict[tuple[int, int, bool], list[Job]] = {}
             for job in jobs:
-                groups.setdefault(self.search_settings(job), []).append(job)
+                groups.setdefault((*self.search_settings(job), job.weights), []).append(job)
             for group in groups.values():
                 self._finish(group)
         for job in self._queue:
@@ -138,7 +140,7 @@ class Batcher:
                     jobs[0].results.set_exception(error)
 
     def _translate(self, jobs: list[Job]) -> list[TextResult]:
-        """Translate jobs with the same search settings. Raises Stopped when all of them are cancelled."""
+        """Translate jobs that ask for the same. Raises Stopped when all of them are cancelled."""
 
         def stop_if_cancelled(_: int = 0) -> None:
             if self._closed or all(job.results.cancelled() for job in jobs):
@@ -149,7 +151,10 @@ class Batcher:
         translator = self.translator.with_decoding(n_best=n_best, beam_size=beam_size)
         texts = [text for job in jobs for text in job.texts]
         translations = translator.explain(texts, first=0, advance=stop_if_cancelled)
+        if not jobs[0].weights:
+            return list(map(TextResult, translations))
         stop_if_cancelled()
+        translations = translator.with_log_probs(translations)
         pairs = [(sentence, each) for one in translations for sentence in one.sentences for each in sentence.candidates]
         weights = iter(translator.alignments(pairs))
         return [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -71,7 +72,9 @@ class TranslateRequest(BaseModel):
         default="text",
         description="what the texts are; tags of html, xml and markdown go around the same words of the translation",
     )
-    attention: bool = Field(default=False, description="whether to return the attention weights")
+    attention: bool = Field(
+        default=False, description="whether to return what is known of each token: log_probs, alignment and attention"
+    )
 
     @model_validator(mode="after")
     def _check_text_or_texts(self) -> TranslateRequest:
@@ -89,9 +92,9 @@ class CandidateResponse(BaseModel):
     )
     complete: bool = Field(description="false: cut off by a length limit")
     tokens: list[str] = Field(description='a copied word appears as itself; the last token is "[EOS]" if complete')
-    log_probs: list[float] = Field(description="log-probability of each token, in nats")
+    log_probs: list[float] | None = Field(description="log-probability of each token, in nats")
     copied: dict[int, int] = Field(description="position of each copied token, and of the source token it copies")
-    alignment: list[int] = Field(description="source token that each token except [EOS] is translated from")
+    alignment: list[int] | None = Field(description="source token that each token except [EOS] is translated from")
     attention: list[list[float]] | None = Field(
         description="one row per token, one column per source token, without [EOS]; mean over all heads"
     )
@@ -190,7 +193,7 @@ def request_schema(info: ServerInfo) -> dict[str, Any]:
 
 
 def translate_response(results: Sequence[TextResult], attention: bool) -> TranslateResponse:
-    """Turn the results of a job into a response, with the attention weights if asked for."""
+    """Turn the results of a job into a response, with what is known of each token if asked for."""
     return TranslateResponse(
         translations=[
             TextResponse(
@@ -198,8 +201,10 @@ def translate_response(results: Sequence[TextResult], attention: bool) -> Transl
                 translation=result.translation.text,
                 warnings=result.translation.warnings,
                 sentences=[
-                    _sentence_response(sentence, weights, attention)
-                    for sentence, weights in zip(result.translation.sentences, result.weights, strict=True)
+                    _sentence_response(sentence, weights)
+                    for sentence, weights in zip_longest(
+                        result.translation.sentences, (result.weights if attention else None) or ()
+                    )
                 ],
             )
             for result in results
@@ -207,24 +212,29 @@ def translate_response(results: Sequence[TextResult], attention: bool) -> Transl
     )
 
 
-def _sentence_response(sentence: Sentence, weights: Sequence[np.ndarray], attention: bool) -> SentenceResponse:
+def _sentence_response(sentence: Sentence, weights: Sequence[np.ndarray] | None) -> SentenceResponse:
     return SentenceResponse(
         source=sentence.source,
         read_as=sentence.read_as,
         tokens=sentence.tokens,
         unknown=sentence.unknown,
-        candidates=[_candidate_response(*each, attention) for each in zip(sentence.candidates, weights, strict=True)],
+        candidates=[_candidate_response(*each) for each in zip_longest(sentence.candidates, weights or ())],
     )
 
 
-def _candidate_response(candidate: Candidate, weights: np.ndarray, attention: bool) -> CandidateResponse:
+def _candidate_response(candidate: Candidate, weights: np.ndarray | None) -> CandidateResponse:
+    inside: dict[str, Any] = dict.fromkeys(("log_probs", "alignment", "attention"))
+    if weights is not None:
+        inside = {
+            "log_probs": [round(each, 4) for each in candidate.log_probs],
+            "alignment": candidate.made_from(weights),
+            "attention": [[round(each, 4) for each in row] for row in weights.tolist()],
+        }
     return CandidateResponse(
         translation=candidate.text,
         score=round(candidate.score, 4) if math.isfinite(candidate.score) else None,
         complete=candidate.complete,
         tokens=candidate.tokens,
-        log_probs=[round(each, 4) for each in candidate.log_probs],
         copied=candidate.copied,
-        alignment=candidate.made_from(weights),
-        attention=[[round(each, 4) for each in row] for row in weights.tolist()] if attention else None,
+        **inside,
     )

@@ -28,7 +28,8 @@ def main(options: argparse.Namespace) -> None:
     """Run the server until it is asked to stop. Raises ConfigError, CheckpointError and DataError."""
     with listen(options.host, options.port) as listener:
         tune_device(choose_device(options.device))
-        translator = Translator(options.checkpoint or options.run or usual_run(), options.device, options.overrides)
+        path = options.checkpoint or options.run or usual_run()
+        translator = Translator(path, options.device, options.overrides, engine="auto")
         if options.glossary:
             if translator.config.data.several:
                 raise ConfigError(

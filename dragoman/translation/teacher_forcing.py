@@ -94,6 +94,14 @@ def _token_log_probs(trained: TrainedModel, pairs: Sequence[Pair]) -> list[list[
     return [row[: len(ids) + 1] for row, (_, ids) in zip(found, pairs, strict=True)]
 
 
+def token_log_probs(trained: TrainedModel, pairs: Sequence[Pair]) -> list[list[float]]:
+    """The log-probability of each target token of each pair, in nats, that of [EOS] last."""
+    found: dict[int, list[float]] = {}
+    for batch in _batches(pairs):
+        found.update(zip(batch, _token_log_probs(trained, [pairs[k] for k in batch]), strict=True))
+    return [found[k] for k in range(len(pairs))]
+
+
 def alignments(trained: TrainedModel, pairs: Sequence[Pair]) -> list[np.ndarray]:
     """How strongly each target token is aligned with each source token: (T, S) per pair; (0, 0) if a side is empty."""
     found = [np.zeros((0, 0), np.float32) for _ in pairs]

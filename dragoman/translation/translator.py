@@ -347,6 +347,23 @@ class Translator:
 
         return alignments(self.trained, [(sentence.ids, candidate.ids) for sentence, candidate in pairs])
 
+    def with_log_probs(self, translations: Sequence[Translation]) -> list[Translation]:
+        """Translations with the log-probability of each token, which CTranslate2 does not report."""
+        candidates = [
+            (sentence, each) for one in translations for sentence in one.sentences for each in sentence.candidates
+        ]
+        if not any(each.tokens and not each.log_probs for _, each in candidates):
+            return list(translations)
+        from dragoman.translation.teacher_forcing import token_log_probs
+
+        found = iter(token_log_probs(self.trained, [(sentence.ids, each.ids) for sentence, each in candidates]))
+
+        def completed(sentence: Sentence) -> Sentence:
+            known = [replace(each, log_probs=next(found)[: len(each.tokens)]) for each in sentence.candidates]
+            return replace(sentence, candidates=known)
+
+        return [replace(one, sentences=list(map(completed, one.sentences))) for one in translations]
+
     def attention(self, sentence: Sentence, candidate: Candidate) -> Tensor:
         """Where each token of a candidate looked in its source, [EOS] included: (layers, heads, T, S)."""
         from dragoman.translation.teacher_forcing import attention
