@@ -512,9 +512,13 @@ class Transformer(nn.Module):
             self.states(source, target, *masks(source, target))
         return torch.stack(maps)
 
-    def alignment(self, source: Tensor, target: Tensor) -> Tensor:
-        """How much each position of target (B, T) draws on each of source: (B, T, S), a mean over layers and heads."""
-        return self.cross_attention(source, target).mean((0, 2))
+    def alignment(self, source: Tensor, target: Tensor, last: bool = False) -> Tensor:
+        """How much each position of target (B, T) draws on each of source: (B, T, S), a mean over layers and heads.
+
+        last: of the last layer alone, which is all that CTranslate2 reports
+        """
+        maps = self.cross_attention(source, target)
+        return (maps[-1:] if last else maps).mean((0, 2))
 
 
 # --- What every architecture shares -------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from dragoman.__main__ import run as run_command
 from dragoman.architectures import ctranslate2_spec
 from dragoman.errors import EngineError, ExportError, UnsupportedError
 from dragoman.settings import DecodingConfig
-from dragoman.translation import ctranslate2_engine, engine_files, engine_writer
+from dragoman.translation import assembly, ctranslate2_engine, engine_files, engine_writer
 from dragoman.translation.translator import Translator
 from test_export_formats import PAIRS
 
@@ -256,6 +256,30 @@ def test_translating_does_not_import_torch(run: Path) -> None:
     result = subprocess.run([sys.executable, "-c", code, *words], cwd=ROOT, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     assert result.stdout == slow(run).translate(TEXTS[0]) + "\n\n"
+
+
+def test_attention_of_ctranslate2_restores_placeholders(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards unknown words in unclear translations: the engine says itself where they belong, without torch."""
+    texts = [f"{name} sees {other}. the cat sees {name}." for name in ("Zoltan", "Ivo") for other in ("Ada", "the dog")]
+    texts += ["Zoltan, Ivo and Ada see the cat of Imre.", "https://x.org Zoltan the dog"]
+    calls: list[Any] = []
+
+    def counted(*given: Any) -> Any:
+        calls.append(given)
+        return restore(*given)
+
+    restore = assembly.restore
+    monkeypatch.setattr(assembly, "restore", counted)
+    for overrides in ((), ("--decoding.beam_size", "3", "--decoding.n_best", "2")):
+        calls.clear()
+        translator = fast(run, *overrides)
+        found = translator.explain(texts)
+        assert calls
+        assert translator.trained.weights.cache_info().currsize == 0  # type: ignore[attr-defined]
+        if not overrides:  # beams of the two engines may differ
+            assert [each.text for each in found] == [each.text for each in slow(run).explain(texts)]
+            prefixed = [translator.request(text, prefix="il") for text in texts]
+            assert translator.translate(prefixed) == slow(run).translate(prefixed)
 
 
 def test_two_processes_may_make_the_files_at_once(run: Path) -> None:

@@ -233,11 +233,11 @@ def test_placeholders_are_restored_by_number() -> None:
 
 def test_doubles_are_dropped_and_lost_ones_inserted() -> None:
     """Guards literals that a model has forgotten, repeated, or confused."""
-    weights = np.array([[0.1, 0.2, 0.7], [0.6, 0.3, 0.1], [0.7, 0.1, 0.2]])
+    weights = [[0.1, 0.2, 0.7], [0.6, 0.3, 0.1], [0.7, 0.1, 0.2]]
     assert restore([A, 9, A], [A, 9, 8], [A, B, C], weights) == Restored({2: 0})  # looks at it more
     assert restore([C, 9, A], [A, 9, B], [A, B, C], weights) == Restored({2: 0, 0: 2})  # C can only mean B
     assert restore([A, 9, 9], [A, 9, B], [A, B, C], weights) == Restored({0: 0}, {2: 1})  # after what looks at 9
-    assert restore([], [A, 9], [A], np.zeros((0, 0))) == Restored({}, {0: -1})
+    assert restore([], [A, 9], [A], []) == Restored({}, {0: -1})
 
 
 def test_what_is_lost_is_inserted_after_a_word() -> None:

@@ -129,9 +129,10 @@ class DecoderOnly(nn.Module):
             self.states(source, target, *masks(source, target))
         return torch.stack(maps)[..., source.shape[1] :, : source.shape[1]]
 
-    def alignment(self, source: Tensor, target: Tensor) -> Tensor:
+    def alignment(self, source: Tensor, target: Tensor, last: bool = False) -> Tensor:
         """See `Transformer.alignment`."""
-        return self.cross_attention(source, target).mean((0, 2))
+        maps = self.cross_attention(source, target)
+        return (maps[-1:] if last else maps).mean((0, 2))
 
 
 def next_position(state: State, hypotheses: int) -> tuple[Tensor, Starts]:

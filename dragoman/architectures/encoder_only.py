@@ -82,6 +82,7 @@ class EncoderOnly(nn.Module):
         looked = torch.stack(maps).unflatten(4, (-1, self.settings.upsampling)).sum(5)  # (layers, B, H, N, S)
         return looked[:, torch.arange(len(at))[:, None], :, at].permute(2, 0, 3, 1, 4)
 
-    def alignment(self, source: Tensor, target: Tensor) -> Tensor:
+    def alignment(self, source: Tensor, target: Tensor, last: bool = False) -> Tensor:
         """See `Transformer.alignment`."""
-        return self.cross_attention(source, target).mean((0, 2))
+        maps = self.cross_attention(source, target)
+        return (maps[-1:] if last else maps).mean((0, 2))

@@ -54,9 +54,9 @@ class Ensemble(nn.Module):
         """The maps of all layers of all members, (layers, B, 1, T, S). Heads are averaged: members may differ there."""
         return torch.cat([member.cross_attention(source, target).mean(2, keepdim=True) for member in self.members])
 
-    def alignment(self, source: Tensor, target: Tensor) -> Tensor:
+    def alignment(self, source: Tensor, target: Tensor, last: bool = False) -> Tensor:
         """The mean of the members' alignments, (B, T, S)."""
-        return torch.stack([member.alignment(source, target) for member in self.members]).mean(0)
+        return torch.stack([member.alignment(source, target, last) for member in self.members]).mean(0)
 
 
 class EnsembleState(NamedTuple):

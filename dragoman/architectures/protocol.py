@@ -53,8 +53,11 @@ class Model(Protocol):
         """
         ...
 
-    def alignment(self, source: Tensor, target: Tensor) -> Tensor:
-        """How much each position of target (B, T) draws on each of source (B, S): (B, T, S)."""
+    def alignment(self, source: Tensor, target: Tensor, last: bool = False) -> Tensor:
+        """How much each position of target (B, T) draws on each of source (B, S): (B, T, S).
+
+        last: see `Transformer.alignment`
+        """
         ...
 
     # A protocol cannot inherit from nn.Module, so its methods in use are listed:

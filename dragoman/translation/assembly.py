@@ -48,7 +48,11 @@ def make_sentences(
 def _restored(
     trained: TrainedModel, pieces: Sequence[Piece], hypotheses: Sequence[Sequence[Hypothesis]]
 ) -> dict[tuple[int, int], Restored]:
-    """What becomes of the stand-ins of hypothesis k of piece i, by (i, k). Only unclear hypotheses are aligned."""
+    """What becomes of the stand-ins of hypothesis k of piece i, by (i, k). Only unclear hypotheses are aligned.
+
+    Where [UNK] stands for all words, the mean over all layers says which word was meant: that finds 89 % of them, the
+    best single layer 86 %. For placeholders, the last layer is as good (Multi30k: 97.6 % each).
+    """
     stand_ins = trained.hiders[1].stand_ins
     if not stand_ins:
         return {}
@@ -58,18 +62,21 @@ def _restored(
         hidden = as_target(piece.ids, *trained.hiders)
         for k, h in enumerate(each):
             exact = restore_exactly(h.tokens, hidden, stand_ins)
-            if exact is None or (exact.copied and stand_ins == [UNK]):
-                unclear.append(((i, k), piece, hidden, h.tokens))
-            else:
+            if exact is not None and not (exact.copied and stand_ins == [UNK]):
                 found[i, k] = exact
+            elif h.attention is not None and stand_ins != [UNK]:
+                found[i, k] = restore(h.tokens, hidden, stand_ins, h.attention)
+            else:
+                unclear.append(((i, k), piece, hidden, h.tokens))
     if not unclear:
         return found
     from dragoman.translation.teacher_forcing import alignments  # slow to import
 
-    weights = alignments(trained, [(piece.ids, tokens) for _, piece, _, tokens in unclear])
+    pairs = [(piece.ids, tokens) for _, piece, _, tokens in unclear]
+    weights = alignments(trained, pairs, last=stand_ins != [UNK])
     for (at, piece, hidden, tokens), alignment in zip(unclear, weights, strict=True):
         if stand_ins != [UNK]:
-            found[at] = restore(tokens, hidden, stand_ins, alignment)
+            found[at] = restore(tokens, hidden, stand_ins, alignment.tolist())
             continue
         given = len(piece.prefix)  # nothing is copied into the prefix
         words = ["" if word in trained.source.tags else word for word in piece.words]
@@ -79,7 +86,7 @@ def _restored(
 
 
 def _candidate(trained: TrainedModel, piece: Piece, hypothesis: Hypothesis, restored: Restored) -> Candidate:
-    ids, log_probs, score, complete = hypothesis
+    ids, log_probs, score, complete, _ = hypothesis
     words = {t: piece.words[s] for t, s in restored.copied.items()}
     # A search that found nothing does not even return the prefix.
     words |= {t: word for t, word in enumerate(piece.prefix_words[: len(ids)]) if piece.prefix[t] == UNK}

@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -163,13 +164,16 @@ class CTranslate2Engine:
         Batches are handed over ahead, so that some are translated while the next group is encoded, and while the text
         of others is put together.
         """
-        decoding = trained.config.decoding
+        decoding, stand_ins = trained.config.decoding, set(trained.hiders[0].stand_ins)
         waiting: deque[tuple[list[int], list[int], list[Any]]] = deque()
         first = 0
         for pieces in groups:
             for batch, of_batch in self._batches(trained, pieces):
-                limits, running = of_batch.limits, self._start([pieces[k] for k in batch], of_batch, decoding)
-                waiting.append(([first + k for k in batch], limits, running))
+                chosen = [pieces[k] for k in batch]
+                # The placeholders of a translation may have to be told apart by what the model looked at.
+                hidden = any(not stand_ins.isdisjoint(piece.ids) for piece in chosen)
+                running = self._start(chosen, of_batch, decoding, attention=hidden)
+                waiting.append(([first + k for k in batch], of_batch.limits, running))
             first += len(pieces)
             while len(waiting) > AHEAD * self.threads:
                 yield self._finish(*waiting.popleft(), decoding)
@@ -195,8 +199,10 @@ class CTranslate2Engine:
                     chosen = [group[i] for i in batch[start : start + most]]
                     yield chosen, whole.chosen(chosen)
 
-    def _start(self, pieces: Sequence[Piece], given: Constraints, settings: DecodingConfig) -> list[Any]:
-        """Begin to search; the results wait until they are asked for."""
+    def _start(
+        self, pieces: Sequence[Piece], given: Constraints, settings: DecodingConfig, attention: bool
+    ) -> list[Any]:
+        """Begin to search; the results wait until they are asked for. attention: whether they include it."""
         absent = [[self.target[token]] for token in given.absent[0]]
         return self.translator.translate_batch(
             [[self.source[token] for token in piece.ids] for piece in pieces],
@@ -213,6 +219,7 @@ class CTranslate2Engine:
             max_input_length=0,
             return_scores=True,
             return_end_token=True,
+            return_attention=attention,
         )
 
     def _finish(
@@ -224,19 +231,18 @@ class CTranslate2Engine:
                 result = one.result()
             except RuntimeError as error:  # no memory, or a library of the GPU is missing
                 raise EngineError(f"CTranslate2 failed: {error}; --engine torch does not need it.") from None
-            found.append(
-                [
-                    self._hypothesis([self.ids[token] for token in tokens], limit, score)
-                    for tokens, score in zip(result.hypotheses, result.scores, strict=True)
-                ]
-                or [NOTHING]
-            )
+            rows = zip_longest(result.hypotheses, result.scores, result.attention)  # the last may be empty
+            found.append([self._hypothesis(limit, *row) for row in rows] or [NOTHING])
         return batch, found
 
-    def _hypothesis(self, ids: list[int], limit: int, score: float) -> Hypothesis:
-        ids = ids[:limit]
+    def _hypothesis(
+        self, limit: int, tokens: list[str], score: float, attention: list[list[float]] | None
+    ) -> Hypothesis:
+        ids = [self.ids[token] for token in tokens[:limit]]
         complete = EOS in ids
-        return Hypothesis(ids[: ids.index(EOS)] if complete else ids, [], score, complete)
+        if complete:
+            ids = ids[: ids.index(EOS)]
+        return Hypothesis(ids, [], score, complete, None if attention is None else attention[: len(ids)])
 
 
 def fits(pieces: Sequence[Piece], limit: int) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from dragoman.settings import DecodingConfig
@@ -18,6 +18,8 @@ class Hypothesis(NamedTuple):
     log_probs: list[float]  # of each token, in nats; that of [EOS] last if complete; empty if the engine does not say
     score: float  # the sum of log_probs, divided by `normalizer` of their number; hypotheses are ranked by it
     complete: bool  # False: the length limit cut it off before [EOS]
+    # (T, S) how much each token looked at each source token in the last layer; None if the engine does not say.
+    attention: Sequence[Sequence[float]] | None = None
 
 
 NOTHING = Hypothesis([], [], -math.inf, False)  # if the rules allow no token

@@ -152,7 +152,9 @@ def restore_exactly(target: Sequence[int], source: Sequence[int], placeholders: 
     return Restored({t: hidden[token] for token, t in written.items()})
 
 
-def restore(target: Sequence[int], source: Sequence[int], placeholders: Sequence[int], weights: np.ndarray) -> Restored:
+def restore(
+    target: Sequence[int], source: Sequence[int], placeholders: Sequence[int], weights: Sequence[Sequence[float]]
+) -> Restored:
     """Restore the placeholders of any translation, by the alignment (T, S) where their numbers do not say enough.
 
     A placeholder stands for the source token that has the same number, if another has not been preferred, or else for
@@ -161,14 +163,15 @@ def restore(target: Sequence[int], source: Sequence[int], placeholders: Sequence
     """
     written = [t for t, token in enumerate(target) if token in placeholders]
     hidden = [s for s, token in enumerate(source) if token in placeholders]
-    table = weights.tolist()
     pairs = product(written, hidden)
-    ranked = sorted(pairs, key=lambda pair: (target[pair[0]] != source[pair[1]], -table[pair[0]][pair[1]]))
+    ranked = sorted(pairs, key=lambda pair: (target[pair[0]] != source[pair[1]], -weights[pair[0]][pair[1]]))
     copied: dict[int, int] = {}
     for t, s in ranked:
         if t not in copied and s not in copied.values():
             copied[t] = s
-    lost = {s: int(weights[:, s - 1].argmax()) if s and len(table) else -1 for s in hidden if s not in copied.values()}
+    missing = [s for s in hidden if s not in copied.values()]
+    looking = range(len(weights))
+    lost = {s: max(looking, key=lambda t: weights[t][s - 1]) if s and len(weights) else -1 for s in missing}
     return Restored(copied, lost)
 
 

@@ -102,14 +102,18 @@ def token_log_probs(trained: TrainedModel, pairs: Sequence[Pair]) -> list[list[f
     return [found[k] for k in range(len(pairs))]
 
 
-def alignments(trained: TrainedModel, pairs: Sequence[Pair]) -> list[np.ndarray]:
-    """How strongly each target token is aligned with each source token: (T, S) per pair; (0, 0) if a side is empty."""
+def alignments(trained: TrainedModel, pairs: Sequence[Pair], last: bool = False) -> list[np.ndarray]:
+    """How strongly each target token is aligned with each source token: (T, S) per pair; (0, 0) if a side is empty.
+
+    last: in the last layer, instead of the mean over all layers
+    """
     found = [np.zeros((0, 0), np.float32) for _ in pairs]
     some = [i for i, pair in enumerate(pairs) if all(pair)]
     for batch in _batches([pairs[i] for i in some]):
         chosen = [some[k] for k in batch]
         with torch.inference_mode(), autocast(trained.device, trained.dtype):
-            weights = trained.model.alignment(*_padded(trained, [pairs[i] for i in chosen])).float().cpu().numpy()
+            given = _padded(trained, [pairs[i] for i in chosen])
+            weights = trained.model.alignment(*given, last=last).float().cpu().numpy()
         for i, each in zip(chosen, weights, strict=True):
             source, target = pairs[i]
             found[i] = each[: len(target), : len(source)]
