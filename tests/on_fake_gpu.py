@@ -92,12 +92,13 @@ def test_training(tmp_path: Path, changes: dict[str, Any]) -> None:
         assert all(each.device.type == gpu.name for each in state.model.state_dict().values())
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_waiting(tmp_path: Path, architecture: str) -> None:
+def test_waiting(tmp_path: Path, architecture: str, dtype: torch.dtype) -> None:
     """Guards the single wait of an update, of the statistics and of a validation: a GPU idles during each."""
     with FakeGpu() as gpu:
         changes = {"model__architecture": architecture, "training__health_every": 2}
-        state = training_of(tiny_config(tmp_path, **changes), gpu.name)
+        state = training_of(tiny_config(tmp_path, **changes), gpu.name, dtype)
         for statistics in (0, 1):
             gpu.forget()
             train.train_step(state, make_batches(state))
