@@ -22,11 +22,11 @@ many workers as there are cores, with one thread each, except by Marian, which g
 from __future__ import annotations
 
 import argparse
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -57,6 +57,7 @@ SHAPES = {
 
 Batch = list[list[int]]  # ids, without [EOS]
 Translate = Callable[[list[Batch]], list[list[int]]]  # batches -> translations
+Maker = Callable[[], list[Translate]]  # makes a contender: the same translator in one or several settings
 
 
 class Comparison(NamedTuple):
@@ -64,10 +65,16 @@ class Comparison(NamedTuple):
 
     title: str
     speeds: dict[str, float]  # sentences per second
+    failed: dict[str, str]  # why the others have no speed
     same: float | None  # share of the translations that are the same for ours and CTranslate2, in float32
 
 
-def ours(model: Any, device: torch.device, threads: int) -> Translate:
+def ours(model: Any, device: torch.device, thread_counts: Sequence[int]) -> list[Translate]:
+    """Return our search with each of these numbers of threads."""
+    return [_ours(model, device, threads) for threads in thread_counts]
+
+
+def _ours(model: Any, device: torch.device, threads: int) -> Translate:
     """Return our search: one batch after another on a GPU or for one batch, else one batch per thread."""
 
     def translate_batch(batch: Batch) -> list[list[int]]:
@@ -87,7 +94,7 @@ def ours(model: Any, device: torch.device, threads: int) -> Translate:
     return translate
 
 
-def marian(shape: ModelConfig, device: torch.device, threads: int) -> Translate:
+def marian(shape: ModelConfig, device: torch.device, threads: int) -> list[Translate]:
     """Return greedy `generate` of Hugging Face's encoder-decoder."""
     model = marian_model(shape, VOCABULARY, VOCABULARY).eval().to(device)
 
@@ -104,7 +111,7 @@ def marian(shape: ModelConfig, device: torch.device, threads: int) -> Translate:
             found += rows[:, 1:].tolist()
         return found
 
-    return translate
+    return [translate]
 
 
 def convert(model: Transformer, folder: Path, quantization: str | None) -> None:
@@ -114,7 +121,7 @@ def convert(model: Transformer, folder: Path, quantization: str | None) -> None:
     save_ctranslate2(ctranslate2_spec(model, words, words), folder, quantization)
 
 
-def ctranslate2(model: Transformer, folder: Path, kind: str, device: str, threads: int) -> Translate:
+def ctranslate2(model: Transformer, folder: Path, kind: str, device: str, threads: int) -> list[Translate]:
     """Return the search of CTranslate2, with one worker for each thread."""
     from ctranslate2 import Translator as CTranslate2  # pyright: ignore[reportMissingImports]
 
@@ -131,7 +138,7 @@ def ctranslate2(model: Transformer, folder: Path, kind: str, device: str, thread
         names = {token: i for i, token in enumerate(SPECIAL_TOKENS)}
         return [[names.get(word) or int(word) for word in result.hypotheses[0]] for result in results]
 
-    return translate
+    return [translate]
 
 
 def sentences(data: str | None, count: int) -> Batch:
@@ -161,47 +168,48 @@ def compare(shapes: list[str], sizes: list[int], data: str | None, device: torch
                 batches = [sentences(data, size * cores)[i * size : (i + 1) * size] for i in range(cores)]
                 groups = [batches] if many else [[batch] for batch in batches] * (6 if size == 1 else 1)
                 thread_counts = [cores] if many or not on_cpu else sorted({1, cores})
-                contenders: dict[str, list[Translate]] = {
-                    kind: [ours(engine, device, threads) for threads in thread_counts]
+                contenders: dict[str, Maker] = {
+                    kind: partial(ours, engine, device, thread_counts)
                     for kind, engine in {**engines, "model float32": model}.items()
                 }
                 if find_spec("transformers"):
-                    contenders["marian float32"] = [marian(shape, device, cores)]
+                    contenders["marian float32"] = partial(marian, shape, device, cores)
                 if find_spec("ctranslate2"):
                     for kind in ("int8", "float32") if on_cpu else ("float16", "float32"):
                         workers = cores if many else 1
-                        contenders[f"ctranslate2 {kind}"] = [
-                            ctranslate2(model, Path(folder), kind, device.type, workers)
-                        ]
+                        contenders[f"ctranslate2 {kind}"] = partial(
+                            ctranslate2, model, Path(folder), kind, device.type, workers
+                        )
                 yield take_turns(f"{name}, batch {size}", contenders, groups)
 
 
-def take_turns(title: str, contenders: dict[str, list[Translate]], groups: list[list[Batch]]) -> Comparison:
+def take_turns(title: str, contenders: dict[str, Maker], groups: list[list[Batch]]) -> Comparison:
     """Let all contenders translate all groups of batches, in turns. The shortest time of each counts.
 
-    A contender that raises RuntimeError, as CTranslate2 does where it finds no library for the GPU, is left out.
+    One that fails, as CTranslate2 does where it finds no library for the GPU, does not stop the others.
     """
+    made: dict[str, list[Translate]] = {}
     best = dict.fromkeys(contenders, float("inf"))
     translations: dict[str, list[list[int]]] = {}
+    failed: dict[str, str] = {}
     for turn in range(TURNS + 1):
         for name in list(best):
-            for translate in contenders[name]:
-                started = time.perf_counter()
-                try:
-                    found = [tokens for group in groups for tokens in translate(group)]
-                except RuntimeError as error:
-                    print(f"{title}, {name}: {error}", file=sys.stderr)
-                    del best[name]
-                    break
-                if turn:  # the first turn warms up
-                    best[name] = min(best[name], time.perf_counter() - started)
-                translations[name] = found
+            try:
+                made[name] = made.get(name) or contenders[name]()
+                for translate in made[name]:
+                    started = time.perf_counter()
+                    translations[name] = [tokens for group in groups for tokens in translate(group)]
+                    if turn:  # the first turn warms up
+                        best[name] = min(best[name], time.perf_counter() - started)
+            except (RuntimeError, ValueError, ImportError) as error:
+                failed[name] = " ".join(str(error).split())[:200]
+                del best[name]
     count = sum(len(batch) for group in groups for batch in group)
     same = None
-    if "ctranslate2 float32" in best:
+    if "ctranslate2 float32" in best and "ours float32" in best:
         pairs = zip(translations["ours float32"], translations["ctranslate2 float32"], strict=True)
         same = sum(a == b for a, b in pairs) / count
-    return Comparison(title, {name: count / taken for name, taken in best.items()}, same)
+    return Comparison(title, {name: count / taken for name, taken in best.items()}, failed, same)
 
 
 def table(found: Comparison) -> None:
@@ -212,6 +220,8 @@ def table(found: Comparison) -> None:
     for name, speed in speeds.items():
         ratios = "".join(f"{speed / speeds[other]:{len(other) + 4}.2f}" for other in against)
         print(f"{name:20} {speed:11.1f}{ratios}")
+    for name, reason in found.failed.items():
+        print(f"{name:20} failed: {reason}")
     if found.same is not None:
         print(f"translations that are the same for ours and CTranslate2, in float32: {found.same:.0%}")
     print()

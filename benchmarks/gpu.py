@@ -1,17 +1,17 @@
 """Show in one call what this program does on a GPU: tests, training, translating, and Multi30k by the clock.
 
-    python benchmarks/gpu.py --data data/multi30k --minutes 9
-    python benchmarks/gpu.py --parts training --shapes base big
+    git clone https://github.com/multi30k/dataset data/multi30k
+    python benchmarks/gpu.py
+    python benchmarks/gpu.py --parts training --shapes base big --minutes 5
 
---data is a folder with train.en, train.de, val.en and so on, as corpora/multi30k has them; without it, made-up text is
-used and the part `quality` is left out. Each part is a process of its own with a limit of time. One that fails or takes
-too long is a row that says so; what it had measured by then is kept. The table is printed at the end, and each row on
-standard error as soon as it is known.
+Each part runs in processes of its own for a limited time, and what it leaves unused goes to the parts after it. A part
+that fails or takes too long is a row that says so; what it had found by then is kept. The table is printed at the end,
+after Ctrl-C and SIGTERM as well, and each row on standard error as soon as it is known.
 
 Parts:
     tests      `pytest -m gpu`
-    training   target tokens per second, eager and compiled, beside `nn.Transformer` and Marian with our batches. MFU is
-               the share of the fastest matrix product in bfloat16 that was measured here
+    training   target tokens per second in bfloat16, eager and compiled, beside `nn.Transformer` and Marian with our
+               batches. MFU is the share of the fastest matrix product in bfloat16, measured just before
     auto       what `training.batch_tokens: auto` finds for the base shape, and how fast that trains
     decoding   sentences per second of `model.py`, our engine, Marian and CTranslate2, 20 tokens each
     quality    Multi30k by the clock: `model.preset: auto` with a limit of minutes; when validation reached --bleu
@@ -28,26 +28,25 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Generator
+from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 from queue import Empty, Queue
 from threading import Thread
-from types import ModuleType
+from typing import TYPE_CHECKING, NamedTuple
 
-import torch
-from common import ROOT, tokens_per_second, write_made_up_text
+from common import ROOT, tokens_per_second
 
-from dragoman.command_line import override
-from dragoman.corpora import preparation
-from dragoman.device import DTYPES, choose_device, describe_device, free_memory, tune_device
+if TYPE_CHECKING:  # only workers use torch
+    import torch
 
-GRACE_SECONDS = 8.0  # for a process to end by itself after it was interrupted
+MULTI30K = ROOT / "data/multi30k/data/task1/tok"
+GRACE = 8.0  # seconds, or a fifth of its time, that a process has to end by itself when it is interrupted
+MINUTES = {"tests": 1.5, "training": 1.2, "auto": 0.4, "decoding": 0.9, "quality": 3.0}  # of 9; training: each shape
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(NamedTuple):
     """A line of the table."""
 
     part: str
@@ -55,253 +54,287 @@ class Row:
     result: str
 
 
-# What runs in a process of its own: each yields its rows as soon as it has them
+class PartError(Exception):
+    """A process failed or took too long."""
 
 
-def training(options: argparse.Namespace, device: torch.device, folder: Path) -> Iterator[Row]:
-    """Measure one shape after another, and each contender alone on the device."""
-    import training as bench
-
-    limit = bench.fastest_product(device, torch.bfloat16)
-    yield Row("training", "fastest matrix product, bfloat16", f"{limit / 1e12:,.1f} TFLOP/s")
-    text = options.data / "train" if options.data else folder / "text"
-    if not options.data:
-        write_made_up_text(text, 20_000, bench.VOCABULARY)
-    given = argparse.Namespace(**{**vars(options), "data": str(text), "languages": ["en", "de"]})
-    eager = ["ours", "marian", "nn.Transformer + tricks", "nn.Transformer, tutorial"]
-    jobs = [(shape, name) for shape in options.shapes for name in eager]
-    data = None
-    for given.shape, name in [*jobs, *((shape, "ours compiled") for shape in options.shapes)]:
-        data = data or preparation.prepare_data(
-            bench.configuration(given, "bfloat16", folder), folder / "data", lambda _: None
-        )
-        source, target = (lengths.sum() for lengths in data.train.lengths)
-        flops = bench.useful_flops(given, source / target)
-        precision = "float32" if name.endswith("tutorial") else "bfloat16"
-        try:
-            rate = _rate(bench, name, precision, given, data, folder, device)
-            result = f"{rate:,.0f} target tokens/s, {rate * flops / 1e12:.1f} TFLOP/s, MFU {rate * flops / limit:.1%}"
-        except (ImportError, RuntimeError) as error:
-            result = f"failed: {str(error).strip().splitlines()[0]}"
-        yield Row("training", f"{given.shape}, {name}, {precision}", result)
-        free_memory(device)
+Found = Generator[tuple[str, str], None, None]  # what was measured, and the result
+Part = Callable[[argparse.Namespace, Path, float], Found]  # gets the options, a folder and a limit in seconds
 
 
-def _rate(
-    bench: ModuleType,
-    name: str,
-    precision: str,
-    options: argparse.Namespace,
-    data: preparation.PreparedData,
-    folder: Path,
-    device: torch.device,
-) -> float:
-    """Measure target tokens per second of one contender."""
-    config = bench.configuration(options, precision, folder)
-    if name.startswith("ours"):
-        config = override(config, [f"--training.compile={'compiled' in name}"])
-        step = bench.ours(config, data, folder, device, precision)
-    else:
-        step = bench.peer("marian" if name == "marian" else "tutorial", config, data, device, precision)
-    for _ in range(options.warm_up):  # chooses kernels, allocates memory, compiles
-        step()
-    finish = torch.cuda.synchronize if device.type == "cuda" else lambda: None
-    finish()
-    return tokens_per_second(step, options.seconds, finish)
+def split(options: argparse.Namespace, name: str) -> Path:
+    """The pairs of a split, without the language: `train` or `train.lc.norm.tok`, whichever --data has."""
+    for path in sorted(options.data.glob(f"{name}.*en")):
+        return path.with_suffix("")
+    raise PartError(f"{options.data} has no {name}.en")
 
 
-def auto(options: argparse.Namespace, device: torch.device, folder: Path) -> Iterator[Row]:
+# The parts. Each yields what it finds as soon as it knows it
+
+
+def run_tests(options: argparse.Namespace, folder: Path, seconds: float) -> Found:
+    """Run the tests that need a GPU."""
+    command = [sys.executable, "-m", "pytest", "-v", "-m", "gpu", "tests/test_gpu.py", "--tb=short"]
+    for _, line in lines(command, seconds):
+        if found := re.match(r"(FAILED|ERROR) (\S+)(?: - (.*))?", line):
+            yield found[2], f"{found[1].lower()}: {found[3]}"
+        elif found := re.match(r"=+ (.*(?:passed|failed|skipped|error|no tests).*) =+$", line):
+            yield "pytest -m gpu", found[1]
+
+
+def run_worker(worker: str, shapes: list[str], options: argparse.Namespace, folder: Path, seconds: float) -> Found:
+    """Run `train_shape` or `decode` in a process of its own."""
+    given = ["--worker", worker, "--work", str(folder), "--data", str(options.data), "--shapes", *shapes]
+    for _, line in lines([sys.executable, __file__, *sys.argv[1:], *given], seconds):
+        if line.startswith('["'):
+            what, result = json.loads(line)
+            yield what, result
+
+
+def train_auto(options: argparse.Namespace, folder: Path, seconds: float) -> Found:
     """Train with the batches that `auto` finds."""
     from training import SHAPES
 
-    if not options.data:
-        write_made_up_text(folder / "train", 20_000, 10_000)
     shape = "base" if "base" in options.shapes else options.shapes[0]
     settings = {
-        "run.dir": folder, "run.name": "auto", "data.train": (options.data or folder) / "train",
-        "data.source_lang": "en", "data.target_lang": "de", "data.validation_fraction": 0.01, "data.test_fraction": 0,
-        "model.preset": "null",
-        "model.dropout": 0.1, "training.batch_tokens": "auto", "training.max_minutes": options.seconds * 4 / 60,
-        "training.max_epochs": "null", "training.device": options.device, "training.precision": "bfloat16",
-        "training.log_every": 5, "training.validate_every": 10**6,
+        "run.dir": folder, "run.name": "auto", "data.train": split(options, "train"), "data.source_lang": "en",
+        "data.target_lang": "de", "data.validation_fraction": 0.01, "data.test_fraction": 0, "model.preset": "null",
+        "model.dropout": 0.1, "training.batch_tokens": "auto", "training.max_epochs": "null",
+        "training.max_minutes": min(0.4 * seconds, 10 * options.seconds) / 60, "training.device": options.device,
+        "training.precision": "bfloat16", "training.log_every": 5, "training.validate_every": 10**6,
         **{f"model.{key}": value for key, value in SHAPES[shape].items()},
     }  # fmt: skip
-    for _, line in lines([sys.executable, "train.py", *(f"--{key}={value}" for key, value in settings.items())], 600):
-        if "batch_tokens auto" in line or "error" in line:
-            yield Row("auto", shape, line.strip())
-    rates = [
-        float(line.split(",")[2])
-        for line in (folder / "auto/metrics.csv").read_text(encoding="utf-8").splitlines()
-        if line.split(",")[1] == "speed/tokens_per_second"
-    ]
-    yield Row("auto", f"{shape}, the last updates", f"{rates[-1]:,.0f} target tokens/s")
+    command = [sys.executable, "train.py", *(f"--{key}={value}" for key, value in settings.items())]
+    for _, line in lines(command, seconds):
+        if "batch_tokens auto" in line:
+            yield shape, line.strip()
+    curves = (folder / "auto/metrics.csv").read_text(encoding="utf-8").splitlines()
+    rates = [row.split(",")[2] for row in curves if row.split(",")[1] == "speed/tokens_per_second"]
+    yield f"{shape}, the last updates", f"{float(rates[-1]):,.0f} target tokens/s"
 
 
-def decoding(options: argparse.Namespace, device: torch.device, folder: Path) -> Iterator[Row]:
-    """Measure the speed of translating."""
-    from decoding import compare
-
-    tune_device(device)
-    shapes = [shape for shape in options.shapes if shape != "big"]
-    for found in compare(shapes, options.batches, str(options.data / "val") if options.data else None, device):
-        for name, speed in found.speeds.items():
-            yield Row("decoding", f"{found.title}, {name}", f"{speed:,.1f} sentences/s")
-        if found.same is not None:
-            yield Row("decoding", f"{found.title}, the same as CTranslate2 in float32", f"{found.same:.0%}")
-
-
-def tests(options: argparse.Namespace, device: torch.device, folder: Path) -> Iterator[Row]:
-    """Run the tests that need a GPU."""
-    command = [sys.executable, "-m", "pytest", "-v", "-m", "gpu", "tests/test_gpu.py", "--tb=short"]
-    for _, line in lines([*command, *options.pytest], 600):
-        print(line, end="", file=sys.stderr, flush=True)
-        if re.match(r"(FAILED|ERROR) |=+ .*(passed|failed|skipped|error)", line):
-            yield Row("tests", line.strip("= \n").split(" - ")[0], line.partition(" - ")[2].strip())
-
-
-def quality(options: argparse.Namespace, device: torch.device, folder: Path) -> Iterator[Row]:
+def train_by_the_clock(options: argparse.Namespace, folder: Path, seconds: float) -> Found:
     """Train on Multi30k and say when validation reached the BLEU asked for."""
-    if not options.data:
-        yield Row("quality", "left out", "needs --data")
-        return
+    minutes = min(options.quality_minutes, 0.7 * seconds / 60)  # the rest is for preparation and the final report
     settings = {
-        "run.dir": folder, "run.name": "multi30k", "data.train": options.data / "train",
-        "data.validation": options.data / "val", "data.test": options.data / "test_2016_flickr",
-        "training.device": options.device, "model.preset": "auto", "training.max_minutes": options.quality_minutes,
+        "run.dir": folder, "run.name": "quality", "data.train": split(options, "train"),
+        "data.validation": split(options, "val"), "data.test": split(options, "test_2016_flickr"),
+        "training.device": options.device, "model.preset": "auto", "training.max_minutes": minutes,
         "training.max_epochs": "null",
     }  # fmt: skip
     given = [f"--{key}={value}" for key, value in settings.items()] + options.setting
-    reached = None
-    best = 0.0
-    for seconds, line in lines([sys.executable, "train.py", "--config=configs/multi30k-en-de.yaml", *given], 600):
-        print(f"{seconds:6.1f} {line}", end="", file=sys.stderr, flush=True)
-        if found := re.search(r"BLEU ([\d.]+)", line):
+    best = -1.0
+    for at, line in lines([sys.executable, "train.py", "--config=configs/multi30k-en-de.yaml", *given], seconds):
+        if found := re.search(r"validation loss .*BLEU ([\d.]+)", line):
+            if best < options.bleu <= float(found[1]):
+                yield f"validation BLEU of {options.bleu:g}", f"after {at:.0f} s from raw text"
             best = max(best, float(found[1]))
-            if reached is None and best >= options.bleu:
-                reached = seconds
-                yield Row("quality", f"validation BLEU of {options.bleu:g}", f"after {seconds:.0f} s from raw text")
-        if "error" in line:
-            yield Row("quality", "failed", line.strip())
-    with suppress(OSError):
-        result = json.loads((folder / "multi30k/result.json").read_text(encoding="utf-8"))
-        scores = f"validation {result['validation']['bleu']:.2f}, test {result['test']['bleu']:.2f}"
-        yield Row("quality", f"BLEU, {options.quality_minutes:g} minutes, {result['step']} updates", scores)
+    if best < options.bleu:
+        yield f"validation BLEU of {options.bleu:g}", f"not reached: {best:.2f}"
+    result = json.loads((folder / "quality/result.json").read_text(encoding="utf-8"))
+    scores = f"validation {result['validation']['bleu']:.2f}, test {result['test']['bleu']:.2f}"
+    yield f"BLEU, {minutes:.1f} minutes, {result['step']} updates", scores
 
 
-PARTS: dict[str, tuple[Callable[[argparse.Namespace, torch.device, Path], Iterator[Row]], float]] = {
-    "tests": (tests, 0.40),  # with the share of all minutes that it may take
-    "training": (training, 0.55),
-    "decoding": (decoding, 0.25),
-    "auto": (auto, 0.12),
-    "quality": (quality, 0.45),
-}
-
-# Processes with a limit
+# What runs on the GPU in a process of its own
 
 
-def lines(command: list[str], seconds: float) -> Iterator[tuple[float, str]]:
+def train_shape(options: argparse.Namespace, device: torch.device) -> Found:
+    """Measure how fast each contender trains a model of one shape, one after another."""
+    import torch
+    import training as bench
+
+    from dragoman.command_line import override
+    from dragoman.corpora import preparation
+    from dragoman.device import describe_device, free_memory
+
+    limit = bench.fastest_product(device, torch.bfloat16)
+    yield describe_device(device, torch.bfloat16), f"matrix products up to {limit / 1e12:,.2f} TFLOP/s"
+    given = {"data": str(split(options, "train")), "languages": ["en", "de"], "shape": options.shapes[0]}
+    options = argparse.Namespace(**vars(options) | given)
+    config = bench.configuration(options, "bfloat16", options.work)
+    compiled = override(config, ["--training.compile=true"])
+    data = preparation.prepare_data(config, options.work / "data", lambda _: None)
+    source, target = (lengths.sum() for lengths in data.train.lengths)
+    flops = bench.useful_flops(options, source / target)
+    contenders = {
+        "ours": partial(bench.ours, config, data, options.work, device, "bfloat16"),
+        "Marian": partial(bench.peer, "marian", config, data, device, "bfloat16"),
+        "nn.Transformer with our batches": partial(bench.peer, "tutorial", config, data, device, "bfloat16"),
+        "nn.Transformer, tutorial, float32": partial(bench.peer, "tutorial", config, data, device, "float32"),
+        "ours, compiled": partial(bench.ours, compiled, data, options.work, device, "bfloat16"),
+    }
+    finish = torch.cuda.synchronize if device.type == "cuda" else lambda: None
+    for name, make in contenders.items():
+        try:
+            step = make()
+            for _ in range(options.warm_up):  # chooses kernels, allocates memory, compiles
+                step()
+            finish()
+            rate = tokens_per_second(step, options.seconds, finish)
+            useful = rate * flops
+            yield name, f"{rate:,.0f} target tokens/s, {useful / 1e12:.2f} TFLOP/s, MFU {useful / limit:.1%}"
+        except (RuntimeError, ImportError) as error:
+            yield name, f"failed: {cell(error)}"
+        step = None
+        free_memory(device)
+
+
+def decode(options: argparse.Namespace, device: torch.device) -> Found:
+    """Measure how fast each contender translates."""
+    from decoding import TOKENS, compare
+
+    from dragoman.device import DTYPES, describe_device
+
+    yield describe_device(device, DTYPES["float32"]), f"{TOKENS} tokens for each sentence"
+    for found in compare(options.shapes, options.batches, str(split(options, "val")), device):
+        for name, speed in found.speeds.items():
+            yield f"{found.title}, {name}", f"{speed:,.1f} sentences/s"
+        for name, reason in found.failed.items():
+            yield f"{found.title}, {name}", f"failed: {reason}"
+        if found.same is not None:
+            yield f"{found.title}, the same as CTranslate2 in float32", f"{found.same:.0%}"
+
+
+def work(options: argparse.Namespace) -> None:
+    """Be the process of a part: print each finding as a line of JSON."""
+    from dragoman.device import choose_device, tune_device
+
+    device = choose_device(options.device)
+    tune_device(device)
+    for found in {"training": train_shape, "decoding": decode}[options.worker](options, device):
+        print(json.dumps(found), flush=True)
+
+
+# Processes with a limit, and the table
+
+
+def lines(command: list[str], seconds: float) -> Generator[tuple[float, str], None, None]:
     """Run a command in ROOT for at most this long; yield each line of its output with the seconds since its start.
 
-    The processes that it started end with it. If it fails or takes too long, the last line says so.
+    The processes that it started end with it. Raises PartError if it fails or takes too long.
     """
     started = time.perf_counter()
     process = subprocess.Popen(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
         start_new_session=True,
     )  # fmt: skip
-    assert process.stdout
-    output, queue = process.stdout, Queue[str | None]()
-
-    def read() -> None:
-        for line in output:
-            queue.put(line)
-        queue.put(None)
-
-    Thread(target=read, daemon=True).start()
-    until, stopped = started + seconds, False
+    queue: Queue[str | None] = Queue()
+    Thread(target=_read, args=(process, queue), daemon=True).start()
+    grace = min(GRACE, 0.2 * seconds)
+    until, stopped, last = started + seconds - grace, False, ""
     try:
         while True:
-            try:
+            line: str | None = ""
+            with suppress(Empty):
                 line = queue.get(timeout=max(0.0, until - time.perf_counter()))
-            except Empty:
-                if stopped:
-                    break
-                stopped, until = True, until + GRACE_SECONDS
-                process.send_signal(signal.SIGINT)  # pytest then says what failed so far
-                continue
-            if line is None:
+            if line is None or (stopped and time.perf_counter() >= until):
                 break
-            yield time.perf_counter() - started, line
+            if time.perf_counter() >= until:
+                stopped, until = True, until + grace
+                process.send_signal(signal.SIGINT)  # pytest then says what it has found so far
+            if line:
+                print(line, end="", file=sys.stderr, flush=True)
+                last = line if line.strip() else last
+                yield time.perf_counter() - started, line
         if stopped:
-            yield time.perf_counter() - started, f"error: stopped after {seconds:.0f} s\n"
-        elif process.wait():
-            yield time.perf_counter() - started, f"error: ended with exit code {process.returncode}\n"
+            raise PartError(f"stopped after {seconds:.0f} s; its last line: {last}")
+        if process.wait():
+            raise PartError(f"exit code {process.returncode}; its last line: {last}")
     finally:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
 
-def measure(name: str, seconds: float) -> Iterator[Row]:
-    """Run a part in a process of its own and yield its rows, and one more if it did not end well."""
-    last = ""
-    for _, line in lines([sys.executable, __file__, *sys.argv[1:], "--part", name], seconds):
-        if line.startswith('{"part"'):
-            yield Row(**json.loads(line))
-        elif line.startswith("error: "):
-            yield Row(name, "did not end well", f"{line.strip()}; {last.strip()}")
-        else:
-            print(line, end="", file=sys.stderr, flush=True)
-            last = line if line.strip() else last
+def _read(process: subprocess.Popen[str], queue: Queue[str | None]) -> None:
+    """Put the lines of a process in a queue, then None."""
+    assert process.stdout
+    for line in process.stdout:
+        queue.put(line)
+    queue.put(None)
+
+
+def cell(text: object) -> str:
+    """A text as it fits into a cell of the table."""
+    return " ".join(str(text).split()).replace("|", "/")[:300]
+
+
+def chosen_parts(options: argparse.Namespace) -> dict[str, tuple[float, Part]]:
+    """The parts by name, each with its share of the time."""
+    decoded = [shape for shape in options.shapes if shape != "big"]
+    runs: dict[str, dict[str, Part]] = {
+        "tests": {"tests": run_tests},
+        "training": {f"training, {shape}": partial(run_worker, "training", [shape]) for shape in options.shapes},
+        "auto": {"auto": train_auto},
+        "decoding": {"decoding": partial(run_worker, "decoding", decoded)},
+        "quality": {"quality": train_by_the_clock},
+    }
+    return {name: (MINUTES[part], run) for part in options.parts for name, run in runs[part].items()}
+
+
+def measure(
+    parts: dict[str, tuple[float, Part]], options: argparse.Namespace, folder: Path
+) -> Generator[Row, None, None]:
+    """Run one part after another, and divide the time that is left by their shares."""
+    ends = time.perf_counter() + 60 * options.minutes
+    left = sum(share for share, _ in parts.values())
+    for name, (share, run) in parts.items():
+        seconds = (ends - time.perf_counter()) * share / left
+        left -= share
+        try:
+            with closing(run(options, folder, seconds)) as found:
+                for what, result in found:
+                    yield Row(name, cell(what), cell(result))
+        except PartError as error:
+            yield Row(name, "failed", cell(error))
+        except Exception as error:  # such as an unexpected line: the other parts have their turn all the same
+            yield Row(name, "failed", cell(repr(error)))
+
+
+def parse() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description="Show in one call what this program does on a GPU.")
+    parser.add_argument("--data", type=Path, default=MULTI30K, help="folder with train.en, train.de, val.en ...")
+    parser.add_argument("--minutes", type=float, default=9.0, help="for all parts together (default: 9)")
+    parser.add_argument("--parts", nargs="+", choices=MINUTES, default=list(MINUTES))
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--shapes", nargs="+", default=["small", "base", "big"], help="tiny, small, base, big")
+    parser.add_argument("--batches", type=int, nargs="+", default=[1, 64, 512], help="sentences to translate at a time")
+    parser.add_argument("--batch_tokens", type=int, default=25_000, help="for training (default: 25000)")
+    parser.add_argument("--seconds", type=float, default=3.0, help="for each speed of training (default: 3)")
+    parser.add_argument("--warm_up", type=int, default=15, metavar="N", help="updates before that (default: 15)")
+    parser.add_argument("--quality_minutes", type=float, default=2.5, help="of training on Multi30k (default: 2.5)")
+    parser.add_argument("--bleu", type=float, default=41.0, help="to reach in validation (default: 41)")
+    parser.add_argument("--setting", action="append", default=[], help="a further setting of the part quality")
+    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    parser.add_argument("--work", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    options.data = options.data.resolve()
+    return options
 
 
 def main() -> None:
-    """Run the parts and print a table."""
-    parser = argparse.ArgumentParser(description="Show in one call what this program does on a GPU.")
-    parser.add_argument("--data", type=Path, help="folder with Multi30k's train.en, train.de, val.en ...")
-    parser.add_argument("--minutes", type=float, default=9.0, help="for all parts together (default: 9)")
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
-    parser.add_argument("--device", default="auto")
-    parser.add_argument(
-        "--shapes", nargs="+", default=["small", "base", "big"], choices=["tiny", "small", "base", "big"]
-    )
-    parser.add_argument(
-        "--batches", type=int, nargs="+", default=[1, 64, 512], metavar="N", help="sentences to translate at a time"
-    )
-    parser.add_argument("--batch_tokens", type=int, default=25_000, help="for training (default: 25000)")
-    parser.add_argument("--seconds", type=float, default=3.0, help="for each speed of training")
-    parser.add_argument("--warm_up", type=int, default=15, metavar="N", help="updates before that (default: 15)")
-    parser.add_argument("--quality_minutes", type=float, default=2.5)
-    parser.add_argument("--bleu", type=float, default=41.0, help="to reach in validation (default: 41)")
-    parser.add_argument("--setting", action="append", default=[], help="a further setting of the part quality")
-    parser.add_argument("--pytest", action="append", default=[], help="a further argument for pytest")
-    parser.add_argument("--part", choices=PARTS, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.data:
-        options.data = options.data.resolve()
-    device = choose_device(options.device)
-    if options.part:
-        with tempfile.TemporaryDirectory() as folder:
-            for row in PARTS[options.part][0](options, device, Path(folder)):
-                print(json.dumps(asdict(row)), flush=True)
+    """Run the parts and print the table, which Ctrl-C and SIGTERM only shorten."""
+    options = parse()
+    if options.worker:
+        work(options)
         return
-
-    ends = time.perf_counter() + options.minutes * 60
     rows: list[Row] = []
-    for name in options.parts:
-        allowed = min(PARTS[name][1] * options.minutes * 60, ends - time.perf_counter() - 2)
-        if allowed < 1:
-            rows.append(Row(name, "left out", "no time was left"))
-            continue
-        started = time.perf_counter()
-        for row in measure(name, allowed):
-            print(f"# {row.part}: {row.what}: {row.result}", file=sys.stderr, flush=True)
-            rows.append(row)
-        print(f"# {name} took {time.perf_counter() - started:.0f} s", file=sys.stderr, flush=True)
-    print(f"{describe_device(device, DTYPES['bfloat16'])}\n")
-    print("| part | what | result |\n| --- | --- | --- |")
-    for row in rows:
-        print(f"| {row.part} | {row.what} | {row.result} |")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            with closing(measure(chosen_parts(options), options, Path(folder))) as found:
+                for row in found:
+                    print(f"# {row.part}: {row.what}: {row.result}", file=sys.stderr, flush=True)
+                    rows.append(row)
+        except KeyboardInterrupt:
+            rows.append(Row("all", "interrupted", "the parts after this row did not run"))
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)  # nothing is left to interrupt
+        print("| part | what | result |\n| --- | --- | --- |")
+        for row in rows:
+            print(f"| {' | '.join(row)} |", flush=True)
 
 
 if __name__ == "__main__":

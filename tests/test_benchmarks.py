@@ -6,8 +6,10 @@ import importlib.util
 import os
 import platform
 import re
+import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -355,3 +357,91 @@ def test_augmented_text_is_the_corpus_and_more(tmp_path: Path) -> None:
     done = run("augmentation", "table", untrained.run(tmp_path / "run"))
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[2].startswith("| as it is |")
+
+
+def test_a_part_of_the_gpu_benchmark_that_fails_is_a_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Guards the table of the one call on a GPU: a part that fails, hangs or is killed must not cost the other rows."""
+    gpu = load("gpu")
+    orphan = tmp_path / "orphan"
+    sleep = (
+        "import signal, subprocess, sys, time; signal.signal(signal.SIGINT, lambda *_: {on_interrupt}); "
+        f"subprocess.Popen(['sh', '-c', 'sleep 2; touch {orphan}']); print('on', flush=True); time.sleep(60)"
+    )
+
+    def program(code: str) -> Callable[..., Iterator[tuple[str, str]]]:
+        def run(options: object, folder: Path, seconds: float) -> Iterator[tuple[str, str]]:
+            for _, line in gpu.lines([sys.executable, "-c", code], seconds):
+                yield "said", line
+            yield "ended", "well"
+
+        return run
+
+    def terminate(*_: object) -> Iterator[tuple[str, str]]:
+        yield "said", "a | b"
+        os.kill(os.getpid(), signal.SIGTERM)
+        yield "never", "this"
+
+    parts = {  # with their shares of 12 seconds
+        "broken": (10, program("print('one'); raise SystemExit(3)")),
+        "hanging": (2, program(sleep.replace("{on_interrupt}", "sys.exit('interrupted')"))),
+        "deaf": (2, program(sleep.replace("{on_interrupt}", "None"))),
+        "good": (10, program("print('two')")),
+        "killed": (1, terminate),
+        "late": (1, program("print('three')")),
+    }
+    monkeypatch.setattr(gpu, "chosen_parts", lambda _: parts)
+    monkeypatch.setattr("sys.argv", ["gpu.py", "--data", str(tmp_path), "--minutes", "0.2"])
+    before = [(number, signal.getsignal(number)) for number in (signal.SIGINT, signal.SIGTERM)]
+    try:
+        gpu.main()
+    finally:
+        for number, handler in before:
+            signal.signal(number, handler)
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in capsys.readouterr().out.splitlines()]
+    found = [(part, what, re.sub(r"\d+ s", "N s", result)) for part, what, result in rows[2:]]
+    assert found == [
+        ("broken", "said", "one"),
+        ("broken", "failed", "exit code 3; its last line: one"),
+        ("hanging", "said", "on"),
+        ("hanging", "said", "interrupted"),
+        ("hanging", "failed", "stopped after N s; its last line: interrupted"),
+        ("deaf", "said", "on"),
+        ("deaf", "failed", "stopped after N s; its last line: on"),
+        ("good", "said", "two"),
+        ("good", "ended", "well"),
+        ("killed", "said", "a / b"),
+        ("all", "interrupted", "the parts after this row did not run"),
+    ]
+    assert not orphan.exists(), "what a part started ends with it"
+
+
+@pytest.mark.slow
+def test_the_gpu_benchmark_in_miniature(tmp_path: Path) -> None:
+    """Guards the one call on a GPU against parts that no longer run, on a CPU and with tiny models."""
+    common = load("common")
+    for name, count in (("train", 400), ("val", 30), ("test_2016_flickr", 30)):
+        common.write_made_up_text(tmp_path / name, count, 50)
+    tiny = ["model.preset=null", "model.d_model=16", "tokenizer.min_frequency=1", "training.validate_every=10"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TORCHDYNAMO_DISABLE", "1")  # a compiler takes a minute
+        done = run(
+            "gpu", "--data", tmp_path, "--device", "cpu", "--shapes", "tiny", "--batches", 1, 2, "--batch_tokens", 200,
+            "--seconds", 0.3, "--warm_up", 1, "--minutes", 5, "--quality_minutes", 0.05, "--bleu", 0,
+            *(f"--setting=--{setting}" for setting in tiny),
+        )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in done.stdout.splitlines()[2:]]
+    assert not [row for row in rows if "failed" in row[1:]], done.stderr
+    found = {(part, what): result for part, what, result in rows}
+    assert re.match(r"\d+ (passed|skipped)", found["tests", "pytest -m gpu"])
+    for name in ("ours", "ours, compiled", "nn.Transformer with our batches", "nn.Transformer, tutorial, float32"):
+        rate, share = re.findall(r"([\d.,]+)(?: target tokens/s|%)", found["training, tiny", name])
+        assert float(rate.replace(",", "")) > 0
+        assert 0 <= float(share) < 100
+    assert float(found["auto", "tiny, the last updates"].split()[0].replace(",", "")) > 0
+    for name in ("model float32", "ours float32"):
+        assert float(found["decoding", f"tiny, batch 2, {name}"].split()[0].replace(",", "")) > 0
+    assert re.match(r"after \d+ s", found["quality", "validation BLEU of 0"])
+    assert any(what.startswith("BLEU, 0.1 minutes") for part, what in found if part == "quality")

@@ -80,7 +80,7 @@ class EncoderOnly(nn.Module):
         last = (tokens - 1).clamp(min=0)[:, None]
         at = torch.where(torch.arange(at.shape[1], device=at.device) > last, at.gather(1, last), at)
         looked = torch.stack(maps).unflatten(4, (-1, self.settings.upsampling)).sum(5)  # (layers, B, H, N, S)
-        return looked[:, torch.arange(len(at))[:, None], :, at].permute(2, 0, 3, 1, 4)
+        return looked[:, torch.arange(len(at), device=at.device)[:, None], :, at].permute(2, 0, 3, 1, 4)
 
     def alignment(self, source: Tensor, target: Tensor, last: bool = False) -> Tensor:
         """See `Transformer.alignment`."""

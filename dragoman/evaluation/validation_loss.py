@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 
 import torch
+from torch import Tensor
 
 from dragoman.architectures.loss import batch_loss
 from dragoman.architectures.protocol import Model
@@ -28,19 +29,20 @@ def mean_loss(
     """
     model.eval()
     device = model.projection.weight.device
-    total, tokens = 0.0, 0
+    sums: list[Tensor] = []  # read at the end, since each reading waits for a GPU
+    tokens = 0
     for indices in batch_plan(*pairs.lengths, batch_tokens, seed=0, epoch=0):
         batch = make_batch(pairs, indices).to(device)
         with autocast(device, dtype):
             states = model.states(batch.source, batch.target_in, batch.source_mask, batch.target_mask)
-            sums = batch_loss(
+            loss = batch_loss(
                 model.settings.architecture, states, model.projection.weight, batch.source, batch.target_out, 0.0
             )
-            total += sums.plain.item()
+        sums.append(loss.plain)
         tokens += batch.tokens
         if advance:
             advance(len(indices))
-    return total / tokens
+    return sum(torch.stack(sums).tolist()) / tokens
 
 
 def perplexity(loss: float) -> float:

@@ -109,7 +109,8 @@ def read_off(
     log_probs = model.places(source).float().log_softmax(-1)
     log_probs[..., [SOS, EOS]] = -torch.inf
     if max_unknowns is not None:
-        log_probs[torch.tensor(max_unknowns) == 0, :, UNK] = -torch.inf
+        never = torch.tensor(max_unknowns, device=log_probs.device) == 0
+        log_probs[..., UNK].masked_fill_(never[:, None], -torch.inf)
     for row, tokens in zip(log_probs, absent or [], strict=False):
         row[:, list(tokens)] = -torch.inf
     lengths = model.lengths(source)
@@ -155,9 +156,12 @@ class Beam:
         group_width = self.scores.shape[1] // len(found[0])
         at_limit = self.log_probs.shape[2] >= self.limits
         finished = ((self.tokens[:, :, -1] == EOS) | at_limit[:, None]) & self.scores.isfinite()  # (A, P)
-        for a, p in finished.nonzero().tolist():
-            hypothesis = _finish(self.tokens[a, p, 1:].tolist(), self.log_probs[a, p].tolist(), settings)
-            found[self.sentences[a]][p // group_width].append(hypothesis)
+        places = finished.nonzero()  # the number of rows waits for a GPU, and so does each `tolist`
+        if len(places):
+            at = tuple(places.t())
+            ended = zip(places.tolist(), self.tokens[at][:, 1:].tolist(), self.log_probs[at].tolist(), strict=True)
+            for (a, p), tokens, log_probs in ended:
+                found[self.sentences[a]][p // group_width].append(_finish(tokens, log_probs, settings))
         self.scores = self.scores.masked_fill(finished, -torch.inf)
 
     def unfinished(self, found: Found, settings: DecodingConfig) -> list[int]:
