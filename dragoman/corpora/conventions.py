@@ -56,6 +56,8 @@ class Conventions:
     apart: float  # share of the marks at the end of a word that have a space before them
     escaped: float  # share of the apostrophes and quotation marks that are written &apos; and &quot;
 
+    __hash__ = object.__hash__  # so that functions of them can be cached
+
     @classmethod
     def of(cls, lines: Iterable[str]) -> Conventions:
         """Read a text once. Memory holds its distinct words."""

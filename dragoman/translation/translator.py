@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from dragoman.translation.engines import Engine
 
 EngineName = Literal["auto", "ctranslate2", "torch"]
-GROUP = 256  # texts that are encoded at a time, while earlier ones are translated
+GROUP = 512  # texts that are encoded at a time, while earlier ones are translated
 
 
 class Translator:

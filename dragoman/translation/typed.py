@@ -18,6 +18,7 @@ import html
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from dragoman.corpora.conventions import (
     FINAL_MARKS,
@@ -30,6 +31,7 @@ from dragoman.corpora.conventions import (
 )
 from dragoman.translation import literals
 
+WORDS = 2**16  # whose reading is remembered: a few thousand words make up most text
 SHORTEST_TYPO = 4  # letters; a shorter word is too easily another word
 CLEAR = 20  # a form is meant if it is this many times as frequent as the one typed
 _WORD_OR_NUMBER = re.compile(r"[\w'’,.:-]*\w")
@@ -182,6 +184,7 @@ def _known_form(word: str, source: Conventions) -> str | None:
     return LETTERS.sub(lambda part: source.usual(part[0]) or part[0].lower(), word)
 
 
+@lru_cache(WORDS)
 def _meant(word: str, source: Conventions, starts: bool, lower: bool) -> str:
     """The form of a word that is meant, in a text of mixed case, or in one all in lower case."""
     known = _known_form(word, source)
@@ -196,6 +199,7 @@ def _meant(word: str, source: Conventions, starts: bool, lower: bool) -> str:
     return known if starts and not source.begins_with_capital else word
 
 
+@lru_cache(WORDS)
 def _corrected(word: str, source: Conventions) -> str:
     """A word without its typos, as far as they can be told."""
     near = nearest(word.lower(), source)
