@@ -19,7 +19,7 @@ from dragoman.__main__ import run as run_command
 from dragoman.architectures import ctranslate2_spec
 from dragoman.errors import EngineError, ExportError, UnsupportedError
 from dragoman.settings import DecodingConfig
-from dragoman.translation import assembly, ctranslate2_engine, engine_files, engine_writer
+from dragoman.translation import assembly, ctranslate2_engine, engine_files, engine_precision, engine_writer
 from dragoman.translation.translator import Translator
 from test_export_formats import PAIRS
 
@@ -282,6 +282,47 @@ def test_attention_of_ctranslate2_restores_placeholders(run: Path, monkeypatch: 
             assert translator.translate(prefixed) == slow(run).translate(prefixed)
 
 
+def test_the_fastest_precision_is_measured_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Guards int8 where float32 is faster, and a measurement at every start."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    measured: list[str] = []
+    times = {"int8": 1.0, "float32": 1.3}
+
+    def seconds(_: Any, __: Any, precision: str) -> float:
+        measured.append(precision)
+        return times[precision]
+
+    def chosen(name: str = "auto", size: int = engine_precision.CACHE + 1, supported: str = "int8 float32") -> str:
+        measured.clear()
+        return engine_precision.choose(name, {"model.bin": bytes(size)}, ["a"], supported.split())
+
+    monkeypatch.setattr(engine_precision, "seconds", seconds)
+    assert (chosen("int8"), chosen("float32"), chosen(size=9), chosen(supported="float32")) == (
+        "int8", "float32", "float32", "float32"
+    )  # fmt: skip
+    assert not measured
+    assert (chosen(), len(measured)) == ("int8", 2)
+    times["float32"] = 1.1
+    assert (chosen(), len(measured)) == ("int8", 0)  # remembered
+    assert (chosen(size=engine_precision.CACHE + 2), len(measured)) == ("float32", 2)  # another size
+    file = tmp_path / "cache" / "dragoman" / "precision.json"
+    file.write_text("{")
+    assert (chosen(), len(measured)) == ("float32", 2)
+    monkeypatch.setattr(engine_precision, "_processor", lambda: "another")
+    assert (chosen(), len(measured)) == ("float32", 2)
+    file.unlink()
+    file.mkdir()  # cannot be written
+    assert (chosen(), len(measured)) == ("int8", 2)
+
+
+def test_precision_is_measured_on_a_real_model(run: Path) -> None:
+    """Guards the measurement itself."""
+    translator = fast(run)
+    files = engine_files.engine_files(translator.path)
+    for precision in ("int8", "float32"):
+        assert 0 < engine_precision.seconds(files, translator.source.tokens_by_id, precision) < 60
+
+
 def test_two_processes_may_make_the_files_at_once(run: Path) -> None:
     """Guards two programs that start with the same new checkpoint: both translate, and one set of files stays."""
     words = ["translate.py", "--run", str(run), "--device", "cpu", "--engine", "ctranslate2", TEXTS[0]]
@@ -317,7 +358,7 @@ def test_a_failure_of_ctranslate2_is_a_message(run: Path) -> None:
 
     translator = fast(run)
     assert translator._fast is not None
-    translator._fast._start = lambda *_: [Failing()]  # type: ignore[method-assign, list-item]
+    translator._fast._start = lambda *_, **__: [Failing()]  # type: ignore[method-assign, list-item]
     with pytest.raises(EngineError, match=r"libcublas.*--engine torch"):
         translator.translate("the cat.")
 

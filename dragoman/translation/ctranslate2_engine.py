@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import zip_longest
@@ -26,6 +26,7 @@ from dragoman.checkpoint import Checkpoint
 from dragoman.dataset import Tokenizer
 from dragoman.errors import EngineError, UnsupportedError
 from dragoman.settings import EOS, DecodingConfig
+from dragoman.translation import engine_precision
 from dragoman.translation.batches import BATCH_TOKENS, batches_by_length
 from dragoman.translation.constraints import Constraints, constraints
 from dragoman.translation.engine_files import engine_files
@@ -35,7 +36,6 @@ from dragoman.translation.pieces import Piece
 
 POSITIONS = 1024  # that the files describe; a longer piece is left to our own search
 BATCH_SENTENCES = 32  # on a CPU, more are no faster in float32 and slower in int8
-CACHE = 16 * 2**20  # bytes of cache that every CPU core has
 AHEAD = 8  # batches for each thread that wait in its queue, while text is encoded or put together
 
 
@@ -68,9 +68,8 @@ def open_run(
         raise EngineError(f"CTranslate2 is missing ({error}): pip install ctranslate2.") from None
     device = _device(device, gpu, ctranslate2.get_cuda_device_count())
     files = engine_files(found.path)
-    precision = trained.config.decoding.precision
-    if precision == "auto":
-        precision = choose_precision(len(files["model.bin"]), ctranslate2.get_supported_compute_types(device[:4]))
+    tokens, supported = trained.source.tokens_by_id, ctranslate2.get_supported_compute_types(device[:4])
+    precision = engine_precision.choose(trained.config.decoding.precision, files, tokens, supported)
     engine = CTranslate2Engine(files, device, precision, thread_count(), trained.source, trained.target)
 
     @cache
@@ -93,11 +92,6 @@ def _device(name: str, gpu: bool, gpus: int) -> str:
     if kind == "cuda" and not gpu:
         raise UnsupportedError("CTranslate2 runs on a GPU only where it is asked for.")
     return name
-
-
-def choose_precision(size: int, supported: Collection[str]) -> str:
-    """The precision for a model of this size in bytes: float32 where it fits into the cache, since int8 costs BLEU."""
-    return "int8" if size > CACHE and "int8" in supported else "float32"
 
 
 def thread_count() -> int:
