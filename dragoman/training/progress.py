@@ -31,6 +31,7 @@ class Progress:
     worse: int = 0  # validations since the best one
     unvalidated: bool = False  # this step still needs its validation: a signal cut it short, or it is step 0
     validation_seconds: float = 0.0  # duration of the last validation
+    validations_seconds: float = 0.0  # and of all of them
     first_bleu: float = -1.0  # with training.init_from: as `best_bleu`, for the initial model
     old_bleu: float = -1.0  # likewise, on the test set of the run it came from; -1: not measured
     unsure: float = UNSURE  # nats per token: translations of the last validation that are below it are the worst 2 %

@@ -73,6 +73,9 @@ def _validate(state: TrainingState, model: Model, stop: Stop) -> bool:
 
     is_best = _record(state, quality)
     progress.validation_seconds = time.perf_counter() - started
+    progress.validations_seconds += progress.validation_seconds
+    share = progress.validations_seconds / (progress.seconds + progress.validation_seconds)  # of the training time
+    state.writer.add_scalar("speed/validation", share, step)
     say(
         f"step {step}, {progress.seconds / 60:.1f} min: validation loss {loss:.3f}, {summary}"
         f"{' (best so far)' if is_best else ''}"

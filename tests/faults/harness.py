@@ -42,7 +42,7 @@ Outcome = tuple[dict[str, bytes], dict[str, Any], dict[str, list[tuple[int, floa
 
 CHANGING_CALLS = ("open", "write", "fsync", "rename", "replace", "mkdir", "unlink", "rmdir")
 # Fields of Progress that depend on the clock.
-VOLATILE = ("seconds", "warm_seconds", "validation_seconds", "update_seconds", "data_seconds")
+VOLATILE = ("seconds", "warm_seconds", "validation_seconds", "validations_seconds", "update_seconds", "data_seconds")
 _writers = 0
 
 
