@@ -479,7 +479,7 @@ def test_multi30k_with_dirt_is_cleaned(tmp_path: Path) -> None:
     """Guards the figures of the documentation, with some room."""
     pairs, french = (benchmark.read_corpus(SHARED, name) for name in ("multi30k", "tatoeba-en-fr"))
     dirty = benchmark.soil(pairs, french, 2)
-    reasons, _ = benchmark.clean([pair for _, pair in dirty], ("en", "de"), tmp_path)
+    reasons = benchmark.clean([pair for _, pair in dirty], ("en", "de"), tmp_path)
     counts = benchmark.count([kind for kind, _ in dirty], reasons)
     good = counts.pop("good")
     dirt = sum(counts.values(), Counter())
