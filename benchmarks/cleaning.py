@@ -1,9 +1,9 @@
-"""Mix dirt into a clean corpus, and measure how much of it `dragoman clean` removes, and how fast it is.
+"""Mix dirt into a clean corpus, and measure how much of it `dragoman clean` removes; or measure how fast corpora are.
 
     python benchmarks/cleaning.py --seed 1                # Multi30k, English to German: a table of what was removed
     python benchmarks/cleaning.py --corpus tatoeba-en-fr  # Tatoeba, English to French, as it is: what is lost
     python benchmarks/cleaning.py --keep /scratch/dirt    # keep what was dirty and what was left, to train on both
-    python benchmarks/cleaning.py --speed 1000000         # Tatoeba six times over: time and memory
+    python benchmarks/cleaning.py --speed 1000000         # reading, checking and cleaning Tatoeba six times over
 
 Each kind of dirt takes its share of the clean pairs, and no pair has two kinds:
     shifted      20 %   half in stretches of 20 to 200 whose targets slipped by a line, half two neighbours exchanged
@@ -19,16 +19,17 @@ A repeated pair counts as removed if one of the two is dropped.
 from __future__ import annotations
 
 import argparse
+import csv
+import gzip
+import html
 import random
 import re
-import resource
 import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -141,22 +142,22 @@ def _near(pair: Pair, draw: random.Random) -> Pair:
             return (changed, pair[1]) if side == 0 else (pair[0], changed)
 
 
-def clean(
-    pairs: Sequence[Pair], languages: tuple[str, str], folder: Path, *options: str
-) -> tuple[dict[int, str], float]:
-    """Run `dragoman clean`: the reason of each dropped line, the header being line 1, and the seconds that it took."""
-    table = folder / "pairs.tsv"
-    with open(table, "w", encoding="utf-8", newline="\n") as file:
+def write(pairs: Sequence[Pair], languages: tuple[str, str], path: Path) -> list[str]:
+    """Write pairs as a .tsv with a header; returns the settings that name it."""
+    with open(path, "w", encoding="utf-8", newline="\n") as file:
         file.write("\t".join(languages) + "\n")
         file.writelines(f"{source}\t{target}\n" for source, target in pairs)
-    named = ["--data.train", str(table), "--data.source_lang", languages[0], "--data.target_lang", languages[1]]
+    return ["--data.train", str(path), "--data.source_lang", languages[0], "--data.target_lang", languages[1]]
+
+
+def clean(pairs: Sequence[Pair], languages: tuple[str, str], folder: Path, *options: str) -> dict[int, str]:
+    """Run `dragoman clean`; returns the reason of each dropped line, the header being line 1."""
+    named = write(pairs, languages, folder / "pairs.tsv")
     command = [sys.executable, "-m", "dragoman", "clean", *named, "--output", str(folder / "clean"), *options]
-    start = time.perf_counter()
     subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
-    seconds = time.perf_counter() - start
     dropped = (folder / "clean" / "dropped.tsv").read_bytes().decode().split("\n")[1:-1]
     rows = (line.split("\t", 2) for line in dropped)
-    return {int(position): reason for reason, position, _ in rows}, seconds
+    return {int(position): reason for reason, position, _ in rows}
 
 
 def count(kinds: Sequence[str], reasons: dict[int, str]) -> dict[str, Counter[str]]:
@@ -189,6 +190,53 @@ def many(pairs: Sequence[Pair], wanted: int) -> list[Pair]:
     return found[:wanted]
 
 
+READ = """
+import sys
+from dragoman.corpora.readers import read_splits
+from dragoman.corpora.sources import find_source
+from dragoman.settings import DataConfig
+data = DataConfig(train=sys.argv[1], source_lang="en", target_lang="fr")
+assert sum(1 for _ in read_splits(find_source("train", data, data.train), data)["train"]) == int(sys.argv[2])
+"""
+
+
+def speed(pairs: Sequence[Pair], folder: Path, *options: str) -> Iterator[str]:
+    """Read, check and clean pairs from English to French; yields the rows of a Markdown table."""
+    named = write(pairs, ("en", "fr"), folder / "pairs.tsv")
+    packed, table, memory = (folder / name for name in ("packed.tsv.gz", "table.csv", "memory.tmx"))
+    packed.write_bytes(gzip.compress((folder / "pairs.tsv").read_bytes(), 6))
+    with open(table, "w", encoding="utf-8", newline="") as file:
+        csv.writer(file, delimiter=";").writerows([("en", "fr"), *pairs])
+    with open(memory, "w", encoding="utf-8") as file:
+        file.write('<tmx version="1.4"><header srclang="en"/><body>\n')
+        for pair in pairs:
+            variants = zip(("en", "fr"), map(html.escape, pair), strict=True)
+            each = (f'<tuv xml:lang="{language}"><seg>{text}</seg></tuv>' for language, text in variants)
+            file.write(f"<tu>{''.join(each)}</tu>\n")
+        file.write("</body></tmx>\n")
+    yield f"| {len(pairs):,} pairs | seconds | of processor time | largest process |"
+    yield "| --- | --- | --- | --- |"
+    for path in (folder / "pairs.tsv", packed, table, memory):
+        yield f"| read {''.join(path.suffixes)} | {_measure('-c', READ, str(path), str(len(pairs)))} |"
+    yield f"| check | {_measure('-m', 'dragoman', 'check', *named)} |"
+    yield f"| clean | {_measure('-m', 'dragoman', 'clean', *named, '--output', str(folder / 'clean'), *options)} |"
+
+
+# In a process between, because the peak memory of a process starts from that of its parent.
+MEASURE = """
+import resource, subprocess, sys, time
+start = time.perf_counter()
+subprocess.run([sys.executable, *sys.argv[1:]], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+seconds, used = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
+print(f"{seconds:.1f} | {used.ru_utime + used.ru_stime:.1f} | {used.ru_maxrss / 2**20:.2f} GiB")
+"""
+
+
+def _measure(*words: str) -> str:
+    command = [sys.executable, "-c", MEASURE, *words]
+    return subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+
+
 def main() -> None:
     """Soil and clean a corpus, clean one as it is, or measure the speed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -196,24 +244,21 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1, help="of the dirt")
     parser.add_argument("--corpus", choices=CORPORA, help="clean this corpus as it is")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the dirty corpus and the cleaned one here")
-    parser.add_argument("--speed", type=int, metavar="PAIRS", help="clean this many pairs, and measure")
+    parser.add_argument("--speed", type=int, metavar="PAIRS", help="read, check and clean this many, measured")
     parser.add_argument("--processes", default=None, help="of clean")
     parsed = parser.parse_args()
     options = ["--processes", parsed.processes] if parsed.processes else []
     with tempfile.TemporaryDirectory() as folder:
         if parsed.speed:
-            pairs = many(read_corpus(parsed.data, "tatoeba-en-fr"), parsed.speed)
-            reasons, seconds = clean(pairs, ("en", "fr"), Path(folder), *options)
-            used = resource.getrusage(resource.RUSAGE_CHILDREN)
-            print(f"{len(pairs):,} pairs in {seconds:.0f} s, {used.ru_utime + used.ru_stime:.0f} s of processor time")
-            print(f"largest process {used.ru_maxrss / 2**10:.0f} MiB, dropped {Counter(reasons.values())}")
+            for row in speed(many(read_corpus(parsed.data, "tatoeba-en-fr"), parsed.speed), Path(folder), *options):
+                print(row, flush=True)
             return
         name = parsed.corpus or "multi30k"
         pairs = read_corpus(parsed.data, name)
         dirty = [("", pair) for pair in pairs]
         if not parsed.corpus:
             dirty = soil(pairs, read_corpus(parsed.data, "tatoeba-en-fr"), parsed.seed)
-        reasons, _ = clean([pair for _, pair in dirty], CORPORA[name], Path(folder), *options)
+        reasons = clean([pair for _, pair in dirty], CORPORA[name], Path(folder), *options)
         print("\n".join(table(count([kind for kind, _ in dirty], reasons))))
         if parsed.keep:
             shutil.copytree(folder, parsed.keep)

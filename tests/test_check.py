@@ -350,7 +350,7 @@ def test_hostile_text(tmp_path: Path) -> None:
     diagnosis = check_corpus(settings(tmp_path, [], data__train=file))
     shown = diagnosis_lines(diagnosis)
     assert all(line.isascii() or not set(line) & set("\x1b\x07\u202e\u2028\x85\r") for line in shown)
-    assert all(display_width(line) <= 100 for line in shown[:-1] if not line.startswith("  --"))
+    assert all(display_width(line) <= 80 for line in shown[:-1] if not line.startswith("  --"))
     assert "not_utf8" in found(diagnosis)
     assert json.loads(json.dumps(asdict(diagnosis)).encode())["findings"]
     assert len(json.dumps(asdict(diagnosis))) < 100_000
@@ -436,8 +436,8 @@ def test_phrasebook_from_the_command_line() -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == (
         "en to it: 44,000 train, 500 validation, 500 test pairs\n\nno problems found\n\n"
-        "Nothing here stands in the way of training. 44,000 pairs to train on: expect good translations of\n"
-        "text like this, and gaps in any other.\n\ntrain with:\npython train.py\n"
+        "Nothing here stands in the way of training. 44,000 pairs to train on: expect\n"
+        "good translations of text like this, and gaps in any other.\n\ntrain with:\npython train.py\n"
     )
 
 

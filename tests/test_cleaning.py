@@ -473,13 +473,22 @@ def test_cleaned_corpus_is_not_cleaned_into_itself(tmp_path: Path) -> None:
         clean_corpus(options(tmp_path, made_pairs(20), f"--data.train={parsed.output / 'train.tsv'}"))
 
 
+@pytest.mark.slow
+def test_speed_is_measured_of_every_step(tmp_path: Path) -> None:
+    """Guards the table of the docs: each step runs, and a reader gives every pair or the benchmark stops."""
+    rows = list(benchmark.speed(made_pairs(300), tmp_path, "--processes", "1"))
+    steps = [row.split("|")[1].strip() for row in rows[2:]]
+    assert steps == ["read .tsv", "read .tsv.gz", "read .csv", "read .tmx", "check", "clean"]
+    assert all(re.fullmatch(r"\| [^|]+ \| [\d.]+ \| [\d.]+ \| [\d.]+ GiB \|", row) for row in rows[2:])
+
+
 @needs_data
 @pytest.mark.slow
 def test_multi30k_with_dirt_is_cleaned(tmp_path: Path) -> None:
     """Guards the figures of the documentation, with some room."""
     pairs, french = (benchmark.read_corpus(SHARED, name) for name in ("multi30k", "tatoeba-en-fr"))
     dirty = benchmark.soil(pairs, french, 2)
-    reasons, _ = benchmark.clean([pair for _, pair in dirty], ("en", "de"), tmp_path)
+    reasons = benchmark.clean([pair for _, pair in dirty], ("en", "de"), tmp_path)
     counts = benchmark.count([kind for kind, _ in dirty], reasons)
     good = counts.pop("good")
     dirt = sum(counts.values(), Counter())

@@ -19,7 +19,7 @@ from conftest import tiny_pairs
 from dragoman.corpora.cleaning import clean
 from dragoman.corpora.subwords import train_tokenizers
 from dragoman.dataset import Tokenizer, source_batch
-from dragoman.export import formats
+from dragoman.export import formats, verification
 from dragoman.export.formats import Format
 from dragoman.export.sentencepiece_model import pieces_by_id, sentencepiece_model
 from dragoman.export.tokenizer_files import portable_tokenizer
@@ -79,7 +79,10 @@ def assert_parity(
     texts = [text for text, _ in PAIRS[:40]]
     ids = source.encode_batch(texts)
     ours = [best.tokens for [best] in search(model, source_batch(ids), [LIMIT] * len(ids), DecodingConfig())]
-    assert engine.greedy(ids, LIMIT) == ours
+    theirs = engine.greedy(ids, LIMIT)
+    parted = [each for each in zip(ids, ours, theirs, strict=True) if each[1] != each[2]]
+    assert [each for each in parted if not verification.is_tie(model, *each)] == []
+    assert len(parted) <= 1, "ties are rare"
     assert len(set(map(tuple, ours))) >= variety, "equal translations would prove nothing"
     assert engine.encode(texts) == [[*each, 3] for each in ids]
     assert engine.decode(ours) == target.decode_batch(ours)

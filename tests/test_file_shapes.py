@@ -9,6 +9,7 @@ import bz2
 import csv
 import datetime
 import gzip
+import importlib.metadata
 import io
 import json
 import lzma
@@ -262,13 +263,25 @@ def tmx_of_omegat(folder: Path, one: str = "EN-US", two: str = "IT") -> Path:
     return folder / "project.tmx"
 
 
+def by_translate_toolkit(code: str, path: Path) -> Path:
+    """Run code with `translate.storage` in a process of its own: in this one, `translate` is our translate.py."""
+    try:
+        importlib.metadata.version("translate-toolkit")
+    except importlib.metadata.PackageNotFoundError:
+        pytest.skip("needs translate-toolkit")
+    start = f"from translate.storage import tmx, xliff\npairs = {PAIRS!r}\npath = {str(path)!r}\n"
+    subprocess.run([sys.executable, "-I", "-c", start + code], check=True)
+    return path
+
+
 def tmx_of_translate_toolkit(folder: Path) -> Path:
-    tmx = pytest.importorskip("translate.storage.tmx")
-    memory = tmx.tmxfile(sourcelanguage="en", targetlanguage="it")
-    for a, b in PAIRS:
-        memory.addtranslation(a, "en", b, "it")
-    memory.savefile(str(folder / "memory.tmx"))
-    return folder / "memory.tmx"
+    code = """
+memory = tmx.tmxfile(sourcelanguage="en", targetlanguage="it")
+for a, b in pairs:
+    memory.addtranslation(a, "en", b, "it")
+memory.savefile(path)
+"""
+    return by_translate_toolkit(code, folder / "memory.tmx")
 
 
 def tmx_with_codes_and_more_languages(folder: Path) -> Path:
@@ -285,14 +298,15 @@ def tmx_with_codes_and_more_languages(folder: Path) -> Path:
 
 
 def xliff_1(folder: Path) -> Path:
-    xliff = pytest.importorskip("translate.storage.xliff")
-    store = xliff.xlifffile()
-    store.setsourcelanguage("en-US")
-    store.settargetlanguage("it-IT")
-    for a, b in PAIRS:
-        store.addsourceunit(a).target = b
-    store.savefile(str(folder / "app.xlf"))
-    return folder / "app.xlf"
+    code = """
+store = xliff.xlifffile()
+store.setsourcelanguage("en-US")
+store.settargetlanguage("it-IT")
+for a, b in pairs:
+    store.addsourceunit(a).target = b
+store.savefile(path)
+"""
+    return by_translate_toolkit(code, folder / "app.xlf")
 
 
 XLIFF_2 = """<?xml version="1.0"?>
@@ -362,14 +376,55 @@ def subtitles(path: Path, cues: Sequence[tuple[float, float, str]], end: str = "
     return path
 
 
+def web_subtitles(path: Path, cues: Sequence[tuple[float, float, str]]) -> Path:
+    """WebVTT, as on the web: with comments, styles, names of cues, voices and references to characters."""
+    webvtt = pytest.importorskip("webvtt")
+    made = webvtt.WebVTT()
+    made.styles.append(webvtt.Style("::cue { color: lime }"))
+    for number, (start, end, each) in enumerate(cues):
+        times = [str(webvtt.models.Timestamp.from_seconds(when)) for when in (start, end)]
+        line = each.replace("{\\an8}", "").replace("-", "&#45;")
+        made.captions.append(webvtt.Caption(*times, f"<v Ann>{line}</v>", f"cue {number}", "align:start"))
+        made.captions[-1].comments.append("a comment\nof two lines")
+    made.save(str(path))
+    return path
+
+
+def styled_subtitles(path: Path, cues: Sequence[tuple[float, float, str]]) -> Path:
+    """Aegisub's .ass, or the older .ssa: with codes, a comment and a drawing, and not in order of time."""
+    pysubs2 = pytest.importorskip("pysubs2")
+    made = pysubs2.SSAFile()
+    for start, end, each in reversed(cues):
+        line = re.sub("<(/?)i>", lambda tag: "{\\i0}" if tag[1] else "{\\i1}", each).replace("\n", "\\N")
+        made.append(pysubs2.SSAEvent(round(start * 1000), round(end * 1000), line.replace(" ", "\\h", 1)))
+    made.append(pysubs2.SSAEvent(1000, 3000, "a note", type="Comment"))
+    made.append(pysubs2.SSAEvent(1000, 3000, "{\\an7\\p1}m 0 0 l 100 0 100 100{\\p0}"))
+    made.save(str(path))
+    return path
+
+
+FILM_EN = [(1, 3, "<i>Hello,</i>\nworld."), (4, 8, "A long one."), (9, 11, "Half."), (12, 14, "{\\an8}Bye.")]
+FILM_IT = [(1.2, 3.1, "Ciao, mondo."), (4, 6, "Una"), (6, 8, "lunga."), (10, 13, "Mezza."), (13.1, 14, "- Ciao.")]
+FILM_EN += [(20, 22, "- Who?\n- Me."), (30, 31, "Yes."), (40, 42, "No.")]
+FILM_IT += [(20.2, 22.1, "- Chi?\n- Io."), (25, 26, "(musica)"), (30, 31.5, "Sì."), (40.1, 42, "No.")]
+
+
 def film(folder: Path) -> Path:
     """Cues that agree, one that is split in one language, one that only half overlaps, and one without a partner."""
-    english = [(1, 3, "<i>Hello,</i>\nworld."), (4, 8, "A long one."), (9, 11, "Half."), (12, 14, "{\\an8}Bye.")]
-    italian = [(1.2, 3.1, "Ciao, mondo."), (4, 6, "Una"), (6, 8, "lunga."), (10, 13, "Mezza."), (13.1, 14, "- Ciao.")]
-    english += [(20, 22, "- Who?\n- Me."), (30, 31, "Yes."), (40, 42, "No.")]
-    italian += [(20.2, 22.1, "- Chi?\n- Io."), (25, 26, "(musica)"), (30, 31.5, "Sì."), (40.1, 42, "No.")]
-    subtitles(folder / "film.en.srt", english)
-    subtitles(folder / "film.it.srt", italian, end="\n")
+    subtitles(folder / "film.en.srt", FILM_EN)
+    subtitles(folder / "film.it.srt", FILM_IT, end="\n")
+    return folder / "film"
+
+
+def film_of_the_web(folder: Path) -> Path:
+    web_subtitles(folder / "film.en.vtt", FILM_EN)
+    web_subtitles(folder / "film.it.vtt", FILM_IT)
+    return folder / "film"
+
+
+def styled_film(folder: Path) -> Path:
+    styled_subtitles(folder / "film.en.ass", FILM_EN)
+    styled_subtitles(folder / "film.it.ass", FILM_IT)
     return folder / "film"
 
 
@@ -434,6 +489,17 @@ def xlsx_zst(folder: Path) -> Path:
 def parallel_gz(folder: Path) -> Path:
     for path in parallel(folder, "train"):
         packed(path, ".gz")
+    return folder / "train"
+
+
+def parallel_by_three_letters(folder: Path) -> Path:
+    parallel(folder, "train", ("eng", "ita"))
+    return folder / "train"
+
+
+def parallel_by_words(folder: Path) -> Path:
+    for path in parallel(folder, "train", ("English", "Italiano"), ".txt"):
+        packed(path, ".xz")
     return folder / "train"
 
 
@@ -507,6 +573,8 @@ SHAPES: list[tuple[Write, str]] = [
     (xlsx_zst, ""),
     (parallel_gz, ""),
     (parallel_txt, ""),
+    (parallel_by_three_letters, ""),
+    (parallel_by_words, ""),
     (moses_of_opus, ""),
     (zip_of_many_things, f"ita-eng.zip/ita.txt: {GUESS.format(3, 1, 2)}"),
     (zip_with_a_folder, ""),
@@ -568,6 +636,34 @@ def test_subtitles(tmp_path: Path) -> None:
     place = film(tmp_path)
     assert read(place) == OF_FILM
     assert choices(place) == "film.en.srt and film.it.srt: 4 of 7 and 9 cues are on the screen together"
+
+
+@pytest.mark.parametrize(
+    ("one", "two"), [("eng.vtt", "ita.vtt"), ("en.ass", "it.ass"), ("English.ssa", "it.srt"), ("en.srt", "it.vtt.gz")]
+)
+def test_subtitles_in_other_formats(one: str, two: str, tmp_path: Path) -> None:
+    """Guards against comments, names of cues, codes and drawings in training text: the pairs are those of the .srt."""
+    writers = {"srt": subtitles, "vtt": web_subtitles, "ass": styled_subtitles, "ssa": styled_subtitles}
+    for name, cues in ((one, FILM_EN), (two, FILM_IT)):
+        path = tmp_path / f"film.{name.removesuffix('.gz')}"
+        writers[path.suffix[1:]](path, cues)
+        if name.endswith(".gz"):
+            packed(path, ".gz")
+    assert read(tmp_path / "film") == OF_FILM
+    assert choices(tmp_path / "film") == f"film.{one} and film.{two}: 4 of 7 and 9 cues are on the screen together"
+    texts = [text for _, text in read(tmp_path / f"film.{two}", source_lang=None)]
+    assert texts == [" ".join(text.split()) for _, _, text in FILM_IT]
+
+
+@pytest.mark.parametrize("form", ["srt", "vtt", "ass"])
+def test_broken_cue_is_skipped_alone(form: str, tmp_path: Path) -> None:
+    """Guards data.on_bad_line for subtitles: the cues behind a broken one stay."""
+    write = {"srt": film, "vtt": film_of_the_web, "ass": styled_film}[form]
+    place, path = write(tmp_path), tmp_path / f"film.en.{form}"
+    content = path.read_bytes().replace(b"00:00:30,000 -->", b"00:00:30,000")
+    path.write_bytes(re.sub(rb"[0:]+:30\.0+", b"half a minute", content))
+    assert refusal(place).startswith(f"film.en.{form}:")
+    assert read(place, on_bad_line="skip") == [pair for pair in OF_FILM if pair[0] != "Yes."]
 
 
 # --- Refused in one line ------------------------------------------------------------------------------------------
@@ -652,6 +748,32 @@ def broken_subtitles(folder: Path) -> Path:
     path = folder / "film.en.srt"
     path.write_bytes(path.read_bytes().replace(b"00:00:09,000 -->", b"00:00:09,000"))
     return folder / "film"
+
+
+def subtitles_with_a_time_in_words(folder: Path) -> Path:
+    film(folder)
+    path = folder / "film.en.srt"
+    path.write_bytes(path.read_bytes().replace(b"00:00:09,000 -->", b"nine seconds -->"))
+    return folder / "film"
+
+
+def broken_web_subtitles(folder: Path) -> Path:
+    place, path = film_of_the_web(folder), folder / "film.en.vtt"
+    path.write_bytes(path.read_bytes().replace(b"00:00:09.000 -->", b"00:00:9 -->"))
+    return place
+
+
+def no_web_subtitles(folder: Path) -> Path:
+    place = film(folder)
+    for language in ("en", "it"):
+        (folder / f"film.{language}.srt").rename(folder / f"film.{language}.vtt")
+    return place
+
+
+def broken_styled_subtitles(folder: Path) -> Path:
+    place, path = styled_film(folder), folder / "film.en.ass"
+    path.write_bytes(path.read_bytes().replace(b"0:00:09.00,", b"nine,"))
+    return place
 
 
 def one_subtitle(folder: Path) -> Path:
@@ -749,6 +871,10 @@ REFUSED: list[tuple[Write, str]] = [
         "of one of them.",
     ),
     (broken_subtitles, "film.en.srt:10: this is no cue of a number, two times and a text."),
+    (subtitles_with_a_time_in_words, "film.en.srt:11: this is no cue of a number, two times and a text."),
+    (broken_web_subtitles, "film.en.vtt:28: this is no cue of two times and a text: fix the times."),
+    (no_web_subtitles, "film.en.vtt:1: the first line must start with WEBVTT: is this another format?"),
+    (broken_styled_subtitles, "film.en.ass:19: Failed to parse timestamp: 'nine': fix this line, or remove it."),
     (
         one_subtitle,
         "film.en.srt is in one language: name what two files have in common, film for film.en.srt and film.it.srt.",
@@ -808,6 +934,8 @@ def test_choice_is_printed_before_training(tmp_path: Path, capfd: pytest.Capture
         ("a.tmx", "lxml", ".tmx"),
         ("a.ods", "lxml", ".ods"),
         ("a.xlf", "lxml", ".xliff"),
+        ("a.vtt", "webvtt", ".vtt"),
+        ("a.ass", "pysubs2", ".ass"),
     ],
 )
 def test_missing_library_is_named(
@@ -1050,7 +1178,7 @@ def test_one_endless_line_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyP
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize("name", ["a.po", "a.srt"])
+@pytest.mark.parametrize("name", ["a.po", "a.srt", "a.vtt", "a.ass"])
 def test_file_that_is_read_whole_has_a_limit(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Guards memory against a small packed file of a format that is read at once."""
     monkeypatch.setattr(files, "LONGEST_WHOLE", 2**20)
@@ -1170,7 +1298,8 @@ def test_examples_of_the_page_hold_the_same_pairs(tmp_path: Path) -> None:
     assert len(found) == examples.count("```text") >= 10
     for name, content in found:
         (tmp_path / name).write_text(content, encoding="utf-8")
-    for name in {name.partition(".")[0] if name.endswith(".srt") else name for name, _ in found}:
+    subtitles = tuple(by_suffix.SUBTITLES)
+    for name in {name.partition(".")[0] if name.endswith(subtitles) else name for name, _ in found}:
         pairs = [tuple(" ".join(side.split()) for side in pair) for pair in read(tmp_path / name)]
         assert pairs == [("Hello.", "Ciao."), ("Thank you; bye.", "Grazie; ciao.")], name
 

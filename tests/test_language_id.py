@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
 from dragoman.corpora import language_id
 
@@ -29,6 +30,15 @@ def test_many_texts_give_what_each_gives_alone() -> None:
     """Guards against an order that is lost."""
     texts = list(SENTENCES.values())
     assert language_id.identify_many(texts) == [language_id.identify(text) for text in texts]
+
+
+def test_answers_are_those_of_the_library() -> None:
+    """Guards the table that is laid out anew for speed: its rows and columns must stay where they were."""
+    library = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+    library.set_languages([label for label in library.labels if len(label) == 2])
+    for text in (*SENTENCES.values(), "", "1999", "Paris"):
+        expected, confidence = library.classify(text)
+        assert language_id.identify(text) == (expected, pytest.approx(confidence, abs=1e-3))
 
 
 @pytest.mark.parametrize(

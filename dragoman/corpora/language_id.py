@@ -46,11 +46,12 @@ ALIKE = tuple(
 def _identifier() -> LanguageIdentifier:
     from py3langid.langid import MODEL_FILE, LanguageIdentifier  # here: unpacking the model takes half a second
 
-    identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
-    identifier.set_languages([label for label in identifier.labels if len(label) == 2])
-    # Each text sums rows of this table. Selecting languages has left it in column order, in which that takes longer.
-    identifier.nb_ptc = np.ascontiguousarray(identifier.nb_ptc, np.float32)
-    return identifier
+    found = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+    found.set_languages([label for label in found.labels if len(label) == 2])
+    # Each text sums rows of the table. Choosing languages has left it in column order, which takes twice as long.
+    table = np.ascontiguousarray(found.nb_ptc, np.float32)
+    classes, next_state, output = found.nb_classes, found.tk_nextmove, found.tk_output
+    return LanguageIdentifier(table, found.nb_pc, classes, next_state, output, norm_probs=True, tk_row=found.tk_row)
 
 
 def base_code(language: str) -> str:

@@ -4,7 +4,7 @@
 
 Each may name one of these; a path is looked up in the current folder, then beside this program:
     path/train                  parallel text: line n of path/train.en is translated by line n of path/train.it
-    path/film                   subtitles: path/film.en.srt and path/film.it.srt
+    path/film                   subtitles: path/film.en.srt and path/film.it.srt, or .vtt, .ass, .ssa
     pairs.tsv  pairs.jsonl ...  one file of pairs; `formats.by_suffix` has the endings
     pairs.csv.gz                any of these, packed as .gz, .bz2, .xz or .zst
     opus.zip                    one of these in a .zip
@@ -37,7 +37,7 @@ from dragoman import resources
 from dragoman.corpora.downloads import opus, sacrebleu_sets
 from dragoman.corpora.formats.by_suffix import ENDINGS, OF_A_SIDE, ZIP
 from dragoman.corpora.formats.files import PACKED, File, unreadable
-from dragoman.corpora.formats.languages import find_all, language_of, other_languages
+from dragoman.corpora.formats.languages import find_all, is_named, language_of, other_languages
 from dragoman.corpora.formats.units import languages_of
 from dragoman.directions import Direction
 from dragoman.errors import DataError, OtherLanguagesError
@@ -214,12 +214,12 @@ def _text_files(place: Path, data: DataConfig) -> tuple[Path, ...] | None:
     whole = [side for side in sides if side]
     if len(whole) == len(sides):
         return tuple(whole)
-    endings = ENDINGS if data.source_lang else (*ENDINGS, f".{data.target_lang}")
     if place.is_file():
-        if File(place).suffix in endings:
+        suffix = File(place).suffix
+        if suffix in ENDINGS or (not data.source_lang and is_named(suffix[1:], data.target_lang)):
             return (place,)
-        raise _no_table(place, endings, data)
-    tables = [beside[name] for ending in endings for name in _packed(ending) if name in beside]
+        raise _no_table(place, data)
+    tables = [beside[name] for ending in ENDINGS for name in _packed(ending) if name in beside]
     if len(tables) > 1:
         raise DataError(f"there are {' and '.join(map(str, tables))}: name the right one, or move the other.")
     if not tables:
@@ -241,9 +241,18 @@ def _packed(ending: str) -> list[str]:
     return [ending] if ending == ZIP else [ending, *(ending + packed for packed in PACKED)]
 
 
+def _sides(beside: Mapping[str, Path]) -> list[tuple[str, Path]]:
+    """Return the files that may hold one side, each with the part of its name that would be the language."""
+    endings = {name for ending in OF_A_SIDE for name in _packed(ending)}
+    parts = ((name[1:].partition("."), path) for name, path in beside.items())
+    return [(language, path) for (language, dot, ending), path in parts if dot + ending in endings]
+
+
 def _side(beside: Mapping[str, Path], language: str) -> Path | None:
-    names = (name for ending in OF_A_SIDE for name in _packed(f".{language}{ending}"))
-    found = [beside[name] for name in names if name in beside]
+    """Return the file of one side. Its name may have the language itself, else another code or name of it."""
+    sides = _sides(beside)
+    found = [path for name, path in sides if name == language]
+    found = found or [path for name, path in sides if is_named(name, language)]
     if len(found) > 1:
         raise DataError(f"there are {' and '.join(map(str, found))}: move all but one of them.")
     return found[0] if found else None
@@ -251,11 +260,7 @@ def _side(beside: Mapping[str, Path], language: str) -> Path | None:
 
 def _check_sides(place: Path, beside: Mapping[str, Path], whole: Sequence[Path], data: DataConfig) -> None:
     """Raise OtherLanguagesError if there is one side, or there are sides in other languages."""
-    sides = {}
-    for name, path in beside.items():
-        language, ending = re.fullmatch(r"\.([^.]*)(.*)", name, re.DOTALL).groups()  # pyright: ignore
-        if language_of(language) and any(ending in _packed(each) for each in OF_A_SIDE):
-            sides[language_of(language)] = path
+    sides = {language: path for name, path in _sides(beside) if (language := language_of(name))}
     if len(sides) > 1 and find_all([*sides], data) is None:
         there = f"{place} is in {' and '.join(sides)} ({', '.join(path.name for path in sides.values())})"
         raise other_languages(there, [*sides], data, ordered=False)
@@ -264,14 +269,14 @@ def _check_sides(place: Path, beside: Mapping[str, Path], whole: Sequence[Path],
         raise OtherLanguagesError(f"{place} is one side of parallel text, but {place}.{missing} is missing.")
 
 
-def _no_table(place: Path, endings: Sequence[str], data: DataConfig) -> DataError:
+def _no_table(place: Path, data: DataConfig) -> DataError:
     """Return the error for a file that has another ending."""
     language, hint = File(place).suffix[1:], ""
-    if language in languages_of(data):
+    if data.source_lang and (language in languages_of(data) or language_of(language)):
         stem = File(place).name.stem
         hint = f": for parallel text leave out the language, as in {place.with_name(stem)}"
-    unit = unit_name(data)
-    return DataError(f"{place} is a file, but a file of {unit}s must end in {', '.join(endings)}{hint}.")
+    endings = ENDINGS if data.source_lang else (*ENDINGS, f".{data.target_lang}")
+    return DataError(f"{place} is a file, but a file of {unit_name(data)}s must end in {', '.join(endings)}{hint}.")
 
 
 def _files(folder: Path) -> tuple[Path, ...]:

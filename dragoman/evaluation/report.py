@@ -16,7 +16,7 @@ from dragoman.evaluation.metrics import Comparison, MetricScore
 from dragoman.evaluation.page import render_page, setting_text
 from dragoman.settings import DecodingConfig, Section
 
-WIDTH = 100  # columns on a terminal
+WIDTH = 80  # columns on a terminal, except for signatures, which are copied
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,8 @@ def _score_lines(report: EvaluationReport) -> list[str]:
         table.append([figure.name, f"{figure.score:.2f}", interval, f"{copied.score:.2f}"])
     return [
         *_aligned(table),
-        "BLEU and chrF: higher is better. TER, WER and CER (edits per 100 of the reference): lower is better.",
+        "BLEU and chrF: higher is better.",
+        "TER, WER and CER (edits per 100 of the reference): lower is better.",
     ]
 
 

@@ -9,13 +9,13 @@ command with --keep REASON puts them back. Validation and test are not touched. 
 models score what stays (scores.tsv), and the worst of it is dropped too.
 
 The corpus is read twice: once for a sample to learn from, once to judge each pair, in chunks, on all cores. Memory
-holds the sample, some chunks, and 80 bytes for each pair that stays. Files get their names when all is done. A run that
-was killed leaves only files that end in .part, and the same command continues with the same result, see `progress`: the
+holds the sample, some chunks, and 80 bytes for each pair that stays. Files get their names when all is done. If it is
+stopped, only files that end in .part are left, and the same command continues with the same result, see `progress`: the
 sample is learnt again, and pairs that were judged or scored are only read. With another corpus, or other settings than
 --processes, --share and --threshold, it starts over.
 
 Exit codes: 0 done; 2 a mistake in the options; 3 data that cannot be read; 4 no usable model; 5 another cleaning is
-writing to the same folder; 7 a disk that fails.
+writing to the same folder; 7 a disk that fails; 130 stopped by Ctrl-C.
 """
 
 from __future__ import annotations
@@ -67,7 +67,11 @@ _ONE_LINE = str.maketrans("\t\n\r", "   ")  # what a cell of a .tsv cannot hold
 def main(options: argparse.Namespace) -> None:
     """Clean the training corpus of a config, and print what was dropped and how to train on the rest."""
     options.config = with_languages(options.config, console.warn)
-    outcome = clean_corpus(options)
+    try:
+        outcome = clean_corpus(options)
+    except KeyboardInterrupt:
+        console.warn("stopped: run the same command again to continue")
+        raise
     for line in outcome.lines():
         console.say(line)
     console.say("")

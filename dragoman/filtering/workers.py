@@ -7,8 +7,9 @@ import os
 import signal
 import threading
 from collections import deque
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import contextmanager
 from itertools import islice
 from multiprocessing.connection import wait
 
@@ -40,7 +41,9 @@ def judged(units: Iterable[Unit], judge: Judge, processes: int) -> Generator[tup
     pool = ProcessPoolExecutor(processes, context, initializer=_start, initargs=(judge,))
     try:
         for chunk in chunks:
-            waiting.append((chunk, pool.submit(_work, [unit[1:] for unit in chunk])))
+            with _interrupts_blocked():  # this may start a process
+                future = pool.submit(_work, [unit[1:] for unit in chunk])
+            waiting.append((chunk, future))
             if len(waiting) >= AHEAD * processes:
                 done, future = waiting.popleft()
                 yield done, future.result()
@@ -50,10 +53,26 @@ def judged(units: Iterable[Unit], judge: Judge, processes: int) -> Generator[tup
         pool.shutdown(cancel_futures=True)
 
 
+@contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """Context manager: delay Ctrl-C, which reaches every process. A process that starts here never gets it.
+
+    So the first process alone ends the others, even those that are still importing. Windows has no such masks.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _start(judge: Judge) -> None:
     global _judge
     _judge = judge
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process; the first one ends the others
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # for Windows
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 

@@ -40,8 +40,8 @@ def log(state: TrainingState, bar: tqdm) -> None:
     utilisation = operations / progress.update_seconds / state.matmul_rate
     figures = {
         "loss/train": loss,
-        "loss/perplexity_train": perplexity(loss),
-        "loss/train_smoothed": progress.smoothed / progress.tokens,
+        "score/perplexity_train": perplexity(loss),
+        "training/smoothed_loss": progress.smoothed / progress.tokens,
         "training/gradient_norm": progress.norm / max(1, progress.norms),
         "training/learning_rate": state.optimizer.param_groups[0]["lr"],
         "training/padding": progress.padding / progress.updates,

@@ -42,7 +42,7 @@ def print_device(description: str, rates: Mapping[torch.dtype, float]) -> None:
     """Print what the training runs on, and how fast it multiplies matrices (FLOP/s by number format)."""
     say(description)
     measured = ", ".join(f"{rate / 1e9:,.0f} in {str(kind).removeprefix('torch.')}" for kind, rate in rates.items())
-    say(f"matrix products, billions of operations per second: {measured}")
+    say(f"matrix products, billion operations per second: {measured}")
 
 
 def check_resume(config: Config, saved: Checkpoint) -> None:

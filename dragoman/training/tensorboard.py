@@ -76,7 +76,7 @@ def open_board(run: Path, step: int, config: Config) -> Board:
         values = {key: value for key, value in changed.items() if not key.startswith("run.")}
         values |= {"run.seed": str(config.run.seed)}
         # add_hparams would create a second run; these three records put the table into this one.
-        metric = "loss/perplexity_validation" if config.is_language_model else "score/bleu"
+        metric = "score/perplexity_validation" if config.is_language_model else "score/bleu"
         for record in hparams(values, {metric: None}):
             writer.file_writer.add_summary(record)  # type: ignore[union-attr]
         writer.add_text("settings", indented(config_file.dump(config)), 0)
@@ -84,7 +84,7 @@ def open_board(run: Path, step: int, config: Config) -> Board:
             {
                 "overview": {
                     "loss": ["Multiline", ["loss/train", "loss/validation"]],
-                    "perplexity": ["Multiline", ["loss/perplexity_train", "loss/perplexity_validation"]],
+                    "perplexity": ["Multiline", ["score/perplexity_train", "score/perplexity_validation"]],
                     "scores": ["Multiline", ["score/bleu", "score/chrf"]],
                 },
                 **layer_statistics.charts(),

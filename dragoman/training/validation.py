@@ -44,7 +44,7 @@ def _validate(state: TrainingState, model: Model, stop: Stop) -> bool:
     progress, step, started = state.progress, state.progress.step, time.perf_counter()
     loss = validation_loss.mean_loss(model, state.validation, state.batch_tokens, state.dtype, stop.poll)
     perplexity = validation_loss.perplexity(loss)
-    figures = {"loss/validation": loss, "loss/perplexity_validation": perplexity}
+    figures = {"loss/validation": loss, "score/perplexity_validation": perplexity}
     translator = translator_around(state, model)
     translations: list[str] = []
     references: tuple[str, ...] = ()

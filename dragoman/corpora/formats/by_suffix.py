@@ -12,7 +12,7 @@ from dragoman.corpora.formats.files import File
 from dragoman.corpora.formats.po import read_po
 from dragoman.corpora.formats.records import read_jsonl, read_parquet
 from dragoman.corpora.formats.spreadsheets import read_ods, read_xlsx
-from dragoman.corpora.formats.subtitles import read_subtitles
+from dragoman.corpora.formats.subtitles import SUBTITLES, read_subtitles
 from dragoman.corpora.formats.text import read_parallel, read_plain
 from dragoman.corpora.formats.tmx_xliff import read_tmx, read_xliff
 from dragoman.corpora.formats.units import Say, Units
@@ -38,12 +38,12 @@ FORMATS = {
     ".xliff": Format(read_xliff, "unit"),
     ".xlf": Format(read_xliff, "unit"),
     ".po": Format(read_po, "message"),
-    ".srt": Format(read_subtitles, "cue"),
+    **dict.fromkeys(SUBTITLES, Format(read_subtitles, "cue")),
 }
 PARALLEL, PLAIN = Format(read_parallel, "line"), Format(read_plain, "line")
 ZIP = ".zip"
 ENDINGS = (*FORMATS, ZIP)
-OF_A_SIDE = ("", ".txt", ".srt")  # endings of a file that holds one side, behind its language
+OF_A_SIDE = ("", ".txt", *SUBTITLES)  # endings of a file that holds one side, behind its language
 
 
 def format_of(paths: Iterable[Path], data: DataConfig) -> tuple[Format, tuple[File, ...]]:
@@ -52,7 +52,7 @@ def format_of(paths: Iterable[Path], data: DataConfig) -> tuple[Format, tuple[Fi
     if files[0].suffix == ZIP:
         files = members(files[0].path, data, FORMATS)
     suffix = files[0].suffix
-    if suffix == ".srt":
+    if all(file.suffix in SUBTITLES for file in files):
         return FORMATS[suffix], files
     if len(files) == 2:
         return PARALLEL, files

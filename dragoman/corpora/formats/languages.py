@@ -90,6 +90,12 @@ def is_same(language: str, other: str) -> bool:
     return one[:shorter] == two[:shorter]
 
 
+def is_named(text: str, wanted: str) -> bool:
+    """Whether a part of a file name names the language that is wanted: en, eng, en_US and English all name en."""
+    code = language_of(text)
+    return text == wanted or (code is not None and is_same(code, language_of(wanted) or wanted))
+
+
 def find(languages: Sequence[str | None], wanted: str) -> int | None:
     """Return the index of the language that is wanted: the same code if there is one. Raises DataError if several fit.
 

@@ -1,37 +1,50 @@
-"""Subtitles (.srt) in two languages, aligned by time.
+"""Subtitles (.srt, .vtt, .ass, .ssa) in two languages, aligned by time.
 
 Two cues are a pair if they are on the screen together for more than half of the time that either is. So no cue has two
 partners, and a cue without one is left out. Subtitles of two versions of a film, in which few cues agree, are refused.
+The two files may have different formats.
 """
 
 from __future__ import annotations
 
+import html
 import re
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import NamedTuple
 
 from dragoman.corpora.formats.files import File, read_text
 from dragoman.corpora.formats.units import Say, Units, require
 from dragoman.errors import DataError
 from dragoman.settings import DataConfig
 
+SUBTITLES = (".srt", ".vtt", ".ass", ".ssa")
 ENOUGH = 0.5  # share of the time of two cues, and share of the shorter file's cues that must have a partner
 _TAGS = re.compile(r"</?[a-zA-Z][^<>]*>|\{\\[^{}]*\}")
+# Of .ass: lines and curves in place of text; codes and comments; a new line or a hard blank.
+_DRAWING, _CODES, _BLANKS = re.compile(r"\{[^{}]*\\p[1-9]"), re.compile(r"\{[^{}]*\}"), re.compile(r"\\[Nnh]")
+
+
+class Cue(NamedTuple):
+    """A text and when it is on the screen."""
+
+    start: timedelta
+    end: timedelta
+    text: str
 
 
 def read_subtitles(files: Sequence[File], data: DataConfig, say: Say) -> Units:
     """Read two files of subtitles, or one as plain text. The position is the number of a cue of the first file."""
-    require(".srt", "srt")
     sides = [_cues(file, data) for file in files]
     if len(sides) == 1:
         if data.source_lang:
-            stem = files[0].path.with_name(files[0].path.name.partition(".")[0])
+            stem, end = files[0].path.with_name(files[0].path.name.partition(".")[0]), files[0].suffix
             raise DataError(
                 f"{files[0]} is in one language: name what two files have in common, {stem} for {stem}"
-                f".{data.source_lang}.srt and {stem}.{data.target_lang}.srt."
+                f".{data.source_lang}{end} and {stem}.{data.target_lang}{end}."
             )
-        yield from ((number, "", _text(cue)) for number, cue in enumerate(sides[0], 1))
+        yield from ((number, "", cue.text) for number, cue in enumerate(sides[0], 1))
         return
     pairs = list(_aligned(*sides))
     both, fewest = f"{files[0]} and {files[1]}", min(map(len, sides))
@@ -43,22 +56,82 @@ def read_subtitles(files: Sequence[File], data: DataConfig, say: Say) -> Units:
     if pairs:
         say(f"{both}: {len(pairs):,} of {len(sides[0]):,} and {len(sides[1]):,} cues are on the screen together")
     for number, source, target in pairs:
-        yield number, _text(source), _text(target)
+        yield number, source.text, target.text
 
 
-def _cues(file: File, data: DataConfig) -> list[Any]:
-    """Return the cues of a file, in order of time. Raises DataError."""
+def _cues(file: File, data: DataConfig) -> list[Cue]:
+    """Return the cues of a file, in order of time, each text in one line without tags. Raises DataError."""
+    match file.suffix:
+        case ".srt":
+            read, library = _read_srt, "srt"
+        case ".vtt":
+            read, library = _read_vtt, "webvtt"
+        case _:
+            read, library = _read_ass, "pysubs2"
+    require(file.suffix, library)
+    cues = read(file, read_text(file, data), data.on_bad_line == "error")
+    return sorted((cue._replace(text=" ".join(cue.text.split())) for cue in cues), key=lambda cue: cue[:2])
+
+
+def _read_srt(file: File, text: str, strict: bool) -> Iterator[Cue]:
     import srt
 
-    text = read_text(file, data)
     try:
-        return list(srt.sort_and_reindex(srt.parse(text), skip=False))
+        for cue in srt.parse(text, ignore_errors=not strict):
+            if "-->" not in cue.content:
+                yield Cue(cue.start, cue.end, _TAGS.sub("", cue.content))
+            elif strict:  # the library takes some broken cues for text of the one before
+                broken = next(line for line in cue.content.split("\n") if "-->" in line)
+                raise _no_cue(file, text, text.index(broken))
     except srt.SRTParseError as error:
-        line = text.count("\n", 0, error.expected_start) + 1
-        raise DataError(f"{file}:{line}: this is no cue of a number, two times and a text.") from error
+        raise _no_cue(file, text, error.expected_start) from error
 
 
-def _aligned(sources: Sequence[Any], targets: Sequence[Any]) -> Iterator[tuple[int, Any, Any]]:
+def _no_cue(file: File, text: str, start: int) -> DataError:
+    line = text.count("\n", 0, start) + 1
+    return DataError(f"{file}:{line}: this is no cue of a number, two times and a text.")
+
+
+def _read_vtt(file: File, text: str, strict: bool) -> Iterator[Cue]:
+    import webvtt
+    from webvtt.errors import MalformedCaptionError, MalformedFileError
+
+    def fails(count: int) -> bool:
+        try:
+            webvtt.from_string("\n".join(lines[:count]), strict=strict)
+        except MalformedCaptionError:
+            return True
+        return False
+
+    lines = text.split("\n")
+    try:
+        captions = webvtt.from_string(text, strict=strict).captions
+    except MalformedFileError as error:
+        raise DataError(f"{file}:1: the first line must start with WEBVTT: is this another format?") from error
+    except MalformedCaptionError as error:  # it does not say where
+        line = 1 + bisect_left(range(1, len(lines)), True, key=fails)
+        raise DataError(f"{file}:{line}: this is no cue of two times and a text: fix the times.") from error
+    for caption in captions:
+        start, end = (timedelta(milliseconds=each.in_milliseconds()) for each in (caption.start_time, caption.end_time))
+        yield Cue(start, end, html.unescape(caption.text))
+
+
+def _read_ass(file: File, text: str, strict: bool) -> Iterator[Cue]:
+    from pysubs2 import SSAFile
+
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.startswith("Dialogue:") and not _DRAWING.search(line):
+            try:  # each line alone, to know its number
+                [event] = SSAFile.from_string(line, format_=file.suffix[1:])
+            except ValueError as error:
+                if strict:
+                    raise DataError(f"{file}:{number}: {error}: fix this line, or remove it.") from error
+                continue
+            start, end = (timedelta(milliseconds=each) for each in (event.start, event.end))
+            yield Cue(start, end, _BLANKS.sub(" ", _CODES.sub("", event.text)))
+
+
+def _aligned(sources: Sequence[Cue], targets: Sequence[Cue]) -> Iterator[tuple[int, Cue, Cue]]:
     """Yield the cues that are on the screen together, with the number of the first, from 1."""
     start = 0
     for number, source in enumerate(sources, 1):
@@ -71,8 +144,3 @@ def _aligned(sources: Sequence[Any], targets: Sequence[Any]) -> Iterator[tuple[i
             if shared > ENOUGH * (max(source.end, target.end) - min(source.start, target.start)) > timedelta(0):
                 yield number, source, target
                 break
-
-
-def _text(cue: Any) -> str:
-    """Return the text of a cue in one line, without tags."""
-    return " ".join(_TAGS.sub("", cue.content).split())
