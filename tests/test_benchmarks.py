@@ -327,6 +327,20 @@ def test_literals_are_counted(tmp_path: Path) -> None:
     assert not any(placeholders.is_unharmed("%s", text) for text in ("Ho 5 euro.", "%s e %s", "%secco"))
 
 
+def test_a_file_is_timed_beside_ctranslate2(tmp_path: Path) -> None:
+    """Guards the two contenders: the program in a process of its own, and the library alone on the same sentences."""
+    text = tmp_path / "text.en"
+    text.write_text("".join(f"{source}\n" for source, _ in tiny_pairs(20)), encoding="utf-8")
+    done = run("files", "--run", untrained.run(tmp_path), "--input", text, "--turns", 1, "--precisions", "int8")
+    assert done.returncode == 0, done.stderr
+    found = re.fullmatch(
+        r"int8: (\d+) sentences, translate.py ([\d.]+) s, CTranslate2 alone ([\d.]+) s, .*\n", done.stdout
+    )
+    assert found, done.stdout
+    assert int(found[1]) >= 20
+    assert float(found[2]) > float(found[3])
+
+
 def test_the_cost_of_hiding_is_reckoned_from_both_speeds(tmp_path: Path) -> None:
     """Guards a benchmark that no longer runs, or reckons a cost that does not follow from the speeds it prints."""
     corpus = write_tsv(tmp_path / "pairs.tsv", tiny_pairs(300))
