@@ -6,7 +6,7 @@
 It runs the model from files of its own, see `engine_files`. Nothing here needs torch, whose import alone takes several
 times as long as translating a sentence.
 
-Greedy search finds the same translations as ours. Beam search stops by a different rule, so it finds nearly the same.
+Greedy search finds the same translations as ours. Beam search stops by another rule, so it finds nearly the same.
 CTranslate2 does not report the log-probability of each token, only their sum.
 """
 
@@ -36,6 +36,9 @@ from dragoman.translation.pieces import Piece
 
 POSITIONS = 1024  # that the files describe; a longer piece is left to our own search
 BATCH_SENTENCES = 32  # on a CPU, more are no faster in float32 and slower in int8
+# CTranslate2 ends a search when this many times the beam size have ended; ours ends when nothing better can be found.
+# With 1, its usual value, BLEU differs by up to 0.25; with 1.5 by 0.03, for 5 % more time (Multi30k, beams of 4).
+PATIENCE = 1.5
 AHEAD = 8  # batches for each thread that wait in its queue, while text is encoded or put together
 
 
@@ -203,6 +206,7 @@ class CTranslate2Engine:
             [[self.target[token] for token in piece.prefix] for piece in pieces] if given.prefixes else None,
             asynchronous=True,
             beam_size=settings.beam_size,
+            patience=PATIENCE if settings.beam_size > 1 else 1,
             num_hypotheses=settings.n_best,
             length_penalty=settings.length_penalty,
             no_repeat_ngram_size=settings.no_repeat_ngram or 0,
