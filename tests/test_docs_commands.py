@@ -132,6 +132,7 @@ QUICK = {
     "train": SHORT,
     "make_phrasebook.py": ["--check"],
     "startup.py": ["--turns=1"],
+    "files.py": ["--turns=1", "--precisions=int8"],
     "architectures.py": ["--turns=1", "--pairs=9"],
     "decoding.py": ["--pairs=9", "--batches=9", "--shapes=tiny"],
     "training.py": ["--shape=tiny", "--rounds=1", "--seconds=0.1", "--contenders=ours", "--batch_tokens=500"],
