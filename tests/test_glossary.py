@@ -364,7 +364,7 @@ def test_a_server_of_several_directions_takes_no_file(
 
     def start(translator: Translator, content: str) -> tuple[int, str]:
         monkeypatch.setattr(serve, "tune_device", lambda device: None)
-        monkeypatch.setattr(serve, "Translator", lambda *_: translator)
+        monkeypatch.setattr(serve, "Translator", lambda *_, **__: translator)
         words = ["--port", "0", "--run", "x", "--glossary", str(file(tmp_path, content))]
         return run_command("serve", command_line.parse_serve(words)), capsys.readouterr().err
 
