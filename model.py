@@ -24,8 +24,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from dragoman import kernels
 from dragoman.dataset import masks, padding_mask
-from dragoman.kernels import Dropout, softmax
+from dragoman.kernels import Dropout, linear, rounded, softmax
 from dragoman.settings import PAD, ModelConfig
 
 # --- Positions ----------------------------------------------------------------------------------------------------
@@ -188,13 +189,13 @@ class Attention(nn.Module):
 
     def queries(self, x: Tensor, turns: Tensor | None = None) -> Tensor:
         """Project x (B, T, D) to queries, split into heads: (B, H, T, K)."""
-        queries = self.query(x).unflatten(2, (self.n_heads, -1)).transpose(1, 2)
+        queries = linear(x, self.query)[0].unflatten(2, (self.n_heads, -1)).transpose(1, 2)
         return queries if turns is None else rotate(queries, turns)
 
     def keys_values(self, memory: Tensor, turns: Tensor | None = None) -> KeysValues:
         """Project memory (B, S, D), apart from `forward`, so that decoding projects each token once."""
         keys, values = (
-            each(memory).unflatten(2, (self.kv_heads, -1)).transpose(1, 2) for each in (self.key, self.value)
+            each.unflatten(2, (self.kv_heads, -1)).transpose(1, 2) for each in linear(memory, self.key, self.value)
         )
         return KeysValues(keys if turns is None else rotate(keys, turns), values)
 
@@ -202,14 +203,15 @@ class Attention(nn.Module):
         """Let every position of x (B, T, D) look at the keys that mask (broadcast to B, H, T, S) allows."""
         if self.kv_heads < self.n_heads:
             memory = memory.repeated(self.n_heads // self.kv_heads)
+        queries = self.queries(x, turns)
+        if kernels.applies(x):
+            return linear(kernels.attend(queries, *memory, mask, self.dropout.now), self.output)[0]  # (B, T, D)
         if x.device.type == "cpu":
             # On thousands of short sentences, torch's fused kernel is slower on a CPU than the plain formula: a whole
             # training step of a 4+4-layer model took 2.3 times (bfloat16) to 7 times (float32) as long.
-            heads = self.dropout(self._weights(self.queries(x, turns), memory, mask)) @ memory.values  # (B, H, T, K)
+            heads = self.dropout(self._weights(queries, memory, mask)) @ memory.values  # (B, H, T, K)
         else:
-            dropped = self.dropout.share if self.training else 0.0
-            queries = self.queries(x, turns)
-            heads = F.scaled_dot_product_attention(queries, memory.keys, memory.values, mask, dropped)
+            heads = F.scaled_dot_product_attention(queries, memory.keys, memory.values, mask, self.dropout.now)
         return self.output(heads.transpose(1, 2).flatten(2))  # (B, T, D)
 
     def weights(self, x: Tensor, memory: KeysValues, mask: Tensor | None = None, turns: Tensor | None = None) -> Tensor:
@@ -253,6 +255,13 @@ class FeedForward(nn.Sequential):
             nn.Sequential(activation, Dropout(settings.activation_dropout)),
             nn.Linear(width, settings.d_model),
         )
+        self.share = settings.activation_dropout if settings.activation == "relu" else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map x (B, T, D) to the same shape."""
+        if self.share is None or not kernels.applies(x):
+            return super().forward(x)
+        return kernels.relu_block(x, self[0], self[2], self.share if self.training else 0.0)  # type: ignore[arg-type]
 
 
 def make_norm(settings: ModelConfig) -> nn.Module:
@@ -287,11 +296,11 @@ class Residual(nn.Module):
 
     def before(self, x: Tensor) -> Tensor:
         """The input of the sub-layer."""
-        return self.norm(x) if self.pre else x
+        return rounded(self.norm(x) if self.pre else x)
 
     def after(self, x: Tensor, y: Tensor) -> Tensor:
         """Add the output y of the sub-layer to its input x."""
-        x = x + self.dropout(y)
+        x = self.dropout.added(x, y)
         return x if self.pre else self.norm(x)
 
 
@@ -395,6 +404,7 @@ class Decoder(nn.Module):
 
     def memory(self, states: Tensor) -> list[KeysValues]:
         """Each layer's own keys and values of the encoder's states (B, S, D)."""
+        states = rounded(states)
         return [layer.cross_attention.keys_values(states) for layer in self.layers]
 
     def forward(

@@ -671,7 +671,7 @@ def test_products_match_the_operations_torch_counts(changes: dict[str, Any], arc
     ours = model(architecture=architecture, **changes)
     of_source, of_target = ours.products()
     for source in (SOURCE, torch.cat((SOURCE, SOURCE), 1)):
-        with FlopCounterMode(display=False) as counter:
+        with torch.no_grad(), FlopCounterMode(display=False) as counter:
             forced(ours, source, TARGET)
         looked = 4 * 32 * 2 * scores(architecture, source.shape[1], 4)  # QKᵀ and the mean of V, for two sentences
         assert counter.get_total_flops() == 2 * (of_source * source.numel() + of_target * 8) + looked

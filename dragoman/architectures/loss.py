@@ -17,6 +17,7 @@ from dragoman.settings import EOS, PAD
 
 CHUNK = 8 * 2**20  # logits in memory at a time, so that they stay in the cache of a CPU
 GPU_CHUNK = 128 * 2**20  # a GPU needs large pieces of work: with 30 chunks, it waits for the program that queues them
+LARGE = 60.0  # exp of a logit this large is far from an overflow, also in sums and products
 
 
 class Loss(NamedTuple):
@@ -102,20 +103,21 @@ class _LinearCrossEntropy(torch.autograd.Function):
         with torch.autocast(x.device.type, enabled=False):
             # Zero the rows of padding, so that they add nothing to the gradient by W.
             x, own = (x * real[:, None]).to(dtype), weight.to(dtype)
+            turned = own.t().contiguous() if learning else None
             by_x = torch.empty(x.shape, device=x.device) if learning else None
             by_weight = torch.zeros_like(weight) if learning else None
             total, logit = (torch.zeros(target.shape, device=x.device) for _ in range(2))
             for chunk in _chunks(len(x), len(weight), x.device):
                 rows, tokens = x[chunk], target[chunk]
-                logits = rows @ own.t()  # (C, V)
-                probs = logits.softmax(1)
-                right = tokens[:, None]
-                total[chunk] = _log_sum_exp(logits, probs, right)
-                logit[chunk] = logits.gather(1, right)[:, 0].float()
-                if by_x is not None and by_weight is not None:
-                    probs.scatter_(1, right, probs.gather(1, right) - (1 - smoothing))
-                    by_x[chunk] = probs @ own
-                    by_weight += probs.t() @ rows
+                right = tokens, torch.arange(len(tokens), device=x.device)
+                logits = own @ rows.t()  # (V, C), in which both products with the gradient are fast
+                logit[chunk] = logits[right].float()
+                shares, sums, total[chunk] = _exponentials(logits)
+                if by_x is not None and by_weight is not None and turned is not None:
+                    # What it takes for p is divided out where that is cheap: of C x D numbers instead of C x V.
+                    shares[right] -= ((1 - smoothing) * sums).to(dtype)
+                    by_x[chunk] = (turned @ shares).t() / sums[:, None]
+                    by_weight += shares @ (rows / sums[:, None]).to(dtype)
             mean = weight.mean(0)
             plain = ((total - logit) * real).sum()
             uniform = ((total - x.float() @ mean) * real).sum()
@@ -134,16 +136,26 @@ class _LinearCrossEntropy(torch.autograd.Function):
         return by_x * scales[0], by_weight * scales[0], None, None, None
 
 
-def _log_sum_exp(logits: Tensor, probs: Tensor, places: Tensor | None = None) -> Tensor:
-    """log Σ exp z of logits z (C, V), as z - log p of one token per row; every token gives the same.
+def _exponentials(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """e, Σ e and log Σ exp z of logits z (V, C), which it overwrites, so that softmax z = e / Σ e.
 
-    On a CPU, the tokens at `places` (C, 1) save a search, unless one of their probabilities underflowed. Otherwise take
-    the likeliest token of each row: its probability is at least 1/V, which does not underflow even in 16 bits.
+    On a CPU, e = exp z takes less than half the time of a softmax. Where that could overflow, e = softmax z.
     """
-    if places is not None and logits.device.type == "cpu":
-        known = probs.gather(1, places)[:, 0].float()
-        if known.min() >= torch.finfo(probs.dtype).tiny:
-            return logits.gather(1, places)[:, 0].float() - known.log()
+    roomy = logits.device.type == "cpu" and logits.dtype != torch.float16
+    if roomy and all(abs(end) < LARGE for end in map(float, logits.aminmax())):
+        shares = logits.exp_()
+        sums = shares.sum(0).float()
+        return shares, sums, sums.log()
+    shares = logits.softmax(0)
+    likeliest = shares.amax(0).float()  # at least 1/V, which does not underflow even in 16 bits
+    return shares, torch.ones_like(likeliest), logits.amax(0).float() - likeliest.log()
+
+
+def _log_sum_exp(logits: Tensor, probs: Tensor) -> Tensor:
+    """log Σ exp z of logits z (C, V), as z - log p of the likeliest token per row.
+
+    Its probability is at least 1/V, which does not underflow even in 16 bits.
+    """
     return logits.amax(1).float() - probs.amax(1).float().log()
 
 
