@@ -277,7 +277,7 @@ def test_muon_updates_the_matrices_inside_the_layers() -> None:
             torch.testing.assert_close(step.abs(), torch.ones_like(step), rtol=1e-3, atol=0)
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 0.03), (torch.bfloat16, 0.05)])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 0.03), (torch.bfloat16, 0.03)])
 def test_muon_in_batches_equals_torchs(dtype: torch.dtype, tolerance: float) -> None:
     """Compares our Muon with torch's over several updates: tall and wide matrices, one without a gradient, one of
     zeros, weight decay, and a state written by torch's."""
