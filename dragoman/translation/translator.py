@@ -404,17 +404,19 @@ class Translator:
 
     def _search(self, groups: Iterable[list[Piece]]) -> Generator[tuple[list[int], list[list[Hypothesis]]], None, None]:
         """Yield the indices, among all groups, and the hypotheses of one batch of pieces after another."""
-        decoding, pieces = self.config.decoding, []
-        if self._fast is None or not (decoding.split_sentences and self.trained.trained_on.longest < POSITIONS):
-            groups = [pieces := list(chain.from_iterable(groups))]
-        if self._fast is not None and self._is_for_ctranslate2(pieces):
+        # If sentences are split, no piece is longer than the training lines, so none has to be looked at first.
+        bounded = self.config.decoding.split_sentences and self.trained.trained_on.longest < POSITIONS
+        if self._fast is not None and bounded and self._is_for_ctranslate2([]):
             return self._fast.search_in_batches(self.trained, groups)
+        pieces = list(chain.from_iterable(groups))
+        if self._fast is not None and self._is_for_ctranslate2(pieces):
+            return self._fast.search_in_batches(self.trained, [pieces])
         from dragoman.translation.batch_search import search_in_batches  # slow to import
 
-        return search_in_batches(self.trained, self._ready_engine(), list(chain.from_iterable(groups)))
+        return search_in_batches(self.trained, self._ready_engine(), pieces)
 
     def _is_for_ctranslate2(self, pieces: Sequence[Piece]) -> bool:
-        """Whether CTranslate2 can translate these pieces, all of which are as long as they can be."""
+        """Whether CTranslate2 can translate these pieces."""
         decoding = self.config.decoding
         return (
             self._fast is not None
