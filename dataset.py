@@ -184,9 +184,9 @@ class Tokenizer:
         return _label(token, self.is_of_words)
 
 
-@lru_cache(2**16)
+@lru_cache(2**13)
 def _label(token: str, is_of_words: bool) -> str:
-    """See `Tokenizer.label`. Cached, because the same few tokens make up most text."""
+    """See `Tokenizer.label`. Cached, because the same few thousand tokens make up most text."""
     if is_of_words:
         text = token.replace(JOINER, "")
     else:

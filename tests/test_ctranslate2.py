@@ -312,7 +312,8 @@ def test_the_fastest_precision_is_measured_once(monkeypatch: pytest.MonkeyPatch,
     assert (chosen(), len(measured)) == ("float32", 2)
     file.unlink()
     file.mkdir()  # cannot be written
-    assert (chosen(), len(measured)) == ("int8", 2)
+    for _ in range(2):
+        assert (chosen(), len(measured)) == ("float32", 2)
 
 
 def test_precision_is_measured_on_a_real_model(run: Path) -> None:

@@ -8,6 +8,7 @@ Which one is faster depends on the processor: int8 by a factor of three on some,
 from __future__ import annotations
 
 import json
+import os
 import platform
 import time
 from collections.abc import Collection, Mapping, Sequence
@@ -25,7 +26,7 @@ def choose(name: str, files: Mapping[str, bytes], tokens: Sequence[str], support
     """The precision with this name, for a model in these files.
 
     On a CPU, auto is float32 for a model that fits into the cache. For a larger one it is int8 if that is measured to
-    be faster, which takes a second. The result is kept in the user's cache; where that cannot be written, auto is int8.
+    be faster, which takes a second. The result is kept in the user's cache, if that can be written.
 
     Args:
         tokens: some of the vocabulary, to translate
@@ -44,10 +45,8 @@ def choose(name: str, files: Mapping[str, bytes], tokens: Sequence[str], support
         known[key] = (
             "int8" if seconds(files, tokens, "int8") * FASTER < seconds(files, tokens, "float32") else "float32"
         )
-        try:
+        with suppress(OSError):  # then it is measured at every start
             _write(_file(), known)
-        except OSError:  # then it would be measured at every start
-            return "int8"
     return known[key]
 
 
@@ -80,7 +79,7 @@ def _read(path: Path) -> dict[str, str]:
 def _write(path: Path, known: dict[str, str]) -> None:
     """Replace the file at once, so that no other process reads half of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(".tmp")
+    temporary = path.with_suffix(f".{os.getpid()}.tmp")  # two processes may measure at once
     temporary.write_text(json.dumps(known, indent=1), encoding="utf-8")
     temporary.replace(path)
 

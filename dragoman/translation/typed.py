@@ -31,7 +31,7 @@ from dragoman.corpora.conventions import (
 )
 from dragoman.translation import literals
 
-WORDS = 2**16  # whose reading is remembered: a few thousand words make up most text
+WORDS = 2**13  # whose reading is remembered: they make up most text, and a hostile one fills 40 MB at most
 SHORTEST_TYPO = 4  # letters; a shorter word is too easily another word
 CLEAR = 20  # a form is meant if it is this many times as frequent as the one typed
 _WORD_OR_NUMBER = re.compile(r"[\w'’,.:-]*\w")
