@@ -10,9 +10,9 @@ machine the result is bit for bit that of an uninterrupted run. config.yaml desc
 This file is the recipe: `start_or_resume` prepares settings, data and model, `training_loop` is the loop, `train_step`
 an update, and `Learner` calls the model and its loss. `dragoman/training/` has the parts.
 
-With torchrun, several GPUs or machines train one model together, see `dragoman/distributed.py`:
+Several GPUs train one model together, see `dragoman/distributed.py`:
 
-    torchrun --nproc-per-node 4 train.py --config config.yaml
+    python train.py --config config.yaml --training.ranks 4
 
 Exit codes: 0 done, 2 a mistake in the settings, 3 in the data, 4 no usable checkpoint, 5 the run is being trained
 already, 6 numbers that are not finite or too little memory, 7 a disk that fails or is full, 8 another rank has ended,
@@ -47,11 +47,19 @@ from dragoman.corpora.placeholders import make_hiding
 from dragoman.corpora.preparation import PreparedData
 from dragoman.corpora.sources import find_sources
 from dragoman.dataset import Batch
-from dragoman.device import choose_device, choose_precision, describe_device, matmul_rates, seed_everything, tune_device
+from dragoman.device import (
+    DTYPES,
+    choose_device,
+    choose_precision,
+    describe_device,
+    matmul_rates,
+    seed_everything,
+    tune_device,
+)
 from dragoman.distributed import Ranks
 from dragoman.errors import CheckpointError, TooLargeError
 from dragoman.model import DecoderLayer, EncoderLayer
-from dragoman.settings import Config, TrainingConfig
+from dragoman.settings import Config, TrainingConfig, values, with_values
 from dragoman.training import (
     batches,
     checks,
@@ -70,7 +78,7 @@ from dragoman.training.progress import end_reason, progress_of
 from dragoman.training.speed import target_tokens_per_second
 from dragoman.training.state import TrainingState
 
-SIGNAL_GRACE_SECONDS = 5.0  # a signal repeated within this time is one: torchrun, Slurm and a terminal may each send it
+SIGNAL_GRACE_SECONDS = 5.0  # a signal repeated within this time is one: launcher, Slurm and a terminal may each send it
 PROFILE_WARMUP_STEPS = 3  # updates before those that training.profile records
 PROBE_SENTENCES = 16  # validation sentences for the layer statistics, always the same
 
@@ -251,7 +259,9 @@ def settle(config: Config, ranks: Ranks, device: torch.device, dtype: torch.dtyp
     def speed(config: Config, length: float) -> float:
         return ranks.world_size * target_tokens_per_second(config, length, device, dtype, rate)
 
-    return ranks.broadcast(starting.with_preset(config, device, speed) if ranks.is_first else config)
+    if ranks.is_first:
+        config = starting.with_preset(config, device, speed)
+    return with_values(config, ranks.broadcast(values(config)))
 
 
 def start_or_resume(config: Config, ranks: Ranks, device: torch.device) -> int:
@@ -265,7 +275,8 @@ def start_or_resume(config: Config, ranks: Ranks, device: torch.device) -> int:
     saved = checkpoint.newest(root, quarantine=False, warn=lambda _: None)
     if ranks.broadcast(saved.step if saved else None) != (saved.step if saved else None):
         raise CheckpointError(f"the ranks see different checkpoints in {root}: put it where all of them can reach it.")
-    dtype = ranks.broadcast(choose_precision(starting.precision(config, device, saved), device, rates))
+    precision = str(choose_precision(starting.precision(config, device, saved), device, rates)).removeprefix("torch.")
+    dtype = DTYPES[ranks.broadcast(precision)]
     starting.print_device(describe_device(device, dtype), rates)
     matmul_rate = ranks.world_size * rates.get(dtype, rates.get(torch.bfloat16, math.inf))
     if saved is None:
@@ -316,7 +327,7 @@ def start_or_resume(config: Config, ranks: Ranks, device: torch.device) -> int:
 
 
 def main(config: Config) -> int:
-    """Train as one of the ranks that torchrun started, or alone. Returns the exit code."""
+    """Train as one of several ranks, or alone. Returns the exit code."""
     try:
         return train(config)
     except torch.OutOfMemoryError:

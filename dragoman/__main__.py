@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from dragoman import command_line, console
+from dragoman import command_line, console, processes
 
 
 class Command(NamedTuple):
@@ -94,6 +94,8 @@ def main(arguments: Sequence[str] | None = None, program: str = "") -> int:
     except BrokenPipeError:  # `--help | head`
         console.discard_output()
         return 0
+    if name == "train" and options.training.ranks > 1 and not processes.is_rank():
+        return processes.run_ranks(options.training.ranks)
     # The imports create 250,000 objects that stay alive. Collecting garbage among them, during the imports and again at
     # exit, took a quarter of the time of translating one sentence.
     gc.disable()

@@ -1,17 +1,22 @@
-"""Train one model with several processes, started by torchrun.
+"""Train one model with several processes, started by `processes` on one machine and by torchrun on several.
 
-    torchrun --nproc-per-node 4 train.py --config config.yaml
+    python train.py --config config.yaml --training.ranks 4
 
 Each process, a rank, has its own device and computes its share of the rows of every batch. Gradients are summed over
 the ranks before each update, so the updates, the order of the data and the checkpoints are those of a single process,
 whatever the number of ranks. Rank 0 writes, reports and validates; the others print nothing.
 
-With a single process every function here does nothing, and neither torchrun nor a network is needed.
+On one machine, no port is open beyond loopback. torchrun and the connections between machines have no password: they
+need a private network. Ranks exchange tensors and JSON; nothing is unpickled here.
+
+With a single process every function here does nothing.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import sys
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
@@ -24,9 +29,10 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from dragoman.errors import DeviceError, RankError
+from dragoman.processes import STORE
 
 T = TypeVar("T")
-# How long a rank waits for the others, for example while rank 0 prepares data or validates. torchrun notices a dead
+# How long a rank waits for the others, for example while rank 0 prepares data or validates. The launcher notices a dead
 # process at once, however long this is.
 TIMEOUT = timedelta(hours=6)
 
@@ -41,7 +47,7 @@ class Ranks:
 
     @classmethod
     def from_environment(cls) -> Ranks:
-        """Read the variables that torchrun sets; without them this is the only process."""
+        """Read the variables that the launcher sets; without them this is the only process."""
         return cls(*(int(os.environ.get(name, default)) for name, default in VARIABLES.items()))
 
     @property
@@ -73,13 +79,17 @@ class Ranks:
             self.broadcast(None)
 
     def broadcast(self, value: T) -> T:
-        """Return rank 0's value on every rank."""
+        """Return rank 0's value, which must be as `json` reads it, on every rank."""
         if self.world_size == 1:
             return value
-        values = [value]
+        data = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
+        size = torch.tensor(len(data))
         with network_errors():
-            dist.broadcast_object_list(values, 0, device=torch.device("cpu"))
-        return values[0]
+            dist.broadcast(size, 0)
+            if not self.is_first:
+                data = torch.empty(int(size), dtype=torch.uint8)
+            dist.broadcast(data, 0)
+        return json.loads(data.numpy().tobytes())
 
     def maximum(self, *numbers: float) -> list[float]:
         """The maximum of each number over all ranks."""
@@ -99,6 +109,7 @@ class Ranks:
 
 
 VARIABLES = {"RANK": 0, "WORLD_SIZE": 1, "LOCAL_RANK": 0}
+LOOPBACK = {"linux": "lo", "darwin": "lo0"}  # name of the network interface by platform
 
 
 @contextmanager
@@ -112,8 +123,15 @@ def process_group(ranks: Ranks, device: torch.device) -> Iterator[None]:
         return
     if device.type == "cuda":
         torch.cuda.set_device(device)
+    backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+    if sys.platform in LOOPBACK and os.environ.get("LOCAL_WORLD_SIZE") == str(ranks.world_size):
+        os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = LOOPBACK[sys.platform]
     with network_errors():
-        dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=TIMEOUT)
+        if STORE in os.environ:
+            store = dist.FileStore(os.environ[STORE], ranks.world_size)  # type: ignore[attr-defined]
+            dist.init_process_group(backend, timeout=TIMEOUT, store=store, world_size=ranks.world_size, rank=ranks.rank)
+        else:
+            dist.init_process_group(backend, timeout=TIMEOUT)
     with open(os.devnull, "w") as nowhere, nullcontext() if ranks.is_first else redirect_stdout(nowhere):
         yield
     # Not in a `finally`: after an error the other ranks may be in a collective call, and this one would wait for them.

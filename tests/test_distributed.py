@@ -4,25 +4,32 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch.distributed import distributed_c10d
 
+import listening
 from conftest import ROOT
 from dragoman import checkpoint, tensors, train
 from dragoman.command_line import override
 from dragoman.dataset import Batch
 from dragoman.distributed import Ranks
 from dragoman.errors import ConfigError, DeviceError
+from dragoman.processes import STORE
 from dragoman.settings import Config
 from dragoman.training.state import TrainingState
 from dragoman.translation.translator import Translator
@@ -37,12 +44,12 @@ EXACT = {
 Tiny = Callable[..., Config]
 
 
-def start(config: Config, index: int, count: int, port: int, fault: Fault) -> int:
+def start(config: Config, index: int, count: int, store: Path, fault: Fault) -> int:
     """Start training as one of several ranks; return the pid."""
 
     def as_rank() -> None:
-        names = {"RANK": index, "LOCAL_RANK": index, "WORLD_SIZE": count, "MASTER_ADDR": "127.0.0.1"}
-        os.environ.update({name: str(value) for name, value in names.items()} | {"MASTER_PORT": str(port)})
+        names = {"RANK": index, "LOCAL_RANK": index, "WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count, STORE: store}
+        os.environ.update({name: str(value) for name, value in names.items()})
         fault()
 
     return harness.start(config, as_rank)
@@ -50,12 +57,11 @@ def start(config: Config, index: int, count: int, port: int, fault: Fault) -> in
 
 def run(config: Config, count: int, faults: dict[int, Fault] | None = None, everywhere: Fault = nothing) -> list[int]:
     """Train on `count` ranks, some with faults, and return how each ended."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     faults = faults or {}
-    children = [start(config, i, count, port, together(everywhere, faults.get(i, nothing))) for i in range(count)]
-    return [harness.wait(child, 60) for child in children]
+    with tempfile.TemporaryDirectory() as folder:
+        store = Path(folder, "store")
+        children = [start(config, i, count, store, together(everywhere, faults.get(i, nothing))) for i in range(count)]
+        return [harness.wait(child, 60) for child in children]
 
 
 def weights(config: Config) -> dict[str, torch.Tensor]:
@@ -260,6 +266,57 @@ def test_a_rank_that_gets_its_signal_twice_still_saves(tiny: Tiny) -> None:
     terminate = signal_oneself(signal.SIGTERM)
     assert run(config, 2, {0: after_step(9, together(terminate, terminate))}) == [143, 143]
     assert outcome(config)[1]["progress"]["step"] == 9
+
+
+@pytest.mark.parametrize("fsdp", [False, True])
+def test_ranks_unpickle_nothing(tiny: Tiny, fsdp: bool) -> None:
+    """Guards against values that travel as pickles, which run code: ours did, and torch has calls that do."""
+
+    def refuse() -> None:
+        def unpickler(*_: object) -> NoReturn:
+            raise AssertionError("a rank unpickles")
+
+        distributed_c10d._unpickler = unpickler  # type: ignore[assignment]
+
+    config = tiny(run__name="several", training__fsdp=fsdp, **EXACT)
+    assert run(config, 2, everywhere=refuse) == [0, 0]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads Linux's /proc")
+def test_ranks_listen_on_loopback_only(tiny: Tiny, tmp_path: Path) -> None:
+    """Guards against ports that other machines reach, also where the environment names another network interface."""
+    config = tiny(run__name="several", **EXACT)
+    interface = {"GLOO_SOCKET_IFNAME": socket.if_nameindex()[-1][1]}
+
+    def watch() -> None:
+        os.environ.update(interface)
+        log = tmp_path / f"{os.getpid()}.json"
+        after_step(2, lambda: log.write_text(json.dumps(sorted(listening.addresses({os.getpid()})))))()
+
+    assert run(config, 2, everywhere=watch) == [0, 0]
+    assert [json.loads(path.read_text()) for path in tmp_path.glob("*.json")] == [["127.0.0.1"]] * 2
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="reads Linux's /proc")
+def test_documented_command_listens_on_loopback_only(tiny: Tiny, alone: Config) -> None:
+    """Guards the command on the page about several GPUs: torchrun opens a port on all interfaces, for whoever comes."""
+    config = tiny(run__name="several", **EXACT)
+    page = (ROOT / "docs" / "several-gpus.md").read_text(encoding="utf-8")
+    shown = re.findall(r"^```sh\n(.*)$", page, re.MULTILINE)[0]
+    assert shown == "python train.py --config config.yaml --training.ranks 2"
+    given = [word for word in harness.arguments(config) if not word.startswith("--training.ranks=")]
+    command = [sys.executable, *shlex.split(shown)[1:], *given]
+    found: set[str] = set()
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        while process.poll() is None:
+            found |= listening.addresses(listening.family(process.pid))
+            time.sleep(0.05)
+        assert process.returncode == 0
+        assert process.stdout is not None
+        assert process.stdout.read().count("finished:") == 1
+    assert found == {"127.0.0.1"}
+    assert_like(config, alone)
 
 
 @pytest.mark.slow

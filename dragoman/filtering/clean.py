@@ -49,7 +49,8 @@ from dragoman.filtering.model_scores import Score, Scorer, chosen
 from dragoman.filtering.outcome import Outcome
 from dragoman.filtering.progress import Unfinished, remove_unfinished, unfinished
 from dragoman.filtering.rules import REASONS
-from dragoman.filtering.workers import CHUNK, default_processes, judged
+from dragoman.filtering.workers import CHUNK, judged
+from dragoman.processes import cores
 from dragoman.serialization import json_bytes, sha256_of
 from dragoman.setting_types import did_you_mean
 from dragoman.settings import DataConfig
@@ -154,7 +155,7 @@ def _judge_all(
     with open(work.path(KEYS), "rb") as file:
         while block := file.read(SAVED_EVERY * CHUNK * KEY_COUNT * 8):
             repeats.add(np.frombuffer(block, np.uint64).reshape(-1, KEY_COUNT))
-    chunks = judged(islice(units, outcome.read, None), judge, processes or default_processes())
+    chunks = judged(islice(units, outcome.read, None), judge, processes or cores())
     with closing(chunks), progress_bar("pair", count, outcome.read) as bar:
         bar.set_description("cleaning")
         for number, (chunk, (reasons, keys)) in enumerate(chunks, 1):

@@ -22,11 +22,6 @@ AHEAD = 3  # chunks that wait for each process: so many are in memory
 _judge: Judge | None = None  # of this worker
 
 
-def default_processes() -> int:
-    """Return how many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def judged(units: Iterable[Unit], judge: Judge, processes: int) -> Generator[tuple[list[Unit], Judgement]]:
     """Yield chunks of units with their judgements, in order, whatever the number of processes."""
     units = iter(units)

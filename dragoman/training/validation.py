@@ -32,8 +32,8 @@ def validate(state: TrainingState, stop: Stop) -> bool:
     with suppress(Stopped), state.final_model(state.device) as model:
         if model and state.ranks.is_first:
             is_best = _validate(state, model, stop)
-    is_best, progress = state.ranks.broadcast((is_best, state.progress))
-    vars(state.progress).update(vars(progress))
+    is_best, progress = state.ranks.broadcast((is_best, vars(state.progress)))
+    vars(state.progress).update(progress)
     state.read_clock()
     return is_best
 

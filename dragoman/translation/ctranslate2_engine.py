@@ -25,6 +25,7 @@ from dragoman import command_line
 from dragoman.checkpoint import Checkpoint
 from dragoman.dataset import Tokenizer
 from dragoman.errors import EngineError, UnsupportedError
+from dragoman.processes import cores
 from dragoman.settings import EOS, DecodingConfig
 from dragoman.translation import engine_precision
 from dragoman.translation.batches import BATCH_TOKENS, batches_by_length
@@ -102,7 +103,7 @@ def thread_count() -> int:
     asked = os.environ.get("OMP_NUM_THREADS", "")
     if asked.isdecimal() and int(asked):
         return int(asked)
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return cores()
 
 
 def unsupported_setting(settings: DecodingConfig) -> str | None:
