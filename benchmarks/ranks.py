@@ -1,4 +1,4 @@
-"""Measure what more ranks gain: target tokens per second on one rank, on two, ..., as torchrun starts them.
+"""Measure what more ranks gain: target tokens per second on one rank, on two, ...
 
     python benchmarks/ranks.py
     python benchmarks/ranks.py --counts 1 2 4 8 --steps 200 --training.device cuda --training.batch_tokens 32768
@@ -32,10 +32,10 @@ def speed(count: int, steps: int, folder: Path, settings: list[str]) -> float:
     given = {
         "run.dir": folder, "run.name": f"ranks-{count}", "training.max_steps": steps, "training.log_every": every,
         "training.validate_every": steps, "training.save_every": steps, "training.health_every": 0,
-        "decoding.max_length": 5,
+        "decoding.max_length": 5, "training.ranks": count,
     }  # fmt: skip
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(count), str(ROOT / "train.py")]
-    command += ["--config", str(ROOT / "config.yaml"), *(f"--{key}={value}" for key, value in given.items()), *settings]
+    command = [sys.executable, str(ROOT / "train.py"), "--config", str(ROOT / "config.yaml")]
+    command += [*(f"--{key}={value}" for key, value in given.items()), *settings]
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     if done.returncode:
         fail(f"{count} ranks: {done.stderr[-2000:]}")

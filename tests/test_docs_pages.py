@@ -19,7 +19,7 @@ from dragoman import errors
 DOCS = ROOT / "docs"
 README = ROOT / "README.md"
 NOTEBOOK = ROOT / "examples" / "first_translator.ipynb"
-OUTSIDE = [README, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", ROOT / "runs" / "README.md"]
+OUTSIDE = [README, ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", ROOT / "CHANGELOG.md", ROOT / "runs" / "README.md"]
 BLOCK = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 
 
