@@ -1,0 +1,91 @@
+"""Several ranks are started, stopped and waited for; here with a small script in the place of train.py."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from conftest import ROOT
+
+SCRIPT = """\
+import os, signal, sys, time
+from dragoman import processes
+
+if not processes.is_rank():
+    processes.NOTICE_SECONDS = processes.STOP_SECONDS = 0.3
+    sys.exit(processes.run_ranks(2))
+first = os.environ["RANK"] == "0"
+
+def say(text):  # whole lines: print writes the end of a line apart
+    os.write(1, (text + "\\n").encode())
+
+"""
+
+
+def program(folder: Path, rank: str) -> list[str]:
+    """The command of a program whose ranks run these lines; `first` is true on rank 0."""
+    (folder / "program.py").write_text(SCRIPT + rank, encoding="utf-8")
+    return [sys.executable, str(folder / "program.py"), "an argument"]
+
+
+def run(folder: Path, rank: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(program(folder, rank), env=environment, capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("rank", "code"),
+    [
+        ("", 0),
+        ("sys.exit(8 if first else 3)", 3),
+        ("time.sleep(0 if first else 0.2); sys.exit(8 if first else 6)", 6),
+        ("sys.exit(8)", 8),
+        ("sys.exit(0 if first else 143)", 143),
+        ("first or os.kill(os.getpid(), signal.SIGKILL); time.sleep(60)", 137),
+        ("signal.signal(signal.SIGTERM, signal.SIG_IGN); first or sys.exit(4); time.sleep(60)", 4),
+    ],
+)
+def test_a_failure_ends_all_ranks_with_its_own_code(tmp_path: Path, rank: str, code: int) -> None:
+    """Guards against ranks that wait for ever for one that is gone, and against its code hidden by theirs."""
+    assert run(tmp_path, rank).returncode == code
+
+
+def test_ranks_share_the_command_a_private_folder_and_the_cores(tmp_path: Path) -> None:
+    """Guards against a store that other users reach, folders that stay, and ranks that take each other's cores."""
+    rank = (
+        "folder = os.path.dirname(os.environ[processes.STORE])\n"
+        "assert sys.argv[1:] == ['an argument']\n"
+        "assert os.environ['WORLD_SIZE'] == os.environ['LOCAL_WORLD_SIZE'] == '2'\n"
+        "assert int(os.environ['OMP_NUM_THREADS']) <= max(1, processes.cores() // 2)\n"
+        "say(f'{os.stat(folder).st_mode & 0o777:o} {folder}')\n"
+    )
+    done = run(tmp_path, rank)
+    assert done.returncode == 0, done.stderr
+    [line] = set(done.stdout.splitlines())  # the same on both ranks
+    mode, folder = line.split(" ", 1)
+    assert mode == "700"
+    assert not Path(folder).exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_reach_every_rank(tmp_path: Path, number: signal.Signals) -> None:
+    """Guards against a launcher that ends at once and leaves the ranks alone, or ends them before they have saved."""
+    rank = (
+        "def stop(*_):\n"
+        "    time.sleep(1)\n"
+        f"    say('saved')\n    sys.exit({128 + number})\n"
+        f"signal.signal({int(number)}, stop)\n"
+        "say('ready')\ntime.sleep(60)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(program(tmp_path, rank), env=environment, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert [process.stdout.readline() for _ in range(2)] == ["ready\n"] * 2
+        process.send_signal(number)
+        assert process.wait(30) == 128 + number
+        assert process.stdout.read() == "saved\n" * 2
