@@ -2,6 +2,7 @@
 
     python benchmarks/decoding.py                                      # models with random weights, in two sizes
     python benchmarks/decoding.py --shapes base --batches 64 --data corpus/val
+    python benchmarks/decoding.py --architecture decoder-only          # that no peer has
     python benchmarks/decoding.py --run runs/multi30k-en-de            # greedy search against beams, with scores
 
 Without --run, all contenders have a model of the same shape with random weights (CTranslate2's is converted from ours,
@@ -26,6 +27,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -36,6 +38,7 @@ import torch
 from common import ROOT
 from peers import marian_model
 
+from dragoman.architectures.build import build_model
 from dragoman.architectures.ctranslate2_spec import ctranslate2_spec, save_ctranslate2
 from dragoman.dataset import source_batch
 from dragoman.device import choose_device, describe_device, tune_device
@@ -43,7 +46,7 @@ from dragoman.evaluation.metrics import score
 from dragoman.model import Transformer
 from dragoman.settings import PAD, SPECIAL_TOKENS, DecodingConfig, ModelConfig
 from dragoman.translation.engines import make_engine
-from dragoman.translation.search import search
+from dragoman.translation.search import read_off, search
 from dragoman.translation.translator import Translator
 
 TURNS = 4
@@ -78,8 +81,11 @@ def _ours(model: Any, device: torch.device, threads: int) -> Translate:
     """Return our search: one batch after another on a GPU or for one batch, else one batch per thread."""
 
     def translate_batch(batch: Batch) -> list[list[int]]:
-        exactly = [TOKENS] * len(batch)
-        found = search(model, source_batch(batch).to(device), exactly, DecodingConfig(), min_lengths=exactly)
+        exactly, source = [TOKENS] * len(batch), source_batch(batch).to(device)
+        if hasattr(model, "places"):  # writes all words at once
+            found = read_off(model, source, exactly)
+        else:
+            found = search(model, source, exactly, DecodingConfig(), min_lengths=exactly)
         return [best[0].tokens for best in found]
 
     def translate(batches: list[Batch]) -> list[list[int]]:
@@ -152,16 +158,19 @@ def sentences(data: str | None, count: int) -> Batch:
     return [random.integers(len(SPECIAL_TOKENS), VOCABULARY, length).tolist() for length in chosen]
 
 
-def compare(shapes: list[str], sizes: list[int], data: str | None, device: torch.device) -> Iterator[Comparison]:
-    """Let all contenders translate, for each shape and batch size."""
+def compare(
+    shapes: list[str], sizes: list[int], data: str | None, device: torch.device, architecture: str = "encoder-decoder"
+) -> Iterator[Comparison]:
+    """Let all contenders translate, for each shape and batch size. Peers have encoder-decoders only."""
     on_cpu = device.type == "cpu"
     cores = torch.get_num_threads() if on_cpu else 4  # batches
     with tempfile.TemporaryDirectory() as folder:
         for name in shapes:
-            shape = SHAPES[name]
+            shape = replace(SHAPES[name], architecture=architecture)
+            peers = architecture == "encoder-decoder"
             torch.manual_seed(1)
-            model = Transformer(shape, VOCABULARY, VOCABULARY).eval().requires_grad_(False).to(device)
-            kinds = ("int8", "bfloat16", "float32") if on_cpu else ("bfloat16", "float32")
+            model: Any = build_model(shape, VOCABULARY, VOCABULARY).eval().requires_grad_(False).to(device)
+            kinds = ("auto", "int8", "bfloat16", "float32") if on_cpu else ("bfloat16", "float32")
             engines: dict[str, Any] = {f"ours {kind}": make_engine(model, kind) for kind in kinds}
             for size in sizes:
                 many = size > 1 and on_cpu
@@ -172,9 +181,9 @@ def compare(shapes: list[str], sizes: list[int], data: str | None, device: torch
                     kind: partial(ours, engine, device, thread_counts)
                     for kind, engine in {**engines, "model float32": model}.items()
                 }
-                if find_spec("transformers"):
+                if peers and find_spec("transformers"):
                     contenders["marian float32"] = partial(marian, shape, device, cores)
-                if find_spec("ctranslate2"):
+                if peers and find_spec("ctranslate2"):
                     for kind in ("int8", "float32") if on_cpu else ("float16", "float32"):
                         workers = cores if many else 1
                         contenders[f"ctranslate2 {kind}"] = partial(
@@ -265,6 +274,7 @@ def main() -> None:
     """Print tables."""
     parser = argparse.ArgumentParser(description="Measure translating, against peers or greedily against beams.")
     parser.add_argument("--shapes", choices=SHAPES, nargs="+", default=["small", "base"])
+    parser.add_argument("--architecture", default="encoder-decoder", help="or decoder-only, encoder-only")
     parser.add_argument(
         "--batches", type=int, nargs="+", default=[1, 64], metavar="N", help="sentences per batch (default: 1 64)"
     )
@@ -281,7 +291,7 @@ def main() -> None:
         beams(options, device)
         return
     print(f"{describe_device(device, torch.float32)}\n{TOKENS} tokens for each sentence\n", flush=True)
-    for found in compare(options.shapes, options.batches, options.data, device):
+    for found in compare(options.shapes, options.batches, options.data, device, options.architecture):
         table(found)
 
 

@@ -28,7 +28,6 @@ from dragoman.translation.engines import (
     Precision,
     choose_weights,
     int8_is_exact,
-    int8_is_fast,
     make_engine,
     product,
 )
@@ -93,6 +92,24 @@ def test_steps_equal_the_model(
                 index = torch.cat((torch.arange(2 * width, 3 * width), torch.arange(width)))
                 states = [state.select(index, torch.tensor([2, 0])) for state in states]
                 tokens = tokens[index]
+
+
+@pytest.mark.parametrize("architecture", ["encoder-decoder", "decoder-only"])
+def test_a_source_is_read_in_another_precision(architecture: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards the precision of each part: auto may read a source in one and write a translation in another."""
+    plain = model(architecture=architecture)
+    reader, writer = make_engine(plain, "bfloat16"), make_engine(plain, "float32")
+    monkeypatch.setattr(
+        engines, "choose_weights", lambda *given: "bfloat16" if given[-1] == engines.READING else "float32"
+    )
+    mixed: Any = make_engine(plain)
+    tokens = torch.tensor([2, 2, 2])
+    with torch.inference_mode():
+        expected: Any = reader.start(SOURCE)  # type: ignore[union-attr]
+        found = mixed.start(SOURCE)
+        torch.testing.assert_close((found.memory, found.past), (expected.memory, expected.past), rtol=0, atol=0)
+        exact = mixed.step(tokens, found)[0], writer.step(tokens, found)[0]  # type: ignore[union-attr]
+    torch.testing.assert_close(*exact, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("architecture", ["encoder-decoder", "decoder-only"])
@@ -181,19 +198,42 @@ def test_ensemble_of_encoder_only_engines_equals_ensemble_of_models() -> None:
 def test_choice_of_precision(monkeypatch: pytest.MonkeyPatch) -> None:
     """Guards int8 where it would fail or translate wrongly: on a GPU, or on a CPU that saturates sums of bytes."""
     cpu, many = torch.device("cpu"), 5_000_000
-    assert choose_weights("auto", cpu, many) == ("int8" if int8_is_exact() and int8_is_fast() else "float32")
-    assert choose_weights("auto", cpu, 1_000_000) == "float32"
+    monkeypatch.setattr(engines, "fastest", lambda rows: f"fastest for {rows}")
+    assert choose_weights("auto", cpu, many, 32) == "fastest for 32"
+    assert choose_weights("auto", cpu, 1_000_000, 32) == "float32"
     for has in (True, False):
         monkeypatch.setattr(engines, "has_bfloat16", lambda _, has=has: has)
-        assert choose_weights("auto", torch.device("cuda"), many) == ("bfloat16" if has else "float32")
-    assert choose_weights("auto", torch.device("mps"), many) == "float32"
-    assert choose_weights("float32", cpu, many) == "float32"
+        assert choose_weights("auto", torch.device("cuda"), many, 32) == ("bfloat16" if has else "float32")
+    assert choose_weights("auto", torch.device("mps"), many, 32) == "float32"
+    assert choose_weights("float32", cpu, many, 32) == "float32"
     with pytest.raises(DeviceError, match=r"decoding.precision int8 .* cuda"):
-        choose_weights("int8", torch.device("cuda"), many)
+        choose_weights("int8", torch.device("cuda"), many, 32)
     monkeypatch.setattr(engines, "int8_is_exact", lambda: False)
-    assert choose_weights("auto", cpu, many) == "float32"
     with pytest.raises(DeviceError, match="does not multiply bytes exactly"):
-        choose_weights("int8", cpu, many)
+        choose_weights("int8", cpu, many, 32)
+
+
+@pytest.mark.parametrize(
+    ("int8", "bfloat16", "exact", "expected"),
+    [
+        (1.0, 1.5, True, "int8"),
+        (1.0, 1.1, True, "bfloat16"),  # int8 is faster, but by too little
+        (1.0, 1.5, False, "bfloat16"),
+        (3.0, 1.9, True, "float32"),
+        (1.5, 9.0, True, "int8"),  # a CPU without instructions for bfloat16
+    ],
+)
+def test_the_fastest_precision(
+    int8: float, bfloat16: float, exact: bool, expected: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Guards int8 where bfloat16 is as fast, and both where they are slow or wrong."""
+    times = {"int8": int8, "bfloat16": bfloat16, "float32": 2.0}
+    monkeypatch.setattr(engines, "seconds", lambda precision, _: times[precision])
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(engines, "int8_is_exact", lambda: exact)
+    assert engines.fastest(32) == expected
+    monkeypatch.setattr(engines, "seconds", None)
+    assert engines.fastest(32) == expected  # remembered
 
 
 def test_threads_and_batches_do_not_change_translations(tiny: Callable[..., Config]) -> None:

@@ -1,4 +1,4 @@
-"""The number format in which CTranslate2 is fastest here: measured once for each size of model, then remembered.
+"""The number format in which an engine is fastest here: measured once, then remembered.
 
     choose("auto", files, tokens, supported)      # "int8" or "float32"
 
@@ -11,14 +11,14 @@ import json
 import os
 import platform
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from dragoman.translation.engine_files import user_cache
 
 CACHE = 16 * 2**20  # bytes of cache that every CPU core has
-FASTER = 1.2  # int8 costs a tenth of a BLEU point, so it must be this many times as fast
+FASTER = 1.2  # a less exact format must be this many times as fast: int8 costs a tenth of a BLEU point
 SENTENCES, TOKENS, TURNS = 8, 8, 3  # that are measured
 
 
@@ -39,12 +39,19 @@ def choose(name: str, files: Mapping[str, bytes], tokens: Sequence[str], support
         return "float16"
     if size <= CACHE or "int8" not in supported:
         return "float32"
-    key = f"{_processor()}, {size} bytes"
+
+    def faster() -> str:
+        return "int8" if seconds(files, tokens, "int8") * FASTER < seconds(files, tokens, "float32") else "float32"
+
+    return remembered(f"{size} bytes", faster)
+
+
+def remembered(what: str, measure: Callable[[], str]) -> str:
+    """What was measured to be fastest on this processor: "float32", "bfloat16" or "int8". Measured if not known yet."""
+    key = f"{_processor()}, {what}"
     known = _read(_file())
-    if known.get(key) not in ("int8", "float32"):
-        known[key] = (
-            "int8" if seconds(files, tokens, "int8") * FASTER < seconds(files, tokens, "float32") else "float32"
-        )
+    if known.get(key) not in ("float32", "bfloat16", "int8"):
+        known[key] = measure()
         with suppress(OSError):  # then it is measured at every start
             _write(_file(), known)
     return known[key]

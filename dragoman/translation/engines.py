@@ -5,7 +5,8 @@
 
 `model` is written to be read and trained. A search calls it for one token at a time, which costs little arithmetic: the
 time goes into reading the weights, and into the hundreds of small calls around that. So in an engine
-    - weights are 8-bit integers with a scale per row, a quarter of the memory (or bfloat16, half of it);
+    - weights are 8-bit integers with a scale per row, a quarter of the memory (or bfloat16, half of it); a source is
+      read in the precision that is fastest for many rows at once, and a translation written in the fastest for few;
     - one product computes queries, keys and values;
     - no layer is called through `nn.Module`, and the variant of the model is resolved in advance.
 A single sentence takes a third of the time, a batch of sixty-four half. A test compares each engine with its model.
@@ -33,10 +34,12 @@ from dragoman.dataset import padding_mask
 from dragoman.device import has_bfloat16
 from dragoman.errors import DeviceError
 from dragoman.model import Attention, DecoderLayer, EncoderLayer, KeysValues, Residual, State, Transformer, rotate
+from dragoman.translation.engine_precision import FASTER, remembered
 
 Precision = Literal["float32", "bfloat16", "int8"]
 TensorFunction = Callable[[Tensor], Tensor]
 CACHE = 16 * 2**20  # bytes of cache that every CPU core has
+READING, WRITING = 400, 8  # rows of a product: all tokens of 30 sources, and one token of each of a few translations
 BYTES = {"float32": 4, "bfloat16": 2, "int8": 1}  # per weight
 int8_matmul = torch.ops.aten._int_mm.default  # int8 x int8 to int32, exact
 
@@ -74,16 +77,15 @@ def _int8(weight: Tensor, bias: Tensor | None) -> TensorFunction:
     return apply
 
 
-def choose_weights(name: str, device: torch.device, weights: int) -> Precision:
-    """The precision with this name, for a model that reads this number of weights at each step.
+def choose_weights(name: str, device: torch.device, weights: int, rows: int) -> Precision:
+    """The precision with this name, for a model that reads this number of weights for about this number of rows.
 
-    auto is bfloat16 on a GPU that has it. On a CPU it is int8 if the weights do not fit into the cache as float32 and
-    int8 is exact and not much slower there; a smaller model gains little, and int8 costs a tenth of a BLEU point.
-    Raises DeviceError if this device has no int8.
+    auto is bfloat16 on a GPU that has it. On a CPU it is the `fastest` if the weights do not fit into the cache as
+    float32; a smaller model would gain little. Raises DeviceError if this device has no int8.
     """
     match name:
         case "auto" if device.type == "cpu":
-            return "int8" if 4 * weights > CACHE and int8_is_exact() and int8_is_fast() else "float32"
+            return fastest(rows) if 4 * weights > CACHE else "float32"
         case "auto":
             return "bfloat16" if device.type == "cuda" and has_bfloat16(device) else "float32"
         case "int8" if device.type != "cpu":
@@ -102,22 +104,36 @@ def int8_is_exact() -> bool:
     return torch.allclose(product(weight, None, "int8")(x), x @ weight.t(), rtol=1e-3)
 
 
-@cache
-def int8_is_fast() -> bool:
-    """Whether an int8 product takes less than four times as long as a float32 product; measured in milliseconds.
+def fastest(rows: int) -> Precision:
+    """The precision in which this CPU multiplies this number of rows fastest, measured in a third of a second, once."""
 
-    It is either much faster or much slower, so a busy machine measures the same.
+    def measure() -> Precision:
+        best: Precision = "float32"
+        for precision in ("bfloat16", "int8") if int8_is_exact() else ("bfloat16",):
+            if FASTER * seconds(precision, rows) < seconds(best, rows):
+                best = precision
+        return best
+
+    return remembered(f"products of {rows} rows", measure)  # type: ignore[return-value]
+
+
+def seconds(precision: Precision, rows: int) -> float:
+    """How long one thread takes to multiply rows by more weights than fit into the cache.
+
+    The shortest time of each product counts, so a busy machine measures the same.
     """
-    x, weight = torch.ones(32, 512), torch.ones(512, 512)
-    times = []
-    for precision in ("int8", "float32"):
-        apply, best = product(weight, None, precision), math.inf
-        for _ in range(5):
-            begin = time.perf_counter()
-            apply(x)
-            best = min(best, time.perf_counter() - begin)
-        times.append(best)
-    return times[0] < 4 * times[1]
+    x, products = torch.ones(rows, 512), [product(torch.ones(2048, 512), None, precision) for _ in range(8)]
+    threads, best = torch.get_num_threads(), [math.inf] * len(products)
+    torch.set_num_threads(1)
+    try:
+        for _ in range(4):
+            for i, apply in enumerate(products):
+                begin = time.perf_counter()
+                apply(x)
+                best[i] = min(best[i], time.perf_counter() - begin)
+    finally:
+        torch.set_num_threads(threads)
+    return sum(best)
 
 
 def _norm(module: nn.Module) -> TensorFunction:
@@ -190,10 +206,10 @@ class _SelfAttention(_Attention):
 class _CrossAttention(_Attention):
     """Attention of the target to the source."""
 
-    def __init__(self, attention: Attention, residual: Residual, precision: Precision) -> None:
-        super().__init__(attention, residual, precision)
-        self.query = self.joined(precision, attention.query)
-        self.both = self.joined(precision, attention.key, attention.value)
+    def __init__(self, attention: Attention, residual: Residual, reading: Precision, writing: Precision) -> None:
+        super().__init__(attention, residual, writing)
+        self.query = self.joined(writing, attention.query)
+        self.both = self.joined(reading, attention.key, attention.value)
 
     def keys_values(self, states: Tensor) -> KeysValues:
         """See `Attention.keys_values`."""
@@ -247,21 +263,21 @@ def _additive(mask: Tensor) -> Tensor:
 class EncoderDecoderEngine:
     """The engine of a `Transformer`."""
 
-    def __init__(self, model: Transformer, precision: Precision) -> None:
-        """Take the weights of the model as they are now."""
+    def __init__(self, model: Transformer, reading: Precision, writing: Precision) -> None:
+        """Take the weights of the model as they are now, in one precision for the source and one for each step."""
         self.model = model
-        self.encoder = _Stack(model.encoder.layers, model.encoder.norm, precision)
+        self.encoder = _Stack(model.encoder.layers, model.encoder.norm, reading)
         self.decoder = [
             (
-                _SelfAttention(layer.self_attention, layer.around_self_attention, precision),
-                _CrossAttention(layer.cross_attention, layer.around_cross_attention, precision),
-                _feed_forward(layer, precision),
+                _SelfAttention(layer.self_attention, layer.around_self_attention, writing),
+                _CrossAttention(layer.cross_attention, layer.around_cross_attention, reading, writing),
+                _feed_forward(layer, writing),
             )
             for layer in model.decoder.layers
         ]
-        self.step_bytes = BYTES[precision] * model.products()[1]  # that each step reads
+        self.step_bytes = BYTES[writing] * model.products()[1]  # that each step reads
         self.norm = _norm(model.decoder.norm)
-        self.projection = product(model.projection.weight, None, precision)
+        self.projection = product(model.projection.weight, None, writing)
 
     def start(self, source: Tensor) -> State:
         """See `Transformer.start`. The mask of the state is additive."""
@@ -286,23 +302,25 @@ class EncoderDecoderEngine:
 class DecoderOnlyEngine:
     """The engine of a `DecoderOnly` model."""
 
-    def __init__(self, model: DecoderOnly, precision: Precision) -> None:
+    def __init__(self, model: DecoderOnly, reading: Precision, writing: Precision) -> None:
+        """As above. The same layers read and write, so two precisions take two copies of the weights."""
         self.model = model
-        self.stack = _Stack(model.decoder.layers, model.decoder.norm, precision)
-        self.step_bytes = BYTES[precision] * model.products()[1]
-        self.projection = product(model.projection.weight, None, precision)
+        self.writer = _Stack(model.decoder.layers, model.decoder.norm, writing)
+        self.reader = self.writer if reading == writing else _Stack(model.decoder.layers, model.decoder.norm, reading)
+        self.step_bytes = BYTES[writing] * model.products()[1]
+        self.projection = product(model.projection.weight, None, writing)
 
     def start(self, source: Tensor) -> State:
         """See `DecoderOnly.start`."""
         mask, embedding = padding_mask(source), self.model.source_embedding
-        _, seen = self.stack(embedding(source), _additive(mask), embedding.turns(0, source.shape[1]))
+        _, seen = self.reader(embedding(source), _additive(mask), embedding.turns(0, source.shape[1]))
         return State([], mask, seen)
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         """See `DecoderOnly.step`."""
         mask, start = next_position(state, len(tokens))
         embedding = self.model.embedding
-        x, seen = self.stack(embedding(tokens[:, None], start), _additive(mask), embedding.turns(start, 1), state.past)
+        x, seen = self.writer(embedding(tokens[:, None], start), _additive(mask), embedding.turns(start, 1), state.past)
         return self.projection(x[:, 0]), state._replace(past=seen)
 
 
@@ -340,19 +358,23 @@ def make_engine(model: Model | Ensemble, precision: str = "auto") -> Engine:
     """
     members = list(model.members) if isinstance(model, Ensemble) else [model]
     weights = max(max(each.products()) for each in members)
-    chosen = choose_weights(precision, members[0].projection.weight.device, weights)
+    device = members[0].projection.weight.device
+    reading = choose_weights(precision, device, weights, READING)
+    writing = choose_weights(precision, device, weights, WRITING)
     with torch.inference_mode():
         model.eval()  # no dropout
-        engines = [_engine(each, chosen) for each in members]
+        engines = [_engine(each, reading, writing) for each in members]
     return Ensemble(engines) if isinstance(model, Ensemble) else engines[0]
 
 
-def _engine(model: Model, precision: Precision) -> EncoderDecoderEngine | DecoderOnlyEngine | EncoderOnlyEngine:
+def _engine(
+    model: Model, reading: Precision, writing: Precision
+) -> EncoderDecoderEngine | DecoderOnlyEngine | EncoderOnlyEngine:
     match model:
         case DecoderOnly():
-            return DecoderOnlyEngine(model, precision)
+            return DecoderOnlyEngine(model, reading, writing)
         case EncoderOnly():
-            return EncoderOnlyEngine(model, precision)
+            return EncoderOnlyEngine(model, reading)
         case Transformer():
-            return EncoderDecoderEngine(model, precision)
+            return EncoderDecoderEngine(model, reading, writing)
     raise TypeError(type(model))
