@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import zip_longest
@@ -26,7 +26,7 @@ from dragoman.checkpoint import Checkpoint
 from dragoman.dataset import Tokenizer
 from dragoman.errors import EngineError, UnsupportedError
 from dragoman.processes import cores
-from dragoman.settings import EOS, DecodingConfig
+from dragoman.settings import EOS, UNK, DecodingConfig
 from dragoman.translation import engine_precision
 from dragoman.translation.batches import BATCH_TOKENS, batches_by_length
 from dragoman.translation.constraints import Constraints, constraints
@@ -168,20 +168,19 @@ class CTranslate2Engine:
         of others is put together.
         """
         decoding, stand_ins = trained.config.decoding, set(trained.hiders[0].stand_ins)
-        waiting: deque[tuple[list[int], list[int], list[Any]]] = deque()
+        waiting: deque[tuple[list[int], Callable[[], list[list[Hypothesis]]]]] = deque()
         first = 0
         for pieces in groups:
             for batch, of_batch in self._batches(trained, pieces):
                 chosen = [pieces[k] for k in batch]
                 # The placeholders of a translation may have to be told apart by what the model looked at.
                 hidden = any(not stand_ins.isdisjoint(piece.ids) for piece in chosen)
-                running = self._start(chosen, of_batch, decoding, attention=hidden)
-                waiting.append(([first + k for k in batch], of_batch.limits, running))
+                waiting.append(([first + k for k in batch], self._search(chosen, of_batch, decoding, hidden)))
             first += len(pieces)
             while len(waiting) > AHEAD * self.threads:
-                yield self._finish(*waiting.popleft(), decoding)
-        while waiting:
-            yield self._finish(*waiting.popleft(), decoding)
+                indices, finish = waiting.popleft()
+                yield indices, finish()
+        yield from ((indices, finish()) for indices, finish in waiting)
 
     def _batches(self, trained: TrainedModel, pieces: Sequence[Piece]) -> Iterator[tuple[list[int], Constraints]]:
         """Group pieces of similar length that may use the same tokens, since a batch has one list for all."""
@@ -206,10 +205,38 @@ class CTranslate2Engine:
         """Whether the search for a piece uses the shortlist."""
         return self.shortlist is not None and self.shortlist.serves(piece, settings)
 
+    def _search(
+        self, pieces: Sequence[Piece], given: Constraints, settings: DecodingConfig, attention: bool
+    ) -> Callable[[], list[list[Hypothesis]]]:
+        """Begin to search. Returns a function that waits for the hypotheses. attention: whether they include it."""
+        running = self._start(pieces, given, settings, attention)
+
+        def finish() -> list[list[Hypothesis]]:
+            found = [self._hypotheses(*each) for each in zip(running, given.limits, strict=True)]
+            for k, most in enumerate(given.max_unknowns or ()):
+                if any(each.tokens.count(UNK) > most for each in found[k]):
+                    fewer = [each for each in found[k] if each.tokens.count(UNK) <= most]
+                    found[k] = fewer or self._search_on(
+                        pieces[k], given.chosen([k]), settings, attention, found[k][0].tokens
+                    )
+            return found
+
+        return finish
+
+    def _search_on(
+        self, piece: Piece, given: Constraints, settings: DecodingConfig, attention: bool, tokens: list[int]
+    ) -> list[Hypothesis]:
+        """Search again from the first [UNK] of too many, without any more: CTranslate2 can allow only all or none."""
+        assert given.max_unknowns
+        cut = [i for i, token in enumerate(tokens) if token == UNK][given.max_unknowns[0]]
+        rest = given._replace(prefixes=[tokens[:cut]], max_unknowns=[0])
+        [running] = self._start([replace(piece, prefix=tokens[:cut])], rest, settings, attention)
+        return self._hypotheses(running, given.limits[0])
+
     def _start(
         self, pieces: Sequence[Piece], given: Constraints, settings: DecodingConfig, attention: bool
     ) -> list[Any]:
-        """Begin to search; the results wait until they are asked for. attention: whether they include it."""
+        """Begin to search; the results wait until they are asked for."""
         absent = [[self.target[token]] for token in given.absent[0]]
         return self.translator.translate_batch(
             [[self.source[token] for token in piece.ids] for piece in pieces],
@@ -231,18 +258,13 @@ class CTranslate2Engine:
             return_attention=attention,
         )
 
-    def _finish(
-        self, batch: list[int], limits: list[int], running: list[Any], settings: DecodingConfig
-    ) -> tuple[list[int], list[list[Hypothesis]]]:
-        found = []
-        for limit, one in zip(limits, running, strict=True):
-            try:
-                result = one.result()
-            except RuntimeError as error:  # no memory, or a library of the GPU is missing
-                raise EngineError(f"CTranslate2 failed: {error}; --engine torch does not need it.") from None
-            rows = zip_longest(result.hypotheses, result.scores, result.attention)  # the last may be empty
-            found.append([self._hypothesis(limit, *row) for row in rows] or [NOTHING])
-        return batch, found
+    def _hypotheses(self, running: Any, limit: int) -> list[Hypothesis]:
+        try:
+            result = running.result()
+        except RuntimeError as error:  # no memory, or a library of the GPU is missing
+            raise EngineError(f"CTranslate2 failed: {error}; --engine torch does not need it.") from None
+        rows = zip_longest(result.hypotheses, result.scores, result.attention)  # the last may be empty
+        return [self._hypothesis(limit, *row) for row in rows] or [NOTHING]
 
     def _hypothesis(
         self, limit: int, tokens: list[str], score: float, attention: list[list[float]] | None
