@@ -110,6 +110,20 @@ def test_int8_and_beams_are_close(run: Path) -> None:
     assert same > len(TEXTS) / 2
 
 
+def test_another_precision_keeps_the_engine(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards against our own engine, three times as slow, after `with_decoding(precision=...)`."""
+    one = fast(run)
+    loaded: list[object] = []
+    monkeypatch.setattr(type(one.trained), "model", property(lambda _: loaded.append(1)))
+    int8 = one.with_decoding(precision="int8")
+    assert int8._fast is not one._fast
+    assert int8._fast is not None
+    assert int8._fast.translator.compute_type.startswith("int8")
+    int8.translate(TEXTS[:3])
+    assert not loaded
+    assert one.with_decoding(precision="bfloat16")._fast is None  # CTranslate2's bfloat16 is not for every CPU
+
+
 def test_what_needs_the_model_still_works(run: Path) -> None:
     """Guards the model that is loaded only when something asks for it."""
     one, other = slow(run), fast(run)

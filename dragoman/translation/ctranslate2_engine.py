@@ -73,11 +73,7 @@ def open_run(
     except ImportError as error:
         raise EngineError(f"CTranslate2 is missing ({error}): pip install ctranslate2.") from None
     device = _device(device, gpu, ctranslate2.get_cuda_device_count())
-    files = engine_files(found.path)
-    tokens, supported = trained.source.tokens_by_id, ctranslate2.get_supported_compute_types(device[:4])
-    precision = engine_precision.choose(trained.config.decoding.precision, files, tokens, supported)
-    shortlist = read_shortlist(found.path, trained.source) if trained.config.decoding.shortlist else None
-    engine = CTranslate2Engine(files, device, precision, thread_count(), trained.source, trained.target, shortlist)
+    engine = open_engine(found.path, trained, device)
 
     @cache
     def weights() -> Any:
@@ -87,6 +83,17 @@ def open_run(
         return load_later(found, trained, choose_device(device))
 
     return found, replace(trained, weights=weights), engine
+
+
+def open_engine(path: Path, trained: TrainedModel, device: str) -> CTranslate2Engine:
+    """An engine for the checkpoint in this folder. Raises EngineError and CheckpointError."""
+    import ctranslate2
+
+    files, decoding = engine_files(path), trained.config.decoding
+    supported = ctranslate2.get_supported_compute_types(device[:4])
+    precision = engine_precision.choose(decoding.precision, files, trained.source.tokens_by_id, supported)
+    shortlist = read_shortlist(path, trained.source) if decoding.shortlist else None
+    return CTranslate2Engine(files, device, precision, thread_count(), trained.source, trained.target, shortlist)
 
 
 def _device(name: str, gpu: bool, gpus: int) -> str:
@@ -154,7 +161,7 @@ class CTranslate2Engine:
             )
         except (ValueError, RuntimeError) as error:
             raise EngineError(f"CTranslate2 cannot translate on {device} in {precision}: {error}") from None
-        self.threads = threads
+        self.device, self.threads = device, threads
         self.source, self.target = source.tokens_by_id, target.tokens_by_id
         self.ids = target.vocabulary
         self.shortlist = shortlist
