@@ -57,13 +57,9 @@ def _read(folder: Path, identity: str) -> dict[str, bytes]:
     mark = unsealed(checkpoint.read_plain(folder / MARK))
     if mark.get("version") != VERSION or mark.get("checkpoint") != identity:
         raise CheckpointError(f"{folder} belongs to another checkpoint.")
-    files = {}
-    for name, entry in mark["files"].items():
-        data = checkpoint.read_plain(folder / name, entry["size"])
-        if sha256_of(data) != entry["sha256"]:
-            raise CheckpointError(f"{folder / name} is damaged.")
-        files[name] = data
-    return files
+    entries = mark.get("files")
+    checkpoint.check_entries(entries, folder / MARK)
+    return checkpoint.read_entries(folder, entries, [*entries])
 
 
 def _places(path: Path, identity: str) -> list[Path]:
