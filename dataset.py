@@ -239,10 +239,11 @@ def _check_components(saved: Any) -> None:
     memory there is, or end the process.
     """
     model = saved.get("model") if isinstance(saved, dict) else None
-    kind = model.get("type") if isinstance(model, dict) else None
+    model = model if isinstance(model, dict) else {}
+    kind = model.get("type")
     if kind not in _EMPTY_MODELS or not _is_within(_without_vocabulary(saved), _components(kind)):
         raise ValueError("its normalizer, pre-tokenizer, decoder or model is none that this program writes")
-    if kind == "WordLevel" and "[UNK]" not in model["vocab"]:
+    if kind == "WordLevel" and "[UNK]" not in model.get("vocab", ()):
         raise ValueError("its vocabulary lacks [UNK]")
     added, usual = saved.get("added_tokens"), {"normalized": False, "special": True}
     if not isinstance(added, list) or not all(isinstance(each, dict) and each == each | usual for each in added):
@@ -268,7 +269,7 @@ def _without_vocabulary(saved: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_within(part: Any, whole: Any) -> bool:
-    """Whether JSON values are equal, except that an object may lack names, as older versions of the library wrote it."""
+    """Whether JSON values are equal, except that an object may lack names that older versions did not write yet."""
     match part, whole:
         case dict(), dict():
             return all(name in whole and _is_within(value, whole[name]) for name, value in part.items())

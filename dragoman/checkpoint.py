@@ -145,8 +145,8 @@ def file_entry(data: bytes) -> dict[str, Any]:
     return {"size": len(data), "sha256": sha256_of(data)}
 
 
-def check_entries(entries: Any, path: Path) -> None:
-    """Check the list of a folder's files, by name. Raises CheckpointError, which names `path`, the file that has it."""
+def checked_entries(entries: Any, path: Path) -> dict[str, Any]:
+    """Check and return the list of a folder's files, by name. Raises CheckpointError, naming `path`, which has it."""
     if not isinstance(entries, dict):
         raise unusable(path, "has no list of files")
     for name, entry in entries.items():
@@ -159,10 +159,11 @@ def check_entries(entries: Any, path: Path) -> None:
                 pass
             case _:
                 raise unusable(path, f"lacks the size or the sha256 of {name}")
+    return entries
 
 
 def read_entries(directory: Path, entries: Mapping[str, Any], names: Collection[str]) -> dict[str, bytes]:
-    """Read these files of a folder, and verify them by the list that `check_entries` has checked.
+    """Read these files of a folder, and verify them by the list that `checked_entries` has checked.
 
     Raises:
         CheckpointError: a file is missing, damaged or not a plain file, or they do not fit into memory.
@@ -170,7 +171,7 @@ def read_entries(directory: Path, entries: Mapping[str, Any], names: Collection[
     files: dict[str, bytes] = {}
     size = sum(entries[name]["size"] for name in names if name in entries)
     if size > _SURELY_FITS:
-        from dragoman.device import total_memory, torch  # slow to import
+        from dragoman.device import torch, total_memory  # slow to import
 
         if size > total_memory(torch.device("cpu")):
             raise unusable(directory, f"holds {size:,} bytes, more than the memory of this machine")
@@ -205,7 +206,7 @@ def read_manifest(directory: Path) -> dict[str, Any]:
         )
     if version != FORMAT_VERSION or not isinstance(step, int) or step < 0 or not isinstance(files, dict):
         raise unusable(path, "is not the manifest of a checkpoint")
-    check_entries(files, path)
+    checked_entries(files, path)
     return manifest
 
 

@@ -31,7 +31,7 @@ def read(path: Path, most: int, plain: bool = False) -> bytes:
     Raises:
         OSError: the file has more than `most` bytes, is refused or cannot be read; `strerror` says which.
     """
-    with open_plain(path) if plain else path.open("rb") as file:
+    with open_plain(path) if plain else open(path, "rb") as file:
         status = os.fstat(file.fileno())
         size = status.st_size if stat.S_ISREG(status.st_mode) else 0
         if size > most:
@@ -46,20 +46,19 @@ def read(path: Path, most: int, plain: bool = False) -> bytes:
 
 def open_plain(path: Path) -> BinaryIO:
     """Open a file for reading, but no link, folder, pipe or device. Raises OSError."""
-    _check_plain(path, path.lstat().st_mode)  # first: to open a device may already have an effect
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-    file = open(path, "rb", opener=lambda name, _: os.open(name, flags))
-    try:
-        _check_plain(path, os.fstat(file.fileno()).st_mode)  # again: it may have been exchanged in between
-    except OSError:
-        file.close()
-        raise
-    return file
 
+    def opener(name: str, _: int) -> int:
+        _check_plain(path, path.lstat().st_mode)  # first: to open a device may already have an effect
+        descriptor = os.open(name, flags)
+        try:
+            _check_plain(path, os.fstat(descriptor).st_mode)  # again: it may have been exchanged in between
+        except OSError:
+            os.close(descriptor)
+            raise
+        return descriptor
 
-def read_text(path: Path, most: int) -> str:
-    """Like `read`, for UTF-8. Raises OSError, and UnicodeDecodeError."""
-    return read(path, most).decode()
+    return open(path, "rb", opener=opener)
 
 
 def lines(descriptor: int, name: str) -> Iterator[list[bytes]]:

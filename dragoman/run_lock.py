@@ -63,9 +63,9 @@ def _acquire(guard: FileLock, run_dir: Path) -> None:
         if error.errno != errno.ENOLCK:
             raise
         raise StorageError(
-            f"cannot lock {run_dir} ({error.strerror}): its file system has no locks to give, which is no matter of "
-            "space. On NFS the lock service of the server must run (rpc.statd and lockd), or the folder be mounted with "
-            "local_lock=flock, for trainings on one machine only. Or put the run on another disk, with run.dir."
+            f"cannot lock {run_dir} ({error.strerror}): its file system has no locks to give, and more "
+            "space would not help. On NFS, start the lock service (rpc.statd), or mount the folder with "
+            "local_lock=flock if only one machine trains there. Or put the run on another disk, with --run.dir."
         ) from error
 
 

@@ -112,7 +112,9 @@ def load_tensors(data: bytes) -> Any:
         value = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
         _check_sizes(value, len(data))
         return value
-    except (Exception, MemoryError) as error:  # what damage raises depends on where it is
+    except CheckpointError:
+        raise
+    except Exception as error:  # what damage raises depends on where it is
         # Do not repeat torch's own message: it advises weights_only=False, which would run the code in a hostile file.
         raise CheckpointError(
             f"the training state does not hold plain tensors and numbers only ({type(error).__name__}), "
@@ -121,17 +123,17 @@ def load_tensors(data: bytes) -> Any:
 
 
 def _check_archive(data: bytes) -> None:
-    """Check that an archive of `torch.save` unpacks to no more than its size. Raises ValueError or what zipfile does."""
+    """Check that an archive of `torch.save` unpacks to no more than its size. Raises CheckpointError."""
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         entries = archive.infolist()
     if any(entry.compress_type != zipfile.ZIP_STORED or entry.file_size != entry.compress_size for entry in entries):
-        raise ValueError("a part of it is packed, and torch stores all parts as they are")
+        raise _too_large("it is packed, which this program never does")
     if sum(entry.file_size for entry in entries) > len(data):
-        raise ValueError("its parts overlap")
+        raise _too_large("its parts overlap")
 
 
 def _check_sizes(value: Any, size: int) -> None:
-    """Check that all tensors at any depth, and their storages, have no more than `size` bytes. Raises ValueError.
+    """Check that all tensors at any depth, and their storages, have no more than `size` bytes. Raises CheckpointError.
 
     A tensor may repeat one number of its storage without end (a stride of 0), which takes memory when it is first used.
     A storage may say that it is larger than its part of the archive, and torch believes it.
@@ -141,7 +143,7 @@ def _check_sizes(value: Any, size: int) -> None:
     while waiting:
         match waiting.pop():
             case Tensor() as tensor if tensor.layout != torch.strided or tensor.is_quantized:
-                raise ValueError("a tensor is not a plain one")
+                raise _too_large("a tensor is not a plain one")
             case Tensor() as tensor:
                 storages[storage_of(tensor)] = tensor.untyped_storage().nbytes()
                 view = storage_of(tensor), tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype
@@ -151,7 +153,13 @@ def _check_sizes(value: Any, size: int) -> None:
             case list() | tuple() | set() as parts:
                 waiting += parts
     if max(sum(tensors.values()), sum(storages.values())) > size:
-        raise ValueError("its tensors are larger than the file")
+        raise _too_large("its tensors are larger than its file")
+
+
+def _too_large(why: str) -> CheckpointError:
+    return CheckpointError(
+        f"the training state could take more memory than its size ({why}), and was not loaded: use another checkpoint."
+    )
 
 
 def _check_finite(value: Any, name: str = "") -> None:
