@@ -17,10 +17,9 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from dragoman import console, resources
+from dragoman import config_file, console, resources
 from dragoman.checkpoint import Checkpoint, folder_identity, publish, read, read_manifest, step_of, steps, unusable
 from dragoman.command_line import AVERAGED
-from dragoman.config_file import settings_in_file
 from dragoman.errors import CheckpointError, ConfigError
 from dragoman.serialization import json_bytes, sha256_of
 from dragoman.tensors import unpack_weights
@@ -80,17 +79,13 @@ def average(checkpoints: Sequence[Path]) -> tuple[list[int], dict[str, bytes]]:
 def _traits(found: Checkpoint, weights: Mapping[str, Tensor]) -> dict[str, Any]:
     """What must be equal in checkpoints that are averaged."""
     try:
-        settings = settings_in_file(found.files[CONFIG], found.path / CONFIG)
+        model = config_file.written(found.files[CONFIG], found.path / CONFIG, "model")
     except ConfigError as error:
         raise unusable(found.path / CONFIG, "is not a configuration of this program") from error
     named = sorted(weights.items())  # safetensors returns them in any order
     return {
         # A resumed run may change its dropout, and neither dropout nor the preset's name affects the shape.
-        **{
-            key: value
-            for key, value in settings.items()
-            if key.startswith("model.") and key != "model.preset" and "dropout" not in key
-        },
+        **{f"model.{key}": value for key, value in model.items() if key != "preset" and "dropout" not in key},
         **{name: sha256_of(found.files[name]) for name in TOKENIZERS},
         **{name: (tuple(tensor.shape), tensor.dtype) for name, tensor in named},
         # Integers, such as counters, cannot be averaged.

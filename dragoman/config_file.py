@@ -87,6 +87,15 @@ def settings_in_file(data: bytes, path: Path) -> dict[str, Any]:
     return (DEFAULTS_BEFORE if older else {}) | values
 
 
+def written(data: bytes, path: Path, section: str) -> dict[str, str]:
+    """One section of a file as it is written, also if another version of this program wrote it. Raises ConfigError."""
+    root = _compose(data, path)
+    for name, _, content in _items(path, root, "the file") if root else ():
+        if name == section:
+            return {key: node.value for key, _, node in _items(path, content, section)}
+    raise ConfigError(f"{path}: the section {section} is missing.")
+
+
 def _compose(data: bytes, path: Path) -> yaml.Node | None:
     """The syntax tree of a YAML file; None if it is empty."""
     if len(data) > reading.CONFIG:  # it would take the parser seconds for each hundred thousand lines
