@@ -139,8 +139,8 @@ class RandomWords:
 
     numpy's SFC64 takes half the time of PyTorch's Mersenne twister, but one word after another, on one processor. So
     only the first TABLE words are its own. All others are those of two random places of that table, combined by xor,
-    which takes a fifth of the time. Within a draw any two of these words are independent, and so are those of two
-    draws, unless both have the same distance between their places.
+    which takes half as long again and uses all processors. Within a draw any two of these words are independent, and so
+    are those of two draws, unless both have the same distance between their places.
     """
 
     TABLE = 2**20  # words; 8 MB, more than a small model needs for an update
