@@ -13,6 +13,7 @@ import pytest
 from dragoman.errors import DataError
 from dragoman.server import limits
 from dragoman.server.batcher import Batcher, Job, QueueFull, TextResult
+from dragoman.server.limits import Limits
 from dragoman.signals import Stopped
 from dragoman.translation.results import warnings_by_text
 from dragoman.translation.translator import Translator
@@ -120,7 +121,7 @@ def test_cancelled_jobs_are_not_translated(gate: Gate) -> None:
 
 def test_a_full_queue_refuses_jobs(gate: Gate) -> None:
     """Guards memory and waiting times; cancelled jobs do not count."""
-    with closing(Batcher(echo(), max_waiting=2)) as batcher:
+    with closing(Batcher(echo(), Limits(max_waiting=2))) as batcher:
         keep_busy(batcher, gate)
         cancelled, other = batcher.submit(Job(["number"])), batcher.submit(Job(["see"]))
         with pytest.raises(QueueFull):
@@ -147,7 +148,7 @@ def test_closing_cancels_all_jobs(gate: Gate) -> None:
     batcher = Batcher(echo())
     first = keep_busy(batcher, gate)
     waiting = batcher.submit(Job(["see"]))
-    batcher._closed = True  # close() sets this, then waits for the thread, which here waits for the gate
+    batcher.give_up()  # close() does this, then waits for the thread, which here waits for the gate
     gate.open.set()
     batcher.close()
     for future in (first, waiting):

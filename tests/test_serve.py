@@ -33,6 +33,7 @@ from dragoman.server import application, limits, serve
 from dragoman.server.application import PAGE_FILES, STATIC, create_application
 from dragoman.server.batcher import Batcher, Job, TextResult
 from dragoman.server.connection import HttpProtocol, listen, make_server
+from dragoman.server.limits import Limits
 from dragoman.server.schemas import ServerInfo
 from dragoman.server.security import secure
 
@@ -85,11 +86,12 @@ class Server:
 
 
 @contextmanager
-def serving(translator: Translator, max_waiting: int = 200, timeout: float = 60) -> Iterator[Server]:
+def serving(translator: Translator, **budgets: float) -> Iterator[Server]:
     translator.step = 10
-    with listen("127.0.0.1", 0) as listener, closing(Batcher(translator, max_waiting)) as batcher:
-        app = create_application(batcher, ServerInfo.of(translator), timeout)
-        server = make_server(secure(app, loopback=True))
+    limited = Limits(**budgets)  # type: ignore[arg-type]
+    with listen("127.0.0.1", 0) as listener, closing(Batcher(translator, limited)) as batcher:
+        app = create_application(batcher, ServerInfo.of(translator, limited))
+        server = make_server(secure(app, loopback=True), limited, batcher.give_up)
         thread = Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
 
@@ -423,7 +425,7 @@ def is_cancelled(future: Future[list[TextResult]]) -> bool:
 def test_slow_requests_time_out(gate: tuple[Event, Event], monkeypatch: pytest.MonkeyPatch) -> None:
     """Guards against waiting for another client's long text; the job is cancelled."""
     started, go = gate
-    with serving(echo(), timeout=0.2) as server:
+    with serving(echo(), max_wait=0.2) as server:
         futures = record_jobs(server, monkeypatch)
         reply = server.post({"text": "see"})
         assert started.is_set()
