@@ -241,7 +241,10 @@ class Batcher:
     def _translate_in_parts(self, job: Job) -> Generator[None, None, list[TextResult]]:
         """Translate a job, with a pause after each part."""
         translator = self._translator_for(job)
-        translations = yield from translator.explain_in_parts(job.texts, limits.PART_TOKENS, first=0)
+        tokens = (
+            5 * limits.PART_TOKENS // (4 + translator.config.decoding.beam_size)
+        )  # a beam of 10 takes thrice as long
+        translations = yield from translator.explain_in_parts(job.texts, tokens, first=0)
         if not job.weights:
             return list(map(TextResult, translations))
         found = []
