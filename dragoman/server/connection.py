@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import struct
 from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from typing import Any
@@ -112,8 +113,14 @@ class HttpProtocol(H11Protocol):
         if idle:
             victim = min(idle, key=lambda each: (each.served, each.idle_since))
             self.connections.discard(victim)  # at once, so that the next new connection finds another one
-            victim.transport.abort()
+            victim.abort()
         return bool(idle)
+
+    def abort(self) -> None:
+        """Close at once, whatever the client has not read: the kernel need not keep it either."""
+        connection = self.transport.get_extra_info("socket")
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.transport.abort()
 
     def _refuse(self, status: HTTPStatus, detail: str) -> None:
         """Answer with an error and close, whatever has been received."""
@@ -146,7 +153,7 @@ class HttpProtocol(H11Protocol):
         """
         size = self.transport.get_write_buffer_size()
         if size and (size >= left or self.loop.time() > deadline):
-            self.transport.abort()
+            self.abort()
         elif size:
             if self.answer_timer:
                 self.answer_timer.cancel()
@@ -171,7 +178,7 @@ class Server(uvicorn.Server):
     def abort_connections(self) -> None:
         """Cut off all clients that are left."""
         for connection in list(self.server_state.connections):
-            connection.transport.abort()  # type: ignore[union-attr]
+            connection.abort()  # type: ignore[union-attr]
 
 
 def make_server(app: ASGIApp, budgets: Limits, give_up: Callable[[], object]) -> Server:
