@@ -320,7 +320,7 @@ def watch(process: subprocess.Popen[bytes], seconds: float) -> float:
 def stopped_under_way(process: subprocess.Popen[bytes], port: int, texts: Sequence[str]) -> tuple[float, Counter[int]]:
     """Send SIGTERM while requests are under way; return the seconds until the end, and the statuses of the answers."""
     requests = [{"text": text, **PAGE} for text in texts[:16]]
-    requests += [{"text": " ".join(texts * 100)[:5000], "n_best": 10} for _ in range(4)]
+    requests += [{"text": " ".join(list(texts) * 100)[:5000], "n_best": 10} for _ in range(4)]
     connections = [socket.create_connection(("127.0.0.1", port), timeout=60) for _ in requests]
     for connection, request in zip(connections, requests, strict=True):
         connection.sendall(encoded(request))
