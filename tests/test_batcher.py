@@ -227,11 +227,12 @@ def test_parts_make_the_same_results_as_the_whole(weights: bool, monkeypatch: py
     """Guards against sentences, warnings or weights lost or doubled where a job is cut."""
     texts = ["My name is Anna.\n\nsee www.x.org! number", "", "live live live", LONG[:300], "word " * 90, "\n see \n"]
     found = []
-    for most in (10**6, 0):
+    for most, quiet in ((10**6, 0), (0, 10**6), (0, 0)):
         monkeypatch.setattr(limits, "SHORT_WORK", most)
+        monkeypatch.setattr(limits, "QUIET", quiet)
         with closing(Batcher(echo("unknown=keep"))) as batcher:
             found.append(batcher.submit(Job(texts, weights=weights)).result(60))
-    for whole, parts in zip(*found, strict=True):
+    for whole, parts in [*zip(found[0], found[1], strict=True), *zip(found[0], found[2], strict=True)]:
         assert parts.translation == whole.translation
         assert len(parts.weights or []) == len(whole.weights or [])
         for one, other in zip(parts.weights or [], whole.weights or [], strict=True):

@@ -10,7 +10,8 @@ So one thread translates everything that has arrived since its last batch. No jo
 grow with the load.
 
 A long job would keep all others waiting. So it is translated a part at a time: between two batches of short jobs goes
-one part of one long job, and long jobs take turns. Nothing here knows about HTTP.
+one part of one long job, and long jobs take turns. Parts are larger where no short job came lately. Nothing here knows
+about HTTP.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import ctypes
 import threading
 import time
 from collections import deque
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -88,6 +89,7 @@ class Batcher:
         self._under_way: list[Job] = []
         self._changed = threading.Condition()
         self._closed = False
+        self._last_short = float("-inf")  # when the last short job was submitted
         self._trim_at = float("inf")  # when to give memory back
         self._thread = threading.Thread(target=self._run, name="translating")
         self._thread.start()
@@ -106,6 +108,7 @@ class Batcher:
                 steps = self._translate_in_parts(job)
                 self._enqueue(self._long, LongJob(job, steps), -(-self.limits.max_waiting // limits.LONG_SHARE))
             else:
+                self._last_short = time.monotonic()
                 self._enqueue(self._short, job, self.limits.max_waiting)
             self._changed.notify()
         return job.results
@@ -241,14 +244,17 @@ class Batcher:
     def _translate_in_parts(self, job: Job) -> Generator[None, None, list[TextResult]]:
         """Translate a job, with a pause after each part."""
         translator = self._translator_for(job)
-        tokens = (
-            5 * limits.PART_TOKENS // (4 + translator.config.decoding.beam_size)
-        )  # a beam of 10 takes thrice as long
+        slowdown = (4 + translator.config.decoding.beam_size) / 5  # a beam of 10 takes thrice as long as one of 1
+
+        def tokens() -> int:
+            quiet = time.monotonic() - self._last_short > limits.QUIET
+            return int(limits.PART_TOKENS * (limits.QUIET_FACTOR if quiet else 1) / slowdown)
+
         translations = yield from translator.explain_in_parts(job.texts, tokens, first=0)
         if not job.weights:
             return list(map(TextResult, translations))
         found = []
-        for part in _parts([sentence for one in translations for sentence in one.sentences], limits.PART_TOKENS):
+        for part in _parts([sentence for one in translations for sentence in one.sentences], tokens):
             yield
             found.append(_weigh(translator, part))
         return _weighed(translations, found)
@@ -288,14 +294,14 @@ def _fail(job: Job, error: BaseException) -> None:
         job.results.set_exception(error)
 
 
-def _parts(sentences: Sequence[Sentence], tokens: int) -> Iterator[list[Sentence]]:
+def _parts(sentences: Sequence[Sentence], tokens: Callable[[], int]) -> Iterator[list[Sentence]]:
     """Parts of sentences with about so many source tokens, counted once for each candidate."""
     part: list[Sentence] = []
     size = 0
     for sentence in sentences:
         part.append(sentence)
         size += len(sentence.tokens) * len(sentence.candidates)
-        if size >= tokens:
+        if size >= tokens():
             yield part
             part, size = [], 0
     if part:

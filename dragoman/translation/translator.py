@@ -247,9 +247,9 @@ class Translator:
         return self._put_together(requests, encoded, found, first)
 
     def explain_in_parts(
-        self, texts: Sequence[str | Request], tokens: int, first: int = 1
+        self, texts: Sequence[str | Request], tokens: Callable[[], int], first: int = 1
     ) -> Generator[None, None, list[Translation]]:
-        """Like `explain`, but pauses after each part of about so many source tokens, to let the caller do other work.
+        """Like `explain`, but pauses after each part of about `tokens()` source tokens, so that the caller can do more.
 
         The generator returns the translations. A part is whole pieces, so a piece that is longer is a part of its own.
         """
@@ -262,7 +262,7 @@ class Translator:
                 encoded[number].append(line)
                 for piece in line:
                     part.append(piece)
-                    if sum(len(each.ids) + 1 for each in part) >= tokens:
+                    if sum(len(each.ids) + 1 for each in part) >= tokens():
                         found += self._translate([[[part]]], None)
                         part = []
                         yield
