@@ -460,6 +460,18 @@ def parse_export(arguments: Sequence[str], prog: str = "dragoman export") -> arg
     return parsed
 
 
+# The options of serve that set its budgets: option, type, default in `server.limits.Limits`, meaning.
+SERVER_BUDGETS = (
+    ("--max-bytes", int, 900_000, "bytes of a request"),
+    ("--max-work", int, 100_000, "work of a request: its characters and 10 for each line, times the beam size, times 4 "
+        "for attention or markup"),
+    ("--max-seconds", float, 20, "seconds of computing for a request"),
+    ("--max-wait", float, 60, "seconds until a request is answered, and again for its client to take the answer"),
+    ("--max-waiting", int, 200, "requests that wait; a tenth of them may be long"),
+    ("--max-connections", int, 500, "connections; for a new one, an idle one is closed"),
+)  # fmt: skip
+
+
 def parse_serve(arguments: Sequence[str], prog: str = "dragoman serve") -> argparse.Namespace:
     """Parse the options of serve; `overrides` holds the settings of the search."""
     parser = Parser(prog, "Translate over HTTP, for a browser and for other programs.")
@@ -469,8 +481,14 @@ def parse_serve(arguments: Sequence[str], prog: str = "dragoman serve") -> argpa
     )
     parser.add_argument("--port", type=int, default=8000, help="port to listen on; 0: any (default: 8000)")
     _add_glossary_option(parser)
+    for option, kind, default, what in SERVER_BUDGETS:
+        text = f"{what} (default: {default:,})"
+        parser.add_argument(option, type=kind, default=argparse.SUPPRESS, metavar="N", help=text)
     _add_decoding_options(parser)
     parsed = parser.parse_args(arguments)
+    for option, *_ in SERVER_BUDGETS:
+        if not vars(parsed).get(option[2:].replace("-", "_"), 1) > 0:
+            parser.error(f"{option} must be more than 0")
     if not 0 <= parsed.port < 2**16:
         parser.error(f"--port is {parsed.port}, but it must be from 0 to 65535")
     missing = [name for name in ("fastapi", "uvicorn") if find_spec(name) is None]

@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from dragoman.errors import DataError
+from dragoman.server import batcher as batcher_module
 from dragoman.server import limits
-from dragoman.server.batcher import Batcher, Job, QueueFull, TextResult
+from dragoman.server.batcher import Batcher, Job, QueueFull, TextResult, TookTooLong, TooMuchWork
+from dragoman.server.limits import Limits
 from dragoman.signals import Stopped
 from dragoman.translation.results import warnings_by_text
 from dragoman.translation.translator import Translator
@@ -120,7 +122,7 @@ def test_cancelled_jobs_are_not_translated(gate: Gate) -> None:
 
 def test_a_full_queue_refuses_jobs(gate: Gate) -> None:
     """Guards memory and waiting times; cancelled jobs do not count."""
-    with closing(Batcher(echo(), max_waiting=2)) as batcher:
+    with closing(Batcher(echo(), Limits(max_waiting=2))) as batcher:
         keep_busy(batcher, gate)
         cancelled, other = batcher.submit(Job(["number"])), batcher.submit(Job(["see"]))
         with pytest.raises(QueueFull):
@@ -147,7 +149,7 @@ def test_closing_cancels_all_jobs(gate: Gate) -> None:
     batcher = Batcher(echo())
     first = keep_busy(batcher, gate)
     waiting = batcher.submit(Job(["see"]))
-    batcher._closed = True  # close() sets this, then waits for the thread, which here waits for the gate
+    batcher.give_up()  # close() does this, then waits for the thread, which here waits for the gate
     gate.open.set()
     batcher.close()
     for future in (first, waiting):
@@ -156,6 +158,133 @@ def test_closing_cancels_all_jobs(gate: Gate) -> None:
     with pytest.raises(QueueFull):
         batcher.submit(Job(["see"]))
     assert not batcher._thread.is_alive()
+
+
+class Panic(BaseException):
+    """What a panic of Rust code becomes in Python: no Exception."""
+
+
+def test_a_panic_fails_only_its_own_job(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards the thread: a panic in a library ended it, and no later job ever finished."""
+
+    def explain(translator: Translator, texts: Sequence[str], **options: Any) -> Any:
+        if "bad" in texts:
+            raise Panic("index out of bounds")
+        return gate.explain(translator, texts, **options)
+
+    monkeypatch.setattr(Translator, "explain", explain)
+    with closing(Batcher(echo())) as batcher:
+        keep_busy(batcher, gate)
+        bad, good = batcher.submit(Job(["bad"])), batcher.submit(Job(["number"]))
+        gate.open.set()
+        with pytest.raises(RuntimeError, match="Panic: index out of bounds"):
+            bad.result(10)
+        assert texts_of(good) == ["number"]
+        monkeypatch.setattr(Translator, "explain_in_parts", lambda *_, **__: explain(echo(), ["bad"]))
+        with pytest.raises(RuntimeError, match="Panic"):
+            batcher.submit(Job([LONG])).result(10)
+        assert texts_of(batcher.submit(Job(["see"]))) == ["see"]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_nobody_waits_for_a_thread_that_has_ended(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards clients against a fault in the batcher itself."""
+
+    def fail(batcher: Batcher) -> None:
+        raise SystemExit
+
+    monkeypatch.setattr(Batcher, "_advance_long_job", fail)
+    with closing(Batcher(echo())) as batcher:
+        first = keep_busy(batcher, gate)
+        others = [batcher.submit(Job([text])) for text in ("see", LONG)]
+        gate.open.set()
+        assert texts_of(first) == ["My name"]
+        for other in others:
+            with pytest.raises(CancelledError):
+                other.result(10)
+        with pytest.raises(QueueFull):
+            batcher.submit(Job(["see"]))
+
+
+LONG = "My name is number\n" * 200
+
+
+def test_long_jobs_wait_for_short_ones_and_take_turns(gate: Gate) -> None:
+    """Guards the waiting time of short jobs, and of a long one behind a longer one."""
+    finished: list[str] = []
+    with closing(Batcher(echo())) as batcher:
+        keep_busy(batcher, gate)
+        jobs = {"longest": Job([LONG * 3]), "long": Job([LONG]), "short": Job(["see"])}
+        for name, job in jobs.items():
+            batcher.submit(job).add_done_callback(lambda _, name=name: finished.append(name))
+        gate.open.set()
+        assert texts_of(jobs["longest"].results) == [LONG * 3]
+    assert finished == ["short", "long", "longest"]
+
+
+@pytest.mark.parametrize("weights", [False, True])
+def test_parts_make_the_same_results_as_the_whole(weights: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards against sentences, warnings or weights lost or doubled where a job is cut."""
+    texts = ["My name is Anna.\n\nsee www.x.org! number", "", "live live live", LONG[:300], "word " * 90, "\n see \n"]
+    found = []
+    for most, quiet in ((10**6, 0), (0, 10**6), (0, 0)):
+        monkeypatch.setattr(limits, "SHORT_WORK", most)
+        monkeypatch.setattr(limits, "QUIET", quiet)
+        with closing(Batcher(echo("unknown=keep"))) as batcher:
+            found.append(batcher.submit(Job(texts, weights=weights)).result(60))
+    for whole, parts in [*zip(found[0], found[1], strict=True), *zip(found[0], found[2], strict=True)]:
+        assert parts.translation == whole.translation
+        assert len(parts.weights or []) == len(whole.weights or [])
+        for one, other in zip(parts.weights or [], whole.weights or [], strict=True):
+            assert [each.tolist() for each in one] == [each.tolist() for each in other]
+    assert any(result.translation.warnings for result in found[0])
+
+
+def test_a_job_has_a_budget_of_work() -> None:
+    """Guards against small requests that are much work: lines of one letter, in a wide beam, with weights."""
+    lines = "\n".join("a" * 2500)
+    with closing(Batcher(echo())) as batcher, pytest.raises(TooMuchWork, match="1,100,000"):
+        batcher.submit(Job([lines], 10, 10, weights=True))
+    assert limits.work(["ab\n\n c"], 3, False) == 3 * (12 + 12)
+
+
+def test_a_job_has_a_budget_of_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards the other clients: what is left of a job is not computed."""
+    steps = []
+
+    def endless(*_: Any, **__: Any) -> Any:
+        while True:
+            steps.append(1)
+            yield
+
+    monkeypatch.setattr(Translator, "explain_in_parts", endless)
+    clock = iter(range(10**6))
+    monkeypatch.setattr(batcher_module.time, "perf_counter", lambda: next(clock))
+    with closing(Batcher(echo(), Limits(max_seconds=2.5))) as batcher, pytest.raises(TookTooLong):
+        batcher.submit(Job([LONG])).result(10)
+    assert len(steps) == 3
+
+
+def test_few_places_of_the_queue_are_for_long_jobs(gate: Gate) -> None:
+    """Guards short jobs, which found the queue full of long ones."""
+    with closing(Batcher(echo(), Limits(max_waiting=10))) as batcher:
+        first = keep_busy(batcher, gate)
+        long = batcher.submit(Job([LONG]))
+        with pytest.raises(QueueFull):
+            batcher.submit(Job([LONG]))
+        short = batcher.submit(Job(["see"]))
+        gate.open.set()
+        assert [texts_of(each) for each in (first, short, long)] == [["My name"], ["see"], [LONG]]
+
+
+def test_memory_is_given_back_after_a_long_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards the computer: the C library keeps what long jobs took, for ever."""
+    trimmed = Event()
+    monkeypatch.setattr(batcher_module, "trim_memory", trimmed.set)
+    monkeypatch.setattr(limits, "TRIM_INTERVAL", 0.0)
+    with closing(Batcher(echo())) as batcher:
+        batcher.submit(Job([LONG])).result(60)
+        assert trimmed.wait(10)
 
 
 def test_warnings_and_weights_belong_to_their_text() -> None:

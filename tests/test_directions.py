@@ -534,8 +534,9 @@ def test_languages_in_the_api(trained: Path) -> None:
         ("it", "en"),
     ]
     asked = TranslateRequest(text="x", target_lang="fr", source_lang="en")
-    assert list(make_job(asked, translator).texts) == [Request("x", Direction("en", "fr"))]
-    assert list(make_job(TranslateRequest(text="x"), translator).texts) == [Request("x", Direction("en", "it"))]
+    for request, direction in ((asked, Direction("en", "fr")), (TranslateRequest(text="x"), Direction("en", "it"))):
+        _, job = make_job(request, translator)
+        assert list(job.texts) == [Request("x", direction)]
     with pytest.raises(ConfigError):
         make_job(TranslateRequest(text="x", target_lang="de"), translator)
 

@@ -6,18 +6,21 @@ import http.client
 import json
 import os
 import re
+import select
 import shutil
 import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from threading import Event, Thread, current_thread
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -33,6 +36,7 @@ from dragoman.server import application, limits, serve
 from dragoman.server.application import PAGE_FILES, STATIC, create_application
 from dragoman.server.batcher import Batcher, Job, TextResult
 from dragoman.server.connection import HttpProtocol, listen, make_server
+from dragoman.server.limits import Limits
 from dragoman.server.schemas import ServerInfo
 from dragoman.server.security import secure
 
@@ -85,11 +89,12 @@ class Server:
 
 
 @contextmanager
-def serving(translator: Translator, max_waiting: int = 200, timeout: float = 60) -> Iterator[Server]:
+def serving(translator: Translator, **budgets: float) -> Iterator[Server]:
     translator.step = 10
-    with listen("127.0.0.1", 0) as listener, closing(Batcher(translator, max_waiting)) as batcher:
-        app = create_application(batcher, ServerInfo.of(translator), timeout)
-        server = make_server(secure(app, loopback=True))
+    limited = Limits(**budgets)  # type: ignore[arg-type]
+    with listen("127.0.0.1", 0) as listener, closing(Batcher(translator, limited)) as batcher:
+        app = create_application(batcher, ServerInfo.of(translator, limited))
+        server = make_server(secure(app, loopback=True), limited, batcher.give_up)
         thread = Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
 
@@ -423,7 +428,7 @@ def is_cancelled(future: Future[list[TextResult]]) -> bool:
 def test_slow_requests_time_out(gate: tuple[Event, Event], monkeypatch: pytest.MonkeyPatch) -> None:
     """Guards against waiting for another client's long text; the job is cancelled."""
     started, go = gate
-    with serving(echo(), timeout=0.2) as server:
+    with serving(echo(), max_wait=0.2) as server:
         futures = record_jobs(server, monkeypatch)
         reply = server.post({"text": "see"})
         assert started.is_set()
@@ -457,6 +462,140 @@ def test_shutdown_waits_for_accepted_requests(gate: tuple[Event, Event]) -> None
         server.stop()
         go.set()
         assert reply.result(60).json["translations"][0]["translation"] == "see"
+
+
+def test_shutdown_answers_what_it_cannot_finish(gate: tuple[Event, Event], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards the end of the server: it waited a minute for a long translation, and then gave no answer."""
+    started, go = gate
+    monkeypatch.setattr(limits, "FINISH_TIMEOUT", 0.2)
+    with serving(echo()) as server, ThreadPoolExecutor(1) as client:
+        reply = client.submit(server.post, {"text": "see"})
+        assert started.wait(60)
+        server.stop()
+        answer = reply.result(10)
+        assert answer.status == 503
+        assert "shutting down" in answer.json["detail"]
+        go.set()
+
+
+@pytest.fixture
+def big_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every answer of a server is 30 MB, more than a kernel keeps for a client that does not read."""
+    big = Mock(**{"model_dump_json.return_value": "x" * 30_000_000})
+    monkeypatch.setattr(application, "translate_response", lambda *_: big)
+
+
+@contextmanager
+def unread_answer(server: Server) -> Iterator[socket.socket]:
+    """A connection whose client has sent a request and does not read the answer."""
+    body = b'{"text": "see"}'
+    head = f"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.connect(("127.0.0.1", server.port))
+        connection.sendall(f"{head}Content-Type: application/json\r\n\r\n".encode() + body)
+        assert select.select([connection], [], [], 60)[0]
+        yield connection
+
+
+def is_cut_off(connection: socket.socket, seconds: float = 10) -> bool:
+    """Whether the server resets a connection within some seconds."""
+    poll = select.poll()
+    poll.register(connection, select.POLLERR)
+    return bool(poll.poll(1000 * seconds))
+
+
+def test_clients_that_do_not_read_are_cut_off(big_answers: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards memory: a client that read nothing kept its answer of megabytes in the server for ever."""
+    monkeypatch.setattr(limits, "STALL_TIMEOUT", 0.3)
+    with serving(echo()) as server:
+        with unread_answer(server) as connection:
+            assert is_cut_off(connection)
+        assert len(server.post({"text": "see"}).body) == 30_000_000  # one that reads gets everything
+
+
+def test_clients_have_limited_time_to_read(big_answers: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards memory against a client that reads a little now and then."""
+    monkeypatch.setattr(limits, "STALL_TIMEOUT", 0.2)
+    with serving(echo(), max_wait=1) as server, unread_answer(server) as connection:
+        for _ in range(100):
+            if is_cut_off(connection, 0.1):
+                break
+            connection.recv(100_000)
+        else:
+            pytest.fail("the client is still served")
+
+
+def test_shutdown_does_not_wait_for_clients_that_do_not_read(
+    big_answers: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guards the end of the server: it waited a minute for them."""
+    monkeypatch.setattr(limits, "ABORT_TIMEOUT", 0.5)
+    monkeypatch.setattr(limits, "STALL_TIMEOUT", 60.0)
+    with serving(echo()) as server, unread_answer(server) as connection:
+        server.stop()
+        assert is_cut_off(connection)
+
+
+def test_bodies_in_too_many_chunks_are_refused(server: Server) -> None:
+    """Guards the other clients: a body in 900,000 chunks of a byte kept the event loop busy for 5 seconds."""
+    head = "POST /translate HTTP/1.1\nHost: localhost\nContent-Type: application/json\nTransfer-Encoding: chunked\n\n"
+    body = '{"text": "see"}'
+    few = "".join(f"1\n{letter}\n" for letter in body + " " * 100)
+    assert b" 200 " in server.raw(f"{head}{few}0\n\n")
+    many = "".join(f"1\n{letter}\n" for letter in body + " " * limits.MAX_CHUNKS)
+    got = server.raw(f"{head}{many}0\n\n")
+    assert b" 413 " in got
+    assert b"too many chunks" in got
+    assert b"nosniff" in got
+
+
+def test_a_new_connection_takes_the_place_of_an_idle_one(gate: tuple[Event, Event]) -> None:
+    """Guards clients against others that open connections and send nothing; requests under way are not disturbed."""
+    started, go = gate
+    address = "127.0.0.1"
+    with serving(echo(), max_connections=2) as server, ThreadPoolExecutor(2) as clients:
+        oldest, other, newest = (socket.create_connection((address, server.port), timeout=10) for _ in range(3))
+        with oldest, other, newest:
+            assert is_cut_off(oldest)
+            newest.sendall(b"GET /info HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert newest.recv(2**16).startswith(b"HTTP/1.1 200 ")
+        replies = [clients.submit(server.post, {"text": "see"}) for _ in range(2)]
+        assert started.wait(60)
+        while len(server.batcher._short) < 1:  # the other one has arrived
+            time.sleep(0.01)
+        refused = server.get("/info")
+        assert refused.status == 503
+        assert "--max-connections" in refused.json["detail"]
+        assert refused.headers["Retry-After"]
+        go.set()
+        assert [reply.result(60).status for reply in replies] == [200, 200]
+
+
+def test_answers_name_the_budget_that_was_met(server: Server) -> None:
+    """Guards against requests that cost a hundred times what they look like, and refusals that do not say why."""
+    reply = server.post({"text": "\n".join("a" * 2500), "n_best": 10, "beam_size": 10, "attention": True})
+    assert reply.status == 413
+    assert "--max-work" in reply.json["detail"]
+    page = {"n_best": 3, "attention": True}
+    assert server.post({"text": "the cat sees the dog. " * 25, **page}).status == 200
+    with serving(echo(), max_seconds=1e-9, max_bytes=50_000, max_wait=30) as limited:
+        reply = limited.post({"text": "see\n" * 1000})
+        assert reply.status == 504
+        assert "--max-seconds" in reply.json["detail"]
+        reply = limited.post(b" " * 50_001)
+        assert reply.status == 413
+        assert "50,000 bytes (--max-bytes)" in reply.json["detail"]
+        assert limited.get("/info").json["budgets"] == asdict(Limits(max_seconds=1e-9, max_bytes=50_000, max_wait=30))
+
+
+def test_the_options_of_the_command_are_the_budgets() -> None:
+    """Guards the defaults that --help shows, and options that set nothing."""
+    options = {option[2:].replace("-", "_"): default for option, _, default, _ in command_line.SERVER_BUDGETS}
+    assert options == asdict(Limits())
+    assert command_line.parse_serve(["--max-wait", "2.5"]).max_wait == 2.5
+    with pytest.raises(SystemExit):
+        command_line.parse_serve(["--max-work", "0"])
 
 
 def test_internal_errors_reveal_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

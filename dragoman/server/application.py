@@ -19,7 +19,8 @@ from starlette.requests import ClientDisconnect
 from dragoman.console import one_line
 from dragoman.errors import ConfigError, DataError
 from dragoman.server import limits
-from dragoman.server.batcher import Batcher, Job, QueueFull, TextResult
+from dragoman.server.batcher import Batcher, Job, QueueFull, TextResult, TookTooLong, TooMuchWork
+from dragoman.server.limits import Limits
 from dragoman.server.schemas import (
     ERRORS,
     ServerInfo,
@@ -44,25 +45,25 @@ PAGE_FILES = {
 RETRY_HEADERS = {"Retry-After": str(limits.RETRY_AFTER)}
 
 
-def create_application(batcher: Batcher, info: ServerInfo, timeout: float = limits.TRANSLATE_TIMEOUT) -> FastAPI:
-    """Build the application. A request that is not translated after `timeout` seconds gets a 504."""
+def create_application(batcher: Batcher, info: ServerInfo) -> FastAPI:
+    """Build the application, with the budgets of the batcher."""
+    budgets = batcher.limits
     # FastAPI's own documentation pages load scripts from other hosts.
     app = FastAPI(title="Dragoman", version="1", summary="A translator of your own", docs_url=None, redoc_url=None)
 
     @app.post("/translate", response_model=TranslateResponse, responses=ERRORS, openapi_extra=request_schema(info))
     async def translate(request: Request) -> Response:
         """Translate one text or several."""
-        asked = await read_request(request)
+        asked = await read_request(request, budgets)
         translator = batcher.translator
         try:
             # In a thread, like everything else that takes time: other clients must not wait.
-            documents = await asyncio.to_thread(parse_documents, asked)
-            job = make_job(asked, translator, documents)
-            results = await wait_for(batcher.submit(job), request, timeout)
+            documents, job = await asyncio.to_thread(make_job, asked, translator)
+            results = await wait_for(batcher.submit(job), request, budgets.max_wait)
             if documents:
                 results = await asyncio.to_thread(write_documents, translator, asked, documents, job.texts, results)
-        except QueueFull:
-            raise HTTPException(503, "too many requests are waiting: try again in a moment", RETRY_HEADERS) from None
+        except (QueueFull, TooMuchWork, TookTooLong) as refusal:
+            raise refused(refusal, budgets) from None
         except (DataError, ConfigError) as error:
             raise HTTPException(422, one_line(str(error))) from None
         # In a thread: the attention weights of a long text are megabytes of JSON, and other clients must not wait.
@@ -99,11 +100,12 @@ def parse_documents(asked: TranslateRequest) -> list[Document]:
     return [] if asked.format == "text" else [parse_markup(text, asked.format) for text in asked.texts or [asked.text]]
 
 
-def make_job(asked: TranslateRequest, translator: Translator, documents: Sequence[Document] = ()) -> Job:
-    """Turn a request into a job for the batcher.
+def make_job(asked: TranslateRequest, translator: Translator) -> tuple[list[Document], Job]:
+    """Turn a request into a job for the batcher, and the documents that its texts come from, if they have markup.
 
-    Raises ConfigError for languages that the model does not know, and DataError for a faulty glossary.
+    Raises ConfigError for languages that the model does not know, and DataError for faulty markup or a faulty glossary.
     """
+    documents = parse_documents(asked)
     to, source = asked.target_lang or "", asked.source_lang or ""
     if asked.glossary:
         own = translator.glossary.terms if translator.glossary else {}
@@ -112,7 +114,27 @@ def make_job(asked: TranslateRequest, translator: Translator, documents: Sequenc
         requests = [each for document in documents for each in inline_requests(translator, document, to, source)]
     else:
         requests = [translator.request(text, to, source) for text in asked.texts or [asked.text]]
-    return Job(requests, asked.n_best, asked.beam_size, weights=asked.attention or bool(documents))
+    return documents, Job(requests, asked.n_best, asked.beam_size, weights=asked.attention or bool(documents))
+
+
+def refused(reason: Exception, budgets: Limits) -> HTTPException:
+    """The answer to a request that met a budget: which one, and the option that sets it."""
+    match reason:
+        case TooMuchWork():
+            return HTTPException(
+                413,
+                f"too much work: {reason}, but at most {budgets.max_work:,} (--max-work) is allowed. A character "
+                "counts 1 and a line 10 more, times the beam size, times 4 for attention or markup",
+            )
+        case TookTooLong():
+            return HTTPException(
+                504,
+                f"not translated within {budgets.max_seconds:g} seconds of computing (--max-seconds): "
+                "send less text at a time",
+            )
+        case _:
+            detail = f"too many requests are waiting (--max-waiting is {budgets.max_waiting}): try again in a moment"
+            return HTTPException(503, detail, RETRY_HEADERS)
 
 
 def write_documents(
@@ -144,22 +166,24 @@ def write_documents(
     return written
 
 
-async def read_request(request: Request) -> TranslateRequest:
+async def read_request(request: Request, budgets: Limits) -> TranslateRequest:
     """Read and check the body of a request; a body that is too long is refused unread. Raises HTTPException."""
     content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if content_type != "application/json":
         raise HTTPException(415, "send JSON, with Content-Type: application/json")
     too_long = HTTPException(
-        413, f"too long: at most {limits.MAX_CHARACTERS:,} characters and {limits.MAX_BODY:,} bytes are allowed"
+        413,
+        f"too long: at most {limits.MAX_CHARACTERS:,} characters and {budgets.max_bytes:,} bytes (--max-bytes) are "
+        "allowed",
     )
-    if int(request.headers.get("content-length", 0)) > limits.MAX_BODY:
+    if int(request.headers.get("content-length", 0)) > budgets.max_bytes:
         raise too_long
     body = bytearray()
     try:
         async with asyncio.timeout(limits.READ_TIMEOUT):
             async for part in request.stream():
                 body += part
-                if len(body) > limits.MAX_BODY:
+                if len(body) > budgets.max_bytes:
                     raise too_long
     except TimeoutError:
         raise HTTPException(408, f"the request did not arrive within {limits.READ_TIMEOUT:.0f} seconds") from None
@@ -197,7 +221,7 @@ async def wait_for(results: Future[list[TextResult]], request: Request, timeout:
             return job.result()
         if disconnect.done():
             raise HTTPException(400, "the client disconnected")
-        raise HTTPException(504, f"not translated within {timeout:.0f} seconds: send less text at a time")
+        raise HTTPException(504, f"not translated within {timeout:g} seconds (--max-wait): send less text at a time")
     finally:
         disconnect.cancel()
         job.cancel()

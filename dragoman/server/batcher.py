@@ -7,25 +7,33 @@
 
 A `Translator` runs one search at a time, and a batch of fifty sentences takes far less than fifty times as long as one.
 So one thread translates everything that has arrived since its last batch. No job waits for a batch to fill, and batches
-grow with the load. Nothing here knows about HTTP.
+grow with the load.
+
+A long job would keep all others waiting. So it is translated a part at a time: between two batches of short jobs goes
+one part of one long job, and long jobs take turns. Parts are larger where no short job came lately. Nothing here knows
+about HTTP.
 """
 
 from __future__ import annotations
 
+import ctypes
 import threading
+import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
+from typing import Any
 
 import numpy as np
 
 from dragoman.server import limits
+from dragoman.server.limits import Limits
 from dragoman.signals import Stopped
 from dragoman.translation.request import Request
-from dragoman.translation.results import Translation
+from dragoman.translation.results import Sentence, Translation
 from dragoman.translation.translator import Translator
 
 
@@ -53,37 +61,80 @@ class QueueFull(Exception):  # noqa: N818  (not a mistake: the server is busy)
     """Too many jobs are waiting."""
 
 
-class Batcher:
-    """The translating thread and its queue of jobs."""
+class TooMuchWork(Exception):  # noqa: N818  (not a mistake of the server)
+    """A job is more work than a job may be."""
 
-    def __init__(self, translator: Translator, max_waiting: int = limits.MAX_WAITING) -> None:
+
+class TookTooLong(Exception):  # noqa: N818  (not a mistake of the server)
+    """A job has been computed for as many seconds as a job may take, and is not finished."""
+
+
+@dataclass
+class LongJob:
+    """A job that is translated a part at a time."""
+
+    job: Job
+    steps: Generator[None, None, list[TextResult]]
+    seconds: float = 0.0  # that it has been computed for
+
+
+class Batcher:
+    """The translating thread and its queues of jobs."""
+
+    def __init__(self, translator: Translator, budgets: Limits | None = None) -> None:
         self.translator = translator
-        self.max_waiting = max_waiting
-        self._queue: deque[Job] = deque()
+        self.limits = budgets or Limits()
+        self._short: deque[Job] = deque()
+        self._long: deque[LongJob] = deque()
+        self._under_way: list[Job] = []
         self._changed = threading.Condition()
         self._closed = False
+        self._last_short = float("-inf")  # when the last short job was submitted
+        self._trim_at = float("inf")  # when to give memory back
         self._thread = threading.Thread(target=self._run, name="translating")
         self._thread.start()
 
     def submit(self, job: Job) -> Future[list[TextResult]]:
         """Queue a job and return the future of its results, one per text. Cancel the future to withdraw the job.
 
-        The future raises DataError for a text that cannot be translated. Raises QueueFull.
+        The future raises DataError for a text that cannot be translated, and TookTooLong. Raises QueueFull and
+        TooMuchWork.
         """
+        work = limits.work(map(_text, job.texts), self.search_settings(job)[1], job.weights)
+        if work > self.limits.max_work:
+            raise TooMuchWork(f"{work:,}")
         with self._changed:
-            if self._closed or len(self._queue) >= self.max_waiting:
-                self._queue = deque(job for job in self._queue if not job.results.cancelled())
-            if self._closed or len(self._queue) >= self.max_waiting:
-                raise QueueFull
-            self._queue.append(job)
+            if work > limits.SHORT_WORK:
+                steps = self._translate_in_parts(job)
+                self._enqueue(self._long, LongJob(job, steps), -(-self.limits.max_waiting // limits.LONG_SHARE))
+            else:
+                self._last_short = time.monotonic()
+                self._enqueue(self._short, job, self.limits.max_waiting)
             self._changed.notify()
         return job.results
 
-    def close(self) -> None:
-        """Stop the thread, and cancel all jobs that are not finished."""
+    def _enqueue(self, queue: deque[Any], new: Job | LongJob, most: int) -> None:
+        """Put a job into one of the queues. Raises QueueFull; jobs that are cancelled do not count."""
+        if self._closed or len(queue) >= most:
+            kept = [each for each in queue if not _job(each).results.cancelled()]
+            queue.clear()
+            queue.extend(kept)
+        if self._closed or len(queue) >= most:
+            raise QueueFull
+        queue.append(new)
+
+    def give_up(self) -> None:
+        """Cancel all jobs that are not finished, and accept no more."""
         with self._changed:
             self._closed = True
+            jobs = [*self._short, *(each.job for each in self._long), *self._under_way]
             self._changed.notify()
+        for job in jobs:
+            job.results.cancel()
+
+    def close(self) -> None:
+        """Stop the thread, and cancel all jobs that are not finished."""
+        self.give_up()
         self._thread.join()
 
     def search_settings(self, job: Job) -> tuple[int, int]:
@@ -99,26 +150,35 @@ class Batcher:
         return n_best, -(-wanted // groups) * groups
 
     def _run(self) -> None:
-        """The thread: translate batches until the batcher is closed."""
-        while jobs := self._next_jobs():
-            groups: dict[tuple[int, int, bool], list[Job]] = {}
-            for job in jobs:
-                groups.setdefault((*self.search_settings(job), job.weights), []).append(job)
-            for group in groups.values():
-                self._finish(group)
-        for job in self._queue:
-            job.results.cancel()
+        """The thread: translate batches of short jobs, and parts of long ones, until the batcher is closed."""
+        try:
+            while self._wait():
+                groups: dict[tuple[int, int, bool], list[Job]] = {}
+                for job in self._next_jobs():
+                    groups.setdefault((*self.search_settings(job), job.weights), []).append(job)
+                for group in groups.values():
+                    self._finish(group)
+                self._advance_long_job()
+                self._trim()
+        finally:  # however the thread ends, nobody may wait for it
+            self.give_up()
+
+    def _wait(self) -> bool:
+        """Wait until there is something to do; False when the batcher is closed."""
+        with self._changed:
+            self._under_way = []
+            timeout = None if self._trim_at == float("inf") else max(self._trim_at - time.monotonic(), 0)
+            self._changed.wait_for(lambda: self._short or self._long or self._closed, timeout)
+            return not self._closed
 
     def _next_jobs(self) -> list[Job]:
-        """Wait for jobs and take all of them, up to BATCH_CHARACTERS; none when the batcher is closed."""
+        """Take all short jobs, up to BATCH_CHARACTERS."""
         with self._changed:
-            self._changed.wait_for(lambda: self._queue or self._closed)
-            jobs: list[Job] = []
             characters = 0
-            while self._queue and not self._closed and characters < limits.BATCH_CHARACTERS:
-                jobs.append(self._queue.popleft())
-                characters += sum(len(each if isinstance(each, str) else each.text) for each in jobs[-1].texts)
-            return jobs
+            while self._short and not self._closed and characters < limits.BATCH_CHARACTERS:
+                self._under_way.append(self._short.popleft())
+                characters += sum(len(_text(each)) for each in self._under_way[-1].texts)
+            return list(self._under_way)
 
     def _finish(self, jobs: list[Job]) -> None:
         """Translate jobs together. If that fails, translate each alone, so that a bad text fails only its own job."""
@@ -131,13 +191,39 @@ class Batcher:
         except Stopped:
             for job in jobs:
                 job.results.cancel()
-        except Exception as error:  # whatever it is, the thread must live on for the other jobs
+        except BaseException as error:  # a panic in a library, too: the thread must live on for the other jobs
             if len(jobs) > 1:
                 for job in jobs:
                     self._finish([job])
             else:
-                with suppress(InvalidStateError):
-                    jobs[0].results.set_exception(error)
+                _fail(jobs[0], error)
+
+    def _advance_long_job(self) -> None:
+        """Translate one part of the long job whose turn it is."""
+        with self._changed:
+            if not self._long or self._closed:
+                return
+            long = self._long.popleft()
+            self._under_way.append(long.job)
+        if long.job.results.cancelled():
+            return
+        started = time.perf_counter()
+        try:
+            next(long.steps)
+            long.seconds += time.perf_counter() - started
+            if long.seconds > self.limits.max_seconds:
+                raise TookTooLong
+        except StopIteration as stop:
+            with suppress(InvalidStateError):  # cancelled in the meantime
+                long.job.results.set_result(stop.value)
+        except BaseException as error:  # as in _finish
+            _fail(long.job, error)
+        else:
+            with self._changed:
+                self._long.append(long)
+            return
+        if self._trim_at == float("inf"):
+            self._trim_at = time.monotonic() + limits.TRIM_INTERVAL  # by then its answer has been sent
 
     def _translate(self, jobs: list[Job]) -> list[TextResult]:
         """Translate jobs that ask for the same. Raises Stopped when all of them are cancelled."""
@@ -147,17 +233,100 @@ class Batcher:
                 raise Stopped
 
         stop_if_cancelled()
-        n_best, beam_size = self.search_settings(jobs[0])
-        translator = self.translator.with_decoding(n_best=n_best, beam_size=beam_size)
+        translator = self._translator_for(jobs[0])
         texts = [text for job in jobs for text in job.texts]
         translations = translator.explain(texts, first=0, advance=stop_if_cancelled)
         if not jobs[0].weights:
             return list(map(TextResult, translations))
         stop_if_cancelled()
-        translations = translator.with_log_probs(translations)
-        pairs = [(sentence, each) for one in translations for sentence in one.sentences for each in sentence.candidates]
-        weights = iter(translator.alignments(pairs))
-        return [
-            TextResult(one, [list(islice(weights, len(sentence.candidates))) for sentence in one.sentences])
-            for one in translations
-        ]
+        return _weighed(translations, [_weigh(translator, [s for one in translations for s in one.sentences])])
+
+    def _translate_in_parts(self, job: Job) -> Generator[None, None, list[TextResult]]:
+        """Translate a job, with a pause after each part."""
+        translator = self._translator_for(job)
+        slowdown = (4 + translator.config.decoding.beam_size) / 5  # a beam of 10 takes thrice as long as one of 1
+
+        def tokens() -> int:
+            quiet = time.monotonic() - self._last_short > limits.QUIET
+            return int(limits.PART_TOKENS * (limits.QUIET_FACTOR if quiet else 1) / slowdown)
+
+        translations = yield from translator.explain_in_parts(job.texts, tokens, first=0)
+        if not job.weights:
+            return list(map(TextResult, translations))
+        found = []
+        for part in _parts([sentence for one in translations for sentence in one.sentences], tokens):
+            yield
+            found.append(_weigh(translator, part))
+        return _weighed(translations, found)
+
+    def _translator_for(self, job: Job) -> Translator:
+        n_best, beam_size = self.search_settings(job)
+        return self.translator.with_decoding(n_best=n_best, beam_size=beam_size)
+
+    def _trim(self) -> None:
+        """Give memory that long jobs took back to the system."""
+        if time.monotonic() >= self._trim_at:
+            self._trim_at = float("inf")
+            trim_memory()
+
+
+def trim_memory() -> None:
+    """Give freed memory back to the system, where the C library has a function for that: glibc keeps most of it."""
+    with suppress(AttributeError, OSError, TypeError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def _text(text: str | Request) -> str:
+    return text if isinstance(text, str) else text.text
+
+
+def _job(job: Job | LongJob) -> Job:
+    return job.job if isinstance(job, LongJob) else job
+
+
+def _fail(job: Job, error: BaseException) -> None:
+    """Let a job raise an error. One that is no Exception, such as a panic of Rust code, would end its caller."""
+    if not isinstance(error, Exception):
+        reason = RuntimeError(f"translating failed: {type(error).__name__}: {error}")
+        reason.__cause__ = error
+        error = reason
+    with suppress(InvalidStateError):  # cancelled in the meantime
+        job.results.set_exception(error)
+
+
+def _parts(sentences: Sequence[Sentence], tokens: Callable[[], int]) -> Iterator[list[Sentence]]:
+    """Parts of sentences with about so many source tokens, counted once for each candidate."""
+    part: list[Sentence] = []
+    size = 0
+    for sentence in sentences:
+        part.append(sentence)
+        size += len(sentence.tokens) * len(sentence.candidates)
+        if size >= tokens():
+            yield part
+            part, size = [], 0
+    if part:
+        yield part
+
+
+Weighed = tuple[list[Sentence], list[list[np.ndarray]]]
+
+
+def _weigh(translator: Translator, sentences: list[Sentence]) -> Weighed:
+    """The sentences with the log-probabilities of all tokens, and the weights of their candidates."""
+    [whole] = translator.with_log_probs([Translation("", "", sentences, [])])
+    pairs = [(sentence, each) for sentence in whole.sentences for each in sentence.candidates]
+    weights = iter(translator.alignments(pairs))
+    return whole.sentences, [list(islice(weights, len(sentence.candidates))) for sentence in whole.sentences]
+
+
+def _weighed(translations: Sequence[Translation], found: Sequence[Weighed]) -> list[TextResult]:
+    """The translations with the sentences and weights of all their parts."""
+    sentences = iter([sentence for part, _ in found for sentence in part])
+    weights = iter([each for _, part in found for each in part])
+    return [
+        TextResult(
+            replace(one, sentences=list(islice(sentences, len(one.sentences)))),
+            list(islice(weights, len(one.sentences))),
+        )
+        for one in translations
+    ]

@@ -1,13 +1,48 @@
-"""What the server accepts from its clients, and for how long it waits for them."""
+"""What the server accepts from its clients, and how much it does for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 MAX_CHARACTERS = 5_000  # in one request
 MAX_TEXTS = 32  # in one request
 MAX_TERMS = 200  # of a glossary in one request
 MAX_TERM = 100  # characters of a term
-MAX_BODY = 900_000  # bytes; far more than valid texts need, so that most invalid bodies are read and explained
 MAX_N_BEST = MAX_BEAM_SIZE = 10
-MAX_WAITING = 200  # jobs in the queue
-BATCH_CHARACTERS = 50_000  # per batch, so that short requests do not wait for many long ones
+MAX_CHUNKS = 4_000  # in which a body may arrive: each takes time, and 900,000 of one byte took 5 seconds
+BATCH_CHARACTERS = 50_000  # of short jobs per batch, so that the first ones do not wait for too many others
+SHORT_WORK = 2_000  # the most of a job that is translated at once; longer jobs are translated a part at a time
+PART_TOKENS = 50  # of the source in such a part, fewer for a wide beam: a short job may have to wait for it
+QUIET = 1.0  # seconds without short jobs, after which parts are larger, since larger ones are done in less time
+QUIET_FACTOR = 8  # by so much
+LONG_SHARE = 10  # one in so many places of the queue is for long jobs
 READ_TIMEOUT = 10.0  # seconds for a client to send the head of a request, and again for its body
-TRANSLATE_TIMEOUT = 60.0  # seconds from then until the response
+STALL_TIMEOUT = 5.0  # seconds in which a client must take some of its answer
+FINISH_TIMEOUT = 5.0  # seconds for the requests under way when the server is asked to stop; the rest get a 503
+ABORT_TIMEOUT = 8.0  # seconds from then until clients that do not take their answers are cut off
 RETRY_AFTER = 2  # seconds that a client should wait when the server is busy
+TRIM_INTERVAL = 5.0  # seconds between attempts to give memory back to the system
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The budgets that options of `dragoman serve` set, such as --max-work; an answer that refuses names the option."""
+
+    max_bytes: int = 900_000  # of a request; far more than valid ones need, so that most invalid bodies are explained
+    max_work: int = 100_000  # of a request, see `work`
+    max_seconds: float = 20.0  # of computing for a request
+    max_wait: float = 60.0  # seconds from the whole request to its answer, and again for the client to take that
+    max_waiting: int = 200  # requests in the queue
+    max_connections: int = 500
+
+
+def work(texts: Iterable[str], beam_size: int, weights: bool) -> int:
+    """How much there is to do, known before anything is done.
+
+    A character counts 1, and a line 10 more, because even a line of one letter may be translated as ten tokens. The
+    beam multiplies this, and so do the weights: to compute them, the model reads each translation twice, and they
+    are most of an answer.
+    """
+    units = sum(len(line) + 10 for text in texts for line in text.split("\n") if line.strip())
+    return units * beam_size * (4 if weights else 1)

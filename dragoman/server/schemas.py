@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from dragoman.server.batcher import TextResult
-from dragoman.server.limits import MAX_BEAM_SIZE, MAX_CHARACTERS, MAX_N_BEST, MAX_TERM, MAX_TERMS, MAX_TEXTS
+from dragoman.server.limits import MAX_BEAM_SIZE, MAX_CHARACTERS, MAX_N_BEST, MAX_TERM, MAX_TERMS, MAX_TEXTS, Limits
 from dragoman.translation.results import Candidate, Sentence
 from dragoman.translation.translator import Translator
 
@@ -146,10 +146,15 @@ class ServerInfo(BaseModel):
     characters: int = Field(default=MAX_CHARACTERS, description="maximum in one request")
     n_best: int = Field(description="maximum number of alternative translations of a sentence")
     terms: int = Field(default=MAX_TERMS, description="maximum in the glossary of one request")
+    budgets: Limits = Field(
+        description="what else is limited, by the options of the same names: bytes of a request; its work, which is "
+        "its characters and 10 for each line, times the beam size, times 4 for attention or markup; seconds of "
+        "computing for it, and of waiting; requests that wait; connections"
+    )
 
     @classmethod
-    def of(cls, translator: Translator) -> ServerInfo:
-        """Describe a translator."""
+    def of(cls, translator: Translator, budgets: Limits | None = None) -> ServerInfo:
+        """Describe a translator that is served with these budgets."""
         config = translator.config
         return cls(
             source_lang=config.data.source_lang,
@@ -158,6 +163,7 @@ class ServerInfo(BaseModel):
             run=config.run.name,
             step=translator.step,
             n_best=1 if config.model.architecture == "encoder-only" else MAX_N_BEST,
+            budgets=budgets or Limits(),
         )
 
 
@@ -170,7 +176,7 @@ class ErrorResponse(BaseModel):
 ERRORS: dict[int | str, dict[str, Any]] = {
     400: {"model": ErrorResponse, "description": "Not JSON"},
     408: {"model": ErrorResponse, "description": "The request did not arrive in time"},
-    413: {"model": ErrorResponse, "description": "Too long"},
+    413: {"model": ErrorResponse, "description": "Too long, or too much work"},
     415: {"model": ErrorResponse, "description": "The content type is not application/json"},
     422: {"model": ErrorResponse, "description": "JSON that does not match the schema, or an untranslatable text"},
     503: {
@@ -178,7 +184,7 @@ ERRORS: dict[int | str, dict[str, Any]] = {
         "description": "Too many requests are waiting",
         "headers": {"Retry-After": {"description": "seconds to wait", "schema": {"type": "integer"}}},
     },
-    504: {"model": ErrorResponse, "description": "Not translated in time"},
+    504: {"model": ErrorResponse, "description": "Not translated in time, or computed for too long"},
 }
 
 
@@ -228,7 +234,7 @@ def _candidate_response(candidate: Candidate, weights: np.ndarray | None) -> Can
         inside = {
             "log_probs": [round(each, 4) for each in candidate.log_probs],
             "alignment": candidate.made_from(weights),
-            "attention": [[round(each, 4) for each in row] for row in weights.tolist()],
+            "attention": weights.astype(np.float64).round(4).tolist(),
         }
     return CandidateResponse(
         translation=candidate.text,

@@ -4,7 +4,8 @@
     curl -H "Content-Type: application/json" -d '{"text": "Where is the station?"}' http://127.0.0.1:8000/translate
 
 /openapi.json describes the API. There is no password and no encryption: use the server on this computer, or on a
-network of people you trust. On Ctrl-C or SIGTERM it answers the requests it has accepted, then exits with 130 or 143.
+network of people you trust. On Ctrl-C or SIGTERM it answers the requests it has accepted, then exits with 130 or 143,
+within ten seconds; requests that need more time are asked to come back later.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from dragoman.errors import ConfigError
 from dragoman.server.application import create_application
 from dragoman.server.batcher import Batcher
 from dragoman.server.connection import listen, make_server
+from dragoman.server.limits import Limits
 from dragoman.server.schemas import ServerInfo
 from dragoman.server.security import is_loopback, secure
 from dragoman.translation.loading import usual_run
@@ -39,7 +41,8 @@ def main(options: argparse.Namespace) -> None:
                 )
             translator = translator.with_glossary(options.glossary)
         translator.translate(["."])  # a warm-up: fails before anyone connects, and makes the first request fast
-        info = ServerInfo.of(translator)
+        budgets = Limits(**{name: vars(options)[name] for name in vars(Limits()) if name in options})
+        info = ServerInfo.of(translator, budgets)
         host, port = listener.getsockname()[:2]
         host = f"[{host}]" if ":" in host else host
         if not is_loopback(host):
@@ -49,6 +52,6 @@ def main(options: argparse.Namespace) -> None:
         console.warn(
             f"http://{host}:{port} translates {languages} (run {info.run}, step {info.step}); press Ctrl-C to stop"
         )
-        with closing(Batcher(translator)) as batcher:
+        with closing(Batcher(translator, budgets)) as batcher:
             app = secure(create_application(batcher, info), is_loopback(host))
-            make_server(app).run(sockets=[listener])
+            make_server(app, budgets, batcher.give_up).run(sockets=[listener])

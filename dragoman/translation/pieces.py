@@ -6,7 +6,7 @@ part of a very long one. A language model continues each line instead, as a tran
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 
@@ -36,16 +36,16 @@ class Piece:
     terms: list[Term] = field(default_factory=list)  # those of the glossary in the text
 
 
-def encode_request(trained: TrainedModel, request: Request, warn: Callable[[str], object]) -> list[list[Piece]]:
+def encode_request(trained: TrainedModel, request: Request, warn: Callable[[str], object]) -> Iterator[list[Piece]]:
     """The pieces of each line of a request; none for a line that is blank or does not fit into the model."""
-    lines = [encode_line(trained, clean(line), request.direction, warn) for line in request.text.split("\n")]
-    if request.prefix and lines[0]:
-        prefix, words = encode_translation(trained, request.prefix, lines[0][0])
-        lines[0][0] = replace(lines[0][0], prefix=prefix, prefix_words=words)
-    if request.glossary:
-        find = request.glossary.find
-        lines = [[replace(piece, terms=find(piece.read_as)) for piece in line] for line in lines]
-    return lines
+    for number, line in enumerate(request.text.split("\n")):
+        pieces = encode_line(trained, clean(line), request.direction, warn)
+        if request.prefix and pieces and number == 0:
+            prefix, words = encode_translation(trained, request.prefix, pieces[0])
+            pieces[0] = replace(pieces[0], prefix=prefix, prefix_words=words)
+        if request.glossary:
+            pieces = [replace(piece, terms=request.glossary.find(piece.read_as)) for piece in pieces]
+        yield pieces
 
 
 def encode_line(trained: TrainedModel, line: str, direction: Direction, warn: Callable[[str], object]) -> list[Piece]:

@@ -249,7 +249,41 @@ class Translator:
                 encoded.extend(new)
                 yield new
 
-        found = iter(self._translate(groups(), advance))
+        found = self._translate(groups(), advance)
+        return self._put_together(requests, encoded, found, first)
+
+    def explain_in_parts(
+        self, texts: Sequence[str | Request], tokens: Callable[[], int], first: int = 1
+    ) -> Generator[None, None, list[Translation]]:
+        """Like `explain`, but pauses after each part of about `tokens()` source tokens, so that the caller can do more.
+
+        The generator returns the translations. A part is whole pieces, so a piece that is longer is a part of its own.
+        """
+        requests = self._parse(texts, first)
+        encoded: list[list[list[Piece]]] = [[] for _ in requests]
+        found: list[Sentence] = []
+        part: list[Piece] = []
+        for number, request in enumerate(requests):
+            for line in encode_request(self.trained, request, partial(self._warn, first + number)):
+                encoded[number].append(line)
+                for piece in line:
+                    part.append(piece)
+                    if sum(len(each.ids) + 1 for each in part) >= tokens():
+                        found += self._translate([[[part]]], None)
+                        part = []
+                        yield
+        found += self._translate([[[part]]], None)
+        return self._put_together(requests, encoded, found, first)
+
+    def _put_together(
+        self,
+        requests: Sequence[Request],
+        encoded: Sequence[list[list[Piece]]],
+        sentences: Iterable[Sentence],
+        first: int,
+    ) -> list[Translation]:
+        """The translation of each request from those of all pieces, with the warnings about it."""
+        found = iter(sentences)
         translations = []
         for number, (request, lines) in enumerate(zip(requests, encoded, strict=True), first):
             joiner = sentence_joiner(request.direction.target)
@@ -392,7 +426,7 @@ class Translator:
     def _encode(self, requests: Sequence[Request], first: int) -> list[list[list[Piece]]]:
         """The pieces of each line of each request."""
         return [
-            encode_request(self.trained, request, partial(self._warn, number))
+            list(encode_request(self.trained, request, partial(self._warn, number)))
             for number, request in enumerate(requests, first)
         ]
 

@@ -83,6 +83,12 @@ function readGlossary() {
   return Object.fromEntries(lines.filter(([term]) => term).map(([term, translation]) => [term, translation ?? ""]));
 }
 
+// How many translations of a sentence to ask for: fewer in a long text, by the server's budget of work.
+function candidatesFor(text) {
+  const units = text.split("\n").filter(line => line.trim()).reduce((sum, line) => sum + line.length + 10, 0);
+  return Math.max(1, Math.min(CANDIDATES, info.n_best, Math.floor(info.budgets.max_work / (4 * units))));
+}
+
 async function translate() {
   const { signal } = request = new AbortController();
   const text = source.value;
@@ -95,7 +101,7 @@ async function translate() {
     if (!info) await loadInfo();
     const { source_lang, target_lang } = selectedDirection();
     const languages = info.directions.length ? { source_lang, target_lang } : {};
-    const wishes = { n_best: Math.min(CANDIDATES, info.n_best), glossary: readGlossary(), attention: true };
+    const wishes = { n_best: candidatesFor(text), glossary: readGlossary(), attention: true };
     const body = JSON.stringify({ text, ...wishes, ...languages });
     const headers = { "Content-Type": "application/json" };
     const response = await fetch("translate", { method: "POST", headers, body, signal });
