@@ -22,6 +22,7 @@ Limits: a batch plan takes 45 bytes per pair.
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 from bisect import insort
 from collections import Counter
@@ -29,7 +30,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import tokenizers
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers
@@ -93,9 +94,10 @@ class Tokenizer:
     def from_json(cls, text: str) -> Tokenizer:
         """Load what `to_json` returned. Raises ValueError for any other text."""
         try:
+            _check_components(json.loads(text, object_pairs_hook=_without_repeats))
             core = tokenizers.Tokenizer.from_str(text)
-        except Exception as error:  # the library raises nothing narrower
-            raise ValueError(f"this is not a tokenizer.json: {error}") from error
+        except (Exception, RecursionError) as error:  # the library raises nothing narrower
+            raise ValueError(f"this is not a tokenizer.json of this program: {error}") from error
         if [core.token_to_id(token) for token in SPECIAL_TOKENS] != list(range(len(SPECIAL_TOKENS))):
             raise ValueError(f"the first ids of this tokenizer.json are not {' '.join(SPECIAL_TOKENS)}")
         if set(core.get_vocab().values()) != set(range(core.get_vocab_size())):
@@ -211,6 +213,80 @@ _NORMALIZER = normalizers.Sequence(
 )
 
 
+def with_components(core: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
+    """Give a tokenizer what surrounds its vocabulary: how text becomes the letters of tokens, and these text again."""
+    if isinstance(core.model, models.WordLevel):
+        core.normalizer = _NORMALIZER
+        core.pre_tokenizer = pre_tokenizers.Split(" ", "removed")
+        # WordPiece puts a space before every token that does not start with its prefix; a joiner at the end of a token
+        # then removes the space after it. A model may join tokens that no text joins, so leftover joiners are removed
+        # last.
+        rest = [decoders.Replace(mark, "") for mark in (f"{JOINER} ", JOINER, EMPTY)]
+        core.decoder = decoders.Sequence([decoders.WordPiece(prefix=JOINER, cleanup=False), decoders.Fuse(), *rest])
+    else:
+        # Every text gets a space in front, so that a word is the same token at the start of a text and after a space.
+        # The pre-tokenizer's own add_prefix_space does not do: it would make " a" and "a" the same text.
+        core.normalizer = normalizers.Prepend(" ")
+        core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        core.decoder = decoders.Sequence([BYTES, decoders.Strip(" ", 1, 0)])
+    return core
+
+
+def _check_components(saved: Any) -> None:
+    """Raise ValueError unless a tokenizer.json has, around a vocabulary, only what this program writes.
+
+    That has been the same since its first version. A pattern or a normalizer of somebody else's could take all time and
+    memory there is, or end the process.
+    """
+    model = saved.get("model") if isinstance(saved, dict) else None
+    model = model if isinstance(model, dict) else {}
+    kind = model.get("type")
+    if kind not in _EMPTY_MODELS or not _is_within(_without_vocabulary(saved), _components(kind)):
+        raise ValueError("its normalizer, pre-tokenizer, decoder or model is none that this program writes")
+    if kind == "WordLevel" and "[UNK]" not in model.get("vocab", ()):
+        raise ValueError("its vocabulary lacks [UNK]")
+    added, usual = saved.get("added_tokens"), {"normalized": False, "special": True}
+    if not isinstance(added, list) or not all(isinstance(each, dict) and each == each | usual for each in added):
+        raise ValueError("its special tokens are none that this program writes")
+
+
+_EMPTY_MODELS: dict[str, Callable[[], models.Model]] = {
+    "WordLevel": lambda: models.WordLevel({}, unk_token="[UNK]"),  # noqa: S106
+    "BPE": models.BPE,
+    "Unigram": lambda: models.Unigram([("[PAD]", 0.0), ("[UNK]", 0.0)], 1, False),
+}
+
+
+@lru_cache
+def _components(kind: str) -> dict[str, Any]:
+    """Return a tokenizer.json of this program with an empty vocabulary."""
+    return _without_vocabulary(json.loads(with_components(tokenizers.Tokenizer(_EMPTY_MODELS[kind]())).to_str()))
+
+
+def _without_vocabulary(saved: dict[str, Any]) -> dict[str, Any]:
+    model = {name: value for name, value in saved["model"].items() if name not in ("vocab", "merges")}
+    return {name: value for name, value in saved.items() if name not in ("version", "added_tokens")} | {"model": model}
+
+
+def _is_within(part: Any, whole: Any) -> bool:
+    """Whether JSON values are equal, except that an object may lack names that older versions did not write yet."""
+    match part, whole:
+        case dict(), dict():
+            return all(name in whole and _is_within(value, whole[name]) for name, value in part.items())
+        case list(), list():
+            return len(part) == len(whole) and all(map(_is_within, part, whole))
+        case _:
+            return type(part) is type(whole) and part == whole
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Make a JSON object. The library and `json` would take different ones of two values with the same name."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a name appears twice")
+    return found
+
+
 def _split_words(text: str) -> list[str]:
     """Split a text into words and marks, joiners and empty words included."""
     return _NORMALIZER.normalize_str(text).split(" ") if text else []
@@ -239,13 +315,7 @@ def train_word_tokenizer(
 
     core = tokenizers.Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))  # noqa: S106
     core.add_special_tokens(list(special))
-    core.normalizer = _NORMALIZER
-    core.pre_tokenizer = pre_tokenizers.Split(" ", "removed")
-    # WordPiece puts a space before every token that does not start with its prefix; a joiner at the end of a token then
-    # removes the space after it. A model may join tokens that no text joins, so leftover joiners are removed last.
-    rest = [decoders.Replace(mark, "") for mark in (f"{JOINER} ", JOINER, EMPTY)]
-    core.decoder = decoders.Sequence([decoders.WordPiece(prefix=JOINER, cleanup=False), decoders.Fuse(), *rest])
-    tokenizer = Tokenizer(core)
+    tokenizer = Tokenizer(with_components(core))
     tokenizer.left_out = len(ranked) - len(kept)
     return tokenizer
 

@@ -27,12 +27,12 @@ if __name__ == "__main__":
 import argparse
 import contextlib
 import json
-from collections.abc import Callable, Sequence
-from itertools import zip_longest
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dragoman import console
+from dragoman import console, reading
 from dragoman.errors import ConfigError, DataError
 from dragoman.translation.input import Input, find_input, pairs_to_score
 from dragoman.translation.loading import last_saved, usual_run
@@ -77,7 +77,7 @@ def describe(translator: Translator) -> str:
 
 def translate_documents(translator: Translator, given: Input, options: argparse.Namespace) -> None:
     """Translate text with tags: each argument is a document, and so is a whole file or stream."""
-    texts = [text for block in given.blocks for text in block]
+    texts = list(whole_text(given))
     if given.name != "argument":
         texts = ["".join(f"{text}\n" for text in texts)]
     from dragoman.translation.markup import translate_markup  # slow to import
@@ -93,6 +93,17 @@ def translate_documents(translator: Translator, given: Input, options: argparse.
             text += "\n" if given.name == "argument" else ""
             output.write((printable(text) if output.isatty() else text).encode())
             output.flush()
+
+
+def whole_text(given: Input) -> Iterator[str]:
+    """The lines of a document. Raises DataError if it is too large to be parsed in memory."""
+    size = 0
+    for text in chain.from_iterable(given.blocks):
+        size += len(text) + 1
+        if size > reading.TEXT:
+            most = reading.shown(reading.TEXT)
+            raise DataError(f"{given.name} is larger than {most}, the most that a document may have: split it.")
+        yield text
 
 
 def warn_of(messages: Sequence[str]) -> None:

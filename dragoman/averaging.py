@@ -15,13 +15,12 @@ from typing import Any
 
 import safetensors.torch
 import torch
-import yaml
 from torch import Tensor
 
-from dragoman import console, resources
+from dragoman import config_file, console, resources
 from dragoman.checkpoint import Checkpoint, folder_identity, publish, read, read_manifest, step_of, steps, unusable
 from dragoman.command_line import AVERAGED
-from dragoman.errors import CheckpointError
+from dragoman.errors import CheckpointError, ConfigError
 from dragoman.serialization import json_bytes, sha256_of
 from dragoman.tensors import unpack_weights
 
@@ -80,8 +79,8 @@ def average(checkpoints: Sequence[Path]) -> tuple[list[int], dict[str, bytes]]:
 def _traits(found: Checkpoint, weights: Mapping[str, Tensor]) -> dict[str, Any]:
     """What must be equal in checkpoints that are averaged."""
     try:
-        model = dict(yaml.safe_load(found.files[CONFIG])["model"])
-    except (yaml.YAMLError, LookupError, TypeError, ValueError, RecursionError) as error:
+        model = config_file.written(found.files[CONFIG], found.path / CONFIG, "model")
+    except ConfigError as error:
         raise unusable(found.path / CONFIG, "is not a configuration of this program") from error
     named = sorted(weights.items())  # safetensors returns them in any order
     return {

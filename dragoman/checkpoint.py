@@ -22,16 +22,17 @@ and reading take the size of the checkpoint in memory once more.
 from __future__ import annotations
 
 import errno
+import math
 import os
 import platform
 import re
 import shutil
-import stat
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dragoman import reading
 from dragoman.errors import CheckpointError, NewerFormatError
 from dragoman.serialization import sealed, sha256_of, unsealed
 from dragoman.storage import make_folder, replace_durably, storing, sync, write_durably
@@ -43,6 +44,8 @@ BEST = "best.json"
 # in place. A crash in between may leave only that name, so it counts as a checkpoint too.
 _STEP_NAME = re.compile(r"(?:replaced-)?step-([0-9]{8,})")
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_TENSORS = (".safetensors", ".pt", ".bin")  # files that may be as large as a model
+_SURELY_FITS = 2**31  # bytes; for less, nobody asks how much memory there is
 
 
 @dataclass(frozen=True)
@@ -93,7 +96,7 @@ def publish(final: Path, step: int, files: Mapping[str, bytes]) -> None:
     manifest = {
         "format_version": FORMAT_VERSION,
         "step": step,
-        "files": {name: {"size": len(data), "sha256": sha256_of(data)} for name, data in files.items()},
+        "files": {name: file_entry(data) for name, data in files.items()},
         "versions": {
             "python": platform.python_version(),
             **{library: importlib.metadata.version(library) for library in ("torch", "safetensors", "tokenizers")},
@@ -133,15 +136,58 @@ def read(directory: Path, only: Collection[str] | None = None, optional: Collect
     """
     manifest = read_manifest(directory)
     entries = manifest["files"]
+    names = [*entries] if only is None else [*only, *(name for name in optional if name in entries)]
+    return Checkpoint(directory, manifest["step"], read_entries(directory, entries, names), manifest)
+
+
+def file_entry(data: bytes) -> dict[str, Any]:
+    """What the list of a folder's files says of one of them, for `read_entries`."""
+    return {"size": len(data), "sha256": sha256_of(data)}
+
+
+def checked_entries(entries: Any, path: Path) -> dict[str, Any]:
+    """Check and return the list of a folder's files, by name. Raises CheckpointError, naming `path`, which has it."""
+    if not isinstance(entries, dict):
+        raise unusable(path, "has no list of files")
+    for name, entry in entries.items():
+        if not _PLAIN_NAME.fullmatch(name):
+            raise unusable(path, f"names {name!r}, which is not a plain file name")
+        match entry:
+            case {"size": int(size), "sha256": str()} if not 0 <= size <= _most(name):
+                raise unusable(path, f"says that {name} has {size:,} bytes, more than is read of such a file")
+            case {"size": int(), "sha256": str()}:
+                pass
+            case _:
+                raise unusable(path, f"lacks the size or the sha256 of {name}")
+    return entries
+
+
+def read_entries(directory: Path, entries: Mapping[str, Any], names: Collection[str]) -> dict[str, bytes]:
+    """Read these files of a folder, and verify them by the list that `checked_entries` has checked.
+
+    Raises:
+        CheckpointError: a file is missing, damaged or not a plain file, or they do not fit into memory.
+    """
     files: dict[str, bytes] = {}
-    for name in entries if only is None else [*only, *(name for name in optional if name in entries)]:
+    size = sum(entries[name]["size"] for name in names if name in entries)
+    if size > _SURELY_FITS:
+        from dragoman.device import torch, total_memory  # slow to import
+
+        if size > total_memory(torch.device("cpu")):
+            raise unusable(directory, f"holds {size:,} bytes, more than the memory of this machine")
+    for name in names:
         if name not in entries:
             raise unusable(directory / name, "is not part of it")
         data = read_plain(directory / name, entries[name]["size"])
         if sha256_of(data) != entries[name]["sha256"]:
-            raise unusable(directory / name, f"does not match its sha256 in {MANIFEST}")
+            raise unusable(directory / name, "does not match the sha256 that was noted when it was written")
         files[name] = data
-    return Checkpoint(directory, manifest["step"], files, manifest)
+    return files
+
+
+def _most(name: str) -> float:
+    """How many bytes a file with this name may have: text little, and tensors as much as there is memory."""
+    return math.inf if name.endswith(_TENSORS) else reading.TEXT
 
 
 def read_manifest(directory: Path) -> dict[str, Any]:
@@ -158,36 +204,33 @@ def read_manifest(directory: Path) -> dict[str, Any]:
             f"checkpoint {directory} was written by a newer version of this program (its format is {version}, and "
             f"this version knows formats up to {FORMAT_VERSION}): update the program, or use another checkpoint."
         )
-    if version != FORMAT_VERSION or not isinstance(step, int) or not isinstance(files, dict):
+    if version != FORMAT_VERSION or not isinstance(step, int) or step < 0 or not isinstance(files, dict):
         raise unusable(path, "is not the manifest of a checkpoint")
-    for name, entry in files.items():
-        if not _PLAIN_NAME.fullmatch(name):
-            raise unusable(path, f"names {name!r}, which is not a plain file name")
-        match entry:
-            case {"size": int(), "sha256": str()}:
-                pass
-            case _:
-                raise unusable(path, f"lacks the size or the sha256 of {name}")
+    checked_entries(files, path)
     return manifest
 
 
 def read_plain(path: Path, size: int | None = None) -> bytes:
-    """Read a whole file. Before any byte is read, refuse a link, a folder, a device, or a file of another size.
+    """Read a whole file of `size` bytes, or of a note's size if that is None, see `reading.NOTE`.
+
+    Before any byte is read, refuse a link, a folder, a device, or a file of another size.
 
     Raises:
         CheckpointError: the file is refused, missing or unreadable.
     """
     try:
-        status = path.lstat()
-        if not stat.S_ISREG(status.st_mode):
-            raise unusable(path, "is a link, a folder or a device, not a plain file")
-        if size is not None and status.st_size != size:
-            raise unusable(path, f"has {status.st_size:,} bytes, but {MANIFEST} says {size:,}")
-        return path.read_bytes()
+        data = reading.read(path, reading.NOTE if size is None else size, plain=True)
     except FileNotFoundError as error:
         raise unusable(path, "is missing") from error
     except OSError as error:
+        if size is not None and error.errno == errno.EFBIG:
+            raise unusable(path, f"has more than the {size:,} bytes that were noted when it was written") from error
         raise unusable(path, f"cannot be read ({error.strerror})") from error
+    except MemoryError as error:
+        raise unusable(path, "does not fit into memory") from error
+    if size is not None and len(data) != size:
+        raise unusable(path, f"has {len(data):,} bytes, but {size:,} were noted when it was written")
+    return data
 
 
 def unusable(path: Path, reason: str) -> CheckpointError:

@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from dragoman import reading
 from dragoman.errors import ConfigError
 from dragoman.setting_types import NULLS, did_you_mean, kind_of, parse_value, shown
 from dragoman.settings import DEFAULTS_BEFORE, RETIRED, SECTIONS, SETTINGS, Config, with_values
@@ -51,7 +52,7 @@ _Dumper.add_representer(str, _represent_text)
 def read_config_file(path: Path) -> bytes:
     """Read a config file as bytes. Raises ConfigError."""
     try:
-        return path.read_bytes()
+        return reading.read(path, reading.CONFIG)
     except OSError as error:
         raise ConfigError(f"{path}: cannot read this config file: {error.strerror}.") from None
 
@@ -86,8 +87,19 @@ def settings_in_file(data: bytes, path: Path) -> dict[str, Any]:
     return (DEFAULTS_BEFORE if older else {}) | values
 
 
+def written(data: bytes, path: Path, section: str) -> dict[str, str]:
+    """One section of a file as it is written, also if another version of this program wrote it. Raises ConfigError."""
+    root = _compose(data, path)
+    for name, _, content in _items(path, root, "the file") if root else ():
+        if name == section:
+            return {key: node.value for key, _, node in _items(path, content, section)}
+    raise ConfigError(f"{path}: the section {section} is missing.")
+
+
 def _compose(data: bytes, path: Path) -> yaml.Node | None:
     """The syntax tree of a YAML file; None if it is empty."""
+    if len(data) > reading.CONFIG:  # it would take the parser seconds for each hundred thousand lines
+        raise ConfigError(f"{path}: larger than {reading.shown(reading.CONFIG)}, but a config file has 10,000 bytes.")
     try:
         text = data.decode("utf-8")
         depth = 0
@@ -96,8 +108,12 @@ def _compose(data: bytes, path: Path) -> yaml.Node | None:
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
             if depth > 20:
                 raise ConfigError(f"{path}: nested too deeply, but a config file has two levels.")
+            line = event.start_mark.line + 1
+            if getattr(event, "anchor", None) is not None:
+                raise ConfigError(
+                    f"{path}:{line}: & and * refer to another value: write the value itself, or quote the text."
+                )
             if getattr(event, "tag", None) is not None:
-                line = event.start_mark.line + 1
                 tag = shown(event.tag.replace("tag:yaml.org,2002:", "!!"))
                 raise ConfigError(f"{path}:{line}: the tag {tag} is refused: settings are plain values.")
         return yaml.compose(text, Loader=yaml.SafeLoader)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import platform
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from filelock import FileLock, Timeout
+from filelock import FileLock, SoftFileLock, Timeout
 
 from dragoman.checkpoint import read_plain
-from dragoman.errors import CheckpointError, RunInUseError
+from dragoman.errors import CheckpointError, RunInUseError, StorageError
 from dragoman.serialization import json_bytes, load_json
-from dragoman.storage import make_folder, replace_durably, storing
+from dragoman.storage import make_folder, remove_temporaries, replace_durably, storing
 
 
 @contextmanager
@@ -33,17 +35,48 @@ def lock(run_dir: Path, otherwise: str = "train under another run.name") -> Iter
     with storing(run_dir):
         make_folder(run_dir)
         try:
-            guard.acquire()
+            _acquire(guard, run_dir)
         except Timeout:
-            raise RunInUseError(f"{_in_use(run_dir, holder)}: wait until it ends, stop it, or {otherwise}.") from None
+            advice = f"wait until it ends, stop it, or {otherwise}."
+            raise RunInUseError(f"{_in_use(run_dir, holder)}: {advice}{_if_stale(guard)}") from None
     try:
         with storing(holder):
+            remove_temporaries(run_dir)  # only the process with the lock writes here
             replace_durably(holder, json_bytes({"pid": os.getpid(), "host": platform.node()}))
         yield
     finally:
         with suppress(OSError):  # if the disk has become read-only, the error already raised says more
             holder.unlink(missing_ok=True)
         guard.release()
+
+
+def _acquire(guard: FileLock, run_dir: Path) -> None:
+    """Take a lock without waiting. Raises Timeout, OSError, and StorageError if the file system has no locks to give.
+
+    Where the kernel's locks are not implemented at all, the library takes the existence of the file for the lock.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "flock not supported")  # `_if_stale` says what follows from it
+            guard.acquire()
+    except OSError as error:
+        if error.errno != errno.ENOLCK:
+            raise
+        raise StorageError(
+            f"cannot lock {run_dir} ({error.strerror}): its file system has no locks to give, and more "
+            "space would not help. On NFS, start the lock service (rpc.statd), or mount the folder with "
+            "local_lock=flock if only one machine trains there. Or put the run on another disk, with --run.dir."
+        ) from error
+
+
+def _if_stale(guard: FileLock) -> str:
+    """What to do if the holder of a lock has ended and its file system could not tell: nothing frees such a lock."""
+    if not isinstance(guard, SoftFileLock):
+        return ""
+    return (
+        " This file system has no locks that end with their process. If you see on that host that the process has "
+        f"ended, delete {guard.lock_file}, and nothing else."
+    )
 
 
 def _in_use(run_dir: Path, holder: Path) -> str:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
+import re
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from dragoman.errors import StorageError
+
+STALE = 3600  # seconds after which a temporary file belongs to no process that still writes
 
 
 @contextmanager
@@ -28,8 +32,8 @@ def storing(path: Path, needed: int = 0) -> Iterator[None]:
 
 
 def write_durably(path: Path, data: bytes) -> None:
-    """Write a file, and return once it would survive a power cut."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0)
+    """Write a new file, and return once it would survive a power cut. A file or link with this name is an error."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
     descriptor = os.open(path, flags, 0o666)  # minus the umask
     try:
         rest = memoryview(data)
@@ -42,14 +46,39 @@ def write_durably(path: Path, data: bytes) -> None:
 
 def replace_durably(path: Path, data: bytes) -> None:
     """Write a file beside the old one and rename it, so that readers see either the old or the new content."""
-    temporary = path.with_name(f".tmp-{path.name}")
-    try:
+    with replacing(path) as temporary:
         write_durably(temporary, data)
+    sync(path.parent)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Context manager: yield the name of a new file beside `path`, which it renames to `path` at the end.
+
+    Nobody can foresee the name, so nobody can put a link there that the writer would follow. After an error the new
+    file is removed. What a killed process left is removed with the next file of that name, an hour later or more.
+    """
+    temporary = path.with_name(f".tmp-{path.name}-{os.urandom(8).hex()}")
+    try:
+        yield temporary
         os.replace(temporary, path)
-    except OSError:
+    except BaseException:
         temporary.unlink(missing_ok=True)  # a full disk needs the space
         raise
-    sync(path.parent)
+    with suppress(OSError):  # litter does no harm
+        remove_temporaries(path.parent, re.escape(path.name), path.stat().st_mtime - STALE)
+
+
+def remove_temporaries(folder: Path, name: str = ".+", before: float = math.inf) -> None:
+    """Remove what killed processes left in a folder while they replaced files.
+
+    Args:
+        name: pattern of the names of those files
+        before: time, in seconds since the epoch, before which they were last written
+    """
+    for path in folder.iterdir():
+        if re.fullmatch(rf"\.tmp-{name}-[0-9a-f]{{16}}", path.name) and path.lstat().st_mtime < before:
+            path.unlink()
 
 
 def sync(path: Path) -> None:

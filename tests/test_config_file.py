@@ -105,7 +105,7 @@ FILES: list[tuple[str | bytes, list[str]]] = [
     ("model: {d_model: 64", ["not valid YAML"]),
     ("model:\n\td_model: 64", [":2:", "not valid YAML"]),
     ("a: 1\n---\nb: 2", ["not valid YAML", "another document"]),
-    ("a: *nothing", ["not valid YAML", "alias"]),
+    ("a: *nothing", ["refer to another value"]),
     ("? [a, b]\n: 1", ["plain word"]),
     ("model:\n  d_model: 64\n  n_heads: 2\n  d_model: 32", [":4:", "model.d_model appears twice", "line 2"]),
     ("model:\n  d_model: 64\nmodel:\n  n_heads: 2", [":3:", "model appears twice", "line 1"]),

@@ -18,6 +18,7 @@ from dragoman import checkpoint, command_line
 from dragoman.__main__ import run as run_command
 from dragoman.architectures import ctranslate2_spec
 from dragoman.errors import EngineError, ExportError, UnsupportedError
+from dragoman.serialization import sealed, unsealed
 from dragoman.settings import DecodingConfig
 from dragoman.translation import assembly, ctranslate2_engine, engine_files, engine_precision, engine_writer
 from dragoman.translation.translator import Translator
@@ -129,6 +130,14 @@ def flip(path: Path) -> None:
     path.write_bytes(data)
 
 
+def forge(folder: Path, model: int = 0, **changes: Any) -> None:
+    """Change what the mark says, with a hash that agrees; give model.bin this size if it is not 0."""
+    mark = unsealed((folder / engine_files.MARK).read_bytes())
+    (folder / engine_files.MARK).write_bytes(sealed({**mark, **changes}))
+    if model:
+        os.truncate(folder / "model.bin", model)
+
+
 @pytest.mark.parametrize(
     "damage",
     [
@@ -136,8 +145,31 @@ def flip(path: Path) -> None:
         lambda folder: (folder / "config.json").unlink(),
         lambda folder: flip(folder / engine_files.MARK),
         lambda folder: (folder / "model.bin").write_bytes(b""),
+        lambda folder: forge(folder, files=["model.bin"]),
+        lambda folder: forge(folder, files={"model.bin": {"size": 5}}),
+        lambda folder: forge(folder, files={}),
+        lambda folder: forge(folder, files={"../model.bin": {"size": 5, "sha256": ""}}),
+        lambda folder: forge(folder, files={"config.json": {"size": 10**15, "sha256": ""}}),
+        lambda folder: forge(folder, files={"model.bin": {"size": 10**13, "sha256": ""}}, model=10**13),
+        lambda folder: forge(folder, version=[]),
+        lambda folder: (folder / engine_files.MARK).write_bytes(b"[" * 100_000),
+        lambda folder: os.truncate(folder / engine_files.MARK, 50 * 10**9),
     ],
-    ids=["bit", "missing", "mark", "empty"],
+    ids=[
+        "bit",
+        "missing",
+        "mark",
+        "empty",
+        "list",
+        "no sha256",
+        "no files",
+        "outside",
+        "large text",
+        "large model",
+        "version",
+        "no json",
+        "large mark",
+    ],
 )
 def test_damaged_files_are_made_again(run: Path, damage: Callable[[Path], object]) -> None:
     """Guards against translating with half a model."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import signal
@@ -105,3 +106,36 @@ def test_folder_that_cannot_be_written_is_a_storage_error(tmp_path: Path) -> Non
         checkpoint.save(tmp_path / "file" / "checkpoints", 1, contents(1))
     with pytest.raises(StorageError, match=r"file/best\.json"):
         checkpoint.set_best(tmp_path / "file", 1)
+
+
+def answer(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the kernel answer every request for a lock with this error."""
+
+    def flock(*_: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+
+
+def test_lock_of_another_host_says_what_may_be_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards a file system without locks, where the file of a process that crashed on another host stays for ever."""
+    answer(errno.ENOSYS, monkeypatch)
+    with run_lock.lock(tmp_path):
+        pass
+    (tmp_path / ".lock").write_text("77\nfar-away\n")
+    (tmp_path / "run.json").write_text('{"pid": 77, "host": "far-away"}')
+    with pytest.raises(RunInUseError, match="process 77 on far-away") as caught, run_lock.lock(tmp_path):
+        pass
+    said = str(caught.value)
+    assert f"If you see on that host that the process has ended, delete {tmp_path / '.lock'}, and nothing else." in said
+    (tmp_path / ".lock").unlink()
+    with run_lock.lock(tmp_path):
+        pass
+
+
+def test_no_locks_left_is_no_matter_of_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards against the advice to free some space, for a mistake in how the disk is mounted."""
+    answer(errno.ENOLCK, monkeypatch)
+    with pytest.raises(StorageError, match="local_lock=flock") as caught, run_lock.lock(tmp_path):
+        pass
+    assert "bytes are free" not in str(caught.value)

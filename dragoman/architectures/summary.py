@@ -20,10 +20,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from dragoman import config_file, errors
+from dragoman import config_file, errors, reading
 from dragoman import settings as settings_module
 from dragoman.architectures.build import build_model
-from dragoman.dataset import masks
+from dragoman.dataset import Tokenizer, masks
 from dragoman.settings import EOS, SOS, Config
 
 DEPTH = 3  # names in the longest path in the table of parameters: encoder.layers.*.attention
@@ -61,13 +61,11 @@ def describe_model(config: Config) -> list[str]:
 
 def vocabulary_sizes(config: Config, saved: Config | None) -> tuple[int, int, str]:
     """The sizes of both vocabularies, and their origin: the run if it has data, otherwise the limit in the config."""
-    from tokenizers import Tokenizer
-
     data = Path(config.run.dir) / config.run.name / "data"
     if saved and (saved.tokenizer, saved.data.source_lang) == (config.tokenizer, config.data.source_lang):
-        with suppress(Exception):  # the data may not be prepared yet, and the library raises nothing narrower
-            files = (str(data / f"{side}.tokenizer.json") for side in ("source", "target"))
-            source, target = (Tokenizer.from_file(file).get_vocab_size() for file in files)
+        with suppress(OSError, ValueError):  # the data may not be prepared yet
+            files = (data / f"{side}.tokenizer.json" for side in ("source", "target"))
+            source, target = (len(Tokenizer.from_json(reading.read(file, reading.TEXT).decode())) for file in files)
             return source, target, f"those of the run {config.run.name}"
     return config.tokenizer.vocab_size, config.tokenizer.vocab_size, "the limit, tokenizer.vocab_size"
 

@@ -7,16 +7,15 @@ A corpus that is gone, or has moved, has not changed. Nothing is downloaded to c
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from dragoman.command_line import run_name
 from dragoman.corpora.downloads.fetch import read_record
-from dragoman.corpora.formats.files import unreadable
+from dragoman.corpora.formats.files import sha256_of_file
 from dragoman.corpora.sources import SPLITS, Source, find_entry, named, parse_mixture, setting_name
 from dragoman.dataset import Tokenizer
 from dragoman.errors import DataChangedError, DataError
@@ -54,16 +53,16 @@ def file_hashes(sources: Sequence[Source]) -> dict[str, str]:
 
     Data sets of the hub have no files here; data.revision pins them.
     """
-    found = {}
-    for source in sources:
-        for path in source.files:
-            name = os.path.relpath(path, Path(source.path).parent)
-            try:
-                with path.open("rb") as file:
-                    found[f"{source.setting}: {name}"] = hashlib.file_digest(file, "sha256").hexdigest()
-            except OSError as error:
-                raise unreadable(path, error) from error
-    return found
+    return {
+        f"{source.setting}: {os.path.relpath(path, Path(source.path).parent)}": sha256
+        for source in map(with_hashes, sources)
+        for path, sha256 in source.hashes.items()
+    }
+
+
+def with_hashes(source: Source) -> Source:
+    """Hash the files of a source, unless that is done; whoever reads it then gets these very files, or a DataError."""
+    return source if source.hashes else replace(source, hashes={path: sha256_of_file(path) for path in source.files})
 
 
 def download_addresses(sources: Sequence[Source]) -> dict[str, dict[str, str]]:

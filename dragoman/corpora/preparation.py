@@ -28,8 +28,9 @@ from typing import Any
 
 import numpy as np
 
+from dragoman import reading
 from dragoman.corpora.conventions import Conventions, conventions_of_ids
-from dragoman.corpora.origin import SIDES, Tokenizers, check_unchanged, origin_of
+from dragoman.corpora.origin import SIDES, Tokenizers, check_unchanged, origin_of, with_hashes
 from dragoman.corpora.prepared_files import (
     HEADER,
     NOTE,
@@ -52,7 +53,7 @@ from dragoman.dataset import EncodedPairs, EncodedSide, Pair, Tokenizer, encode_
 from dragoman.directions import split_tag, targets
 from dragoman.errors import ConfigError, DataError
 from dragoman.settings import PLACEHOLDERS, Config, DataConfig
-from dragoman.storage import replace_durably, sync
+from dragoman.storage import remove_temporaries, replace_durably, sync
 
 WEIGHTS = "train.weights.npy"
 # In the hidden folder:
@@ -98,7 +99,7 @@ def prepare_data(config: Config, directory: Path, say: Say, tokenizers: Tokenize
         check_unchanged(prepared.origin, config, say, tokenizers)
         shutil.rmtree(workplace, ignore_errors=True)  # left over if a preparation was killed at its very end
         return prepared
-    sources = find_sources(config.data)
+    sources = list(map(with_hashes, find_sources(config.data)))
     origin = origin_of(config, sources, tokenizers)
     for source in sources:
         if not source.files and config.data.revision is None:
@@ -116,6 +117,7 @@ def prepare_data(config: Config, directory: Path, say: Say, tokenizers: Tokenize
     except (DataError, ConfigError):  # a new attempt would fail, too
         shutil.rmtree(workplace)
         raise
+    remove_temporaries(result)  # of a killed process
     for path in (*result.iterdir(), result):
         sync(path)
     for path in [path for path in workplace.iterdir() if path.name not in (RESULT, ORIGIN)]:
@@ -199,7 +201,7 @@ def _prepare_tokenizers(
             replace_durably(path, tokenizer.to_json().encode())
         left_out = [tokenizer.left_out for tokenizer in given]
         replace_durably(note, as_json(left_out))
-    source, target = (Tokenizer.from_json(path.read_text(encoding="utf-8")) for path in paths)
+    source, target = (Tokenizer.from_json(read_text(path)) for path in paths)
     source.left_out, target.left_out = left_out
     return source, target
 
@@ -264,12 +266,12 @@ def _weights(weights_file: Path, directions_file: Path, data: DataConfig) -> np.
 def load(directory: Path) -> PreparedData:
     """Load what `prepare_data` wrote. Raises DataError if it is damaged."""
     try:
-        texts = [(directory / f"{side}.tokenizer.json").read_text(encoding="utf-8") for side in SIDES]
+        texts = [read_text(directory / f"{side}.tokenizer.json") for side in SIDES]
         source = Tokenizer.from_json(texts[0])
         target = source if texts[0] == texts[1] else Tokenizer.from_json(texts[1])
         weights = directory / WEIGHTS
         validation, test = (load_pairs(directory / f"{split}.tsv") for split in ("validation", "test"))
-        summary = json.loads((directory / "report.json").read_text(encoding="utf-8"))
+        summary = json.loads(read_text(directory / "report.json"))
         identity = [summary["origin"], source.fingerprint, target.fingerprint]
         train = _load_train(directory)
         return PreparedData(
@@ -284,7 +286,7 @@ def load(directory: Path) -> PreparedData:
             origin=summary["origin"],
             fingerprint=hashlib.sha256(json.dumps(identity).encode()).hexdigest(),
         )
-    except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
+    except (OSError, EOFError, ValueError, KeyError, TypeError, RecursionError, MemoryError) as error:
         raise DataError(f"{directory} is damaged ({error}): restore it, or delete it to prepare it again.") from error
 
 
@@ -300,13 +302,18 @@ def load_conventions(
     paths = [directory / conventions_file(side) for side in SIDES]
     if not all(path.exists() for path in paths):
         return conventions_of_ids(train.source, source), conventions_of_ids(train.target, target)
-    one, other = (Conventions.from_json(path.read_text(encoding="utf-8")) for path in paths)
+    one, other = (Conventions.from_json(read_text(path)) for path in paths)
     return one, other
 
 
 def conventions_of_data(directory: Path, source: Tokenizer, target: Tokenizer) -> tuple[Conventions, Conventions]:
     """The conventions of the data of a run whose checkpoint does not hold them. Raises OSError and ValueError."""
     return load_conventions(directory, _load_train(directory), source, target)
+
+
+def read_text(path: Path) -> str:
+    """Read a file of the prepared data that is no array. Raises OSError and ValueError."""
+    return reading.read(path, reading.TEXT).decode()
 
 
 def _load_train(directory: Path) -> EncodedPairs:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
+from dragoman import reading
 from dragoman.corpora.sources import SPLITS, Source
 from dragoman.corpora.splitting import PairCounts, check_splits, read_portions
 from dragoman.dataset import Pair
@@ -45,7 +46,9 @@ class GrowingFiles:
             if noted:
                 os.truncate(path, noted["sizes"][number])
             else:
-                path.write_bytes(first)
+                path.unlink(missing_ok=True)
+                with path.open("xb") as file:  # never through a link
+                    file.write(first)
         self.files = [path.open("ab") for path in files]
 
     def __enter__(self) -> GrowingFiles:
@@ -154,8 +157,7 @@ class CleanText:
 
 def load_pairs(path: Path) -> list[Pair]:
     """Load a file of `CleanText`."""
-    with path.open(encoding="utf-8", newline="\n") as file:
-        return list(map(_pair_of, file))
+    return [_pair_of(f"{line}\n") for line in reading.read(path, reading.TABLE).decode().split("\n")[:-1]]
 
 
 def _lines(pairs: Iterable[Pair]) -> bytes:
@@ -169,8 +171,10 @@ def _pair_of(line: str) -> Pair:
 
 def load_array(path: Path) -> np.ndarray:
     """Load an .npy file; a large one is memory-mapped."""
+    # Mapped in any case, since that compares the size in the header with the file before it takes memory.
+    mapped = np.load(path, mmap_mode="r")
     # As a plain array either way: each slice of a memmap is a new memmap, which is five times slower.
-    return np.asarray(np.load(path, mmap_mode="r" if path.stat().st_size > LARGE else None))
+    return np.asarray(mapped) if path.stat().st_size > LARGE else np.array(mapped)
 
 
 def write_header(path: Path, dtype: np.dtype) -> None:
@@ -191,7 +195,7 @@ def as_json(values: Any) -> bytes:
 
 def read_json(path: Path) -> Any:
     """Load what `as_json` made; None if there is no such file."""
-    return json.loads(path.read_bytes()) if path.exists() else None
+    return json.loads(reading.read(path, reading.TEXT, plain=True)) if path.exists() else None
 
 
 def progress_bar(unit: str, total: int | None = None, done: int = 0) -> tqdm:

@@ -29,7 +29,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -69,6 +69,7 @@ class Source:
     number: int = 1  # position in a mixture, from 1
     languages: Languages | None = None  # source and target language, if there are several directions
     downloads: tuple[Path, ...] = ()  # files in the cache that it was made from
+    hashes: Mapping[Path, str] = field(default_factory=dict)  # sha256 of each of `files`, if it must be these
 
     @property
     def setting(self) -> str:

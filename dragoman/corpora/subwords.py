@@ -13,9 +13,9 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 
 import tokenizers
-from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import models, pre_tokenizers, trainers
 
-from dragoman.dataset import BYTES, Tokenizer, train_word_tokenizer
+from dragoman.dataset import Tokenizer, train_word_tokenizer, with_components
 from dragoman.directions import split_tag, tag_of
 from dragoman.errors import ConfigError
 from dragoman.settings import PLACEHOLDERS, SPECIAL_TOKENS, TokenizerConfig
@@ -78,12 +78,7 @@ def train_subword_tokenizer(sentences: Iterable[str], settings: TokenizerConfig,
     else:
         core = tokenizers.Tokenizer(models.Unigram())
         trainer = trainers.UnigramTrainer(**common, unk_token="[UNK]", show_progress=False)  # noqa: S106
-    # Every text gets a space in front, so that a word is the same token at the start of a text and after a space. The
-    # pre-tokenizer's own add_prefix_space does not do: it would make " a" and "a" the same text.
-    core.normalizer = normalizers.Prepend(" ")
-    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    core.decoder = decoders.Sequence([BYTES, decoders.Strip(" ", 1, 0)])
-    core.train_from_iterator(sentences, trainer)
+    with_components(core).train_from_iterator(sentences, trainer)
     return Tokenizer(core if settings.kind == "bpe" else round_scores(core))
 
 

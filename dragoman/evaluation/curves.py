@@ -10,7 +10,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from dragoman import storage
+from dragoman import reading, storage
 from dragoman.evaluation.page import render, scale, ticks
 
 METRICS = "metrics.csv"  # of a run: a line "step,tag,value" for each point of its curves
@@ -33,12 +33,9 @@ def read_points(run: Path) -> dict[str, Points]:
     """
     found: defaultdict[str, Points] = defaultdict(list)
     if (run / METRICS).exists():
-        with (run / METRICS).open(encoding="utf-8", newline="\n") as file:
-            next(file, "")
-            for line in file:
-                step, tag, value = line.rstrip("\n").split(",") if line.endswith("\n") else ("", "", "")
-                if tag:
-                    found[tag].append((int(step), float(value)))
+        for line in reading.read(run / METRICS, reading.TABLE).decode().split("\n")[1:-1]:
+            step, tag, value = line.split(",")
+            found[tag].append((int(step), float(value)))
     return dict(found)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dragoman import console, resources
+from dragoman import console, reading, resources
 from dragoman.corpora.cleaning import AS_WRITTEN, clean, decode_line
 from dragoman.corpora.readers import say_choices
 from dragoman.corpora.sources import find_named
@@ -52,7 +52,7 @@ def read_tsv(path: Path, columns: int) -> list[list[str]]:
 def read_bytes(path: Path) -> bytes:
     """Read a file. Raises DataError."""
     try:
-        return path.read_bytes()
+        return reading.read(path, reading.TABLE)
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}.") from error
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 
+from dragoman import checkpoint
 from dragoman.architectures.portable_weights import position_table
 from dragoman.console import one_line
 from dragoman.directions import split_tag, tag_of
@@ -16,6 +17,7 @@ from dragoman.export.formats import Format
 from dragoman.export.to_argos import package_name
 from dragoman.export.verification import QuantizationCost, Sample
 from dragoman.model import Transformer
+from dragoman.serialization import load_json
 from dragoman.settings import EOS, SOS
 from dragoman.translation.translator import Translator
 
@@ -59,13 +61,13 @@ def pair_counts(translator: Translator) -> dict[str, int]:
 
 
 def _trained_on(translator: Translator) -> dict[str, Any]:
-    return json.loads((translator.path / "trained_on.json").read_bytes())
+    return load_json(checkpoint.read(translator.path, ["trained_on.json"]).files["trained_on.json"])
 
 
 def _scores(run: Path, step: int) -> dict[str, Any]:
     """Return the scores of validation and test in result.json that belong to this step."""
     path = run / "result.json"
-    found = json.loads(path.read_bytes()) if path.exists() else {}
+    found = load_json(checkpoint.read_plain(path)) if path.exists() else {}
     return {split: found[split] for split in ("validation", "test") if found.get(split, {}).get("step") == step}
 
 

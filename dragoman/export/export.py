@@ -17,7 +17,6 @@ model that the engine cannot express, 3 without sentences to verify with, 4 if t
 from __future__ import annotations
 
 import argparse
-import hashlib
 from pathlib import Path
 
 from dragoman import checkpoint, console, serialization
@@ -77,4 +76,4 @@ def export(translator: Translator, run: Path, kind: Format, output: Path, quanti
 
 def checkpoint_hash(translator: Translator) -> str:
     """Identify the translator's checkpoint by the SHA-256 of its manifest."""
-    return hashlib.sha256((translator.path / checkpoint.MANIFEST).read_bytes()).hexdigest()
+    return serialization.sha256_of(checkpoint.read_plain(translator.path / checkpoint.MANIFEST))

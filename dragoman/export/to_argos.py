@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from dragoman import reading
 from dragoman.architectures.ctranslate2_spec import ctranslate2_spec, save_ctranslate2
 from dragoman.dataset import Tokenizer
 from dragoman.export.loaded import BATCH_SIZE, Batch, LoadedExport
@@ -67,7 +68,7 @@ def pack_argos(folder: Path) -> None:
     """Zip the files that `save_argos` wrote and a copy of the README.md beside them, and remove the files."""
     package = folder / PACKAGE
     shutil.copyfile(folder / "README.md", package / "README.md")
-    name = package_name(json.loads((package / "metadata.json").read_bytes()))
+    name = package_name(json.loads(reading.read(package / "metadata.json", reading.NOTE)))
     with zipfile.ZipFile(folder / f"{name}.argosmodel", "w", zipfile.ZIP_DEFLATED) as packed:
         for path in sorted(package.rglob("*")):
             if path.is_file():
@@ -113,4 +114,4 @@ def saved_vocabularies(model: Path) -> list[list[str]]:
     """Read the pieces of source and target from the files of CTranslate2, which saves one file if they are the same."""
     shared = model / "shared_vocabulary.json"
     paths = [shared] * 2 if shared.exists() else [model / f"{side}_vocabulary.json" for side in ("source", "target")]
-    return [json.loads(path.read_bytes()) for path in paths]
+    return [json.loads(reading.read(path, reading.TEXT)) for path in paths]

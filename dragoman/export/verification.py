@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from dragoman import reading
 from dragoman.dataset import masks
 from dragoman.errors import DataError, ExportError
 from dragoman.evaluation.metrics import score
@@ -51,7 +52,7 @@ def translate_sample(translator: Translator, run: Path) -> Sample:
     for split in ("validation", "test"):
         path = run / "data" / f"{split}.tsv"
         if path.exists():
-            pairs += [line.split("\t") for line in path.read_text(encoding="utf-8").split("\n")[:-1]]
+            pairs += [line.split("\t") for line in reading.read(path, reading.TABLE).decode().split("\n")[:-1]]
     if not pairs:
         raise DataError(
             f"{run / 'data'} has no validation pairs, but an export is verified on them: name a run that "

@@ -34,7 +34,7 @@ from typing import BinaryIO, Literal, TextIO
 
 import numpy as np
 
-from dragoman import console, resources, run_lock, storage
+from dragoman import console, reading, resources, run_lock, storage
 from dragoman.corpora.formats.units import Unit
 from dragoman.corpora.language_choice import with_languages
 from dragoman.corpora.prepared_files import progress_bar
@@ -208,7 +208,7 @@ def _check(options: argparse.Namespace, data: DataConfig) -> None:
 def _word_list(path: Path) -> list[str]:
     """Read words and phrases, one a line; lines that start with # are comments."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = reading.read(path, reading.TEXT).decode().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"--profanity {path} cannot be read: {error}") from error
     return [line.strip() for line in lines if line.strip() and not line.startswith("#")]

@@ -12,7 +12,7 @@ from math import exp
 from pathlib import Path
 from typing import NamedTuple
 
-from dragoman.checkpoint import MANIFEST
+from dragoman.checkpoint import MANIFEST, read_plain
 from dragoman.corpora.formats.languages import is_same
 from dragoman.errors import ConfigError
 from dragoman.serialization import sha256_of
@@ -62,7 +62,7 @@ class Scorer:
 
     def identity(self) -> list[str]:
         """Return what tells these models from all others: hashes of the manifests of their checkpoints."""
-        return [sha256_of((model.path / MANIFEST).read_bytes()) for model in (self.forward, self.backward)]
+        return [sha256_of(read_plain(model.path / MANIFEST)) for model in (self.forward, self.backward)]
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> list[Score]:
         """Score pairs of source and target."""

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from dragoman import console, storage
+from dragoman.checkpoint import read_plain
 from dragoman.errors import CheckpointError
 from dragoman.serialization import sealed, unsealed
 
@@ -59,7 +60,7 @@ def unfinished(folder: Path, fingerprint: str, heads: Mapping[str, bytes]) -> It
         files: dict[str, BinaryIO] = {}
         for name, head in heads.items():
             path = folder / (name + PART)
-            files[name] = stack.enter_context(open(path, "r+b" if record else "wb"))
+            files[name] = stack.enter_context(open(path, "r+b" if record else "xb"))
             if record:
                 files[name].truncate(record["sizes"][name])
                 files[name].seek(0, os.SEEK_END)
@@ -82,7 +83,7 @@ def _read_record(folder: Path, fingerprint: str, heads: Mapping[str, bytes]) -> 
         return {}
     record: dict[str, Any] = {}
     with suppress(CheckpointError):
-        record = unsealed(path.read_bytes())
+        record = unsealed(read_plain(path))
     if record.get("fingerprint") != fingerprint:
         why = "other settings, another corpus or another version of the program"
     elif any(not _has(folder / (name + PART), record["sizes"][name]) for name in heads):
@@ -94,4 +95,4 @@ def _read_record(folder: Path, fingerprint: str, heads: Mapping[str, bytes]) -> 
 
 
 def _has(path: Path, size: int) -> bool:
-    return path.is_file() and path.stat().st_size >= size
+    return path.is_file() and not path.is_symlink() and path.stat().st_size >= size

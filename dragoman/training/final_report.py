@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from dragoman import dataset, serialization, storage
+from dragoman import checkpoint, dataset, serialization, storage
 from dragoman.architectures.ensemble import Ensemble
 from dragoman.console import say
 from dragoman.corpora.preparation import PreparedData
@@ -28,7 +28,7 @@ SAMPLES = 8  # test sentences whose n-best lists are shown
 def result_step(directory: Path) -> int | None:
     """The step at which the run finished and its result was written; None if it has not finished."""
     path = directory / RESULT
-    return serialization.load_json(path.read_bytes())["step"] if path.exists() else None
+    return serialization.load_json(checkpoint.read_plain(path))["step"] if path.exists() else None
 
 
 def report(config: Config, directory: Path, data: PreparedData, progress: Progress) -> None:

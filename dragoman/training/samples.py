@@ -6,6 +6,7 @@ import torch
 
 from dragoman.architectures.protocol import Model
 from dragoman.settings import EOS, SOS
+from dragoman.storage import replace_durably
 from dragoman.training import tensorboard
 from dragoman.training.state import TrainingState
 from dragoman.translation.translator import Translator
@@ -55,4 +56,4 @@ def _write(state: TrainingState, heads: tuple[str, str, str], rows: list[tuple[s
     blocks = ("".join(f"{head:<{width}}{text}\n" for head, text in zip(heads, row, strict=True)) for row in rows)
     folder = state.directory / "samples"
     folder.mkdir(exist_ok=True)
-    (folder / f"step-{step:08d}.txt").write_text("\n".join(blocks), encoding="utf-8")
+    replace_durably(folder / f"step-{step:08d}.txt", "\n".join(blocks).encode())

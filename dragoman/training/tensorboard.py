@@ -17,7 +17,7 @@ import torch
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
-from dragoman import config_file, settings, storage
+from dragoman import config_file, reading, settings, storage
 from dragoman.evaluation.curves import HEAD, METRICS
 from dragoman.settings import Config
 from dragoman.training import layer_statistics
@@ -97,9 +97,8 @@ def _cut_metrics(path: Path, step: int) -> None:
     """Remove the points after a step, or all of them if it is 0, and a line that was not finished."""
     kept = [HEAD]
     if step and path.exists():
-        with path.open(encoding="utf-8", newline="\n") as file:
-            next(file, "")
-            kept += [line for line in file if line.endswith("\n") and int(line.partition(",")[0]) <= step]
+        points = reading.read(path, reading.TABLE).decode().split("\n")[1:-1]
+        kept += [f"{line}\n" for line in points if int(line.partition(",")[0]) <= step]
     path.parent.mkdir(parents=True, exist_ok=True)
     storage.replace_durably(path, "".join(kept).encode())
 

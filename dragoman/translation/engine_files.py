@@ -24,6 +24,7 @@ from dragoman.serialization import sha256_of, unsealed
 
 MARK = "engine.json"
 VERSION = 1  # of what `engine_writer` writes
+NEEDED = ("model.bin", "config.json")  # of what CTranslate2 reads; the names of its vocabularies differ
 
 
 def engine_files(path: Path) -> dict[str, bytes]:
@@ -57,13 +58,8 @@ def _read(folder: Path, identity: str) -> dict[str, bytes]:
     mark = unsealed(checkpoint.read_plain(folder / MARK))
     if mark.get("version") != VERSION or mark.get("checkpoint") != identity:
         raise CheckpointError(f"{folder} belongs to another checkpoint.")
-    files = {}
-    for name, entry in mark["files"].items():
-        data = checkpoint.read_plain(folder / name, entry["size"])
-        if sha256_of(data) != entry["sha256"]:
-            raise CheckpointError(f"{folder / name} is damaged.")
-        files[name] = data
-    return files
+    entries = checkpoint.checked_entries(mark.get("files"), folder / MARK)
+    return checkpoint.read_entries(folder, entries, {*NEEDED, *entries})
 
 
 def _places(path: Path, identity: str) -> list[Path]:

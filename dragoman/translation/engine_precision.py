@@ -7,14 +7,16 @@ Which one is faster depends on the processor: int8 by a factor of three on some,
 
 from __future__ import annotations
 
-import json
-import os
 import platform
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from dragoman import reading
+from dragoman.errors import CheckpointError
+from dragoman.serialization import json_bytes, load_json
+from dragoman.storage import replace_durably
 from dragoman.translation.engine_files import user_cache
 
 CACHE = 16 * 2**20  # bytes of cache that every CPU core has
@@ -53,7 +55,8 @@ def remembered(what: str, measure: Callable[[], str]) -> str:
     if known.get(key) not in ("float32", "bfloat16", "int8"):
         known[key] = measure()
         with suppress(OSError):  # then it is measured at every start
-            _write(_file(), known)
+            _file().parent.mkdir(parents=True, exist_ok=True)
+            replace_durably(_file(), json_bytes(known))
     return known[key]
 
 
@@ -76,19 +79,11 @@ def _file() -> Path:
 
 
 def _read(path: Path) -> dict[str, str]:
-    with suppress(OSError, ValueError):
-        found = json.loads(path.read_bytes())
+    with suppress(OSError, CheckpointError):
+        found = load_json(reading.read(path, reading.NOTE))
         if isinstance(found, dict):
             return found
     return {}
-
-
-def _write(path: Path, known: dict[str, str]) -> None:
-    """Replace the file at once, so that no other process reads half of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(f".{os.getpid()}.tmp")  # two processes may measure at once
-    temporary.write_text(json.dumps(known, indent=1), encoding="utf-8")
-    temporary.replace(path)
 
 
 def _processor() -> str:

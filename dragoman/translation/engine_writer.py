@@ -18,10 +18,11 @@ from dragoman import storage
 from dragoman.architectures.ctranslate2_spec import ctranslate2_spec, save_ctranslate2
 from dragoman.architectures.portable_weights import BANNED
 from dragoman.atomic_folder import atomic_folder
+from dragoman.checkpoint import file_entry
 from dragoman.dataset import masks, source_batch
 from dragoman.errors import ExportError
 from dragoman.model import Transformer
-from dragoman.serialization import sealed, sha256_of
+from dragoman.serialization import sealed
 from dragoman.settings import SOS, SPECIAL_TOKENS
 from dragoman.translation.engine_files import MARK, VERSION
 from dragoman.translation.loading import TrainedModel
@@ -49,7 +50,7 @@ def write(checkpoint: Path, folder: Path, identity: str) -> None:
             save_ctranslate2(ctranslate2_spec(model, *sides), made)
         files = {path.name: path.read_bytes() for path in sorted(made.iterdir())}
         compare(files, trained, *sides)
-        entries = {name: {"size": len(data), "sha256": sha256_of(data)} for name, data in files.items()}
+        entries = {name: file_entry(data) for name, data in files.items()}
         mark = {"version": VERSION, "checkpoint": identity, "files": entries}
         storage.write_durably(made / MARK, sealed(mark))
     for old in folder.parent.glob("engine-*"):  # of earlier checkpoints, but no folder that a user named

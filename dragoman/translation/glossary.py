@@ -22,6 +22,7 @@ from pathlib import Path
 
 from tokenizers import Regex, pre_tokenizers
 
+from dragoman import reading
 from dragoman.corpora.cleaning import clean, decode_line
 from dragoman.errors import DataError
 from dragoman.settings import DataConfig
@@ -143,7 +144,7 @@ def _fault(source: str, target: str) -> str | None:
 def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     """The number and the columns of each line with a term. Empty columns at the end of a line are left out."""
     try:
-        raw = path.read_bytes()
+        raw = reading.read(path, reading.TEXT)
     except OSError as error:
         raise DataError(f"{path}: cannot be opened: {error.strerror}.") from error
     lines = [decode_line(line, str(path), i) for i, line in enumerate(raw.split(b"\n"), 1)]
@@ -153,7 +154,10 @@ def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
         if not line.strip() or line.startswith("#"):
             continue
         # A quotation mark is a plain character in a .tsv file.
-        columns = line.split("\t") if separator == "\t" else next(csv.reader([line], delimiter=separator))
+        try:
+            columns = line.split("\t") if separator == "\t" else next(csv.reader([line], delimiter=separator))
+        except csv.Error as error:
+            raise DataError(f"{path}:{number}: {error}; quote cells that contain commas or quotes.") from error
         columns = [column.strip() for column in columns]
         while columns and not columns[-1]:
             columns.pop()

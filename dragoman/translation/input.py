@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from dragoman import console
+from dragoman import console, reading
 from dragoman.corpora.cleaning import decode_line
 from dragoman.errors import DataError
 
@@ -61,14 +61,15 @@ def _blocks(stream: BinaryIO, name: str) -> Iterator[list[str]]:
     """The lines of a stream, as many at a time as have arrived: one from a person, thousands from a file.
 
     So a filter answers each line at once, and a file is still translated in full batches. Raises DataError for a line
-    that is not UTF-8, after yielding those before it.
+    that is not UTF-8 or far too long, after yielding those before it.
     """
-    rest, number = b"", 1
-    while block := os.read(stream.fileno(), 2**18):
-        *lines, rest = (rest + block).split(b"\n")
-        yield from _decode(lines, name, number)
-        number += len(lines)
-    yield from _decode([rest] if rest else [], name, number)
+    number = 1
+    try:
+        for lines in reading.lines(stream.fileno(), name):
+            yield from _decode(lines, name, number)
+            number += len(lines)
+    except OSError as error:
+        raise DataError(f"{name}: {error.strerror}.") from error
 
 
 def _decode(lines: Sequence[bytes], name: str, first: int) -> Iterator[list[str]]:
@@ -88,9 +89,11 @@ def _examples(run: Path, numbers: Sequence[int]) -> list[tuple[str, str]]:
     """The pairs with these numbers, from 1, of a run's test set."""
     path = run / "data" / "test.tsv"
     try:
-        rows = path.read_text(encoding="utf-8").split("\n")[:-1]
+        rows = reading.read(path, reading.TABLE).decode().split("\n")[:-1]
     except OSError as error:
         raise DataError(f"{path}: --example needs the test set of a run: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is damaged ({error}): prepare the data of the run again.") from error
     for number in numbers:
         if not 1 <= number <= len(rows):
             raise DataError(f"--example {number}: the test set has the sentences 1 to {len(rows)}.")

@@ -17,7 +17,7 @@ from dragoman.architectures.ensemble import Ensemble
 from dragoman.architectures.protocol import Model
 from dragoman.device import choose_precision, tune_device
 from dragoman.errors import CheckpointError
-from dragoman.tensors import load_weights
+from dragoman.tensors import check_shapes, load_unpacked, unpack_weights
 from dragoman.translation.loading import SIDES, WEIGHTS, TrainedModel, find_checkpoint, unpack
 
 
@@ -59,11 +59,21 @@ def load(paths: Sequence[Path], device: torch.device) -> tuple[TrainedModel, che
 
 def build(found: checkpoint.Checkpoint, trained: TrainedModel) -> Model:
     """Build the model of a checkpoint whose text was unpacked. Raises CheckpointError if the weights do not fit."""
+    shape, sizes = trained.config.model, (len(trained.source), len(trained.target))
     try:
+        tensors = unpack_weights(found.files[WEIGHTS])
+        # First without memory: the settings may say anything, but the weights are no larger than their file.
+        if shape.encoder_layers + shape.decoder_layers > len(tensors):
+            raise CheckpointError("its settings have more layers than there are weights")
+        with torch.device("meta"), _NoRandomWeights():
+            check_shapes(build_model(shape, *sizes), tensors)
         with _NoRandomWeights():
-            model = build_model(trained.config.model, len(trained.source), len(trained.target))
-        load_weights(model, found.files[WEIGHTS])
-    except (CheckpointError, ValueError, LookupError, TypeError) as error:  # ConfigError is a ValueError
+            model = build_model(shape, *sizes)
+        load_unpacked(model, tensors)
+    except MemoryError as error:
+        raise CheckpointError(f"{found.path} does not fit into the memory of this machine.") from error
+    # ConfigError is a ValueError, and torch raises RuntimeError for impossible shapes and for too little memory.
+    except (RuntimeError, ValueError, LookupError, TypeError, OverflowError) as error:
         raise CheckpointError(f"{found.path} cannot be used: {error}") from error
     return model
 

@@ -12,6 +12,7 @@ from typing import Any, BinaryIO
 from dragoman import console
 from dragoman.console import visible
 from dragoman.corpora.sentence_splitting import sentence_joiner
+from dragoman.storage import replacing
 from dragoman.translation import attention_page
 from dragoman.translation.results import Candidate, Sentence, Translation
 from dragoman.translation.translator import Translator
@@ -145,14 +146,11 @@ def open_output(path: Path) -> Iterator[BinaryIO]:
         with path.open("wb") as output:
             yield output
         return
-    temporary = path.with_name(f".{path.name}.tmp")
+    temporary = path
     try:
-        with temporary.open("wb") as output:
+        with replacing(path) as temporary, temporary.open("xb") as output:
             yield output
-        temporary.replace(path)
     except OSError as error:
         if error.filename == str(temporary):
             error.filename = str(path)
         raise
-    finally:
-        temporary.unlink(missing_ok=True)

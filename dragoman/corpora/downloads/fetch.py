@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 from tqdm import tqdm
 
-from dragoman import console
+from dragoman import console, reading
 from dragoman.corpora.downloads import web
 from dragoman.errors import DataError, NetworkError
 from dragoman.storage import replace_durably, storing, sync
@@ -234,8 +234,8 @@ def _size(path: Path) -> int:
 def _load(path: Path) -> dict[str, Any] | None:
     """Load a JSON object; None if there is none."""
     try:
-        return json.loads(path.read_bytes())
-    except (OSError, ValueError):
+        return json.loads(reading.read(path, reading.TEXT))
+    except (OSError, ValueError, RecursionError):
         return None
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Collection
-from pathlib import Path, PurePosixPath
+from dataclasses import replace
+from pathlib import PurePosixPath
 
 from dragoman.corpora.formats.files import File, unreadable
 from dragoman.corpora.formats.languages import find_all, language_of, other_languages
@@ -16,8 +17,9 @@ from dragoman.settings import DataConfig
 BESIDE = frozenset(["readme", "license", "licence", "_about", "copying", "changes", ".ds_store"])
 
 
-def members(path: Path, data: DataConfig, endings: Collection[str]) -> tuple[File, ...]:
+def members(whole: File, data: DataConfig, endings: Collection[str]) -> tuple[File, ...]:
     """Choose one member with one of these endings, or the sides of parallel text. Raises DataError."""
+    path = whole.path
     try:
         with zipfile.ZipFile(path) as archive:
             names = [PurePosixPath(info.filename) for info in archive.infolist() if not info.is_dir()]
@@ -33,14 +35,14 @@ def members(path: Path, data: DataConfig, endings: Collection[str]) -> tuple[Fil
     found = [[sides[each] for each in wanted] for sides in by_stem.values() if {*wanted} <= {*sides}]
     found += [[name] for name in names if name.suffix in endings and name.suffix[1:] not in wanted]
     if len(found) == 1:
-        return tuple(File(path, str(name)) for name in found[0])
+        return tuple(replace(whole, member=str(name)) for name in found[0])
     if not found:
         for sides in by_stem.values():
             languages = {ending: language for ending in sides if (language := language_of(ending))}
             if len(languages) > 1:
                 near = find_all([*languages.values()], data)
                 if near is not None:
-                    return tuple(File(path, str(sides[[*languages][i]])) for i in near)
+                    return tuple(replace(whole, member=str(sides[[*languages][i]])) for i in near)
                 there = [*languages.values()]
                 raise other_languages(f"{path} is in {' and '.join(there)}", there, data, ordered=False)
     listed = ", ".join(map(str, names[:6])) + (", ..." if len(names) > 6 else "")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -46,11 +46,15 @@ ENDINGS = (*FORMATS, ZIP)
 OF_A_SIDE = ("", ".txt", *SUBTITLES)  # endings of a file that holds one side, behind its language
 
 
-def format_of(paths: Iterable[Path], data: DataConfig) -> tuple[Format, tuple[File, ...]]:
-    """Return the format of a corpus and its files, looking into a .zip. Raises DataError."""
-    files = tuple(map(File, paths))
+def format_of(paths: Iterable[Path], data: DataConfig, hashes: Mapping[Path, str]) -> tuple[Format, tuple[File, ...]]:
+    """Return the format of a corpus and its files, looking into a .zip. Raises DataError.
+
+    Args:
+        hashes: the sha256 of files whose content must be this one
+    """
+    files = tuple(File(path, sha256=hashes.get(path, "")) for path in paths)
     if files[0].suffix == ZIP:
-        files = members(files[0].path, data, FORMATS)
+        files = members(files[0], data, FORMATS)
     suffix = files[0].suffix
     if all(file.suffix in SUBTITLES for file in files):
         return FORMATS[suffix], files

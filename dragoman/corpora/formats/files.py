@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import hashlib
 import io
 import lzma
+import os
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -21,30 +23,96 @@ from typing import Any
 from dragoman.corpora.cleaning import decode_line
 from dragoman.corpora.formats.units import require
 from dragoman.errors import DataError
+from dragoman.reading import BLOCK, LONGEST_LINE, shown
 from dragoman.settings import DataConfig
 
-LONGEST_LINE = 2**24  # bytes
 LONGEST_WHOLE = 2**28  # bytes of a file that is read into memory
 
 
-def _open_zst(path: Path) -> Any:
+def _open_zst(stream: Any) -> Any:
     try:
         from compression import zstd  # pyright: ignore[reportMissingImports]  # Python 3.14
     except ImportError:
         require(".zst", "backports.zstd")
         from backports import zstd
-    return zstd.open(path)
+    return zstd.open(stream)
 
 
-PACKED: dict[str, Callable[[Path], Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open, ".zst": _open_zst}
+class _Hashed(io.RawIOBase):
+    """A file that is hashed while it is read from its start to its end."""
+
+    def __init__(self, raw: io.FileIO) -> None:
+        self._raw, self._hash = raw, hashlib.sha256()
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        count = self._raw.readinto(buffer)
+        self._hash.update(memoryview(buffer)[:count])
+        return count
+
+    def finish(self) -> str:
+        """Read the rest, which no format needs, and return the sha256 of all."""
+        buffer = bytearray(BLOCK)
+        while self.readinto(buffer):
+            pass
+        return self._hash.hexdigest()
+
+
+def _unpacked(raw: io.RawIOBase, suffix: str) -> Any:
+    stream = io.BufferedReader(raw, BLOCK)
+    return PACKED[suffix](stream) if suffix in PACKED else stream
+
+
+@contextmanager
+def _unchanged(raw: io.BufferedReader, file: File) -> Iterator[None]:
+    """Context manager: check the hash of an open file that is read back and forth, and that nobody writes to it then.
+
+    Raises DataError.
+    """
+    if not file.sha256:
+        yield
+        return
+    before = _state(raw)
+    if _digest(raw) != file.sha256:
+        raise changed(file)
+    raw.seek(0)
+    yield
+    if _state(raw) != before:
+        raise changed(file)
+
+
+def _digest(raw: io.BufferedReader) -> str:
+    return hashlib.file_digest(raw, "sha256").hexdigest()
+
+
+def _state(raw: io.BufferedReader) -> tuple[int, ...]:
+    """What differs once somebody has written to an open file; no program can set the last of these times."""
+    status = os.fstat(raw.fileno())
+    return status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+def changed(file: File | Path) -> DataError:
+    """Return the error for a file that is another one than when its sha256 was taken."""
+    return DataError(
+        f"{file} was changed or replaced while it was being read: run the same command again when nothing writes to it."
+    )
+
+
+PACKED: dict[str, Callable[[Any], Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open, ".zst": _open_zst}
 
 
 @dataclass(frozen=True)
 class File:
-    """A file that may be packed, or a member of a .zip."""
+    """A file that may be packed, or a member of a .zip.
+
+    With a sha256, what is read is compared with it: as it is read, if that is from start to end.
+    """
 
     path: Path
     member: str = ""
+    sha256: str = ""  # of the file at `path`; empty: any content is right
 
     def __str__(self) -> str:
         return str(self.path / self.member)
@@ -65,16 +133,38 @@ def unreadable(path: object, error: OSError) -> DataError:
     return DataError(f"{path} cannot be read: {error.strerror or error}.")
 
 
+def sha256_of_file(path: Path) -> str:
+    """The sha256 of a file, as it is on the disk. Raises DataError."""
+    try:
+        with open(path, "rb") as file:
+            return _digest(file)
+    except OSError as error:
+        raise unreadable(path, error) from error
+
+
 @contextmanager
 def opened(file: File) -> Iterator[Any]:
-    """Open a file for reading bytes, unpacked. It has `read`, `readline` and `peek`. Raises DataError."""
+    """Open a file for reading bytes, unpacked. It has `read`, `readline` and `peek`.
+
+    Raises DataError; at the end, too, if the file was not the one with `file.sha256`. Whoever stops before the end gets
+    no such error.
+    """
     try:
         if file.member:
-            with zipfile.ZipFile(file.path) as archive, archive.open(file.member) as stream:
+            with (
+                open(file.path, "rb") as raw,
+                _unchanged(raw, file),
+                zipfile.ZipFile(raw) as archive,
+                archive.open(file.member) as stream,
+            ):
                 yield stream
-        else:
-            with PACKED.get(file.path.suffix, partial(open, mode="rb"))(file.path) as stream:
+            return
+        with open(file.path, "rb", buffering=0) as raw:
+            hashed = _Hashed(raw) if file.sha256 else None
+            with _unpacked(hashed or raw, file.path.suffix) as stream:
                 yield stream
+            if hashed and hashed.finish() != file.sha256:
+                raise changed(file)
     except OSError as error:
         raise unreadable(file, error) from error
     # A password is a RuntimeError, and an unknown method of packing a NotImplementedError. The error of the library
@@ -121,7 +211,7 @@ def _utf16_lines(file: File, stream: Any) -> Iterator[str]:
 
 
 def _too_long(file: File, number: int) -> DataError:
-    return DataError(f"{file}:{number}: this line is longer than {LONGEST_LINE // 2**20} MiB: is this a text file?")
+    return DataError(f"{file}:{number}: this line is longer than {shown(LONGEST_LINE)}: is this a text file?")
 
 
 def read_whole(file: File) -> bytes:
@@ -145,10 +235,18 @@ def read_text(file: File, data: DataConfig) -> str:
 
 
 def _too_large(file: File) -> DataError:
-    return DataError(f"{file} is larger than {LONGEST_WHOLE // 2**20} MiB, the most that is read at once: split it.")
+    return DataError(f"{file} is larger than {shown(LONGEST_WHOLE)}, the most that is read at once: split it.")
 
 
-def seekable(file: File) -> Path | io.BytesIO:
-    """Return what a library that moves about in a file can open: its path, or its content if it is packed."""
-    packed = file.member or file.path.suffix in PACKED
-    return io.BytesIO(read_whole(file)) if packed else file.path
+@contextmanager
+def seekable(file: File) -> Iterator[Any]:
+    """Open a file for a library that moves about in it; what is packed is read into memory. Raises DataError."""
+    if file.member or file.path.suffix in PACKED:
+        yield io.BytesIO(read_whole(file))
+        return
+    try:
+        raw = open(file.path, "rb")  # noqa: SIM115  # an OSError of the library is none of this file
+    except OSError as error:
+        raise unreadable(file, error) from error
+    with raw, _unchanged(raw, file):
+        yield raw

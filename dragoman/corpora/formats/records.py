@@ -99,10 +99,11 @@ def read_parquet(files: Sequence[File], data: DataConfig, say: Say) -> Units:
     [file] = files
     records, name, number = Records(data), str(file), 0
     try:
-        for batch in pyarrow.parquet.ParquetFile(seekable(file)).iter_batches(batch_size=ROWS):
-            for row in batch.to_pylist():
-                number += 1
-                yield from records.units(number, row, f"{name}, row {number}")
+        with seekable(file) as content, pyarrow.parquet.ParquetFile(content) as table:
+            for batch in table.iter_batches(batch_size=ROWS):
+                for row in batch.to_pylist():
+                    number += 1
+                    yield from records.units(number, row, f"{name}, row {number}")
     except (OSError, pyarrow.ArrowException) as error:
         raise DataError(f"{file} cannot be read as parquet: {reason(error)}") from error
     except UnicodeDecodeError as error:

@@ -33,11 +33,12 @@ def read_xlsx(files: Sequence[File], data: DataConfig, say: Say) -> Units:
     import openpyxl
 
     [file] = files
-    content = _checked(file)
     try:
-        book = openpyxl.load_workbook(content, read_only=True, data_only=True)
-        sheets = [(sheet.title, _xlsx_rows(sheet)) for sheet in book.worksheets]
-        yield from _pairs(file, sheets, [name for name, _ in sheets], data, say)
+        with seekable(file) as content:
+            _check(content, file)
+            book = openpyxl.load_workbook(content, read_only=True, data_only=True)
+            sheets = [(sheet.title, _xlsx_rows(sheet)) for sheet in book.worksheets]
+            yield from _pairs(file, sheets, [name for name, _ in sheets], data, say)
     except DataError:
         raise
     except Exception as error:  # openpyxl lets errors of its parsers, of zlib and of its own checks through
@@ -64,11 +65,13 @@ def read_ods(files: Sequence[File], data: DataConfig, say: Say) -> Units:
     require(".ods", "lxml")
     [file] = files
     try:
-        with zipfile.ZipFile(_checked(file)) as archive:
-            with archive.open("content.xml") as stream:
-                names = [sheet.get(f"{TABLE}name", "") for sheet in elements(stream, file, (), ("table",))]
-            with archive.open("content.xml") as stream:
-                yield from _pairs(file, _ods_sheets(stream, file), names, data, say)
+        with seekable(file) as content:
+            _check(content, file)
+            with zipfile.ZipFile(content) as archive:
+                with archive.open("content.xml") as stream:
+                    names = [sheet.get(f"{TABLE}name", "") for sheet in elements(stream, file, (), ("table",))]
+                with archive.open("content.xml") as stream:
+                    yield from _pairs(file, _ods_sheets(stream, file), names, data, say)
     except KeyError as error:
         raise DataError(f"{file} cannot be read as .ods: it has no content.xml.") from error
 
@@ -147,12 +150,11 @@ def _trimmed(cells: list[str]) -> list[str]:
     return cells
 
 
-def _checked(file: File) -> Any:
-    """Return what a library can open. Raises DataError if it is no .zip, or unpacks to more than LARGEST bytes.
+def _check(content: Any, file: File) -> None:
+    """Raise DataError if a workbook is no .zip, or unpacks to more than LARGEST bytes.
 
     `zipfile` never reads more of a member than the size that the archive declares.
     """
-    content = seekable(file)
     try:
         with zipfile.ZipFile(content) as archive:
             size = sum(member.file_size for member in archive.infolist())
@@ -160,4 +162,4 @@ def _checked(file: File) -> Any:
         raise DataError(f"{file} is no workbook, or is protected by a password: save it again without one.") from error
     if size > LARGEST:
         raise DataError(f"{file} unpacks to {size:,} bytes, but a workbook may have {LARGEST:,}: save it as .csv.")
-    return content
+    content.seek(0)
