@@ -198,11 +198,11 @@ def test_files_of_others_are_made_again(run: Path, tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache of another user"))
     fast(run)
     assert model.stat().st_ino != made
-    secret = engine_files.user_cache() / engine_files.SECRET
-    assert os.name == "nt" or secret.stat().st_mode & 0o077 == 0
+    key = engine_files.user_cache() / engine_files.KEY
+    assert os.name == "nt" or key.stat().st_mode & 0o077 == 0
 
 
-def test_a_secret_that_cannot_be_kept_is_no_reason_to_fail(
+def test_a_key_that_cannot_be_kept_is_no_reason_to_fail(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Guards containers and services without a home: the files are made for each process, which is said."""

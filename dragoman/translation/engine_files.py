@@ -9,7 +9,7 @@ They are made once for each checkpoint, in exports/ of its run or, if that canno
         engine.json                     that hash, and the size and sha256 of every other file, signed
 
 As for a checkpoint, the verified bytes are the bytes used. But CTranslate2 trusts what it reads, so forged files could
-make it read or write memory that is not its own. So this program signs the files with a secret of the user. What came
+make it read or write memory that is not its own. So this program signs the files with a key of the user. What came
 with another's run, is damaged, or was made by another version of this format is made again. To make them needs torch
 (`engine_writer`); to read them does not.
 """
@@ -31,8 +31,8 @@ from dragoman.serialization import json_bytes, sealed, sha256_of, unsealed
 from dragoman.storage import make_folder, replace_durably, storing
 
 MARK = "engine.json"
-SECRET = "secret"  # in the user's cache
-SECRET_BYTES = 32
+KEY = "engine.key"  # in the user's cache
+KEY_BYTES = 32
 VERSION = 1  # of what `engine_writer` writes
 NEEDED = ("model.bin", "config.json")  # of what CTranslate2 reads; the names of its vocabularies differ
 
@@ -80,21 +80,21 @@ def signed(mark: dict[str, Any]) -> bytes:
 
 
 def _signature(mark: dict[str, Any]) -> str:
-    return hmac.new(_secret(user_cache() / SECRET), json_bytes(mark), hashlib.sha256).hexdigest()
+    return hmac.new(_key(user_cache() / KEY), json_bytes(mark), hashlib.sha256).hexdigest()
 
 
 @cache
-def _secret(path: Path) -> bytes:
-    """The user's secret, made once. If it cannot be kept, one for this process: the next one makes its files again."""
+def _key(path: Path) -> bytes:
+    """The user's key, made once. If it cannot be kept, one for this process: the next one makes its files again."""
     try:
-        return checkpoint.read_plain(path, SECRET_BYTES)
+        return checkpoint.read_plain(path, KEY_BYTES)
     except CheckpointError:
-        found = secrets.token_bytes(SECRET_BYTES)
+        found = secrets.token_bytes(KEY_BYTES)
     try:
         with storing(path):
             make_folder(path.parent)
             replace_durably(path, found, mode=0o600)
-        return checkpoint.read_plain(path, SECRET_BYTES)  # another process may have made one at the same time
+        return checkpoint.read_plain(path, KEY_BYTES)  # another process may have made one at the same time
     except (StorageError, CheckpointError) as error:
         console.warn(f"the files for CTranslate2 are made at every start: {error}")
         return found

@@ -29,7 +29,7 @@ from fuzz.harness import survive
 from fuzz.mutations import damaged, forged, forged_json, forged_settings, forged_zip, spliced
 
 pytestmark = pytest.mark.slow
-FILES = sorted({*loading.BUNDLE, *loading.CONVENTIONS, *averaging.TO_RESUME, checkpoint.MANIFEST})
+FILES = sorted({*loading.BUNDLE, *loading.CONVENTIONS, checkpoint.MANIFEST})
 OF_DATA = [
     "report.json", "train.source.npy", "train.target.offsets.npy", "source.tokenizer.json", "target.conventions.json",
     "validation.tsv", "test.tsv",
@@ -133,10 +133,9 @@ def _with_other_tensors(tree: Any, draw: random.Random) -> Any:
         return {key: _with_other_tensors(value, draw) for key, value in tree.items()}
     if not isinstance(tree, torch.Tensor) or draw.random() < 0.8:
         return tree
-    return draw.choice(
-        [tree.double(), tree.int(), tree.flatten(), tree[None], tree * torch.nan, tree.to(torch.complex64), torch.zeros(0),
-         torch.zeros(1).expand(draw.choice([2, 2**20, 2**40])), tree.to_sparse(), 1.0]
-    )  # fmt: skip
+    stretched = torch.zeros(1).expand(draw.choice([2, 2**20, 2**40]))
+    others = [tree.double(), tree.int(), tree.flatten(), tree[None], tree * torch.nan, tree.to(torch.complex64)]
+    return draw.choice([*others, torch.zeros(0), stretched, tree.to_sparse(), 1.0])
 
 
 def forged_array(data: bytes, draw: random.Random) -> bytes:
@@ -253,7 +252,7 @@ def test_files_for_ctranslate2(run: Run) -> None:
         (run.exports / name).write_bytes(data)
         Translator(run.folder, engine="auto").translate(["the cat sees the dog."])
 
-    assert survive("engine files", 150, attempt).refused == 0
+    assert survive("engine files", 50, attempt).refused == 0
 
 
 def test_forged_files_for_ctranslate2(run: Run) -> None:
@@ -271,7 +270,7 @@ def test_forged_files_for_ctranslate2(run: Run) -> None:
         (run.exports / engine_files.MARK).write_bytes(sealed(mark | {"files": files}))
         Translator(run.folder, engine="auto").translate(["the cat sees the dog."])
 
-    survive("forged engine files", 150, attempt)
+    survive("forged engine files", 50, attempt)
 
 
 def test_measured_precision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -291,4 +290,4 @@ def test_measured_precision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         path.write_bytes(damaged(whole, draw) if draw.random() < 0.3 else forged_file(path.name, whole, draw))
         assert choose() in ("int8", "float32")
 
-    assert survive("precision", 1000, attempt).refused == 0
+    assert survive("precision", 300, attempt).refused == 0

@@ -22,13 +22,14 @@ from fuzz.mutations import CHARACTERS, NUMBERS, WORDS, damaged, forged_zip, spli
 
 pytestmark = pytest.mark.slow
 MARKS = (
-    *"\t,;\"'\n\r\0|<>&=/:[]{}#\\", '""', "\r\n", "\n\n", '","', "\ufeff", "null", "NaN", "1e999", "[" * 2000, '{"a":' * 2000,
-    "00:00:01,000 --> 00:00:02,000", "99:99:99.999", "-1:00", " --> ", "<i>", "{\\an8}", "Dialogue: ", "[Events]", "Format: ",
-    "WEBVTT", "NOTE", "STYLE", "msgid", 'msgstr ""', "msgid_plural", "msgstr[1]", "msgstr[99]", "#~ ", "#| ", "Plural-Forms: ",
-    "nplurals=99999999999;", "plural=n%0;", "&a;", "<!DOCTYPE x [", "<!ENTITY a '", "<![CDATA[", "]]>", "<tu>", "</tu>",
-    "<tuv xml:lang='it'>", "<seg>", "</seg>", "<source>", "<target>", "</target>", "xml:lang='en'", "<c r='XFD1048576'>", "t='s'",
-    "<v>9999999999</v>", "<v>-1</v>", "table:number-columns-repeated='2000000000'", "table:number-rows-repeated='2000000000'",
-    "text:c='2000000000'", "<mergeCell ref='A1:XFD1048576'/>", *map(str, NUMBERS),
+    *"\t,;\"'\n\r\0|<>&=/:[]{}#\\", '""', "\r\n", "\n\n", '","', "\ufeff", "null", "NaN", "1e999", "[" * 2000,
+    '{"a":' * 2000, "00:00:01,000 --> 00:00:02,000", "99:99:99.999", "-1:00", " --> ", "<i>", "{\\an8}", "Dialogue: ",
+    "[Events]", "Format: ", "WEBVTT", "NOTE", "STYLE", "msgid", 'msgstr ""', "msgid_plural", "msgstr[1]", "msgstr[99]",
+    "#~ ", "#| ", "Plural-Forms: ", "nplurals=99999999999;", "plural=n%0;", "&a;", "<!DOCTYPE x [", "<!ENTITY a '",
+    "<![CDATA[", "]]>", "<tu>", "</tu>", "<tuv xml:lang='it'>", "<seg>", "</seg>", "<source>", "<target>", "</target>",
+    "xml:lang='en'", "<c r='XFD1048576'>", "t='s'", "<v>9999999999</v>", "<v>-1</v>",
+    "table:number-columns-repeated='2000000000'", "table:number-rows-repeated='2000000000'", "text:c='2000000000'",
+    "<mergeCell ref='A1:XFD1048576'/>", *map(str, NUMBERS),
 )  # fmt: skip
 
 

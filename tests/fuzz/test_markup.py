@@ -17,9 +17,11 @@ ECHO = echo(kind="bpe")
 
 HTML = """<!DOCTYPE html><html lang="en"><head><title>My name</title><style>p { color: red }</style>
 <meta name="description" content="I live in"><script>if (a < b) { alert("x") }</script></head><body>
-<h1 class="notranslate">Anna</h1><p>My <b>name <i>is</i></b> <a href="x?a=1&amp;b=2" title="live">in</a>: <br/>number!</p>
+<h1 class="notranslate">Anna</h1><p>My <b>name <i>is</i></b> <a href="x?a=1&amp;b=2" title="live">in</a>: <br/>
+number!</p>
 <!-- see --><ul><li>live<li>in</ul><table><tr><td>My</table><img alt="My name" src=x><pre> code
- </pre><p translate="no">is</p><svg><title>see</title></svg><textarea>My</textarea><select><option>in</select></body></html>"""
+ </pre><p translate="no">is</p><svg><title>see</title></svg><textarea>My</textarea><select><option>in</select>
+</body></html>"""
 XML = """<?xml version="1.0" encoding="UTF-8"?>
 <!DOCTYPE doc [<!ENTITY a "x"><!ELEMENT doc ANY>]>
 <doc xmlns:x="http://x.org/" x:lang="en"><?do it?><p>My <b>name <i>is</i></b>, and &amp; I <x:c d="e"/> live</p>
@@ -57,12 +59,13 @@ term
 : number $x^2$
 """  # noqa: W291
 TAGS = (
-    *"<>&\"'/=!?-[]()*_`#|\\~^$:\n\t ", "</", "/>", "<!--", "-->", "<![CDATA[", "]]>", "<!DOCTYPE", "<?", "?>", "&#0;", "&#xD800;",
-    "&#x110000;", "&nbsp;", "&a;", "&", "<b>", "</b>", "<p>", "</p>", "<table>", "<td>", "<svg>", "<math>", "<template>",
-    "<select>", "<frameset>", "<plaintext>", "<xmp>", "<noscript>", "<script>", "</script>", "<textarea>", "<a href='x'>",
-    "<form>", "<x:y>", "<b class=notranslate>", "<p translate=no>", "<br>", "xmlns='u'", "<html>", "<body>", "</body>", "<title>",
-    "**", "__", "~~", "```", "~~~", "---", "***", "[^1]", "[^1]:", "](", "![", "[ref]", "[x]: y", "> ", "- ", "1. ", "    ", "\t",
-    "|---|", "| a | b |", "\n\n", "\n***\n", "$$", "<http://x>", "https://x.org", "\\\n", "  \n", "# ", "+++", "---\n",
+    *"<>&\"'/=!?-[]()*_`#|\\~^$:\n\t ", "</", "/>", "<!--", "-->", "<![CDATA[", "]]>", "<!DOCTYPE", "<?", "?>", "&#0;",
+    "&#xD800;", "&#x110000;", "&nbsp;", "&a;", "&", "<b>", "</b>", "<p>", "</p>", "<table>", "<td>", "<svg>", "<math>",
+    "<template>", "<select>", "<frameset>", "<plaintext>", "<xmp>", "<noscript>", "<script>", "</script>",
+    "<textarea>", "<a href='x'>", "<form>", "<x:y>", "<b class=notranslate>", "<p translate=no>", "<br>", "xmlns='u'",
+    "<html>", "<body>", "</body>", "<title>", "**", "__", "~~", "```", "~~~", "---", "***", "[^1]", "[^1]:", "](",
+    "![", "[ref]", "[x]: y", "> ", "- ", "1. ", "    ", "\t", "|---|", "| a | b |", "\n\n", "\n***\n", "$$",
+    "<http://x>", "https://x.org", "\\\n", "  \n", "# ", "+++", "---\n",
 )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Requests to the server, down to their bytes: an answer or a closed connection, never an internal error, never silence."""
+"""Requests to the server, byte by byte: an answer or a closed connection, no internal error, and no silence."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from test_serve import Server, serving
 pytestmark = pytest.mark.slow
 KEPT = ExitStack()  # what lasts as long as the child process
 WHOLE = {
-    "text": "My name is Anna. I live in: number!", "n_best": 2, "beam_size": 2, "target_lang": "it", "source_lang": "en",
-    "glossary": {"name": "nome", "Anna": ""}, "format": "text", "attention": False,
+    "text": "My name is Anna. I live in: number!", "n_best": 2, "beam_size": 2, "target_lang": "it",
+    "source_lang": "en", "glossary": {"name": "nome", "Anna": ""}, "format": "text", "attention": False,
 }  # fmt: skip
 DOCUMENTS = {
     "html": "<p>My <b>name</b> is <img alt='see'></p>",
@@ -47,13 +47,15 @@ TARGETS = (
 )
 METHODS = ("GET", "POST", "HEAD", "OPTIONS", "PUT", "DELETE", "CONNECT", "TRACE", "PATCH", "PRI", "get", "A" * 9000, "")
 HEADERS = (
-    "Host: localhost", "Host: x.org", "Host: ", "Host: [::1", "Host: localhost:99999999", "Content-Length: 5", "Content-Length: -1",
-    "Content-Length: 99999999999999999999", "Content-Length: 1, 2", "Content-Length: 0x5", "Content-Length: +5", "Content-Length:",
-    "Transfer-Encoding: chunked", "Transfer-Encoding: gzip, chunked", "Transfer-Encoding: identity", "Transfer-Encoding:\tchunked",
-    "Expect: 100-continue", "Expect: x", "Connection: close", "Connection: upgrade", "Upgrade: websocket", "Upgrade: h2c",
-    "Content-Type: application/json", "Content-Type: text/plain", "Content-Type: application/json; charset=\xff", "Content-Type: ",
-    "Content-Encoding: gzip", "X: \x00", "X: \r y", "X", ": x", " x: y", "X\xff: y", "x" * 70_000 + ": y", "Range: bytes=0-",
-    "Cookie: a=b", "Origin: null", "Sec-WebSocket-Key: x", "Forwarded: for=x", "X-Forwarded-For: 127.0.0.1",
+    "Host: localhost", "Host: x.org", "Host: ", "Host: [::1", "Host: localhost:99999999", "Content-Length: 5",
+    "Content-Length: -1", "Content-Length: 99999999999999999999", "Content-Length: 1, 2", "Content-Length: 0x5",
+    "Content-Length: +5", "Content-Length:", "Transfer-Encoding: chunked", "Transfer-Encoding: gzip, chunked",
+    "Transfer-Encoding: identity", "Transfer-Encoding:\tchunked", "Expect: 100-continue", "Expect: x",
+    "Connection: close", "Connection: upgrade", "Upgrade: websocket", "Upgrade: h2c", "Content-Type: application/json",
+    "Content-Type: text/plain", "Content-Type: application/json; charset=\xff", "Content-Type: ",
+    "Content-Encoding: gzip", "X: \x00", "X: \r y", "X", ": x", " x: y", "X\xff: y", "x" * 70_000 + ": y",
+    "Range: bytes=0-", "Cookie: a=b", "Origin: null", "Sec-WebSocket-Key: x", "Forwarded: for=x",
+    "X-Forwarded-For: 127.0.0.1",
 )  # fmt: skip
 PIECES = (
     b"\r\n",
@@ -157,7 +159,7 @@ def request(draw: random.Random) -> bytes:
 
 
 def exchange(port: int, sent: bytes, draw: random.Random) -> list[int]:
-    """Send bytes, at once or in parts, and return the status of each response until the connection is quiet or closed."""
+    """Send bytes, at once or in parts, and return the status of each response, until the server closes the connection."""
     got = b""
     with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
         try:

@@ -17,8 +17,8 @@ pytestmark = pytest.mark.slow
 PLACE = Path("mutated.yaml")
 WHOLE = config_file.dump(Config())
 MARKS = (
-    *":-?,[]{}#&*!|>'\"%@`\n\t \0\x85\u2028\ufeff", "\n  ", "\n---\n", "\n...\n", "<<: *a", "&a ", "*a", "!!map ", "? ", "- ",
-    "[" * 30, "{a: " * 30, "model:", "training:\n", "%YAML 9.9\n", "model.d_model: 8", "\\x41",
+    *":-?,[]{}#&*!|>'\"%@`\n\t \0\x85\u2028\ufeff", "\n  ", "\n---\n", "\n...\n", "<<: *a", "&a ", "*a", "!!map ",
+    "? ", "- ", "[" * 30, "{a: " * 30, "model:", "training:\n", "%YAML 9.9\n", "model.d_model: 8", "\\x41",
 )  # fmt: skip
 
 

@@ -63,7 +63,7 @@ def test_any_text_with_a_glossary() -> None:
 
 
 def test_very_long_text() -> None:
-    """Guards against steps that take quadratic time: 100,000 characters without a space, a letter, or a sentence end."""
+    """Guards against quadratic time: 100,000 characters without a space, a letter, or the end of a sentence."""
     statistics = LineStatistics(20, 40, 2)
 
     def attempt(draw: random.Random) -> None:
