@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import torch
 
-from dragoman import averaging, checkpoint, dataset, train
+from dragoman import checkpoint, dataset, train
 from dragoman.corpora import preparation
 from dragoman.serialization import sealed, sha256_of
 from dragoman.settings import Config

@@ -54,7 +54,7 @@ WRITERS: dict[str, tuple[shapes.Write, ...]] = {
     "packed": (shapes.tsv_gz, shapes.csv_zst, shapes.txt_bz2, shapes.jsonl_xz, shapes.xlsx_zst),
     "archives": (shapes.moses_of_opus, shapes.zip_of_many_things, shapes.zip_with_a_folder),
 }
-INPUTS = {"records": 700, "workbooks": 500, "subtitles": 700}
+INPUTS = {"tables": 1500, "text": 1500, "memories": 1000, "workbooks": 300}
 PACKING: dict[str, tuple[Callable[[bytes], bytes], Callable[[bytes], bytes]]] = {
     ".gz": (gzip.decompress, gzip.compress),
     ".bz2": (bz2.decompress, bz2.compress),
@@ -109,9 +109,8 @@ def test_corpora(corpora: list[tuple[Path, Path]], request: pytest.FixtureReques
             "".join(side for pair in pairs for side in pair).encode()
 
     name = request.node.callspec.params["corpora"]
-    worked, refused = survive(f"corpora {name}", INPUTS.get(name, 1000), attempt, DataError)
-    assert worked > 50
-    assert refused > 50
+    worked, refused = survive(f"corpora {name}", INPUTS.get(name, 500), attempt, DataError)
+    assert min(worked, refused) > 20
 
 
 def test_checked_corpora(tmp_path: Path) -> None:
@@ -125,4 +124,4 @@ def test_checked_corpora(tmp_path: Path) -> None:
         file.write_bytes(mutated(file, whole, draw))
         check_corpus(Config(data=shapes.settings(file)))
 
-    survive("checked corpora", 60, attempt)
+    survive("checked corpora", 20, attempt)

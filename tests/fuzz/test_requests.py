@@ -81,7 +81,7 @@ def server() -> tuple[Server, list[str]]:
     handler.emit = lambda record: log.append(logging.Formatter().format(record))
     for name in ("uvicorn.error", "asyncio"):
         logging.getLogger(name).addHandler(handler)
-    limits.READ_TIMEOUT = 1.0
+    limits.READ_TIMEOUT = 0.3
     return KEPT.enter_context(serving(translator)), log
 
 
@@ -159,18 +159,20 @@ def request(draw: random.Random) -> bytes:
 
 
 def exchange(port: int, sent: bytes, draw: random.Random) -> list[int]:
-    """Send bytes, at once or in parts, and return the status of each response, until the server closes the connection."""
+    """Send bytes, at once or in parts, and return the status of each response until the connection is closed."""
     got = b""
     with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
         try:
             at = draw.randrange(len(sent)) if draw.random() < 0.2 else 0
             connection.sendall(sent[:at])
             connection.sendall(sent[at:])
-            if draw.random() < 0.9:
+            if draw.random() < 0.95:
                 connection.shutdown(socket.SHUT_WR)
             while part := connection.recv(2**16):
                 got += part
-        except ConnectionError:  # the server closes it on what it refuses
+        except TimeoutError:
+            raise
+        except OSError:  # the server closes it on what it refuses
             pass
     return [int(status) for status in re.findall(rb"HTTP/1\.1 (\d{3}) ", got)]
 
@@ -187,7 +189,7 @@ def test_requests() -> None:
             answer = serving.post({"text": "My name"})
             assert (answer.status, answer.json["translations"][0]["translation"]) == (200, "My name")
 
-    assert survive("requests", 4000, attempt).refused == 0
+    assert survive("requests", 1500, attempt).refused == 0
 
 
 def test_bodies() -> None:
@@ -200,4 +202,4 @@ def test_bodies() -> None:
         assert answer.status in (200, 400, 413, 422), answer
         assert (answer.status == 200) == ("translations" in answer.json)
 
-    assert survive("bodies", 3000, attempt).refused == 0
+    assert survive("bodies", 1000, attempt).refused == 0

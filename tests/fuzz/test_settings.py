@@ -48,7 +48,7 @@ def test_config_files() -> None:
         found = config_file.loads(damaged(data, draw) if kind == 5 else data, PLACE)
         assert config_file.loads(config_file.dump(found).encode(), PLACE) == found
 
-    worked, refused = survive("config files", 1500, attempt, ConfigError)
+    worked, refused = survive("config files", 1000, attempt, ConfigError)
     assert worked > 50
     assert refused > 500
 
@@ -65,6 +65,6 @@ def test_settings_on_the_command_line() -> None:
         found = command_line.override(Config(), words)
         assert config_file.loads(config_file.dump(found).encode(), PLACE) == found
 
-    worked, refused = survive("command line", 3000, attempt, ConfigError)
+    worked, refused = survive("command line", 4000, attempt, ConfigError)
     assert worked > 150
     assert refused > 2000

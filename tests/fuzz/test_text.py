@@ -45,7 +45,7 @@ def test_any_text(kind: str) -> None:
         for line in [*lines, *translator.warnings]:
             assert display_width(fit(visible(line), 20)) == 20
 
-    worked, refused = survive(f"text {kind}", 700, attempt)
+    worked, refused = survive(f"text {kind}", 2000, attempt)
     assert worked > refused
 
 
@@ -57,7 +57,7 @@ def test_any_text_with_a_glossary() -> None:
         text = " ".join([any_text(draw, 40), *terms, any_text(draw, 40)])
         echoes("bpe", "copy").with_glossary(terms).translate([text])
 
-    worked, refused = survive("glossary", 600, attempt)
+    worked, refused = survive("glossary", 1500, attempt)
     assert worked > 100
     assert refused > 100
 
@@ -73,7 +73,7 @@ def test_very_long_text() -> None:
         found = split_text(text, draw.choice(LANGUAGES), statistics, lambda texts: [*map(len, texts)])
         assert "".join(found).replace(" ", "") == text.replace(" ", "")
 
-    assert survive("long text", 60, attempt).worked > 40
+    assert survive("long text", 40, attempt).worked > 20
 
 
 def test_very_long_text_is_translated() -> None:
@@ -88,4 +88,4 @@ def test_very_long_text_is_translated() -> None:
         )
         translator.translate([part * (LONGEST // 10 // len(part))])
 
-    survive("long text translated", 8, attempt)
+    survive("long text translated", 4, attempt)
