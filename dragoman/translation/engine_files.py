@@ -19,7 +19,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
-import secrets
 import sys
 from functools import cache
 from pathlib import Path
@@ -89,7 +88,7 @@ def _key(path: Path) -> bytes:
     try:
         return checkpoint.read_plain(path, KEY_BYTES)
     except CheckpointError:
-        found = secrets.token_bytes(KEY_BYTES)
+        found = os.urandom(KEY_BYTES)
     try:
         with storing(path):
             make_folder(path.parent)
