@@ -227,6 +227,19 @@ def test_arrays_that_are_no_training_pairs_are_reported(tiny: Make, tmp_path: Pa
         prepare_data(config, tmp_path / "data", quiet)
 
 
+@pytest.mark.parametrize("forged", [{"counts": 7}, {"sides": [7]}, {"repeated": {}, "counts": {"train": []}}])
+def test_report_of_another_shape_is_reported(tiny: Make, tmp_path: Path, forged: dict[str, object]) -> None:
+    """Guards against JSON that is well-formed, but no report."""
+    config = tiny(data__train=write_tsv(tmp_path / "pairs.tsv", tiny_pairs(60)))
+    prepare_data(config, tmp_path / "data", quiet)
+    path = tmp_path / "data" / "report.json"
+    summary = json.loads(path.read_bytes())
+    summary["report"] |= forged
+    path.write_text(json.dumps(summary), encoding="utf-8")
+    with pytest.raises(DataError, match=r"data is damaged \(.*delete it"):
+        prepare_data(config, tmp_path / "data", quiet)
+
+
 def test_header_that_is_no_python_is_reported(tiny: Make, tmp_path: Path) -> None:
     """Guards against a SyntaxError: numpy parses the header of an array as Python."""
     config = tiny(data__train=write_tsv(tmp_path / "pairs.tsv", tiny_pairs(60)))

@@ -164,12 +164,14 @@ def forged_array(data: bytes, draw: random.Random) -> bytes:
 def change_step(run: Run, names: list[str], draw: random.Random) -> None:
     """Change files of the checkpoint: by accident, or forged with hashes that fit."""
     by_accident = draw.random() < 0.15
-    for name in {draw.choice(names) for _ in range(draw.choice([1, 1, 1, 2]))}:
+    chosen = {draw.choice(names) for _ in range(draw.choice([1, 1, 1, 2]))}
+    for name in sorted(chosen, key=lambda name: (name == checkpoint.MANIFEST, name)):  # it has the hashes of the others
         data = run.files[run.step / name]
         if by_accident:
             (run.step / name).write_bytes(damaged(data, draw))
         elif name == checkpoint.MANIFEST:
-            manifest = forged({key: value for key, value in json.loads(data).items() if key != "sha256"}, draw)
+            whole = json.loads((run.step / name).read_bytes())
+            manifest = forged({key: value for key, value in whole.items() if key != "sha256"}, draw)
             data = sealed(manifest) if isinstance(manifest, dict) else json.dumps(manifest).encode()
             (run.step / name).write_bytes(data)
         elif draw.random() < 0.05:
