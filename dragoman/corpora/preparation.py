@@ -286,16 +286,7 @@ def load(directory: Path) -> PreparedData:
             origin=summary["origin"],
             fingerprint=hashlib.sha256(json.dumps(identity).encode()).hexdigest(),
         )
-    except (
-        OSError,
-        EOFError,
-        ValueError,
-        LookupError,
-        TypeError,
-        AttributeError,
-        RecursionError,
-        MemoryError,
-    ) as error:
+    except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, RecursionError, MemoryError) as error:
         raise DataError(f"{directory} is damaged ({error}): restore it, or delete it to prepare it again.") from error
 
 

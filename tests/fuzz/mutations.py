@@ -104,10 +104,10 @@ def _forge_part(root: list[Any], draw: random.Random) -> None:
     match draw.randrange(5):
         case 0 if holder is not root:
             del holder[key]
-        case 1 if isinstance(holder, dict):
-            holder[draw.choice([*holder, *map(str, VALUES[:9])])] = copy.deepcopy(holder[key])
-        case 1:
+        case 1 if isinstance(holder, list):
             holder.append(copy.deepcopy(holder[key]))
+        case 1:
+            holder[draw.choice([*holder, *map(str, VALUES[:9])])] = copy.deepcopy(holder[key])
         case 2 if isinstance(holder[key], int | float):
             holder[key] = draw.choice([*NUMBERS, *FRACTIONS, holder[key] + 1, holder[key] - 1, -holder[key]])
         case _:
