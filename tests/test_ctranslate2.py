@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import safetensors.torch
 
 from conftest import ROOT, tiny_config
 from dragoman import checkpoint, command_line
@@ -19,8 +20,9 @@ from dragoman.__main__ import run as run_command
 from dragoman.architectures import ctranslate2_spec
 from dragoman.errors import EngineError, ExportError, UnsupportedError
 from dragoman.serialization import sealed, unsealed
-from dragoman.settings import DecodingConfig
+from dragoman.settings import UNK, DecodingConfig
 from dragoman.translation import assembly, ctranslate2_engine, engine_files, engine_precision, engine_writer
+from dragoman.translation.loading import TEXT, find_checkpoint
 from dragoman.translation.translator import Translator
 from test_export_formats import PAIRS
 
@@ -77,6 +79,27 @@ def test_translations_are_those_of_our_own_search(run: Path, overrides: tuple[st
                 assert -1e-3 <= t.candidates[0].score - s.candidates[0].score < 0.1
 
 
+def prefer_unknown_words(run: Path) -> None:
+    """Change the best checkpoint so that [UNK] is often the likeliest token."""
+    found = checkpoint.read(find_checkpoint(run, TEXT).path)
+    weights = safetensors.torch.load(found.files["model.safetensors"])
+    embedding = weights["decoder.embedding.table.weight"]  # also the projection
+    embedding[UNK] = 1.05 * embedding[Translator(run, "cpu").target.vocabulary["il"]]
+    files = found.files | {"model.safetensors": safetensors.torch.save(weights)}
+    checkpoint.publish(found.path, found.step, files)
+
+
+@pytest.mark.parametrize("beam", ["1", "3"])
+def test_no_more_unknown_words_than_in_the_source(run: Path, beam: str) -> None:
+    """Guards [UNK] in place of words: CTranslate2 can only allow any number of them or none."""
+    prefer_unknown_words(run)
+    one, other = slow(run, "--decoding.beam_size", beam), fast(run, "--decoding.beam_size", beam)
+    requests = [one.request(text, prefix=prefix) for text in TEXTS for prefix in ("xyzzy", "il xyzzy", "il")]
+    expected, found = one.translate(requests), other.translate(requests)
+    assert max(text.count("[UNK]") for text in found) == max(text.count("[UNK]") for text in expected)
+    assert found == expected or beam == "3"
+
+
 def test_int8_and_beams_are_close(run: Path) -> None:
     """Guards the way of n-best lists and other precisions through the engine."""
     beam = fast(run, "--decoding.beam_size", "4", "--decoding.n_best", "3").explain(TEXTS[:9])
@@ -86,6 +109,20 @@ def test_int8_and_beams_are_close(run: Path) -> None:
     int8 = Translator(run, "cpu", ["--decoding.precision", "int8"], "ctranslate2").translate(TEXTS)
     same = sum(a == b for a, b in zip(int8, slow(run).translate(TEXTS), strict=True))
     assert same > len(TEXTS) / 2
+
+
+def test_another_precision_keeps_the_engine(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards against our own engine, three times as slow, after `with_decoding(precision=...)`."""
+    one = fast(run)
+    loaded: list[object] = []
+    monkeypatch.setattr(type(one.trained), "model", property(lambda _: loaded.append(1)))
+    int8 = one.with_decoding(precision="int8")
+    assert int8._fast is not one._fast
+    assert int8._fast is not None
+    assert int8._fast.translator.compute_type.startswith("int8")
+    int8.translate(TEXTS[:3])
+    assert not loaded
+    assert one.with_decoding(precision="bfloat16")._fast is None  # CTranslate2's bfloat16 is not for every CPU
 
 
 def test_what_needs_the_model_still_works(run: Path) -> None:

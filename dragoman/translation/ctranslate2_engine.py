@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import zip_longest
@@ -26,7 +26,7 @@ from dragoman.checkpoint import Checkpoint
 from dragoman.dataset import Tokenizer
 from dragoman.errors import EngineError, UnsupportedError
 from dragoman.processes import cores
-from dragoman.settings import EOS, DecodingConfig
+from dragoman.settings import EOS, UNK, DecodingConfig
 from dragoman.translation import engine_precision
 from dragoman.translation.batches import BATCH_TOKENS, batches_by_length
 from dragoman.translation.constraints import Constraints, constraints
@@ -34,6 +34,8 @@ from dragoman.translation.engine_files import engine_files
 from dragoman.translation.hypotheses import NOTHING, Hypothesis
 from dragoman.translation.loading import TEXT, TrainedModel, find_checkpoint, unpack
 from dragoman.translation.pieces import Piece
+from dragoman.translation.shortlist import Shortlist
+from dragoman.translation.shortlist import read as read_shortlist
 
 POSITIONS = 1024  # that the files describe; a longer piece is left to our own search
 BATCH_SENTENCES = 32  # on a CPU, more are no faster in float32 and slower in int8
@@ -71,10 +73,7 @@ def open_run(
     except ImportError as error:
         raise EngineError(f"CTranslate2 is missing ({error}): pip install ctranslate2.") from None
     device = _device(device, gpu, ctranslate2.get_cuda_device_count())
-    files = engine_files(found.path)
-    tokens, supported = trained.source.tokens_by_id, ctranslate2.get_supported_compute_types(device[:4])
-    precision = engine_precision.choose(trained.config.decoding.precision, files, tokens, supported)
-    engine = CTranslate2Engine(files, device, precision, thread_count(), trained.source, trained.target)
+    engine = open_engine(found.path, trained, device)
 
     @cache
     def weights() -> Any:
@@ -84,6 +83,17 @@ def open_run(
         return load_later(found, trained, choose_device(device))
 
     return found, replace(trained, weights=weights), engine
+
+
+def open_engine(path: Path, trained: TrainedModel, device: str) -> CTranslate2Engine:
+    """An engine for the checkpoint in this folder. Raises EngineError and CheckpointError."""
+    import ctranslate2
+
+    files, decoding = engine_files(path), trained.config.decoding
+    supported = ctranslate2.get_supported_compute_types(device[:4])
+    precision = engine_precision.choose(decoding.precision, files, trained.source.tokens_by_id, supported)
+    shortlist = read_shortlist(path, trained.source) if decoding.shortlist else None
+    return CTranslate2Engine(files, device, precision, thread_count(), trained.source, trained.target, shortlist)
 
 
 def _device(name: str, gpu: bool, gpus: int) -> str:
@@ -132,6 +142,7 @@ class CTranslate2Engine:
         threads: int,
         source: Tokenizer,
         target: Tokenizer,
+        shortlist: Shortlist | None = None,
     ) -> None:
         """Load the files of `engine_files`. Raises EngineError for a device or precision that does not exist here."""
         import ctranslate2
@@ -146,13 +157,14 @@ class CTranslate2Engine:
                 inter_threads=threads,
                 intra_threads=1,
                 max_queued_batches=-1,  # no limit: `search_in_batches` has its own
-                files=dict(files),
+                files={**files, **({"vmap.txt": shortlist.vmap.encode()} if shortlist else {})},
             )
         except (ValueError, RuntimeError) as error:
             raise EngineError(f"CTranslate2 cannot translate on {device} in {precision}: {error}") from None
-        self.threads = threads
+        self.device, self.threads = device, threads
         self.source, self.target = source.tokens_by_id, target.tokens_by_id
         self.ids = target.vocabulary
+        self.shortlist = shortlist
 
     def search_in_batches(
         self, trained: TrainedModel, groups: Iterable[Sequence[Piece]]
@@ -163,29 +175,28 @@ class CTranslate2Engine:
         of others is put together.
         """
         decoding, stand_ins = trained.config.decoding, set(trained.hiders[0].stand_ins)
-        waiting: deque[tuple[list[int], list[int], list[Any]]] = deque()
+        waiting: deque[tuple[list[int], Callable[[], list[list[Hypothesis]]]]] = deque()
         first = 0
         for pieces in groups:
             for batch, of_batch in self._batches(trained, pieces):
                 chosen = [pieces[k] for k in batch]
                 # The placeholders of a translation may have to be told apart by what the model looked at.
                 hidden = any(not stand_ins.isdisjoint(piece.ids) for piece in chosen)
-                running = self._start(chosen, of_batch, decoding, attention=hidden)
-                waiting.append(([first + k for k in batch], of_batch.limits, running))
+                waiting.append(([first + k for k in batch], self._search(chosen, of_batch, decoding, hidden)))
             first += len(pieces)
             while len(waiting) > AHEAD * self.threads:
-                yield self._finish(*waiting.popleft(), decoding)
-        while waiting:
-            yield self._finish(*waiting.popleft(), decoding)
+                indices, finish = waiting.popleft()
+                yield indices, finish()
+        yield from ((indices, finish()) for indices, finish in waiting)
 
     def _batches(self, trained: TrainedModel, pieces: Sequence[Piece]) -> Iterator[tuple[list[int], Constraints]]:
         """Group pieces of similar length that may use the same tokens, since a batch has one list for all."""
-        whole = constraints(trained, pieces)
+        whole, decoding = constraints(trained, pieces), trained.config.decoding
         groups: dict[Any, list[int]] = {}
-        for k in range(len(pieces)):
-            key = bool(whole.max_unknowns is None or whole.max_unknowns[k]), tuple(whole.absent[k])
-            groups.setdefault(key, []).append(k)
-        width = max(trained.config.decoding.beam_size, trained.config.decoding.n_best)
+        for k, piece in enumerate(pieces):
+            unknowns = bool(whole.max_unknowns is None or whole.max_unknowns[k])
+            groups.setdefault((unknowns, tuple(whole.absent[k]), self._is_listed(piece, decoding)), []).append(k)
+        width = max(decoding.beam_size, decoding.n_best)
         for group in groups.values():
             lengths = [len(pieces[k].ids + pieces[k].prefix) + 1 for k in group]
             # Enough batches for every thread, even of few sentences.
@@ -197,10 +208,42 @@ class CTranslate2Engine:
                     chosen = [group[i] for i in batch[start : start + most]]
                     yield chosen, whole.chosen(chosen)
 
+    def _is_listed(self, piece: Piece, settings: DecodingConfig) -> bool:
+        """Whether the search for a piece uses the shortlist."""
+        return self.shortlist is not None and self.shortlist.serves(piece, settings)
+
+    def _search(
+        self, pieces: Sequence[Piece], given: Constraints, settings: DecodingConfig, attention: bool
+    ) -> Callable[[], list[list[Hypothesis]]]:
+        """Begin to search. Returns a function that waits for the hypotheses. attention: whether they include it."""
+        running = self._start(pieces, given, settings, attention)
+
+        def finish() -> list[list[Hypothesis]]:
+            found = [self._hypotheses(*each) for each in zip(running, given.limits, strict=True)]
+            for k, most in enumerate(given.max_unknowns or ()):
+                if any(each.tokens.count(UNK) > most for each in found[k]):
+                    fewer = [each for each in found[k] if each.tokens.count(UNK) <= most]
+                    found[k] = fewer or self._search_on(
+                        pieces[k], given.chosen([k]), settings, attention, found[k][0].tokens
+                    )
+            return found
+
+        return finish
+
+    def _search_on(
+        self, piece: Piece, given: Constraints, settings: DecodingConfig, attention: bool, tokens: list[int]
+    ) -> list[Hypothesis]:
+        """Search again from the first [UNK] of too many, without any more: CTranslate2 can allow only all or none."""
+        assert given.max_unknowns
+        cut = [i for i, token in enumerate(tokens) if token == UNK][given.max_unknowns[0]]
+        rest = given._replace(prefixes=[tokens[:cut]], max_unknowns=[0])
+        [running] = self._start([replace(piece, prefix=tokens[:cut])], rest, settings, attention)
+        return self._hypotheses(running, given.limits[0])
+
     def _start(
         self, pieces: Sequence[Piece], given: Constraints, settings: DecodingConfig, attention: bool
     ) -> list[Any]:
-        """Begin to search; the results wait until they are asked for. attention: whether they include it."""
+        """Begin to search; the results wait until they are asked for."""
         absent = [[self.target[token]] for token in given.absent[0]]
         return self.translator.translate_batch(
             [[self.source[token] for token in piece.ids] for piece in pieces],
@@ -216,23 +259,19 @@ class CTranslate2Engine:
             min_decoding_length=0,
             max_decoding_length=max(given.limits),
             max_input_length=0,
+            use_vmap=self._is_listed(pieces[0], settings),  # all of a batch alike, see `_batches`
             return_scores=True,
             return_end_token=True,
             return_attention=attention,
         )
 
-    def _finish(
-        self, batch: list[int], limits: list[int], running: list[Any], settings: DecodingConfig
-    ) -> tuple[list[int], list[list[Hypothesis]]]:
-        found = []
-        for limit, one in zip(limits, running, strict=True):
-            try:
-                result = one.result()
-            except RuntimeError as error:  # no memory, or a library of the GPU is missing
-                raise EngineError(f"CTranslate2 failed: {error}; --engine torch does not need it.") from None
-            rows = zip_longest(result.hypotheses, result.scores, result.attention)  # the last may be empty
-            found.append([self._hypothesis(limit, *row) for row in rows] or [NOTHING])
-        return batch, found
+    def _hypotheses(self, running: Any, limit: int) -> list[Hypothesis]:
+        try:
+            result = running.result()
+        except RuntimeError as error:  # no memory, or a library of the GPU is missing
+            raise EngineError(f"CTranslate2 failed: {error}; --engine torch does not need it.") from None
+        rows = zip_longest(result.hypotheses, result.scores, result.attention)  # the last may be empty
+        return [self._hypothesis(limit, *row) for row in rows] or [NOTHING]
 
     def _hypothesis(
         self, limit: int, tokens: list[str], score: float, attention: list[list[float]] | None

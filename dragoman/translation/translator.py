@@ -18,7 +18,7 @@ from __future__ import annotations
 import copy
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -154,12 +154,18 @@ class Translator:
         other.trained = replace(self.trained, config=replace(self.config, decoding=decoding))
         if "precision" in changes:
             other._engine = other._fast = None
+            if self._fast and ctranslate2_engine.unsupported_setting(decoding) is None:
+                with suppress(EngineError):  # then torch translates
+                    other._fast = ctranslate2_engine.open_engine(self.path, other.trained, self._fast.device)
         return other
 
-    def with_engine(self, engine: Engine) -> Translator:
-        """The same translator with another engine for its own search."""
+    def with_engine(self, engine: Engine | CTranslate2Engine) -> Translator:
+        """The same translator with another engine for its own search, or another CTranslate2."""
         other = copy.copy(self)
-        other._engine = engine
+        if isinstance(engine, CTranslate2Engine):
+            other._fast = engine
+        else:
+            other._engine = engine
         return other
 
     def with_glossary(self, terms: str | Path | Mapping[str, str]) -> Translator:
