@@ -18,6 +18,7 @@ from dragoman.architectures import loss as loss_module
 from dragoman.architectures.build import build_model
 from dragoman.architectures.loss import batch_loss, ctc_sums, loss_sums
 from dragoman.settings import EOS, PAD, ModelConfig, TrainingConfig
+from dragoman.training import optimizer as optimizer_module
 from dragoman.training.optimizer import MovingAverage, make_optimizer
 from dragoman.training.schedule import Clock, learning_rate
 
@@ -65,6 +66,28 @@ def test_loss_in_16_bits_is_near_that_of_32(dtype: torch.dtype, spread: float) -
     for a, b in zip(*(torch.autograd.grad(x.smoothed, (states, projection)) for x in (near, exact)), strict=True):
         assert a.dtype == torch.float32
         assert (a - b).norm() < 0.02 * b.norm()
+
+
+@pytest.mark.parametrize("level", [-150.0, -30.0, 0.0, 30.0, 150.0])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_level_of_all_logits_does_not_matter(dtype: torch.dtype, level: float) -> None:
+    """Guards the exponentials against an overflow, and against sums of which nothing is left: a softmax has neither."""
+    torch.manual_seed(0)
+    states, projection = torch.randn(2, 3, 8, requires_grad=True), torch.randn(11, 8)
+    with torch.no_grad():
+        states[..., 0] = 1.0
+        projection[:, 0] = level
+    projection.requires_grad_()
+    with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
+        loss = loss_sums(states, projection, TARGET, 0.1)
+    logits = (states @ projection.t()).flatten(0, 1)
+    wanted = F.cross_entropy(logits, TARGET.flatten(), ignore_index=PAD, label_smoothing=0.1, reduction="sum")
+    # In bfloat16, a logit near 150 is rounded to a whole number.
+    assert float(loss.smoothed) == pytest.approx(float(wanted), rel=1e-5 if dtype == torch.float32 else 0.1)
+    found, expected = (torch.autograd.grad(x, (states, projection)) for x in (loss.smoothed, wanted))
+    # The gradient by the states has a large part along the first feature, which all tokens share: leave it out.
+    for a, b in ((found[0][..., 1:], expected[0][..., 1:]), (found[1], expected[1])):
+        assert (a - b).norm() <= (1e-4 if dtype == torch.float32 else 0.3) * b.norm()
 
 
 # Two places per source token. Words repeat, next to each other and apart; one sentence is empty; the last but one is
@@ -277,10 +300,14 @@ def test_muon_updates_the_matrices_inside_the_layers() -> None:
             torch.testing.assert_close(step.abs(), torch.ones_like(step), rtol=1e-3, atol=0)
 
 
+@pytest.mark.parametrize("cached", [1, 16 * 16 * 3, 10**6])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 0.03), (torch.bfloat16, 0.03)])
-def test_muon_in_batches_equals_torchs(dtype: torch.dtype, tolerance: float) -> None:
-    """Compares our Muon with torch's over several updates: tall and wide matrices, one without a gradient, one of
-    zeros, weight decay, and a state written by torch's."""
+def test_muon_in_batches_equals_torchs(
+    dtype: torch.dtype, tolerance: float, cached: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Compares our Muon with torch's over several updates: one, several or all matrices at a time, tall and wide ones,
+    one without a gradient, one of zeros, weight decay, and a state written by torch's."""
+    monkeypatch.setattr(optimizer_module, "CACHED", cached)
     _model, both = muon(weight_decay=0.1, lr=0.02)
     ours = both.parts[1]  # type: ignore[attr-defined]
     ours.dtype = dtype

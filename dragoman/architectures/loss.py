@@ -17,7 +17,7 @@ from dragoman.settings import EOS, PAD
 
 CHUNK = 8 * 2**20  # logits in memory at a time, so that they stay in the cache of a CPU
 GPU_CHUNK = 128 * 2**20  # a GPU needs large pieces of work: with 30 chunks, it waits for the program that queues them
-LARGE = 60.0  # exp of a logit this large is far from an overflow, also in sums and products
+LARGE = 1e25  # a sum of exponentials this large is far from an overflow, also in products
 
 
 class Loss(NamedTuple):
@@ -103,7 +103,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         with torch.autocast(x.device.type, enabled=False):
             # Zero the rows of padding, so that they add nothing to the gradient by W.
             x, own = (x * real[:, None]).to(dtype), weight.to(dtype)
-            turned = own.t().contiguous() if learning else None
+            summing = _with_ones(own, learning)
             by_x = torch.empty(x.shape, device=x.device) if learning else None
             by_weight = torch.zeros_like(weight) if learning else None
             total, logit = (torch.zeros(target.shape, device=x.device) for _ in range(2))
@@ -112,11 +112,11 @@ class _LinearCrossEntropy(torch.autograd.Function):
                 right = tokens, torch.arange(len(tokens), device=x.device)
                 logits = own @ rows.t()  # (V, C), in which both products with the gradient are fast
                 logit[chunk] = logits[right].float()
-                shares, sums, total[chunk] = _exponentials(logits)
-                if by_x is not None and by_weight is not None and turned is not None:
+                shares, sums, total[chunk], weighted = _exponentials(logits, own, rows, summing)
+                if by_x is not None and by_weight is not None:
                     # What it takes for p is divided out where that is cheap: of C x D numbers instead of C x V.
+                    by_x[chunk] = weighted.t() / sums[:, None] - (1 - smoothing) * own[tokens]
                     shares[right] -= ((1 - smoothing) * sums).to(dtype)
-                    by_x[chunk] = (turned @ shares).t() / sums[:, None]
                     by_weight += shares @ (rows / sums[:, None]).to(dtype)
             mean = weight.mean(0)
             plain = ((total - logit) * real).sum()
@@ -136,19 +136,33 @@ class _LinearCrossEntropy(torch.autograd.Function):
         return by_x * scales[0], by_weight * scales[0], None, None, None
 
 
-def _exponentials(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """e, Σ e and log Σ exp z of logits z (V, C), which it overwrites, so that softmax z = e / Σ e.
+def _with_ones(weight: Tensor, whole: bool) -> Tensor:
+    """A row of V ones, for sums by a product; before it, if `whole`, the transpose of weight (V, D)."""
+    width = weight.shape[1] if whole else 0
+    rows = weight.new_ones(width + 1, len(weight))
+    rows[:width].copy_(weight[:, :width].t())
+    return rows
 
-    On a CPU, e = exp z takes less than half the time of a softmax. Where that could overflow, e = softmax z.
+
+def _exponentials(
+    logits: Tensor, weight: Tensor, rows: Tensor, summing: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """e, Σ e, log Σ exp z and Wᵀ e of logits z = weight · rowsᵀ (V, C), which it overwrites; softmax z = e / Σ e.
+
+    On a CPU, e = exp z takes less than half the time of a softmax. Where that overflows, or nothing is left, e =
+    softmax z. Σ e costs nothing: it is a further row of the product with `_with_ones`.
     """
-    roomy = logits.device.type == "cpu" and logits.dtype != torch.float16
-    if roomy and all(abs(end) < LARGE for end in map(float, logits.aminmax())):
+    if logits.device.type == "cpu" and logits.dtype != torch.float16:
         shares = logits.exp_()
-        sums = shares.sum(0).float()
-        return shares, sums, sums.log()
+        weighted = summing @ shares
+        sums = weighted[-1].float()
+        if all(1 / LARGE < end < LARGE for end in map(float, sums.aminmax())):
+            return shares, sums, sums.log(), weighted[:-1]
+        logits = weight @ rows.t()
     shares = logits.softmax(0)
     likeliest = shares.amax(0).float()  # at least 1/V, which does not underflow even in 16 bits
-    return shares, torch.ones_like(likeliest), logits.amax(0).float() - likeliest.log()
+    log_sum = logits.amax(0).float() - likeliest.log()
+    return shares, torch.ones_like(likeliest), log_sum, summing[:-1] @ shares
 
 
 def _log_sum_exp(logits: Tensor, probs: Tensor) -> Tensor:
