@@ -31,10 +31,13 @@ def storing(path: Path, needed: int = 0) -> Iterator[None]:
         ) from error
 
 
-def write_durably(path: Path, data: bytes) -> None:
-    """Write a new file, and return once it would survive a power cut. A file or link with this name is an error."""
+def write_durably(path: Path, data: bytes, mode: int = 0o666) -> None:
+    """Write a new file, and return once it would survive a power cut. A file or link with this name is an error.
+
+    `mode` says who may read and write it, minus the umask.
+    """
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
-    descriptor = os.open(path, flags, 0o666)  # minus the umask
+    descriptor = os.open(path, flags, mode)
     try:
         rest = memoryview(data)
         while rest:
@@ -44,10 +47,10 @@ def write_durably(path: Path, data: bytes) -> None:
         os.close(descriptor)
 
 
-def replace_durably(path: Path, data: bytes) -> None:
+def replace_durably(path: Path, data: bytes, mode: int = 0o666) -> None:
     """Write a file beside the old one and rename it, so that readers see either the old or the new content."""
     with replacing(path) as temporary:
-        write_durably(temporary, data)
+        write_durably(temporary, data, mode)
     sync(path.parent)
 
 

@@ -218,6 +218,40 @@ def test_damaged_files_are_made_again(run: Path, damage: Callable[[Path], object
     assert (files_of(run) / "model.bin").read_bytes() == before
 
 
+def test_files_of_others_are_made_again(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards against files that came with a stranger's run: all hashes fit, and CTranslate2 trusts what it reads."""
+    expected = fast(run).translate(TEXTS)
+    model = files_of(run) / "model.bin"
+    before = model.read_bytes()
+    mark = unsealed((files_of(run) / engine_files.MARK).read_bytes())
+    flip(model)
+    mark["files"]["model.bin"] = checkpoint.file_entry(model.read_bytes())
+    (files_of(run) / engine_files.MARK).write_bytes(sealed(mark))
+    assert fast(run).translate(TEXTS) == expected
+    assert model.read_bytes() == before
+    made = model.stat().st_ino
+    fast(run)
+    assert model.stat().st_ino == made
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache of another user"))
+    fast(run)
+    assert model.stat().st_ino != made
+    key = engine_files.user_cache() / engine_files.KEY
+    assert os.name == "nt" or key.stat().st_mode & 0o077 == 0
+
+
+def test_a_key_that_cannot_be_kept_is_no_reason_to_fail(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Guards containers and services without a home: the files are made for each process, which is said."""
+    (tmp_path / "no folder").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "no folder"))
+    assert fast(run).translate(TEXTS) == slow(run).translate(TEXTS)
+    made = files_of(run).stat().st_ino
+    fast(run)
+    assert files_of(run).stat().st_ino == made
+    assert capsys.readouterr().err.count("are made at every start") == 1
+
+
 def test_a_wrong_file_is_found(run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Guards the comparison with the model: with one wrong matrix nothing is written, and torch is used."""
     projections = ctranslate2_spec.attention_projections
@@ -243,7 +277,7 @@ def test_a_read_only_run_uses_the_cache(
     monkeypatch.setattr(os, "access", lambda path, mode: not Path(path).is_relative_to(run) and access(path, mode))
     before = sorted(run.rglob("*"))
     assert fast(run).translate(TEXTS) == slow(run).translate(TEXTS)
-    [made] = (tmp_path / "cache" / "dragoman").iterdir()
+    [made] = (tmp_path / "cache" / "dragoman").glob("engine-*")
     assert str(made) in capsys.readouterr().err
     assert sorted(run.rglob("*")) == before
     changed = (made / "model.bin").stat().st_mtime_ns

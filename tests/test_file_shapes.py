@@ -797,6 +797,24 @@ def no_workbook(folder: Path) -> Path:
     return folder / "pairs.xlsx"
 
 
+def ods_with_a_changed_byte(folder: Path) -> Path:
+    path = libreoffice(folder)
+    with zipfile.ZipFile(path) as archive:
+        member = archive.getinfo("content.xml")
+    data = bytearray(path.read_bytes())
+    data[member.header_offset + 30 + len("content.xml") + member.compress_size // 2] ^= 0x80
+    path.write_bytes(data)
+    return path
+
+
+def zip_of_the_future(folder: Path) -> Path:
+    path = moses_of_opus(folder)
+    data = path.read_bytes()
+    at = data.index(b"PK\1\2") + 6  # the version that unpacking needs
+    path.write_bytes(data[:at] + b"\x63" + data[at + 1 :])
+    return path
+
+
 def gz_cut_off(folder: Path) -> Path:
     path = packed(text(folder / "pairs.tsv", [(f"{number:x}", "x") for number in range(5000)]), ".gz")
     path.write_bytes(path.read_bytes()[:5000])
@@ -882,6 +900,8 @@ REFUSED: list[tuple[Write, str]] = [
     (broken_catalogue, 'app.po:20: a line must be a comment, or text in quotes, but this is msgstr "Chiudi'),
     (xml_cut_off, "project.tmx is not well-formed XML: ..."),
     (no_workbook, "pairs.xlsx is no workbook, or is protected by a password: save it again without one."),
+    (ods_with_a_changed_byte, "pairs.ods is damaged, or packed in a way that is not known: ..."),
+    (zip_of_the_future, "en-it.txt.zip is damaged, or packed in a way that is not known: zip file version 9.9."),
     (gz_cut_off, "pairs.tsv.gz is damaged, or packed in a way that is not known: Compressed file ended before..."),
     (zst_cut_off, "pairs.tsv.zst is damaged, or packed in a way that is not known: Compressed file ended before..."),
     (no_gz, "pairs.tsv.gz cannot be read: Not a gzipped file..."),

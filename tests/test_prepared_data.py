@@ -206,6 +206,50 @@ def test_damaged_file_is_reported(tiny: Make, tmp_path: Path, name: str, damage:
         prepare_data(tiny(), tmp_path / "data", quiet)
 
 
+ARRAYS: dict[str, tuple[str, Callable[[np.ndarray], np.ndarray]]] = {
+    "id of no word": ("train.source.npy", lambda ids: np.where(ids == ids[0], 60_000, ids).astype(np.uint16)),
+    "fractions": ("train.source.npy", lambda ids: ids.astype(np.float32)),
+    "too few ids": ("train.target.npy", lambda ids: ids[:-1]),
+    "backwards": ("train.target.offsets.npy", lambda offsets: np.concatenate([[0], offsets[-2::-1], offsets[-1:]])),
+    "one sentence less": ("train.target.offsets.npy", lambda offsets: np.delete(offsets, 1)),
+    "one number": ("train.source.offsets.npy", lambda offsets: offsets[0]),
+}
+
+
+@pytest.mark.parametrize("change", ARRAYS)
+def test_arrays_that_are_no_training_pairs_are_reported(tiny: Make, tmp_path: Path, change: str) -> None:
+    """Guards against well-formed files that end in a traceback, or in wrong batches, when training reads them."""
+    config = tiny(data__train=write_tsv(tmp_path / "pairs.tsv", tiny_pairs(60)))
+    prepare_data(config, tmp_path / "data", quiet)
+    name, changed = ARRAYS[change]
+    np.save(tmp_path / "data" / name, changed(np.load(tmp_path / "data" / name)))
+    with pytest.raises(DataError, match=r"data is damaged \(.*delete it"):
+        prepare_data(config, tmp_path / "data", quiet)
+
+
+@pytest.mark.parametrize("forged", [{"counts": 7}, {"sides": [7]}, {"repeated": {}, "counts": {"train": []}}])
+def test_report_of_another_shape_is_reported(tiny: Make, tmp_path: Path, forged: dict[str, object]) -> None:
+    """Guards against JSON that is well-formed, but no report."""
+    config = tiny(data__train=write_tsv(tmp_path / "pairs.tsv", tiny_pairs(60)))
+    prepare_data(config, tmp_path / "data", quiet)
+    path = tmp_path / "data" / "report.json"
+    summary = json.loads(path.read_bytes())
+    summary["report"] |= forged
+    path.write_text(json.dumps(summary), encoding="utf-8")
+    with pytest.raises(DataError, match=r"data is damaged \(.*delete it"):
+        prepare_data(config, tmp_path / "data", quiet)
+
+
+def test_header_that_is_no_python_is_reported(tiny: Make, tmp_path: Path) -> None:
+    """Guards against a SyntaxError: numpy parses the header of an array as Python."""
+    config = tiny(data__train=write_tsv(tmp_path / "pairs.tsv", tiny_pairs(60)))
+    prepare_data(config, tmp_path / "data", quiet)
+    path = tmp_path / "data" / "train.source.npy"
+    path.write_bytes(path.read_bytes().replace(b"'shape': (", b"'shape': {"))
+    with pytest.raises(DataError, match=r"train\.source\.npy is not an array"):
+        prepare_data(config, tmp_path / "data", quiet)
+
+
 def test_given_tokenizers_are_used(tiny: Make, tmp_path: Path) -> None:
     """Guards against weights trained with other ids than the data have."""
     given_ones = train_tokenizers(["the cat"], ["il gatto"], WORD)

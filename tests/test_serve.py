@@ -327,6 +327,16 @@ def test_other_types_methods_and_paths_are_refused(server: Server) -> None:
         assert server.get(path).status in (404, 307), path
 
 
+def test_a_broken_body_after_head_leaves_no_traceback(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+    """Guards the log: uvicorn answers what is no HTTP with a body, which a response to HEAD must not have."""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
+        connection.sendall(b"HEAD / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nxx\r\n")
+        assert connection.recv(2**16).startswith(b"HTTP/1.1 400 ")
+        while connection.recv(2**16):
+            pass
+    assert not [record for record in caplog.records if record.exc_info]
+
+
 def test_long_bodies_are_refused_unread(server: Server) -> None:
     """Guards memory: the error comes before the whole body has arrived, with Content-Length and without."""
     head = "POST /translate HTTP/1.1\nHost: localhost\nContent-Type: application/json\n"

@@ -24,12 +24,13 @@ from dragoman import checkpoint, errors, tensors, translate
 from dragoman.__main__ import run as run_command
 from dragoman.corpora.cleaning import clean
 from dragoman.dataset import UNSEEN
-from dragoman.errors import ConfigError
+from dragoman.errors import ConfigError, DataError
 from dragoman.model import Transformer
 from dragoman.settings import EOS, SOS, UNK
 from dragoman.translation import literals
 from dragoman.translation.batches import batches_by_length
 from dragoman.translation.loading import find_checkpoint
+from dragoman.translation.markup import translate_markup
 from dragoman.translation.output import printable
 from dragoman.translation.pieces import encode_request
 from dragoman.translation.placeholders import copies
@@ -326,6 +327,18 @@ def test_loaded_model_has_the_weights_of_its_checkpoint(run: Path) -> None:
     for name, found in translator.model.named_buffers():
         assert torch.equal(found, expected[name])
     assert Transformer(translator.config.model, *sizes).encoder.layers[0].attention.query.weight.std() > 0.01
+
+
+@pytest.mark.parametrize("half", ["\ud800", "the cat \udcff."])
+def test_half_of_a_character_is_refused(half: str) -> None:
+    """Guards callers from Python: a library in Rust answers text that is not Unicode with an error of its own."""
+    translator = echo(kind="bpe")
+    with pytest.raises(DataError, match="half of a character"):
+        translator.translate(["My name", half])
+    with pytest.raises(DataError, match="half of a character"):
+        translator.request("My name", prefix=half)
+    with pytest.raises(DataError, match="half of a character"):
+        translate_markup(translator, f"<p title='{half}'/>", "html")
 
 
 def test_bad_override_is_a_config_error(run: Path) -> None:

@@ -32,6 +32,14 @@ def is_text(text: str) -> bool:
         return False
 
 
+def require_text(*texts: str) -> None:
+    """Raise DataError unless all of these are text, see `is_text`."""
+    for text in texts:
+        if not is_text(text):
+            half = next(letter for letter in text if "\ud800" <= letter <= "\udfff")
+            raise DataError(f"U+{ord(half):04X} is half of a character, which text never contains: decode it as UTF-8.")
+
+
 def decode_line(raw: bytes, name: str, number: int, strict: bool = True) -> str:
     """Decode a line of UTF-8, without its end (LF or CRLF) and without a byte order mark at the start of line 1.
 

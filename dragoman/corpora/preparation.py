@@ -169,7 +169,7 @@ def _prepare(
         if not cased.is_complete:
             # Unchecked: cased texts have other hashes, so their splits differ, and small ones may be empty.
             cased.read(sources, replace(data, lowercase=False), check=False)
-    report = make_report(text, cased, counts, _load_train(result), tokenizers, data)
+    report = make_report(text, cased, counts, _load_train(result, *tokenizers), tokenizers, data)
     for number, side in enumerate(SIDES):
         lines = text.training_side(number)
         if data.several:
@@ -273,7 +273,7 @@ def load(directory: Path) -> PreparedData:
         validation, test = (load_pairs(directory / f"{split}.tsv") for split in ("validation", "test"))
         summary = json.loads(read_text(directory / "report.json"))
         identity = [summary["origin"], source.fingerprint, target.fingerprint]
-        train = _load_train(directory)
+        train = _load_train(directory, source, target)
         return PreparedData(
             train=train,
             weights=load_array(weights) if weights.exists() else None,
@@ -286,7 +286,7 @@ def load(directory: Path) -> PreparedData:
             origin=summary["origin"],
             fingerprint=hashlib.sha256(json.dumps(identity).encode()).hexdigest(),
         )
-    except (OSError, EOFError, ValueError, KeyError, TypeError, RecursionError, MemoryError) as error:
+    except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, RecursionError, MemoryError) as error:
         raise DataError(f"{directory} is damaged ({error}): restore it, or delete it to prepare it again.") from error
 
 
@@ -308,7 +308,7 @@ def load_conventions(
 
 def conventions_of_data(directory: Path, source: Tokenizer, target: Tokenizer) -> tuple[Conventions, Conventions]:
     """The conventions of the data of a run whose checkpoint does not hold them. Raises OSError and ValueError."""
-    return load_conventions(directory, _load_train(directory), source, target)
+    return load_conventions(directory, _load_train(directory, source, target), source, target)
 
 
 def read_text(path: Path) -> str:
@@ -316,6 +316,18 @@ def read_text(path: Path) -> str:
     return reading.read(path, reading.TEXT).decode()
 
 
-def _load_train(directory: Path) -> EncodedPairs:
+def _load_train(directory: Path, *tokenizers: Tokenizer) -> EncodedPairs:
+    """Load the training pairs. Raises OSError, and ValueError if they cannot be ids of these tokenizers."""
     paths = [[directory / f"train.{side}{part}.npy" for part in ("", ".offsets")] for side in SIDES]
-    return EncodedPairs(*(EncodedSide(*map(load_array, each)) for each in paths))
+    pairs = EncodedPairs(*(EncodedSide(*map(load_array, each)) for each in paths))
+    for side, tokenizer in zip((pairs.source, pairs.target), tokenizers, strict=True):
+        ids, offsets = side.ids, side.offsets
+        if not (
+            (ids.dtype in (np.uint16, np.int32) and offsets.dtype == np.int64 and ids.ndim == offsets.ndim == 1)
+            and (len(offsets) and offsets[0] == 0 and offsets[-1] == len(ids) and (offsets[1:] >= offsets[:-1]).all())
+            and 0 <= ids.min(initial=0) <= ids.max(initial=0) < len(tokenizer)
+        ):
+            raise ValueError("the training pairs are not ids of the tokenizers")
+    if len(pairs.source.offsets) != len(pairs.target.offsets):
+        raise ValueError("the training sides have different numbers of sentences")
+    return pairs

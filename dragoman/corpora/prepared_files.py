@@ -170,9 +170,14 @@ def _pair_of(line: str) -> Pair:
 
 
 def load_array(path: Path) -> np.ndarray:
-    """Load an .npy file; a large one is memory-mapped."""
-    # Mapped in any case, since that compares the size in the header with the file before it takes memory.
-    mapped = np.load(path, mmap_mode="r")
+    """Load an .npy file; a large one is memory-mapped. Raises OSError and ValueError."""
+    try:
+        # Mapped in any case, since that compares the size in the header with the file before it takes memory.
+        mapped = np.load(path, mmap_mode="r")
+    except OSError:
+        raise
+    except Exception as error:  # the header is parsed as Python, which has many errors
+        raise ValueError(f"{path.name} is not an array: {error}") from error
     # As a plain array either way: each slice of a memmap is a new memmap, which is five times slower.
     return np.asarray(mapped) if path.stat().st_size > LARGE else np.array(mapped)
 

@@ -6,23 +6,32 @@ They are made once for each checkpoint, in exports/ of its run or, if that canno
 
     exports/engine-0123456789abcdef/    named after the hash of the checkpoint's manifest
         model.bin, config.json, ...     what CTranslate2 reads, in float32
-        engine.json                     that hash, and the size and sha256 of every other file
+        engine.json                     that hash, and the size and sha256 of every other file, signed
 
-As for a checkpoint, the verified bytes are the bytes used. What is damaged or was made by another version of this
-format is made again. To make them needs torch (`engine_writer`); to read them does not.
+As for a checkpoint, the verified bytes are the bytes used. But CTranslate2 trusts what it reads, so forged files could
+make it read or write memory that is not its own. So this program signs the files with a key of the user. What came
+with another's run, is damaged, or was made by another version of this format is made again. To make them needs torch
+(`engine_writer`); to read them does not.
 """
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import os
 import sys
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 from dragoman import checkpoint, console
 from dragoman.errors import CheckpointError, EngineError, StorageError
-from dragoman.serialization import sha256_of, unsealed
+from dragoman.serialization import json_bytes, sealed, sha256_of, unsealed
+from dragoman.storage import make_folder, replace_durably, storing
 
 MARK = "engine.json"
+KEY = "engine.key"  # in the user's cache
+KEY_BYTES = 32
 VERSION = 1  # of what `engine_writer` writes
 NEEDED = ("model.bin", "config.json")  # of what CTranslate2 reads; the names of its vocabularies differ
 
@@ -58,8 +67,36 @@ def _read(folder: Path, identity: str) -> dict[str, bytes]:
     mark = unsealed(checkpoint.read_plain(folder / MARK))
     if mark.get("version") != VERSION or mark.get("checkpoint") != identity:
         raise CheckpointError(f"{folder} belongs to another checkpoint.")
+    if not hmac.compare_digest(str(mark.pop("signature", "")).encode(), _signature(mark).encode()):
+        raise CheckpointError(f"{folder} was not made by this user.")
     entries = checkpoint.checked_entries(mark.get("files"), folder / MARK)
     return checkpoint.read_entries(folder, entries, {*NEEDED, *entries})
+
+
+def signed(mark: dict[str, Any]) -> bytes:
+    """The content of MARK, with the user's signature."""
+    return sealed({**mark, "signature": _signature(mark)})
+
+
+def _signature(mark: dict[str, Any]) -> str:
+    return hmac.new(_key(user_cache() / KEY), json_bytes(mark), hashlib.sha256).hexdigest()
+
+
+@cache
+def _key(path: Path) -> bytes:
+    """The user's key, made once. If it cannot be kept, one for this process: the next one makes its files again."""
+    try:
+        return checkpoint.read_plain(path, KEY_BYTES)
+    except CheckpointError:
+        found = os.urandom(KEY_BYTES)
+    try:
+        with storing(path):
+            make_folder(path.parent)
+            replace_durably(path, found, mode=0o600)
+        return checkpoint.read_plain(path, KEY_BYTES)  # another process may have made one at the same time
+    except (StorageError, CheckpointError) as error:
+        console.warn(f"the files for CTranslate2 are made at every start: {error}")
+        return found
 
 
 def _places(path: Path, identity: str) -> list[Path]:

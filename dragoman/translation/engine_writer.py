@@ -22,9 +22,8 @@ from dragoman.checkpoint import file_entry
 from dragoman.dataset import masks, source_batch
 from dragoman.errors import ExportError
 from dragoman.model import Transformer
-from dragoman.serialization import sealed
 from dragoman.settings import SOS, SPECIAL_TOKENS
-from dragoman.translation.engine_files import MARK, VERSION
+from dragoman.translation.engine_files import MARK, VERSION, signed
 from dragoman.translation.loading import TrainedModel
 from dragoman.translation.model_loading import load
 
@@ -52,7 +51,7 @@ def write(checkpoint: Path, folder: Path, identity: str) -> None:
         compare(files, trained, *sides)
         entries = {name: file_entry(data) for name, data in files.items()}
         mark = {"version": VERSION, "checkpoint": identity, "files": entries}
-        storage.write_durably(made / MARK, sealed(mark))
+        storage.write_durably(made / MARK, signed(mark))
     for old in folder.parent.glob("engine-*"):  # of earlier checkpoints, but no folder that a user named
         if folder.parent.name == "exports" and old != folder and re.fullmatch(r"engine-[0-9a-f]{16}", old.name):
             shutil.rmtree(old, ignore_errors=True)

@@ -81,10 +81,16 @@ class TrainedModel:
 
 
 def line_statistics(sides: Sequence[Mapping[str, Any]]) -> LineStatistics:
-    """The line statistics in the report on both sides of the training pairs."""
+    """The line statistics in the report on both sides of the training pairs.
+
+    Raises ValueError, LookupError or TypeError if the report does not hold them.
+    """
     side, target = sides
-    usual, sentences = math.ceil(side["percentile_99"]), side.get("usual_sentences", 1)
-    return LineStatistics(usual, side["longest"], sentences, target["mean"] / max(1.0, side["mean"]))
+    usual, longest, sentences = map(math.ceil, (side["percentile_99"], side["longest"], side.get("usual_sentences", 1)))
+    ratio = target["mean"] / max(1.0, side["mean"])
+    if min(usual, longest, sentences, ratio) < 0:
+        raise ValueError("no line of text has fewer than 0 tokens")
+    return LineStatistics(usual, longest, sentences, ratio)
 
 
 def unpack(found: checkpoint.Checkpoint) -> TrainedModel:
@@ -95,7 +101,7 @@ def unpack(found: checkpoint.Checkpoint) -> TrainedModel:
         conventions = _conventions(found, source, target)
         report = serialization.load_json(found.files["trained_on.json"])
         trained_on, unsure = line_statistics(report["sides"]), float(report.get("unsure", UNSURE))
-    except (CheckpointError, ValueError, LookupError, TypeError) as error:  # ConfigError is a ValueError
+    except (CheckpointError, ValueError, LookupError, TypeError, OverflowError) as error:  # ConfigError is a ValueError
         raise CheckpointError(f"{found.path} cannot be used: {error}") from error
     return TrainedModel(_no_weights, [config.model], source, target, config, trained_on, min(unsure, SURE), conventions)
 

@@ -22,6 +22,7 @@ import numpy as np
 
 from dragoman import resources
 from dragoman.console import shorten
+from dragoman.corpora.cleaning import require_text
 from dragoman.errors import ConfigError, DataError
 from dragoman.translation.inline import Content, Inline, move_spans
 from dragoman.translation.request import Request
@@ -48,9 +49,10 @@ class Document(Protocol):
 def parse_markup(text: str, kind: str) -> Document:
     """Parse a document or a fragment of one.
 
-    Raises DataError for malformed XML, and for a document that is too long or nested too deeply; ConfigError if the
-    libraries are not installed.
+    Raises DataError for malformed XML, and for a document that is too long or nested too deeply or is not text;
+    ConfigError if the libraries are not installed.
     """
+    require_text(text)
     if missing := [name for name in LIBRARIES[kind] if find_spec(name) is None]:
         install = "pip install -e '.[markup]'" if resources.IN_CLONE else "pip install dragoman[markup]"
         raise ConfigError(f"cannot find {' and '.join(missing)}: install what {kind} needs with {install}")

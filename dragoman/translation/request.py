@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from dragoman.corpora.cleaning import require_text
 from dragoman.directions import Direction, split_tag, tag_of, targets
 from dragoman.errors import ConfigError
 from dragoman.settings import DataConfig
@@ -46,8 +47,9 @@ def parse_request(
         tags: the tags that the source tokenizer knows
         to, source: languages to translate into and from; either may be empty. They take precedence over a tag.
 
-    Raises ConfigError if the model does not know the language `to` or `source`.
+    Raises ConfigError if the model does not know the language `to` or `source`, and DataError for what is not text.
     """
+    require_text(text, prefix)
     usual = usual_direction(data)
     if to or source:
         return Request(split_tag(text)[1] if data.several else text, _choose(data, to, source), prefix)

@@ -34,6 +34,7 @@ from dragoman.errors import CheckpointError, DataError
 from dragoman.translation import attention_page, loading, prompt
 from dragoman.translation.translator import Translator
 from faults import untrained
+from fuzz.mutations import damaged
 
 faults = pytest.mark.faults
 FILES = sorted({*loading.BUNDLE, *averaging.TO_RESUME})
@@ -143,29 +144,6 @@ def test_37_link_in_a_checkpoint_is_refused(run: Path, tmp_path: Path, name: str
         checkpoint.read(step)
 
 
-def spoilt(data: bytes, draw: random.Random) -> bytes:
-    """Damage bytes at random: cut, insert, delete, or change some."""
-    match draw.randrange(5):
-        case 0:
-            return data[: draw.randrange(len(data))]
-        case 1:
-            at = draw.randrange(len(data) + 1)
-            return data[:at] + draw.randbytes(draw.choice([1, 2, 8, 300])) + data[at:]
-        case 2:
-            at = draw.randrange(len(data))
-            return data[:at] + data[at + draw.choice([1, 2, 8, 300]) :]
-        case 3:  # in the header, which holds lengths and names
-            changed = bytearray(data)
-            for _ in range(draw.choice([1, 3, 20])):
-                changed[draw.randrange(min(len(data), 400))] = draw.randrange(256)
-            return bytes(changed)
-        case _:
-            changed = bytearray(data)
-            for _ in range(draw.choice([1, 1, 3, 100])):
-                changed[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
-            return bytes(changed)
-
-
 def used(run: Path) -> dict[str, bytes]:
     """Load everything in a checkpoint, translate with it and read its progress; return the bytes used."""
     step = untrained.newest(run)
@@ -188,7 +166,7 @@ def test_37_damage_is_found_before_anything_is_used(pattern: Path, tmp_path: Pat
     path = untrained.newest(run) / name
     whole, draw = path.read_bytes(), random.Random(name)
     for _ in range(150):
-        data = spoilt(whole, draw)
+        data = damaged(whole, draw)
         path.write_bytes(data)
         if data == whole:
             continue
@@ -212,7 +190,7 @@ def test_37_forged_damage_ends_in_one_error_or_none(pattern: Path, tmp_path: Pat
         draw = random.Random(name)
         refused = 0
         for _ in range(40 if name == "model.safetensors" else 60):
-            data = spoilt(whole, draw)
+            data = damaged(whole, draw)
             untrained.forge(step, {name: data})
             try:
                 assert used(run)[name] == data
@@ -267,6 +245,17 @@ def test_37_forged_part_is_refused_in_one_line(run: Path, name: str, data: bytes
         Translator(run)
     assert str(run) in str(error.value)
     assert time.process_time() - began < 5
+
+
+@faults
+@pytest.mark.parametrize("forged", [{"longest": {}}, {"longest": "x"}, {"longest": -1}, {"mean": 10**400}])
+def test_37_forged_lengths_are_refused(run: Path, forged: dict[str, object]) -> None:
+    """Guards against a traceback much later, when a text is split by the lengths of the training lines."""
+    report = json.loads((untrained.newest(run) / "trained_on.json").read_bytes())
+    report["sides"][0] |= forged
+    untrained.forge(untrained.newest(run), {"trained_on.json": json.dumps(report).encode()})
+    with pytest.raises(CheckpointError):
+        Translator(run)
 
 
 @faults

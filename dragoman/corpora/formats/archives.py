@@ -7,7 +7,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from pathlib import PurePosixPath
 
-from dragoman.corpora.formats.files import File, unreadable
+from dragoman.corpora.formats.files import File, damage_refused
 from dragoman.corpora.formats.languages import find_all, language_of, other_languages
 from dragoman.corpora.formats.units import languages_of
 from dragoman.errors import DataError
@@ -20,13 +20,8 @@ BESIDE = frozenset(["readme", "license", "licence", "_about", "copying", "change
 def members(whole: File, data: DataConfig, endings: Collection[str]) -> tuple[File, ...]:
     """Choose one member with one of these endings, or the sides of parallel text. Raises DataError."""
     path = whole.path
-    try:
-        with zipfile.ZipFile(path) as archive:
-            names = [PurePosixPath(info.filename) for info in archive.infolist() if not info.is_dir()]
-    except OSError as error:
-        raise unreadable(path, error) from error
-    except zipfile.BadZipFile as error:
-        raise DataError(f"{path} is not a .zip file, or is damaged: {error}.") from error
+    with damage_refused(path), zipfile.ZipFile(path) as archive:
+        names = [PurePosixPath(info.filename) for info in archive.infolist() if not info.is_dir()]
     names = [name for name in names if "__MACOSX" not in name.parts and name.stem.lower() not in BESIDE]
     by_stem: dict[str, dict[str, PurePosixPath]] = {}
     for name in names:

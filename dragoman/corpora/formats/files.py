@@ -149,7 +149,7 @@ def opened(file: File) -> Iterator[Any]:
     Raises DataError; at the end, too, if the file was not the one with `file.sha256`. Whoever stops before the end gets
     no such error.
     """
-    try:
+    with damage_refused(file):
         if file.member:
             with (
                 open(file.path, "rb") as raw,
@@ -165,6 +165,13 @@ def opened(file: File) -> Iterator[Any]:
                 yield stream
             if hashed and hashed.finish() != file.sha256:
                 raise changed(file)
+
+
+@contextmanager
+def damage_refused(file: File | Path) -> Iterator[None]:
+    """Context manager: raise DataError where a file cannot be read or unpacked."""
+    try:
+        yield
     except OSError as error:
         raise unreadable(file, error) from error
     # A password is a RuntimeError, and an unknown method of packing a NotImplementedError. The error of the library

@@ -11,7 +11,7 @@ from datetime import date, time, timedelta
 from itertools import chain
 from typing import Any
 
-from dragoman.corpora.formats.files import File, seekable
+from dragoman.corpora.formats.files import File, damage_refused, seekable
 from dragoman.corpora.formats.records import reason
 from dragoman.corpora.formats.tables import NotText, Row, Table, pairs_of_rows
 from dragoman.corpora.formats.units import Say, Units, require
@@ -65,7 +65,7 @@ def read_ods(files: Sequence[File], data: DataConfig, say: Say) -> Units:
     require(".ods", "lxml")
     [file] = files
     try:
-        with seekable(file) as content:
+        with seekable(file) as content, damage_refused(file):
             _check(content, file)
             with zipfile.ZipFile(content) as archive:
                 with archive.open("content.xml") as stream:
