@@ -328,6 +328,7 @@ class DecodingConfig(Section):
         None, "never repeat a run of this many tokens within a translation", at_least=1
     )
     precision: Literal["auto", "float32", "bfloat16", "int8"] = warned("auto", "number format of the weights")
+    shortlist: bool = free(True, "choose words from the vocabulary shortlist of the run, if it has one")
     unknown: Literal["copy", "keep", "drop"] = warned(
         "copy", "replace an unknown word with the source word it attends to, show [UNK], or leave it out"
     )

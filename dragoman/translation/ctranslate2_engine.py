@@ -34,6 +34,8 @@ from dragoman.translation.engine_files import engine_files
 from dragoman.translation.hypotheses import NOTHING, Hypothesis
 from dragoman.translation.loading import TEXT, TrainedModel, find_checkpoint, unpack
 from dragoman.translation.pieces import Piece
+from dragoman.translation.shortlist import Shortlist
+from dragoman.translation.shortlist import read as read_shortlist
 
 POSITIONS = 1024  # that the files describe; a longer piece is left to our own search
 BATCH_SENTENCES = 32  # on a CPU, more are no faster in float32 and slower in int8
@@ -74,7 +76,8 @@ def open_run(
     files = engine_files(found.path)
     tokens, supported = trained.source.tokens_by_id, ctranslate2.get_supported_compute_types(device[:4])
     precision = engine_precision.choose(trained.config.decoding.precision, files, tokens, supported)
-    engine = CTranslate2Engine(files, device, precision, thread_count(), trained.source, trained.target)
+    shortlist = read_shortlist(found.path, trained.source) if trained.config.decoding.shortlist else None
+    engine = CTranslate2Engine(files, device, precision, thread_count(), trained.source, trained.target, shortlist)
 
     @cache
     def weights() -> Any:
@@ -132,6 +135,7 @@ class CTranslate2Engine:
         threads: int,
         source: Tokenizer,
         target: Tokenizer,
+        shortlist: Shortlist | None = None,
     ) -> None:
         """Load the files of `engine_files`. Raises EngineError for a device or precision that does not exist here."""
         import ctranslate2
@@ -146,13 +150,14 @@ class CTranslate2Engine:
                 inter_threads=threads,
                 intra_threads=1,
                 max_queued_batches=-1,  # no limit: `search_in_batches` has its own
-                files=dict(files),
+                files={**files, **({"vmap.txt": shortlist.vmap.encode()} if shortlist else {})},
             )
         except (ValueError, RuntimeError) as error:
             raise EngineError(f"CTranslate2 cannot translate on {device} in {precision}: {error}") from None
         self.threads = threads
         self.source, self.target = source.tokens_by_id, target.tokens_by_id
         self.ids = target.vocabulary
+        self.shortlist = shortlist
 
     def search_in_batches(
         self, trained: TrainedModel, groups: Iterable[Sequence[Piece]]
@@ -180,12 +185,12 @@ class CTranslate2Engine:
 
     def _batches(self, trained: TrainedModel, pieces: Sequence[Piece]) -> Iterator[tuple[list[int], Constraints]]:
         """Group pieces of similar length that may use the same tokens, since a batch has one list for all."""
-        whole = constraints(trained, pieces)
+        whole, decoding = constraints(trained, pieces), trained.config.decoding
         groups: dict[Any, list[int]] = {}
-        for k in range(len(pieces)):
-            key = bool(whole.max_unknowns is None or whole.max_unknowns[k]), tuple(whole.absent[k])
-            groups.setdefault(key, []).append(k)
-        width = max(trained.config.decoding.beam_size, trained.config.decoding.n_best)
+        for k, piece in enumerate(pieces):
+            unknowns = bool(whole.max_unknowns is None or whole.max_unknowns[k])
+            groups.setdefault((unknowns, tuple(whole.absent[k]), self._is_listed(piece, decoding)), []).append(k)
+        width = max(decoding.beam_size, decoding.n_best)
         for group in groups.values():
             lengths = [len(pieces[k].ids + pieces[k].prefix) + 1 for k in group]
             # Enough batches for every thread, even of few sentences.
@@ -196,6 +201,10 @@ class CTranslate2Engine:
                 for start in range(0, len(batch), most):
                     chosen = [group[i] for i in batch[start : start + most]]
                     yield chosen, whole.chosen(chosen)
+
+    def _is_listed(self, piece: Piece, settings: DecodingConfig) -> bool:
+        """Whether the search for a piece uses the shortlist."""
+        return self.shortlist is not None and self.shortlist.serves(piece, settings)
 
     def _start(
         self, pieces: Sequence[Piece], given: Constraints, settings: DecodingConfig, attention: bool
@@ -216,6 +225,7 @@ class CTranslate2Engine:
             min_decoding_length=0,
             max_decoding_length=max(given.limits),
             max_input_length=0,
+            use_vmap=self._is_listed(pieces[0], settings),  # all of a batch alike, see `_batches`
             return_scores=True,
             return_end_token=True,
             return_attention=attention,

@@ -156,10 +156,13 @@ class Translator:
             other._engine = other._fast = None
         return other
 
-    def with_engine(self, engine: Engine) -> Translator:
-        """The same translator with another engine for its own search."""
+    def with_engine(self, engine: Engine | CTranslate2Engine) -> Translator:
+        """The same translator with another engine for its own search, or another CTranslate2."""
         other = copy.copy(self)
-        other._engine = engine
+        if isinstance(engine, CTranslate2Engine):
+            other._fast = engine
+        else:
+            other._engine = engine
         return other
 
     def with_glossary(self, terms: str | Path | Mapping[str, str]) -> Translator:

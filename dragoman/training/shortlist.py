@@ -1,0 +1,120 @@
+"""Learn the vocabulary shortlist of a finished run, see `translation.shortlist`, and keep it if it does no harm.
+
+The model aligns training pairs. Each target token counts for the source tokens that it looks at most in the last layer,
+and the most frequent target tokens of a source token are its list.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from pathlib import Path
+
+import numpy as np
+
+from dragoman.console import say
+from dragoman.corpora.preparation import PreparedData
+from dragoman.dataset import EncodedPairs, Pair, Tokenizer
+from dragoman.errors import EngineError, ExportError
+from dragoman.evaluation.metrics import score
+from dragoman.settings import SPECIAL_TOKENS, UNK, Config
+from dragoman.storage import storing
+from dragoman.translation import shortlist
+from dragoman.translation.ctranslate2_engine import CTranslate2Engine, thread_count
+from dragoman.translation.engine_files import engine_files
+from dragoman.translation.loading import TrainedModel
+from dragoman.translation.shortlist import Shortlist
+from dragoman.translation.teacher_forcing import alignments
+from dragoman.translation.translator import Translator
+
+SMALLEST = 6000  # target tokens; with fewer a search is hardly faster
+LEARNT = 1_000_000  # tokens of both sides, at most, that are aligned
+AT_ONCE = 2000  # pairs
+LOOKS, LEAST_WEIGHT = 2, 0.1  # source tokens that a target token counts for, and how much it looks at each
+SEEN = 3  # alignments without which a source token gets no list
+LISTED, ALWAYS = 40, 100  # target tokens of a source token, and those that are always listed
+CHECKED = 2000  # validation pairs, at most
+LOSS = 0.1  # of BLEU, at which a shortlist is dropped
+
+
+def make_shortlist(config: Config, directory: Path, data: PreparedData) -> dict[str, object] | None:
+    """Learn a shortlist for the best checkpoint of a run, compare translations, and keep or drop it.
+
+    Returns BLEU on the validation pairs with and without it; None if the model has no use for one. Raises StorageError.
+    """
+    if not _is_useful(config, data):
+        return None
+    try:
+        translator = Translator(directory, "cpu", ["--decoding.precision", "float32"], "ctranslate2")
+        files = engine_files(translator.path)
+    except (EngineError, ExportError):  # whoever translates will hear of it
+        return None
+    trained = Translator(translator.path, config.training.device).trained
+    learnt = Shortlist.of(learn(trained, data.train), trained.source)
+    engine = CTranslate2Engine(files, "cpu", "float32", thread_count(), trained.source, trained.target, learnt)
+    with_list, without = compare(translator.with_engine(engine), data.validation, config.data.bleu_tokenize)
+    kept = without - with_list < LOSS
+    with storing(directory):
+        if kept:
+            shortlist.write(translator.path, learnt)
+        else:
+            shortlist.remove(translator.path)
+    say(f"vocabulary shortlist {'kept' if kept else 'dropped'}: validation BLEU {with_list:.2f}, {without:.2f} without")
+    return {"bleu": with_list, "bleu_without": without, "kept": kept}
+
+
+def _is_useful(config: Config, data: PreparedData) -> bool:
+    """Whether a shortlist may make this model faster. With several target languages, a list would mix them."""
+    return bool(
+        config.decoding.shortlist
+        and config.model.architecture == "encoder-decoder"
+        and not config.data.several
+        and data.validation
+        and len(data.target) >= SMALLEST
+    )
+
+
+def learn(trained: TrainedModel, pairs: EncodedPairs) -> str:
+    """Learn the lists from training pairs, in the format of `Shortlist.vmap`."""
+    total = sum(int(lengths.sum()) for lengths in pairs.lengths)
+    rows = np.linspace(0, len(pairs) - 1, min(len(pairs), LEARNT * len(pairs) // total), dtype=np.int64)
+    frequency: Counter[int] = Counter()
+    counts: defaultdict[int, Counter[int]] = defaultdict(Counter)
+    for start in range(0, len(rows), AT_ONCE):
+        some = [
+            (pairs.source.joined(row).tolist(), pairs.target.joined(row).tolist())
+            for row in rows[start : start + AT_ONCE, None]
+        ]
+        for (source, target), weights in zip(some, alignments(trained, some, last=True), strict=True):
+            frequency.update(target)
+            best = np.argsort(-weights, 1)[:, :LOOKS]
+            looked = np.take_along_axis(weights, best, 1) > LEAST_WEIGHT
+            for t, k in zip(*np.nonzero(looked), strict=True):
+                counts[source[best[t, k]]][target[t]] += 1
+    return _lists(trained.source, trained.target, frequency, counts)
+
+
+def _lists(source: Tokenizer, target: Tokenizer, frequency: Counter[int], counts: dict[int, Counter[int]]) -> str:
+    """The lists by how often each target token occurs, and how often it looks at each source token.
+
+    Placeholders are translated to themselves, and are always listed. An unknown word may be translated to anything.
+    """
+    always = {*range(len(SPECIAL_TOKENS)), *target.placeholders, *(t for t, _ in frequency.most_common(ALWAYS))}
+    lists: dict[str, list[int]] = {"": sorted(always)}
+    for token in sorted(counts):
+        if token != UNK and counts[token].total() >= SEEN:
+            lists[source.tokens_by_id[token]] = [t for t, _ in counts[token].most_common(LISTED)]
+    for token in source.placeholders:
+        lists[source.tokens_by_id[token]] = target.placeholders
+    names = target.tokens_by_id
+    return "".join(f"{token}\t{' '.join(names[t] for t in listed)}\n" for token, listed in lists.items())
+
+
+def compare(translator: Translator, pairs: list[Pair], tokenize: str) -> tuple[float, float]:
+    """BLEU of the translations of some of the pairs with the shortlist and without."""
+    chosen = [pairs[i] for i in np.linspace(0, len(pairs) - 1, min(len(pairs), CHECKED), dtype=np.int64)]
+    sources, references = zip(*chosen, strict=True)
+    with_list, without = (
+        score(translator.with_decoding(shortlist=listed).translate(sources), references, tokenize).bleu
+        for listed in (True, False)
+    )
+    return with_list, without
