@@ -6,7 +6,7 @@ and the most frequent target tokens of a source token are its list.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -77,36 +77,42 @@ def learn(trained: TrainedModel, pairs: EncodedPairs) -> str:
     """Learn the lists from training pairs, in the format of `Shortlist.vmap`."""
     total = sum(int(lengths.sum()) for lengths in pairs.lengths)
     rows = np.linspace(0, len(pairs) - 1, min(len(pairs), LEARNT * len(pairs) // total), dtype=np.int64)
-    frequency: Counter[int] = Counter()
-    counts: defaultdict[int, Counter[int]] = defaultdict(Counter)
+    size = len(trained.target)
+    frequency = np.zeros(size, np.int64)
+    links = [np.zeros(0, np.int64)]  # a source and a target token as one number
     for start in range(0, len(rows), AT_ONCE):
-        some = [
-            (pairs.source.joined(row).tolist(), pairs.target.joined(row).tolist())
-            for row in rows[start : start + AT_ONCE, None]
-        ]
-        for (source, target), weights in zip(some, alignments(trained, some, last=True), strict=True):
-            frequency.update(target)
+        some = rows[start : start + AT_ONCE, None]
+        ids = [(pairs.source.joined(row).astype(np.int64), pairs.target.joined(row).astype(np.int64)) for row in some]
+        frequency += np.bincount(np.concatenate([target for _, target in ids]), minlength=size)
+        aligned = alignments(trained, [(source.tolist(), target.tolist()) for source, target in ids], last=True)
+        for (source, target), weights in zip(ids, aligned, strict=True):
             best = np.argsort(-weights, 1)[:, :LOOKS]
-            looked = np.take_along_axis(weights, best, 1) > LEAST_WEIGHT
-            for t, k in zip(*np.nonzero(looked), strict=True):
-                counts[source[best[t, k]]][target[t]] += 1
-    return _lists(trained.source, trained.target, frequency, counts)
+            t, k = np.nonzero(np.take_along_axis(weights, best, 1) > LEAST_WEIGHT)
+            links.append(source[best[t, k]] * size + target[t])
+    return _lists(trained.source, trained.target, frequency, np.concatenate(links))
 
 
-def _lists(source: Tokenizer, target: Tokenizer, frequency: Counter[int], counts: dict[int, Counter[int]]) -> str:
-    """The lists by how often each target token occurs, and how often it looks at each source token.
+def _lists(source: Tokenizer, target: Tokenizer, frequency: np.ndarray, links: np.ndarray) -> str:
+    """Write the lists.
 
     Placeholders are translated to themselves, and are always listed. An unknown word may be translated to anything.
+
+    Args:
+        frequency: how often each target token occurs: (V)
+        links: source token * V + target token, for each target token that looks at a source token
     """
-    always = {*range(len(SPECIAL_TOKENS)), *target.placeholders, *(t for t, _ in frequency.most_common(ALWAYS))}
-    lists: dict[str, list[int]] = {"": sorted(always)}
-    for token in sorted(counts):
-        if token != UNK and counts[token].total() >= SEEN:
-            lists[source.tokens_by_id[token]] = [t for t, _ in counts[token].most_common(LISTED)]
-    for token in source.placeholders:
-        lists[source.tokens_by_id[token]] = target.placeholders
-    names = target.tokens_by_id
-    return "".join(f"{token}\t{' '.join(names[t] for t in listed)}\n" for token, listed in lists.items())
+    frequent = np.argsort(-frequency, kind="stable")[:ALWAYS].tolist()
+    lists = {"": sorted({*range(len(SPECIAL_TOKENS)), *target.placeholders, *frequent})}
+    names, other_names = source.tokens_by_id, target.tokens_by_id
+    found, counts = np.unique(links, return_counts=True)
+    sources, targets = np.divmod(found, len(other_names))
+    starts = np.searchsorted(sources, np.arange(len(names) + 1))
+    for token, (start, end) in enumerate(pairwise(starts.tolist())):
+        if token != UNK and counts[start:end].sum() >= SEEN:
+            best = np.argsort(-counts[start:end], kind="stable")[:LISTED]
+            lists[names[token]] = targets[start + best].tolist()
+    lists |= {names[token]: target.placeholders for token in source.placeholders}
+    return "".join(f"{name}\t{' '.join(other_names[t] for t in listed)}\n" for name, listed in lists.items())
 
 
 def compare(translator: Translator, pairs: list[Pair], tokenize: str) -> tuple[float, float]:
