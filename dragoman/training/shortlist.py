@@ -6,6 +6,7 @@ and the most frequent target tokens of a source token are its list.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -18,7 +19,9 @@ from dragoman.errors import EngineError, ExportError
 from dragoman.evaluation.metrics import score
 from dragoman.settings import SPECIAL_TOKENS, UNK, Config
 from dragoman.storage import storing
+from dragoman.training.validation import UNSURE_SHARE
 from dragoman.translation import shortlist
+from dragoman.translation.assembly import mean_log_prob
 from dragoman.translation.ctranslate2_engine import CTranslate2Engine, thread_count
 from dragoman.translation.engine_files import engine_files
 from dragoman.translation.loading import TrainedModel
@@ -51,7 +54,9 @@ def make_shortlist(config: Config, directory: Path, data: PreparedData) -> dict[
     trained = Translator(translator.path, config.training.device).trained
     learnt = Shortlist.of(learn(trained, data.train), trained.source)
     engine = CTranslate2Engine(files, "cpu", "float32", thread_count(), trained.source, trained.target, learnt)
-    with_list, without = compare(translator.with_engine(engine), data.validation, config.data.bleu_tokenize)
+    both = translator.with_engine(engine), data.validation, config.data.bleu_tokenize
+    (with_list, among_few), (without, among_all) = (measure(*both, listed) for listed in (True, False))
+    learnt = replace(learnt, surer=among_few - among_all)
     kept = without - with_list < LOSS
     with storing(directory):
         if kept:
@@ -115,12 +120,16 @@ def _lists(source: Tokenizer, target: Tokenizer, frequency: np.ndarray, links: n
     return "".join(f"{name}\t{' '.join(other_names[t] for t in listed)}\n" for name, listed in lists.items())
 
 
-def compare(translator: Translator, pairs: list[Pair], tokenize: str) -> tuple[float, float]:
-    """BLEU of the translations of some of the pairs with the shortlist and without."""
+def measure(translator: Translator, pairs: list[Pair], tokenize: str, listed: bool) -> tuple[float, float]:
+    """Translate some of the pairs, with the shortlist if `listed`.
+
+    Returns BLEU, and the mean log-probability of a token that UNSURE_SHARE of the translations stay below.
+    """
     chosen = [pairs[i] for i in np.linspace(0, len(pairs) - 1, min(len(pairs), CHECKED), dtype=np.int64)]
     sources, references = zip(*chosen, strict=True)
-    with_list, without = (
-        score(translator.with_decoding(shortlist=listed).translate(sources), references, tokenize).bleu
-        for listed in (True, False)
-    )
-    return with_list, without
+    translator = translator.with_decoding(shortlist=listed, n_best=1)
+    found = translator.explain(sources)
+    best = [sentence.candidates[0] for each in found for sentence in each.sentences]
+    means = [mean_log_prob(each, translator.config.decoding) for each in best if each.complete]
+    least = float(np.quantile(means, UNSURE_SHARE)) if means else 0.0
+    return score([each.text for each in found], references, tokenize).bleu, least

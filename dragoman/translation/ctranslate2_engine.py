@@ -77,6 +77,8 @@ def open_run(
     tokens, supported = trained.source.tokens_by_id, ctranslate2.get_supported_compute_types(device[:4])
     precision = engine_precision.choose(trained.config.decoding.precision, files, tokens, supported)
     shortlist = read_shortlist(found.path, trained.source) if trained.config.decoding.shortlist else None
+    if shortlist:
+        trained = replace(trained, unsure=trained.unsure + shortlist.surer)
     engine = CTranslate2Engine(files, device, precision, thread_count(), trained.source, trained.target, shortlist)
 
     @cache
