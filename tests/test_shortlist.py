@@ -156,7 +156,7 @@ def forged(**changes: Any) -> Callable[[bytes], bytes]:
         flip, lambda data: data[:-9], lambda data: b"", lambda data: b"[]",
         forged(checkpoint="0" * 64), forged(version=2), forged(vmap=""), forged(vmap=None), forged(vmap="\n"),
         forged(vmap="il\n"), forged(vmap="a b c\til\n"), forged(vmap="nowhere\til\n"), forged(vmap="\til\tgatto\n"),
-        forged(vmap="\ud800"),
+        forged(vmap="\ud800"), forged(surer=None),
     ],
 )  # fmt: skip
 def test_damaged_or_foreign_lists_are_not_used(run: Path, damage: Callable[[bytes], bytes]) -> None:
@@ -206,7 +206,9 @@ def test_a_training_learns_lists_for_its_best_weights(
     translator.translate(TEXTS)
     assert True in recorded.used
     assert translator._fast
-    lists = dict(line.split("\t") for line in translator._fast.shortlist.vmap.splitlines())  # type: ignore[union-attr]
+    assert translator._fast.shortlist
+    assert translator.trained.unsure == slow(run).trained.unsure + translator._fast.shortlist.surer
+    lists = dict(line.split("\t") for line in translator._fast.shortlist.vmap.splitlines())
     assert {"gatto", "cane", *SPECIAL_TOKENS} <= set(lists[""].split())
     assert "gatto" in lists["cat"].split()
 

@@ -6,7 +6,8 @@ and the most frequent target tokens of a source token are its list.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,9 @@ from dragoman.errors import EngineError, ExportError
 from dragoman.evaluation.metrics import score
 from dragoman.settings import SPECIAL_TOKENS, UNK, Config
 from dragoman.storage import storing
+from dragoman.training.validation import UNSURE_SHARE
 from dragoman.translation import shortlist
+from dragoman.translation.assembly import mean_log_prob
 from dragoman.translation.ctranslate2_engine import CTranslate2Engine, thread_count
 from dragoman.translation.engine_files import engine_files
 from dragoman.translation.loading import TrainedModel
@@ -51,7 +54,9 @@ def make_shortlist(config: Config, directory: Path, data: PreparedData) -> dict[
     trained = Translator(translator.path, config.training.device).trained
     learnt = Shortlist.of(learn(trained, data.train), trained.source)
     engine = CTranslate2Engine(files, "cpu", "float32", thread_count(), trained.source, trained.target, learnt)
-    with_list, without = compare(translator.with_engine(engine), data.validation, config.data.bleu_tokenize)
+    both = translator.with_engine(engine), data.validation, config.data.bleu_tokenize
+    (with_list, among_few), (without, among_all) = (measure(*both, listed) for listed in (True, False))
+    learnt = replace(learnt, surer=among_few - among_all)
     kept = without - with_list < LOSS
     with storing(directory):
         if kept:
@@ -77,44 +82,54 @@ def learn(trained: TrainedModel, pairs: EncodedPairs) -> str:
     """Learn the lists from training pairs, in the format of `Shortlist.vmap`."""
     total = sum(int(lengths.sum()) for lengths in pairs.lengths)
     rows = np.linspace(0, len(pairs) - 1, min(len(pairs), LEARNT * len(pairs) // total), dtype=np.int64)
-    frequency: Counter[int] = Counter()
-    counts: defaultdict[int, Counter[int]] = defaultdict(Counter)
+    size = len(trained.target)
+    frequency = np.zeros(size, np.int64)
+    links = [np.zeros(0, np.int64)]  # a source and a target token as one number
     for start in range(0, len(rows), AT_ONCE):
-        some = [
-            (pairs.source.joined(row).tolist(), pairs.target.joined(row).tolist())
-            for row in rows[start : start + AT_ONCE, None]
-        ]
-        for (source, target), weights in zip(some, alignments(trained, some, last=True), strict=True):
-            frequency.update(target)
+        some = rows[start : start + AT_ONCE, None]
+        ids = [(pairs.source.joined(row).astype(np.int64), pairs.target.joined(row).astype(np.int64)) for row in some]
+        frequency += np.bincount(np.concatenate([target for _, target in ids]), minlength=size)
+        aligned = alignments(trained, [(source.tolist(), target.tolist()) for source, target in ids], last=True)
+        for (source, target), weights in zip(ids, aligned, strict=True):
             best = np.argsort(-weights, 1)[:, :LOOKS]
-            looked = np.take_along_axis(weights, best, 1) > LEAST_WEIGHT
-            for t, k in zip(*np.nonzero(looked), strict=True):
-                counts[source[best[t, k]]][target[t]] += 1
-    return _lists(trained.source, trained.target, frequency, counts)
+            t, k = np.nonzero(np.take_along_axis(weights, best, 1) > LEAST_WEIGHT)
+            links.append(source[best[t, k]] * size + target[t])
+    return _lists(trained.source, trained.target, frequency, np.concatenate(links))
 
 
-def _lists(source: Tokenizer, target: Tokenizer, frequency: Counter[int], counts: dict[int, Counter[int]]) -> str:
-    """The lists by how often each target token occurs, and how often it looks at each source token.
+def _lists(source: Tokenizer, target: Tokenizer, frequency: np.ndarray, links: np.ndarray) -> str:
+    """Write the lists.
 
     Placeholders are translated to themselves, and are always listed. An unknown word may be translated to anything.
+
+    Args:
+        frequency: how often each target token occurs: (V)
+        links: source token * V + target token, for each target token that looks at a source token
     """
-    always = {*range(len(SPECIAL_TOKENS)), *target.placeholders, *(t for t, _ in frequency.most_common(ALWAYS))}
-    lists: dict[str, list[int]] = {"": sorted(always)}
-    for token in sorted(counts):
-        if token != UNK and counts[token].total() >= SEEN:
-            lists[source.tokens_by_id[token]] = [t for t, _ in counts[token].most_common(LISTED)]
-    for token in source.placeholders:
-        lists[source.tokens_by_id[token]] = target.placeholders
-    names = target.tokens_by_id
-    return "".join(f"{token}\t{' '.join(names[t] for t in listed)}\n" for token, listed in lists.items())
+    frequent = np.argsort(-frequency, kind="stable")[:ALWAYS].tolist()
+    lists = {"": sorted({*range(len(SPECIAL_TOKENS)), *target.placeholders, *frequent})}
+    names, other_names = source.tokens_by_id, target.tokens_by_id
+    found, counts = np.unique(links, return_counts=True)
+    sources, targets = np.divmod(found, len(other_names))
+    starts = np.searchsorted(sources, np.arange(len(names) + 1))
+    for token, (start, end) in enumerate(pairwise(starts.tolist())):
+        if token != UNK and counts[start:end].sum() >= SEEN:
+            best = np.argsort(-counts[start:end], kind="stable")[:LISTED]
+            lists[names[token]] = targets[start + best].tolist()
+    lists |= {names[token]: target.placeholders for token in source.placeholders}
+    return "".join(f"{name}\t{' '.join(other_names[t] for t in listed)}\n" for name, listed in lists.items())
 
 
-def compare(translator: Translator, pairs: list[Pair], tokenize: str) -> tuple[float, float]:
-    """BLEU of the translations of some of the pairs with the shortlist and without."""
+def measure(translator: Translator, pairs: list[Pair], tokenize: str, listed: bool) -> tuple[float, float]:
+    """Translate some of the pairs, with the shortlist if `listed`.
+
+    Returns BLEU, and the mean log-probability of a token that UNSURE_SHARE of the translations stay below.
+    """
     chosen = [pairs[i] for i in np.linspace(0, len(pairs) - 1, min(len(pairs), CHECKED), dtype=np.int64)]
     sources, references = zip(*chosen, strict=True)
-    with_list, without = (
-        score(translator.with_decoding(shortlist=listed).translate(sources), references, tokenize).bleu
-        for listed in (True, False)
-    )
-    return with_list, without
+    translator = translator.with_decoding(shortlist=listed, n_best=1)
+    found = translator.explain(sources)
+    best = [sentence.candidates[0] for each in found for sentence in each.sentences]
+    means = [mean_log_prob(each, translator.config.decoding) for each in best if each.complete]
+    least = float(np.quantile(means, UNSURE_SHARE)) if means else 0.0
+    return score([each.text for each in found], references, tokenize).bleu, least

@@ -9,7 +9,7 @@ from dataclasses import replace
 from dragoman.console import shorten
 from dragoman.corpora.cleaning import clean
 from dragoman.dataset import BLANK
-from dragoman.settings import UNK
+from dragoman.settings import UNK, DecodingConfig
 from dragoman.translation import literals
 from dragoman.translation.hypotheses import Hypothesis, normalizer
 from dragoman.translation.loading import TrainedModel
@@ -161,8 +161,12 @@ def _doubt(trained: TrainedModel, sentence: Sentence, best: Candidate) -> str:
         return "its translation is much too short"
     if len(words(sentence.source)) >= MIN_COPIED and best.text.casefold() == sentence.source.casefold():
         return "its translation is the same text"
-    tokens = len(best.ids) + 1  # with [EOS]
-    mean = best.score * normalizer(tokens, trained.config.decoding) / tokens
-    if not sentence.rewritten and mean < trained.unsure:
+    if not sentence.rewritten and mean_log_prob(best, trained.config.decoding) < trained.unsure:
         return "its words may be unlike those of the training text"
     return ""
+
+
+def mean_log_prob(candidate: Candidate, decoding: DecodingConfig) -> float:
+    """The mean log-probability of the tokens of a complete translation, in nats."""
+    tokens = len(candidate.ids) + 1  # with [EOS]
+    return candidate.score * normalizer(tokens, decoding) / tokens

@@ -74,6 +74,8 @@ def open_run(
         raise EngineError(f"CTranslate2 is missing ({error}): pip install ctranslate2.") from None
     device = _device(device, gpu, ctranslate2.get_cuda_device_count())
     engine = open_engine(found.path, trained, device)
+    if engine.shortlist:
+        trained = replace(trained, unsure=trained.unsure + engine.shortlist.surer)
 
     @cache
     def weights() -> Any:

@@ -37,21 +37,23 @@ class Shortlist:
             CTranslate2 reads this format, and crashes if it is empty.
         known: the source tokens that have a list, as ids
         always: how many target tokens are always listed
+        surer: by how many nats a token the least sure translations seem more probable, among fewer tokens
     """
 
     vmap: str
     known: frozenset[int]
     always: int
+    surer: float = 0.0
 
     @classmethod
-    def of(cls, vmap: str, source: Tokenizer) -> Shortlist:
+    def of(cls, vmap: str, source: Tokenizer, surer: float = 0.0) -> Shortlist:
         """Take the lists apart. Raises CheckpointError if a line is no list of a source token."""
         lines = [line.split("\t") for line in vmap.removesuffix("\n").split("\n")]
         ids = source.vocabulary
         if not all(len(line) == 2 and (not line[0] or (line[0] in ids and " " not in line[0])) for line in lines):
             raise CheckpointError("a line of the shortlist is no list of a source token.")
         lists = dict(lines)
-        return cls(vmap, frozenset(ids[token] for token in lists if token), len(lists.get("", "").split()))
+        return cls(vmap, frozenset(ids[token] for token in lists if token), len(lists.get("", "").split()), surer)
 
     def serves(self, piece: Piece, settings: DecodingConfig) -> bool:
         """Whether the search for this piece may use the lists.
@@ -86,14 +88,14 @@ def read(path: Path, source: Tokenizer) -> Shortlist | None:
         found = unsealed(checkpoint.read_plain(place))
         if found.get("version") != VERSION or found.get("checkpoint") != _identity(path):
             return None
-        return Shortlist.of(found["vmap"], source)
+        return Shortlist.of(found["vmap"], source, float(found["surer"]))
     except (OSError, CheckpointError, ValueError, LookupError, TypeError, AttributeError):
         return None
 
 
 def write(path: Path, shortlist: Shortlist) -> None:
     """Write the shortlist for the checkpoint in this folder. Raises OSError."""
-    content = {"version": VERSION, "checkpoint": _identity(path), "vmap": shortlist.vmap}
+    content = {"version": VERSION, "checkpoint": _identity(path), "surer": shortlist.surer, "vmap": shortlist.vmap}
     replace_durably(_place(path), sealed(content))
 
 
