@@ -268,17 +268,18 @@ def long_text(texts: Sequence[str], chance: random.Random) -> str:
 
 
 def abuse(kind: str, port: int, texts: Sequence[str], seed: int, answers: Any) -> None:
-    """A process that abuses a server until it gets SIGTERM, then sends its counts through a pipe."""
+    """A process that abuses a server until it gets SIGTERM or its parent ends, then sends its counts through a pipe."""
     os.nice(19)
-    stop = Event()
+    stop, parent = Event(), multiprocessing.parent_process()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     counts: Counter[int] = Counter()
     for status in globals()[kind](port, texts, random.Random(seed)):
         counts[status] += 1
-        if stop.is_set():
+        if stop.is_set() or not (parent and parent.is_alive()):
             break
-    answers.send((kind, counts))
+    with suppress(OSError):  # a parent that was killed does not read
+        answers.send((kind, counts))
 
 
 @contextmanager
