@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from conftest import tiny_config, tiny_pairs
-from dragoman import checkpoint
+from dragoman import checkpoint, reading
 from dragoman.__main__ import run as run_command
 from dragoman.corpora.preparation import load
 from dragoman.errors import CheckpointError
@@ -168,6 +168,17 @@ def test_damaged_or_foreign_lists_are_not_used(run: Path, damage: Callable[[byte
     assert translator._fast
     assert translator._fast.shortlist is None
     assert translator.translate(TEXTS[:9]) == slow(run).translate(TEXTS[:9])
+
+
+def test_lists_of_a_large_vocabulary_are_read(run: Path) -> None:
+    """Guards the lists of 8,000 tokens, which are more than a note of the program may have."""
+    give(run, [])
+    path = run / shortlist.NAME
+    content = unsealed(path.read_bytes()) | {"spare": "x" * 2 * reading.NOTE}
+    path.write_bytes(sealed({name: value for name, value in content.items() if name != "sha256"}))
+    engine = fast(run)._fast
+    assert engine is not None
+    assert engine.shortlist is not None
 
 
 def test_lists_belong_to_one_checkpoint(run: Path) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from dragoman import checkpoint
+from dragoman import checkpoint, reading
 from dragoman.dataset import Tokenizer
 from dragoman.errors import CheckpointError
 from dragoman.serialization import sealed, sha256_of, unsealed
@@ -25,7 +25,6 @@ from dragoman.translation.pieces import Piece
 
 NAME = "shortlist.json"
 VERSION = 1
-LARGEST = 64 * 2**20  # bytes; that of the preset `small` has under one
 
 
 @dataclass(frozen=True)
@@ -83,9 +82,7 @@ def read(path: Path, source: Tokenizer) -> Shortlist | None:
     """Read the shortlist for the checkpoint in this folder; None if there is none that fits and is whole."""
     place = _place(path)
     try:
-        if place.lstat().st_size > LARGEST:
-            return None
-        found = unsealed(checkpoint.read_plain(place))
+        found = unsealed(reading.read(place, reading.TEXT, plain=True))
         if found.get("version") != VERSION or found.get("checkpoint") != _identity(path):
             return None
         return Shortlist.of(found["vmap"], source, float(found["surer"]))
