@@ -17,6 +17,7 @@ from dragoman.architectures.ensemble import Ensemble
 from dragoman.architectures.protocol import Model
 from dragoman.device import choose_precision, tune_device
 from dragoman.errors import CheckpointError
+from dragoman.settings import ModelConfig
 from dragoman.tensors import check_shapes, load_unpacked, unpack_weights
 from dragoman.translation.loading import SIDES, WEIGHTS, TrainedModel, find_checkpoint, unpack
 
@@ -65,8 +66,9 @@ def build(found: checkpoint.Checkpoint, trained: TrainedModel) -> Model:
         # First without memory: the settings may say anything, but the weights are no larger than their file.
         if shape.encoder_layers + shape.decoder_layers > len(tensors):
             raise CheckpointError("its settings have more layers than there are weights")
-        with torch.device("meta"), _NoRandomWeights():
-            check_shapes(build_model(shape, *sizes), tensors)
+        if _least(shape) > sum(tensor.numel() for tensor in tensors.values()):
+            with torch.device("meta"), _NoRandomWeights():  # imports for a second
+                check_shapes(build_model(shape, *sizes), tensors)
         with _NoRandomWeights():
             model = build_model(shape, *sizes)
         load_unpacked(model, tensors)
@@ -76,6 +78,14 @@ def build(found: checkpoint.Checkpoint, trained: TrainedModel) -> Model:
     except (RuntimeError, ValueError, LookupError, TypeError, OverflowError) as error:
         raise CheckpointError(f"{found.path} cannot be used: {error}") from error
     return model
+
+
+def _least(shape: ModelConfig) -> int:
+    """Fewer numbers than the weights of a model of this shape have, and more than a fraction of them."""
+    layers, times = max(shape.encoder_layers, shape.decoder_layers), shape.upsampling
+    widest = shape.d_model * (shape.d_model + shape.d_ff)
+    positions = shape.max_positions * shape.d_model if shape.positions == "learned" else 0
+    return max(layers * widest, positions, times * shape.d_model**2 if shape.architecture == "encoder-only" else 0)
 
 
 def load_later(
