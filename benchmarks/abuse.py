@@ -90,7 +90,7 @@ def exchange(connection: http.client.HTTPConnection, request: Mapping[str, Any])
 
 
 def ordinary(port: int, texts: Sequence[str], notes: Notes, stop: Event, seed: int) -> None:
-    """An ordinary client, until it is told to stop."""
+    """Send requests as an ordinary client does, until told to stop."""
     chance = random.Random(seed)
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     while not stop.wait(PAUSE * 2 * chance.random()):
