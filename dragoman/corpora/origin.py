@@ -61,7 +61,7 @@ def file_hashes(sources: Sequence[Source]) -> dict[str, str]:
 
 
 def with_hashes(source: Source) -> Source:
-    """Hash the files of a source, unless that is done; whoever reads it then gets these very files, or a DataError."""
+    """Hash the files of a source, if that is not done yet. Reading it later raises DataError if they have changed."""
     return source if source.hashes else replace(source, hashes={path: sha256_of_file(path) for path in source.files})
 
 

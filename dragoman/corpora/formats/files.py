@@ -146,8 +146,8 @@ def sha256_of_file(path: Path) -> str:
 def opened(file: File) -> Iterator[Any]:
     """Open a file for reading bytes, unpacked. It has `read`, `readline` and `peek`.
 
-    Raises DataError; at the end, too, if the file was not the one with `file.sha256`. Whoever stops before the end gets
-    no such error.
+    Raises DataError, also at the end if the hash of what was read is not `file.sha256`. A caller that stops earlier
+    learns nothing about the hash.
     """
     with damage_refused(file):
         if file.member:
