@@ -244,4 +244,4 @@ def test_named_settings_exist(page: Path) -> None:
     sections = "|".join(settings.SECTIONS)
     for code in re.findall(r"`([^`\n]+)`", page.read_text(encoding="utf-8")):
         for key in re.findall(rf"(?<![\w./])(?:{sections})\.[a-z][a-z_]*\b(?![./(])", code):
-            assert key in settings.SETTINGS or key.endswith((".py", ".yaml")), key
+            assert key in settings.SETTINGS or key.endswith((".py", ".yaml", ".json", ".pt")), key

@@ -361,7 +361,7 @@ def test_reports_are_replaced_atomically(tmp_path: Path, monkeypatch: pytest.Mon
     write_report(report_on(GOOD), tmp_path, "test")
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
 
-    def full(path: Path, data: bytes) -> None:
+    def full(path: Path, data: bytes, mode: int) -> None:
         path.write_bytes(data[:10])
         raise OSError(28, "No space left on device")
 
