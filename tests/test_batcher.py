@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import closing
+from itertools import count, pairwise
 from threading import Event
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -222,6 +224,38 @@ def test_long_jobs_wait_for_short_ones_and_take_turns(gate: Gate) -> None:
     assert finished == ["short", "long", "longest"]
 
 
+@pytest.mark.parametrize("short_jobs", [True, False])
+def test_the_thread_rests_between_parts_while_short_jobs_come(
+    short_jobs: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guards short jobs: without a rest, nearly every one waited for a part of a long job."""
+    looks = count()  # a clock that goes on by a millisecond whenever somebody looks at it
+
+    def look() -> float:
+        return next(looks) / 1000
+
+    times: list[tuple[float, float]] = []
+
+    def three_parts(*texts: Any, **options: Any) -> Any:
+        for _ in range(3):
+            start = look()
+            for _ in range(20):
+                end = look()
+            times.append((start, end))
+            yield
+        return []
+
+    monkeypatch.setattr(Translator, "explain_in_parts", three_parts)
+    monkeypatch.setattr(batcher_module, "time", SimpleNamespace(monotonic=look, perf_counter=look))
+    with closing(Batcher(echo())) as batcher:
+        if short_jobs:
+            assert texts_of(batcher.submit(Job(["see"]))) == ["see"]
+        batcher.submit(Job([LONG])).result(60)
+    rests = [following[0] - before[1] for before, following in pairwise(times)]
+    assert len(rests) == 2
+    assert all((rest >= 0.02) == short_jobs for rest in rests), rests
+
+
 @pytest.mark.parametrize("weights", [False, True])
 def test_parts_make_the_same_results_as_the_whole(weights: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Guards against sentences, warnings or weights lost or doubled where a job is cut."""
@@ -284,6 +318,18 @@ def test_memory_is_given_back_after_a_long_job(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(limits, "TRIM_INTERVAL", 0.0)
     with closing(Batcher(echo())) as batcher:
         batcher.submit(Job([LONG])).result(60)
+        assert trimmed.wait(10)
+
+
+def test_memory_is_given_back_after_a_long_job_that_was_cancelled(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards the computer against clients that ask for much and go away."""
+    trimmed = Event()
+    monkeypatch.setattr(batcher_module, "trim_memory", trimmed.set)
+    monkeypatch.setattr(limits, "TRIM_INTERVAL", 0.0)
+    with closing(Batcher(echo())) as batcher:
+        keep_busy(batcher, gate)
+        assert batcher.submit(Job([LONG])).cancel()
+        gate.open.set()
         assert trimmed.wait(10)
 
 

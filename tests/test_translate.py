@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,7 +28,7 @@ from dragoman.dataset import UNSEEN
 from dragoman.errors import ConfigError, DataError
 from dragoman.model import Transformer
 from dragoman.settings import EOS, SOS, UNK
-from dragoman.translation import literals
+from dragoman.translation import literals, teacher_forcing
 from dragoman.translation.batches import batches_by_length
 from dragoman.translation.loading import find_checkpoint
 from dragoman.translation.markup import translate_markup
@@ -414,6 +415,30 @@ def test_alignments_of_a_batch_equal_one_by_one(run: Path) -> None:
         assert candidate.made_from(weights) == translator.align(sentence, candidate)
     without_source = replace(pairs[0][0], ids=[])
     assert [each.shape for each in translator.alignments([(without_source, pairs[0][1])])] == [(0, 0)]
+
+
+@pytest.mark.parametrize(("most", "expected"), [(10**12, 1), (0, 3)])
+def test_short_texts_are_read_on_one_thread(
+    most: int, expected: int, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guards the time of short texts, for which more threads are slower, and the number of threads afterwards."""
+    translator, used, threads = Translator(run, "cpu"), [], torch.get_num_threads()
+    pairs = [(s, s.candidates[0]) for text in translator.explain(TEXTS) for s in text.sentences]
+    read = type(translator.trained.model).states
+
+    def watched(*given: Any) -> torch.Tensor:
+        used.append(torch.get_num_threads())
+        return read(*given)
+
+    monkeypatch.setattr(type(translator.trained.model), "states", watched)
+    monkeypatch.setattr(teacher_forcing, "SMALL", most)
+    try:
+        torch.set_num_threads(3)
+        translator.alignments(pairs)
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(threads)
+    assert set(used) == {expected}
 
 
 def test_score_equals_that_of_the_search(run: Path, tmp_path: Path) -> None:

@@ -10,8 +10,9 @@ So one thread translates everything that has arrived since its last batch. No jo
 grow with the load.
 
 A long job would keep all others waiting. So it is translated a part at a time: between two batches of short jobs goes
-one part of one long job, and long jobs take turns. Parts are larger where no short job came lately. Nothing here knows
-about HTTP.
+one part of one long job, and long jobs take turns. While short jobs keep coming, the thread rests after each part for
+as long as the part took, so that most short jobs need not wait for one. Otherwise parts are larger, because larger ones
+are done in less time. Nothing here knows about HTTP.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from dragoman.server import limits
 from dragoman.server.limits import Limits
 from dragoman.signals import Stopped
 from dragoman.translation.request import Request
-from dragoman.translation.results import Sentence, Translation
+from dragoman.translation.results import Candidate, Sentence, Translation
 from dragoman.translation.translator import Translator
 
 
@@ -90,6 +91,7 @@ class Batcher:
         self._changed = threading.Condition()
         self._closed = False
         self._last_short = float("-inf")  # when the last short job was submitted
+        self._rest_until = float("-inf")  # when the next part of a long job may be translated
         self._trim_at = float("inf")  # when to give memory back
         self._thread = threading.Thread(target=self._run, name="translating")
         self._thread.start()
@@ -167,9 +169,17 @@ class Batcher:
         """Wait until there is something to do; False when the batcher is closed."""
         with self._changed:
             self._under_way = []
-            timeout = None if self._trim_at == float("inf") else max(self._trim_at - time.monotonic(), 0)
-            self._changed.wait_for(lambda: self._short or self._long or self._closed, timeout)
+            wake_at = min(self._trim_at, self._rest_until if self._long else float("inf"))
+            timeout = None if wake_at == float("inf") else max(wake_at - time.monotonic(), 0)
+            self._changed.wait_for(lambda: self._short or self._has_long_job() or self._closed, timeout)
             return not self._closed
+
+    def _has_long_job(self) -> bool:
+        return bool(self._long) and time.monotonic() >= self._rest_until
+
+    def _is_quiet(self) -> bool:
+        """Whether no short job has come lately."""
+        return time.monotonic() - self._last_short > limits.QUIET
 
     def _next_jobs(self) -> list[Job]:
         """Take all short jobs, up to BATCH_CHARACTERS."""
@@ -201,16 +211,19 @@ class Batcher:
     def _advance_long_job(self) -> None:
         """Translate one part of the long job whose turn it is."""
         with self._changed:
-            if not self._long or self._closed:
+            if not self._has_long_job() or self._closed:
                 return
             long = self._long.popleft()
             self._under_way.append(long.job)
         if long.job.results.cancelled():
+            self._trim_soon()
             return
         started = time.perf_counter()
         try:
             next(long.steps)
-            long.seconds += time.perf_counter() - started
+            seconds = time.perf_counter() - started
+            self._rest_until = time.monotonic() + (0 if self._is_quiet() else seconds)
+            long.seconds += seconds
             if long.seconds > self.limits.max_seconds:
                 raise TookTooLong
         except StopIteration as stop:
@@ -222,8 +235,7 @@ class Batcher:
             with self._changed:
                 self._long.append(long)
             return
-        if self._trim_at == float("inf"):
-            self._trim_at = time.monotonic() + limits.TRIM_INTERVAL  # by then its answer has been sent
+        self._trim_soon()
 
     def _translate(self, jobs: list[Job]) -> list[TextResult]:
         """Translate jobs that ask for the same. Raises Stopped when all of them are cancelled."""
@@ -239,7 +251,7 @@ class Batcher:
         if not jobs[0].weights:
             return list(map(TextResult, translations))
         stop_if_cancelled()
-        return _weighed(translations, [_weigh(translator, [s for one in translations for s in one.sentences])])
+        return _weighed(translations, _weigh(translator, _pairs(translations)))
 
     def _translate_in_parts(self, job: Job) -> Generator[None, None, list[TextResult]]:
         """Translate a job, with a pause after each part."""
@@ -247,21 +259,25 @@ class Batcher:
         slowdown = (4 + translator.config.decoding.beam_size) / 5  # a beam of 10 takes thrice as long as one of 1
 
         def tokens() -> int:
-            quiet = time.monotonic() - self._last_short > limits.QUIET
-            return int(limits.PART_TOKENS * (limits.QUIET_FACTOR if quiet else 1) / slowdown)
+            return int(limits.PART_TOKENS * (limits.QUIET_FACTOR if self._is_quiet() else 1) / slowdown)
 
         translations = yield from translator.explain_in_parts(job.texts, tokens, first=0)
         if not job.weights:
             return list(map(TextResult, translations))
-        found = []
-        for part in _parts([sentence for one in translations for sentence in one.sentences], tokens):
+        found: list[Weighed] = []
+        for part in _parts(_pairs(translations), tokens):
             yield
-            found.append(_weigh(translator, part))
+            found += _weigh(translator, part)
         return _weighed(translations, found)
 
     def _translator_for(self, job: Job) -> Translator:
         n_best, beam_size = self.search_settings(job)
         return self.translator.with_decoding(n_best=n_best, beam_size=beam_size)
+
+    def _trim_soon(self) -> None:
+        """After a long job, have memory given back, once its answer has been sent."""
+        if self._trim_at == float("inf"):
+            self._trim_at = time.monotonic() + limits.TRIM_INTERVAL
 
     def _trim(self) -> None:
         """Give memory that long jobs took back to the system."""
@@ -294,13 +310,22 @@ def _fail(job: Job, error: BaseException) -> None:
         job.results.set_exception(error)
 
 
-def _parts(sentences: Sequence[Sentence], tokens: Callable[[], int]) -> Iterator[list[Sentence]]:
-    """Parts of sentences with about so many source tokens, counted once for each candidate."""
-    part: list[Sentence] = []
+Pair = tuple[Sentence, Candidate]
+Weighed = tuple[Candidate, np.ndarray]
+
+
+def _pairs(translations: Sequence[Translation]) -> list[Pair]:
+    """Each candidate of each sentence, with the sentence."""
+    return [(sentence, each) for one in translations for sentence in one.sentences for each in sentence.candidates]
+
+
+def _parts(pairs: Sequence[Pair], tokens: Callable[[], int]) -> Iterator[list[Pair]]:
+    """Parts of pairs with about so many source tokens."""
+    part: list[Pair] = []
     size = 0
-    for sentence in sentences:
-        part.append(sentence)
-        size += len(sentence.tokens) * len(sentence.candidates)
+    for pair in pairs:
+        part.append(pair)
+        size += len(pair[0].tokens)
         if size >= tokens():
             yield part
             part, size = [], 0
@@ -308,25 +333,25 @@ def _parts(sentences: Sequence[Sentence], tokens: Callable[[], int]) -> Iterator
         yield part
 
 
-Weighed = tuple[list[Sentence], list[list[np.ndarray]]]
-
-
-def _weigh(translator: Translator, sentences: list[Sentence]) -> Weighed:
-    """The sentences with the log-probabilities of all tokens, and the weights of their candidates."""
-    [whole] = translator.with_log_probs([Translation("", "", sentences, [])])
-    pairs = [(sentence, each) for sentence in whole.sentences for each in sentence.candidates]
-    weights = iter(translator.alignments(pairs))
-    return whole.sentences, [list(islice(weights, len(sentence.candidates))) for sentence in whole.sentences]
+def _weigh(translator: Translator, pairs: Sequence[Pair]) -> list[Weighed]:
+    """The candidates with the log-probabilities of all tokens, and their weights."""
+    alone = [replace(sentence, candidates=[each]) for sentence, each in pairs]
+    [whole] = translator.with_log_probs([Translation("", "", alone, [])])
+    candidates = [sentence.candidates[0] for sentence in whole.sentences]
+    weights = translator.alignments([(sentence, each) for (sentence, _), each in zip(pairs, candidates, strict=True)])
+    return list(zip(candidates, weights, strict=True))
 
 
 def _weighed(translations: Sequence[Translation], found: Sequence[Weighed]) -> list[TextResult]:
-    """The translations with the sentences and weights of all their parts."""
-    sentences = iter([sentence for part, _ in found for sentence in part])
-    weights = iter([each for _, part in found for each in part])
-    return [
-        TextResult(
-            replace(one, sentences=list(islice(sentences, len(one.sentences)))),
-            list(islice(weights, len(one.sentences))),
-        )
-        for one in translations
-    ]
+    """The translations with what `_weigh` found about their pairs."""
+    rest = iter(found)
+    results = []
+    for one in translations:
+        own = [list(islice(rest, len(sentence.candidates))) for sentence in one.sentences]
+        sentences = [
+            replace(sentence, candidates=[each for each, _ in pairs])
+            for sentence, pairs in zip(one.sentences, own, strict=True)
+        ]
+        weights = [[each for _, each in pairs] for pairs in own]
+        results.append(TextResult(replace(one, sentences=sentences), weights))
+    return results

@@ -93,7 +93,7 @@ class HttpProtocol(H11Protocol):
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what is no HTTP, and too many chunks."""
-        if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):  # an answer has begun
+        if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):  # part of an answer has been sent
             self.transport.close()
         elif self.conn.chunks > limits.MAX_CHUNKS:
             detail = f"the body comes in too many chunks: at most {limits.MAX_CHUNKS:,} are allowed"

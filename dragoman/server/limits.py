@@ -13,9 +13,9 @@ MAX_N_BEST = MAX_BEAM_SIZE = 10
 MAX_CHUNKS = 4_000  # in which a body may arrive: each takes time, and 900,000 of one byte took 5 seconds
 BATCH_CHARACTERS = 50_000  # of short jobs per batch, so that the first ones do not wait for too many others
 SHORT_WORK = 2_000  # the most of a job that is translated at once; longer jobs are translated a part at a time
-PART_TOKENS = 50  # of the source in such a part, fewer for a wide beam: a short job may have to wait for it
-QUIET = 1.0  # seconds without short jobs, after which parts are larger, since larger ones are done in less time
-QUIET_FACTOR = 8  # by so much
+PART_TOKENS = 25  # of the source in such a part, fewer for a wide beam: a short job may have to wait for it
+QUIET = 1.0  # seconds without short jobs, after which parts are larger, and follow one another without a rest
+QUIET_FACTOR = 16  # times as large
 LONG_SHARE = 10  # one in ten places of the queue is for long jobs
 READ_TIMEOUT = 10.0  # seconds for a client to send the head of a request, and again for its body
 STALL_TIMEOUT = 5.0  # seconds in which a client must take some of its answer
