@@ -229,7 +229,7 @@ def test_the_thread_rests_between_parts_while_short_jobs_come(
     short_jobs: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Guards short jobs: without a rest, nearly every one waited for a part of a long job."""
-    looks = count()  # a clock that goes on by a millisecond whenever somebody looks at it
+    looks = count()  # a fake clock: each reading is a millisecond later
 
     def look() -> float:
         return next(looks) / 1000

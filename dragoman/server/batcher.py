@@ -320,7 +320,7 @@ def _pairs(translations: Sequence[Translation]) -> list[Pair]:
 
 
 def _parts(pairs: Sequence[Pair], tokens: Callable[[], int]) -> Iterator[list[Pair]]:
-    """Parts of pairs with about so many source tokens."""
+    """Split pairs into parts of about `tokens()` source tokens."""
     part: list[Pair] = []
     size = 0
     for pair in pairs:

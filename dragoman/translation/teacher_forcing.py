@@ -31,7 +31,7 @@ from dragoman.translation.results import Candidate
 
 Pair = tuple[list[int], list[int]]
 
-SMALL = 10**9  # multiplications, at most, of a forward pass that one thread finishes before a second one has woken up
+SMALL = 10**9  # multiplications of a forward pass, up to which one thread was measured to be faster than two
 
 
 def score_pairs(trained: TrainedModel, pairs: Sequence[tuple[Request, str]], first: int) -> list[Candidate]:
