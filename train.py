@@ -31,6 +31,7 @@ if __name__ == "__main__":
 import math
 import time
 from contextlib import closing, nullcontext
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -66,6 +67,7 @@ from dragoman.training import (
     curves,
     final_report,
     gradients,
+    planning,
     profiling,
     saving,
     starting,
@@ -247,17 +249,10 @@ def train(config: Config) -> int:
         return start_or_resume(config, ranks, device)
 
 
-def settle(config: Config, ranks: Ranks, device: torch.device, dtype: torch.dtype, rate: float) -> Config:
-    """Take what the user left open from the data and this machine: the languages, and model.preset auto.
-
-    Args:
-        dtype, rate: of the matrix products, and how many FLOP/s of them one rank does
-    """
+def settle(config: Config, ranks: Ranks, device: torch.device, speed: planning.Speed) -> Config:
+    """Take what the user left open from the data and this machine: the languages, and model.preset auto."""
     config = with_languages(config, say if ranks.is_first else lambda choice: None)
     find_sources(config.data)  # to fail now if a corpus is missing
-
-    def speed(config: Config, length: float) -> float:
-        return ranks.world_size * target_tokens_per_second(config, length, device, dtype, rate)
 
     if ranks.is_first:
         config = starting.with_preset(config, device, speed)
@@ -279,8 +274,11 @@ def start_or_resume(config: Config, ranks: Ranks, device: torch.device) -> int:
     dtype = DTYPES[ranks.broadcast(precision)]
     starting.print_device(describe_device(device, dtype), rates)
     matmul_rate = ranks.world_size * rates.get(dtype, rates.get(torch.bfloat16, math.inf))
+    speed = partial(
+        target_tokens_per_second, device=device, dtype=dtype, rate=rates.get(dtype, math.inf), ranks=ranks.world_size
+    )
     if saved is None:
-        config = settle(config, ranks, device, dtype, rates.get(dtype, math.inf))
+        config = settle(config, ranks, device, speed)
     else:
         config = starting.with_saved_settings(config, saved)
         starting.check_resume(config, saved)
@@ -300,6 +298,9 @@ def start_or_resume(config: Config, ranks: Ranks, device: torch.device) -> int:
         with ranks.first_goes_first():
             saved = checkpoint.newest(root, quarantine=ranks.is_first, warn=say)
             data = starting.prepare(config, directory / "data", has_checkpoint=saved is not None, other=other)
+        if saved is None:
+            steps = planning.planned_steps(config, data, speed) if ranks.is_first else None
+            config = with_values(config, {"training.max_steps": ranks.broadcast(steps)})
         state = build_state(config, directory, data, device, dtype, matmul_rate, ranks)
         checks.print_summary(state)
         if saved is not None:

@@ -15,6 +15,7 @@ import math
 import tempfile
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,7 @@ from dragoman.corpora import preparation
 from dragoman.dataset import Batch
 from dragoman.device import choose_device, choose_precision, describe_device, matmul_rates, tune_device
 from dragoman.distributed import Ranks
+from dragoman.training.speed import target_tokens_per_second
 
 WARMUP = 3  # updates of each kind that are not timed
 
@@ -40,7 +42,8 @@ def main() -> None:
     tune_device(device)
     rates = matmul_rates(device)
     dtype = choose_precision(config.training.precision, device, rates)
-    config = train.settle(config, Ranks(), device, dtype, rates.get(dtype, math.inf))
+    speed = partial(target_tokens_per_second, device=device, dtype=dtype, rate=rates.get(dtype, math.inf))
+    config = train.settle(config, Ranks(), device, speed)
     with tempfile.TemporaryDirectory() as folder:
         data = preparation.prepare_data(config, Path(folder) / "data", lambda _: None)
         state = train.build_state(config, Path(folder), data, device, dtype)

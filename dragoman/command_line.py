@@ -44,7 +44,7 @@ MAIN = (
     "model.preset", "training.max_epochs", "training.max_minutes", "training.device", "decoding.beam_size",
 )  # fmt: skip
 # A file that sets one of these describes a model and its training, to which no preset is added.
-_OF_A_MODEL = frozenset(presets.KEYS) - {"training.max_steps", "training.max_epochs", "training.max_minutes"}
+_OF_A_MODEL = frozenset(presets.KEYS) - {*presets.LIMITS}
 CLEAN_OPTIONS = (
     ("--output DIR", "folder for train.tsv, dropped.tsv and report.html"),
     ("--keep REASON,...", "reasons for which no pair is dropped, as they stand in dropped.tsv"),
@@ -176,6 +176,8 @@ def _combined(in_file: Mapping[str, Any], typed: Mapping[str, Any]) -> Config:
     data are known, auto stands for a preset that is valid with what the user chose, and the languages are unsaid.
     """
     given = {**in_file, **typed}
+    if _own_limit(in_file, typed):
+        given["training.plan_minutes"] = None
     unsaid: set[str] = set()
     if given.get("data.train", DEFAULTS["data.train"]) != DEFAULTS["data.train"]:
         given.setdefault("run.name", run_name(given["data.train"]))
@@ -197,6 +199,16 @@ def _combined(in_file: Mapping[str, Any], typed: Mapping[str, Any]) -> Config:
         except ConfigError as error:
             errors.append(error)
     raise errors[0]
+
+
+def _own_limit(in_file: Mapping[str, Any], typed: Mapping[str, Any]) -> bool:
+    """Whether the user says how long to train, in a place as near as that of training.plan_minutes or nearer."""
+    for place in (typed, in_file):
+        if "training.plan_minutes" in place:
+            return False
+        if any(place.get(key) is not None for key in presets.ENDS):
+            return True
+    return False
 
 
 def _pairs(arguments: Sequence[str], options: Collection[str]) -> Iterator[tuple[str, str]]:

@@ -49,6 +49,7 @@ _COMMON: dict[str, Any] = {
     "model.tie": "all",
     "training.max_steps": None,
     "training.max_minutes": None,
+    "training.plan_minutes": None,
     "training.accumulate": 1,
     "training.schedule": "linear",
     "training.decay_share": 1.0,
@@ -72,7 +73,8 @@ FEW_PASSES = 10  # so few passes do not overfit, and dropout would only slow the
 LIGHT_DROPOUT = 0.1  # enough for FEW_PASSES; rises to the preset's own dropout at the preset's own max_epochs
 VALIDATIONS = 5  # at least this many per run, if there are enough updates; each takes time from training
 BYTES_PER_TOKEN = 4.0  # about
-_ENDS = ("training.max_steps", "training.max_epochs", "training.max_minutes")
+ENDS = ("training.max_steps", "training.max_epochs", "training.max_minutes")
+LIMITS = (*ENDS, "training.plan_minutes")
 
 
 def choose(pairs: int, fits: Callable[[str], bool] = lambda _: True) -> str:
@@ -129,8 +131,8 @@ def adapted(picked: Mapping[str, Any], values: Mapping[str, Any], chosen: Collec
     found = {key: picked[key] for key in KEYS if key not in chosen}
     now = {**values, **found}
     instead: dict[str, Any] = {}
-    if any(now[key] is not None for key in _ENDS if key in chosen):
-        instead |= dict.fromkeys(_ENDS)
+    if any(now[key] is not None for key in ENDS if key in chosen):
+        instead |= dict.fromkeys(ENDS)
     if now["training.optimizer"] == "adamw":
         instead["training.weight_decay"] = 0.0
     if now["model.tie"] == "all" and not now["tokenizer.shared"]:
@@ -189,7 +191,7 @@ def memory(values: Mapping[str, Any]) -> int:
 def summary(values: Mapping[str, Any]) -> str:
     """The settings that distinguish one preset from another, in a line."""
     batch = values["training.batch_tokens"]
-    ends = [f"{values[key]:g} {key.removeprefix('training.max_')}" for key in _ENDS if values[key] is not None]
+    ends = [f"{values[key]:g} {key.removeprefix('training.max_')}" for key in ENDS if values[key] is not None]
     layers = [values["model.encoder_layers"], values["model.decoder_layers"]]
     layers = layers[values["model.architecture"] == "decoder-only" :]
     return (

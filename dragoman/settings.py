@@ -242,6 +242,11 @@ class TrainingConfig(Section):
     max_minutes: float | None = free(
         None, "stop after this many minutes; linear and cosine schedules fall within them", above=0
     )
+    plan_minutes: float | None = free(
+        5.0,
+        "on a slow machine, make fewer steps, so that the run takes about this many minutes; only if no limit is set",
+        above=0,
+    )
     batch_tokens: int | Literal["auto"] = refused(
         2048, "most padded positions on the longer side of a batch; auto: chosen when the run starts", at_least=1
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 
 import torch
@@ -9,11 +10,11 @@ from tqdm import tqdm
 
 from dragoman.console import say
 from dragoman.evaluation.validation_loss import perplexity
-from dragoman.training import profiling
+from dragoman.training import planning, profiling
 from dragoman.training.state import TrainingState
 
 LINE_EVERY = 20  # seconds between lines of progress where there is no terminal for a bar
-BAR = "{percentage:3.0f}% |{bar}| step {n_fmt}/{total_fmt}, {remaining} left{postfix}"  # fits 80 columns
+BAR = "{percentage:3.0f}% |{bar}| step {n_fmt}/{total_fmt}{postfix}"  # fits 80 columns
 OPERATIONS = 10  # to list from a profile
 
 
@@ -56,11 +57,13 @@ def log(state: TrainingState, bar: tqdm) -> None:
         return
     for tag, value in figures.items():
         state.writer.add_scalar(tag, value, step)
-    bar.set_postfix_str(f"loss {loss:.2f}, {speed:,.0f} tokens/s", refresh=False)
+    left = planning.seconds_left(state)
+    left = f", {tqdm.format_interval(left)} left" if math.isfinite(left) else ""
+    bar.set_postfix_str(f"loss {loss:.2f}, {speed:,.0f} tokens/s{left}", refresh=False)
     line = (
         f"epoch {figures['training/epoch']:.1f}, loss {loss:.2f}, {speed:,.0f} tokens/s, "
         f"{utilisation:.0%} of the limit, {figures['training/padding']:.0%} padding, "
-        f"{figures['speed/data']:.0%} waiting for data"
+        f"{figures['speed/data']:.0%} waiting for data{left}"
     )
     if bar.disable and time.monotonic() - state.last_line_time > LINE_EVERY:
         state.last_line_time = time.monotonic()

@@ -26,7 +26,7 @@ FEWEST_POSITIONS = 256
 
 
 def target_tokens_per_second(
-    config: Config, length: float, device: torch.device, dtype: torch.dtype, rate: float = math.inf
+    config: Config, length: float, device: torch.device, dtype: torch.dtype, rate: float = math.inf, ranks: int = 1
 ) -> float:
     """Measure the updates of a new model on random text.
 
@@ -34,6 +34,7 @@ def target_tokens_per_second(
         length: tokens per sentence
         dtype: of the matrix products
         rate: FLOP/s in matrix products; on a slow device the batch is smaller, so that an update takes about a second
+        ranks: processes that train together, each on a device like this one
     """
     values = settings.values(config)
     whole = values["training.batch_tokens"]
@@ -63,7 +64,8 @@ def target_tokens_per_second(
 
     of_gradient, of_update = _seconds(gradient), _seconds(update)
     gradients = config.training.accumulate * whole / positions
-    return config.training.accumulate * whole * batch.tokens / positions / (gradients * of_gradient + of_update)
+    per_rank = config.training.accumulate * whole * batch.tokens / positions / (gradients * of_gradient + of_update)
+    return ranks * per_rank
 
 
 def _random_batch(config: Config, positions: int, length: float) -> Batch:

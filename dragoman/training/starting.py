@@ -26,16 +26,13 @@ from dragoman.errors import ConfigError, DataChangedError
 from dragoman.presets import Amount
 from dragoman.serialization import load_json
 from dragoman.settings import Config, DataConfig
+from dragoman.training.planning import Speed, duration
 from dragoman.translation.translator import Translator
 
 # Settings that must agree with training.init_from: else the weights would not fit or the tokenizers not know the text.
 SAME = ("model.", "data.source_lang", "data.target_lang", "data.directions", "data.lowercase", "data.normalize")
 LONG = 120  # minutes of training, after which a limit is proposed
 USABLE_MEMORY = 0.8  # share of the memory that a training may use; the rest is lost to fragmentation
-
-
-# How many target tokens a second a model with these settings learns from, in sentences of so many tokens.
-Speed = Callable[[Config, float], float]
 
 
 def print_device(description: str, rates: Mapping[torch.dtype, float]) -> None:
@@ -64,14 +61,17 @@ def check_resume(config: Config, saved: Checkpoint) -> None:
 
 
 def with_saved_settings(config: Config, saved: Checkpoint) -> Config:
-    """Keep the languages and the preset that the data decided, and the number found for training.batch_tokens auto.
+    """Keep what was decided when the run started: languages, preset, planned steps, training.batch_tokens auto.
 
-    The data may have grown or changed, and the position in an epoch depends on the number of tokens.
+    The data may have grown or changed since, and so may the machine. The position in an epoch depends on the number of
+    tokens, and the learning rate on the number of steps.
     """
     started = config_file.loads(saved.files["config.yaml"], saved.path / "config.yaml")
     then = settings.values(started)
     config = settings.with_values(config, {key: then[key] for key in config.unsaid if key.startswith("data.")})
     config = settings.with_saved_preset(config, started)
+    if config.training.plan_minutes and started.training.plan_minutes and not config.training.max_steps:
+        config = settings.with_values(config, {"training.max_steps": started.training.max_steps})
     if config.training.batch_tokens != "auto":
         return config
     return replace(config, training=replace(config.training, batch_tokens=started.training.batch_tokens))
@@ -139,9 +139,7 @@ def with_preset(config: Config, device: torch.device, speed: Speed = lambda conf
 
 def _is_adapted(config: Config) -> bool:
     """Whether a setting that presets set differs from the default run, besides the limits of a training."""
-    return any(
-        key in presets.KEYS and not key.startswith("training.max_") for key, *_ in settings.changes(Config(), config)
-    )
+    return any(key in presets.KEYS and key not in presets.LIMITS for key, *_ in settings.changes(Config(), config))
 
 
 def _automatic(config: Config, device: torch.device, speed: Speed) -> tuple[Config, str, str]:
@@ -187,15 +185,7 @@ def _expected_time(config: Config, data: Amount, measure: Callable[[], float]) -
     minutes = passes * data.tokens / speed / 60
     of = f"{passes:g} passes over " + ("each million pairs" if data.pairs > presets.ENOUGH else "these data")
     limit = "; --training.max_minutes sets a limit, and the preset follows it" if minutes > LONG else ""
-    return f"here it learns from {speed:,.0f} tokens a second, so {of} take about {_duration(minutes)}{limit}"
-
-
-def _duration(minutes: float) -> str:
-    """Write a duration in the unit that people would use."""
-    for size, unit in ((24 * 60, "days"), (60, "hours")):
-        if minutes >= 2 * size:
-            return f"{minutes / size:.0f} {unit}"
-    return f"{max(1, minutes):.0f} minutes"
+    return f"here it learns from {speed:,.0f} tokens a second, so {of} take about {duration(minutes)}{limit}"
 
 
 def _plan(config: Config, data: Amount, tokens: float) -> presets.Plan:

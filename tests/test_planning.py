@@ -1,0 +1,121 @@
+"""The planned time of a training: fewer steps on a slow machine, the same after a resume, and the time that is left."""
+
+from __future__ import annotations
+
+import math
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conftest import ROOT, in_child
+from dragoman import config_file
+from dragoman.__main__ import run as run_command
+from dragoman.command_line import parse_settings
+from dragoman.corpora.preparation import PreparedData, prepare_data
+from dragoman.settings import Config, with_values
+from dragoman.training import planning
+from faults import harness
+from faults.harness import after_step, die, outcome, training_of
+
+Tiny = Callable[..., Config]
+
+
+def seven_passes(tiny: Tiny, tmp_path: Path, **changes: object) -> tuple[Config, PreparedData, int]:
+    """A run of seven passes that is planned for a minute, its data, and the tokens of a pass."""
+    limits = {"training__max_steps": None, "training__max_epochs": 7, "training__plan_minutes": 1}
+    config = tiny(**limits | changes)
+    data = prepare_data(config, tmp_path / "data", lambda _: None)
+    return config, data, len(data.train.target.ids) + len(data.train)
+
+
+def steps_of(config: Config) -> int:
+    """The steps of all passes."""
+    steps = training_of(config).total_steps
+    assert steps is not None
+    return steps
+
+
+@pytest.mark.parametrize(("passes", "planned"), [(8, None), (3.5, 3.5), (0.1, planning.FEWEST_PASSES)])
+def test_steps_fit_into_the_planned_time(
+    passes: float, planned: float | None, tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    """Guards a first run that takes a quarter of an hour, and one that stops with its learning rate still high."""
+    monkeypatch.setattr(planning, "SURELY_FAST", 0)
+    config, data, tokens = seven_passes(tiny, tmp_path)
+    speed = passes * tokens / (60 * planning.FOR_UPDATES)
+    steps = planning.planned_steps(config, data, lambda *_: speed)
+    per_pass = steps_of(config) // 7
+    assert steps == (None if planned is None else round(planned * per_pass))
+    said = capsys.readouterr().out
+    assert ("--training.plan_minutes null" in said) == (planned is not None)
+
+
+@pytest.mark.parametrize("limit", [{"max_steps": 9}, {"max_minutes": 9}, {"plan_minutes": None}])
+def test_another_limit_is_left_alone(limit: dict[str, object], tiny: Tiny, tmp_path: Path) -> None:
+    """Guards a limit that the user has set against a plan of the program's own."""
+    config, data, _ = seven_passes(tiny, tmp_path, **{f"training__{key}": value for key, value in limit.items()})
+    assert planning.planned_steps(config, data, lambda *_: 1e-9) == config.training.max_steps
+
+
+def test_a_short_run_is_not_measured(tiny: Tiny, tmp_path: Path) -> None:
+    """Guards the start of small runs against seconds of measuring that no plan needs."""
+    config, data, _ = seven_passes(tiny, tmp_path, training__plan_minutes=5)
+    assert planning.planned_steps(config, data, lambda *_: pytest.fail("it was measured")) is None
+
+
+@pytest.mark.parametrize(
+    ("words", "file", "minutes"),
+    [
+        ([], None, 5.0),
+        (["--training.max_epochs", "9"], None, None),
+        (["--training.max_steps", "9"], None, None),
+        (["--training.max_steps", "null"], None, 5.0),
+        (["--training.max_epochs", "9", "--training.plan_minutes", "2"], None, 2.0),
+        ([], "training: {max_epochs: 9}", None),
+        ([], "training: {max_epochs: 9, plan_minutes: 3}", 3.0),
+        (["--training.max_epochs", "8"], "training: {max_epochs: 9, plan_minutes: 3}", None),
+        (["--model.preset", "small"], None, None),
+    ],
+)
+def test_a_limit_of_the_user_ends_the_plan(
+    words: list[str], file: str | None, minutes: float | None, tmp_path: Path
+) -> None:
+    """Guards twenty passes that a user asked for against being cut to five minutes, and presets likewise."""
+    path = ROOT / "config.yaml"
+    if file:
+        path = tmp_path / "mine.yaml"
+        path.write_text(file, encoding="utf-8")
+    config = parse_settings(["--config", str(path), *words], default_file=ROOT / "config.yaml")
+    assert config.training.plan_minutes == minutes
+
+
+def test_a_resumed_run_keeps_its_plan(tiny: Tiny, tmp_path: Path) -> None:
+    """Guards the schedule against a resume on another machine, or at another speed, that plans anew."""
+    planned = {"training__max_steps": None, "training__max_epochs": 5, "training__plan_minutes": 0.001}
+    once, killed = (tiny(run__name=name, **planned) for name in ("once", "killed"))
+    assert in_child(lambda: run_command("train", once)) == 0
+    saved = config_file.load(Path(once.run.dir) / "once" / "config.yaml")
+    per_pass = steps_of(once) // 5
+    assert saved.training.max_steps == planning.FEWEST_PASSES * per_pass
+
+    def faster() -> None:
+        planning.FEWEST_PASSES = 4
+
+    assert harness.run(killed, after_step(per_pass, die)) == -signal.SIGKILL
+    assert harness.run(killed, faster) == 0
+    assert outcome(killed) == outcome(once)
+
+
+def test_the_time_left_counts_validations_and_the_report(tiny: Tiny) -> None:
+    """Guards a bar that says "0:00 left" before minutes of validation and reporting."""
+    state = training_of(tiny(training__max_steps=100, training__max_epochs=None, training__validate_every=30))
+    assert math.isnan(planning.seconds_left(state))
+    progress = state.progress
+    progress.step, progress.seconds, progress.validations_seconds, progress.validation_seconds = 40, 100.0, 20.0, 20.0
+    report = planning.REPORT * 20 * len(state.data.test) / len(state.validation)
+    assert planning.seconds_left(state) == pytest.approx(60 * 2 + 3 * 20 + report)
+    state.config = with_values(state.config, {"training.max_minutes": 2})
+    assert planning.seconds_left(state) == pytest.approx(20 + report)
