@@ -37,12 +37,13 @@ from dragoman.corpora import preparation
 from dragoman.dataset import Pair
 from dragoman.errors import DataError
 from dragoman.evaluation import metrics as metrics_module
+from dragoman.evaluation.alarms import judged
 from dragoman.evaluation.evaluate import evaluate
 from dragoman.evaluation.metrics import score
 from dragoman.evaluation.pairs import EarlierTranslations, read_earlier
 from dragoman.evaluation.report import EvaluationReport, report_lines, write_report
 from dragoman.evaluation.validation_loss import mean_loss, perplexity
-from dragoman.settings import PAD, Config
+from dragoman.settings import PAD, Config, with_values
 from dragoman.translation.repetition import has_loop
 from dragoman.translation.results import Candidate, Sentence, Translation
 from dragoman.translation.translator import Translator
@@ -79,7 +80,7 @@ def test_perplexity_stays_finite() -> None:
 # --- The report ---
 
 
-def fake_translator(rows: Sequence[tuple[str, str, str]], cut: bool = False) -> Translator:
+def fake_translator(rows: Sequence[tuple[str, str, str]], cut: bool = False, beam_size: int = 1) -> Translator:
     """A translator that returns the translations in `rows`; words with a z are unknown to it."""
     known = {source: translation for source, _, translation in rows}
 
@@ -93,13 +94,18 @@ def fake_translator(rows: Sequence[tuple[str, str, str]], cut: bool = False) -> 
             found.append(Translation(text, known[text], [sentence], []))
         return found
 
-    return cast(Translator, SimpleNamespace(config=Config(), step=7, path=Path("runs/fake"), explain=explain))
+    config = with_values(Config(), {"decoding.beam_size": beam_size})
+    known_to_it = {"config": config, "step": 70_000, "path": Path("runs/fake"), "target": range(5000)}
+    return cast(Translator, SimpleNamespace(**known_to_it, explain=explain))
 
 
 def report_on(
-    rows: Sequence[tuple[str, str, str]], earlier: EarlierTranslations | None = None, cut: bool = False
+    rows: Sequence[tuple[str, str, str]],
+    earlier: EarlierTranslations | None = None,
+    cut: bool = False,
+    beam_size: int = 1,
 ) -> EvaluationReport:
-    return evaluate(fake_translator(rows, cut), pairs_of(rows), earlier=earlier)
+    return evaluate(fake_translator(rows, cut, beam_size), pairs_of(rows), earlier=earlier)
 
 
 def pairs_of(rows: Sequence[tuple[str, str, str]]) -> list[Pair]:
@@ -312,6 +318,32 @@ def test_truncated_translations_raise_an_alarm() -> None:
     assert alarm.text.startswith(f"{len(GOOD)} of {len(GOOD)} translations (100.0%)")
 
 
+@pytest.mark.parametrize(("step", "unripe"), [(9, True), (10**6, False), (0, False)])
+def test_one_verdict_for_a_model_that_has_learnt_too_little(step: int, unripe: bool) -> None:
+    """Guards five alarms, with advice that makes things worse, after a training of three minutes. Others stay."""
+    rows = worsened(5, lambda source, reference: source)
+    rows[5:] = [(source, reference, "gatto gatto gatto.") for source, reference, _ in rows[5:]]
+    limits = {"training.max_epochs": 3, "training.max_minutes": 4.0, "run.dir": "my runs"}
+    alarms = judged(report_on(rows).alarms, with_values(Config(), limits), step, 5000)
+    names = {alarm.name for alarm in alarms}
+    assert names == ({"unripe"} if unripe else {"repeated", "same", "length"}) | {"untranslated"}
+    options = r"--config '(.*)' --training.max_epochs (\d+) --training.max_minutes (\d+)"
+    command = re.search(f"Continue with: .* {options}$", alarms[0].text)
+    assert bool(command) == unripe
+    if command:
+        assert command[1] == "my runs/phrasebook/config.yaml"
+        assert int(command[2]) > 3
+        assert int(command[3]) > 4
+
+
+def test_lengths_are_blamed_on_a_beam_only_where_one_was_searched() -> None:
+    """Guards advice without effect: greedy search does not know decoding.length_penalty."""
+    rows = worsened(200, lambda source, reference: f"{reference} {reference} qui")
+    [greedy], [beam] = (report_on(rows, beam_size=size).alarms for size in (1, 4))
+    assert "length_penalty" not in greedy.text
+    assert "length_penalty" in beam.text
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -350,7 +382,7 @@ def test_a_written_report_can_be_read(tmp_path: Path) -> None:
     assert values == asdict(report)
     read = read_earlier(folder / "test.json", "test")
     assert read.rows == rows
-    assert read.name == "phrasebook, step 7"
+    assert read.name == "phrasebook, step 70000"
     again = read_earlier(folder / "test.tsv", "test")
     assert again.rows[:-1] == [(a, b, " ".join(c.split())) for a, b, c in rows[:-1]]
     assert again.rows[-1] == ("a b", "c", "d")

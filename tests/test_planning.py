@@ -10,15 +10,14 @@ from typing import Any
 
 import pytest
 
-from conftest import ROOT, in_child
-from dragoman import config_file
-from dragoman.__main__ import run as run_command
+from conftest import ROOT
+from dragoman import config_file, presets
 from dragoman.command_line import parse_settings
 from dragoman.corpora.preparation import PreparedData, prepare_data
-from dragoman.settings import Config, with_values
+from dragoman.settings import Config, TrainingConfig, values, with_values
 from dragoman.training import planning
 from faults import harness
-from faults.harness import after_step, die, outcome, training_of
+from faults.harness import after_step, die, outcome, together, training_of
 
 Tiny = Callable[..., Config]
 
@@ -31,6 +30,11 @@ def seven_passes(tiny: Tiny, tmp_path: Path, **changes: object) -> tuple[Config,
     return config, data, len(data.train.target.ids) + len(data.train)
 
 
+def of_target(config: Config, data: PreparedData) -> dict[str, Any]:
+    """The settings, with the number of entries that the vocabulary of the target has."""
+    return values(config) | {"tokenizer.vocab_size": len(data.target)}
+
+
 def steps_of(config: Config) -> int:
     """The steps of all passes."""
     steps = training_of(config).total_steps
@@ -38,19 +42,34 @@ def steps_of(config: Config) -> int:
     return steps
 
 
-@pytest.mark.parametrize(("passes", "planned"), [(8, None), (3.5, 3.5), (0.1, planning.FEWEST_PASSES)])
+@pytest.mark.parametrize(("passes", "planned"), [(8, None), (3.5, 3.5), (0.1, 2.0)])
 def test_steps_fit_into_the_planned_time(
     passes: float, planned: float | None, tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
-    """Guards a first run that takes a quarter of an hour, and one that stops with its learning rate still high."""
+    """Guards a first run of a quarter of an hour, a rate that is still high at its end, and a run that is too short."""
     monkeypatch.setattr(planning, "SURELY_FAST", 0)
     config, data, tokens = seven_passes(tiny, tmp_path)
+    monkeypatch.setattr(presets, "USABLE", 2 * tokens / presets.parameters(of_target(config, data)))
     speed = passes * tokens / (60 * planning.FOR_UPDATES)
     steps = planning.planned_steps(config, data, lambda *_: speed)
-    per_pass = steps_of(config) // 7
-    assert steps == (None if planned is None else round(planned * per_pass))
+    assert steps == (None if planned is None else round(planned * steps_of(config) / 7))
     said = capsys.readouterr().out
+    assert "translations become usable after about 2 passes" in said
     assert ("--training.plan_minutes null" in said) == (planned is not None)
+
+
+@pytest.mark.parametrize(
+    ("limits", "warnings"),
+    [
+        ({"max_minutes": 3}, ["training.max_minutes is 3, which is too short for usable translations: raise it to 6"]),
+        ({"max_minutes": 6}, []),
+        ({"max_epochs": 4}, ["training.max_epochs is 4, which is too few for usable translations: raise it to 6"]),
+    ],
+)
+def test_limits_before_translations_are_usable_are_named(limits: dict[str, Any], warnings: list[str]) -> None:
+    """Guards three minutes of training that can only end in "vous vous vous"."""
+    outlook = planning.Outlook(speed=1000 / planning.FOR_UPDATES, tokens=60_000, usable=5)
+    assert [each.removesuffix(" or more") for each in outlook.shortages(TrainingConfig(**limits))] == warnings
 
 
 @pytest.mark.parametrize("limit", [{"max_steps": 9}, {"max_minutes": 9}, {"plan_minutes": None}])
@@ -96,15 +115,18 @@ def test_a_resumed_run_keeps_its_plan(tiny: Tiny, tmp_path: Path) -> None:
     """Guards the schedule against a resume on another machine, or at another speed, that plans anew."""
     planned = {"training__max_steps": None, "training__max_epochs": 5, "training__plan_minutes": 0.001}
     once, killed = (tiny(run__name=name, **planned) for name in ("once", "killed"))
-    assert in_child(lambda: run_command("train", once)) == 0
-    saved = config_file.load(Path(once.run.dir) / "once" / "config.yaml")
-    per_pass = steps_of(once) // 5
-    assert saved.training.max_steps == planning.FEWEST_PASSES * per_pass
+
+    def slow() -> None:  # so that the run makes as few passes as are usable
+        planning.SURELY_FAST, presets.USABLE = 0, 0.2
 
     def faster() -> None:
-        planning.FEWEST_PASSES = 4
+        planning.SURELY_FAST, presets.USABLE = 0, 0.3
 
-    assert harness.run(killed, after_step(per_pass, die)) == -signal.SIGKILL
+    assert harness.run(once, slow) == 0
+    steps = config_file.load(Path(once.run.dir) / "once" / "config.yaml").training.max_steps
+    assert steps is not None
+    assert steps_of(once) / 5 < steps < steps_of(once)
+    assert harness.run(killed, together(slow, after_step(steps - 3, die))) == -signal.SIGKILL
     assert harness.run(killed, faster) == 0
     assert outcome(killed) == outcome(once)
 

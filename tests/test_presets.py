@@ -476,25 +476,6 @@ def test_auto_from_the_first_step_to_the_resume(tmp_path: Path, capfd: Any) -> N
     assert "model.preset was auto and is small" in told
 
 
-def test_the_time_of_a_run_is_said_before_it_starts(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    """Guards a preset for a GPU that would take weeks on a laptop without a word."""
-    monkeypatch.setattr(starting, "total_memory", lambda _: 2**40)
-    for pairs, rate, settings, expected in (
-        (30_000, 5000, {}, "30 passes over these data take about 45 minutes\n"),
-        (200_000, 1000, {}, "20 passes over these data take about 17 hours; --training.max_minutes sets a limit"),
-        (10**7, 100, {}, "10 passes over each million pairs take about 17 days; "),
-        (30_000, 5000, {"training__max_minutes": 9}, ""),
-        (30_000, 5000, {"training__max_steps": 9}, ""),
-    ):
-        amount = presets.Amount(min(pairs, presets.ENOUGH + 1), 60.0)
-        monkeypatch.setattr(starting, "amount", lambda *_, amount=amount: amount)
-        config = parse_settings(given(model__preset="auto", **settings))
-        starting.with_preset(config, torch.device("cpu"), lambda *_, rate=rate: rate)
-        told = capsys.readouterr().out
-        assert expected in told
-        assert ("here it learns from" in told) == bool(expected)
-
-
 @pytest.mark.parametrize(
     ("settings", "warns"),
     [

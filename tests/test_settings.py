@@ -67,7 +67,7 @@ RESUME = {
     """,
     "free": """
         run.name run.dir data.train data.validation data.test data.check_languages
-        training.max_steps training.max_epochs training.max_minutes
+        training.max_steps training.max_epochs training.max_minutes training.plan_minutes
         training.log_every training.validate_every training.save_every training.keep_last training.patience
         training.health_every training.profile training.ranks training.fsdp decoding.shortlist
     """,

@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+import math
+import shlex
 from collections import defaultdict
 from collections.abc import Sequence
+from pathlib import Path
 
+from dragoman import presets, resources, settings
 from dragoman.evaluation.metrics import Measurements
 from dragoman.evaluation.report import Alarm, EvaluatedSentence
+from dragoman.settings import Config
 from dragoman.translation.repetition import has_loop
 
 MIN_SHARE = 0.01  # of the translations must fail a check to raise its alarm
 LENGTH_RATIO = (0.8, 1.25)  # words in the translations per reference word; an alarm outside this range
 MAX_LISTED = 20  # sentences in an alarm
+SYMPTOMS = frozenset({"empty", "repeated", "cut", "same", "length", "useless"})  # of too little training
 
 
-def find_alarms(sentences: Sequence[EvaluatedSentence], measured: Measurements, copied: Measurements) -> list[Alarm]:
-    """Check translations; sources must be without tags. `copied` measures the sources, taken as translations."""
+def find_alarms(
+    sentences: Sequence[EvaluatedSentence], measured: Measurements, copied: Measurements, searches: bool = False
+) -> list[Alarm]:
+    """Check translations; sources must be without tags.
+
+    Args:
+        copied: measures the sources, taken as translations
+        searches: whether a beam was searched, so that decoding.length_penalty has an effect
+    """
     found = [
         failing_sentences("empty", [not each.translation for each in sentences], "are empty."),
         failing_sentences(
@@ -42,10 +55,35 @@ def find_alarms(sentences: Sequence[EvaluatedSentence], measured: Measurements, 
             "contain [UNK] in place of a word. decoding.unknown copy inserts the source word instead; a new run with "
             "tokenizer.kind bpe has no unknown words.",
         ),
-        wrong_length(sentences),
+        wrong_length(sentences, searches),
         no_better_than_copying(measured, copied),
     ]
     return [alarm for alarm in found if alarm]
+
+
+def judged(alarms: Sequence[Alarm], config: Config, step: int, vocabulary: int) -> list[Alarm]:
+    """Replace the symptoms of too little training by one alarm, which says how to continue.
+
+    Args:
+        config, step: of the model
+        vocabulary: number of entries for the target
+    """
+    training = config.training
+    symptoms = [alarm for alarm in alarms if alarm.name in SYMPTOMS]
+    if not symptoms or not step or training.init_from or training.batch_tokens == "auto":
+        return list(alarms)
+    needed = presets.USABLE * presets.parameters(settings.values(config) | {"tokenizer.vocab_size": vocabulary})
+    seen = step * training.accumulate * training.batch_tokens
+    if seen >= needed:
+        return list(alarms)
+    limits = {name: getattr(training, name) for name in ("max_steps", "max_epochs", "max_minutes")}
+    raised = [f"--training.{name} {math.ceil(most * 1.2 * needed / seen)}" for name, most in limits.items() if most]
+    file = shlex.quote(str(Path(config.run.dir) / config.run.name / "config.yaml"))
+    text = (
+        f"The model is not trained enough: it has learnt from {seen:,.0f} tokens, and translations become usable after "
+        f"about {needed:,.0f}. Continue with: {resources.command('train')} --config {file} {' '.join(raised)}"
+    )
+    return [Alarm("unripe", text, symptoms[0].sentences), *(each for each in alarms if each.name not in SYMPTOMS)]
 
 
 def failing_sentences(name: str, failing: Sequence[bool], failure: str) -> Alarm | None:
@@ -80,16 +118,15 @@ def same_translation(sentences: Sequence[EvaluatedSentence]) -> Alarm | None:
     return Alarm("same", text, [i + 1 for i in largest[:MAX_LISTED]])
 
 
-def wrong_length(sentences: Sequence[EvaluatedSentence]) -> Alarm | None:
+def wrong_length(sentences: Sequence[EvaluatedSentence], searches: bool) -> Alarm | None:
     """An alarm if the translations as a whole are much shorter or longer than the references."""
     words, expected = sum(each.words for each in sentences), sum(each.reference_words for each in sentences)
     if LENGTH_RATIO[0] <= words / max(1, expected) <= LENGTH_RATIO[1]:
         return None
     wrong, right, change = ("short", "longer", "higher") if words < expected else ("long", "shorter", "lower")
-    text = (
-        f"The translations have {words:,} words and the references {expected:,}: they are much too {wrong}. "
-        f"In beam search, a {change} decoding.length_penalty favours {right} translations."
-    )
+    text = f"The translations have {words:,} words and the references {expected:,}: they are much too {wrong}."
+    if searches:
+        text += f" A {change} decoding.length_penalty favours {right} translations."
     return Alarm("length", text, [])
 
 

@@ -25,7 +25,7 @@ from dragoman.corpora.sources import DOWNLOADS
 from dragoman.dataset import Pair, unzip_pairs
 from dragoman.device import choose_device, tune_device
 from dragoman.errors import DataError
-from dragoman.evaluation.alarms import find_alarms
+from dragoman.evaluation.alarms import find_alarms, judged
 from dragoman.evaluation.metrics import Measurements, compare, measure
 from dragoman.evaluation.pairs import EarlierTranslations, read_data, read_earlier, read_pairs
 from dragoman.evaluation.per_direction import indices_by_direction, select_pairs, without_tag
@@ -74,6 +74,7 @@ def evaluate(
     directions = indices_by_direction(sources, data)
     languages = zip(*directions or [(data.source_lang or "", data.target_lang)], strict=True)
     source_lang, target_lang = (", ".join(dict.fromkeys(each)) for each in languages)
+    alarms = find_alarms(untagged, measured, copied, searches=translator.config.decoding.beam_size > 1)
     words, expected = int(measured.bleu.sums[:, 0].sum()), int(measured.bleu.sums[:, 1].sum())
     return EvaluationReport(
         format=1,
@@ -96,7 +97,7 @@ def evaluate(
         lengths=buckets(LENGTH_BUCKETS, [each.tokens for each in sentences], measured),
         unknown=buckets(UNKNOWN_BUCKETS, [each.unknown for each in sentences], measured),
         typed=typed_differently(translator, pairs, tokenize) if typed else [],
-        alarms=find_alarms(untagged, measured, copied),
+        alarms=judged(alarms, translator.config, translator.step, len(translator.target)),
         worst=[i + 1 for i in sorted(range(len(sentences)), key=lambda i: sentences[i].chrf)[:WORST]],
         sentences=sentences,
     )

@@ -1,4 +1,4 @@
-"""How long training takes on this machine: the updates that fit into the planned time, and the time that is left.
+"""How long training takes on this machine: until translations are usable, in all, and what fits into the planned time.
 
 A slow machine gets fewer updates, so that the learning rate has come down to zero in time. Their number becomes the
 run's training.max_steps before its first update, and a resumed run keeps it.
@@ -7,48 +7,96 @@ run's training.max_steps before its first update, and a resumed run keeps it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from dragoman import presets, settings
 from dragoman.console import say
 from dragoman.corpora.preparation import PreparedData
-from dragoman.settings import Config
+from dragoman.settings import Config, TrainingConfig
 from dragoman.training.batches import BatchPlanner
 from dragoman.training.state import TrainingState
 
 # How many target tokens a second a model with these settings learns from, in sentences of so many tokens.
 Speed = Callable[[Config, float], float]
 
-SURELY_FAST = 1e9  # operations a second: every machine is faster, so a short run needs no measurement
-FOR_UPDATES = 0.8  # share of the planned time; the start, validations, the report and slower batches take the rest
-FEWEST_PASSES = 2  # a run with fewer would not be worth its time, however slow the machine
+SURELY_FAST = 1e9  # operations a second: every machine is faster, so a run of a minute needs no measurement
+FOR_UPDATES = 0.8  # share of the time; the start, validations, the report and slower batches take the rest
+LONG = 120  # minutes of training, after which a limit is proposed
 VALIDATION = 3.0  # duration of a validation, before the first one, in the time that training on as many pairs takes
 REPORT = 4.0  # duration of the report on the test set, in validations of as many pairs
 
 
-def planned_steps(config: Config, data: PreparedData, speed: Speed) -> int | None:
-    """The training.max_steps with which the run takes training.plan_minutes, if all its passes would take longer.
+@dataclass(frozen=True)
+class Outlook:
+    """What this machine makes of a corpus."""
 
-    Prints the plan. Returns the value of config if a limit is set there, and for training.batch_tokens auto.
+    speed: float  # target tokens a second
+    tokens: float  # target tokens of a pass, with the end tokens
+    usable: float  # passes after which translations become usable
+
+    @classmethod
+    def of(cls, config: Config, pairs: int, tokens: float, vocabulary: int, speed: Speed) -> Outlook | None:
+        """Measure a model for these training pairs. None for a short run, and for a language model.
+
+        Args:
+            tokens: target tokens of all pairs, with the end tokens
+            vocabulary: number of entries for the target
+        """
+        known = settings.with_values(config, {"tokenizer.vocab_size": vocabulary})
+        values = settings.values(known)
+        needed = presets.USABLE * presets.parameters(values)
+        if config.is_language_model or max(needed, tokens) * presets.operations(values) < 60 * SURELY_FAST:
+            return None
+        return cls(speed(known, tokens / pairs - 1), tokens, needed / tokens)
+
+    def minutes(self, passes: float) -> float:
+        """How long so many passes take, with all that belongs to a run."""
+        return passes * self.tokens / self.speed / FOR_UPDATES / 60
+
+    def until_usable(self) -> str:
+        """When to expect translations that can be used, as a clause."""
+        passes = "a pass" if self.usable <= 1 else f"{math.ceil(self.usable)} passes"
+        return f"translations become usable after about {passes} over these data, {duration(self.minutes(self.usable))}"
+
+    def shortages(self, training: TrainingConfig) -> Iterator[str]:
+        """Warn of limits that end training before translations are usable."""
+        if training.max_minutes is not None and (least := self.minutes(self.usable)) > training.max_minutes:
+            yield (
+                f"training.max_minutes is {training.max_minutes:g}, which is too short for usable translations: raise "
+                f"it to {math.ceil(1.2 * least)} or more"
+            )
+        if training.max_epochs is not None and self.usable > training.max_epochs:
+            yield (
+                f"training.max_epochs is {training.max_epochs}, which is too few for usable translations: raise it to "
+                f"{math.ceil(1.2 * self.usable)} or more"
+            )
+
+
+def planned_steps(config: Config, data: PreparedData, speed: Speed) -> int | None:
+    """Say how long a new run takes, and return its training.max_steps.
+
+    That is the value of config, unless training.plan_minutes applies and all passes would take longer.
     """
     training, most = config.training, config.training.max_epochs
-    limited = training.max_steps is not None or training.max_minutes is not None
-    if not training.plan_minutes or not most or limited or training.batch_tokens == "auto":
+    tokens = len(data.train.target.ids) + len(data.train)
+    outlook = Outlook.of(config, len(data.train), tokens, len(data.target), speed)
+    if outlook is None:
         return training.max_steps
-    tokens = len(data.train.target.ids) + len(data.train)  # with the end tokens
-    known = settings.with_values(config, {"tokenizer.vocab_size": len(data.target)})
-    if most * tokens * presets.operations(settings.values(known)) < SURELY_FAST * 60 * training.plan_minutes:
+    say(f"this machine learns from about {outlook.speed:,.0f} tokens a second: {outlook.until_usable()}")
+    for shortage in outlook.shortages(training):
+        say(f"warning: {shortage}")
+    if most is None or training.max_steps is not None or training.max_minutes is not None:
+        return training.max_steps
+    whole = outlook.minutes(most)
+    passes = max(outlook.usable, most * (training.plan_minutes or math.inf) / whole)
+    if passes >= most or training.batch_tokens == "auto":
+        limit = "; --training.max_minutes sets a limit" if whole > LONG else ""
+        say(f"all {most} passes take about {duration(whole)}{limit}")
         return None
-    rate = speed(known, tokens / len(data.train) - 1)
-    minutes = tokens / rate / FOR_UPDATES / 60  # for a pass
-    here = f"this machine learns from about {rate:,.0f} tokens a second, so"
-    if most * minutes <= training.plan_minutes:
-        say(f"{here} {most} passes over the data take about {duration(most * minutes)}")
-        return None
-    passes = max(min(FEWEST_PASSES, most), training.plan_minutes / minutes)
     say(
-        f"{here} it makes {passes:.1f} passes over the data instead of {most}, in about {duration(passes * minutes)}; "
-        f"for all {most}, in about {duration(most * minutes)}, add: --training.plan_minutes null"
+        f"to end in about {duration(outlook.minutes(passes))}, it makes {passes:.1f} passes instead of {most}; for all "
+        f"{most}, in about {duration(whole)}, add: --training.plan_minutes null"
     )
     batches = len(BatchPlanner(data, config.run.seed).plan(int(training.batch_tokens), 0))
     return round(passes * math.ceil(batches / training.accumulate))
@@ -59,7 +107,7 @@ def duration(minutes: float) -> str:
     for size, unit in ((24 * 60, "days"), (60, "hours")):
         if minutes >= 2 * size:
             return f"{minutes / size:.0f} {unit}"
-    return f"{max(1, minutes):.0f} minutes" if round(minutes) > 1 else "a minute"
+    return f"{minutes:.0f} minutes" if minutes >= 1.5 else "a minute"
 
 
 def seconds_left(state: TrainingState) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from itertools import islice
@@ -26,12 +26,11 @@ from dragoman.errors import ConfigError, DataChangedError
 from dragoman.presets import Amount
 from dragoman.serialization import load_json
 from dragoman.settings import Config, DataConfig
-from dragoman.training.planning import Speed, duration
+from dragoman.training.planning import Speed
 from dragoman.translation.translator import Translator
 
 # Settings that must agree with training.init_from: else the weights would not fit or the tokenizers not know the text.
 SAME = ("model.", "data.source_lang", "data.target_lang", "data.directions", "data.lowercase", "data.normalize")
-LONG = 120  # minutes of training, after which a limit is proposed
 USABLE_MEMORY = 0.8  # share of the memory that a training may use; the rest is lost to fragmentation
 
 
@@ -122,12 +121,10 @@ def with_preset(config: Config, device: torch.device, speed: Speed = lambda conf
             f"set. Remove them from the file, or use --model.preset {name}, which overrules it."
         )
         return config
-    reason = expected = ""
+    reason = ""
     if name == "auto":
-        config, reason, expected = _automatic(config, device, speed)
+        config, reason = _automatic(config, device, speed)
     say(f"model.preset {config.model.preset}{reason}: {presets.summary(settings.values(config))}")
-    if expected:
-        say(expected)
     if kept:
         say(f"kept as given: {', '.join(kept)}")
     now = settings.values(config)
@@ -142,8 +139,8 @@ def _is_adapted(config: Config) -> bool:
     return any(key in presets.KEYS and key not in presets.LIMITS for key, *_ in settings.changes(Config(), config))
 
 
-def _automatic(config: Config, device: torch.device, speed: Speed) -> tuple[Config, str, str]:
-    """The config with the preset for its data, its time and this device, the reason, and how long it will take."""
+def _automatic(config: Config, device: torch.device, speed: Speed) -> tuple[Config, str]:
+    """The config with the preset for its data, its time and this device, and the reason."""
     data = amount(config.data, presets.ENOUGH)
     unit = f"{unit_name(config.data)}s to train on"
     count = f"more than {presets.ENOUGH:,}" if data.pairs > presets.ENOUGH else f"about {data.pairs:,}"
@@ -174,18 +171,7 @@ def _automatic(config: Config, device: torch.device, speed: Speed) -> tuple[Conf
     planned = settings.with_preset(config, name, plan)
     if planned.model.dropout != found.model.dropout:
         reason += f"; each is seen only about {plan.passes:.0f} times, so dropout is {planned.model.dropout:g}"
-    return planned, reason, _expected_time(planned, data, lambda: speed_of(name))
-
-
-def _expected_time(config: Config, data: Amount, measure: Callable[[], float]) -> str:
-    """Say how long the passes of this training will take, unless a limit in minutes or steps ends it before."""
-    passes, limits = config.training.max_epochs, (config.training.max_minutes, config.training.max_steps)
-    if not passes or limits != (None, None) or (speed := measure()) == math.inf:
-        return ""
-    minutes = passes * data.tokens / speed / 60
-    of = f"{passes:g} passes over " + ("each million pairs" if data.pairs > presets.ENOUGH else "these data")
-    limit = "; --training.max_minutes sets a limit, and the preset follows it" if minutes > LONG else ""
-    return f"here it learns from {speed:,.0f} tokens a second, so {of} take about {duration(minutes)}{limit}"
+    return planned, reason
 
 
 def _plan(config: Config, data: Amount, tokens: float) -> presets.Plan:
