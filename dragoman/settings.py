@@ -182,9 +182,9 @@ class ModelConfig(Section):
     kv_heads: int | None = refused(
         None, "key and value heads, each shared by several attention heads; null: n_heads", at_least=1
     )
-    encoder_layers: int = refused(3, "layers that read the source; not used by decoder-only", at_least=1)
-    decoder_layers: int = refused(3, "layers that write the target", at_least=1)
-    d_ff: int = refused(512, "width inside the feed-forward blocks", at_least=1)
+    encoder_layers: int = refused(2, "layers that read the source; not used by decoder-only", at_least=1)
+    decoder_layers: int = refused(2, "layers that write the target", at_least=1)
+    d_ff: int = refused(256, "width inside the feed-forward blocks", at_least=1)
     activation: Literal["relu", "gelu", "swiglu"] = refused("relu", "activation function of the feed-forward blocks")
     dropout: float = warned(0.0, "share of values set to zero in training", at_least=0, below=1)
     attention_dropout: float = warned(0.0, "the same for attention weights", at_least=0, below=1)
@@ -254,7 +254,7 @@ class TrainingConfig(Section):
     optimizer: Literal["adamw", "muon"] = refused(
         "muon", "Muon for the matrices inside the layers and AdamW for the rest; or AdamW for all"
     )
-    lr: float = warned(0.006, "peak learning rate", above=0)
+    lr: float = warned(0.01, "peak learning rate", above=0)
     warmup_steps: int = warned(
         100, "steps until the learning rate peaks, or a tenth of max_minutes if that is sooner", at_least=0
     )
@@ -438,6 +438,9 @@ RETIRED = frozenset(
 )
 # What a file that names one of them means by the settings that it leaves out: the defaults of version 0.1.
 DEFAULTS_BEFORE: dict[str, Any] = {
+    "model.encoder_layers": 3,
+    "model.decoder_layers": 3,
+    "model.d_ff": 512,
     "model.dropout": 0.1,
     "training.optimizer": "adamw",
     "training.weight_decay": 0.0,
