@@ -34,7 +34,7 @@ COMMANDS = {
         "score a trained translator", command_line.parse_evaluate, "dragoman.evaluation.evaluate", "the report"
     ),
     "runs": Command("list the runs and their scores", command_line.parse_runs, "dragoman.evaluation.runs", "the list"),
-    "check": Command("check a corpus before training", command_line.parse_check, "dragoman.corpora.check", "the check"),
+    "check": Command("check a corpus before training", command_line.parse_check, "dragoman.check", "the check"),
     "clean": Command(
         "drop dirty pairs before training", command_line.parse_clean, "dragoman.filtering.clean", "the cleaned corpus"
     ),

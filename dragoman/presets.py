@@ -69,7 +69,7 @@ MAX_AUTO_BATCH_TOKENS = 4096  # most batch_tokens for auto off a GPU; on a GPU, 
 FSDP_BATCH_TOKENS = 8192  # with fsdp, auto cannot try what fits
 # What a time limit changes.
 PER_WEIGHT = 1.0  # with fewer target tokens per weight, a smaller model learns more in the same time
-USABLE = 0.5  # target tokens per weight after which translations become usable
+USABLE = 0.5  # target tokens per weight that multiplies a token, after which translations become usable
 FEW_PASSES = 10  # so few passes do not overfit, and dropout would only slow them down
 LIGHT_DROPOUT = 0.1  # enough for FEW_PASSES; rises to the preset's own dropout at the preset's own max_epochs
 VALIDATIONS = 5  # at least this many per run, if there are enough updates; each takes time from training
@@ -161,6 +161,11 @@ def operations(values: Mapping[str, Any]) -> int:
         case _:
             products = encoder + decoder + table
     return 6 * products
+
+
+def usable_tokens(values: Mapping[str, Any]) -> float:
+    """Target tokens, of all passes, after which translations become usable."""
+    return USABLE * operations(values) / 6
 
 
 def _weights(values: Mapping[str, Any]) -> tuple[int, int, int]:

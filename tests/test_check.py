@@ -14,15 +14,16 @@ import numpy as np
 import pytest
 
 from conftest import ROOT, SHARED, tiny_pairs, write_tsv
-from dragoman import command_line, presets
+from dragoman import check, command_line, presets
 from dragoman.__main__ import run as run_command
+from dragoman.check import CHECKS, check_corpus, diagnosis_lines
 from dragoman.command_line import override, parse_check
 from dragoman.console import display_width
-from dragoman.corpora.check import CHECKS, check_corpus, diagnosis_lines
 from dragoman.corpora.checks import corpus as checked
 from dragoman.corpora.checks.findings import KINDS, LEVELS, Diagnosis, SplitSummary
 from dragoman.dataset import Pair
 from dragoman.settings import Config, changes
+from dragoman.training import outlook
 
 # Every source and every target occurs once, and is long enough to show its language.
 GOOD = [(a.capitalize(), b.capitalize()) for a, b in dict(tiny_pairs(1500)).items() if len(a.split()) > 3][:800]
@@ -31,6 +32,12 @@ GOOD = [(a.capitalize(), b.capitalize()) for a, b in dict(tiny_pairs(1500)).item
 needs_multi30k = pytest.mark.skipif(not (SHARED / "multi30k").is_dir(), reason="needs Multi30k in ../shared/data")
 
 PLAIN = {"model__architecture": "decoder-only", "tokenizer__shared": True}  # what a language model requires
+
+
+@pytest.fixture(autouse=True)
+def no_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine of a known speed, since measuring it takes seconds; the whole command below measures."""
+    monkeypatch.setattr(check, "_measured_speed", lambda *_: 2000)
 
 
 def settings(folder: Path, pairs: list[Pair], **changes: object) -> Config:
@@ -48,6 +55,19 @@ def found(diagnosis: Diagnosis) -> dict[str, list[int]]:
 def text_of(diagnosis: Diagnosis, name: str) -> str:
     [finding] = [finding for finding in diagnosis.findings if finding.name == name]
     return finding.text
+
+
+@pytest.mark.parametrize(("minutes", "too_short"), [(1, True), (100, False)])
+def test_the_verdict_says_how_long_usable_translations_take(
+    minutes: int, too_short: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guards "nothing stands in the way" before a training that cannot become usable in its time."""
+    monkeypatch.setattr(outlook, "SURELY_FAST", 0)
+    config = settings(tmp_path, GOOD, training__max_minutes=minutes, training__max_epochs=None)
+    verdict = check_corpus(config).verdict
+    assert "On this machine, translations become usable after about" in verdict
+    assert verdict.startswith("Too little training: training.max_minutes is 1, ") == too_short
+    assert verdict.startswith("Nothing here stands in the way") != too_short
 
 
 def put(*lines: int, source: str | None = None, target: str | None = None) -> Callable[[list[Pair]], list[Pair]]:
@@ -92,7 +112,7 @@ def test_lowercase_corpus_is_checked_in_lower_case(tmp_path: Path) -> None:
 
 def test_good_corpus_has_no_findings(tmp_path: Path) -> None:
     """Guards against false alarms; the tests below are about the faults they insert."""
-    diagnosis = check_corpus(settings(tmp_path, GOOD))
+    diagnosis = check_corpus(settings(tmp_path, GOOD, training__max_epochs=1000))
     assert (diagnosis.findings, diagnosis.settings) == ([], [])
     assert "no problems found" in diagnosis_lines(diagnosis)
     assert diagnosis.verdict.startswith("Nothing here stands in the way of training. 7")
@@ -434,11 +454,14 @@ def test_phrasebook_from_the_command_line() -> None:
     command = [sys.executable, "-m", "dragoman", "check"]
     done = subprocess.run(command, capture_output=True, encoding="utf-8", cwd=ROOT, check=False)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == (
-        "en to it: 44,000 train, 500 validation, 500 test pairs\n\nno problems found\n\n"
-        "Nothing here stands in the way of training. 44,000 pairs to train on: expect\n"
-        "good translations of text like this, and gaps in any other.\n\ntrain with:\npython train.py\n"
+    start, here, end = done.stdout.partition("On this machine, ")
+    assert " ".join(start.split()) == (
+        "en to it: 44,000 train, 500 validation, 500 test pairs no problems found "
+        "Nothing here stands in the way of training. 44,000 pairs to train on: expect "
+        "good translations of text like this, and gaps in any other."
     )
+    assert here
+    assert end.endswith("\n\ntrain with:\npython train.py\n")
 
 
 def test_rough_copies_of_training_in_the_test_set(tmp_path: Path) -> None:

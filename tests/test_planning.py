@@ -15,7 +15,7 @@ from dragoman import config_file, presets
 from dragoman.command_line import parse_settings
 from dragoman.corpora.preparation import PreparedData, prepare_data
 from dragoman.settings import Config, TrainingConfig, values, with_values
-from dragoman.training import planning
+from dragoman.training import outlook, planning
 from faults import harness
 from faults.harness import after_step, die, outcome, together, training_of
 
@@ -47,10 +47,10 @@ def test_steps_fit_into_the_planned_time(
     passes: float, planned: float | None, tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     """Guards a first run of a quarter of an hour, a rate that is still high at its end, and a run that is too short."""
-    monkeypatch.setattr(planning, "SURELY_FAST", 0)
+    monkeypatch.setattr(outlook, "SURELY_FAST", 0)
     config, data, tokens = seven_passes(tiny, tmp_path)
-    monkeypatch.setattr(presets, "USABLE", 2 * tokens / presets.parameters(of_target(config, data)))
-    speed = passes * tokens / (60 * planning.FOR_UPDATES)
+    monkeypatch.setattr(presets, "USABLE", presets.USABLE * 2 * tokens / presets.usable_tokens(of_target(config, data)))
+    speed = passes * tokens / (60 * outlook.FOR_UPDATES)
     steps = planning.planned_steps(config, data, lambda *_: speed)
     assert steps == (None if planned is None else round(planned * steps_of(config) / 7))
     said = capsys.readouterr().out
@@ -68,8 +68,8 @@ def test_steps_fit_into_the_planned_time(
 )
 def test_limits_before_translations_are_usable_are_named(limits: dict[str, Any], warnings: list[str]) -> None:
     """Guards three minutes of training that can only end in "vous vous vous"."""
-    outlook = planning.Outlook(speed=1000 / planning.FOR_UPDATES, tokens=60_000, usable=5)
-    assert [each.removesuffix(" or more") for each in outlook.shortages(TrainingConfig(**limits))] == warnings
+    here = outlook.Outlook(speed=1000 / outlook.FOR_UPDATES, tokens=60_000, usable=5)
+    assert [each.removesuffix(" or more") for each in here.shortages(TrainingConfig(**limits))] == warnings
 
 
 @pytest.mark.parametrize("limit", [{"max_steps": 9}, {"max_minutes": 9}, {"plan_minutes": None}])
@@ -117,10 +117,10 @@ def test_a_resumed_run_keeps_its_plan(tiny: Tiny, tmp_path: Path) -> None:
     once, killed = (tiny(run__name=name, **planned) for name in ("once", "killed"))
 
     def slow() -> None:  # so that the run makes as few passes as are usable
-        planning.SURELY_FAST, presets.USABLE = 0, 0.2
+        outlook.SURELY_FAST, presets.USABLE = 0, 0.2
 
     def faster() -> None:
-        planning.SURELY_FAST, presets.USABLE = 0, 0.3
+        outlook.SURELY_FAST, presets.USABLE = 0, 0.3
 
     assert harness.run(once, slow) == 0
     steps = config_file.load(Path(once.run.dir) / "once" / "config.yaml").training.max_steps

@@ -72,7 +72,7 @@ def judged(alarms: Sequence[Alarm], config: Config, step: int, vocabulary: int) 
     symptoms = [alarm for alarm in alarms if alarm.name in SYMPTOMS]
     if not symptoms or not step or training.init_from or training.batch_tokens == "auto":
         return list(alarms)
-    needed = presets.USABLE * presets.parameters(settings.values(config) | {"tokenizer.vocab_size": vocabulary})
+    needed = presets.usable_tokens(settings.values(config) | {"tokenizer.vocab_size": vocabulary})
     seen = step * training.accumulate * training.batch_tokens
     if seen >= needed:
         return list(alarms)

@@ -7,70 +7,17 @@ run's training.max_steps before its first update, and a resumed run keeps it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
-from dragoman import presets, settings
 from dragoman.console import say
 from dragoman.corpora.preparation import PreparedData
-from dragoman.settings import Config, TrainingConfig
+from dragoman.settings import Config
 from dragoman.training.batches import BatchPlanner
+from dragoman.training.outlook import Outlook, Speed, duration
 from dragoman.training.state import TrainingState
 
-# How many target tokens a second a model with these settings learns from, in sentences of so many tokens.
-Speed = Callable[[Config, float], float]
-
-SURELY_FAST = 1e9  # operations a second: every machine is faster, so a run of a minute needs no measurement
-FOR_UPDATES = 0.8  # share of the time; the start, validations, the report and slower batches take the rest
 LONG = 120  # minutes of training, after which a limit is proposed
 VALIDATION = 3.0  # duration of a validation, before the first one, in the time that training on as many pairs takes
 REPORT = 4.0  # duration of the report on the test set, in validations of as many pairs
-
-
-@dataclass(frozen=True)
-class Outlook:
-    """What this machine makes of a corpus."""
-
-    speed: float  # target tokens a second
-    tokens: float  # target tokens of a pass, with the end tokens
-    usable: float  # passes after which translations become usable
-
-    @classmethod
-    def of(cls, config: Config, pairs: int, tokens: float, vocabulary: int, speed: Speed) -> Outlook | None:
-        """Measure a model for these training pairs. None for a short run, and for a language model.
-
-        Args:
-            tokens: target tokens of all pairs, with the end tokens
-            vocabulary: number of entries for the target
-        """
-        known = settings.with_values(config, {"tokenizer.vocab_size": vocabulary})
-        values = settings.values(known)
-        needed = presets.USABLE * presets.parameters(values)
-        if config.is_language_model or max(needed, tokens) * presets.operations(values) < 60 * SURELY_FAST:
-            return None
-        return cls(speed(known, tokens / pairs - 1), tokens, needed / tokens)
-
-    def minutes(self, passes: float) -> float:
-        """How long so many passes take, with all that belongs to a run."""
-        return passes * self.tokens / self.speed / FOR_UPDATES / 60
-
-    def until_usable(self) -> str:
-        """When to expect translations that can be used, as a clause."""
-        passes = "a pass" if self.usable <= 1 else f"{math.ceil(self.usable)} passes"
-        return f"translations become usable after about {passes} over these data, {duration(self.minutes(self.usable))}"
-
-    def shortages(self, training: TrainingConfig) -> Iterator[str]:
-        """Warn of limits that end training before translations are usable."""
-        if training.max_minutes is not None and (least := self.minutes(self.usable)) > training.max_minutes:
-            yield (
-                f"training.max_minutes is {training.max_minutes:g}, which is too short for usable translations: raise "
-                f"it to {math.ceil(1.2 * least)} or more"
-            )
-        if training.max_epochs is not None and self.usable > training.max_epochs:
-            yield (
-                f"training.max_epochs is {training.max_epochs}, which is too few for usable translations: raise it to "
-                f"{math.ceil(1.2 * self.usable)} or more"
-            )
 
 
 def planned_steps(config: Config, data: PreparedData, speed: Speed) -> int | None:
@@ -100,14 +47,6 @@ def planned_steps(config: Config, data: PreparedData, speed: Speed) -> int | Non
     )
     batches = len(BatchPlanner(data, config.run.seed).plan(int(training.batch_tokens), 0))
     return round(passes * math.ceil(batches / training.accumulate))
-
-
-def duration(minutes: float) -> str:
-    """Write a duration in the unit that people would use."""
-    for size, unit in ((24 * 60, "days"), (60, "hours")):
-        if minutes >= 2 * size:
-            return f"{minutes / size:.0f} {unit}"
-    return f"{minutes:.0f} minutes" if minutes >= 1.5 else "a minute"
 
 
 def seconds_left(state: TrainingState) -> float:

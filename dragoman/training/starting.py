@@ -26,7 +26,7 @@ from dragoman.errors import ConfigError, DataChangedError
 from dragoman.presets import Amount
 from dragoman.serialization import load_json
 from dragoman.settings import Config, DataConfig
-from dragoman.training.planning import Speed
+from dragoman.training.outlook import Speed
 from dragoman.translation.translator import Translator
 
 # Settings that must agree with training.init_from: else the weights would not fit or the tokenizers not know the text.

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import test_file_shapes as shapes
-from dragoman.corpora.check import check_corpus
+from dragoman.check import check_corpus
 from dragoman.errors import DataError
 from dragoman.settings import Config
 from fuzz.harness import survive

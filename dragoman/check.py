@@ -30,7 +30,7 @@ from dataclasses import asdict
 from dragoman import console, presets, resources, settings
 from dragoman.corpora.checks import corpus as checked
 from dragoman.corpora.checks.alignment import check_alignment
-from dragoman.corpora.checks.corpus import CheckedCorpus
+from dragoman.corpora.checks.corpus import CheckedCorpus, sample
 from dragoman.corpora.checks.findings import KINDS, LEVELS, Diagnosis, Finding, SplitSummary, SuggestedSetting
 from dragoman.corpora.checks.languages import check_labels, check_languages
 from dragoman.corpora.checks.pairs import check_letters, check_repeats, check_sides
@@ -40,8 +40,10 @@ from dragoman.corpora.downloads.fetch import Record
 from dragoman.corpora.language_choice import KEYS as LANGUAGES
 from dragoman.corpora.language_choice import with_languages
 from dragoman.corpora.sources import unit_name
+from dragoman.dataset import encode_side
 from dragoman.serialization import json_bytes
 from dragoman.settings import DEFAULTS, Config
+from dragoman.training.outlook import Outlook
 from dragoman.translation.translator import Translator
 
 WIDTH, TEXT = 80, 56  # columns of the output, and of the examples in it
@@ -103,8 +105,37 @@ def _verdict(corpus: CheckedCorpus, findings: Sequence[Finding]) -> str:
     count, unit = len(corpus.used["train"][1]), unit_name(corpus.config.data)
     expectation = next(text for most, text in EXPECTATIONS.items() if count < most)
     grave = sum(finding.level == "grave" for finding in findings)
-    first = f"Mend first what is grave above ({grave}). " if grave else "Nothing here stands in the way of training. "
-    return f"{first}{count:,} {unit}s to train on: {expectation}."
+    outlook = _outlook(corpus)
+    shortages = "; ".join(outlook.shortages(corpus.config.training)) if outlook else ""
+    first = f"Too little training: {shortages}." if shortages else "Nothing here stands in the way of training."
+    if grave:
+        first = f"Mend first what is grave above ({grave})."
+    here = f" On this machine, {outlook.until_usable()}." if outlook else ""
+    return f"{first} {count:,} {unit}s to train on: {expectation}.{here}"
+
+
+def _outlook(corpus: CheckedCorpus) -> Outlook | None:
+    """How long training takes on this machine."""
+    train, rows = corpus.used["train"]
+    lengths = encode_side(train.texts(sample(rows), 1), corpus.tokenizers[1]).lengths
+    return Outlook.of(
+        corpus.config, len(rows), len(rows) * float(lengths.mean()), len(corpus.tokenizers[1]), _measured_speed
+    )
+
+
+def _measured_speed(config: Config, length: float) -> float:
+    """How many target tokens a second a model learns from here."""
+    # Importing torch takes a second, and only here does a check need it.
+    import torch
+
+    from dragoman import device
+    from dragoman.training.speed import target_tokens_per_second
+
+    here = device.choose_device(config.training.device)
+    device.tune_device(here)
+    rates = device.matmul_rates(here)
+    dtype = device.choose_precision(config.training.precision, here, rates)
+    return target_tokens_per_second(config, length, here, dtype, rates.get(dtype, rates[torch.float32]))
 
 
 def _command(config: Config, suggested: Sequence[SuggestedSetting]) -> str:
