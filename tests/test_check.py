@@ -454,14 +454,14 @@ def test_phrasebook_from_the_command_line() -> None:
     command = [sys.executable, "-m", "dragoman", "check"]
     done = subprocess.run(command, capture_output=True, encoding="utf-8", cwd=ROOT, check=False)
     assert (done.returncode, done.stderr) == (0, "")
-    start, here, end = done.stdout.partition("On this machine, ")
-    assert " ".join(start.split()) == (
+    assert re.fullmatch(
         "en to it: 44,000 train, 500 validation, 500 test pairs no problems found "
         "Nothing here stands in the way of training. 44,000 pairs to train on: expect "
-        "good translations of text like this, and gaps in any other."
+        "good translations of text like this, and gaps in any other. "
+        "On this machine, translations become usable after about 3 passes over these data, [a0-9]+ [a-z]+. "
+        "train with: python train.py",
+        " ".join(done.stdout.split()),
     )
-    assert here
-    assert end.endswith("\n\ntrain with:\npython train.py\n")
 
 
 def test_rough_copies_of_training_in_the_test_set(tmp_path: Path) -> None:
