@@ -298,7 +298,7 @@ def start_or_resume(config: Config, ranks: Ranks, device: torch.device) -> int:
         with ranks.first_goes_first():
             saved = checkpoint.newest(root, quarantine=ranks.is_first, warn=say)
             data = starting.prepare(config, directory / "data", has_checkpoint=saved is not None, other=other)
-        if saved is None:
+        if starting.plans_anew(config, saved):
             steps = planning.planned_steps(config, data, speed) if ranks.is_first else None
             config = with_values(config, {"training.max_steps": ranks.broadcast(steps)})
         state = build_state(config, directory, data, device, dtype, matmul_rate, ranks)

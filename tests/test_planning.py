@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from conftest import ROOT
-from dragoman import config_file, presets
+from dragoman import checkpoint, config_file, presets
 from dragoman.command_line import parse_settings
 from dragoman.corpora.preparation import PreparedData, prepare_data
 from dragoman.settings import Config, TrainingConfig, values, with_values
 from dragoman.training import outlook, planning
+from dragoman.training.progress import progress_of
 from faults import harness
 from faults.harness import after_step, die, outcome, together, training_of
 
@@ -129,6 +130,12 @@ def test_a_resumed_run_keeps_its_plan(tiny: Tiny, tmp_path: Path) -> None:
     assert harness.run(killed, together(slow, after_step(steps - 3, die))) == -signal.SIGKILL
     assert harness.run(killed, faster) == 0
     assert outcome(killed) == outcome(once)
+    longer = with_values(once, {"training.plan_minutes": 9.0})
+    assert harness.run(longer, slow) == 0
+    assert config_file.load(Path(once.run.dir) / "once" / "config.yaml").training.max_steps is None
+    last = checkpoint.newest(harness.checkpoints(once), quarantine=False, warn=print)
+    assert last is not None
+    assert progress_of(last).step == steps_of(once)
 
 
 def test_the_time_left_counts_validations_and_the_report(tiny: Tiny) -> None:

@@ -86,6 +86,8 @@ def end_reason(progress: Progress, config: Config) -> str | None:
     """Why training is over, naming the setting that would extend it; None if it is not over."""
     settings = config.training
     if settings.max_steps is not None and progress.step >= settings.max_steps:
+        if settings.plan_minutes is not None:
+            return f"the steps planned for training.plan_minutes ({settings.plan_minutes:g}) are made"
         return f"training.max_steps ({settings.max_steps}) is reached"
     if settings.max_epochs is not None and progress.epoch >= settings.max_epochs:
         return f"training.max_epochs ({settings.max_epochs}) is reached"

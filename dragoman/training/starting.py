@@ -43,7 +43,7 @@ def print_device(description: str, rates: Mapping[torch.dtype, float]) -> None:
 
 def check_resume(config: Config, saved: Checkpoint) -> None:
     """Compare the settings with those of a checkpoint. Raises ConfigError for a change that a resume cannot take."""
-    old = config_file.loads(saved.files["config.yaml"], saved.path / "config.yaml")
+    old = _saved_config(saved)
     # The preset first, since it explains the others.
     for change in sorted(settings.changes(old, config), key=lambda change: change.key != "model.preset"):
         what = f"{change.key} was {change.old} and is {change.new}"
@@ -65,15 +65,24 @@ def with_saved_settings(config: Config, saved: Checkpoint) -> Config:
     The data may have grown or changed since, and so may the machine. The position in an epoch depends on the number of
     tokens, and the learning rate on the number of steps.
     """
-    started = config_file.loads(saved.files["config.yaml"], saved.path / "config.yaml")
+    started = _saved_config(saved)
     then = settings.values(started)
     config = settings.with_values(config, {key: then[key] for key in config.unsaid if key.startswith("data.")})
     config = settings.with_saved_preset(config, started)
-    if config.training.plan_minutes and started.training.plan_minutes and not config.training.max_steps:
+    if config.training.plan_minutes and not plans_anew(config, saved) and config.training.max_steps is None:
         config = settings.with_values(config, {"training.max_steps": started.training.max_steps})
     if config.training.batch_tokens != "auto":
         return config
     return replace(config, training=replace(config.training, batch_tokens=started.training.batch_tokens))
+
+
+def plans_anew(config: Config, saved: Checkpoint | None) -> bool:
+    """Whether training.plan_minutes decides how many steps the run makes: in a new run, and where it has changed."""
+    return saved is None or config.training.plan_minutes not in (None, _saved_config(saved).training.plan_minutes)
+
+
+def _saved_config(saved: Checkpoint) -> Config:
+    return config_file.loads(saved.files["config.yaml"], saved.path / "config.yaml")
 
 
 def amount(data: DataConfig, enough: int) -> Amount:
