@@ -444,7 +444,7 @@ def parse_evaluate(arguments: Sequence[str], prog: str = "dragoman evaluate") ->
 def parse_runs(arguments: Sequence[str], prog: str = "dragoman runs") -> argparse.Namespace:
     """Parse the options of runs."""
     parser = Parser(prog, "List the runs of a folder with their scores, the one that saved last first.")
-    parser.add_argument("folder", nargs="?", type=Path, default=Path("runs"), metavar="DIR", help="default: runs")
+    parser.add_argument("folder", nargs="?", type=Path, metavar="DIR", help="default: runs, where all commands look")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     return parser.parse_args(arguments)
 

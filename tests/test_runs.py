@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 from xml.etree import ElementTree
@@ -10,13 +11,14 @@ from xml.etree import ElementTree
 import pytest
 
 from conftest import tiny_config
-from dragoman import console
+from dragoman import checkpoint, console, serialization
 from dragoman.__main__ import main
 from dragoman.__main__ import run as run_command
 from dragoman.console import display_width
 from dragoman.evaluation.curves import CURVES, HEAD, METRICS, MOST_POINTS, panels, read_points, write_curves
 from dragoman.evaluation.runs import ListedRun, list_runs, run_lines
 from dragoman.run_lock import lock
+from dragoman.translation.loading import usual_run
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -53,6 +55,50 @@ def test_runs_are_listed_with_their_scores(runs: Path) -> None:
         assert {each.name: each.state for each in list_runs(runs)}["stopped"] == "training"
 
 
+def test_a_run_that_was_continued_and_stopped_is_not_finished(runs: Path, tmp_path: Path) -> None:
+    """Guards the state and the score against those of an earlier end: result.json stays until the next one."""
+    copy = Path(shutil.copytree(runs, tmp_path / "runs"))
+    root = copy / "tiny" / "checkpoints"
+    shutil.copytree(root / "step-00000020", root / "step-00000027")
+    found = {each.name: each for each in list_runs(copy)}
+    assert (found["tiny"].state, found["tiny"].step, found["tiny"].test) == ("stopped", 27, None)
+
+
+def test_runs_show_what_people_compare(runs: Path, tmp_path: Path) -> None:
+    """Guards the metric and the step of the best score, the minutes, and the settings in which runs differ."""
+    copy = Path(shutil.copytree(runs, tmp_path / "runs"))
+    file = copy / "stopped" / "config.yaml"
+    file.write_text(file.read_text(encoding="utf-8").replace("dropout: 0.1", "dropout: 0.25", 1), encoding="utf-8")
+    found = list_runs(copy)
+    best = json.loads((copy / "tiny" / "result.json").read_bytes())["validation"]["step"]
+    assert {(each.metric, each.best_step) for each in found} == {("BLEU", best)}
+    assert all(each.minutes and each.minutes > 0 for each in found)
+    assert {each.name: each.settings for each in found} == {
+        "tiny": {"model.dropout": 0.1}, "stopped": {"model.dropout": 0.25},
+    }  # fmt: skip
+    assert run_lines(found)[-1] in (
+        "  model.dropout: 0.1 (tiny); 0.25 (stopped)", "  model.dropout: 0.25 (stopped); 0.1 (tiny)",
+    )  # fmt: skip
+
+
+def test_a_run_of_no_use_is_not_taken_silently(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Guards a server whose model is that of a smoke test, which finished last."""
+    copy = Path(shutil.copytree(runs, tmp_path / "runs"))
+    for name, bleu, time in (("tiny", 0.01, 2_000_000_000), ("stopped", 40.0, 1_000_000_000)):
+        checkpoint.set_best(copy / name / "checkpoints", 20, bleu=bleu)
+        result = {"step": 20, "test": {"bleu": bleu}}
+        (copy / name / "result.json").write_bytes(serialization.json_bytes(result))
+        for path in (copy / name / "checkpoints").iterdir():
+            os.utime(path, (time, time))
+    assert usual_run(copy) == copy / "tiny"
+    said = capsys.readouterr().err
+    assert "BLEU of 0.01" in said
+    assert f"choose it with --run {copy / 'stopped'}" in said
+    shutil.rmtree(copy / "tiny")
+    assert usual_run(copy) == copy / "stopped"
+    assert not capsys.readouterr().err
+
+
 def test_a_damaged_run_does_not_hide_the_others(runs: Path, tmp_path: Path) -> None:
     """Guards the list against files that a crash or a person has spoilt."""
     copy = Path(shutil.copytree(runs, tmp_path / "runs"))
@@ -67,7 +113,11 @@ def test_a_damaged_run_does_not_hide_the_others(runs: Path, tmp_path: Path) -> N
 def test_the_list_fits_a_terminal(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Guards 80 columns, names that act on a terminal, and a folder without runs."""
     names = ["very-long-name-of-a-run-" * 3, "\x1b[31m", "中文" * 20]
-    several = [ListedRun(name, "en-it,it-en,en-fr", "finished", 1_000_000, 12.345, 100.0, 0.0) for name in names]
+    scores = ("perplexity", 12.345, 1_000_000, 100.0, 12_345.0, 0.0)
+    several = [
+        ListedRun(name, "en-it,it-en,en-fr", "finished", 1_000_000, *scores, {"data.train": name * i})
+        for i, name in enumerate(names, 1)
+    ]
     lines = run_lines(several)
     assert all(display_width(line) <= 80 and line.isprintable() for line in lines)
     assert main(["runs", str(runs)]) == 0

@@ -1,4 +1,4 @@
-"""List the runs of a folder, the one that saved last first.
+"""List the runs of a folder, the one that saved last first, and the settings in which they differ.
 
 dragoman runs                    # of runs/
 dragoman runs other/runs --json
@@ -11,23 +11,26 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
+from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
 
-from dragoman import checkpoint, config_file
+from dragoman import checkpoint, config_file, settings
 from dragoman.console import display_width, fit, shorten, visible
 from dragoman.errors import CheckpointError, ConfigError
+from dragoman.evaluation.page import setting_text
 from dragoman.serialization import json_bytes, load_json
-from dragoman.settings import Config
-from dragoman.translation.loading import RESULT, last_saved
+from dragoman.settings import SETTINGS, Config
+from dragoman.translation.loading import RESULT, last_saved, place_of_runs
 
-NAME_WIDTH = 20  # columns of a terminal; the whole line has at most 80
-HEADS = ("run", "languages", "state", "step", "valid.", "test", "saved")
+NAME_WIDTH = 13  # columns of a terminal; the whole line has at most 80
+HEADS = ("run", "languages", "state", "best", "at step", "test", "minutes")
+WIDTH = 80
+MOST_SETTINGS = 8  # lines about settings that differ
 
 
 @dataclass(frozen=True)
@@ -38,16 +41,21 @@ class ListedRun:
     languages: str  # such as en-it; several directions are joined by commas
     state: str  # training, finished or stopped
     step: int  # of the last checkpoint
+    metric: str  # of both scores: BLEU or perplexity
     validation: float | None  # of the best weights
+    best_step: int | None  # of these weights
     test: float | None
+    minutes: float | None  # of training, over all resumes
     saved: float  # when it saved last, in seconds since 1970
+    settings: dict[str, Any] = field(default_factory=dict)  # in which the listed runs differ
 
 
 def main(options: argparse.Namespace) -> None:
     """Print the runs as a table, or as JSON."""
-    found = list_runs(options.folder)
+    folder = options.folder or place_of_runs()
+    found = list_runs(folder)
     if not found:
-        raise CheckpointError(f"{options.folder} holds no runs: name the folder that does.")
+        raise CheckpointError(f"{folder} holds no runs: name the folder that does.")
     if options.json:
         sys.stdout.buffer.write(json_bytes([asdict(each) for each in found]))
     else:
@@ -57,35 +65,79 @@ def main(options: argparse.Namespace) -> None:
 def list_runs(folder: Path) -> list[ListedRun]:
     """Return the runs of a folder that have saved, the last first. What cannot be read is left empty."""
     saved = last_saved(folder)
-    return [_listed(run, saved[run]) for run in sorted(saved, key=lambda run: (-saved[run], run))]
-
-
-def run_lines(runs: Sequence[ListedRun]) -> list[str]:
-    """Format the runs for a terminal, at most 80 columns wide."""
-    rows = [HEADS, *(_cells(each) for each in runs)]
-    widths = [max(display_width(row[i]) for row in rows) for i in range(len(HEADS))]
-    sides = ("<", "<", "<", ">", ">", ">", "<")
+    found = [_listed(run, saved[run]) for run in sorted(saved, key=lambda run: (-saved[run], run))]
+    different = [
+        key
+        for key in SETTINGS
+        if not key.startswith("run.") and len({repr(each.settings[key]) for each in found if each.settings}) > 1
+    ]
     return [
-        "  ".join(fit(cell, width, side) for cell, width, side in zip(row, widths, sides, strict=True)).rstrip()
-        for row in rows
+        replace(each, settings={key: each.settings[key] for key in different} if each.settings else {})
+        for each in found
     ]
 
 
+def run_lines(runs: Sequence[ListedRun]) -> list[str]:
+    """Format the runs for a terminal, at most WIDTH columns wide, and below them the settings that differ."""
+    rows = [HEADS, *(_cells(each) for each in runs)]
+    widths = [max(display_width(row[i]) for row in rows) for i in range(len(HEADS))]
+    sides = ("<", "<", "<", "<", ">", ">", ">")
+    lines = [
+        "  ".join(fit(cell, width, side) for cell, width, side in zip(row, widths, sides, strict=True)).rstrip()
+        for row in rows
+    ]
+    different = list(dict.fromkeys(key for each in runs for key in each.settings))
+    lines += ["", "settings that differ:"] if different else []
+    for key in different[:MOST_SETTINGS]:
+        names: dict[str, list[str]] = defaultdict(list)
+        for each in runs:
+            if key in each.settings:
+                names[setting_text(each.settings[key])].append(each.name)
+        values = "; ".join(f"{value} ({', '.join(of)})" for value, of in names.items())
+        lines.append(shorten(visible(f"  {key}: {values}"), WIDTH))
+    more = len(different) - MOST_SETTINGS
+    return [*lines, f"  and {more} more, listed by --json"] if more > 0 else lines
+
+
 def _cells(run: ListedRun) -> tuple[str, ...]:
-    scores = ("" if value is None else f"{value:.2f}" for value in (run.validation, run.test))
-    when = time.strftime("%Y-%m-%d", time.localtime(run.saved))
     name, languages = shorten(visible(run.name), NAME_WIDTH), shorten(visible(run.languages), 9)
-    return (name, languages, run.state, f"{run.step:,}", *scores, when)
+    best = "" if run.validation is None else f"{run.metric} {run.validation:.2f}"
+    step = "" if run.best_step is None else f"{run.best_step:,}"
+    test = "" if run.test is None else f"{run.test:.2f}"
+    minutes = "" if run.minutes is None else f"{run.minutes:,.0f}"
+    return name, languages, run.state, best, step, test, minutes
 
 
 def _listed(run: Path, saved: float) -> ListedRun:
     result, config, root = _result(run), _config(run), run / "checkpoints"
     best = checkpoint.get_best(root) or {}
     last = max(map(checkpoint.step_of, checkpoint.steps(root)), default=0)
-    plain = ListedRun(run.name, _languages(config), _state(run, bool(result)), last, None, None, saved)
-    measure = "perplexity" if config and config.is_language_model else "bleu"
-    test, validation = result.get("test") or {}, result.get("validation") or {}
-    return replace(plain, validation=validation.get(measure, best.get(measure)), test=test.get(measure))
+    metric = "perplexity" if config and config.is_language_model else "BLEU"
+    measure = metric.lower()
+    finished = result.get("step") == last  # else it was continued since
+    test = (result.get("test") or {}) if finished else {}
+    validation = (result.get("validation") or {}) if finished else {}
+    return ListedRun(
+        run.name,
+        _languages(config),
+        _state(run, finished),
+        last,
+        metric,
+        validation.get(measure, best.get(measure)),
+        validation.get("step", best.get("step")),
+        test.get(measure),
+        _minutes(checkpoint.step_directory(root, last)),
+        saved,
+        settings.values(config) if config else {},
+    )
+
+
+def _minutes(saved: Path) -> float | None:
+    """How long a run had trained when it made a checkpoint."""
+    try:
+        return load_json(checkpoint.read_plain(saved / "state.json"))["progress"]["seconds"] / 60
+    except (CheckpointError, KeyError, TypeError):
+        return None
 
 
 def _result(run: Path) -> dict[str, Any]:

@@ -29,6 +29,7 @@ TEXT = ("config.yaml", *(f"{side}.tokenizer.json" for side in SIDES), "trained_o
 BUNDLE = (*TEXT, WEIGHTS)
 CONVENTIONS = tuple(f"{side}.conventions.json" for side in SIDES)
 RESULT = "result.json"  # only a finished run has it
+UNFIT = 2.0  # BLEU below which translations are of no use; a model that has learnt nothing has about 0
 UNSURE = -0.8  # nats per token, for a model that has not been validated, or does not say
 SURE = -0.3  # above this no translation is doubtful
 
@@ -152,14 +153,38 @@ def find_checkpoint(path: Path, names: Sequence[str] = BUNDLE) -> checkpoint.Che
 def usual_run(folder: Path = Path("runs")) -> Path:
     """The run to use if none is named: of those that are finished, or else of all, the one that saved last.
 
-    It is in `folder`; if there is no run, in the same folder next to the program. Raises CheckpointError if there is
-    none either.
+    It is in `place_of_runs`. A warning names a better run if this one is of no use. Raises CheckpointError if there is
+    none.
     """
-    for place in (folder, resources.HOME / folder):
-        if saved := last_saved(place):
-            return max(saved, key=lambda run: ((run / RESULT).exists(), saved[run]))
-    train = resources.command("train")
-    raise CheckpointError(f"there is no trained model in {folder.absolute()}: run {train}, or name a run with --run.")
+    saved = last_saved(place_of_runs(folder))
+    if not saved:
+        train = resources.command("train")
+        raise CheckpointError(
+            f"there is no trained model in {folder.absolute()}: run {train}, or name a run with --run."
+        )
+    run = max(saved, key=lambda run: ((run / RESULT).exists(), saved[run]))
+    scores = {each: bleu for each in saved if (bleu := bleu_of(each)) is not None}
+    if scores.get(run, UNFIT) < UNFIT:
+        better = max(scores, key=lambda each: scores[each])
+        other = f"; {better} has {scores[better]:.2f}, choose it with --run {better}" if scores[better] >= UNFIT else ""
+        console.warn(f"warning: {run} has a BLEU of {scores[run]:.2f}, so its translations are of no use{other}")
+    return run
+
+
+def place_of_runs(folder: Path = Path("runs")) -> Path:
+    """Where every command looks for runs: in `folder`, or if it has none, in that folder next to the program."""
+    return next((place for place in (folder, resources.HOME / folder) if last_saved(place)), folder)
+
+
+def bleu_of(run: Path) -> float | None:
+    """BLEU on the test set of a run, or else its best on the validation set. None if unknown."""
+    best = checkpoint.get_best(run / "checkpoints") or {}
+    try:
+        test = serialization.load_json(checkpoint.read_plain(run / RESULT)).get("test") or {}
+    except CheckpointError:
+        test = {}
+    found = test.get("bleu", best.get("bleu"))
+    return float(found) if isinstance(found, int | float) else None
 
 
 def last_saved(folder: Path) -> dict[Path, float]:
