@@ -60,6 +60,7 @@ from dragoman.device import (
 from dragoman.distributed import Ranks
 from dragoman.errors import CheckpointError, TooLargeError
 from dragoman.model import DecoderLayer, EncoderLayer
+from dragoman.python_api import make_callable
 from dragoman.settings import Config, TrainingConfig, values, with_values
 from dragoman.training import (
     batches,
@@ -336,3 +337,6 @@ def main(config: Config) -> int:
             "too little memory: train under a new run.name with half of training.batch_tokens and twice "
             "training.accumulate."
         ) from None
+
+
+make_callable(__name__)  # so that dragoman.train("config.yaml") trains, too

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from dragoman import command_line, console, processes
+from dragoman import command_line, console, processes, resources
 
 
 class Command(NamedTuple):
@@ -66,6 +66,9 @@ def main(arguments: Sequence[str] | None = None, program: str = "") -> int:
         program: the name used in messages; default: `dragoman` and the command
     """
     arguments = sys.argv[1:] if arguments is None else list(arguments)
+    if "--version" in arguments[:2]:
+        print(f"dragoman {resources.version()}")
+        return 0
     if not arguments or arguments[0] in ("-h", "--help"):
         print(_usage())
         return 0 if arguments else 2
@@ -116,7 +119,7 @@ def _usage() -> str:
             "",
             *lines,
             "",
-            "`dragoman COMMAND --help` shows the options of a command.",
+            "`dragoman COMMAND --help` shows the options of a command, and `dragoman --version` the version.",
         ]
     )
 

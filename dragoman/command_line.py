@@ -7,6 +7,7 @@ the search as `--decoding.key value`. Nothing here imports torch, so that --help
 from __future__ import annotations
 
 import argparse
+import glob
 import os
 import re
 import shutil
@@ -68,9 +69,10 @@ def parse_train(arguments: Sequence[str], prog: str = "train.py") -> Config:
 
 def parse_check(arguments: Sequence[str], prog: str = "dragoman check") -> tuple[Config, bool]:
     """Parse the settings of the run whose corpus to check, and whether --json is given."""
-    about = "Check the corpus of a run before training. Takes the settings of a run; --json prints one JSON object."
+    about = "Check the corpus of a run before training."
     rest = [word for word in arguments if word != "--json"]
-    return parse_settings(rest, prog, resources.HOME / "config.yaml", about), len(rest) < len(arguments)
+    options = [("--json", "print the diagnosis as one JSON object")]
+    return parse_settings(rest, prog, resources.HOME / "config.yaml", about, options), len(rest) < len(arguments)
 
 
 def parse_clean(arguments: Sequence[str], prog: str = "dragoman clean") -> argparse.Namespace:
@@ -139,22 +141,11 @@ def parse_settings(
         print(_settings_help(prog, about, keys() if "--help" in arguments else MAIN, options))
         raise SystemExit(0)
     try:
-        given = list(_pairs(arguments, ["config", "print_config", *SETTINGS]))
-        files = [Path(text) for key, text in given if key == "config"]
-        if len(files) > 1:
-            raise ConfigError("--config is given twice, but a run takes one file.")
-        if not files and default_file is not None and default_file.exists():
-            files = [default_file]
-        in_file = settings_in_file(read_config_file(files[0]), files[0]) if files else {}
-        if files and default_file is not None and default_file.exists() and files[0].samefile(default_file):
-            # It spells out every default. Only what differs from them is the user's choice.
-            in_file = {key: value for key, value in in_file.items() if value != DEFAULTS[key]}
-        typed = {key: parse_value(key, SETTINGS[key], text) for key, text in given if key in SETTINGS}
-        config = _combined(in_file, typed)
+        config = read_settings(arguments, default_file)
     except ConfigError as error:
         print(f"{prog}: error: {one_line(str(error))}", file=sys.stderr)
         raise SystemExit(2) from None
-    if any(key == "print_config" for key, _ in given):
+    if "--print_config" in arguments:
         if config.model.preset == "auto":
             print(f"# {STAND_IN}")
         if config.unsaid & {"data.source_lang", "data.target_lang"}:
@@ -162,6 +153,37 @@ def parse_settings(
         print(dump(config), end="")
         raise SystemExit(0)
     return config
+
+
+def read_settings(arguments: Sequence[str], default_file: Path | None = None) -> Config:
+    """As `parse_settings`, but raises ConfigError for a mistake."""
+    if arguments and arguments[0].endswith((".yaml", ".yml")):
+        arguments = ["--config", *arguments]
+    elif arguments and not arguments[0].startswith("-") and _names_data(arguments[0]):
+        arguments = ["--data.train", *arguments]
+    given = list(_pairs(arguments, ["config", "print_config", *SETTINGS]))
+    files = [Path(text) for key, text in given if key == "config"]
+    if len(files) > 1:
+        raise ConfigError("--config is given twice, but a run takes one file.")
+    if not files and default_file is not None and default_file.exists():
+        files = [default_file]
+    in_file = settings_in_file(read_config_file(files[0]), files[0]) if files else {}
+    if files and default_file is not None and default_file.exists() and files[0].samefile(default_file):
+        # It spells out every default. Only what differs from them is the user's choice.
+        in_file = {key: value for key, value in in_file.items() if value != DEFAULTS[key]}
+    return _combined(in_file, {key: parse_value(key, SETTINGS[key], text) for key, text in given if key in SETTINGS})
+
+
+def _names_data(word: str) -> bool:
+    """Whether a word that stands alone names training pairs: a file or folder, the prefix of two files, a download."""
+    path = Path(word)
+    files = path.parent.glob(f"{glob.escape(path.name)}.*") if path.name else ()
+    return path.exists() or word.startswith(("opus:", "sacrebleu:")) or any(files)
+
+
+def as_word(value: Any) -> str:
+    """A value of a setting as on the command line."""
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def override(config: Config, arguments: Sequence[str]) -> Config:
@@ -222,7 +244,9 @@ def _pairs(arguments: Sequence[str], options: Collection[str]) -> Iterator[tuple
         argument = rest.pop()
         key, equals, text = argument.removeprefix("--").partition("=")
         if not argument.startswith("--"):
-            raise ConfigError(f"{shown(argument)} stands alone, but settings are given as --section.key value.")
+            raise ConfigError(
+                f"{shown(argument)} stands alone, but it is no file, and settings are given as --section.key value."
+            )
         if key not in options:
             raise ConfigError(f"{shown('--' + key)} is not an option{did_you_mean(key, options, '--')}")
         if key == "print_config":
@@ -238,6 +262,7 @@ def _pairs(arguments: Sequence[str], options: Collection[str]) -> Iterator[tuple
 def _settings_help(prog: str, about: str, shown_keys: Collection[str], options: Sequence[tuple[str, str]] = ()) -> str:
     """Settings with their types, meanings, choices and defaults, as wide as the terminal, from 68 to 110 columns."""
     rows = [
+        ("DATA", "training pairs, as --data.train names them"),
         *options,
         ("--config FILE", "YAML file with settings; the command line overrules it"),
         ("--print_config", "print all settings as YAML and exit"),
@@ -255,7 +280,7 @@ def _settings_help(prog: str, about: str, shown_keys: Collection[str], options: 
             meaning = declared.metadata["meaning"] + (f" ({', '.join(choices)})" if noun == "WORD" else "")
             rows.append((f"  --{name}.{declared.name} {noun}", f"{meaning} [{default}]"))
     columns = max(min(shutil.get_terminal_size((100, 24)).columns, 110), 68)
-    lines = [f"usage: {prog} [--config FILE] [--section.key VALUE] ...", ""]
+    lines = [f"usage: {prog} [DATA] [--config FILE] [--section.key VALUE] ...", ""]
     lines += [*textwrap.wrap(about, columns), ""] if about else []
     for left, right in rows:
         first, *more = textwrap.wrap(right, columns - 38) or [""]

@@ -19,6 +19,17 @@ def command(name: str) -> str:
     return f"python {name}.py" if name in ("train", "translate") else f"python -m dragoman {name}"
 
 
+def version() -> str:
+    """The version of the program: that of pyproject.toml in a clone, or of the installed package."""
+    if IN_CLONE:
+        import tomllib
+
+        return tomllib.loads((HOME / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+    from importlib import metadata
+
+    return metadata.version("dragoman")
+
+
 def load_from_root(name: str) -> None:
     """Load a file at the root of the clone as a module of this package, in place of the module that calls this.
 

@@ -3,12 +3,14 @@
 import dataclasses
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import dragoman
 from conftest import PATIENCE, ROOT
 from dragoman import __main__ as program
 from dragoman import command_line
@@ -33,7 +35,7 @@ ARGUMENTS: list[tuple[list[str], list[str]]] = [
     (["--tokenizer.shared"], ["--tokenizer.shared needs a value"]),
     (["--config"], ["--config needs a value"]),
     (["--print_config=1"], ["--print_config takes no value"]),
-    (["config.yaml"], ["config.yaml stands alone", "--section.key value"]),
+    (["pairs.tsv"], ["pairs.tsv stands alone", "--section.key value"]),
     (["--model.d_model", "64", "128"], ["128 stands alone"]),
     (["-m", "64"], ["-m stands alone"]),
     (["--model.d_model", "abc"], ["model.d_model is abc", "whole number"]),
@@ -114,6 +116,34 @@ def test_command_line_overrules_the_file_in_any_order(arguments: list[str], tmp_
     parsed = parse_settings([argument.replace("FILE", str(file)) for argument in arguments])
     assert (parsed.model.d_model, parsed.model.n_heads, parsed.run.name) == (64, 2, "mine")
     assert parsed.training == TrainingConfig()
+
+
+def test_a_first_word_names_the_data_or_the_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards what people type first: `dragoman check pairs.xlsx`, two files by their prefix, a file of settings."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("pairs.xlsx", "corpus.en", "corpus.it", "folder/x"):
+        Path(name).parent.mkdir(exist_ok=True)
+        Path(name).touch()
+    Path("mine.yaml").write_text("training: {max_steps: 7}", encoding="utf-8")
+    for word in ("pairs.xlsx", "corpus", "folder", "opus:Tatoeba-v2023-04-12"):
+        assert parse_settings([word, "--training.max_steps", "5"]).data.train == word
+    assert parse_settings(["mine.yaml"]).training.max_steps == 7
+
+
+def test_version_is_that_of_the_project(capsys: pytest.CaptureFixture[str]) -> None:
+    """Guards the first question in a bug report, for each way to start the program."""
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+    assert dragoman.__version__ == version
+    for arguments in (["--version"], ["train", "--version"], ["translate", "--version"]):
+        assert program.main(arguments) == 0
+        assert capsys.readouterr().out == f"dragoman {version}\n"
+
+
+def test_the_package_shows_what_it_offers() -> None:
+    """Guards `dir(dragoman)` in an interpreter, and against an import of torch that nothing asked for."""
+    code = "import dragoman, sys; print(*dir(dragoman)); assert 'torch' not in sys.modules"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert done.stdout == "Translator __version__ train\n"
 
 
 def test_default_file_is_read_only_without_config(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import os
+import re
 import signal
 import sys
 import threading
@@ -23,6 +24,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.summary.writer import event_file_writer
 from tqdm import tqdm
 
+import dragoman
 from conftest import in_child, tiny_pairs, write_tsv
 from dragoman import checkpoint, dataset, errors, serialization, tensors, train
 from dragoman.__main__ import run as run_command
@@ -59,6 +61,28 @@ def test_a_raised_limit_extends_a_finished_run(tiny: Tiny) -> None:
     assert found == expected
     # The test set was scored after step 6, too.
     assert {tag: [p for p in curve if p[0] != 6 or "test/" not in tag] for tag, curve in extended.items()} == points
+
+
+def test_training_from_python(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Guards a notebook: one call trains or resumes, and returns a translator that says what it is."""
+    pairs = write_tsv(tmp_path / "pairs.tsv", tiny_pairs(300))
+    settings = {
+        "run.name": "first", "run.dir": str(tmp_path / "runs"), "data.train": str(pairs), "data.source_lang": "en",
+        "data.target_lang": "it", "model.preset": None, "model.d_model": 32, "model.d_ff": 64, "training.max_steps": 3,
+        "training.device": "cpu", "data.check_languages": False,
+    }  # fmt: skip
+
+    def work() -> None:
+        translator = dragoman.train(settings=settings)  # pyright: ignore[reportCallIssue]
+        assert re.fullmatch(r"Translator\(en→it, first, step 3, BLEU [0-9.]+\)", repr(translator))
+        assert translator("the cat.") == translator.translate("the cat.")
+        again = dragoman.train(settings=settings)  # pyright: ignore[reportCallIssue]
+        assert again.step == 3
+        with pytest.raises(errors.ConfigError, match=r"model\.d_model"):
+            dragoman.train(settings={"model.d_model": "wide"})  # pyright: ignore[reportCallIssue]
+
+    assert in_child(work) == 0
+    assert "is finished" in capfd.readouterr().out
 
 
 def prefetch_on_cpu() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import socket
 import struct
@@ -27,8 +28,12 @@ def listen(host: str, port: int) -> socket.socket:
         family, *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         return socket.create_server((host, port), family=family, backlog=2048)
     except (OSError, UnicodeError) as error:
+        remedy = ""
+        if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
+            with socket.create_server((host, 0), family=family) as free:
+                remedy = f" --port {free.getsockname()[1]} is free."
         reason = getattr(error, "strerror", None) or error
-        raise ConfigError(f"cannot listen on --host {host} --port {port}: {reason}.") from None
+        raise ConfigError(f"cannot listen on --host {host} --port {port}: {reason}.{remedy}") from None
 
 
 class Reader(h11.Connection):

@@ -37,7 +37,7 @@ from dragoman.translation.assembly import as_typed, make_sentences, shortcomings
 from dragoman.translation.ctranslate2_engine import POSITIONS, CTranslate2Engine
 from dragoman.translation.glossary import Glossary
 from dragoman.translation.hypotheses import Hypothesis
-from dragoman.translation.loading import UNSURE, TrainedModel, line_statistics
+from dragoman.translation.loading import UNSURE, TrainedModel, bleu_of, line_statistics
 from dragoman.translation.pieces import Piece, encode_request
 from dragoman.translation.request import Request, parse_request, usual_direction
 from dragoman.translation.results import Candidate, Sentence, Translation, warnings_by_text
@@ -136,6 +136,16 @@ class Translator:
         translator._weights_change = True
         return translator
 
+    def __repr__(self) -> str:
+        """Such as Translator(en→it, phrasebook, step 1267, BLEU 95.2)."""
+        data, path = self.config.data, getattr(self, "path", None)
+        what = [f"{data.source_lang or ''}→{data.target_lang}".lstrip("→"), self.config.run.name]
+        if path is not None:
+            what.append(f"step {self.step}")
+            if (bleu := bleu_of(path.absolute().parent.parent)) is not None:
+                what.append(f"BLEU {bleu:.1f}")
+        return f"Translator({', '.join(what)})"
+
     def _start(self, trained: TrainedModel) -> None:
         self.trained = trained
         self.warnings: list[str] = []
@@ -228,6 +238,8 @@ class Translator:
             return self.translate([texts], to)[0]
         requests = [self.request(text, to) if isinstance(text, str) else text for text in texts]
         return [translation.text for translation in self.explain(requests)]
+
+    __call__ = translate
 
     def explain(
         self, texts: Sequence[str | Request], first: int = 1, advance: Callable[[int], object] | None = None
