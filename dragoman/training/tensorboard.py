@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 WHERE = ("run.name", "run.dir")  # the settings that say where a run is, which TensorBoard shows anyway
-# The width of an attention picture. TensorBoard shows pictures 350 pixels wide, so fonts keep their size up to this width.
+# The width of an attention picture. TensorBoard shows pictures 350 pixels wide, and shrinks larger ones.
 INCHES = 3.5
 DOTS_PER_INCH = 100
 
@@ -78,7 +78,7 @@ def open_board(run: Path, step: int, config: Config) -> Board:
     _cut_metrics(run / METRICS, step)
     writer = Board(run, purge_step=step + 1 if step else 0)
     if step == 0:
-        # Each run records all settings, so that no cell of the table of runs is empty. TensorBoard shows the settings that
+        # Each run records all settings, so that no cell of the table of runs is empty. TensorBoard shows those that
         # differ between runs first, unless an experiment is recorded: then it takes the columns of one run for all.
         recorded = {key: setting_text(value) for key, value in settings.values(config).items() if key not in WHERE}
         _experiment, *records = hparams(recorded, {})
