@@ -4,7 +4,8 @@
     complaints(page)                                         # of one page as it is drawn now: [] if all is well
 
 The rules hold for every page. A line of text must not leave the window, its container or its drawing, lie on another
-line or on a bar of a chart, or be smaller than SMALLEST. A word that fits into half the width of a phone must not be broken.
+line or on a bar of a chart, or be smaller than SMALLEST. A word that fits into half the width of a phone must not be
+broken.
 """
 
 from __future__ import annotations

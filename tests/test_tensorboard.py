@@ -42,7 +42,7 @@ def test_labels_of_attention_are_readable_where_tensorboard_shows_them() -> None
         shrunk = min(1.0, 350 / (figure.get_figwidth() * figure.dpi))
         labels = [label for axis in figure.axes for label in axis.get_yticklabels()]
         boxes = [label.get_window_extent() for label in labels]
-        assert min(label.get_fontsize() for label in labels) * figure.dpi / 72 * shrunk >= 12
+        assert min(float(label.get_fontsize()) for label in labels) * figure.dpi / 72 * shrunk >= 12
         assert min(min(box.x0, box.y0) for box in boxes) >= 0
         for above, below in pairwise(boxes):
             assert not above.overlaps(below)

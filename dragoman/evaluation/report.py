@@ -167,7 +167,7 @@ def _bucket_lines(report: EvaluationReport) -> list[list[str]]:
     found = []
     for label, buckets in tables:
         rows = [[each.name, f"{each.pairs:,}", f"{each.bleu:.2f}", f"{each.chrf:.2f}"] for each in buckets]
-        if rows:
+        if len(rows) > 1:  # one bucket says no more than the scores of all sentences
             found.append(_aligned([[label, "pairs", "BLEU", "chrF"], *rows]))
     return found
 
