@@ -31,24 +31,22 @@ A run has these settings. Give them in a YAML file, on two levels as in [config.
 each of them, or on the command line as `--section.key value`. The command line wins over the file, and the file over
 the defaults. `python train.py --help` prints this list, and `python train.py --print_config` the settings in use.
 
-The last column says whether a run that resumes may change the setting: *yes*; *warns*, because curves bend or numbers
+Each entry ends with whether a run that resumes may change the setting: *yes*; *warns*, because curves bend or numbers
 can no longer be compared; or *no*, because the weights would not fit or the data would not be the same."""
 RESUME = {"free": "yes", "warned": "warns", "refused": "no"}
 
 
 def settings_page() -> str:
-    """The page of settings: a table for each section."""
+    """The page of settings: a list for each section. The columns of a table would not fit beside each other."""
     parts = [INTRODUCTION]
     for name, section in SECTIONS.items():
-        rows = [
-            f"| `{name}.{each.name}` | {_values(each)} | `{_text(each.default)}` | {_cell(each.metadata['meaning'])} "
-            f"| {RESUME[each.metadata['resume']]} |"
+        entries = [
+            f"- `{name}.{each.name}`: {_cell(each.metadata['meaning'])}<br>\n"
+            f"  <small>{_values(each)}; default `{_text(each.default)}`; "
+            f"resume: {RESUME[each.metadata['resume']]}</small>"
             for each in fields(section)
         ]
-        heading = [f"## {name}", "", section.__doc__ or "", ""]
-        parts.append(
-            "\n".join([*heading, "| setting | values | default | meaning | resume |", "| --- " * 5 + "|", *rows])
-        )
+        parts.append("\n".join([f"## {name}", "", section.__doc__ or "", "", *entries]))
     return "\n".join(part + "\n" for part in parts)
 
 
@@ -76,7 +74,7 @@ def module_table() -> str:
     parts = []
     rooms = sorted(path.parent for path in PACKAGE.rglob("*/__init__.py"))
     for folder, title in [(ROOT, "The four files at the root"), (PACKAGE, "`dragoman/`: the base")] + [
-        (room, f"`{room.relative_to(ROOT)}/`") for room in rooms
+        (room, f"`{room.relative_to(PACKAGE)}/`") for room in rooms
     ]:
         rows = [
             f"| [{path.name.replace('__', '&#95;&#95;')}](../{path.relative_to(ROOT)}) | {_cell(line)} |"

@@ -13,9 +13,11 @@ os.environ["HF_HUB_OFFLINE"] = os.environ["HF_DATASETS_OFFLINE"] = "1"
 os.environ["MPLBACKEND"] = "Agg"
 
 import random
+import shutil
 import socket
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -109,6 +111,19 @@ def tiny_config(folder: Path, **changes: object) -> Config:
 def tiny(tmp_path: Path) -> Callable[..., Config]:
     """`tiny_config` in a new folder."""
     return partial(tiny_config, tmp_path)
+
+
+@pytest.fixture
+def browser() -> Iterator[Any]:
+    """A Chromium without a window, by Playwright; the test is skipped where one of them is missing."""
+    driver = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install playwright")
+    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if not chromium:
+        pytest.skip("needs Chromium: apt install chromium")
+    with driver.sync_playwright() as playwright:
+        arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+        with closing(playwright.chromium.launch(executable_path=chromium, args=arguments)) as opened:
+            yield opened
 
 
 @pytest.fixture(scope="session")

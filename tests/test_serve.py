@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
 import re
 import select
 import shutil
@@ -30,6 +29,7 @@ from dragoman.__main__ import run as run_command
 from dragoman.translation import output
 from dragoman.translation.translator import Translator
 from echo import echo
+from page_layout import assert_readable
 
 pytest.importorskip("fastapi", reason="the server needs more libraries: pip install -e '.[serve]'")
 from dragoman.server import application, limits, serve
@@ -781,29 +781,21 @@ HTML = "My name is <img src=x onerror=alert(1)><b>Anna</b>, see"
 
 
 @pytest.fixture
-def browse() -> Iterator[Callable[[str], Any]]:
+def browse(browser: Any) -> Callable[[str], Any]:
     """Open a page in Chromium, and record its requests and errors."""
-    driver = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install playwright")
-    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if not chromium:
-        pytest.skip("needs Chromium: apt install chromium")
-    with driver.sync_playwright() as playwright:
-        arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
-        browser = playwright.chromium.launch(executable_path=chromium, args=arguments)
 
-        def page_at(address: str) -> Any:
-            page = browser.new_page()
-            page.requests = []
-            page.errors = []
-            page.on("request", lambda request: page.requests.append(request.url))
-            page.on("pageerror", lambda error: page.errors.append(str(error)))
-            page.on("console", lambda message: page.errors.append(message.text))
-            page.on("dialog", lambda dialog: page.errors.append(dialog.message))
-            page.goto(address)
-            return page
+    def page_at(address: str) -> Any:
+        page = browser.new_page()
+        page.requests = []
+        page.errors = []
+        page.on("request", lambda request: page.requests.append(request.url))
+        page.on("pageerror", lambda error: page.errors.append(str(error)))
+        page.on("console", lambda message: page.errors.append(message.text))
+        page.on("dialog", lambda dialog: page.errors.append(dialog.message))
+        page.goto(address)
+        return page
 
-        yield page_at
-        browser.close()
+    return page_at
 
 
 @pytest.mark.slow
@@ -872,3 +864,19 @@ def test_the_page_cancels_outdated_requests(browse: Callable[[str], Any], gate: 
         page.locator("#target:has-text('I live in')").wait_for()
         assert page.locator("#status").text_content() == ""
         assert page.errors == []
+
+
+@pytest.mark.slow
+def test_the_page_is_readable(browser: Any) -> None:
+    """Guards labels against each other, the edges of their boxes and the edge of a phone."""
+
+    def translated(page: Any) -> None:
+        page.get_by_text("English to Italian").wait_for()
+        page.locator("#terms summary").click()
+        page.locator("#glossary").fill("station = fermata")
+        page.locator("#source").fill("My name is Christopher-Alexander, and I live in: number! (see)")
+        page.locator("#target:has-text('Christopher')").wait_for()
+        page.locator(".words").nth(1).locator("button").first.hover()
+
+    with serving(echo()) as server:
+        assert_readable(browser, f"http://127.0.0.1:{server.port}/", translated)

@@ -2,24 +2,50 @@
 
 from __future__ import annotations
 
+import html
+import re
+from contextlib import closing
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 import torch
+from tensorboard.backend.event_processing.data_provider import MultiplexerDataProvider
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.backend.event_processing.plugin_event_multiplexer import EventMultiplexer
+from tensorboard.context import RequestContext
+from tensorboard.plugin_util import markdown_to_safe_html
+from tensorboard.plugins.base_plugin import TBContext
+from tensorboard.plugins.hparams.backend_context import Context
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData  # pyright: ignore
 
 from dragoman.command_line import override
-from dragoman.settings import Config
-from dragoman.training.tensorboard import attention_figure, open_board, table
+from dragoman.settings import SETTINGS, Config
+from dragoman.training.tensorboard import attention_figure, lists, open_board
 
 
-def test_a_sample_cannot_break_its_table() -> None:
-    """Guards the page: a bar in a sentence must not end a cell, and no text may become markup."""
-    row = table("abc", [("a | b", "<script>alert(1)</script>", "*star* `tick` ~~x~~")]).splitlines()[2]
-    assert row.count("|") == 4
-    assert "<" not in row
-    assert "*" not in row
+def test_a_sample_stays_plain_text() -> None:
+    """Guards the page: no text may become markup or a line of its own, and tables would break words to fit."""
+    texts = ["a | b", "<script>alert(1)</script>", "*star* `tick` [x](y) 1. \\_", "one\n\n- two", "# three"]
+    page = markdown_to_safe_html(lists([[("name", text) for text in texts]] * 2))
+    assert set(re.findall(r"</?(\w+)", page)) == {"p", "strong", "ul", "li"}
+    for text in texts:
+        assert text in html.unescape(page)
+
+
+def test_labels_of_attention_are_readable_where_tensorboard_shows_them() -> None:
+    """Guards pictures of short sentences: TensorBoard shows them 350 pixels wide, and must not shrink the labels."""
+    words = [f"word{i}" for i in range(12)]
+    for layers, length in ((1, 2), (3, 4), (6, 12)):
+        figure = attention_figure(torch.rand(layers, length, length).softmax(-1), words[:length], words[:length])
+        figure.canvas.draw()
+        shrunk = min(1.0, 350 / (figure.get_figwidth() * figure.dpi))
+        labels = [label for axis in figure.axes for label in axis.get_yticklabels()]
+        boxes = [label.get_window_extent() for label in labels]
+        assert min(float(label.get_fontsize()) for label in labels) * figure.dpi / 72 * shrunk >= 12
+        assert min(min(box.x0, box.y0) for box in boxes) >= 0
+        for above, below in pairwise(boxes):
+            assert not above.overlaps(below)
 
 
 @pytest.mark.parametrize("layers", [1, 3])
@@ -60,14 +86,22 @@ def test_a_reopened_log_has_one_value_per_step(tmp_path: Path) -> None:
     assert "_hparams_/experiment" in str(events.Tags()) or events.PluginTagToContent("hparams")
 
 
-def test_the_table_of_runs_shows_what_differs(tmp_path: Path) -> None:
-    """Guards the comparison of runs against a hundred columns with the same value in each row."""
-    open_board(tmp_path, 0, override(Config(), ["--model.d_model", "64", "--training.lr", "0.001"])).close()
-    events = EventAccumulator(str(tmp_path)).Reload()
-    content = events.PluginTagToContent("hparams")["_hparams_/session_start_info"]
-    shown = HParamsPluginData.FromString(content).session_start_info.hparams
-    assert {key: value.string_value for key, value in shown.items()} == {
-        "model.d_model": "64",
-        "training.lr": "0.001",
-        "run.seed": "1",
-    }
+def test_the_table_of_runs_has_no_empty_cells(tmp_path: Path) -> None:
+    """Guards the comparison of runs: each has a value for every setting, and those that differ come first."""
+    changes = {"usual": [], "other": ["--model.d_model", "64", "--training.max_steps", "60"]}
+    for name, words in changes.items():
+        with closing(open_board(tmp_path / name, 0, override(Config(), words))) as writer:
+            writer.add_scalar("score/bleu", 10.0, 60)
+    multiplexer = EventMultiplexer().AddRunsFromDirectory(str(tmp_path)).Reload()
+    provider = MultiplexerDataProvider(multiplexer, str(tmp_path))
+    context = Context(TBContext(data_provider=provider))
+    tags = context.hparams_metadata(RequestContext(), "")
+    shown = context.experiment_from_metadata(RequestContext(), "", True, tags, [])
+    columns = [info.name for info in shown.hparam_infos]
+    assert columns[:2] == ["model.d_model", "training.max_steps"]
+    assert set(columns) == set(SETTINGS) - {"run.name", "run.dir"}
+    assert "score/bleu" in {info.name.tag for info in shown.metric_infos}
+    for name in changes:
+        content = tags[name]["_hparams_/session_start_info"]
+        row = HParamsPluginData.FromString(content).session_start_info.hparams
+        assert {key for key in columns if row[key].string_value} == set(columns)

@@ -21,6 +21,13 @@ from markupsafe import Markup
 from dragoman.console import visible
 
 HISTOGRAM_BINS = 20  # of sentence chrF, from 0 to 100
+EQUAL = 99.995  # chrF from which a translation counts as equal to its reference
+GROUPS = (  # of sentences; one of a single bucket says no more than the scores of all sentences
+    ("By direction", "directions"),
+    ("By source length, in tokens", "lengths"),
+    ("By number of unknown source words", "unknown"),
+    ("Typed differently", "typed"),
+)
 Row = Mapping[str, Any]
 
 
@@ -41,13 +48,8 @@ def render_page(report: Mapping[str, Any], curves: Sequence[Row] = ()) -> str:
         report=report,
         curves=curves,
         **_interval_chart(report),
-        score_position=scale(100, 78, 328),
-        bucket_groups=[
-            *([("By direction", report["directions"])] if report["directions"] else []),
-            ("By source length, in tokens", report["lengths"]),
-            ("By number of unknown source words", report["unknown"]),
-            *([("Typed differently", report["typed"])] if report["typed"] else []),
-        ],
+        score_position=scale(100, 0, 318),
+        bucket_groups=[(title, report[key]) for title, key in GROUPS if len(report[key]) > 1],
         **_histogram(report["sentences"]),
         **_length_chart(report["sentences"]),
         worst=[(number, report["sentences"][number - 1]) for number in report["worst"]],
@@ -57,23 +59,31 @@ def render_page(report: Mapping[str, Any], curves: Sequence[Row] = ()) -> str:
 def _interval_chart(report: Mapping[str, Any]) -> dict[str, Any]:
     """Scores with their intervals, of this translator, of another one, and of the copied sources."""
     against = report["against"]
+    this = f"{report['run']}, step {report['step']}" if against else "this translator"
     rows = []
     for i, figure in enumerate(report["figures"]):
-        marks = [("one", "this translator", figure)]
+        marks = [("one", this, figure)]
         marks += [("two", against["name"], against["figures"][i])] if against else []
         marks += [("none", "the source copied", report["copied"][i])]
         rows.append((figure["name"], [(*mark, each["score"], each["low"], each["high"]) for *mark, each in marks]))
     marks_at = ticks(max(100, *(high or score for _, marks in rows for *_, score, _, high in marks)))
-    return {"interval_rows": rows, "interval_ticks": marks_at, "interval_position": scale(marks_at[-1], 48, 348)}
+    return {
+        "this": this,
+        "interval_rows": rows,
+        "interval_ticks": marks_at,
+        "interval_position": scale(marks_at[-1], 48, 348),
+    }
 
 
 def _histogram(sentences: Sequence[Row]) -> dict[str, Any]:
-    """The distribution of sentence chrF."""
+    """The distribution of sentence chrF, without the translations that equal their references, which would hide it."""
     scores = sorted(each["chrf"] for each in sentences)
+    others = [score for score in scores if score < EQUAL]
     counts = [0] * HISTOGRAM_BINS
-    for score in scores:
+    for score in others:
         counts[min(HISTOGRAM_BINS - 1, int(score / (100 / HISTOGRAM_BINS)))] += 1
-    return {"histogram": counts, "median": scores[len(scores) // 2]}
+    median = scores[len(scores) // 2]
+    return {"histogram": counts, "equal": len(scores) - len(others), "median": median if median < EQUAL else None}
 
 
 def _length_chart(sentences: Sequence[Row]) -> dict[str, Any]:
@@ -87,8 +97,8 @@ def _length_chart(sentences: Sequence[Row]) -> dict[str, Any]:
         "dots": [(x, y, count, max(2.0, 6 * (count / largest) ** 0.5), y > limit) for (x, y), count in dots.items()],
         "too_long": sum(count for (_, y), count in dots.items() if y > limit),
         "word_ticks": marks_at,
-        "x_position": scale(limit, 26, 350),
-        "y_position": scale(limit, 228, 18),
+        "x_position": scale(limit, 26, 344),
+        "y_position": scale(limit, 240, 30),
     }
 
 
@@ -133,7 +143,7 @@ FILTERS = {
     "two_digits": lambda value: f"{value:.2f}",
     "signed": lambda value: f"{value:+.2f}".replace("-", "−"),
     "thousands": lambda value: f"{value:,}",
-    "p_value": lambda p: f"{p:.3f}" if p >= 0.001 else "< 0.001",
+    "p_value": lambda p: f"{p:.3f}" if p >= 0.001 else "<\u00a00.001",
     "setting": setting_text,
     "plain": lambda value: f"{value:g}",
 }

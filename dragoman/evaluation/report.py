@@ -16,6 +16,7 @@ from dragoman.evaluation.metrics import Comparison, MetricScore
 from dragoman.evaluation.page import render_page, setting_text
 from dragoman.settings import DecodingConfig, Section
 
+NAME = 24  # columns of the name of a translator above a table
 WIDTH = 80  # columns on a terminal, except for signatures, which are copied
 
 
@@ -148,7 +149,7 @@ def _score_lines(report: EvaluationReport) -> list[str]:
 def _comparison_lines(report: EvaluationReport) -> list[str]:
     if not report.against:
         return []
-    table = [["", "other", "difference", "95 % interval", "p"]]
+    table = [["", shorten(visible(report.against.name), NAME), "difference", "95 % interval", "p"]]
     for figure, each in zip(report.against.figures, report.against.differences, strict=False):
         p = "< 0.001" if each.p < 0.001 else f"{each.p:.3f}"
         interval = f"{each.low:+.2f} to {each.high:+.2f}"
@@ -166,7 +167,7 @@ def _bucket_lines(report: EvaluationReport) -> list[list[str]]:
     found = []
     for label, buckets in tables:
         rows = [[each.name, f"{each.pairs:,}", f"{each.bleu:.2f}", f"{each.chrf:.2f}"] for each in buckets]
-        if rows:
+        if len(rows) > 1:  # one bucket says no more than the scores of all sentences
             found.append(_aligned([[label, "pairs", "BLEU", "chrF"], *rows]))
     return found
 

@@ -142,13 +142,14 @@ def gained_and_lost(config: Config, directory: Path, progress: Progress) -> dict
 
 
 def _alternatives(translator: Translator, pairs: Sequence[Pair]) -> str:
-    """A few test sentences with the four best translations of each and their scores, as a Markdown table."""
+    """A few test sentences with the four best translations of each and their scores, as Markdown."""
     chosen = pairs[:: max(1, len(pairs) // SAMPLES)][:SAMPLES]
     several = translator.with_decoding(beam_size=4, n_best=4, diversity_groups=1, sample=False)
-    rows = [
-        (source, reference, f"{candidate.score:.3f}", candidate.text)
+    return tensorboard.lists(
+        [
+            ("source", source),
+            ("reference", reference),
+            *((f"{each.score:.3f}", each.text) for sentence in translation.sentences for each in sentence.candidates),
+        ]
         for (source, reference), translation in zip(chosen, several.explain([a for a, _ in chosen]), strict=True)
-        for sentence in translation.sentences
-        for candidate in sentence.candidates
-    ]
-    return tensorboard.table(("source", "reference", "score", "translation"), rows)
+    )

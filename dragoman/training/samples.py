@@ -48,10 +48,10 @@ def show_continuations(state: TrainingState, translator: Translator) -> None:
 
 
 def _write(state: TrainingState, heads: tuple[str, str, str], rows: list[tuple[str, str, str]]) -> None:
-    """Write rows as a table in TensorBoard and as a text file."""
+    """Write rows to TensorBoard and to a text file."""
     assert state.writer is not None
     step = state.progress.step
-    state.writer.add_text("samples", tensorboard.table(heads, rows), step)
+    state.writer.add_text("samples", tensorboard.lists(list(zip(heads, row, strict=True)) for row in rows), step)
     width = max(map(len, heads)) + 2
     blocks = ("".join(f"{head:<{width}}{text}\n" for head, text in zip(heads, row, strict=True)) for row in rows)
     folder = state.directory / "samples"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import threading
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,11 +19,18 @@ from torch.utils.tensorboard.summary import hparams
 
 from dragoman import config_file, reading, settings, storage
 from dragoman.evaluation.curves import HEAD, METRICS
+from dragoman.evaluation.page import setting_text
 from dragoman.settings import Config
 from dragoman.training import layer_statistics
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+WHERE = ("run.name", "run.dir")  # the settings that say where a run is, which TensorBoard shows anyway
+# The width of an attention picture. TensorBoard shows pictures 350 pixels wide, and shrinks larger ones.
+INCHES = 3.5
+DOTS_PER_INCH = 100
 
 
 class Board(SummaryWriter):
@@ -71,13 +78,11 @@ def open_board(run: Path, step: int, config: Config) -> Board:
     _cut_metrics(run / METRICS, step)
     writer = Board(run, purge_step=step + 1 if step else 0)
     if step == 0:
-        # What differs from the default run; a table of a hundred equal columns compares nothing.
-        changed = {change.key: str(change.new) for change in settings.changes(Config(), config)}
-        values = {key: value for key, value in changed.items() if not key.startswith("run.")}
-        values |= {"run.seed": str(config.run.seed)}
-        # add_hparams would create a second run; these three records put the table into this one.
-        metric = "score/perplexity_validation" if config.is_language_model else "score/bleu"
-        for record in hparams(values, {metric: None}):
+        # Each run records all settings, so that no cell of the table of runs is empty. TensorBoard shows those that
+        # differ between runs first, unless an experiment is recorded: then it takes the columns of one run for all.
+        recorded = {key: setting_text(value) for key, value in settings.values(config).items() if key not in WHERE}
+        _experiment, *records = hparams(recorded, {})
+        for record in records:
             writer.file_writer.add_summary(record)  # type: ignore[union-attr]
         writer.add_text("settings", indented(config_file.dump(config)), 0)
         writer.add_custom_scalars(
@@ -114,15 +119,21 @@ def indented(text: str) -> str:
     return "".join(f"    {line}\n" for line in text.splitlines())
 
 
-def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table."""
-    # The texts may hold anything, but must not end a cell or become markup.
-    lines = [heads, ["---"] * len(heads), *([_plain(text) for text in row] for row in rows)]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+def lists(groups: Iterable[Sequence[tuple[str, str]]]) -> str:
+    """Markdown with a list for each group of (name, text), below the first of them.
+
+    In a table, TensorBoard breaks words anywhere to make all columns fit.
+    """
+    # The texts may hold anything, but must not end a line or become markup.
+    parts = []
+    for group in groups:
+        first, *others = (f"**{name}** {_plain(text)}" for name, text in group)
+        parts.append("\n".join([first, "", *(f"- {line}" for line in others), ""]))
+    return "\n".join(parts)
 
 
 def _plain(text: str) -> str:
-    return "".join(f"&#{ord(letter)};" if letter in "|<>&*_`[]\\~#" else letter for letter in text)
+    return "".join(f"&#{ord(letter)};" if letter in "<>&*_`[]\\\n" else letter for letter in text)
 
 
 def attention_figure(weights: torch.Tensor, source: Sequence[str], target: Sequence[str]) -> Figure:
@@ -134,15 +145,18 @@ def attention_figure(weights: torch.Tensor, source: Sequence[str], target: Seque
     from matplotlib import pyplot as plt
 
     layers = len(weights)
-    size = (1.5 + layers * (0.6 + 0.26 * len(source)), 1.5 + 0.26 * len(target))
+    cell = max(0.16, min(0.4, (INCHES - 1.2) / len(source)))  # inches; a label needs 0.16
+    size = (max(INCHES, 1.2 + cell * len(source)), 1.2 + layers * (0.35 + cell * len(target)))
     with mpl.rc_context({"text.parse_math": False}):  # tokens may contain dollar signs
-        figure, axes = plt.subplots(1, layers, figsize=size, squeeze=False, layout="constrained", sharey=True)
-        for i, axis in enumerate(axes[0]):
+        figure, axes = plt.subplots(
+            layers, 1, figsize=size, dpi=DOTS_PER_INCH, squeeze=False, layout="compressed", sharex=True
+        )
+        for i, axis in enumerate(axes[:, 0]):
             axis.imshow(weights[i].float().cpu().numpy(), vmin=0, vmax=1, cmap="Blues", aspect="equal")
-            axis.set_title(f"layer {i + 1}", fontsize=9)
-            axis.set_xticks(range(len(source)), source, rotation=90, fontsize=8)
-            axis.set_yticks(range(len(target)), target, fontsize=8)
-        axes[0][0].set_ylabel("next token")
-        figure.supxlabel("source token looked at", fontsize=9)
+            axis.set_title(f"layer {i + 1}", fontsize=10)
+            axis.set_xticks(range(len(source)), source, rotation=90, fontsize=10)
+            axis.set_yticks(range(len(target)), target, fontsize=10)
+        figure.supylabel("next token", fontsize=10)
+        figure.supxlabel("source token looked at", fontsize=10)
         figure.draw_without_rendering()  # the layout is final at the second drawing, which is the writer's
     return figure

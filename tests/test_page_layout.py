@@ -1,0 +1,113 @@
+"""What people look at, in a browser: no label lies on another, is cut, or leaves the window of a phone or a desk."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from conftest import ROOT, tiny_pairs
+from dragoman.evaluation import curves
+from dragoman.evaluation.evaluate import evaluate
+from dragoman.evaluation.page import render_page
+from dragoman.evaluation.pairs import EarlierTranslations
+from dragoman.filtering.outcome import Outcome
+from dragoman.filtering.page import render
+from dragoman.filtering.rules import REASONS
+from dragoman.translation.attention_page import View, page
+from echo import echo
+from page_layout import assert_readable, complaints
+
+pytestmark = pytest.mark.slow
+
+FLAWS = {
+    "leaves the window": "<p style='white-space: nowrap'>" + "word " * 100,
+    "leaves its container": "<div style='width: 3em; white-space: nowrap'>three words here</div>",
+    "is cut": "<div style='height: 1em; overflow: hidden'>one<br>two</div>",
+    "is broken": "<table style='width: 3em; word-break: break-word'><tr><td>translation<td>reference</table>",
+    "lies on": "<p>under</p><p style='margin-top: -2.2em'>above</p>",
+    "is too small": "<p style='font-size: 8px'>small print</p>",
+    "leaves its drawing": "<svg width='90' height='20'><text x='60' y='15'>label</text></svg>",
+    "lies on a bar": "<svg width='90' height='20'><rect x='20' width='70' height='20'/><text y='15'>label</text></svg>",
+}
+
+
+def write_points(run: Path) -> None:
+    """Write the curves of a training."""
+    tags = [tag for _, lines in curves.PANELS for *_, tag in lines]
+    points = [f"{step},{tag},{step / 40}\n" for step in (0, 40, 4000) for tag in tags]
+    (run / curves.METRICS).write_text(curves.HEAD + "".join(points), encoding="utf-8")
+
+
+@pytest.mark.parametrize("flaw", FLAWS)
+def test_a_flaw_is_found(browser: Any, flaw: str) -> None:
+    """Guards the rules: each finds a page that breaks it, and none complains about a plain page."""
+    window = browser.new_page(viewport={"width": 390, "height": 900})
+    window.set_content("<p>" + "A plain text that is longer than a line. " * 5)
+    assert complaints(window) == []
+    window.set_content(FLAWS[flaw])
+    assert any(flaw in each for each in complaints(window))
+
+
+@pytest.mark.parametrize("good", [True, False])
+@pytest.mark.parametrize("compared", ["", "short, step 60", "/data/translations/of-another-program/test.en-it.tsv"])
+def test_an_evaluation_is_readable(browser: Any, tmp_path: Path, good: bool, compared: str) -> None:
+    """Guards names of any length in charts, tables and legends, and cards without content."""
+    sources = ["My name is number, and I live in: (see)!", *(source for source, _ in tiny_pairs(40))]
+    pairs = [(source, source if good else f"{source} {source}"[:-9]) for source in sources]
+    earlier = EarlierTranslations(compared, [(*pair, "name") for pair in pairs]) if compared else None
+    translator = echo()
+    translator.step, translator.path = 1200, Path("runs/echo/checkpoints/step-00001200")
+    report = asdict(evaluate(translator, pairs, earlier=earlier, typed=True))
+    write_points(tmp_path)
+    written = tmp_path / "test.html"
+    written.write_text(render_page(report, curves.panels(tmp_path)), encoding="utf-8")
+    assert_readable(browser, written.as_uri())
+    assert (compared or "source copied") in written.read_text(encoding="utf-8")
+
+
+def test_the_curves_are_readable(browser: Any, tmp_path: Path) -> None:
+    """Guards curves.svg, which people open on its own."""
+    write_points(tmp_path)
+    curves.write_curves(tmp_path)
+    assert_readable(browser, (tmp_path / curves.CURVES).as_uri())
+
+
+def test_a_cleaning_is_readable(browser: Any, tmp_path: Path) -> None:
+    """Guards reasons, large numbers, empty texts and long addresses."""
+    texts = ["", "Un testo di esempio, abbastanza lungo per più di una riga.", f"https://example.org/{'long/' * 30}"]
+    examples = {reason: [(i, 10**6 * i, text, texts[0]) for i, text in enumerate(texts)] for reason in REASONS}
+    outcome = Outcome("corpus/crawled/english-italian.tsv", "en", "it", "line", 98_765_432)
+    outcome = replace(outcome, dropped=Counter(dict.fromkeys(REASONS, 1_234_567)), examples=examples)
+    written = tmp_path / "report.html"
+    written.write_text(render(outcome.as_json()), encoding="utf-8")
+    assert_readable(browser, written.as_uri())
+
+
+def test_attention_is_readable(browser: Any, tmp_path: Path) -> None:
+    """Guards the shares above the words and the labels of the map."""
+    source = "My name is Christopher , and I live here . [EOS]"
+    target = "Mi chiamo Christopher e abito qui . [EOS]"
+    weights = np.full((3, 4, len(target.split()), len(source.split())), 0.1)
+    view = View(source.split(), target.split(), [-0.5] * len(target.split()), weights, source, target, {2: 3}, {3})
+    written = tmp_path / "attention.html"
+    written.write_text(page([view]), encoding="utf-8")
+    assert_readable(browser, written.as_uri(), lambda opened: opened.locator(".target .word").nth(2).hover(), ".scroll")
+
+
+def test_the_documentation_is_readable(browser: Any, tmp_path: Path) -> None:
+    """Guards names in tables and lists; the rest of a wide table or of a command can be scrolled into view."""
+    pytest.importorskip("material", reason="needs mkdocs-material: pip install -e '.[dev]'")
+    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(tmp_path)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    written = sorted(tmp_path.glob("*.html"))
+    assert len(written) > 10
+    for each in written:
+        scrolled = "pre" if each.stem == "settings" else "pre, .md-typeset__scrollwrap"
+        assert_readable(browser, each.as_uri(), scrolled=scrolled)
