@@ -35,7 +35,6 @@ if TYPE_CHECKING:  # it imports a lot, and imports this module
 torch.set_num_threads(1)
 
 ROOT = Path(__file__).parent.parent
-PATIENCE = 300  # seconds after which a test gives up on something that hangs; no machine is so slow or busy
 _numbers = count()
 SHARED = ROOT.parent / "shared" / "data"  # real text; tests that need it are skipped without it
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from conftest import PATIENCE, in_child
+from conftest import in_child
 from dragoman import checkpoint, serialization
 from dragoman.errors import CheckpointError, NewerFormatError, StorageError
 from faults.harness import die_at_call, watch_calls
@@ -552,7 +552,7 @@ def test_reader_during_training_always_finds_a_whole_checkpoint(root: Path) -> N
             os._exit(1)
     seen = set()
     try:
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + 20
         reads = 0
         while (reads < 300 or len(seen) < 50) and time.monotonic() < deadline:
             found = checkpoint.newest(root, False, silent)

@@ -19,7 +19,6 @@ from dragoman import checkpoint, command_line
 from dragoman.__main__ import run as run_command
 from dragoman.architectures import ctranslate2_spec
 from dragoman.errors import EngineError, ExportError, UnsupportedError
-from dragoman.evaluation.metrics import score
 from dragoman.serialization import sealed, unsealed
 from dragoman.settings import UNK, DecodingConfig
 from dragoman.translation import assembly, ctranslate2_engine, engine_files, engine_precision, engine_writer
@@ -108,8 +107,8 @@ def test_int8_and_beams_are_close(run: Path) -> None:
     scores = [[candidate.score for candidate in s.candidates] for one in beam for s in one.sentences]
     assert all(each == sorted(each, reverse=True) for each in scores)
     int8 = Translator(run, "cpu", ["--decoding.precision", "int8"], "ctranslate2").translate(TEXTS)
-    # Processors without VNNI round differently, so some sentences differ on each. Noise would share few letters.
-    assert score(int8, slow(run).translate(TEXTS)).chrf > 50
+    same = sum(a == b for a, b in zip(int8, slow(run).translate(TEXTS), strict=True))
+    assert same > len(TEXTS) / 2
 
 
 def test_another_precision_keeps_the_engine(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:

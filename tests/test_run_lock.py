@@ -47,8 +47,10 @@ def holder(tmp_path: Path) -> Iterator[tuple[int, int]]:
 
 def test_second_training_is_refused_at_once_and_names_the_first(tmp_path: Path, holder: tuple[int, int]) -> None:
     """Guards against two trainings that overwrite each other, and one that waits silently."""
+    start = time.monotonic()
     with pytest.raises(RunInUseError, match=rf"process {holder[0]} on \S+"), run_lock.lock(tmp_path):
         pass
+    assert time.monotonic() - start < 1
     assert json.loads((tmp_path / "run.json").read_text())["pid"] == holder[0], "the refused process changed the holder"
 
 

@@ -23,7 +23,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from conftest import PATIENCE, ROOT, in_child, tiny_config
+from conftest import ROOT, in_child, tiny_config
 from dragoman import command_line
 from dragoman.__main__ import run as run_command
 from dragoman.translation import output
@@ -72,14 +72,14 @@ class Server:
         return self._exchange("POST", "/translate", body, {"Content-Type": kind})
 
     def _exchange(self, method: str, path: str, body: bytes | None, headers: dict[str, str]) -> Reply:
-        with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)) as connection:
+        with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)) as connection:
             connection.request(method, path, body, headers)
             reply = connection.getresponse()
             return Reply(reply.status, reply.headers, reply.read())
 
     def raw(self, head: str) -> bytes:
         """Send the beginning of a request and read the response, up to its closing brace."""
-        with socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE) as connection:
+        with socket.create_connection(("127.0.0.1", self.port), timeout=60) as connection:
             connection.sendall(head.replace("\n", "\r\n").encode())
             got = b""
             while not got.endswith(b"}"):
@@ -135,7 +135,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Event, Event]]:
 
     def wait(translator: Translator, *texts: Any, **options: Any) -> Any:
         started.set()
-        assert go.wait(PATIENCE)
+        assert go.wait(60)
         return explain(translator, *texts, **options)
 
     monkeypatch.setattr(Translator, "explain", wait)
@@ -329,7 +329,7 @@ def test_other_types_methods_and_paths_are_refused(server: Server) -> None:
 
 def test_a_broken_body_after_head_leaves_no_traceback(server: Server, caplog: pytest.LogCaptureFixture) -> None:
     """Guards the log: uvicorn answers what is no HTTP with a body, which a response to HEAD must not have."""
-    with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as connection:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
         connection.sendall(b"HEAD / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nxx\r\n")
         assert connection.recv(2**16).startswith(b"HTTP/1.1 400 ")
         while connection.recv(2**16):
@@ -353,7 +353,7 @@ def test_incomplete_requests_time_out(server: Server, monkeypatch: pytest.Monkey
     head = b"POST /translate HTTP/1.1\r\nHost: 127.0.0.1\r\n"
     whole = head + b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body
     for sent in (b"", head[:9], whole + head):
-        with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as connection:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
             connection.sendall(sent)
             got = b""
             while part := connection.recv(2**16):
@@ -409,14 +409,14 @@ def test_a_busy_server_refuses_requests(gate: tuple[Event, Event]) -> None:
     started, go = gate
     with serving(echo(), max_waiting=1) as server:
         first = server.batcher.submit(Job(["My name"]))
-        assert started.wait(PATIENCE)
+        assert started.wait(60)
         second = server.batcher.submit(Job(["live"]))
         reply = server.post({"text": "see"})
         assert reply.status == 503
         assert int(reply.headers["Retry-After"]) > 0
         go.set()
-        assert first.result(PATIENCE)
-        assert second.result(PATIENCE)
+        assert first.result(60)
+        assert second.result(60)
         assert server.post({"text": "see"}).status == 200
 
 
@@ -432,7 +432,7 @@ def is_cancelled(future: Future[list[TextResult]]) -> bool:
     """Wait until a future is done; whether it was cancelled."""
     done = Event()
     future.add_done_callback(lambda _: done.set())
-    return done.wait(PATIENCE) and future.cancelled()
+    return done.wait(60) and future.cancelled()
 
 
 def test_slow_requests_time_out(gate: tuple[Event, Event], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -457,7 +457,7 @@ def test_a_disconnect_cancels_the_job(gate: tuple[Event, Event], monkeypatch: py
         with socket.create_connection(("127.0.0.1", server.port)) as connection:
             head = f"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
             connection.sendall(f"{head}Content-Type: application/json\r\n\r\n".encode() + body)
-            assert started.wait(PATIENCE)
+            assert started.wait(60)
         assert is_cancelled(futures[0])
         go.set()
         assert server.post({"text": "see"}).status == 200
@@ -468,10 +468,10 @@ def test_shutdown_waits_for_accepted_requests(gate: tuple[Event, Event]) -> None
     started, go = gate
     with serving(echo()) as server, ThreadPoolExecutor(1) as client:
         reply = client.submit(server.post, {"text": "see"})
-        assert started.wait(PATIENCE)
+        assert started.wait(60)
         server.stop()
         go.set()
-        assert reply.result(PATIENCE).json["translations"][0]["translation"] == "see"
+        assert reply.result(60).json["translations"][0]["translation"] == "see"
 
 
 def test_shutdown_answers_what_it_cannot_finish(gate: tuple[Event, Event], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -480,9 +480,9 @@ def test_shutdown_answers_what_it_cannot_finish(gate: tuple[Event, Event], monke
     monkeypatch.setattr(limits, "FINISH_TIMEOUT", 0.2)
     with serving(echo()) as server, ThreadPoolExecutor(1) as client:
         reply = client.submit(server.post, {"text": "see"})
-        assert started.wait(PATIENCE)
+        assert started.wait(60)
         server.stop()
-        answer = reply.result(PATIENCE)
+        answer = reply.result(10)
         assert answer.status == 503
         assert "shutting down" in answer.json["detail"]
         go.set()
@@ -565,15 +565,15 @@ def test_a_new_connection_takes_the_place_of_an_idle_one(gate: tuple[Event, Even
     started, go = gate
     address = "127.0.0.1"
     with serving(echo(), max_connections=2) as server, ThreadPoolExecutor(2) as clients:
-        oldest, other, newest = (socket.create_connection((address, server.port), timeout=PATIENCE) for _ in range(3))
+        oldest, other, newest = (socket.create_connection((address, server.port), timeout=10) for _ in range(3))
         with oldest, other, newest:
             assert is_cut_off(oldest)
             newest.sendall(b"GET /info HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert newest.recv(2**16).startswith(b"HTTP/1.1 200 ")
         replies = [clients.submit(server.post, {"text": "see"})]
-        assert started.wait(PATIENCE)  # before the second one connects, which may take the place of any that is idle
+        assert started.wait(60)  # before the second one connects, which may take the place of any that is idle
         replies.append(clients.submit(server.post, {"text": "see"}))
-        until = time.monotonic() + PATIENCE
+        until = time.monotonic() + 60
         while not server.batcher._short:  # it has not arrived
             assert time.monotonic() < until
             time.sleep(0.01)
@@ -582,7 +582,7 @@ def test_a_new_connection_takes_the_place_of_an_idle_one(gate: tuple[Event, Even
         assert "--max-connections" in refused.json["detail"]
         assert refused.headers["Retry-After"]
         go.set()
-        assert [reply.result(PATIENCE).status for reply in replies] == [200, 200]
+        assert [reply.result(60).status for reply in replies] == [200, 200]
 
 
 def test_answers_name_the_budget_that_was_met(server: Server) -> None:
@@ -680,7 +680,7 @@ def program(*arguments: object) -> Iterator[tuple[subprocess.Popen[str], int]]:
 def test_the_command_starts_answers_and_stops(trained: Path, number: signal.Signals) -> None:
     """Guards the whole command: one line when it is ready, a translation, and a clean exit on a signal."""
     with program("--run", trained, "--decoding.beam_size", "2", "--decoding.n_best", "2") as (process, port):
-        with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)) as connection:
+        with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
             headers = {"Content-Type": "application/json"}
             connection.request("POST", "/translate", json.dumps({"text": TEXTS[0]}), headers)
             reply = json.loads(connection.getresponse().read())
@@ -688,7 +688,7 @@ def test_the_command_starts_answers_and_stops(trained: Path, number: signal.Sign
             process.send_signal(number)
             assert process.stderr is not None
             assert process.stderr.read() == ""
-        assert process.wait(PATIENCE) in (130, -signal.SIGTERM)
+        assert process.wait(60) in (130, -signal.SIGTERM)
 
 
 @pytest.mark.parametrize(
@@ -857,7 +857,7 @@ def test_the_page_cancels_outdated_requests(browse: Callable[[str], Any], gate: 
         page.get_by_text("English to Italian").wait_for()
         page.locator("#source").fill("My name")
         page.locator("#target[aria-busy=true]").wait_for()
-        assert started.wait(PATIENCE)
+        assert started.wait(60)
         with page.expect_event("requestfailed"):
             page.locator("#source").fill("I live in")
         go.set()

@@ -352,7 +352,7 @@ def test_a_profile_changes_nothing(tiny: Tiny, capfd: pytest.CaptureFixture) -> 
     said = capfd.readouterr().out
     assert said.count("perfetto") == 1
     assert said.count(" ms ") == curves.OPERATIONS
-    assert "x aten::" in said  # which ones take longest depends on the processor
+    assert "x aten::mm" in said
     assert outcome(profiled) == outcome(plain)
     assert not (harness.directory(plain) / "profile").exists()
     assert traced(profiled) == {f"step-{train.PROFILE_WARMUP_STEPS + 4:08d}.json.gz": 4}

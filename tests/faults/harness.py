@@ -28,7 +28,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.summary.writer import event_file_writer
 from torch.utils.tensorboard import SummaryWriter
 
-from conftest import PATIENCE, ROOT, in_child, tiny_config
+from conftest import ROOT, in_child, tiny_config
 from dragoman import checkpoint, serialization, train
 from dragoman.__main__ import run as run_command
 from dragoman.corpora import preparation
@@ -142,7 +142,7 @@ def start(config: Config, fault: Fault = nothing) -> int:
     return child
 
 
-def wait(child: int, seconds: float = PATIENCE) -> int:
+def wait(child: int, seconds: float = 30) -> int:
     """Return how the child ended. If it takes more than `seconds`, kill it and fail the test."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
