@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import nn
 
+from conftest import HANG
 from dragoman import train
 from dragoman.__main__ import run as run_command
 from dragoman.architectures.build import build_model
@@ -275,7 +276,7 @@ def test_abandoned_search_ends_at_its_next_step(tiny: Callable[..., Config], mon
 
     def counted(self: EncoderDecoderEngine, tokens: torch.Tensor, state: Any) -> Any:
         if len(translations) == 1:
-            given_up.wait(60)
+            given_up.wait(HANG)
             steps.append(len(tokens))
         logits, state = step(self, tokens, state)
         return logits.index_fill(1, torch.tensor([3]), -math.inf), state  # no sentence ever ends

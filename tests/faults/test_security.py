@@ -23,7 +23,7 @@ import pytest
 import safetensors.torch
 import torch
 
-from conftest import ROOT, in_child, tiny_config, tiny_pairs, write_tsv
+from conftest import HANG, ROOT, in_child, tiny_config, tiny_pairs, write_tsv
 from dragoman import averaging, checkpoint, command_line, console, serialization, tensors, train
 from dragoman.__main__ import run as run_command
 from dragoman.console import one_line, visible
@@ -280,7 +280,9 @@ def test_37_forged_weights_end_in_bounded_time(run: Path, value: float) -> None:
     untrained.forge(step, {"model.safetensors": forged})
     for settings in ([], ["--decoding.beam_size", "3"], ["--decoding.sample", "true"]):
         done = subprocess.run(
-            [sys.executable, ROOT / "translate.py", "--run", run, *settings, "the cat"], capture_output=True, timeout=60
+            [sys.executable, ROOT / "translate.py", "--run", run, *settings, "the cat"],
+            capture_output=True,
+            timeout=HANG,
         )
         assert b"Traceback" not in done.stderr
 
