@@ -81,8 +81,8 @@ def test_resumed_run_equals_uninterrupted_one(changes: dict[str, object], tiny: 
     assert weights[0] == weights[1]
 
 
-# The BLEU to reach in forty epochs of word-by-word translations of random sentences. Processors differ; without AVX2 it was
-# 51, 100, 100, 15 and 10. Their order takes absolute positions; rotary ones give only distances.
+# The BLEU to reach in forty epochs of word-by-word translations of random sentences. One processor reached 51, 100,
+# 100, 15 and 10. Their order takes absolute positions; rotary ones give only distances.
 LEAST = {"decoder-only": 15, "encoder-only": 60, "learned": 60, "rotary": 4, "none": 1}
 
 
