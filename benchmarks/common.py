@@ -1,6 +1,7 @@
 """What the benchmarks share: trainings as separate processes, parallel text, and contenders that take turns.
 
-Import it before `dragoman`: it puts the repository first on sys.path, so that a benchmark measures this clone.
+Import it before `dragoman`: it puts the repository first on sys.path, so that a benchmark measures this clone. It also
+lets a benchmark write line by line, so that each row appears at once through a pipe, too.
 
     config = load_config(parser, path, ["--model.preset=small"])
     texts = write_texts(work / "text", pairs, ("en", "de"))
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import io
 import json
 import os
 import signal
@@ -19,15 +21,20 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
+if TYPE_CHECKING:
+    import torch
+
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
+if isinstance(sys.stdout, io.TextIOWrapper):
+    sys.stdout.reconfigure(line_buffering=True)
 # As `dragoman.__main__` sets them, before torch is imported.
 os.environ.setdefault("GOMP_SPINCOUNT", "2000")
 os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "20000")
@@ -48,6 +55,24 @@ def mean_and_range(values: Sequence[float]) -> str:
     """Format the mean and, for several values, the lowest and highest: `31.20 [30.90, 31.50]`."""
     mean = f"{statistics.mean(values):.2f}"
     return f"{mean} [{min(values):.2f}, {max(values):.2f}]" if len(values) > 1 else mean
+
+
+def number_formats(device: torch.device) -> list[str]:
+    """Return the number formats of matrix products to measure on a device, the fastest last.
+
+    bfloat16 is left out, and a line says so, where training with `auto` would not take it: a CPU that emulates it would
+    need minutes for each row.
+    """
+    import torch
+
+    from dragoman.device import choose_precision, matmul_rates
+
+    rates = matmul_rates(device)
+    if choose_precision("auto", device, rates) == torch.bfloat16:
+        return ["float32", "bfloat16"]
+    measured = ", ".join(f"{rate / 1e9:,.0f} GFLOP/s in {str(dtype)[6:]}" for dtype, rate in rates.items())
+    print(f"bfloat16 is left out: matrix products reach {measured}")
+    return ["float32"]
 
 
 # Trainings
@@ -146,10 +171,13 @@ def _words(kinds: int) -> np.ndarray:
 # Contenders that take turns, so that a busy minute of the machine slows all of them alike
 
 
-def take_turns(commands: Mapping[Any, Sequence[str]], rounds: int) -> dict[Any, list[dict[str, Any]]]:
+def take_turns(
+    commands: Mapping[Any, Sequence[str]], rounds: int
+) -> Iterator[tuple[Any, dict[str, Any], list[dict[str, Any]]]]:
     """Run each command as a process that calls `serve_turns`, and give all of them a turn in each round.
 
-    Returns for each command its facts, then the result of each turn. Ends the program if a process dies.
+    Yields the name of each command, its facts and the results of its turns, after its last turn. Ends the program if a
+    process dies.
     """
     processes: dict[Any, subprocess.Popen[str]] = {}
     found: dict[Any, list[dict[str, Any]]] = {}
@@ -158,18 +186,19 @@ def take_turns(commands: Mapping[Any, Sequence[str]], rounds: int) -> dict[Any, 
             process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
             processes[name] = process
             found[name] = [_read(name, process)]
-        for _ in range(rounds):
+        for turn in range(rounds):
             for name, process in processes.items():
                 assert process.stdin
                 with suppress(BrokenPipeError):  # it has died: `_read` reports how
                     process.stdin.write("go\n")
                     process.stdin.flush()
                 found[name].append(_read(name, process))
+                if turn == rounds - 1:
+                    yield name, found[name][0], found[name][1:]
     finally:
         for process in processes.values():
             process.kill()
             process.communicate()
-    return found
 
 
 def _read(name: Any, process: subprocess.Popen[str]) -> dict[str, Any]:
@@ -187,11 +216,11 @@ def _read(name: Any, process: subprocess.Popen[str]) -> dict[str, Any]:
 def serve_turns(facts: Mapping[str, Any], turn: Callable[[], Mapping[str, Any]]) -> None:
     """Print the facts as JSON, then the result of `turn` for each line on standard input."""
     release_memory()
-    print(json.dumps(facts), flush=True)
+    print(json.dumps(facts))
     for _ in sys.stdin:
         result = turn()
         release_memory()
-        print(json.dumps(result), flush=True)
+        print(json.dumps(result))
 
 
 def release_memory() -> None:

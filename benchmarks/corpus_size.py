@@ -191,8 +191,7 @@ def measure(options: argparse.Namespace) -> dict[int, dict[str, float]]:
             shutil.rmtree(folder / "data", ignore_errors=True)
             subprocess.run(command("prepare", size), check=True)
         costs[size] = json.loads((folder / "cost.json").read_text(encoding="utf-8"))
-    found = take_turns({size: command("train", size) for size in options.sizes}, options.rounds)
-    for size, (facts, *turns) in found.items():
+    for size, facts, turns in take_turns({size: command("train", size) for size in options.sizes}, options.rounds):
         costs[size] |= facts | turns[-1]
         costs[size]["training"] = statistics.median(turn["training"] for turn in turns)
     return costs

@@ -8,7 +8,7 @@
 Without --run, all contenders have a model of the same shape with random weights (CTranslate2's is converted from ours,
 and the table says how often the two agree). Each writes exactly 20 tokens per sentence, for sentences as long as real
 ones. Contenders take turns and the shortest time of each counts, so the ratios are meaningful on a busy machine; the
-absolute speeds are less so.
+absolute speeds are less so. On a machine that emulates bfloat16, it is left out.
 
 Contenders:
     ours         our search with the fast engine of `translation.engines`
@@ -35,7 +35,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from common import ROOT
+from common import ROOT, number_formats
 from peers import marian_model
 
 from dragoman.architectures.build import build_model
@@ -164,13 +164,13 @@ def compare(
     """Let all contenders translate, for each shape and batch size. Peers have encoder-decoders only."""
     on_cpu = device.type == "cpu"
     cores = torch.get_num_threads() if on_cpu else 4  # batches
+    kinds = [*(("auto", "int8") if on_cpu else ()), *reversed(number_formats(device))]
     with tempfile.TemporaryDirectory() as folder:
         for name in shapes:
             shape = replace(SHAPES[name], architecture=architecture)
             peers = architecture == "encoder-decoder"
             torch.manual_seed(1)
             model: Any = build_model(shape, VOCABULARY, VOCABULARY).eval().requires_grad_(False).to(device)
-            kinds = ("auto", "int8", "bfloat16", "float32") if on_cpu else ("bfloat16", "float32")
             engines: dict[str, Any] = {f"ours {kind}": make_engine(model, kind) for kind in kinds}
             for size in sizes:
                 many = size > 1 and on_cpu
@@ -248,7 +248,7 @@ def beams(options: argparse.Namespace, device: torch.device) -> None:
     """Compare greedy search with beams, and the precisions, on the pairs of a run."""
     greedy = Translator(options.run, options.device).with_decoding(beam_size=1, n_best=1, diversity_groups=1)
     contenders = {"greedy": greedy} | {f"beam {size}": greedy.with_decoding(beam_size=size) for size in options.beams}
-    kinds = ("float32", "bfloat16", "int8") if device.type == "cpu" else ("float32", "bfloat16")
+    kinds = [*number_formats(device), *(("int8",) if device.type == "cpu" else ())]
     contenders |= {f"greedy {kind}": greedy.with_decoding(precision=kind) for kind in kinds}
     lines = (options.run / "data" / f"{options.split}.tsv").read_text(encoding="utf-8").split("\n")[:-1]
     pairs = [line.split("\t") for line in lines[: options.pairs]]
@@ -290,7 +290,7 @@ def main() -> None:
     if options.run:
         beams(options, device)
         return
-    print(f"{describe_device(device, torch.float32)}\n{TOKENS} tokens for each sentence\n", flush=True)
+    print(f"{describe_device(device, torch.float32)}\n{TOKENS} tokens for each sentence\n")
     for found in compare(options.shapes, options.batches, options.data, device, options.architecture):
         table(found)
 

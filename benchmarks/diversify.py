@@ -111,7 +111,7 @@ def train_run(options: argparse.Namespace, run: Run) -> None:
     """Train a run to its end, unless that is done."""
     text = options.work / "text"
     settings = [f"--data.validation={text / 'validation'}", f"--data.test={text / 'test'}"]
-    print(f"{run.name}: see {options.work / run.name}.log", file=sys.stderr, flush=True)
+    print(f"{run.name}: see {options.work / run.name}.log", file=sys.stderr)
     train(options.work, run.name, options.config, [*settings, *options.settings, *run.settings], options.jobs)
 
 

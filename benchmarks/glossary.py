@@ -181,7 +181,7 @@ def main() -> None:
     made_up = [NAMES[i % len(NAMES)] for i in range(len(cases))]
     for name, targets in (("of a reference", [case.translation for case in cases]), ("made up", made_up)):
         for way in ("no glossary", "glossary", "forced prefix"):
-            print(f"{name:16}{row(translator, cases, targets, way)}", flush=True)
+            print(f"{name:16}{row(translator, cases, targets, way)}")
 
 
 if __name__ == "__main__":

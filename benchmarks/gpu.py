@@ -11,7 +11,8 @@ after Ctrl-C and SIGTERM as well, and each row on standard error as soon as it i
 Parts:
     tests      `pytest -m gpu`
     training   target tokens per second in bfloat16, eager and compiled, beside `nn.Transformer` and Marian with our
-               batches. MFU is the share of the fastest matrix product in bfloat16, measured just before
+               batches. MFU is the share of the fastest matrix product in bfloat16, measured just before. A GPU that
+               emulates bfloat16 computes in float32
     auto       what `training.batch_tokens: auto` finds for the base shape, and how fast that trains
     decoding   sentences per second of `model.py`, our engine, Marian and CTranslate2, 20 tokens each
     quality    Multi30k by the clock: `model.preset: auto` with a limit of minutes; when validation reached --bleu
@@ -36,7 +37,7 @@ from queue import Empty, Queue
 from threading import Thread
 from typing import TYPE_CHECKING, NamedTuple
 
-from common import ROOT, tokens_per_second
+from common import ROOT, number_formats, tokens_per_second
 
 if TYPE_CHECKING:  # only workers use torch
     import torch
@@ -101,7 +102,7 @@ def train_auto(options: argparse.Namespace, folder: Path, seconds: float) -> Fou
         "data.target_lang": "de", "data.validation_fraction": 0.01, "data.test_fraction": 0, "model.preset": "null",
         "model.dropout": 0.1, "training.batch_tokens": "auto", "training.max_epochs": "null",
         "training.max_minutes": min(0.4 * seconds, 10 * options.seconds) / 60, "training.device": options.device,
-        "training.precision": "bfloat16", "training.log_every": 5, "training.validate_every": 10**6,
+        "training.precision": "auto", "training.log_every": 5, "training.validate_every": 10**6,
         **{f"model.{key}": value for key, value in SHAPES[shape].items()},
     }  # fmt: skip
     command = [sys.executable, "train.py", *(f"--{key}={value}" for key, value in settings.items())]
@@ -146,23 +147,24 @@ def train_shape(options: argparse.Namespace, device: torch.device) -> Found:
 
     from dragoman.command_line import override
     from dragoman.corpora import preparation
-    from dragoman.device import describe_device, free_memory
+    from dragoman.device import DTYPES, describe_device, free_memory
 
-    limit = bench.fastest_product(device, torch.bfloat16)
-    yield describe_device(device, torch.bfloat16), f"matrix products up to {limit / 1e12:,.2f} TFLOP/s"
+    precision = number_formats(device)[-1]
+    limit = bench.fastest_product(device, DTYPES[precision])
+    yield describe_device(device, DTYPES[precision]), f"matrix products up to {limit / 1e12:,.2f} TFLOP/s"
     given = {"data": str(split(options, "train")), "languages": ["en", "de"], "shape": options.shapes[0]}
     options = argparse.Namespace(**vars(options) | given)
-    config = bench.configuration(options, "bfloat16", options.work)
+    config = bench.configuration(options, precision, options.work)
     compiled = override(config, ["--training.compile=true"])
     data = preparation.prepare_data(config, options.work / "data", lambda _: None)
     source, target = (lengths.sum() for lengths in data.train.lengths)
     flops = bench.useful_flops(options, source / target)
     contenders = {
-        "ours": partial(bench.ours, config, data, options.work, device, "bfloat16"),
-        "Marian": partial(bench.peer, "marian", config, data, device, "bfloat16"),
-        "nn.Transformer with our batches": partial(bench.peer, "tutorial", config, data, device, "bfloat16"),
+        "ours": partial(bench.ours, config, data, options.work, device, precision),
+        "Marian": partial(bench.peer, "marian", config, data, device, precision),
+        "nn.Transformer with our batches": partial(bench.peer, "tutorial", config, data, device, precision),
         "nn.Transformer, tutorial, float32": partial(bench.peer, "tutorial", config, data, device, "float32"),
-        "ours, compiled": partial(bench.ours, compiled, data, options.work, device, "bfloat16"),
+        "ours, compiled": partial(bench.ours, compiled, data, options.work, device, precision),
     }
     finish = torch.cuda.synchronize if device.type == "cuda" else lambda: None
     for name, make in contenders.items():
@@ -203,7 +205,7 @@ def work(options: argparse.Namespace) -> None:
     device = choose_device(options.device)
     tune_device(device)
     for found in {"training": train_shape, "decoding": decode}[options.worker](options, device):
-        print(json.dumps(found), flush=True)
+        print(json.dumps(found))
 
 
 # Processes with a limit, and the table
@@ -234,7 +236,7 @@ def lines(command: list[str], seconds: float) -> Generator[tuple[float, str], No
                 stopped, until = True, until + grace
                 process.send_signal(signal.SIGINT)  # pytest then says what it has found so far
             if line:
-                print(line, end="", file=sys.stderr, flush=True)
+                print(line, end="", file=sys.stderr)
                 last = line if line.strip() else last
                 yield time.perf_counter() - started, line
         if stopped:
@@ -326,7 +328,7 @@ def main() -> None:
         try:
             with closing(measure(chosen_parts(options), options, Path(folder))) as found:
                 for row in found:
-                    print(f"# {row.part}: {row.what}: {row.result}", file=sys.stderr, flush=True)
+                    print(f"# {row.part}: {row.what}: {row.result}", file=sys.stderr)
                     rows.append(row)
         except KeyboardInterrupt:
             rows.append(Row("all", "interrupted", "the parts after this row did not run"))
@@ -334,7 +336,7 @@ def main() -> None:
             signal.signal(number, signal.SIG_IGN)  # nothing is left to interrupt
         print("| part | what | result |\n| --- | --- | --- |")
         for row in rows:
-            print(f"| {' | '.join(row)} |", flush=True)
+            print(f"| {' | '.join(row)} |")
 
 
 if __name__ == "__main__":

@@ -113,7 +113,7 @@ def trained(name: str, options: argparse.Namespace, config: Config, texts: Texts
     if folder.exists():
         fail(f"{folder} was interrupted, but contenders start from nothing: remove it.")
     folder.mkdir()
-    print(f"{name}: {options.minutes:g} minutes; see {folder}", file=sys.stderr, flush=True)
+    print(f"{name}: {options.minutes:g} minutes; see {folder}", file=sys.stderr)
     outcome = CONTENDERS[name](options, config, folder, texts)
     kept.write_text(json.dumps({**asdict(outcome), "options": same}, ensure_ascii=False), encoding="utf-8")
     return outcome

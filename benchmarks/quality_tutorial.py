@@ -53,7 +53,7 @@ def train_and_translate(options: argparse.Namespace, config: Config) -> None:
     words = [f"--tokenizer.{key}={value}" for key, value in TOKENIZERS[options.contender].items()]
     words += [f"--model.{key}={value}" for key, value in SHAPE.items()]
     config = override(Config(), [*data_settings(options, config), f"--run.dir={folder}", *words])
-    data = preparation.prepare_data(config, folder / "data", lambda line: print(line, flush=True))
+    data = preparation.prepare_data(config, folder / "data", lambda line: print(line))
     model = Tutorial(config.model, len(data.source), len(data.target)).to(device)
     for weight in model.parameters():
         if weight.dim() > 1:
@@ -68,7 +68,7 @@ def train_and_translate(options: argparse.Namespace, config: Config) -> None:
         sources = (options.work / "text" / f"{split}.{languages(config)[0]}").read_text(encoding="utf-8").splitlines()
         for beam in BEAMS:
             found[f"{split} {beam}"] = translate(model, data, sources, beam, device)
-            print(f"{split}, beam {beam}: translated", flush=True)
+            print(f"{split}, beam {beam}: translated")
     outcome = Outcome((ended - training) / 60, (ended - started) / 60, passes, sizes, found)
     (folder / "outcome.json").write_text(json.dumps(asdict(outcome), ensure_ascii=False), encoding="utf-8")
 
@@ -93,7 +93,7 @@ def train(model: Tutorial, config: Config, data: preparation.PreparedData, devic
         if over or step % steps_per_pass == 0:
             found = mean_loss(model, held_out, device)
             minutes = (time.perf_counter() - started) / 60
-            print(f"step {step}, {minutes:.1f} min: loss {loss.item():.3f}, validation {found:.3f}", flush=True)
+            print(f"step {step}, {minutes:.1f} min: loss {loss.item():.3f}, validation {found:.3f}")
             if found < lowest:
                 best, lowest = copy.deepcopy(model.state_dict()), found
             if over or minutes * 60 >= seconds:

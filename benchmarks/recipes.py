@@ -89,7 +89,7 @@ def main() -> None:
     def run(job: tuple[str, int]) -> None:
         name, seed = job
         found[name][seed] = trained(options, name, seed, shlex.split(recipes[name]))
-        print(f"{name}, seed {seed}: {found[name][seed].bleu:.2f}", file=sys.stderr, flush=True)
+        print(f"{name}, seed {seed}: {found[name][seed].bleu:.2f}", file=sys.stderr)
 
     with ThreadPoolExecutor(options.jobs) as pool:
         list(pool.map(run, [(name, seed) for name in wanted for seed in options.seeds]))

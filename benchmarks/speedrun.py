@@ -49,7 +49,7 @@ def main() -> None:
     if config.is_language_model or not (config.data.test or config.data.test_fraction):
         parser.error(f"{options.config} has no test set of sentence pairs, which BLEU needs")
     print("| budget | from raw text | passes | validation BLEU | test BLEU |")
-    print("| --- | --- | --- | --- | --- |", flush=True)
+    print("| --- | --- | --- | --- | --- |")
     with tempfile.TemporaryDirectory() as scratch:
         work = (options.work or Path(scratch)).resolve()
         work.mkdir(parents=True, exist_ok=True)
@@ -59,7 +59,7 @@ def main() -> None:
             scores = " | ".join(
                 mean_and_range([getattr(each, key) for each in found]) for key in ("validation", "test")
             )
-            print(f"| {minutes:g} min | {spent:.1f} min | {passes:.0f} | {scores} |", flush=True)
+            print(f"| {minutes:g} min | {spent:.1f} min | {passes:.0f} | {scores} |")
 
 
 def budget(minutes: float) -> list[str]:
@@ -78,7 +78,7 @@ def trained(config: Path, work: Path, minutes: float, seed: int, settings: list[
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         assert process.stdout
         for line in process.stdout:
-            print(line, end="", file=sys.stderr, flush=True)
+            print(line, end="", file=sys.stderr)
             if line.startswith("finished:"):  # the test set follows
                 ended = time.perf_counter()
     if process.returncode or ended is None:

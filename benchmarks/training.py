@@ -7,11 +7,11 @@ Every contender trains a model of the same shape on the same sentences, in a pro
 take turns, so a busy minute of the machine slows all of them alike. The speed is target tokens per second, without
 padding. Useful FLOPs are 6 for each weight of a matrix product and each token that passes through it; lookups,
 attention scores and the projection of padding do not count. The limit is the fastest matrix product in bfloat16 or
-float32, measured in the same run.
+float32, measured in the same run. On a machine that emulates bfloat16, its contenders are left out.
 
 Contenders:
-    ours                     `train.train_step` in the given precision
     nn.Transformer           the loop of PyTorch's tutorial: 128 sentences in random order, float32, default settings
+    ours                     `train.train_step` in the given precision
     nn.Transformer + tricks  the same with our batches, bfloat16 and the settings of `device.tune_device`
     marian                   Hugging Face's model on our batches, in eager float32 or with bfloat16 autocast, if
                              `transformers` is installed
@@ -31,7 +31,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from common import serve_turns, take_turns, tokens_per_second, write_made_up_text
+from common import number_formats, serve_turns, take_turns, tokens_per_second, write_made_up_text
 from peers import Tutorial, marian_model, tutorial_batches
 from torch import Tensor
 
@@ -49,9 +49,9 @@ SHAPES = {
     "big": {"d_model": 1024, "d_ff": 4096, "n_heads": 16, "encoder_layers": 6, "decoder_layers": 6},
 }
 CONTENDERS = {
+    "nn.Transformer": ("tutorial", "float32"),
     "ours float32": ("ours", "float32"),
     "ours bfloat16": ("ours", "bfloat16"),
-    "nn.Transformer": ("tutorial", "float32"),
     "nn.Transformer + tricks": ("tutorial", "bfloat16"),
     "marian float32": ("marian", "float32"),
     "marian bfloat16": ("marian", "bfloat16"),
@@ -191,7 +191,7 @@ def fastest_product(device: torch.device, dtype: torch.dtype) -> float:
 
 
 def main() -> None:
-    """Print a table."""
+    """Print a table, each row after the last turn of its contender."""
     parser = argparse.ArgumentParser(description="Measure the speed of training against peers and the machine's limit.")
     parser.add_argument("--shape", choices=SHAPES, default="small")
     parser.add_argument("--data", help="training pairs, as for data.train (default: made-up ones)")
@@ -207,32 +207,31 @@ def main() -> None:
         work(options)
         return
 
+    device = choose_device(options.device)
+    print(describe_device(device, torch.float32))
+    formats = number_formats(device)
     names = [
         name
-        for name, (kind, _) in CONTENDERS.items()
+        for name, (kind, precision) in CONTENDERS.items()
         if kind != "marian" or importlib.util.find_spec("transformers")
         if not options.contenders or name.startswith(tuple(options.contenders))
+        if precision in formats
     ]
     if not names:
         parser.error(f"no contender starts with {' or '.join(options.contenders)}: choose from {', '.join(CONTENDERS)}")
-    device = choose_device(options.device)
-    limits = {precision: fastest_product(device, DTYPES[precision]) for precision in ("float32", "bfloat16")}
+    limits = {precision: fastest_product(device, DTYPES[precision]) for precision in formats}
+    print(f"limits: {', '.join(f'{name} {limit / 1e9:,.0f} GFLOP/s' for name, limit in limits.items())}")
+    print(f"shape {options.shape}\n\n{'':24} target tokens/s  (best)   GFLOP/s  of limit   x {names[0]}")
     commands = {name: [sys.executable, __file__, "--contender", name, *sys.argv[1:]] for name in names}
-    found = take_turns(commands, options.rounds)
-    rates = {name: [turn["rate"] for turn in turns] for name, (_, *turns) in found.items()}
-
-    flops = useful_flops(options, found[names[0]][0]["source_per_target"])
-    print(describe_device(device, torch.float32))
-    print(f"shape {options.shape}: {flops / 1e6:.0f} useful MFLOP per target token")
-    print(f"limits: float32 {limits['float32'] / 1e9:,.0f} GFLOP/s, bfloat16 {limits['bfloat16'] / 1e9:,.0f} GFLOP/s\n")
-    first = "nn.Transformer" if "nn.Transformer" in names else names[0]
-    print(f"{'':24} target tokens/s  (best)   GFLOP/s  of limit   x {first}")
-    medians = {name: statistics.median(each) for name, each in rates.items()}
-    for name, rate in medians.items():
-        share = rate * flops / limits[CONTENDERS[name][1]]
+    first = None
+    for name, facts, turns in take_turns(commands, options.rounds):
+        rates = [turn["rate"] for turn in turns]
+        rate = statistics.median(rates)
+        first = first or rate
+        speed = rate * useful_flops(options, facts["source_per_target"])
         print(
-            f"{name:24} {rate:15,.0f} {max(rates[name]):8,.0f} {rate * flops / 1e9:9,.0f} {share:8.1%} "
-            f"{rate / medians[first]:8.2f}"
+            f"{name:24} {rate:15,.0f} {max(rates):8,.0f} {speed / 1e9:9,.0f} "
+            f"{speed / limits[CONTENDERS[name][1]]:8.1%} {rate / first:8.2f}"
         )
 
 

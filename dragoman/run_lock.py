@@ -71,7 +71,8 @@ def _acquire(guard: FileLock, run_dir: Path) -> None:
 
 def _if_stale(guard: FileLock) -> str:
     """What to do if the holder of a lock has ended and its file system could not tell: nothing frees such a lock."""
-    if not isinstance(guard, SoftFileLock):
+    # Such a lock becomes a SoftFileLock, and since filelock 4.3 it has the `pid` of one instead.
+    if not (isinstance(guard, SoftFileLock) or hasattr(guard, "pid")):
         return ""
     return (
         " This file system has no locks that end with their process. If you see on that host that the process has "

@@ -14,6 +14,7 @@ os.environ["MPLBACKEND"] = "Agg"
 
 import random
 import shutil
+import signal
 import socket
 import traceback
 from collections.abc import Callable, Iterator
@@ -36,6 +37,7 @@ torch.set_num_threads(1)
 
 ROOT = Path(__file__).parent.parent
 _numbers = count()
+HANG = 1200  # seconds after which a process is given up; no test depends on how long anything takes
 SHARED = ROOT.parent / "shared" / "data"  # real text; tests that need it are skipped without it
 
 WORDS = {
@@ -126,6 +128,21 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
+def learned(tmp_path_factory: pytest.TempPathFactory) -> Config:
+    """A run that has learned the tiny pairs: where its translations depend on rounding, few of them do."""
+    from dragoman.__main__ import run as run_command
+
+    folder = tmp_path_factory.mktemp("learned")
+    write_tsv(folder / "corpus" / "pairs.tsv", tiny_pairs(600))
+    config = tiny_config(
+        folder, training__max_epochs=30, training__accumulate=1, training__keep_last=2, training__lr=0.003,
+        training__warmup_steps=50, training__validate_every=200, training__save_every=300,
+    )  # fmt: skip
+    assert in_child(lambda: run_command("train", config)) == 0
+    return config
+
+
+@pytest.fixture(scope="session")
 def workshop(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder where all runs of `faults` train on the same corpus."""
     return tmp_path_factory.mktemp("faults")
@@ -161,12 +178,13 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def in_child(work: Callable[[], int | None]) -> int:
-    """Do work in a forked process; return its exit code, or minus the signal that killed it."""
+    """Do work in a forked process; return its exit code, or minus the signal that killed it. It may take `HANG`."""
     sys.stdout.flush()
     sys.stderr.flush()
     child = os.fork()
     if child == 0:
         code = 99
+        signal.alarm(HANG)
         # TensorBoard reads the event files of one second in the order of their names, and number 10 before number 9.
         event_file_writer._global_uid = event_file_writer.AtomicCounter(0)
         try:

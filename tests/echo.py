@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from conftest import HANG
 from dragoman.command_line import override
 from dragoman.corpora.conventions import Conventions
 from dragoman.corpora.subwords import train_tokenizers
@@ -76,9 +77,9 @@ def reconfigured(translator: Translator, *arguments: str) -> Translator:
 
 
 def until(terminal: int, end: bytes) -> bytes:
-    """Read from a terminal until `end` appears. Fails if nothing arrives for a minute."""
+    """Read from a terminal until `end` appears. Fails if nothing arrives."""
     shown = b""
     while end not in shown:
-        assert select.select([terminal], [], [], 60)[0], shown
+        assert select.select([terminal], [], [], HANG)[0], shown
         shown += os.read(terminal, 4096)
     return shown

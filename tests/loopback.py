@@ -27,6 +27,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from conftest import HANG
+
 LICENCE = "CC BY 2.0 FR\nSee https://tatoeba.org/eng/terms_of_use"
 
 
@@ -185,14 +187,14 @@ class Handler(BaseHTTPRequestHandler):
             self._reply(request.status, b"a page that explains it")
             return
         if word == "silent":
-            self.server_of.release.wait(60)
+            self.server_of.release.wait(HANG)
             self.close_connection = True
             return
         body = self._head(request, content, {"short": -10, "long": 10}.get(word, 0), word)
         stop = int(rest) if rest else 100 if word == "chunked" else len(body)
         self._write(request, body[:stop])
         if word == "hold":
-            self.server_of.release.wait(60)
+            self.server_of.release.wait(HANG)
             self._write(request, body[stop:])
         self.close_connection = word not in ("", "hold")
 
@@ -238,7 +240,7 @@ def unused_port() -> int:
         return taken.getsockname()[1]
 
 
-def wait_until(true: Any, seconds: float = 60.0) -> None:
+def wait_until(true: Any, seconds: float = HANG) -> None:
     """Wait for something that another process does."""
     end = time.monotonic() + seconds
     while not true():

@@ -81,9 +81,9 @@ def test_resumed_run_equals_uninterrupted_one(changes: dict[str, object], tiny: 
     assert weights[0] == weights[1]
 
 
-# The BLEU to reach in forty epochs of word-by-word translations of random sentences. Their order takes absolute
-# positions; rotary ones give only distances.
-LEAST = {"decoder-only": 40, "encoder-only": 90, "learned": 90, "rotary": 15, "none": 1}
+# The BLEU to reach in forty epochs of word-by-word translations of random sentences. One processor reached 51, 100,
+# 100, 15 and 10. Their order takes absolute positions; rotary ones give only distances.
+LEAST = {"decoder-only": 15, "encoder-only": 60, "learned": 60, "rotary": 4, "none": 1}
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -278,7 +278,7 @@ def test_embeddings_do_not_depend_on_the_batch(tiny: Tiny) -> None:
         together = translator.embed(texts)
         alone = torch.cat([translator.embed([text]) for text in texts])
         torch.testing.assert_close(together, alone, rtol=1e-4, atol=1e-5)
-        assert torch.equal(together[0], together[3])
+        torch.testing.assert_close(together[0], together[3], rtol=1e-4, atol=1e-5)
         assert config.is_language_model or together[1].abs().max() == 0
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from conftest import HANG
 from dragoman.errors import DataError
 from dragoman.server import batcher as batcher_module
 from dragoman.server import limits
@@ -34,7 +35,7 @@ class Gate:
     def explain(self, translator: Translator, texts: Sequence[str], **options: Any) -> Any:
         self.calls.append((translator.config.decoding.beam_size, list(texts)))
         self.started.set()
-        assert self.open.wait(60)
+        assert self.open.wait(HANG)
         try:
             return explain(translator, texts, **options)
         except Stopped:
@@ -54,13 +55,13 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
 
 
 def texts_of(future: Future[list[TextResult]]) -> list[str]:
-    return [result.translation.text for result in future.result(60)]
+    return [result.translation.text for result in future.result(HANG)]
 
 
 def keep_busy(batcher: Batcher, gate: Gate) -> Future[list[TextResult]]:
     """Keep the batcher busy with a first job, until the gate opens."""
     first = batcher.submit(Job(["My name"]))
-    assert gate.started.wait(60)
+    assert gate.started.wait(HANG)
     return first
 
 
@@ -83,7 +84,7 @@ def test_jobs_with_different_settings_are_searched_separately(gate: Gate) -> Non
         asked = [(None, None), (3, None), (None, 4), (2, 3), (None, None)]
         others = [batcher.submit(Job(["My name"], *each)) for each in asked]
         gate.open.set()
-        found = [future.result(60)[0].translation.sentences[0].candidates for future in [first, *others]]
+        found = [future.result(HANG)[0].translation.sentences[0].candidates for future in [first, *others]]
     assert [len(each) for each in found] == [1, 1, 3, 1, 2, 1]
     assert [beam for beam, _ in gate.calls[1:]] == [1, 3, 4, 3]
     assert len(gate.calls[1][1]) == 2
@@ -105,7 +106,7 @@ def test_a_bad_text_fails_only_its_own_job(monkeypatch: pytest.MonkeyPatch) -> N
         gate.open.set()
         assert texts_of(good) == ["number"]
         with pytest.raises(DataError, match="untranslatable"):
-            bad.result(60)
+            bad.result(HANG)
         assert texts_of(fine) == ["see"]
 
 
@@ -156,7 +157,7 @@ def test_closing_cancels_all_jobs(gate: Gate) -> None:
     batcher.close()
     for future in (first, waiting):
         with pytest.raises(CancelledError):
-            future.result(60)
+            future.result(HANG)
     with pytest.raises(QueueFull):
         batcher.submit(Job(["see"]))
     assert not batcher._thread.is_alive()
@@ -180,11 +181,11 @@ def test_a_panic_fails_only_its_own_job(gate: Gate, monkeypatch: pytest.MonkeyPa
         bad, good = batcher.submit(Job(["bad"])), batcher.submit(Job(["number"]))
         gate.open.set()
         with pytest.raises(RuntimeError, match="Panic: index out of bounds"):
-            bad.result(10)
+            bad.result(HANG)
         assert texts_of(good) == ["number"]
         monkeypatch.setattr(Translator, "explain_in_parts", lambda *_, **__: explain(echo(), ["bad"]))
         with pytest.raises(RuntimeError, match="Panic"):
-            batcher.submit(Job([LONG])).result(10)
+            batcher.submit(Job([LONG])).result(HANG)
         assert texts_of(batcher.submit(Job(["see"]))) == ["see"]
 
 
@@ -203,7 +204,7 @@ def test_nobody_waits_for_a_thread_that_has_ended(gate: Gate, monkeypatch: pytes
         assert texts_of(first) == ["My name"]
         for other in others:
             with pytest.raises(CancelledError):
-                other.result(10)
+                other.result(HANG)
         with pytest.raises(QueueFull):
             batcher.submit(Job(["see"]))
 
@@ -250,7 +251,7 @@ def test_the_thread_rests_between_parts_while_short_jobs_come(
     with closing(Batcher(echo())) as batcher:
         if short_jobs:
             assert texts_of(batcher.submit(Job(["see"]))) == ["see"]
-        batcher.submit(Job([LONG])).result(60)
+        batcher.submit(Job([LONG])).result(HANG)
     rests = [following[0] - before[1] for before, following in pairwise(times)]
     assert len(rests) == 2
     assert all((rest >= 0.02) == short_jobs for rest in rests), rests
@@ -265,7 +266,7 @@ def test_parts_make_the_same_results_as_the_whole(weights: bool, monkeypatch: py
         monkeypatch.setattr(limits, "SHORT_WORK", most)
         monkeypatch.setattr(limits, "QUIET", quiet)
         with closing(Batcher(echo("unknown=keep"))) as batcher:
-            found.append(batcher.submit(Job(texts, weights=weights)).result(60))
+            found.append(batcher.submit(Job(texts, weights=weights)).result(HANG))
     for whole, parts in [*zip(found[0], found[1], strict=True), *zip(found[0], found[2], strict=True)]:
         assert parts.translation == whole.translation
         assert len(parts.weights or []) == len(whole.weights or [])
@@ -295,7 +296,7 @@ def test_a_job_has_a_budget_of_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter(range(10**6))
     monkeypatch.setattr(batcher_module.time, "perf_counter", lambda: next(clock))
     with closing(Batcher(echo(), Limits(max_seconds=2.5))) as batcher, pytest.raises(TookTooLong):
-        batcher.submit(Job([LONG])).result(10)
+        batcher.submit(Job([LONG])).result(HANG)
     assert len(steps) == 3
 
 
@@ -317,8 +318,8 @@ def test_memory_is_given_back_after_a_long_job(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(batcher_module, "trim_memory", trimmed.set)
     monkeypatch.setattr(limits, "TRIM_INTERVAL", 0.0)
     with closing(Batcher(echo())) as batcher:
-        batcher.submit(Job([LONG])).result(60)
-        assert trimmed.wait(10)
+        batcher.submit(Job([LONG])).result(HANG)
+        assert trimmed.wait(HANG)
 
 
 def test_memory_is_given_back_after_a_long_job_that_was_cancelled(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -330,14 +331,14 @@ def test_memory_is_given_back_after_a_long_job_that_was_cancelled(gate: Gate, mo
         keep_busy(batcher, gate)
         assert batcher.submit(Job([LONG])).cancel()
         gate.open.set()
-        assert trimmed.wait(10)
+        assert trimmed.wait(HANG)
 
 
 def test_warnings_and_weights_belong_to_their_text() -> None:
     """Guards against warnings sent to the wrong client, and weights of another sentence."""
     texts = ["My name is Anna.", "see www.x.org! number", "", "live live live"]
     with closing(Batcher(echo("unknown=keep"))) as batcher:
-        results = batcher.submit(Job(texts, weights=True)).result(60)
+        results = batcher.submit(Job(texts, weights=True)).result(HANG)
     assert [bool(result.translation.warnings) for result in results] == [False, True, False, False]
     assert results[1].translation.warnings == [
         "the model is unsure about 'see www.x.org!': the training text does not have www, x, org.",

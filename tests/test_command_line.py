@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import dragoman
-from conftest import ROOT
+from conftest import HANG, ROOT
 from dragoman import __main__ as program
 from dragoman import command_line
 from dragoman.command_line import override, parse_settings
@@ -88,7 +88,7 @@ def test_message_about_a_long_value_stays_short(capsys: pytest.CaptureFixture[st
 def test_mistake_ends_the_process_before_anything_is_made(arguments: list[str], fragment: str, tmp_path: Path) -> None:
     """Guards against a wrong exit code, a traceback, and folders made before the settings are checked."""
     command = [sys.executable, "-B", str(ROOT / "train.py"), *arguments]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=30)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=HANG)
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr.count("\n") == 1
@@ -262,7 +262,7 @@ def test_command_without_a_known_name(
 def test_help_into_a_closed_pipe_is_no_error() -> None:
     """Guards against `--help | head`, which ended in a traceback."""
     command = f"{sys.executable} {ROOT / 'train.py'} --help | head -1"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=30)
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=HANG)
     assert done.stdout.startswith("usage: train.py")
     assert done.stderr == ""
 

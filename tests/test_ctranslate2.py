@@ -14,13 +14,14 @@ from typing import Any
 import pytest
 import safetensors.torch
 
-from conftest import ROOT, tiny_config
+from conftest import HANG, ROOT, tiny_config, tiny_pairs
 from dragoman import checkpoint, command_line
 from dragoman.__main__ import run as run_command
 from dragoman.architectures import ctranslate2_spec
 from dragoman.errors import EngineError, ExportError, UnsupportedError
+from dragoman.evaluation.metrics import score
 from dragoman.serialization import sealed, unsealed
-from dragoman.settings import UNK, DecodingConfig
+from dragoman.settings import UNK, Config, DecodingConfig
 from dragoman.translation import assembly, ctranslate2_engine, engine_files, engine_precision, engine_writer
 from dragoman.translation.loading import TEXT, find_checkpoint
 from dragoman.translation.translator import Translator
@@ -100,15 +101,26 @@ def test_no_more_unknown_words_than_in_the_source(run: Path, beam: str) -> None:
     assert found == expected or beam == "3"
 
 
-def test_int8_and_beams_are_close(run: Path) -> None:
-    """Guards the way of n-best lists and other precisions through the engine."""
+def test_hypotheses_come_in_the_order_of_their_scores(run: Path) -> None:
+    """Guards the way of n-best lists through the engine."""
     beam = fast(run, "--decoding.beam_size", "4", "--decoding.n_best", "3").explain(TEXTS[:9])
     assert all(len(sentence.candidates) == 3 for one in beam for sentence in one.sentences)
     scores = [[candidate.score for candidate in s.candidates] for one in beam for s in one.sentences]
     assert all(each == sorted(each, reverse=True) for each in scores)
-    int8 = Translator(run, "cpu", ["--decoding.precision", "int8"], "ctranslate2").translate(TEXTS)
-    same = sum(a == b for a, b in zip(int8, slow(run).translate(TEXTS), strict=True))
-    assert same > len(TEXTS) / 2
+
+
+def test_int8_translates_as_well_as_float32(learned: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards the way of other precisions through the engine. Single translations may differ, by processor: some
+    saturate sums of bytes."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    run = shutil.copytree(Path(learned.run.dir) / learned.run.name, tmp_path / "run")
+    sources, references = map(list, zip(*tiny_pairs(100, seed=5), strict=True))
+    bleu = {
+        name: score(fast(run, "--decoding.precision", name).translate(sources), references, "13a").bleu
+        for name in ("float32", "int8")
+    }
+    assert bleu["float32"] > 50
+    assert bleu["int8"] > bleu["float32"] - 10
 
 
 def test_another_precision_keeps_the_engine(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -435,7 +447,7 @@ def test_two_processes_may_make_the_files_at_once(run: Path) -> None:
         for _ in range(2)
     ]
     for process in both:
-        output, errors = process.communicate(timeout=120)
+        output, errors = process.communicate(timeout=HANG)
         assert process.returncode == 0, errors
         assert output == slow(run).translate(TEXTS[0]) + "\n"
     assert fast(run).translate(TEXTS[0]) == slow(run).translate(TEXTS[0])

@@ -23,7 +23,7 @@ from safetensors.torch import load_file
 from torch.distributed import distributed_c10d
 
 import listening
-from conftest import ROOT
+from conftest import HANG, ROOT
 from dragoman import checkpoint, tensors, train
 from dragoman.command_line import override
 from dragoman.dataset import Batch
@@ -324,7 +324,9 @@ def test_torchrun_starts_the_ranks(tiny: Tiny, alone: Config) -> None:
     """Guards the program under torchrun: its environment, its exit code, output printed once."""
     config = tiny(run__name="several", **EXACT)
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "train.py"]
-    done = subprocess.run([*command, *harness.arguments(config)], cwd=ROOT, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        [*command, *harness.arguments(config)], cwd=ROOT, capture_output=True, text=True, timeout=HANG
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("finished:") == 1
     assert_like(config, alone)

@@ -143,6 +143,14 @@ QUICK = {
 ENGINES = ("ctranslate2", "transformers", "onnx", "onnxscript", "onnxruntime", "sentencepiece")
 
 
+def test_ci_runs_the_command_of_the_readme() -> None:
+    """Guards the two commands at the top of the README: CI tests with the second one, letter by letter."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    trains, tests = re.findall(r"^```sh\n(.*?)^```$", readme, re.DOTALL | re.MULTILINE)[0].splitlines()
+    assert trains.endswith("python train.py --config config.yaml")
+    assert f"\n{tests} || exit" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize(
     "command", [pytest.param(each, marks=[pytest.mark.slow] * (each in SLOW)) for each in dict.fromkeys(RUN)]
 )
@@ -173,7 +181,7 @@ def test_command_runs(command: str, tmp_path: Path, request: pytest.FixtureReque
             assert shutil.which(tool, path=str(Path(sys.executable).parent)), f"{tool} is not installed"
         case ["bash", script] | ["python", "docs/generate.py" as script]:
             assert (ROOT / script).is_file()
-        case ["python", "-m", "pytest", *_] | ["python", "-m", "venv", _] | ["source", _]:
+        case ["python", "-m", "pytest", *_] | ["python", "-m", "venv", _] | ["source" | "export", *_]:
             pass  # that is what runs this very test
         case ["git", "clone", *_]:
             pass  # needs a network

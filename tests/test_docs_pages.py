@@ -13,7 +13,7 @@ from types import ModuleType
 
 import pytest
 
-from conftest import ROOT
+from conftest import HANG, ROOT
 from dragoman import errors
 
 DOCS = ROOT / "docs"
@@ -166,5 +166,5 @@ def test_notebook_runs() -> None:
     for cell in notebook.cells:
         cell.source = cell.source.replace("max_epochs 7", "max_steps 60")
     resources = {"metadata": {"path": str(NOTEBOOK.parent)}}
-    nbclient.NotebookClient(notebook, timeout=600, kernel_name="python3", resources=resources).execute()
+    nbclient.NotebookClient(notebook, timeout=HANG, kernel_name="python3", resources=resources).execute()
     assert "step 60," in str(notebook)

@@ -27,7 +27,7 @@ from sacrebleu.dataset.fake_sgml import FakeSGMLDataset
 from sacrebleu.dataset.plain_text import PlainTextDataset
 from sacrebleu.dataset.wmt_xml import WMTXMLDataset
 
-from conftest import ROOT, in_child, tiny_pairs, write_tsv
+from conftest import HANG, ROOT, in_child, tiny_pairs, write_tsv
 from dragoman.__main__ import run as run_command
 from dragoman.corpora.downloads import fetch, opus, sacrebleu_sets, web
 from dragoman.corpora.downloads.fetch import read_record
@@ -453,7 +453,7 @@ def test_killed_download_is_continued_by_the_next_process(server: Loopback) -> N
     assert not cached().exists()
     server.release.set()
     with in_process() as process:
-        _, err = process.communicate(timeout=120)
+        _, err = process.communicate(timeout=HANG)
     assert process.returncode == 0, err
     assert "continuing to download" in err
     assert cached().read_bytes() == CONTENT
@@ -471,7 +471,7 @@ def test_second_process_waits_for_the_first(server: Loopback) -> None:
             assert second.stderr is not None
             assert "waiting for another process" in second.stderr.readline()
             server.release.set()
-            errors = first.communicate(timeout=120)[1] + second.communicate(timeout=120)[1]
+            errors = first.communicate(timeout=HANG)[1] + second.communicate(timeout=HANG)[1]
     assert (first.returncode, second.returncode) == (0, 0), errors
     assert cached().read_bytes() == CONTENT
     assert len(server.log) == 1

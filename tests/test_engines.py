@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 import torch
 from torch import nn
 
+from conftest import HANG
 from dragoman import train
 from dragoman.__main__ import run as run_command
 from dragoman.architectures.build import build_model
@@ -22,7 +24,7 @@ from dragoman.errors import DeviceError
 from dragoman.settings import PAD, Config, DecodingConfig, ModelConfig
 from dragoman.training import validation
 from dragoman.training.batches import training_batches
-from dragoman.translation import engines
+from dragoman.translation import batch_search, engines
 from dragoman.translation.engines import (
     EncoderDecoderEngine,
     Precision,
@@ -275,7 +277,7 @@ def test_abandoned_search_ends_at_its_next_step(tiny: Callable[..., Config], mon
 
     def counted(self: EncoderDecoderEngine, tokens: torch.Tensor, state: Any) -> Any:
         if len(translations) == 1:
-            given_up.wait(60)
+            given_up.wait(HANG)
             steps.append(len(tokens))
         logits, state = step(self, tokens, state)
         return logits.index_fill(1, torch.tensor([3]), -math.inf), state  # no sentence ever ends
@@ -285,9 +287,14 @@ def test_abandoned_search_ends_at_its_next_step(tiny: Callable[..., Config], mon
     def stop(done: int) -> None:
         if done:
             translations.append(done)
-            threading.Timer(0.5, given_up.set).start()
             raise KeyboardInterrupt
 
+    class Pool(ThreadPoolExecutor):
+        def shutdown(self, *arguments: Any, **options: Any) -> None:
+            given_up.set()
+            super().shutdown(*arguments, **options)
+
+    monkeypatch.setattr(batch_search, "ThreadPoolExecutor", Pool)
     monkeypatch.setattr(EncoderDecoderEngine, "step", counted)
     texts = ["the cat sees the dog."] * 30 + ["the cat sees the dog and the cat and the dog."] * 30
     try:

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from conftest import tiny_config, tiny_pairs, write_tsv
-from dragoman import checkpoint, serialization, tensors
-from dragoman.corpora import check
+from dragoman import check, checkpoint, serialization, tensors
 from dragoman.evaluation import validation_loss
 from dragoman.settings import Config
 from dragoman.training import final_report

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from conftest import HANG
+
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parent.parent
 PACKAGED = ("train.py", "translate.py", "model.py", "dataset.py")
@@ -62,7 +64,7 @@ def run(words: list[str | Path], folder: Path, **environment: str) -> str:
     """Run a program and return its standard output."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     done = subprocess.run(
-        list(map(str, words)), cwd=folder, capture_output=True, text=True, env=clean | environment, timeout=300
+        list(map(str, words)), cwd=folder, capture_output=True, text=True, env=clean | environment, timeout=HANG
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

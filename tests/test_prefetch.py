@@ -11,7 +11,7 @@ from itertools import count
 
 import pytest
 
-from conftest import ROOT
+from conftest import HANG, ROOT
 from dragoman.training.prefetch import prefetched
 
 
@@ -77,6 +77,6 @@ def test_thread_blocks_neither_signals_nor_exit() -> None:
         "    seen = [next(itertools.dropwhile(lambda _: not stop, numbers))]\n"
         "print(seen)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=HANG)
     assert done.returncode == 0, done.stderr
     assert done.stdout in ("[1]\n", "[2]\n")

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from conftest import ROOT
+from conftest import HANG, ROOT
 
 SCRIPT = """\
 import os, signal, sys, time
 from dragoman import processes
 
 if not processes.is_rank():
-    processes.NOTICE_SECONDS = processes.STOP_SECONDS = 0.3
+    processes.NOTICE_SECONDS = processes.STOP_SECONDS = float(os.environ["PATIENCE"])
     sys.exit(processes.run_ranks(2))
 first = os.environ["RANK"] == "0"
 
@@ -33,26 +33,27 @@ def program(folder: Path, rank: str) -> list[str]:
     return [sys.executable, str(folder / "program.py"), "an argument"]
 
 
-def run(folder: Path, rank: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return subprocess.run(program(folder, rank), env=environment, capture_output=True, text=True, timeout=60)
+def run(folder: Path, rank: str, patience: float = HANG) -> subprocess.CompletedProcess[str]:
+    """Run the ranks; after a failure, the others have `patience` seconds to end by themselves."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PATIENCE": str(patience)}
+    return subprocess.run(program(folder, rank), env=environment, capture_output=True, text=True, timeout=HANG)
 
 
 @pytest.mark.parametrize(
-    ("rank", "code"),
+    ("rank", "code", "patience"),
     [
-        ("", 0),
-        ("sys.exit(8 if first else 3)", 3),
-        ("time.sleep(0 if first else 0.2); sys.exit(8 if first else 6)", 6),
-        ("sys.exit(8)", 8),
-        ("sys.exit(0 if first else 143)", 143),
-        ("first or os.kill(os.getpid(), signal.SIGKILL); time.sleep(60)", 137),
-        ("signal.signal(signal.SIGTERM, signal.SIG_IGN); first or sys.exit(4); time.sleep(60)", 4),
+        ("", 0, HANG),
+        ("sys.exit(8 if first else 3)", 3, HANG),
+        ("time.sleep(0 if first else 0.2); sys.exit(8 if first else 6)", 6, HANG),
+        ("sys.exit(8)", 8, HANG),
+        ("sys.exit(0 if first else 143)", 143, HANG),
+        (f"first or os.kill(os.getpid(), signal.SIGKILL); time.sleep({HANG})", 137, 0.3),
+        (f"signal.signal(signal.SIGTERM, signal.SIG_IGN); first or sys.exit(4); time.sleep({HANG})", 4, 0.3),
     ],
 )
-def test_a_failure_ends_all_ranks_with_its_own_code(tmp_path: Path, rank: str, code: int) -> None:
+def test_a_failure_ends_all_ranks_with_its_own_code(tmp_path: Path, rank: str, code: int, patience: float) -> None:
     """Guards against ranks that wait for ever for one that is gone, and against its code hidden by theirs."""
-    assert run(tmp_path, rank).returncode == code
+    assert run(tmp_path, rank, patience).returncode == code
 
 
 def test_ranks_share_the_command_a_private_folder_and_the_cores(tmp_path: Path) -> None:
@@ -80,12 +81,12 @@ def test_signals_reach_every_rank(tmp_path: Path, number: signal.Signals) -> Non
         "    time.sleep(1)\n"
         f"    say('saved')\n    sys.exit({128 + number})\n"
         f"signal.signal({int(number)}, stop)\n"
-        "say('ready')\ntime.sleep(60)\n"
+        f"say('ready')\ntime.sleep({HANG})\n"
     )
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PATIENCE": str(HANG)}
     with subprocess.Popen(program(tmp_path, rank), env=environment, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert [process.stdout.readline() for _ in range(2)] == ["ready\n"] * 2
         process.send_signal(number)
-        assert process.wait(30) == 128 + number
+        assert process.wait(HANG) == 128 + number
         assert process.stdout.read() == "saved\n" * 2

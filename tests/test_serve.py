@@ -23,7 +23,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from conftest import ROOT, in_child, tiny_config
+from conftest import HANG, ROOT, in_child, tiny_config
 from dragoman import command_line
 from dragoman.__main__ import run as run_command
 from dragoman.translation import output
@@ -72,14 +72,14 @@ class Server:
         return self._exchange("POST", "/translate", body, {"Content-Type": kind})
 
     def _exchange(self, method: str, path: str, body: bytes | None, headers: dict[str, str]) -> Reply:
-        with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)) as connection:
+        with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=HANG)) as connection:
             connection.request(method, path, body, headers)
             reply = connection.getresponse()
             return Reply(reply.status, reply.headers, reply.read())
 
     def raw(self, head: str) -> bytes:
         """Send the beginning of a request and read the response, up to its closing brace."""
-        with socket.create_connection(("127.0.0.1", self.port), timeout=60) as connection:
+        with socket.create_connection(("127.0.0.1", self.port), timeout=HANG) as connection:
             connection.sendall(head.replace("\n", "\r\n").encode())
             got = b""
             while not got.endswith(b"}"):
@@ -135,7 +135,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Event, Event]]:
 
     def wait(translator: Translator, *texts: Any, **options: Any) -> Any:
         started.set()
-        assert go.wait(60)
+        assert go.wait(HANG)
         return explain(translator, *texts, **options)
 
     monkeypatch.setattr(Translator, "explain", wait)
@@ -329,7 +329,7 @@ def test_other_types_methods_and_paths_are_refused(server: Server) -> None:
 
 def test_a_broken_body_after_head_leaves_no_traceback(server: Server, caplog: pytest.LogCaptureFixture) -> None:
     """Guards the log: uvicorn answers what is no HTTP with a body, which a response to HEAD must not have."""
-    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=HANG) as connection:
         connection.sendall(b"HEAD / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nxx\r\n")
         assert connection.recv(2**16).startswith(b"HTTP/1.1 400 ")
         while connection.recv(2**16):
@@ -348,12 +348,12 @@ def test_long_bodies_are_refused_unread(server: Server) -> None:
 
 def test_incomplete_requests_time_out(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """Guards the number of connections: uvicorn alone keeps one without a request for ever."""
-    monkeypatch.setattr(limits, "READ_TIMEOUT", 0.3)
+    monkeypatch.setattr(limits, "READ_TIMEOUT", 1.0)
     body = json.dumps({"text": TEXTS[0]}).encode()
     head = b"POST /translate HTTP/1.1\r\nHost: 127.0.0.1\r\n"
     whole = head + b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body
     for sent in (b"", head[:9], whole + head):
-        with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=HANG) as connection:
             connection.sendall(sent)
             got = b""
             while part := connection.recv(2**16):
@@ -409,14 +409,14 @@ def test_a_busy_server_refuses_requests(gate: tuple[Event, Event]) -> None:
     started, go = gate
     with serving(echo(), max_waiting=1) as server:
         first = server.batcher.submit(Job(["My name"]))
-        assert started.wait(60)
+        assert started.wait(HANG)
         second = server.batcher.submit(Job(["live"]))
         reply = server.post({"text": "see"})
         assert reply.status == 503
         assert int(reply.headers["Retry-After"]) > 0
         go.set()
-        assert first.result(60)
-        assert second.result(60)
+        assert first.result(HANG)
+        assert second.result(HANG)
         assert server.post({"text": "see"}).status == 200
 
 
@@ -432,16 +432,15 @@ def is_cancelled(future: Future[list[TextResult]]) -> bool:
     """Wait until a future is done; whether it was cancelled."""
     done = Event()
     future.add_done_callback(lambda _: done.set())
-    return done.wait(60) and future.cancelled()
+    return done.wait(HANG) and future.cancelled()
 
 
 def test_slow_requests_time_out(gate: tuple[Event, Event], monkeypatch: pytest.MonkeyPatch) -> None:
     """Guards against waiting for another client's long text; the job is cancelled."""
-    started, go = gate
+    _, go = gate
     with serving(echo(), max_wait=0.2) as server:
         futures = record_jobs(server, monkeypatch)
         reply = server.post({"text": "see"})
-        assert started.is_set()
         assert reply.status == 504
         assert "not translated within" in reply.json["detail"]
         assert is_cancelled(futures[0])
@@ -457,7 +456,7 @@ def test_a_disconnect_cancels_the_job(gate: tuple[Event, Event], monkeypatch: py
         with socket.create_connection(("127.0.0.1", server.port)) as connection:
             head = f"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
             connection.sendall(f"{head}Content-Type: application/json\r\n\r\n".encode() + body)
-            assert started.wait(60)
+            assert started.wait(HANG)
         assert is_cancelled(futures[0])
         go.set()
         assert server.post({"text": "see"}).status == 200
@@ -468,10 +467,10 @@ def test_shutdown_waits_for_accepted_requests(gate: tuple[Event, Event]) -> None
     started, go = gate
     with serving(echo()) as server, ThreadPoolExecutor(1) as client:
         reply = client.submit(server.post, {"text": "see"})
-        assert started.wait(60)
+        assert started.wait(HANG)
         server.stop()
         go.set()
-        assert reply.result(60).json["translations"][0]["translation"] == "see"
+        assert reply.result(HANG).json["translations"][0]["translation"] == "see"
 
 
 def test_shutdown_answers_what_it_cannot_finish(gate: tuple[Event, Event], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -480,9 +479,9 @@ def test_shutdown_answers_what_it_cannot_finish(gate: tuple[Event, Event], monke
     monkeypatch.setattr(limits, "FINISH_TIMEOUT", 0.2)
     with serving(echo()) as server, ThreadPoolExecutor(1) as client:
         reply = client.submit(server.post, {"text": "see"})
-        assert started.wait(60)
+        assert started.wait(HANG)
         server.stop()
-        answer = reply.result(10)
+        answer = reply.result(HANG)
         assert answer.status == 503
         assert "shutting down" in answer.json["detail"]
         go.set()
@@ -504,20 +503,20 @@ def unread_answer(server: Server) -> Iterator[socket.socket]:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connection.connect(("127.0.0.1", server.port))
         connection.sendall(f"{head}Content-Type: application/json\r\n\r\n".encode() + body)
-        assert select.select([connection], [], [], 60)[0]
+        assert select.select([connection], [], [], HANG)[0]
         yield connection
 
 
-def is_cut_off(connection: socket.socket, seconds: float = 10) -> bool:
-    """Whether the server resets a connection within some seconds."""
+def is_cut_off(connection: socket.socket) -> bool:
+    """Whether the server resets a connection."""
     poll = select.poll()
     poll.register(connection, select.POLLERR)
-    return bool(poll.poll(1000 * seconds))
+    return bool(poll.poll(1000 * HANG))
 
 
 def test_clients_that_do_not_read_are_cut_off(big_answers: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Guards memory: a client that read nothing kept its answer of megabytes in the server for ever."""
-    monkeypatch.setattr(limits, "STALL_TIMEOUT", 0.3)
+    monkeypatch.setattr(limits, "STALL_TIMEOUT", 2.0)
     with serving(echo()) as server:
         with unread_answer(server) as connection:
             assert is_cut_off(connection)
@@ -527,13 +526,17 @@ def test_clients_that_do_not_read_are_cut_off(big_answers: None, monkeypatch: py
 def test_clients_have_limited_time_to_read(big_answers: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Guards memory against a client that reads a little now and then."""
     monkeypatch.setattr(limits, "STALL_TIMEOUT", 0.2)
-    with serving(echo(), max_wait=1) as server, unread_answer(server) as connection:
-        for _ in range(100):
-            if is_cut_off(connection, 0.1):
-                break
-            connection.recv(100_000)
-        else:
-            pytest.fail("the client is still served")
+
+    def read_slowly(connection: socket.socket) -> None:
+        while connection.recv(100_000):  # until the end of the answer
+            time.sleep(0.1)
+
+    with (
+        serving(echo(), max_wait=1) as server,
+        unread_answer(server) as connection,
+        pytest.raises(ConnectionResetError),
+    ):
+        read_slowly(connection)
 
 
 def test_shutdown_does_not_wait_for_clients_that_do_not_read(
@@ -541,7 +544,7 @@ def test_shutdown_does_not_wait_for_clients_that_do_not_read(
 ) -> None:
     """Guards the end of the server: it waited a minute for them."""
     monkeypatch.setattr(limits, "ABORT_TIMEOUT", 0.5)
-    monkeypatch.setattr(limits, "STALL_TIMEOUT", 60.0)
+    monkeypatch.setattr(limits, "STALL_TIMEOUT", HANG)
     with serving(echo()) as server, unread_answer(server) as connection:
         server.stop()
         assert is_cut_off(connection)
@@ -565,13 +568,13 @@ def test_a_new_connection_takes_the_place_of_an_idle_one(gate: tuple[Event, Even
     started, go = gate
     address = "127.0.0.1"
     with serving(echo(), max_connections=2) as server, ThreadPoolExecutor(2) as clients:
-        oldest, other, newest = (socket.create_connection((address, server.port), timeout=10) for _ in range(3))
+        oldest, other, newest = (socket.create_connection((address, server.port), timeout=HANG) for _ in range(3))
         with oldest, other, newest:
             assert is_cut_off(oldest)
             newest.sendall(b"GET /info HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert newest.recv(2**16).startswith(b"HTTP/1.1 200 ")
         replies = [clients.submit(server.post, {"text": "see"})]
-        assert started.wait(60)  # before the second one connects, which may take the place of any that is idle
+        assert started.wait(HANG)  # before the second one connects, which may take the place of any that is idle
         replies.append(clients.submit(server.post, {"text": "see"}))
         until = time.monotonic() + 60
         while not server.batcher._short:  # it has not arrived
@@ -582,7 +585,7 @@ def test_a_new_connection_takes_the_place_of_an_idle_one(gate: tuple[Event, Even
         assert "--max-connections" in refused.json["detail"]
         assert refused.headers["Retry-After"]
         go.set()
-        assert [reply.result(60).status for reply in replies] == [200, 200]
+        assert [reply.result(HANG).status for reply in replies] == [200, 200]
 
 
 def test_answers_name_the_budget_that_was_met(server: Server) -> None:
@@ -680,7 +683,7 @@ def program(*arguments: object) -> Iterator[tuple[subprocess.Popen[str], int]]:
 def test_the_command_starts_answers_and_stops(trained: Path, number: signal.Signals) -> None:
     """Guards the whole command: one line when it is ready, a translation, and a clean exit on a signal."""
     with program("--run", trained, "--decoding.beam_size", "2", "--decoding.n_best", "2") as (process, port):
-        with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
+        with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=HANG)) as connection:
             headers = {"Content-Type": "application/json"}
             connection.request("POST", "/translate", json.dumps({"text": TEXTS[0]}), headers)
             reply = json.loads(connection.getresponse().read())
@@ -688,7 +691,7 @@ def test_the_command_starts_answers_and_stops(trained: Path, number: signal.Sign
             process.send_signal(number)
             assert process.stderr is not None
             assert process.stderr.read() == ""
-        assert process.wait(60) in (130, -signal.SIGTERM)
+        assert process.wait(HANG) in (130, -signal.SIGTERM)
 
 
 @pytest.mark.parametrize(
@@ -773,7 +776,7 @@ def test_the_api_matches_its_description(server: Server, tmp_path: Path) -> None
     (tmp_path / "schemathesis.toml").write_text(rejecting, encoding="utf-8")
     address = f"http://127.0.0.1:{server.port}/openapi.json"
     words = [tool, "run", address, "--checks", "all", "--max-examples", "100", "--no-color"]
-    result = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=600)
+    result = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=HANG)
     assert result.returncode == 0, result.stdout[-3000:]
 
 
@@ -857,7 +860,7 @@ def test_the_page_cancels_outdated_requests(browse: Callable[[str], Any], gate: 
         page.get_by_text("English to Italian").wait_for()
         page.locator("#source").fill("My name")
         page.locator("#target[aria-busy=true]").wait_for()
-        assert started.wait(60)
+        assert started.wait(HANG)
         with page.expect_event("requestfailed"):
             page.locator("#source").fill("I live in")
         go.set()

@@ -20,7 +20,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conftest import ROOT, in_child, tiny_config
+from conftest import HANG, ROOT, in_child, tiny_config
 from dragoman import checkpoint, errors, tensors, translate
 from dragoman.__main__ import run as run_command
 from dragoman.corpora.cleaning import clean
@@ -533,7 +533,7 @@ def test_prompt(run: Path, tmp_path: Path, end: bytes) -> None:
         os.write(ours, b":help\n")
         said += until(ours, b"en > ")
         os.write(ours, end)
-        assert process.wait(60) == 0
+        assert process.wait(HANG) == 0
         assert process.stderr
         assert process.stderr.read().count(b":quit or Ctrl-D ends") == 2
     os.close(ours)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import ROOT
+from conftest import HANG, ROOT
 
 MISTAKES: dict[str, tuple[str | None, list[str]]] = {
     "unknown key": ("model:\n  d_modle: 64\n", [":2:", "model.d_modle", "did you mean model.d_model?"]),
@@ -35,7 +35,7 @@ def refusal(folder: Path, content: str | None, code: int = 2) -> str:
         (folder / "wrong.yaml").write_text(content, encoding="utf-8")
     before = sorted(folder.iterdir())
     command = [sys.executable, "-B", ROOT / "train.py", "--config", "wrong.yaml"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=HANG)
     assert done.returncode == code, done.stderr
     assert done.stdout == ""
     assert done.stderr.count("\n") == 1

@@ -18,14 +18,14 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any
 
 import pytest
 import torch
 from tensorboard.summary.writer import record_writer
 
-from conftest import ROOT, in_child
+from conftest import HANG, ROOT, in_child
 from dragoman import checkpoint
 from dragoman.corpora import preparation, prepared_files
 from dragoman.model import Transformer
@@ -193,10 +193,8 @@ def test_04_sigterm_during_a_step_finishes_it_and_saves(
 
     The validation of step 10 is cut short and made after the resume; step 14 saves in any case.
     """
-    started = time.monotonic()
     after = together(at_step(step, signal_oneself(signal.SIGTERM)), after_step(step + 1, die))
     assert run(toy(), after) == 143
-    assert time.monotonic() - started < 5
     assert f"stopped after step {step}, which is saved" in capfd.readouterr().out
     saved = checkpoint.newest(checkpoints(toy()), quarantine=False, warn=pytest.fail)
     assert saved is not None
@@ -206,8 +204,8 @@ def test_04_sigterm_during_a_step_finishes_it_and_saves(
 
 
 def never_return() -> None:
-    """Half a minute in C that no Python code can interrupt, like the training of a large tokenizer."""
-    hashlib.pbkdf2_hmac("sha256", b"", b"", 100_000_000)
+    """Many minutes in C that no Python code can interrupt, like the training of a large tokenizer."""
+    hashlib.pbkdf2_hmac("sha256", b"", b"", 2**31 - 1)
 
 
 @pytest.mark.faults
@@ -228,10 +226,9 @@ def test_05_signal_during_the_preparation_ends_it_at_once(
     def signalled() -> None:
         threading.Timer(0.2, signal_oneself(number)).start()
         never_return()
+        die()
 
-    started = time.monotonic()
     assert as_shell(run_program(toy(), wrap(owner, work, lambda _: signalled()))) == 128 + number
-    assert time.monotonic() - started < 5
     assert not (directory(toy()) / "data").exists()
     assert not checkpoints(toy()).exists()
     assert run(toy(training__max_steps=1)) == 0
@@ -249,18 +246,15 @@ def test_05_signal_during_a_validation_cuts_it_short(toy: Toy, work: str, number
     if not directory(expected).exists():
         assert run(expected) == 0
 
-    def many_slow_batches() -> None:
-        batch_search.BATCH_TOKENS = 50
-        slow = wrap(
+    def signal_in_the_first_batch() -> None:
+        batch_search.BATCH_TOKENS = 50  # many batches
+        wrap(
             *((Transformer, "states") if work == "loss" else (batch_search, "search_batch")),
-            act=lambda call: os.kill(os.getpid(), number) if call == 1 else time.sleep(2),
+            act=lambda call: os.kill(os.getpid(), number) if call == 1 else die(),
             which=lambda self, *_: work == "translations" or not self.training,
-        )
-        slow()
+        )()
 
-    started = time.monotonic()
-    assert run(config, many_slow_batches) == 128 + number
-    assert time.monotonic() - started < 5
+    assert run(config, signal_in_the_first_batch) == 128 + number
     assert not curves(directory(config)).get("score/bleu"), "half a validation"
     assert run(config) == 0
     assert outcome(config) == outcome(expected)
@@ -302,7 +296,7 @@ def with_a_helper(config_act: Callable[[], Any]) -> harness.Fault:
         if helper == 0:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            time.sleep(60)
+            time.sleep(HANG)
             os._exit(0)
         os.environ["TOKENIZERS_PARALLELISM"] = "true"  # its threads must not take the signal
         torch.set_num_threads(1)
@@ -328,10 +322,8 @@ def test_06_ctrl_c_to_the_group_of_the_real_program(workshop: Path, tmp_path: Pa
     for line in program.stdout:
         if re.match(r"step \d", line):
             break
-    started = time.monotonic()
     os.killpg(program.pid, signal.SIGINT)
-    rest, error = program.communicate(timeout=60)
-    assert time.monotonic() - started < 5
+    rest, error = program.communicate(timeout=HANG)
     assert program.returncode == 130, error
     assert "Traceback" not in error
     said = re.search(r"stopped after step (\d+), which is saved", rest)
@@ -348,10 +340,21 @@ def test_06_ctrl_c_to_the_group_of_the_real_program(workshop: Path, tmp_path: Pa
 
 @pytest.mark.faults
 def test_06_second_ctrl_c_ends_at_once(toy: Toy, reference: Reference) -> None:
-    """Guards the way out of a save that hangs on a dead disk; the previous checkpoint is whole."""
+    """Guards the way out of a save that hangs on a dead disk; the previous checkpoint is whole.
+
+    The first Ctrl-C only asks: the second is sent after the first has been handled.
+    """
     sign = harness.Signpost()
 
     def hang() -> None:
+        handle = signal.getsignal(signal.SIGINT)
+        assert callable(handle)
+
+        def handle_and_tell(number: int, frame: FrameType | None) -> None:
+            handle(number, frame)
+            sign.pass_by("asked to stop")
+
+        signal.signal(signal.SIGINT, handle_and_tell)
         sign.pass_by("saving")
         while True:  # like an endless retry; signal handlers run in between
             time.sleep(1)
@@ -359,12 +362,9 @@ def test_06_second_ctrl_c_ends_at_once(toy: Toy, reference: Reference) -> None:
     child = start(toy(), at_save(14, wrap(os, "fsync", at(3, hang))))
     assert sign.await_() == "saving"
     os.killpg(child, signal.SIGINT)
-    time.sleep(0.3)
-    assert os.waitpid(child, os.WNOHANG) == (0, 0), "the first Ctrl-C only asks"
-    started = time.monotonic()
+    assert sign.await_() == "asked to stop"
     os.killpg(child, signal.SIGINT)
     assert wait(child) == 130
-    assert time.monotonic() - started < 1
     last = checkpoint.newest(checkpoints(toy()), quarantine=False, warn=pytest.fail)
     assert last is not None
     assert last.step == 10
@@ -389,7 +389,7 @@ def test_07_sigterm_to_the_group_with_a_helper_that_dies_of_it(toy: Toy, referen
     child = start(toy(), with_a_helper(at_step(12, wait_for_the_signal)))
     assert sign.await_()
     os.killpg(child, signal.SIGTERM)
-    assert wait(child, seconds=5) == 143
+    assert wait(child) == 143
     last = checkpoint.newest(checkpoints(toy()), quarantine=False, warn=pytest.fail)
     assert last is not None
     assert last.step == 12

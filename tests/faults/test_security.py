@@ -11,11 +11,9 @@ import pty
 import random
 import re
 import shutil
-import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,7 +21,7 @@ import pytest
 import safetensors.torch
 import torch
 
-from conftest import ROOT, in_child, tiny_config, tiny_pairs, write_tsv
+from conftest import HANG, ROOT, in_child, tiny_config, tiny_pairs, write_tsv
 from dragoman import averaging, checkpoint, command_line, console, serialization, tensors, train
 from dragoman.__main__ import run as run_command
 from dragoman.console import one_line, visible
@@ -186,7 +184,6 @@ def test_37_forged_damage_ends_in_one_error_or_none(pattern: Path, tmp_path: Pat
     whole = (step / name).read_bytes()
 
     def work() -> int:
-        signal.alarm(120)
         draw = random.Random(name)
         refused = 0
         for _ in range(40 if name == "model.safetensors" else 60):
@@ -240,11 +237,9 @@ def test_37_forged_optimizer_state_is_refused(run: Path, value: object, capfd: p
 def test_37_forged_part_is_refused_in_one_line(run: Path, name: str, data: bytes) -> None:
     """Guards against errors of libraries, which users do not understand."""
     untrained.forge(untrained.newest(run), {name: data})
-    began = time.process_time()
     with pytest.raises(CheckpointError) as error:
         Translator(run)
     assert str(run) in str(error.value)
-    assert time.process_time() - began < 5
 
 
 @faults
@@ -280,7 +275,9 @@ def test_37_forged_weights_end_in_bounded_time(run: Path, value: float) -> None:
     untrained.forge(step, {"model.safetensors": forged})
     for settings in ([], ["--decoding.beam_size", "3"], ["--decoding.sample", "true"]):
         done = subprocess.run(
-            [sys.executable, ROOT / "translate.py", "--run", run, *settings, "the cat"], capture_output=True, timeout=60
+            [sys.executable, ROOT / "translate.py", "--run", run, *settings, "the cat"],
+            capture_output=True,
+            timeout=HANG,
         )
         assert b"Traceback" not in done.stderr
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import ROOT, tiny_pairs
+from conftest import HANG, ROOT, tiny_pairs
 from dragoman.corpora.cleaning import clean
 from dragoman.dataset import Tokenizer
 from dragoman.errors import CheckpointError
@@ -41,7 +41,7 @@ def command(
     *arguments: object, stdin: bytes = b"", environment: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[bytes]:
     words = [sys.executable, ROOT / "translate.py", *arguments]
-    return subprocess.run(words, input=stdin, capture_output=True, env=os.environ | (environment or {}), timeout=120)
+    return subprocess.run(words, input=stdin, capture_output=True, env=os.environ | (environment or {}), timeout=HANG)
 
 
 # --- 33: next to nothing ------------------------------------------------------------------------------------------
@@ -124,13 +124,21 @@ LETTERS = {
 @faults
 @pytest.mark.parametrize("kind", ["word", "bpe"])
 @pytest.mark.parametrize("name", LETTERS)
-def test_34_any_length_is_split_in_bounded_time_without_loss(kind: str, name: str) -> None:
-    """Guards against patterns and recursions of quadratic time, and against losing text where it is split."""
+def test_34_any_length_is_split_in_linear_time_without_loss(kind: str, name: str) -> None:
+    """Guards against patterns and recursions of quadratic time, and against losing text where it is split.
+
+    Four times the text may take ten times as long; in quadratic time it would take sixteen times as long.
+    """
     translator, text = echo(kind=kind), clean(LETTERS[name])
-    began = time.process_time()
     warnings: list[str] = []
+
+    def seconds(part: str) -> float:
+        began = time.process_time()
+        encode_request(translator.trained, translator.request(part), lambda _: None)
+        return time.process_time() - began
+
+    assert min(seconds(text) for _ in range(3)) < 10 * min(seconds(text[: len(text) // 4]) for _ in range(3))
     [pieces] = encode_request(translator.trained, translator.request(text), warnings.append)
-    assert time.process_time() - began < 2
     assert "".join(piece.text for piece in pieces).replace(" ", "") == text.replace(" ", "")
     longest = translator.trained.trained_on.longest
     assert all(len(piece.ids) <= longest for piece in pieces)
@@ -142,9 +150,7 @@ def test_34_any_length_is_split_in_bounded_time_without_loss(kind: str, name: st
 @pytest.mark.parametrize("name", ["x", "words", "marks", "family", "Linear B"])
 def test_34_far_too_much_is_translated_with_a_warning(run: Path, name: str) -> None:
     """Guards memory and time of a real search on the command line: one line out, and a warning."""
-    began = time.monotonic()
     done = command("--run", run, LETTERS[name])
-    assert time.monotonic() - began < 60
     assert done.returncode == 0, done.stderr
     assert done.stdout.count(b"\n") == 1
     if name == "family":
@@ -235,7 +241,7 @@ def converse(folder: Path, said: bytes, end: bytes, environment: dict[str, str])
         os.write(ours, said + b"\n")
         shown += until(ours, end)
         os.write(ours, b"\x04")
-        assert process.wait(60) == 0
+        assert process.wait(HANG) == 0
     os.close(ours)
     return shown
 
@@ -255,7 +261,7 @@ def test_35_closed_pipe_is_no_error(run: Path, closed: str) -> None:
     """Guards `| head`: a quiet end whenever the pipe is closed."""
     head = "true" if closed == "before" else "head -n 1"
     line = f"yes 'the cat sees' | head -n 3000 | '{sys.executable}' '{ROOT / 'translate.py'}' --run '{run}' | {head}"
-    done = subprocess.run(["bash", "-c", line + '; exit "${PIPESTATUS[2]}"'], capture_output=True, timeout=120)
+    done = subprocess.run(["bash", "-c", line + '; exit "${PIPESTATUS[2]}"'], capture_output=True, timeout=HANG)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count(b"\n") == (closed == "meanwhile")
     assert b"Error" not in done.stderr

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("fastapi", reason="the server needs more libraries: pip install -e '.[serve]'")
+from conftest import HANG
 from dragoman.server import limits
 from echo import echo
 from fuzz.harness import survive
@@ -161,7 +162,7 @@ def request(draw: random.Random) -> bytes:
 def exchange(port: int, sent: bytes, draw: random.Random) -> list[int]:
     """Send bytes, at once or in parts, and return the status of each response until the connection is closed."""
     got = b""
-    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
+    with socket.create_connection(("127.0.0.1", port), timeout=HANG) as connection:
         try:
             at = draw.randrange(len(sent)) if draw.random() < 0.2 else 0
             connection.sendall(sent[:at])
