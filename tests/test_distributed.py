@@ -61,7 +61,7 @@ def run(config: Config, count: int, faults: dict[int, Fault] | None = None, ever
     with tempfile.TemporaryDirectory() as folder:
         store = Path(folder, "store")
         children = [start(config, i, count, store, together(everywhere, faults.get(i, nothing))) for i in range(count)]
-        return [harness.wait(child, 60) for child in children]
+        return [harness.wait(child) for child in children]
 
 
 def weights(config: Config) -> dict[str, torch.Tensor]:
