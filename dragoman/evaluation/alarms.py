@@ -53,7 +53,7 @@ def find_alarms(
             "unknown",
             ["[UNK]" in each.translation and "[UNK]" not in each.source for each in sentences],
             "contain [UNK] in place of a word. decoding.unknown copy inserts the source word instead; a new run with "
-            "tokenizer.kind bpe has no unknown words.",
+            "tokenizer.kind bpe and without training.init_from has no unknown words.",
         ),
         wrong_length(sentences, searches),
         no_better_than_copying(measured, copied),

@@ -83,12 +83,15 @@ def progress_of(saved: Checkpoint) -> Progress:
 
 
 def end_reason(progress: Progress, config: Config) -> str | None:
-    """Why training is over, naming the setting that would extend it; None if it is not over."""
+    """Why training is over, naming the setting that would extend it; None if it is not over.
+
+    A resumed run may have a lower limit than before: then it is "exceeded".
+    """
     settings = config.training
-    if settings.max_steps is not None and progress.step >= settings.max_steps:
-        return f"training.max_steps ({settings.max_steps}) is reached"
-    if settings.max_epochs is not None and progress.epoch >= settings.max_epochs:
-        return f"training.max_epochs ({settings.max_epochs}) is reached"
+    for name, made in ("max_steps", progress.step), ("max_epochs", progress.epoch):
+        most = getattr(settings, name)
+        if most is not None and made >= most:
+            return f"training.{name} ({most}) is {'reached' if made == most else 'exceeded'}"
     if settings.max_minutes is not None and progress.seconds >= 60 * settings.max_minutes:
         return f"training.max_minutes ({settings.max_minutes:g}) is used up"
     if settings.patience is not None and progress.worse >= settings.patience:

@@ -438,7 +438,10 @@ def test_09_finished_run_says_so_and_touches_nothing(toy: Toy, capfd: pytest.Cap
     assert run(toy(training__max_epochs=1)) == 0
     said = capfd.readouterr().out
     assert "is finished" in said
-    assert "training.max_epochs" in said
+    assert "training.max_epochs (1) is reached" in said
+    step = outcome(toy())[1]["progress"]["step"]
+    assert run(toy(training__max_epochs=None, training__max_steps=step - 1)) == 0
+    assert f"is finished at step {step}: training.max_steps ({step - 1}) is exceeded" in capfd.readouterr().out
     assert tree(directory(toy())) == before
 
 
