@@ -255,7 +255,7 @@ def settle(config: Config, ranks: Ranks, device: torch.device, speed: planning.S
     find_sources(config.data)  # to fail now if a corpus is missing
 
     if ranks.is_first:
-        config = starting.with_preset(config, device, speed)
+        config = validation.with_tokenization(starting.with_preset(config, device, speed), None)
     return with_values(config, ranks.broadcast(values(config)))
 
 
@@ -280,7 +280,7 @@ def start_or_resume(config: Config, ranks: Ranks, device: torch.device) -> int:
     if saved is None:
         config = settle(config, ranks, device, speed)
     else:
-        config = starting.with_saved_settings(config, saved)
+        config = validation.with_tokenization(starting.with_saved_settings(config, saved), saved)
         starting.check_resume(config, saved)
         reason = end_reason(progress_of(saved), config)
         if reason and final_report.result_step(directory) == saved.step:

@@ -172,7 +172,7 @@ def test_03_sigkill_around_a_validation(toy: Toy, reference: Reference, moment: 
 @pytest.mark.faults
 def test_03_sigkill_during_a_validation_that_is_no_better(toy: Toy) -> None:
     """Guards the best score and the count of worse validations, which belong to the run, not to the process."""
-    undisturbed, killed = (toy(training__lr=1e-9, run__name=f"idle-{name}") for name in ("whole", "killed"))
+    undisturbed, killed = (toy(training__lr=1e-30, run__name=f"idle-{name}") for name in ("whole", "killed"))
     assert run(undisturbed) == 0
     state = outcome(undisturbed)[1]["progress"]
     assert (state["best_step"], state["worse"]) == (10, 2)
