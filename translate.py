@@ -4,7 +4,7 @@
     python translate.py --input letter.en --output letter.it
     some-program | python translate.py --run runs/phrasebook | another-program
     python translate.py --to en "Dov'è la stazione?"         # with a model of several directions
-    python translate.py --markup html --input page.html      # text with tags: html, xml or markdown
+    python translate.py --input page.html --output page.it.html   # HTML, XML and Markdown keep their tags
     python translate.py --engine torch "Where is it?"        # with the search of this program, not CTranslate2's
     python translate.py                                      # on a terminal: a prompt
 
@@ -58,7 +58,7 @@ def main(options: argparse.Namespace) -> None:
         other = "; to use another run, name it with --run" if len(last_saved(run.parent)) > 1 else ""
         console.warn(f"using {run}, {describe(translator)}{other}")
     translator.request("", to, source)  # refuses unknown languages before translating anything
-    if options.markup:
+    if given.markup:
         translate_documents(translator, given, options)
         return
     plain = not (options.output or options.json or options.align or options.score or options.attention or options.embed)
@@ -85,7 +85,7 @@ def translate_documents(translator: Translator, given: Input, options: argparse.
     with open_output(options.output) if options.output else contextlib.nullcontext(sys.stdout.buffer) as output:
         for number, text in enumerate(texts, 1):
             try:
-                text = translate_markup(translator, text, options.markup, options.to or "", options.source or "")
+                text = translate_markup(translator, text, given.markup, options.to or "", options.source or "")
             except DataError as error:
                 place = f"argument {number}" if given.name == "argument" else given.name
                 raise DataError(f"{place}: {error}") from None
