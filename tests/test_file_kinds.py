@@ -129,7 +129,7 @@ def write_office(*members: str) -> Writer:
 
 def write_odt(path: Path) -> None:
     document = odf.opendocument.OpenDocumentText()
-    document.text.addElement(odf.text.P(text=SENTENCES[0]))
+    document.text.addElement(odf.text.P(text=SENTENCES[0]))  # type: ignore[attr-defined]
     document.write(path)
 
 

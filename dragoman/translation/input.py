@@ -50,17 +50,18 @@ def find_input(options: argparse.Namespace, run: Path) -> Input:
 
 
 def _markup(options: argparse.Namespace) -> str:
-    """What --markup names, or what a file is by its name and content."""
+    """What the input is as a whole: what the options say, or what a file is by its name and content."""
+    plain = "paragraphs" if options.paragraphs else ""
     if options.markup or options.score or options.input is None or not options.input.is_file():
-        return "" if options.markup == "none" else options.markup or ""
-    kind = kind_of(options.input)
-    unsuitable = [f"--{name}" for name in ("align", "attention", "embed", "json", "prefix") if getattr(options, name)]
+        return options.markup if options.markup not in (None, "none") else plain
+    kind, line_options = kind_of(options.input), ("align", "attention", "embed", "json", "paragraphs", "prefix")
+    unsuitable = [f"--{name}" for name in line_options if getattr(options, name)]
     if kind and unsuitable:
         raise ConfigError(
             f"{options.input} is {kind}, which is translated as a whole: leave out {unsuitable[0]}, or take every line "
             "as text with --markup none."
         )
-    return kind
+    return kind or plain
 
 
 def pairs_to_score(texts: Sequence[str], name: str, first: int, language_model: bool) -> list[tuple[str, str]]:
