@@ -256,7 +256,7 @@ def settle(config: Config, ranks: Ranks, device: torch.device, speed: planning.S
     find_sources(config.data)  # to fail now if a corpus is missing
 
     if ranks.is_first:
-        config = starting.with_preset(config, device, speed)
+        config = validation.with_tokenization(starting.with_preset(config, device, speed), None)
     return with_values(config, ranks.broadcast(values(config)))
 
 
@@ -281,13 +281,13 @@ def start_or_resume(config: Config, ranks: Ranks, device: torch.device) -> int:
     if saved is None:
         config = settle(config, ranks, device, speed)
     else:
-        config = starting.with_saved_settings(config, saved)
+        config = validation.with_tokenization(starting.with_saved_settings(config, saved), saved)
         starting.check_resume(config, saved)
         reason = end_reason(progress_of(saved), config)
         if reason and final_report.result_step(directory) == saved.step:
             starting.check_data(config, directory / "data")
             say(
-                f"the run {config.run.name} is finished: {reason} at step {saved.step}. To continue it, raise the "
+                f"the run {config.run.name} is finished at step {saved.step}: {reason}. To continue it, raise the "
                 "limit; to start anew, choose another run.name; to use it, run: "
                 f'{resources.command("translate")} --run {directory} "your sentence"'
             )

@@ -4,7 +4,8 @@
     python translate.py --input letter.en --output letter.it
     some-program | python translate.py --run runs/phrasebook | another-program
     python translate.py --to en "Dov'è la stazione?"         # with a model of several directions
-    python translate.py --markup html --input page.html      # text with tags: html, xml or markdown
+    python translate.py --input page.html --output page.it.html   # HTML, XML and Markdown keep their tags
+    python translate.py --paragraphs --input mail.txt        # lines that are wrapped
     python translate.py --engine torch "Where is it?"        # with the search of this program, not CTranslate2's
     python translate.py                                      # on a terminal: a prompt
 
@@ -37,6 +38,7 @@ from dragoman.errors import ConfigError, DataError
 from dragoman.translation.input import Input, find_input, pairs_to_score
 from dragoman.translation.loading import last_saved, usual_run
 from dragoman.translation.output import AttentionPage, as_json, as_text, open_output, printable, score_line
+from dragoman.translation.paragraphs import broken_lines
 from dragoman.translation.prompt import converse
 from dragoman.translation.request import Request
 from dragoman.translation.translator import Translator
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
     from tqdm import tqdm
 
 MOST_WARNINGS = 20  # that are shown; the others are counted
+LOOKED_AT = 1000  # lines of a block that may show that a text is wrapped
 
 
 def main(options: argparse.Namespace) -> None:
@@ -58,7 +61,7 @@ def main(options: argparse.Namespace) -> None:
         other = "; to use another run, name it with --run" if len(last_saved(run.parent)) > 1 else ""
         console.warn(f"using {run}, {describe(translator)}{other}")
     translator.request("", to, source)  # refuses unknown languages before translating anything
-    if options.markup:
+    if given.markup:
         translate_documents(translator, given, options)
         return
     plain = not (options.output or options.json or options.align or options.score or options.attention or options.embed)
@@ -85,7 +88,7 @@ def translate_documents(translator: Translator, given: Input, options: argparse.
     with open_output(options.output) if options.output else contextlib.nullcontext(sys.stdout.buffer) as output:
         for number, text in enumerate(texts, 1):
             try:
-                text = translate_markup(translator, text, options.markup, options.to or "", options.source or "")
+                text = translate_markup(translator, text, given.markup, options.to or "", options.source or "")
             except DataError as error:
                 place = f"argument {number}" if given.name == "argument" else given.name
                 raise DataError(f"{place}: {error}") from None
@@ -132,13 +135,14 @@ def translate_lines(
 ) -> None:
     """Translate blocks of lines and write each block as soon as it is done."""
     page = AttentionPage(options.attention) if options.attention else None
-    warnings, first = 0, 1
+    warnings, first, hinted = 0, 1, bool(options.score or options.embed)
     with (
         open_output(options.output) if options.output else contextlib.nullcontext(sys.stdout.buffer) as output,
         open_output(page.path) if page else contextlib.nullcontext() as page_output,
         progress_bar(given, options) as bar,
     ):
         for texts in given.blocks:
+            hinted = hinted or hint_at_paragraphs(texts, first, given)
             lines = translate_block(translator, texts, first, given, options, request, page, bar)
             for message in translator.warnings:
                 warnings += 1
@@ -153,6 +157,18 @@ def translate_lines(
             page.write(page_output)
     if warnings > MOST_WARNINGS:
         console.warn(f"and {warnings - MOST_WARNINGS:,} more warnings")
+
+
+def hint_at_paragraphs(texts: Sequence[str], first: int, given: Input) -> bool:
+    """Warn if lines of a block end inside sentences, as in wrapped text. Returns whether they do."""
+    if given.name == "argument":
+        texts = "\n\n".join(texts).split("\n")  # an argument may have several lines
+    broken = [first + number for number in broken_lines(texts[:LOOKED_AT])]
+    if broken:
+        shown = ", ".join(f"{number:,}" for number in broken[:3]) + (", ..." if len(broken) > 3 else "")
+        lines = f"line {shown} ends" if len(broken) == 1 else f"lines {shown} end"
+        console.warn(f"{given.name}: {lines} inside a sentence, but each line is translated alone: try --paragraphs")
+    return bool(broken)
 
 
 def progress_bar(given: Input, options: argparse.Namespace) -> contextlib.AbstractContextManager[tqdm | None]:

@@ -50,7 +50,7 @@ def write_text(data: str, languages: list[str], passes: int, share: float, seed:
         (output / f"train.{language}").write_text("".join(f"{line}\n" for line in side), encoding="utf-8")
 
 
-def print_table(runs: list[Path], tokenize: str) -> None:
+def print_table(runs: list[Path]) -> None:
     """Print a row for each way of typing, and two columns for each run."""
     columns, names = [], []
     for run in runs:
@@ -58,7 +58,7 @@ def print_table(runs: list[Path], tokenize: str) -> None:
         pairs = [(source, target) for source, target in (line.split("\t")[:2] for line in lines)]
         for tolerant in (True, False):
             names.append(f"{run.name}, tolerant" if tolerant else run.name)
-            columns.append(typed_differently(Translator(run).with_decoding(tolerant=tolerant), pairs, tokenize))
+            columns.append(typed_differently(Translator(run).with_decoding(tolerant=tolerant), pairs))
     print("|".join(["", "", *(f" {name} " for name in names), ""]))
     print("|".join(["", *[" --- "] * (len(names) + 1), ""]))
     for row in zip(*columns, strict=True):
@@ -78,12 +78,11 @@ def main() -> None:
     text.add_argument("--output", type=Path, required=True, help="folder for train.LANGUAGE")
     table = commands.add_parser("table", help="compare trained runs")
     table.add_argument("runs", nargs="+", type=Path, help="folders of runs")
-    table.add_argument("--tokenize", default="13a", help="as data.bleu_tokenize")
     options = parser.parse_args()
     if options.command == "text":
         write_text(options.data, options.languages, options.passes, options.share, options.seed, options.output)
     else:
-        print_table(options.runs, options.tokenize)
+        print_table(options.runs)
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ from dragoman.architectures.build import build_model
 from dragoman.architectures.ctranslate2_spec import ctranslate2_spec, save_ctranslate2
 from dragoman.dataset import source_batch
 from dragoman.device import choose_device, describe_device, tune_device
-from dragoman.evaluation.metrics import score
+from dragoman.evaluation.metrics import score, tokenization
 from dragoman.model import Transformer
 from dragoman.settings import PAD, SPECIAL_TOKENS, DecodingConfig, ModelConfig
 from dragoman.translation.engines import make_engine
@@ -265,7 +265,7 @@ def beams(options: argparse.Namespace, device: torch.device) -> None:
             print(f"{size:5}   {name:16} {len(sources) / taken:12.1f} {taken / best[0]:15.2f}")
     print("\nsearch             BLEU    chrF")
     for name, each in contenders.items():
-        found = score(each.translate(sources), references, each.config.data.bleu_tokenize)
+        found = score(each.translate(sources), references, tokenization(each.config.data, each.config.data.target_lang))
         print(f"{name:16}  {found.bleu:5.2f}   {found.chrf:5.2f}")
     print(f"\nBLEU: {found.signature}")
 

@@ -32,7 +32,7 @@ from pathlib import Path
 from common import load_config, mean_and_range, train, write_texts
 
 from dragoman.corpora import sources, splitting
-from dragoman.evaluation.metrics import score
+from dragoman.evaluation.metrics import score, tokenization
 from dragoman.settings import Config
 from dragoman.translation.translator import Translator
 
@@ -151,7 +151,7 @@ def table(
     def bleu(name: str, texts: dict[str, list[str]], **search: float) -> float:
         side = translators[name].config.data
         found = translators[name].with_decoding(**search).translate(texts[str(side.source_lang)])
-        return score(found, texts[side.target_lang], config.data.bleu_tokenize).bleu
+        return score(found, texts[side.target_lang], tokenization(config.data, side.target_lang)).bleu
 
     searches: dict[str, dict[str, float]] = {"greedy": {"beam_size": 1}}
     beams = [{"beam_size": 5, "length_penalty": penalty} for penalty in PENALTIES]
@@ -169,8 +169,9 @@ def table(
         if len(students) > 1:
             cells = [mean_and_range(column) for column in zip(*(rows[name] for name in students), strict=True)]
             lines.append(f"| round {turn}, mean | | " + " | ".join(cells) + " |")
-    references = texts["test"][config.data.target_lang]
-    return [*lines, "", score(references, references, config.data.bleu_tokenize).signature]
+    language = config.data.target_lang
+    references = texts["test"][language]
+    return [*lines, "", score(references, references, tokenization(config.data, language)).signature]
 
 
 if __name__ == "__main__":

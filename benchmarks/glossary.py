@@ -32,7 +32,7 @@ import numpy as np
 
 from dragoman.dataset import EncodedSide
 from dragoman.device import choose_device, describe_device, tune_device
-from dragoman.evaluation.metrics import score
+from dragoman.evaluation.metrics import score, tokenization
 from dragoman.translation.glossary import Glossary
 from dragoman.translation.term_placement import find_targets, missing_targets
 from dragoman.translation.translator import Translator
@@ -145,7 +145,7 @@ def row(translator: Translator, cases: Sequence[Case], targets: Sequence[str], w
     seconds = time.perf_counter() - started
     terms = [Glossary({case.word: target}).find(case.source) for case, target in zip(cases, targets, strict=True)]
     placed = sum(not missing_targets(each, text) for each, text in zip(terms, texts, strict=True))
-    tokenize = translator.config.data.bleu_tokenize
+    tokenize = tokenization(translator.config.data, translator.config.data.target_lang)
     whole = score(texts, [case.reference for case in cases], tokenize)
     removed = [case.translation for case in cases] if way == "no glossary" else targets
     rest = score(

@@ -377,8 +377,11 @@ def parse_translate(arguments: Sequence[str], prog: str = "dragoman translate") 
     _add_glossary_option(parser)
     parser.add_argument(
         "--markup",
-        choices=("html", "xml", "markdown"),
-        help="each argument, or the whole input, is a document with tags",
+        choices=("html", "xml", "markdown", "none"),
+        help="each argument, or the whole input, is a document with tags; none: take every line of any file as text",
+    )
+    parser.add_argument(
+        "--paragraphs", action="store_true", help="join wrapped lines, as of a mail, and write each paragraph as a line"
     )
     parser.add_argument("--json", action="store_true", help="print scores, tokens, alignment and n-best as JSON lines")
     parser.add_argument("--align", action="store_true", help="show which source word produced each word")
@@ -411,9 +414,12 @@ def parse_translate(arguments: Sequence[str], prog: str = "dragoman translate") 
             "--embed prints vectors: "
             "leave out --align, --attention, --example, --json, --score, --prefix and --glossary"
         )
-    if parsed.markup and any((*given[:-1], parsed.embed, parsed.json, parsed.score)):
+    tagged = parsed.markup not in (None, "none")
+    if tagged and parsed.paragraphs:
+        parser.error(f"--paragraphs is for plain text: leave out it or --markup {parsed.markup}")
+    if (tagged or parsed.paragraphs) and any((*given[:-1], parsed.embed, parsed.json, parsed.score)):
         parser.error(
-            "--markup writes documents: "
+            f"{'--markup' if tagged else '--paragraphs'} writes documents: "
             "leave out --align, --attention, --embed, --example, --json, --prefix and --score"
         )
     if parsed.engine == "ctranslate2" and any(

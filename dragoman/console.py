@@ -36,7 +36,7 @@ def one_line(message: str) -> str:
 
 def display_width(text: str) -> int:
     """How many terminal columns a text takes: two for a wide character, none for a combining mark."""
-    return sum(map(_columns, text))
+    return len(text) if text.isascii() else sum(map(_columns, text))
 
 
 def _columns(character: str) -> int:

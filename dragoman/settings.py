@@ -110,8 +110,8 @@ class DataConfig(Section):
     max_ratio: float | None = refused(
         None, "drop a training pair if one side has more than this many times the other's tokens", at_least=1
     )
-    bleu_tokenize: Literal["13a", "intl", "char", "zh", "none"] = warned(
-        "13a", "sacreBLEU's tokenization for BLEU; none: the text is tokenized already"
+    bleu_tokenize: Literal["auto", "13a", "intl", "char", "zh", "ja-mecab", "ko-mecab", "none"] = warned(
+        "auto", "sacreBLEU's tokenization for BLEU; auto: by the target language; none: the text is tokenized already"
     )
 
     def __post_init__(self) -> None:

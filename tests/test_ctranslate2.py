@@ -491,3 +491,41 @@ def test_a_kill_while_the_files_are_made(run: Path) -> None:
     assert list((run / "exports").glob(".tmp-*"))
     assert fast(run).translate(TEXTS[0]) == slow(run).translate(TEXTS[0])
     assert [path.name for path in (run / "exports").iterdir()] == [files_of(run).name]
+
+
+FORKS = """
+import multiprocessing, os, sys
+from dragoman import Translator
+
+run, *texts = sys.argv[1:]
+translator = Translator(run, "cpu", ["--decoding.precision", "float32"], "ctranslate2")
+other = translator.with_decoding(beam_size=2)
+before = {before}
+
+def translate(some):
+    return translator.translate(some)
+
+def statuses(*work):
+    for each in work:
+        if (child := os.fork()) == 0:
+            each()
+            sys.exit(0)  # with all that the interpreter does at its end, unlike multiprocessing
+        yield os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+def grandchild():
+    assert list(statuses(lambda: translator.translate(texts))) == [0]
+
+with multiprocessing.get_context("fork").Pool(2) as pool:
+    parts = pool.map(translate, [texts[:5], texts[5:]])
+assert list(statuses(lambda: None, lambda: other.translate(texts), grandchild)) == [0, 0, 0]
+assert parts[0] + parts[1] == translator.translate(texts)
+assert before in (None, parts[0] + parts[1])
+"""
+
+
+@pytest.mark.parametrize("before", ["None", "translator.translate(texts)"])
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_process_translates(run: Path, before: str) -> None:
+    """Guards against a child that waits for the threads of its parent: in a search, or when it ends without one."""
+    script = FORKS.replace("{before}", before)
+    subprocess.run([sys.executable, "-c", script, run, *TEXTS[:10]], check=True, timeout=300, cwd=ROOT)

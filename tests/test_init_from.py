@@ -70,6 +70,18 @@ def test_the_corpus_check_knows_whose_vocabulary_is_used(domain: Make) -> None:
     assert "tokenizer.kind" in [setting.key for setting in fresh]
 
 
+def test_a_preparation_knows_whose_vocabulary_is_used(domain: Make, capfd: pytest.CaptureFixture) -> None:
+    """Guards against advice to set tokenizer.kind in a run where it has no effect."""
+    pairs = [(f"zork{n} {a}", f"zork{n} {b}") for n, (a, b) in enumerate(tiny_pairs(200, seed=7))]
+    corpus = write_tsv(Path(domain().run.dir).parent / "corpus" / "words.tsv", pairs)
+    fresh = {"run__name": "fresh", "training__init_from": None}
+    for changes, remedy, other in ({}, "init_from", "tokenizer.kind"), (fresh, "tokenizer.kind", "init_from"):
+        assert harness.run(domain(data__train=corpus, **changes)) == 0
+        warnings = [line for line in capfd.readouterr().out.splitlines() if "tokens are unknown and will" in line]
+        assert warnings
+        assert all(remedy in line and other not in line for line in warnings)
+
+
 def test_training_starts_from_exactly_that_model(domain: Make, capfd: pytest.CaptureFixture) -> None:
     """Guards against new tokenizers, which would give each weight another word; weights of the newest checkpoint
     instead of the best; random weights, which start from BLEU 0."""

@@ -13,7 +13,11 @@ from sacrebleu.metrics.ter import TER
 from torchmetrics.functional.text import chrf_score, sacre_bleu_score, translation_edit_rate
 
 from conftest import SHARED
-from dragoman.evaluation.metrics import score
+from dragoman.errors import ConfigError
+from dragoman.evaluation import metrics
+from dragoman.evaluation.metrics import score, tokenization
+from dragoman.evaluation.per_direction import tokenizations
+from dragoman.settings import DataConfig
 
 REFERENCES = ["The cat sees the dog.", "L'amico beve (non) vino, oggi.", "Ciao!"]
 needs_multi30k = pytest.mark.skipif(not (SHARED / "multi30k").is_dir(), reason="needs Multi30k in ../shared/data")
@@ -59,3 +63,43 @@ def test_torchmetrics_is_wrong_where_we_do_not_use_it() -> None:
     beginning, nested = ["the red dog sees it"], [["the dog sees the wine"]]
     assert sacre_bleu_score(beginning, nested, smooth=True).item() == 0
     assert BLEU().corpus_score(beginning, nested).score > 0
+
+
+@pytest.mark.parametrize(
+    ("language", "expected", "without_libraries"),
+    [
+        *((code, "zh", "zh") for code in ("zh", "zho", "cmn", "zh-TW", "zh_Hans", "zho_Hant", "yue", "Chinese")),
+        *((code, "ja-mecab", "char") for code in ("ja", "jpn", "ja-JP", "jpn_Jpan")),
+        *((code, "ko-mecab", "char") for code in ("ko", "kor", "kor_Hang")),
+        *((code, "char", "char") for code in ("th", "lo", "km", "my", "tha_Thai", "bo", "dz", "shn")),
+        *((code, "13a", "13a") for code in ("it", "de-AT", "ru", "ar", "hi", "vi", "tlh", "en", "zh-Latn")),
+    ],
+)
+def test_tokenization_follows_the_language(
+    language: str, expected: str, without_libraries: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guards BLEU that counts a whole Chinese sentence as one word, under whatever name the language goes."""
+    data = DataConfig(source_lang="eo", target_lang=language)
+    monkeypatch.setattr(metrics, "find_spec", lambda name: name)
+    assert tokenization(data, language) == expected
+    monkeypatch.setattr(metrics, "find_spec", lambda name: None)
+    assert tokenization(data, language) == without_libraries
+    assert tokenization(DataConfig(bleu_tokenize="intl"), language) == "intl", "a setting has the last word"
+    with pytest.raises(ConfigError, match="its library is missing: pip install 'sacrebleu"):
+        tokenization(DataConfig(bleu_tokenize="ja-mecab"), language)
+
+
+def test_each_direction_has_its_tokenization() -> None:
+    """Guards BLEU over several languages: each sentence counts as BLEU of its own language counts it."""
+    data = DataConfig(source_lang="en", target_lang="zh", directions="en-zh, zh-en")
+    sources = [">>en-zh<< x", ">>zh-en<< x", ">>en-zh<< x"]
+    references = ["她正在和她的朋友看电视。", "She is watching TV with her friend.", "我们明天早上去海边。"]
+    translations = ["她正在和他的朋友看电视。", "She is watching TV with a friend.", "我们明天去海边。"]
+    tokenize = tokenizations(sources, data)
+    assert tokenize == ["zh", "13a", "zh"]
+    found = metrics.measure(translations, references, tokenize)
+    for name, which in ("zh", [0, 2]), ("13a", [1]):
+        alone = score([translations[i] for i in which], [references[i] for i in which], name)
+        assert found.bleu.score(which) == pytest.approx(alone.bleu)
+        assert 20 < alone.bleu < 90
+        assert f"tok:{name}" in found.figures[0].signature

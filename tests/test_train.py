@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import os
+import random
 import re
 import signal
 import sys
@@ -15,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import count, islice
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -577,3 +579,50 @@ def test_an_old_run_logs_where_it_began(tiny: Tiny, tmp_path: Path) -> None:
             writer.add_scalar("loss/train", 1.25, 1)
         assert (tmp_path / folder / "metrics.csv").read_text(encoding="utf-8") == "step,tag,value\n1,loss/train,1.25\n"
         assert {path.parent for path in (tmp_path / folder).rglob("events*")} == {tmp_path / folder / expected}
+
+
+CHINESE = dict(
+    zip(["the", "cat", "dog", "sees", "a", "bird", "in", "house", "eats", "fish"], "那猫狗看一鸟在家吃鱼", strict=True)
+)
+
+
+@pytest.mark.parametrize(("tokenize", "by"), [("auto", "BLEU"), ("13a", "chrF")])
+def test_the_best_weights_are_chosen_in_every_language(
+    tiny: Tiny, tmp_path: Path, tokenize: str, by: str, capfd: pytest.CaptureFixture
+) -> None:
+    """Guards a run whose BLEU is always 0, since each line is one word: the first checkpoint would stay the best."""
+    draw = random.Random(1)
+    sources = [draw.choices(list(CHINESE), k=draw.randint(5, 9)) for _ in range(300)]
+    pairs = [(" ".join(words), "".join(map(CHINESE.__getitem__, words))) for words in sources]
+    corpus = write_tsv(tmp_path / "corpus" / "zh.tsv", pairs)
+    config = tiny(
+        data__train=corpus, data__target_lang="zh", data__bleu_tokenize=tokenize, training__max_epochs=8,
+        tokenizer__kind="bpe", tokenizer__vocab_size=300, data__check_languages=False,
+    )  # fmt: skip
+    assert run(config) == 0
+    said = capfd.readouterr().out
+    lines = [line for line in said.splitlines() if "validation loss" in line]
+    best = [line for line in lines if line.endswith(f"(best so far by {by})")]
+    assert best[-1] != lines[0], "the model learns"
+    assert ("BLEU 0.00" in best[-1]) == (by == "chrF")
+    result = json.loads((harness.directory(config) / "result.json").read_bytes())
+    name = "zh" if tokenize == "auto" else tokenize
+    assert f"step {result['validation']['step']}, " in best[-1]
+    assert f"tok:{name}" in result["test"]["signature"]
+    assert f"bleu_tokenize: {name}" in (harness.directory(config) / "config.yaml").read_text()
+
+
+def test_a_run_keeps_its_tokenization(tiny: Tiny, capfd: pytest.CaptureFixture) -> None:
+    """Guards an old run against another BLEU, by which its best weights would no longer be the best."""
+    thai = {"data__target_lang": "th", "data__check_languages": False}
+    assert run(tiny(**thai, data__bleu_tokenize="13a", training__max_steps=10)) == 0
+    folder = harness.directory(tiny())
+    saved = checkpoint.steps(folder / "checkpoints")[0]
+    state = json.loads((saved / "state.json").read_bytes())
+    assert state["progress"].pop("best_chrf") > 0
+    state["progress"].pop("best_loss")
+    old: Any = SimpleNamespace(files={"state.json": json.dumps(state).encode()})
+    assert progress_of(old).best_chrf == -1
+    assert run(tiny(**thai, training__max_steps=20)) == 0
+    assert "bleu_tokenize: 13a" in (folder / "config.yaml").read_text()
+    assert "bleu_tokenize" not in capfd.readouterr().out

@@ -160,6 +160,7 @@ def _prepare(
     if not text.is_complete:
         say(f"reading {', '.join(dict.fromkeys(map(str, sources)))}")
         text.read(sources, data)
+    borrowed = tokenizers is not None
     tokenizers = _prepare_tokenizers(result, text, config, say, tokenizers)
     say("turning text into ids")
     counts = text.counts
@@ -170,7 +171,7 @@ def _prepare(
         if not cased.is_complete:
             # Unchecked: cased texts have other hashes, so their splits differ, and small ones may be empty.
             cased.read(sources, replace(data, lowercase=False), check=False)
-    report = make_report(text, cased, counts, _load_train(result, *tokenizers), tokenizers, data)
+    report = make_report(text, cased, counts, _load_train(result, *tokenizers), tokenizers, data, borrowed)
     for number, side in enumerate(SIDES):
         lines = text.training_side(number)
         if data.several:

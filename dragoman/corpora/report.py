@@ -41,6 +41,7 @@ class CorpusReport:
     counts: dict[str, PairCounts]
     sides: list[SideReport]  # source and target; for plain text the same one twice
     repeated: dict[str, int]  # by split: pairs whose source, or plain text, is also in training
+    borrowed: bool = False  # whether the tokenizers are those of training.init_from
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> CorpusReport:
@@ -48,7 +49,7 @@ class CorpusReport:
         counts = {split: PairCounts(**count) for split, count in values["counts"].items()}
         names = {field.name for field in fields(SideReport)}
         sides = [SideReport(**{key: side[key] for key in side.keys() & names}) for side in values["sides"]]
-        return cls(counts, sides, values["repeated"])
+        return cls(counts, sides, values["repeated"], values.get("borrowed", False))
 
     @property
     def plain(self) -> bool:
@@ -82,6 +83,9 @@ class CorpusReport:
 
     def warnings(self) -> list[str]:
         """Return what to look at before trusting the run."""
+        remedy = "set tokenizer.kind to bpe, or lower tokenizer.min_frequency."
+        if self.borrowed:
+            remedy = "the tokenizers are those of training.init_from, so set that to null for a vocabulary of its own."
         found = [
             f"{count.dropped / count.read:.0%} of the {split} {self._units} are dropped: is this the right corpus, and "
             "is data.max_length large enough?"
@@ -90,8 +94,7 @@ class CorpusReport:
         ]
         found += [
             f"{side.unknown:.0%} of the {side.language} validation tokens are unknown and will be "
-            f"{'written' if self.plain else 'translated'} as [UNK]: "
-            "set tokenizer.kind to bpe, or lower tokenizer.min_frequency."
+            f"{'written' if self.plain else 'translated'} as [UNK]: {remedy}"
             for side in self.sides[self.plain :]
             if side.unknown > 0.05
         ]
@@ -110,6 +113,7 @@ def make_report(
     train: EncodedPairs,
     tokenizers: Tokenizers,
     data: DataConfig,
+    borrowed: bool,
 ) -> CorpusReport:
     """Measure a corpus. `cased` is its text before lower-casing, since sentences are split by their capitals."""
     sides = []
@@ -139,7 +143,8 @@ def make_report(
             )
         )
     # The translator reads its line statistics from the source side, so plain text puts its only side there, too.
-    return CorpusReport(counts, sides if data.source_lang else 2 * sides, _count_repeated(text, held_out, data))
+    sides = sides if data.source_lang else 2 * sides
+    return CorpusReport(counts, sides, _count_repeated(text, held_out, data), borrowed)
 
 
 def sample_indices(count: int) -> np.ndarray:

@@ -53,7 +53,7 @@ def find_alarms(
             "unknown",
             ["[UNK]" in each.translation and "[UNK]" not in each.source for each in sentences],
             "contain [UNK] in place of a word. decoding.unknown copy inserts the source word instead; a new run with "
-            "tokenizer.kind bpe has no unknown words.",
+            "tokenizer.kind bpe and without training.init_from has no unknown words.",
         ),
         wrong_length(sentences, searches),
         no_better_than_copying(measured, copied),
@@ -97,11 +97,11 @@ def failing_sentences(name: str, failing: Sequence[bool], failure: str) -> Alarm
 
 def repetitive(sentences: Sequence[EvaluatedSentence], measured: Measurements) -> list[bool]:
     """Which translations repeat themselves where their references do not."""
-    tokenize = measured.bleu.metric.tokenizer  # type: ignore[attr-defined]
+    tokenizers = [metric.tokenizer for metric in measured.bleu.metrics]  # type: ignore[attr-defined]
     return [
         # [UNK] raises its own alarm; as a punctuation mark it does not count here.
         has_loop(tokenize(each.translation.replace("[UNK]", "?"))) and not has_loop(tokenize(each.reference))
-        for each in sentences
+        for each, tokenize in zip(sentences, tokenizers, strict=True)
     ]
 
 

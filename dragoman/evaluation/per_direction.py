@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dragoman.corpora.cleaning import clean
 from dragoman.dataset import Pair
 from dragoman.directions import Direction, by_direction, split_tag, tagged
-from dragoman.evaluation.metrics import score
+from dragoman.evaluation.metrics import score, tokenization
 from dragoman.settings import DataConfig
 from dragoman.translation.translator import Translator
 
@@ -17,9 +17,20 @@ def bleu_by_direction(
 ) -> dict[Direction, float]:
     """The BLEU of each direction; empty for a model of one direction."""
     return {
-        direction: score([translations[i] for i in which], [references[i] for i in which], data.bleu_tokenize).bleu
+        direction: score(
+            [translations[i] for i in which], [references[i] for i in which], tokenization(data, direction.target)
+        ).bleu
         for direction, which in indices_by_direction(sources, data).items()
     }
+
+
+def tokenizations(sources: Sequence[str], data: DataConfig) -> list[str]:
+    """Return BLEU's tokenization for the translation of each source."""
+    found = [tokenization(data, data.target_lang)] * len(sources)
+    for direction, which in indices_by_direction(sources, data).items():
+        for i in which:
+            found[i] = tokenization(data, direction.target)
+    return found
 
 
 def indices_by_direction(sources: Sequence[str], data: DataConfig) -> dict[Direction, list[int]]:

@@ -1,6 +1,6 @@
 """Score the same sentences as other people would type them: in capitals, without the full stop, with a typo.
 
-    for bucket in typed_differently(translator, pairs, "13a"):
+    for bucket in typed_differently(translator, pairs):
         bucket.name, bucket.bleu                                 # "IN CAPITALS", 97.8
 
 The reference is written in the same way, and both sides are compared without case where it was changed. The row
@@ -18,6 +18,7 @@ from dragoman.corpora.sentence_splitting import sentence_joiner
 from dragoman.dataset import Pair
 from dragoman.directions import split_tag, tag_of
 from dragoman.evaluation.metrics import score
+from dragoman.evaluation.per_direction import tokenizations
 from dragoman.evaluation.report import Bucket
 from dragoman.translation.translator import Translator
 
@@ -28,7 +29,7 @@ _WORD = re.compile(r"\b[^\W\d_A-ZÀ-Þ]{4,}\b")  # long enough for a typo, and n
 Change = Callable[[str], str]
 
 
-def typed_differently(translator: Translator, pairs: Sequence[Pair], tokenize: str) -> list[Bucket]:
+def typed_differently(translator: Translator, pairs: Sequence[Pair]) -> list[Bucket]:
     """Translate up to MOST pairs in each of these ways, and score them."""
     chosen = pairs[:: -(-len(pairs) // MOST)]
     draw = random.Random(1)  # noqa: S311 - typos, not secrets
@@ -41,8 +42,8 @@ def typed_differently(translator: Translator, pairs: Sequence[Pair], tokenize: s
         ("without the final mark", without_mark, without_mark),
         ("with a typo", lambda text: with_typo(text, draw), str),
     ]
-    found = [_typed(translator, chosen, name, typed, compared, tokenize) for name, typed, compared in ways]
-    return [*found, _paragraphs(translator, chosen, tokenize)]
+    found = [_typed(translator, chosen, name, typed, compared) for name, typed, compared in ways]
+    return [*found, _paragraphs(translator, chosen)]
 
 
 def with_typo(text: str, draw: random.Random) -> str:
@@ -66,16 +67,13 @@ def without_mark(text: str) -> str:
     return text.removesuffix(final_marks(text)).rstrip() or text
 
 
-def _typed(
-    translator: Translator, pairs: Sequence[Pair], name: str, typed: Change, compared: Change, tokenize: str
-) -> Bucket:
+def _typed(translator: Translator, pairs: Sequence[Pair], name: str, typed: Change, compared: Change) -> Bucket:
     several = bool(translator.config.data.several)
     sources = [_after_tag(source, typed) if several else typed(source) for source, _ in pairs]
-    translations = [compared(text) for text in translator.translate(sources)]
-    return _bucket(name, translations, [compared(reference) for _, reference in pairs], tokenize)
+    return _bucket(name, translator, sources, [reference for _, reference in pairs], compared)
 
 
-def _paragraphs(translator: Translator, pairs: Sequence[Pair], tokenize: str) -> Bucket:
+def _paragraphs(translator: Translator, pairs: Sequence[Pair]) -> Bucket:
     """PARAGRAPH sentences of one direction on a line."""
     by_tag: dict[str, list[Pair]] = {}
     for source, reference in pairs:
@@ -89,7 +87,7 @@ def _paragraphs(translator: Translator, pairs: Sequence[Pair], tokenize: str) ->
             joiners = sentence_joiner(request.direction.source), sentence_joiner(request.direction.target)
             sources.append(tag + joiners[0].join(sides[0]))
             references.append(joiners[1].join(sides[1]))
-    return _bucket(f"in paragraphs of {PARAGRAPH}", translator.translate(sources), references, tokenize)
+    return _bucket(f"in paragraphs of {PARAGRAPH}", translator, sources, references, str)
 
 
 def _after_tag(source: str, change: Change) -> str:
@@ -97,6 +95,10 @@ def _after_tag(source: str, change: Change) -> str:
     return f"{tag_of(direction.target)} {change(rest)}" if direction else change(source)
 
 
-def _bucket(name: str, translations: Sequence[str], references: Sequence[str], tokenize: str) -> Bucket:
-    scores = score(translations, references, tokenize)
+def _bucket(
+    name: str, translator: Translator, sources: Sequence[str], references: Sequence[str], compared: Change
+) -> Bucket:
+    tokenize = tokenizations(sources, translator.config.data)
+    translations = list(map(compared, translator.translate(sources)))
+    scores = score(translations, list(map(compared, references)), tokenize)
     return Bucket(name, len(references), scores.bleu, scores.chrf)

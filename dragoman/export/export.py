@@ -23,6 +23,7 @@ from dragoman import checkpoint, console, serialization
 from dragoman.atomic_folder import atomic_folder
 from dragoman.command_line import EXPORT_MARK
 from dragoman.errors import ConfigError
+from dragoman.evaluation.metrics import tokenization
 from dragoman.export import card, formats, verification
 from dragoman.export.formats import Format
 from dragoman.model import Transformer
@@ -60,8 +61,9 @@ def export(translator: Translator, run: Path, kind: Format, output: Path, quanti
         verification.verify(formats.load(kind, folder), sample, translator)
         console.warn(f"{count} sentences: {kind} translates them like Dragoman in float32, token by token")
         if quantize:
+            tokenize = tokenization(config.data, config.data.target_lang)
             formats.quantize(kind, model, source, target, folder)
-            cost = verification.measure_quantization(formats.load(kind, folder), sample, config.data.bleu_tokenize)
+            cost = verification.measure_quantization(formats.load(kind, folder), sample, tokenize)
             console.warn(f"{count} sentences, {cost}")
         (folder / "README.md").write_text(card.card(translator, run, kind, sample, cost), encoding="utf-8")
         mark = {

@@ -15,6 +15,7 @@ from dragoman.evaluation import validation_loss
 from dragoman.evaluation.evaluate import evaluate
 from dragoman.evaluation.metrics import Scores, score
 from dragoman.evaluation.pairs import read_pairs
+from dragoman.evaluation.per_direction import tokenizations
 from dragoman.evaluation.report import report_lines, write_report
 from dragoman.settings import Config
 from dragoman.training import tensorboard
@@ -52,7 +53,7 @@ def report(config: Config, directory: Path, data: PreparedData, progress: Progre
 def score_test_set(config: Config, directory: Path, data: PreparedData, progress: Progress) -> dict[str, object]:
     """Translate and score the test set, write the report, and return the entry for result.json."""
     translator = Translator(directory, config.training.device)
-    found = evaluate(translator, data.test, config.data.bleu_tokenize, typed=True)
+    found = evaluate(translator, data.test, typed=True)
     write_report(found, directory / "report", "test")
     with tensorboard.reopened(directory) as writer:
         for figure in found.figures:
@@ -114,7 +115,7 @@ def old_test(config: Config, translator: Translator) -> tuple[int, Scores] | Non
         return None
     sources, references = dataset.unzip_pairs(pairs)
     searching = translator.with_decoding(**asdict(config.decoding))  # the same before and after
-    return len(pairs), score(searching.translate(sources), references, config.data.bleu_tokenize)
+    return len(pairs), score(searching.translate(sources), references, tokenizations(sources, config.data))
 
 
 def gained_and_lost(config: Config, directory: Path, progress: Progress) -> dict[str, object]:

@@ -27,6 +27,8 @@ class Progress:
     warm_seconds: float = 0.0  # of these, until the end of the warm-up
     warm_steps: int = 0  # updates until the end of the warm-up; 0 while it lasts
     best_bleu: float = -1.0  # of a language model: 100 / perplexity
+    best_chrf: float = -1.0  # decides where BLEU is equal; -1: an older version of this program did not record it
+    best_loss: float = 0.0  # of the validation pairs; decides where chrF is equal, too
     best_step: int = 0
     worse: int = 0  # validations since the best one
     unvalidated: bool = False  # this step still needs its validation: a signal cut it short, or it is step 0
@@ -83,14 +85,17 @@ def progress_of(saved: Checkpoint) -> Progress:
 
 
 def end_reason(progress: Progress, config: Config) -> str | None:
-    """Why training is over, naming the setting that would extend it; None if it is not over."""
+    """Why training is over, naming the setting that would extend it; None if it is not over.
+
+    A resumed run may have a lower limit than before: then it is "exceeded".
+    """
     settings = config.training
-    if settings.max_steps is not None and progress.step >= settings.max_steps:
-        if settings.plan_minutes is not None:
-            return f"the steps planned for training.plan_minutes ({settings.plan_minutes:g}) are made"
-        return f"training.max_steps ({settings.max_steps}) is reached"
-    if settings.max_epochs is not None and progress.epoch >= settings.max_epochs:
-        return f"training.max_epochs ({settings.max_epochs}) is reached"
+    for name, made in ("max_steps", progress.step), ("max_epochs", progress.epoch):
+        most = getattr(settings, name)
+        if most is not None and made >= most:
+            if name == "max_steps" and settings.plan_minutes is not None:
+                return f"the steps planned for training.plan_minutes ({settings.plan_minutes:g}) are made"
+            return f"training.{name} ({most}) is {'reached' if made == most else 'exceeded'}"
     if settings.max_minutes is not None and progress.seconds >= 60 * settings.max_minutes:
         return f"training.max_minutes ({settings.max_minutes:g}) is used up"
     if settings.patience is not None and progress.worse >= settings.patience:

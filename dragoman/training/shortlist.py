@@ -16,7 +16,7 @@ from dragoman.console import say
 from dragoman.corpora.preparation import PreparedData
 from dragoman.dataset import EncodedPairs, Pair, Tokenizer
 from dragoman.errors import EngineError, ExportError
-from dragoman.evaluation.metrics import score
+from dragoman.evaluation.metrics import score, tokenization
 from dragoman.settings import SPECIAL_TOKENS, UNK, Config
 from dragoman.storage import storing
 from dragoman.training.validation import UNSURE_SHARE
@@ -54,7 +54,7 @@ def make_shortlist(config: Config, directory: Path, data: PreparedData) -> dict[
     trained = Translator(translator.path, config.training.device).trained
     learnt = Shortlist.of(learn(trained, data.train), trained.source)
     engine = CTranslate2Engine(files, "cpu", "float32", thread_count(), trained.source, trained.target, learnt)
-    both = translator.with_engine(engine), data.validation, config.data.bleu_tokenize
+    both = translator.with_engine(engine), data.validation, tokenization(config.data, config.data.target_lang)
     (with_list, among_few), (without, among_all) = (measure(*both, listed) for listed in (True, False))
     learnt = replace(learnt, surer=among_few - among_all)
     kept = without - with_list < LOSS

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import math
+import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
 
 import numpy as np
 
+from dragoman import config_file
 from dragoman.architectures.protocol import Model
+from dragoman.checkpoint import Checkpoint
 from dragoman.console import say
 from dragoman.evaluation import validation_loss
-from dragoman.evaluation.metrics import score
-from dragoman.evaluation.per_direction import bleu_by_direction
+from dragoman.evaluation.metrics import score, tokenization
+from dragoman.evaluation.per_direction import bleu_by_direction, tokenizations
+from dragoman.settings import Config, with_values
 from dragoman.signals import Stop, Stopped
 from dragoman.training import curves, samples
 from dragoman.training.state import TrainingState
@@ -20,6 +25,7 @@ from dragoman.translation.loading import UNSURE
 from dragoman.translation.results import Sentence
 from dragoman.translation.translator import Translator
 
+LEAST_BLEU = 0.005  # below this, BLEU is printed as 0.00
 UNSURE_SHARE = 0.02  # of the validation translations count as guesses
 
 
@@ -48,6 +54,7 @@ def _validate(state: TrainingState, model: Model, stop: Stop) -> bool:
     translator = translator_around(state, model)
     translations: list[str] = []
     references: tuple[str, ...] = ()
+    chrf = 0.0
     if state.config.is_language_model:
         quality, summary = 100 / perplexity, f"perplexity {perplexity:.2f}"
         samples.show_continuations(state, translator)
@@ -56,32 +63,33 @@ def _validate(state: TrainingState, model: Model, stop: Stop) -> bool:
         translated = translator.explain(sources, advance=stop.poll)
         translations = [each.text for each in translated]
         progress.unsure = least_sure([sentence for each in translated for sentence in each.sentences])
-        scores = score(translations, references, state.config.data.bleu_tokenize)
-        figures |= {"score/chrf": scores.chrf, "score/wer": scores.wer, "score/cer": scores.cer}
+        scores = score(translations, references, tokenizations(sources, state.config.data))
+        chrf = scores.chrf
+        figures |= {"score/chrf": chrf, "score/wer": scores.wer, "score/cer": scores.cer}
         by_direction = bleu_by_direction(sources, translations, references, state.config.data)
         # For several directions the mean: BLEU of all sentences together would give the longest texts the most weight.
         quality = sum(by_direction.values()) / len(by_direction) if by_direction else scores.bleu
         figures |= {"score/bleu": quality} | {
             f"score/bleu/{direction}": bleu for direction, bleu in by_direction.items()
         }
-        summary = f"BLEU {quality:.2f}, chrF {scores.chrf:.2f}"
+        summary = f"BLEU {quality:.2f}, chrF {chrf:.2f}"
         summary += "".join(f", {direction} {bleu:.2f}" for direction, bleu in by_direction.items())
         rows = list(zip(sources, references, translations, strict=True))
         samples.show_translations(state, translator, model, rows)
     for tag, value in figures.items():
         state.writer.add_scalar(tag, value, step)
 
-    is_best = _record(state, quality)
+    best_by = _record(state, quality, chrf, loss)
     progress.validation_seconds = time.perf_counter() - started
     progress.validations_seconds += progress.validation_seconds
     share = progress.validations_seconds / (progress.seconds + progress.validation_seconds)  # of the training time
     state.writer.add_scalar("speed/validation", share, step)
     say(
         f"step {step}, {progress.seconds / 60:.1f} min: validation loss {loss:.3f}, {summary}"
-        f"{' (best so far)' if is_best else ''}"
+        f"{f' (best so far by {best_by})' if best_by else ''}"
     )
-    curves.advise(state.coach.validation(step, loss, state.train_loss, quality, translations, references))
-    return is_best
+    curves.advise(state.coach.validation(step, loss, state.train_loss, chrf or quality, translations, references))
+    return bool(best_by)
 
 
 def least_sure(sentences: Sequence[Sentence]) -> float:
@@ -95,18 +103,43 @@ def translator_around(state: TrainingState, model: Model) -> Translator:
     return Translator.around(model, state.data, state.config, state.dtype)
 
 
-def _record(state: TrainingState, quality: float) -> bool:
-    """Record a validation in the progress. Returns whether it is the best so far."""
-    progress = state.progress
+def _record(state: TrainingState, quality: float, chrf: float, loss: float) -> str:
+    """Record a validation in the progress. Returns which score makes it the best so far; nothing if it is not.
+
+    Where BLEU is equal, or zero as printed, chrF decides, and where that is equal, the loss. So there is a choice even
+    for a language that BLEU cannot split into words.
+    """
+    progress, name = state.progress, "perplexity" if state.config.is_language_model else "BLEU"
     if not progress.step:
         progress.first_bleu = quality
-    is_best = quality > progress.best_bleu
-    if is_best:
-        progress.best_bleu, progress.best_step, progress.worse = quality, progress.step, 0
+    loss = loss if math.isfinite(loss) else sys.float_info.max
+    scores = (
+        (name, *(each if each >= LEAST_BLEU else 0.0 for each in (quality, progress.best_bleu))),
+        ("chrF", chrf, progress.best_chrf),
+        ("loss", -loss, -progress.best_loss),
+    )
+    name, now, best = next((each for each in scores if each[1] != each[2]), scores[-1])
+    if now > best:
+        progress.best_bleu, progress.best_chrf, progress.best_loss = quality, chrf, loss
+        progress.best_step, progress.worse = progress.step, 0
     else:
         progress.worse += 1
     progress.unvalidated = False
-    return is_best
+    return name if now > best else ""
+
+
+def with_tokenization(config: Config, saved: Checkpoint | None) -> Config:
+    """Replace data.bleu_tokenize auto by the tokenization for the target language; a resumed run keeps its own.
+
+    With several directions, auto stays, and stands for the tokenization of each. Raises ConfigError if a library is
+    missing.
+    """
+    data = config.data
+    if data.bleu_tokenize == "auto" and saved:
+        started = config_file.loads(saved.files["config.yaml"], saved.path / "config.yaml")
+        return with_values(config, {"data.bleu_tokenize": started.data.bleu_tokenize})
+    chosen = tokenization(data, data.target_lang)
+    return config if data.several else with_values(config, {"data.bleu_tokenize": chosen})
 
 
 def has_time(state: TrainingState) -> bool:

@@ -8,6 +8,8 @@ times as long as translating a sentence.
 
 Greedy search finds the same translations as ours. Beam search stops by another rule, so it finds nearly the same.
 CTranslate2 does not report the log-probability of each token, only their sum.
+
+Its threads do not survive a fork. A forked child leaves them alone and loads the files again when it first searches.
 """
 
 from __future__ import annotations
@@ -16,10 +18,11 @@ import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 from dragoman import command_line
 from dragoman.checkpoint import Checkpoint
@@ -43,6 +46,7 @@ BATCH_SENTENCES = 32  # on a CPU, more are no faster in float32 and slower in in
 # With 1, its usual value, BLEU differs by up to 0.25; with 1.5 by 0.03, for 5 % more time (Multi30k, beams of 4).
 PATIENCE = 1.5
 AHEAD = 8  # batches for each thread that wait in its queue, while text is encoded or put together
+_engines: WeakSet[CTranslate2Engine] = WeakSet()  # of this process
 
 
 def open_run(
@@ -95,7 +99,10 @@ def open_engine(path: Path, trained: TrainedModel, device: str) -> CTranslate2En
     supported = ctranslate2.get_supported_compute_types(device[:4])
     precision = engine_precision.choose(decoding.precision, files, trained.source.tokens_by_id, supported)
     shortlist = read_shortlist(path, trained.source) if decoding.shortlist else None
-    return CTranslate2Engine(files, device, precision, thread_count(), trained.source, trained.target, shortlist)
+    sides = trained.source, trained.target
+    return CTranslate2Engine(
+        files, device, precision, thread_count(), *sides, shortlist, read_again=partial(engine_files, path)
+    )
 
 
 def _device(name: str, gpu: bool, gpus: int) -> str:
@@ -145,28 +152,37 @@ class CTranslate2Engine:
         source: Tokenizer,
         target: Tokenizer,
         shortlist: Shortlist | None = None,
+        read_again: Callable[[], Mapping[str, bytes]] | None = None,
     ) -> None:
-        """Load the files of `engine_files`. Raises EngineError for a device or precision that does not exist here."""
-        import ctranslate2
+        """Load the files of `engine_files`. Raises EngineError for a device or precision that does not exist here.
 
-        kind, _, index = device.partition(":")
-        try:
-            self.translator: Any = ctranslate2.Translator(
-                "model",
-                device=kind,
-                device_index=int(index or 0),
-                compute_type=precision,
-                inter_threads=threads,
-                intra_threads=1,
-                max_queued_batches=-1,  # no limit: `search_in_batches` has its own
-                files={**files, **({"vmap.txt": shortlist.vmap.encode()} if shortlist else {})},
-            )
-        except (ValueError, RuntimeError) as error:
-            raise EngineError(f"CTranslate2 cannot translate on {device} in {precision}: {error}") from None
-        self.device, self.threads = device, threads
+        read_again reads the files for a forked child; by default they stay in memory.
+        """
+        self.device, self.precision, self.threads = device, precision, threads
         self.source, self.target = source.tokens_by_id, target.tokens_by_id
         self.ids = target.vocabulary
         self.shortlist = shortlist
+        self.read_again = read_again or (lambda: files)
+        self.translator = self._load(files)
+        _engines.add(self)
+
+    def _load(self, files: Mapping[str, bytes]) -> Any:
+        import ctranslate2
+
+        kind, _, index = self.device.partition(":")
+        try:
+            return ctranslate2.Translator(
+                "model",
+                device=kind,
+                device_index=int(index or 0),
+                compute_type=self.precision,
+                inter_threads=self.threads,
+                intra_threads=1,
+                max_queued_batches=-1,  # no limit: `search_in_batches` has its own
+                files={**files, **({"vmap.txt": self.shortlist.vmap.encode()} if self.shortlist else {})},
+            )
+        except (ValueError, RuntimeError) as error:
+            raise EngineError(f"CTranslate2 cannot translate on {self.device} in {self.precision}: {error}") from None
 
     def search_in_batches(
         self, trained: TrainedModel, groups: Iterable[Sequence[Piece]]
@@ -246,6 +262,8 @@ class CTranslate2Engine:
         self, pieces: Sequence[Piece], given: Constraints, settings: DecodingConfig, attention: bool
     ) -> list[Any]:
         """Begin to search; the results wait until they are asked for."""
+        if self.translator is None:
+            self.translator = self._load(self.read_again())
         absent = [[self.target[token]] for token in given.absent[0]]
         return self.translator.translate_batch(
             [[self.source[token] for token in piece.ids] for piece in pieces],
@@ -288,3 +306,16 @@ class CTranslate2Engine:
 def fits(pieces: Sequence[Piece], limit: int) -> bool:
     """Whether all pieces and their translations have positions in the files."""
     return limit < POSITIONS and all(len(piece.ids) < POSITIONS for piece in pieces)
+
+
+def _after_fork() -> None:
+    """Leave the engines of the parent alone: searching with them, or closing them, would wait for its threads."""
+    import ctypes
+
+    for engine in _engines:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(engine.translator))  # never closed, not even at exit
+        engine.translator = None
+
+
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(after_in_child=_after_fork)

@@ -12,7 +12,8 @@ from typing import BinaryIO
 
 from dragoman import console, reading
 from dragoman.corpora.cleaning import decode_line
-from dragoman.errors import DataError
+from dragoman.errors import ConfigError, DataError
+from dragoman.translation.file_kinds import kind_of
 
 
 @dataclass(frozen=True)
@@ -23,13 +24,15 @@ class Input:
     blocks: Iterator[list[str]]
     lines: int | None = None  # how many, if that is known in advance
     references: Sequence[str] = ()  # one per line, or none
+    markup: str = ""  # what the whole is, for `markup.translate_markup`; nothing: each line is a text of its own
 
 
 def find_input(options: argparse.Namespace, run: Path) -> Input:
     """The lines that the options name; those of --example come from the test set of the run.
 
-    Raises DataError if they cannot be read.
+    Raises DataError if they cannot be read or are no text, and ConfigError for options that a document has no use for.
     """
+    markup = _markup(options)
     if options.example:
         sources, references = zip(*_examples(run, options.example), strict=True)
         return Input("example", iter([list(sources)]), references=references)
@@ -39,10 +42,26 @@ def find_input(options: argparse.Namespace, run: Path) -> Input:
         for text in options.sentences:
             if os.path.isfile(text):
                 console.warn(f"{text} is taken as a sentence; to translate the file, use --input {text}")
-        return Input("argument", iter([texts]))
+        return Input("argument", iter([texts]), markup=markup)
     if options.input:
-        return Input(str(options.input), _blocks(_open(options.input), str(options.input)), _count(options.input))
-    return Input("stdin", _blocks(sys.stdin.buffer, "stdin"))
+        name = str(options.input)
+        return Input(name, _blocks(_open(options.input), name), _count(options.input), markup=markup)
+    return Input("stdin", _blocks(sys.stdin.buffer, "stdin"), markup=markup)
+
+
+def _markup(options: argparse.Namespace) -> str:
+    """What the input is as a whole: what the options say, or what a file is by its name and content."""
+    plain = "paragraphs" if options.paragraphs else ""
+    if options.markup or options.score or options.input is None or not options.input.is_file():
+        return options.markup if options.markup not in (None, "none") else plain
+    kind, line_options = kind_of(options.input), ("align", "attention", "embed", "json", "paragraphs", "prefix")
+    unsuitable = [f"--{name}" for name in line_options if getattr(options, name)]
+    if kind and unsuitable:
+        raise ConfigError(
+            f"{options.input} is {kind}, which is translated as a whole: leave out {unsuitable[0]}, or take every line "
+            "as text with --markup none."
+        )
+    return kind or plain
 
 
 def pairs_to_score(texts: Sequence[str], name: str, first: int, language_model: bool) -> list[tuple[str, str]]:

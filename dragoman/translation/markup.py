@@ -32,7 +32,12 @@ from dragoman.translation.word_alignment import align_words, token_weights
 
 Kind = Literal["html", "xml", "markdown"]
 KINDS: tuple[Kind, ...] = ("html", "xml", "markdown")
-LIBRARIES = {"html": ("html5lib",), "xml": ("lxml",), "markdown": ("markdown_it", "mdit_py_plugins", "mdformat")}
+LIBRARIES: dict[str, tuple[str, ...]] = {
+    "html": ("html5lib",),
+    "xml": ("lxml",),
+    "markdown": ("markdown_it", "mdit_py_plugins", "mdformat"),
+    "paragraphs": (),
+}
 MAX_CHARACTERS = 5_000_000  # some minutes of parsing, without the translation
 
 
@@ -57,7 +62,7 @@ def parse_markup(text: str, kind: str) -> Document:
         install = "pip install -e '.[markup]'" if resources.IN_CLONE else "pip install dragoman[markup]"
         raise ConfigError(f"cannot find {' and '.join(missing)}: install what {kind} needs with {install}")
     if len(text) > MAX_CHARACTERS:
-        raise DataError(f"this has {len(text):,} characters, but markup may have {MAX_CHARACTERS:,}: split it.")
+        raise DataError(f"this has {len(text):,} characters, but a document may have {MAX_CHARACTERS:,}: split it.")
     match kind:
         case "html":
             from dragoman.translation.markup_trees import parse_html
@@ -67,13 +72,17 @@ def parse_markup(text: str, kind: str) -> Document:
             from dragoman.translation.markup_trees import parse_xml
 
             return parse_xml(text)
+        case "paragraphs":
+            from dragoman.translation.paragraphs import ParagraphsDocument
+
+            return ParagraphsDocument(text)
     from dragoman.translation.markup_markdown import MarkdownDocument
 
     return MarkdownDocument(text)
 
 
 def translate_markup(translator: Translator, text: str, kind: str, to: str = "", source: str = "") -> str:
-    """Translate a document or a fragment of one; `kind` is html, xml or markdown.
+    """Translate a document or a fragment of one; `kind` is html, xml, markdown or paragraphs, for text that is wrapped.
 
     Afterwards, `translator.warnings` quotes the text that each message is about. Raises DataError for malformed XML and
     for a document that is too long or nested too deeply, and ConfigError for languages that the model does not know.

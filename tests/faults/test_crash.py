@@ -172,7 +172,7 @@ def test_03_sigkill_around_a_validation(toy: Toy, reference: Reference, moment: 
 @pytest.mark.faults
 def test_03_sigkill_during_a_validation_that_is_no_better(toy: Toy) -> None:
     """Guards the best score and the count of worse validations, which belong to the run, not to the process."""
-    undisturbed, killed = (toy(training__lr=1e-9, run__name=f"idle-{name}") for name in ("whole", "killed"))
+    undisturbed, killed = (toy(training__lr=1e-30, run__name=f"idle-{name}") for name in ("whole", "killed"))
     assert run(undisturbed) == 0
     state = outcome(undisturbed)[1]["progress"]
     assert (state["best_step"], state["worse"]) == (10, 2)
@@ -438,7 +438,10 @@ def test_09_finished_run_says_so_and_touches_nothing(toy: Toy, capfd: pytest.Cap
     assert run(toy(training__max_epochs=1)) == 0
     said = capfd.readouterr().out
     assert "is finished" in said
-    assert "training.max_epochs" in said
+    assert "training.max_epochs (1) is reached" in said
+    step = outcome(toy())[1]["progress"]["step"]
+    assert run(toy(training__max_epochs=None, training__max_steps=step - 1)) == 0
+    assert f"is finished at step {step}: training.max_steps ({step - 1}) is exceeded" in capfd.readouterr().out
     assert tree(directory(toy())) == before
 
 
