@@ -77,3 +77,8 @@ def by_direction(sources: Sequence[str], usual: Direction) -> dict[Direction, li
     for i, text in enumerate(sources):
         found[split_tag(text)[0] or usual].append(i)
     return dict(found)
+
+
+def base_code(language: str) -> str:
+    """Return the code of a language without script and region: pt for pt-BR, zh for zh_TW."""
+    return language.replace("_", "-").partition("-")[0].lower()

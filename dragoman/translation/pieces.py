@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 
 from dragoman.corpora.cleaning import clean
-from dragoman.corpora.sentence_splitting import LineStatistics, split_sentences, split_text
+from dragoman.corpora.sentence_splitting import split_sentences, split_text
 from dragoman.directions import Direction, tag_of
 from dragoman.translation.glossary import Term
 from dragoman.translation.limits import target_room
@@ -101,7 +101,7 @@ def _split_and_encode(
     statistics = trained.trained_on
     if not trained.config.decoding.split_sentences:
         # Fill each piece up to the longest training line; no line has more sentences than characters.
-        statistics = LineStatistics(usual=longest, longest=longest, sentences=len(line))
+        statistics = replace(statistics, usual=longest, sentences=len(line))
 
     @cache
     def encode(text: str) -> Piece:
@@ -113,7 +113,7 @@ def _split_and_encode(
     parts = split_text(line, direction.source, statistics, lengths)
     if len(parts) == 1:
         return [encode(line)]
-    for length in lengths(split_sentences(line, direction.source)):
+    for length in lengths(split_sentences(line, direction.source, statistics.stops(direction.source))):
         if length > longest:
             warn(
                 f"a sentence of {length:,} tokens is translated in parts, because the longest training sentence has "
