@@ -24,6 +24,7 @@ from itertools import pairwise
 from typing import Any
 
 from dragoman.corpora.closed_classes import function_words, may_precede_ordinal, titles
+from dragoman.corpora.letter_case import lower
 from dragoman.directions import base_code
 
 OFTEN = 3  # times that a corpus shows an abbreviation inside lines, at least
@@ -56,8 +57,8 @@ class FullStops:
     starters: frozenset[str] = frozenset()  # words that begin sentences
 
     @classmethod
-    def of(cls, lines: Iterable[str]) -> FullStops:
-        """Learn from cased lines. Memory holds the distinct words."""
+    def of(cls, lines: Iterable[str], language: str = "") -> FullStops:
+        """Learn from cased lines in a language. Memory holds the distinct words."""
         first: Counter[str] = Counter()
         plain: Counter[str] = Counter()  # words without a full stop
         final: Counter[str] = Counter()  # words with one at the end of a line
@@ -77,11 +78,11 @@ class FullStops:
                     following = _first_word(strings[number + 1])
                     # A number that opens a line may count its items, and one before a small letter is no evidence.
                     if not string[:-1].isdecimal() or (number and following != following.lower()):
-                        inner[_shape(string), following] += 1
+                        inner[_shape(string), lower(following, language)] += 1
         starters = [
-            word.lower()
+            small
             for word, times in first.most_common(MOST)
-            if times >= max(OFTEN, STARTER * count) and word != word.lower() and plain[word.lower()]
+            if times >= max(OFTEN, STARTER * count) and plain[small := lower(word, language)] and word != small
         ]
         return cls._judged(inner, final, plain, frozenset(starters))
 
@@ -101,7 +102,7 @@ class FullStops:
         inside: Counter[str] = Counter()
         before_starters: Counter[str] = Counter()
         for (word, following), times in inner.items():
-            (before_starters if following.lower() in starters else inside)[word] += times
+            (before_starters if following in starters else inside)[word] += times
         without: Counter[str] = Counter()
         for word, times in plain.items():
             without[word.lower()] += times
@@ -173,7 +174,8 @@ class FullStops:
             return not text.startswith(word + ".")
         if _PARTICLE.match(text):
             return False
-        return word != word.lower() and (word.lower() in self.starters or word.lower() in function_words(language))
+        small = lower(word, language)
+        return word != small and (small in self.starters or small in function_words(language))
 
 
 class Kind(Enum):

@@ -175,7 +175,8 @@ def _prepare(
         lines = text.training_side(number)
         if data.several:
             lines = (split_tag(line)[1] for line in lines)
-        replace_durably(result / conventions_file(side), Conventions.of(lines).json.encode())
+        conventions = Conventions.of(lines, "" if data.several else (data.source_lang, data.target_lang)[number] or "")
+        replace_durably(result / conventions_file(side), conventions.json.encode())
     for split in ("validation", "test"):
         shutil.copyfile(text.path(split), result / f"{split}.tsv")
     replace_durably(result / "report.json", as_json({"origin": origin, "report": asdict(report)}))

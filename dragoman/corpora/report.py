@@ -131,7 +131,7 @@ def make_report(
         for tagged in texts:
             line, name = _without_tag(tagged, language, data)
             by_language[name].append(line)
-        stops = {name: FullStops.of(lines) for name, lines in by_language.items()}
+        stops = {name: FullStops.of(lines, name) for name, lines in by_language.items()}
         sentences = [len(split_sentences(line, name, stops[name])) for name in stops for line in by_language[name]]
         sides.append(
             SideReport(

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 
 from dragoman.corpora.cleaning import clean
+from dragoman.corpora.conventions import in_language
 from dragoman.corpora.sentence_splitting import split_sentences, split_text
 from dragoman.directions import Direction, tag_of
 from dragoman.translation.glossary import Term
@@ -32,6 +33,7 @@ class Piece:
     prefix_words: list[str] = field(default_factory=list)  # and their tokens
     read_as: str = ""  # the text that the ids stand for
     form: Form = AS_IS  # in which to write the translation
+    language: str = ""  # of the translation
     corrections: tuple[tuple[str, str], ...] = ()  # typos in the text, and what they are read as
     terms: list[Term] = field(default_factory=list)  # those of the glossary in the text
 
@@ -44,7 +46,8 @@ def encode_request(trained: TrainedModel, request: Request, warn: Callable[[str]
             prefix, words = encode_translation(trained, request.prefix, pieces[0])
             pieces[0] = replace(pieces[0], prefix=prefix, prefix_words=words)
         if request.glossary:
-            pieces = [replace(piece, terms=request.glossary.find(piece.read_as)) for piece in pieces]
+            languages = request.direction
+            pieces = [replace(piece, terms=request.glossary.find(piece.read_as, *languages)) for piece in pieces]
         yield pieces
 
 
@@ -69,7 +72,7 @@ def encode_piece(trained: TrainedModel, text: str, direction: Direction) -> Piec
     data = trained.config.data
     text = clean(text, data)
     tag = tag_of(direction.target) if data.several else ""
-    return Piece(text, *trained.hiders[0].hide(text, tag), read_as=text)
+    return Piece(text, *trained.hiders[0].hide(text, tag), read_as=text, language=direction.target)
 
 
 def encode_translation(trained: TrainedModel, text: str, piece: Piece) -> tuple[list[int], list[str]]:
@@ -82,7 +85,7 @@ def read_piece(trained: TrainedModel, text: str, direction: Direction) -> Piece:
     """Like `encode_piece`, but by decoding.tolerant the text is read as the training text would be written."""
     if trained.conventions is None or not trained.config.decoding.tolerant:
         return encode_piece(trained, text, direction)
-    reading = read(text, trained.conventions[0])
+    reading = read(text, in_language(trained.conventions[0], direction.source))
     piece = encode_piece(trained, reading.text, direction)
     return replace(piece, text=text, form=reading.form, corrections=tuple(reading.corrections))
 
@@ -91,7 +94,7 @@ def write_as_typed(trained: TrainedModel, piece: Piece, translation: str) -> str
     """Write a translation in the form in which its piece was typed, unless its beginning was prescribed."""
     if trained.conventions is None or piece.form == AS_IS or piece.prefix:
         return translation
-    return piece.form.restore(translation, trained.conventions[1])
+    return piece.form.restore(translation, in_language(trained.conventions[1], piece.language))
 
 
 def _split_and_encode(
