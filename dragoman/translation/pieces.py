@@ -33,7 +33,7 @@ class Piece:
     prefix_words: list[str] = field(default_factory=list)  # and their tokens
     read_as: str = ""  # the text that the ids stand for
     form: Form = AS_IS  # in which to write the translation
-    language: str = ""  # of the translation
+    language: str = ""  # whose rules change the case of the translation
     corrections: tuple[tuple[str, str], ...] = ()  # typos in the text, and what they are read as
     terms: list[Term] = field(default_factory=list)  # those of the glossary in the text
 
@@ -72,7 +72,8 @@ def encode_piece(trained: TrainedModel, text: str, direction: Direction) -> Piec
     data = trained.config.data
     text = clean(text, data)
     tag = tag_of(direction.target) if data.several else ""
-    return Piece(text, *trained.hiders[0].hide(text, tag), read_as=text, language=direction.target)
+    language = _language_of_case(trained, direction.target)
+    return Piece(text, *trained.hiders[0].hide(text, tag), read_as=text, language=language)
 
 
 def encode_translation(trained: TrainedModel, text: str, piece: Piece) -> tuple[list[int], list[str]]:
@@ -85,9 +86,14 @@ def read_piece(trained: TrainedModel, text: str, direction: Direction) -> Piece:
     """Like `encode_piece`, but by decoding.tolerant the text is read as the training text would be written."""
     if trained.conventions is None or not trained.config.decoding.tolerant:
         return encode_piece(trained, text, direction)
-    reading = read(text, in_language(trained.conventions[0], direction.source))
+    reading = read(text, in_language(trained.conventions[0], _language_of_case(trained, direction.source)))
     piece = encode_piece(trained, reading.text, direction)
     return replace(piece, text=text, form=reading.form, corrections=tuple(reading.corrections))
+
+
+def _language_of_case(trained: TrainedModel, language: str) -> str:
+    """The language whose rules change the case of letters; none if data.lowercase has lower-cased all text."""
+    return "" if trained.config.data.lowercase else language
 
 
 def write_as_typed(trained: TrainedModel, piece: Piece, translation: str) -> str:
