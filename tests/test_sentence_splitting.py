@@ -58,7 +58,7 @@ def test_single_sentences_stay_whole() -> None:
     """Guards abbreviations, initials, ordinals, times and file names of 13 languages, where no corpus knows them."""
     single = [(language, text) for language, *texts in sentences() if len(texts) == 1 for text in texts]
     cut = [parts for language, text in single if len(parts := split_sentences(text, language)) > 1]
-    assert len(single) > 130
+    assert len(single) > 170
     assert len(cut) < 0.05 * len(single), cut
 
 
@@ -66,7 +66,7 @@ def test_two_sentences_are_split() -> None:
     """Guards against full stops that end a sentence, but look like those of an abbreviation or an ordinal."""
     several = [(language, texts) for language, *texts in sentences() if len(texts) == 2]
     found = [split_sentences(" ".join(texts), language) for language, texts in several]
-    assert len(several) > 130
+    assert len(several) > 155
     assert found == [texts for _, texts in several]
 
 
@@ -94,7 +94,7 @@ def test_shape_and_context_of_a_full_stop(text: str, language: str, expected: in
 
 
 GERMAN = [
-    *10 * ["Der Preis inkl. Mehrwertsteuer ist hoch.", "Wir fahren auf der Kungsg. Richtung Hafen."],
+    *10 * ["Sein zugel. Fahrzeug ist alt.", "Wir fahren auf der Kungsg. Richtung Hafen."],
     *10 * ["Das ist der 4. Versuch von Anna.", "Im 12. Jahr kam Peter.", "Es geschah 1990.", "Es war gut."],
     *10 * ["Das war gut. Peter lachte.", "Es war gut so.", "Er wohnt dort.", "Sie sieht es.", "Dort sieht es gut aus."],
 ]
@@ -103,10 +103,10 @@ GERMAN = [
 def test_corpus_teaches_which_full_stops_end_no_sentence() -> None:
     """Guards abbreviations that no list has, and words at the end of the sentences of the same corpus."""
     stops = FullStops.of(GERMAN)
-    assert stops.abbreviations == {"inkl", "kungsg", "0", "00"}
+    assert stops.abbreviations == {"zugel", "kungsg", "0", "00"}
     assert {"gut", "dort"} <= stops.ends
     assert "es" in stops.starters
-    for text in ("Sie zahlt inkl. Trinkgeld viel.", "Ich wohne Kungsg. Nummer 3.", "Nur Versuch 5. Grades zählt."):
+    for text in ("Ihr zugel. Motorrad ist neu.", "Ich wohne Kungsg. Nummer 3.", "Nur Versuch 5. Grades zählt."):
         assert len(split_sentences(text, "de")) == 2
         assert split_sentences(text, "de", stops) == [text]
     for text in ("Alles war gut. Anna lachte.", "Nimm Nummer 5. Es wartet.", "Es war 1990. Anna kam."):
@@ -115,7 +115,7 @@ def test_corpus_teaches_which_full_stops_end_no_sentence() -> None:
     assert FullStops.from_json(stops.json) == stops
     for known, expected in ({}, 2), ({"de": stops}, 1):
         trained = LineStatistics(9, 9, 1, full_stops=known)
-        assert len(split_text("Sie zahlt inkl. Trinkgeld viel.", "de", trained, words)) == expected
+        assert len(split_text("Ihr zugel. Motorrad ist neu.", "de", trained, words)) == expected
 
 
 @pytest.mark.parametrize(("most", "usual", "expected"), [(1, 99, 4), (2, 99, 2), (3, 99, 2), (9, 99, 1), (9, 9, 3)])

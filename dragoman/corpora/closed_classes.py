@@ -1,4 +1,4 @@
-"""Small classes of words by language: those with which sentences begin, and those before ordinals and names.
+"""Small classes of words by language: those with which sentences begin, those before ordinals, and abbreviations.
 
 They decide where no corpus does, see `full_stops`.
 """
@@ -25,27 +25,37 @@ _BEFORE_ORDINALS: dict[str, str | None] = {
     "tr": None,
     "az": None,
 }
-# Titles and kinds of streets, of which a name is part. A name is a word with a capital that is no function word.
-_TITLES = {
-    "en": "adm brig capt cdr col dr fr gen gov hon lt maj mr mrs ms prof pres rep rev sen sgt st supt ft mt",
-    "de": "adm dipl dr fr frl gebr gen hbf hl hr ing insp jr pfr pl präs prof sr st str",
-    "fr": "adj adm av bd boul cdt dr gén lt mgr min mlle mme mm prés pr prof rte sgt st ste vve",
-    "it": "arch avv cav col dir dott dr geom gen ing ispett mons prof sen sig ss",
-    "es": "adm alm arq av avda bda capt cap cnel dir dr dra excmo fr gral hno hna ing lic mons pbro pje prof profa "
-    "pza sgto sr sra srta sta sto tte ud uds",
-    "pt": "adm alm av cel cons dep dir dr dra eng engª exma exmo gen lgo min mons pe pça pres prof profa r sarg sen "
-    "sr sra sta sto trav",
-    "nl": "adm arch burg dhr dr drs fa fam gebr gen ing ir jhr kap kol lt mej mevr mgr mr mw prof sgt st",
-    "sv": "adm cand dir doc dr fil fr gen hr ing jur kap kand kh lekt lic löjtn mag maj prof st tekn civ",
-    "pl": "abp adm al ass bp bł dr doc dyr gen im insp inż kard kpr kpt ks lek mec mgr mjr os pl płk por ppłk prof "
-    "prez red sierż st św ul zob",
-    "cs": "bc biskup čet dir doc dr gen ing insp judr kap kard mgr mjr mudr nám nábř npor p phdr plk por prof prap "
-    "rndr sv tř ul čtv",
-    "ru": "адм акад бул бульв ген гор гос губ дер доц им инж кап кн корп мин наб обл оз пер пл пос пр просп проф "
-    "р-н с св см ст стр ул ш полк",
-    "tr": "alb apt av bkz bul bulv cad dr doç ecz fak gen gn hz hst inş kor kur mah mim müh mrş opr ord org öğr "
-    "prof sok sn şb şti tel ünv uzm yd yrd yüz",
-    "el": "αγ αρ γεν δικ δρ εφ καθ κα κος κυρ λεωφ μητρ ναυ οδ οσ παν πλ πρωθ στρ σ",
+# Abbreviations that more follows, where it is a name, a number or a small letter: titles, kinds of streets, references,
+# and those that introduce something.
+_ABBREVIATIONS = {
+    "en": "adm approx assoc brig capt cdr ch col dept dr excl ext fig figs fr ft gen gov hon incl lt maj mr mrs ms "
+    "mt pres prof rep rev sec sen sgt st supt univ vol vols",
+    "de": "abb abs abt adm anm aufl ausg bspw bzgl ca dipl dr ehem einschl entspr evtl exkl fa fam fr frl gebr gen "
+    "ggf ggü hbf hl hr ing inh inkl insp jr kath lt mio mrd nachm pfr pl prof präs sog sr st stellv str tel urspr "
+    "verf vorm wg zzgl zzt",
+    "fr": "adj adm approx arch art av bd boul cdt chap coll dr env fig gén hab ing lt mgr min mlle mlles mm mme "
+    "mmes pr prof prés rte réf sgt st ste tél vol vve éd",
+    "it": "arch art artt avv cap capp cav col dir dott dr egr es fig gen gent geom ing ispett mons pag pagg pp prof "
+    "sen sig spett ss tel vol",
+    "es": "adm alm aprox arq art av avda bda cap capt cnel dir dn dpto dr dra dña edif ej esq excmo fig fr gral hna "
+    "hno ing lic mons núm pbro pje prof profa pza pág págs párr sgto sr sra srta sta sto tel teléf tte ud uds vol",
+    "pt": "adm alm aprox art av cap cel cons dep dir dr dra dto ed eng engª esq exma exmo fig gen lgo min mons núm "
+    "pe pres prof profa pág págs pça r sarg sen sr sra sta sto séc tel trav vol",
+    "nl": "adm arch bijv blz burg ca dhr dr drs evt excl fa fam gebr gen incl ing ir jhr kap kol lt mej mevr mgr mr "
+    "mw nr ong prof resp sgt st tel vgl zgn",
+    "sv": "adm alt avd bl ca cand civ dir doc dr dvs enl exkl fig fil forts fr gen gm hr ing inkl jfr jur kand kap "
+    "kh kl lekt lic löjtn mag maj milj nr orig prof st tekn tel tfn tr ung uppl utg vol övers",
+    "pl": "abp adm al ass bp br bł doc dot dr dyr fa gen gm godz im insp inż kard kpr kpt ks lek mec mgr mjr mld "
+    "mln np ok os pkt pl por pow poz ppłk prez prof płk red rozdz rys sierż st tab tel tj tys tzn tzw ul wg woj ww "
+    "zob św",
+    "cs": "akad arch bc biskup cca dir doc dr gen ing insp judr kap kard mgr mjr mudr např npor nábř nám obr odst "
+    "okr p phdr plk popř por prap prof příp resp rndr roč stol str sv tab tel tj tzn tzv tř ul čet čl čtv",
+    "ru": "адм акад англ бул бульв вкл ген гл гор гос губ дер доц изд им инж кап кн корп мин млн млрд наб напр нем "
+    "обл оз пер пл полк пос пр просп проф р-н разд рис с св см ст стр табл тел тыс ул чел ш экз",
+    "tr": "alb apt av bkz bul bulv cad doç dr ecz ed fak gen gn hst hz inş kor kur mad mah mim mrş müh opr ord org "
+    "ort prof sn sok tel uzm yay yd yrd yy yüz çev örn öğr ünv şb şti",
+    "el": "αγ αι αρ αρχ βλ γεν δηλ δικ δισ δρ εικ εκατ εφ κα καθ κεφ κος κυρ λεωφ μητρ μτφ ναυ οδ οσ πίν παν πλ "
+    "πρωθ σ σελ στρ τηλ τόμ υπ χιλ",
 }
 # Pronouns, articles, conjunctions and adverbs with which sentences begin.
 _FUNCTION_WORDS = {
@@ -86,9 +96,9 @@ _FUNCTION_WORDS = {
 
 
 @cache
-def titles(language: str) -> frozenset[str]:
-    """Lower-cased titles and kinds of streets in a language, without their full stops."""
-    return frozenset(_TITLES.get(base_code(language), "").split())
+def known_abbreviations(language: str) -> frozenset[str]:
+    """Lower-cased abbreviations of a language that more follows, without their full stops."""
+    return frozenset(_ABBREVIATIONS.get(base_code(language), "").split())
 
 
 @cache

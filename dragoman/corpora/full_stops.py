@@ -7,8 +7,8 @@ An abbreviation is a word that nearly always has a full stop inside lines, befor
 Punkt (Kiss and Strunk 2006). Numbers are one such word for each number of digits: in German "4." is mostly an ordinal,
 in English mostly an end. For words that the corpus does not settle, the shape of the word and the language decide.
 
-Limits: without a corpus, a short word with vowels, such as "inkl.", is an abbreviation only before a number or a small
-letter, unless it is a title. Titles and function words are those of 13 languages.
+Limits: without a corpus, a short word with vowels is an abbreviation only before a number or a small letter, unless
+it is one of the abbreviations known for 13 languages. Function words are known for these, too.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
-from dragoman.corpora.closed_classes import function_words, may_precede_ordinal, titles
+from dragoman.corpora.closed_classes import function_words, known_abbreviations, may_precede_ordinal
 from dragoman.corpora.letter_case import lower
 from dragoman.directions import base_code
 
@@ -185,7 +185,7 @@ class Kind(Enum):
     WORD = "a word like any other"
     NUMBER = "a number, also in Roman figures"
     LETTER = "a letter or a Roman figure"
-    ABBREVIATION = "initials, a full stop inside, no vowel, or a title"
+    ABBREVIATION = "initials, a full stop inside, no vowel, or known"
 
 
 @lru_cache(2**13)
@@ -200,7 +200,7 @@ def _kind_and_shape(last: str, language: str) -> tuple[Kind, str]:
         kind = Kind.LETTER
     elif "." in word:
         kind = Kind.ABBREVIATION if _INITIALS.fullmatch(last) or word == word.lower() else Kind.WORD
-    elif word.lower() in titles(language) or _lacks_vowels(word, language):
+    elif word.lower() in known_abbreviations(language) or _lacks_vowels(word, language):
         kind = Kind.ABBREVIATION
     else:
         kind = Kind.WORD
