@@ -20,20 +20,21 @@ from pathlib import Path
 
 import common  # noqa: F401  # it sets sys.path
 
+from dragoman.corpora.letter_case import lower, upper
 from dragoman.dataset import Pair
 from dragoman.evaluation.typed_differently import title, typed_differently, with_typo, without_mark
 from dragoman.translation.translator import Translator
 
-BOTH_SIDES = (str.upper, title, str.lower, without_mark)
+BOTH_SIDES = (upper, title, lower, without_mark)
 
 
-def changed(pair: Pair, draw: random.Random) -> Pair:
+def changed(pair: Pair, languages: list[str], draw: random.Random) -> Pair:
     """A pair as somebody else would have typed it."""
     source, target = pair
     way = draw.randrange(len(BOTH_SIDES) + 1)
     if way == len(BOTH_SIDES):
         return with_typo(source, draw), target
-    return BOTH_SIDES[way](source), BOTH_SIDES[way](target)
+    return BOTH_SIDES[way](source, languages[0]), BOTH_SIDES[way](target, languages[1])
 
 
 def write_text(data: str, languages: list[str], passes: int, share: float, seed: int, output: Path) -> None:
@@ -42,7 +43,7 @@ def write_text(data: str, languages: list[str], passes: int, share: float, seed:
     output.mkdir(parents=True, exist_ok=True)
     draw = random.Random(seed)
     pairs = [
-        changed(pair, draw) if draw.random() < share else pair
+        changed(pair, languages, draw) if draw.random() < share else pair
         for _ in range(passes)
         for pair in zip(*sides, strict=True)
     ]

@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Sequence
+from functools import cache
 from typing import NamedTuple
 
 # A language is named as in file names. After a hyphen, a name continues with a capital or a digit (zh-Hant, pt-BR,
@@ -77,3 +78,9 @@ def by_direction(sources: Sequence[str], usual: Direction) -> dict[Direction, li
     for i, text in enumerate(sources):
         found[split_tag(text)[0] or usual].append(i)
     return dict(found)
+
+
+@cache
+def base_code(language: str) -> str:
+    """Return the code of a language without script and region: pt for pt-BR, zh for zh_TW."""
+    return language.replace("_", "-").partition("-")[0].lower()

@@ -238,7 +238,7 @@ class TrainingConfig(Section):
         None, "run or checkpoint whose weights and tokenizers to start from; null: random weights"
     )
     max_steps: int | None = free(None, "stop after this many steps", at_least=1)
-    max_epochs: int | None = free(9, "stop after this many passes over the data", at_least=1)
+    max_epochs: int | None = free(12, "stop after this many passes over the data", at_least=1)
     max_minutes: float | None = free(
         None, "stop after this many minutes; linear and cosine schedules fall within them", above=0
     )

@@ -14,6 +14,7 @@ from conftest import ROOT, in_child, tiny_pairs, write_tsv
 from dragoman.command_line import override
 from dragoman.corpora import prepared_files
 from dragoman.corpora import report as report_module
+from dragoman.corpora.full_stops import FullStops
 from dragoman.corpora.origin import has_only_moved
 from dragoman.corpora.preparation import PreparedData, prepare_data
 from dragoman.corpora.report import CorpusReport, sample_indices
@@ -124,6 +125,18 @@ def test_lowercase_equals_a_corpus_in_lower_case(tiny: Make, tmp_path: Path) -> 
     upper = prepare_data(tiny(data__train=files[1], **settings), tmp_path / "upper", quiet)
     assert same(replace(upper, origin=lower.origin, fingerprint=lower.fingerprint), lower)
     assert same(prepare_data(tiny(data__train=files[1], **settings), tmp_path / "upper", quiet), upper)
+
+
+@pytest.mark.parametrize(("language", "warned"), [("tr", True), ("az", True), ("lt", True), ("de", False)])
+def test_lowercase_warns_of_languages_with_other_small_letters(
+    tiny: Make, tmp_path: Path, language: str, warned: bool
+) -> None:
+    """Guards the Turkish ı, which data.lowercase would turn into i in silence."""
+    for lowercase in (False, True):
+        said: list[str] = []
+        config = tiny(data__source_lang=language, data__check_languages=False, data__lowercase=lowercase)
+        prepare_data(config, tmp_path / str(lowercase), said.append)
+        assert any("letter_case.lower" in line for line in said) == (warned and lowercase)
 
 
 def test_lowercase_corpus_is_split_by_its_lower_case_text(tiny: Make, tmp_path: Path) -> None:
@@ -309,7 +322,7 @@ def test_sentences_are_counted_in_a_sample(tiny: Make, tmp_path: Path, monkeypat
     """Guards against splitting all of a large corpus into sentences, and against a sample with another result."""
     counted: list[str] = []
 
-    def split(text: str, _: str) -> list[str]:
+    def split(text: str, *_: object) -> list[str]:
         counted.append(text)
         return text.split(". ")
 
@@ -319,6 +332,7 @@ def test_sentences_are_counted_in_a_sample(tiny: Make, tmp_path: Path, monkeypat
     exact = prepare_data(config, tmp_path / "all", quiet).report
     assert len(counted) == 8000
     assert [side.usual_sentences for side in exact.sides] == [3, 2]
+    assert exact.sides[0].full_stops == {"en": FullStops.of(source for source, _ in train).json}
     monkeypatch.setattr(report_module, "SAMPLE", 1000)
     counted.clear()
     assert prepare_data(config, tmp_path / "sample", quiet).report == exact

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dragoman.corpora.cleaning import clean
+from dragoman.corpora.full_stops import FullStops
 from dragoman.corpora.sentence_splitting import (
     LineStatistics,
     sentence_joiner,
@@ -42,6 +45,77 @@ def test_sentences_end_at_full_stops_only() -> None:
     assert split_sentences("Er kam am 3. Oktober. Ende!", "de") == ["Er kam am 3. Oktober.", "Ende!"]
     assert split_sentences("これは本です。私は学生です。", "ja") == ["これは本です。", "私は学生です。"]
     assert split_sentences("One. Two.", "tlh") == ["One.", "Two."]
+
+
+def sentences() -> list[list[str]]:
+    """Lines of sentences.tsv: a language, a sentence, and for some a second sentence."""
+    with Path(__file__).with_name("sentences.tsv").open(encoding="utf-8", newline="") as file:
+        rows = csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
+        return [[cell for cell in row if cell] for row in rows][1:]
+
+
+def test_single_sentences_stay_whole() -> None:
+    """Guards abbreviations, initials, ordinals, times and file names of 13 languages, where no corpus knows them."""
+    single = [(language, text) for language, *texts in sentences() if len(texts) == 1 for text in texts]
+    cut = [parts for language, text in single if len(parts := split_sentences(text, language)) > 1]
+    assert len(single) > 170
+    assert len(cut) < 0.05 * len(single), cut
+
+
+def test_two_sentences_are_split() -> None:
+    """Guards against full stops that end a sentence, but look like those of an abbreviation or an ordinal."""
+    several = [(language, texts) for language, *texts in sentences() if len(texts) == 2]
+    found = [split_sentences(" ".join(texts), language) for language, texts in several]
+    assert len(several) > 155
+    assert found == [texts for _, texts in several]
+
+
+@pytest.mark.parametrize(
+    ("text", "language", "expected"),
+    [
+        ("hello. how are you", "en", 2),  # nothing shows where a sentence begins
+        ("Es gilt lt. vertrag.", "de", 1),
+        ("„Kommst du?“ fragte er.", "de", 1),
+        ("— Где ты? — спросил он.", "ru", 1),
+        ("I came on the 4. It rained.", "en", 2),
+        ("Er ging nach Haus... und schlief.", "de", 1),
+        ("MR. SMITH IS HERE. WHERE IS HE?", "en", 2),
+        ("M. Le Gall est là. Le train part.", "fr", 2),
+        ("IM 4. STOCK WOHNT HERR K. MEIER.", "de", 1),
+        ("Vivía en el 44 a. C. en Roma.", "es", 1),
+        ("Hmm. Peter wartet.", "de", 2),
+        ("Ich sehe fern im TV. Peter liest.", "de", 2),
+        ("Pazi na prst. Marko pada.", "hr", 2),
+    ],
+)
+def test_shape_and_context_of_a_full_stop(text: str, language: str, expected: int) -> None:
+    """Guards the rules for words that no corpus knows."""
+    assert len(split_sentences(text, language)) == expected
+
+
+GERMAN = [
+    *10 * ["Sein zugel. Fahrzeug ist alt.", "Wir fahren auf der Kungsg. Richtung Hafen."],
+    *10 * ["Das ist der 4. Versuch von Anna.", "Im 12. Jahr kam Peter.", "Es geschah 1990.", "Es war gut."],
+    *10 * ["Das war gut. Peter lachte.", "Es war gut so.", "Er wohnt dort.", "Sie sieht es.", "Dort sieht es gut aus."],
+]
+
+
+def test_corpus_teaches_which_full_stops_end_no_sentence() -> None:
+    """Guards abbreviations that no list has, and words at the end of the sentences of the same corpus."""
+    stops = FullStops.of(GERMAN)
+    assert stops.abbreviations == {"zugel", "kungsg", "0", "00"}
+    assert {"gut", "dort"} <= stops.ends
+    assert "es" in stops.starters
+    for text in ("Ihr zugel. Motorrad ist neu.", "Ich wohne Kungsg. Nummer 3.", "Nur Versuch 5. Grades zählt."):
+        assert len(split_sentences(text, "de")) == 2
+        assert split_sentences(text, "de", stops) == [text]
+    for text in ("Alles war gut. Anna lachte.", "Nimm Nummer 5. Es wartet.", "Es war 1990. Anna kam."):
+        assert len(split_sentences(text, "de", stops)) == 2
+    assert [len(split_sentences("Det var gut. 3 dagar.", "sv", each)) for each in (FullStops(), stops)] == [1, 2]
+    assert FullStops.from_json(stops.json) == stops
+    for known, expected in ({}, 2), ({"de": stops}, 1):
+        trained = LineStatistics(9, 9, 1, full_stops=known)
+        assert len(split_text("Ihr zugel. Motorrad ist neu.", "de", trained, words)) == expected
 
 
 @pytest.mark.parametrize(("most", "usual", "expected"), [(1, 99, 4), (2, 99, 2), (3, 99, 2), (9, 99, 1), (9, 9, 3)])

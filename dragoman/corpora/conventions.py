@@ -19,10 +19,11 @@ import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, fields
-from functools import cached_property
+from dataclasses import asdict, dataclass, fields, replace
+from functools import cached_property, lru_cache
 from typing import Any
 
+from dragoman.corpora.letter_case import in_capitals, lower, upper
 from dragoman.dataset import CHUNK, EncodedSide, Tokenizer
 from dragoman.lazy import numpy as np
 
@@ -56,10 +57,12 @@ class Conventions:
     apart: float  # share of the marks at the end of a word that have a space before them
     escaped: float  # share of the apostrophes and quotation marks that are written &apos; and &quot;
 
+    language: str = ""  # whose rules change the case of letters; not saved
+
     __hash__ = object.__hash__  # so that functions of them can be cached
 
     @classmethod
-    def of(cls, lines: Iterable[str]) -> Conventions:
+    def of(cls, lines: Iterable[str], language: str = "") -> Conventions:
         """Read a text once. Memory holds its distinct words."""
         inside: Counter[str] = Counter()
         first: Counter[str] = Counter()
@@ -81,7 +84,7 @@ class Conventions:
             for number, (word, begins) in enumerate(words(line)):
                 (first if begins else inside).update(forms(word))
                 if number == 0:
-                    opened[word.lower()][mark] += 1
+                    opened[lower(word, language)][mark] += 1
                     if word[0].lower() != word[0].upper():
                         starts[word[0].isupper()] += 1
         usual = marks.most_common(1)[0][0] if marks else ""
@@ -99,19 +102,22 @@ class Conventions:
             sum(form[0].isupper() for form in once) / max(1, len(once)),
             spaces[True] / max(1, spaces.total()),
             quotes[True] / max(1, quotes.total()),
+            language,
         )
 
     @cached_property
     def json(self) -> str:
         """All of it as JSON, for `from_json`."""
-        return json.dumps(asdict(self), ensure_ascii=False, sort_keys=True)
+        values = asdict(self)
+        del values["language"]
+        return json.dumps(values, ensure_ascii=False, sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> Conventions:
         """Load what `json` returned. Raises ValueError for anything else."""
         values: Any = json.loads(text)
         tables = {"inside": int, "first": int, "marks": float, "apostrophes": int, "openings": str}
-        if not isinstance(values, dict) or set(values) != {field.name for field in fields(cls)}:
+        if not isinstance(values, dict) or set(values) != {field.name for field in fields(cls)} - {"language"}:
             raise ValueError("these are not the conventions of a text")
         for name, value in values.items():
             kind = tables.get(name)
@@ -126,19 +132,29 @@ class Conventions:
         found: Counter[str] = Counter()
         for forms_of in (self.inside, self.first):
             for form, count in forms_of.items():
-                found[form.lower()] += count
+                found[lower(form, self.language)] += count
         return found
 
     @cached_property
     def _usual(self) -> dict[str, str]:
         """By lower-cased form the most frequent one inside sentences."""
-        found = {form.lower(): form.lower() for form in self.first}
+        found = {form: form for form in (lower(form, self.language) for form in self.first)}
         best: dict[str, str] = {}
         for form in sorted(self.inside):
-            lower = form.lower()
-            if lower not in best or self.inside[form] > self.inside[best[lower]]:
-                best[lower] = form
+            small = lower(form, self.language)
+            if small not in best or self.inside[form] > self.inside[best[small]]:
+                best[small] = form
         return found | best
+
+    @cached_property
+    def _by_capitals(self) -> dict[str, str]:
+        """The usual forms that are lost in capitals, as Greek accents and ß are, by what remains of them."""
+        found: dict[str, str] = {}
+        for small, form in sorted(self._usual.items(), key=lambda item: self.counts[item[0]]):
+            large = upper(small, self.language)
+            if lower(large, self.language) != small:
+                found[large] = form
+        return found
 
     @cached_property
     def well_known(self) -> list[str]:
@@ -150,7 +166,8 @@ class Conventions:
 
         The capital of a word that is only ever first says nothing.
         """
-        return self._usual.get(word.lower())
+        usual = self._usual.get(lower(word, self.language))
+        return self._by_capitals.get(upper(word, self.language)) if usual is None and in_capitals(word) else usual
 
     def occurs(self, form: str) -> int:
         """How often a word occurs in exactly this form."""
@@ -178,7 +195,14 @@ class Conventions:
 
     def final_mark(self, word: str) -> str:
         """The mark at the end of most lines that begin with this word; of all lines, if it is rare."""
-        return self.openings.get(word.lower()) or max((mark for mark in self.marks if mark), key=self.marks.__getitem__)
+        usual = self.openings.get(lower(word, self.language))
+        return usual or max((mark for mark in self.marks if mark), key=self.marks.__getitem__)
+
+
+@lru_cache(16)
+def in_language(conventions: Conventions, language: str) -> Conventions:
+    """The same conventions, with the rules of a language for the case of letters."""
+    return conventions if language == conventions.language else replace(conventions, language=language)
 
 
 def conventions_of_ids(side: EncodedSide, tokenizer: Tokenizer) -> Conventions:

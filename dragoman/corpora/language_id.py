@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dragoman.directions import base_code
+
 if TYPE_CHECKING:
     from py3langid.langid import LanguageIdentifier
 
@@ -52,11 +54,6 @@ def _identifier() -> LanguageIdentifier:
     table = np.ascontiguousarray(found.nb_ptc, np.float32)
     classes, next_state, output = found.nb_classes, found.tk_nextmove, found.tk_output
     return LanguageIdentifier(table, found.nb_pc, classes, next_state, output, norm_probs=True, tk_row=found.tk_row)
-
-
-def base_code(language: str) -> str:
-    """Return the code of a language without script and region: pt for pt-BR, zh for zh_TW."""
-    return language.replace("_", "-").partition("-")[0].lower()
 
 
 @cache

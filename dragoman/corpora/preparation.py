@@ -23,6 +23,7 @@ import platform
 import shutil
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ import numpy as np
 
 from dragoman import reading
 from dragoman.corpora.conventions import Conventions, conventions_of_ids
+from dragoman.corpora.letter_case import lower
 from dragoman.corpora.origin import SIDES, Tokenizers, check_unchanged, origin_of, with_hashes
 from dragoman.corpora.prepared_files import (
     HEADER,
@@ -108,6 +110,11 @@ def prepare_data(config: Config, directory: Path, say: Say, tokenizers: Tokenize
                 f"warning: {source} can change on the hub, and then this run cannot be repeated: set data.revision to "
                 "a commit of it."
             )
+    for language in _lowercased_wrongly(config.data):
+        say(
+            f"warning: data.lowercase has one rule for all languages, which changes letters of {language}: set it to "
+            f'false and lower-case the corpus with dragoman.corpora.letter_case.lower(text, "{language}").'
+        )
     say_choices(sources, config.data, say)
     if _set_up(workplace, origin, sources, config.data):
         say("resuming an interrupted preparation")
@@ -127,6 +134,13 @@ def prepare_data(config: Config, directory: Path, say: Say, tokenizers: Tokenize
     sync(directory.parent)
     shutil.rmtree(workplace)
     return load(directory)
+
+
+def _lowercased_wrongly(data: DataConfig) -> list[str]:
+    """The languages that have small letters of their own, such as the Turkish ı, if data.lowercase writes others."""
+    names = [*chain(*data.several)] or [data.source_lang or "", data.target_lang]
+    capitals = "IİÌ"
+    return [name for name in dict.fromkeys(names) if data.lowercase and lower(capitals, name) != capitals.lower()]
 
 
 def _set_up(workplace: Path, origin: dict[str, Any], sources: Sequence[Source], data: DataConfig) -> bool:
@@ -176,7 +190,9 @@ def _prepare(
         lines = text.training_side(number)
         if data.several:
             lines = (split_tag(line)[1] for line in lines)
-        replace_durably(result / conventions_file(side), Conventions.of(lines).json.encode())
+        language = "" if data.several or data.lowercase else (data.source_lang, data.target_lang)[number]
+        conventions = Conventions.of(lines, language or "")
+        replace_durably(result / conventions_file(side), conventions.json.encode())
     for split in ("validation", "test"):
         shutil.copyfile(text.path(split), result / f"{split}.tsv")
     replace_durably(result / "report.json", as_json({"origin": origin, "report": asdict(report)}))

@@ -12,12 +12,16 @@ Limits: texts are cleaned lines. The caller counts their tokens.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import sentencex
 
+from dragoman.corpora.full_stops import FullStops
+from dragoman.directions import base_code
+
 CountTokens = Callable[[Sequence[str]], list[int]]  # texts to their lengths in tokens
+NO_CORPUS = FullStops()
 MARKS = (".!?…。！？", ",;:–—，、；：")  # split after one of the first if possible, else after one of the second
 CLOSING_MARKS = "\"'”’»)」』）"
 
@@ -30,16 +34,39 @@ class LineStatistics:
     longest: int  # tokens of the longest one
     sentences: int  # half of them had at least this many sentences
     length_ratio: float = 1.0  # tokens in their translations per token
+    full_stops: Mapping[str, FullStops] = field(default_factory=dict)  # by language; older data have none
+
+    def stops(self, language: str) -> FullStops:
+        """What the corpus has taught about full stops in a language."""
+        return self.full_stops.get(language, NO_CORPUS)
 
 
 def sentence_joiner(language: str) -> str:
     """Return what separates two sentences: a space, or nothing in scripts that use none."""
-    return "" if language.partition("-")[0].lower() in {"zh", "ja", "th", "lo", "km", "my"} else " "
+    return "" if base_code(language) in {"zh", "ja", "th", "lo", "km", "my"} else " "
 
 
-def split_sentences(text: str, language: str) -> list[str]:
-    """Split a cleaned text into sentences by the rules of its language, or of English if there are none for it."""
-    return [part for part in map(str.strip, sentencex.segment(language, text)) if part]  # type: ignore[attr-defined]
+def split_sentences(text: str, language: str, stops: FullStops = NO_CORPUS) -> list[str]:
+    """Split a cleaned text into sentences by the rules of its language, or of English if there are none for it.
+
+    `stops` are what a corpus in this language has taught about full stops.
+    """
+    parts = sentencex.segment(language, text)  # type: ignore[attr-defined]
+    if len(parts) > 1:
+        parts = _join_cut(text, parts, language, stops)
+    return [part for part in map(str.strip, parts) if part]
+
+
+def _join_cut(text: str, parts: Sequence[str], language: str, stops: FullStops) -> list[str]:
+    """Join those of the parts of a text that are cut inside a sentence."""
+    found: list[str] = []
+    start = end = 0
+    for part in parts:
+        if end and not stops.continues(text, end, language):
+            found.append(text[start:end])
+            start = end
+        end += len(part)
+    return [*found, text[start:]]
 
 
 def split_text(text: str, language: str, trained: LineStatistics, count: CountTokens) -> list[str]:
@@ -50,7 +77,7 @@ def split_text(text: str, language: str, trained: LineStatistics, count: CountTo
     """
     found: list[str] = []
     last: list[int] = []  # number of sentences and tokens in the last chunk; empty if nothing may be added to it
-    parts = split_sentences(text, language)
+    parts = split_sentences(text, language, trained.stops(language))
     for part, length in zip(parts, count(parts), strict=True):
         if last and last[0] < trained.sentences and last[1] + length <= trained.usual:
             found[-1] += sentence_joiner(language) + part

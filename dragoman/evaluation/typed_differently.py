@@ -14,19 +14,21 @@ import re
 from collections.abc import Callable, Sequence
 
 from dragoman.corpora.conventions import final_marks
+from dragoman.corpora.letter_case import capitalized, lower, upper
 from dragoman.corpora.sentence_splitting import sentence_joiner
 from dragoman.dataset import Pair
-from dragoman.directions import split_tag, tag_of
+from dragoman.directions import Direction, split_tag, tag_of
 from dragoman.evaluation.metrics import score
 from dragoman.evaluation.per_direction import tokenizations
 from dragoman.evaluation.report import Bucket
+from dragoman.translation.request import usual_direction
 from dragoman.translation.translator import Translator
 
 MOST = 500  # pairs, spread over all of them
 PARAGRAPH = 10  # sentences
 _WORD = re.compile(r"\b[^\W\d_A-ZÀ-Þ]{4,}\b")  # long enough for a typo, and not a name
 
-Change = Callable[[str], str]
+Change = Callable[[str, str], str]  # of a text, and its language
 
 
 def typed_differently(translator: Translator, pairs: Sequence[Pair]) -> list[Bucket]:
@@ -34,13 +36,13 @@ def typed_differently(translator: Translator, pairs: Sequence[Pair]) -> list[Buc
     chosen = pairs[:: -(-len(pairs) // MOST)]
     draw = random.Random(1)  # noqa: S311 - typos, not secrets
     ways: list[tuple[str, Change, Change]] = [
-        ("as it is", str, str),
-        ("as it is, without case", str, str.casefold),
-        ("IN CAPITALS", str.upper, str.casefold),
-        ("In Title Case", title, str.casefold),
-        ("in lower case", str.lower, str.casefold),
+        ("as it is", _same, _same),
+        ("as it is, without case", _same, upper),
+        ("IN CAPITALS", upper, upper),
+        ("In Title Case", title, upper),
+        ("in lower case", lower, upper),
         ("without the final mark", without_mark, without_mark),
-        ("with a typo", lambda text: with_typo(text, draw), str),
+        ("with a typo", lambda text, _: with_typo(text, draw), _same),
     ]
     found = [_typed(translator, chosen, name, typed, compared) for name, typed, compared in ways]
     return [*found, _paragraphs(translator, chosen)]
@@ -57,28 +59,35 @@ def with_typo(text: str, draw: random.Random) -> str:
     return text[:i] + text[i + 1] + text[i] + text[i + 2 :]
 
 
-def title(text: str) -> str:
+def title(text: str, language: str) -> str:
     """Capitalize Each Word."""
-    return re.sub(r"(?<![^\s])[^\W\d_]", lambda letter: letter[0].upper(), text)
+    return re.sub(r"(?<!\S)[^\W\d_]\S*", lambda word: capitalized(word[0], language), text)
 
 
-def without_mark(text: str) -> str:
+def without_mark(text: str, _: str = "") -> str:
     """Drop the final mark, unless nothing else is there."""
     return text.removesuffix(final_marks(text)).rstrip() or text
 
 
 def _typed(translator: Translator, pairs: Sequence[Pair], name: str, typed: Change, compared: Change) -> Bucket:
-    several = bool(translator.config.data.several)
-    sources = [_after_tag(source, typed) if several else typed(source) for source, _ in pairs]
-    return _bucket(name, translator, sources, [reference for _, reference in pairs], compared)
+    found = [_direction_of(translator, source) for source, _ in pairs]
+    sources = [tag + typed(text, direction.source) for tag, direction, text in found]
+    references = [
+        compared(reference, direction.target) for (_, direction, _), (_, reference) in zip(found, pairs, strict=True)
+    ]
+    translations = [
+        compared(text, direction.target)
+        for (_, direction, _), text in zip(found, translator.translate(sources), strict=True)
+    ]
+    return _bucket(name, translator, sources, translations, references)
 
 
 def _paragraphs(translator: Translator, pairs: Sequence[Pair]) -> Bucket:
     """PARAGRAPH sentences of one direction on a line."""
     by_tag: dict[str, list[Pair]] = {}
     for source, reference in pairs:
-        direction, rest = split_tag(source) if translator.config.data.several else (None, source)
-        by_tag.setdefault(f"{tag_of(direction.target)} " if direction else "", []).append((rest, reference))
+        tag, _, text = _direction_of(translator, source)
+        by_tag.setdefault(tag, []).append((text, reference))
     sources, references = [], []
     for tag, of_direction in by_tag.items():
         for start in range(0, len(of_direction), PARAGRAPH):
@@ -87,18 +96,27 @@ def _paragraphs(translator: Translator, pairs: Sequence[Pair]) -> Bucket:
             joiners = sentence_joiner(request.direction.source), sentence_joiner(request.direction.target)
             sources.append(tag + joiners[0].join(sides[0]))
             references.append(joiners[1].join(sides[1]))
-    return _bucket(f"in paragraphs of {PARAGRAPH}", translator, sources, references, str)
+    name = f"in paragraphs of {PARAGRAPH}"
+    return _bucket(name, translator, sources, translator.translate(sources), references)
 
 
-def _after_tag(source: str, change: Change) -> str:
-    direction, rest = split_tag(source)
-    return f"{tag_of(direction.target)} {change(rest)}" if direction else change(source)
+def _direction_of(translator: Translator, source: str) -> tuple[str, Direction, str]:
+    """The tag, the direction and the text of a source."""
+    data = translator.config.data
+    direction, text = split_tag(source) if data.several else (None, source)
+    return f"{tag_of(direction.target)} " if direction else "", direction or usual_direction(data), text
+
+
+def _same(text: str, _: str) -> str:
+    return text
 
 
 def _bucket(
-    name: str, translator: Translator, sources: Sequence[str], references: Sequence[str], compared: Change
+    name: str,
+    translator: Translator,
+    sources: Sequence[str],
+    translations: Sequence[str],
+    references: Sequence[str],
 ) -> Bucket:
-    tokenize = tokenizations(sources, translator.config.data)
-    translations = list(map(compared, translator.translate(sources)))
-    scores = score(translations, list(map(compared, references)), tokenize)
+    scores = score(translations, references, tokenizations(sources, translator.config.data))
     return Bucket(name, len(references), scores.bleu, scores.chrf)

@@ -24,6 +24,7 @@ from tokenizers import Regex, pre_tokenizers
 
 from dragoman import reading
 from dragoman.corpora.cleaning import clean, decode_line
+from dragoman.corpora.letter_case import lower
 from dragoman.errors import DataError
 from dragoman.settings import DataConfig
 from dragoman.translation import literals
@@ -55,6 +56,7 @@ class Term:
     end: int
     target: str
     as_written: bool = False  # whether the target has to keep its case at the start of a sentence
+    language: str = ""  # of the target
 
 
 class Glossary:
@@ -108,26 +110,27 @@ class Glossary:
         """The same terms as a model with these settings reads and writes them, for instance in lower case."""
         return Glossary({clean(source, data): clean(target, data) for source, target in self.terms.items()})
 
-    def find(self, text: str) -> list[Term]:
-        """The terms in a text, from left to right; they do not overlap. Web and mail addresses have none."""
+    def find(self, text: str, source: str = "", target: str = "") -> list[Term]:
+        """The terms in a text, from left to right; they do not overlap. Web and mail addresses have none.
+
+        `source` and `target` are the languages of the terms, whose rules change the case of letters.
+        """
         hidden = literals.find(text)
         words = [w for w in split_words(text) if not any(start < w.end and w.start < end for start, end in hidden)]
         found = []
         i = 0
         while i < len(words):
-            longest = min(self._longest.get(words[i].text.casefold(), 0), len(words) - i)
+            longest = min(self._longest.get(lower(words[i].text, source).casefold(), 0), len(words) - i)
             for count in range(longest, 0, -1):
-                target = self._target(" ".join(word.text for word in words[i : i + count]))
-                if target is not None:
+                key = " ".join(word.text for word in words[i : i + count])
+                known = self._exact.get(key, self._folded.get(lower(key, source).casefold()))
+                if known is not None:
                     start, end = words[i].start, words[i + count - 1].end
-                    found.append(Term(start, end, target or text[start:end], as_written=not target))
+                    found.append(Term(start, end, known or text[start:end], not known, target))
                     i += count - 1
                     break
             i += 1
         return found
-
-    def _target(self, key: str) -> str | None:
-        return self._exact.get(key, self._folded.get(key.casefold()))
 
 
 def _fault(source: str, target: str) -> str | None:

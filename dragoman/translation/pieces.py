@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 
 from dragoman.corpora.cleaning import clean
-from dragoman.corpora.sentence_splitting import LineStatistics, split_sentences, split_text
+from dragoman.corpora.conventions import in_language
+from dragoman.corpora.sentence_splitting import split_sentences, split_text
 from dragoman.directions import Direction, tag_of
 from dragoman.translation.glossary import Term
 from dragoman.translation.limits import target_room
@@ -32,6 +33,7 @@ class Piece:
     prefix_words: list[str] = field(default_factory=list)  # and their tokens
     read_as: str = ""  # the text that the ids stand for
     form: Form = AS_IS  # in which to write the translation
+    language: str = ""  # whose rules change the case of the translation
     corrections: tuple[tuple[str, str], ...] = ()  # typos in the text, and what they are read as
     terms: list[Term] = field(default_factory=list)  # those of the glossary in the text
 
@@ -44,7 +46,8 @@ def encode_request(trained: TrainedModel, request: Request, warn: Callable[[str]
             prefix, words = encode_translation(trained, request.prefix, pieces[0])
             pieces[0] = replace(pieces[0], prefix=prefix, prefix_words=words)
         if request.glossary:
-            pieces = [replace(piece, terms=request.glossary.find(piece.read_as)) for piece in pieces]
+            languages = request.direction
+            pieces = [replace(piece, terms=request.glossary.find(piece.read_as, *languages)) for piece in pieces]
         yield pieces
 
 
@@ -69,7 +72,8 @@ def encode_piece(trained: TrainedModel, text: str, direction: Direction) -> Piec
     data = trained.config.data
     text = clean(text, data)
     tag = tag_of(direction.target) if data.several else ""
-    return Piece(text, *trained.hiders[0].hide(text, tag), read_as=text)
+    language = _language_of_case(trained, direction.target)
+    return Piece(text, *trained.hiders[0].hide(text, tag), read_as=text, language=language)
 
 
 def encode_translation(trained: TrainedModel, text: str, piece: Piece) -> tuple[list[int], list[str]]:
@@ -82,16 +86,21 @@ def read_piece(trained: TrainedModel, text: str, direction: Direction) -> Piece:
     """Like `encode_piece`, but by decoding.tolerant the text is read as the training text would be written."""
     if trained.conventions is None or not trained.config.decoding.tolerant:
         return encode_piece(trained, text, direction)
-    reading = read(text, trained.conventions[0])
+    reading = read(text, in_language(trained.conventions[0], _language_of_case(trained, direction.source)))
     piece = encode_piece(trained, reading.text, direction)
     return replace(piece, text=text, form=reading.form, corrections=tuple(reading.corrections))
+
+
+def _language_of_case(trained: TrainedModel, language: str) -> str:
+    """The language whose rules change the case of letters; none if data.lowercase has lower-cased all text."""
+    return "" if trained.config.data.lowercase else language
 
 
 def write_as_typed(trained: TrainedModel, piece: Piece, translation: str) -> str:
     """Write a translation in the form in which its piece was typed, unless its beginning was prescribed."""
     if trained.conventions is None or piece.form == AS_IS or piece.prefix:
         return translation
-    return piece.form.restore(translation, trained.conventions[1])
+    return piece.form.restore(translation, in_language(trained.conventions[1], piece.language))
 
 
 def _split_and_encode(
@@ -101,7 +110,7 @@ def _split_and_encode(
     statistics = trained.trained_on
     if not trained.config.decoding.split_sentences:
         # Fill each piece up to the longest training line; no line has more sentences than characters.
-        statistics = LineStatistics(usual=longest, longest=longest, sentences=len(line))
+        statistics = replace(statistics, usual=longest, sentences=len(line))
 
     @cache
     def encode(text: str) -> Piece:
@@ -113,7 +122,7 @@ def _split_and_encode(
     parts = split_text(line, direction.source, statistics, lengths)
     if len(parts) == 1:
         return [encode(line)]
-    for length in lengths(split_sentences(line, direction.source)):
+    for length in lengths(split_sentences(line, direction.source, statistics.stops(direction.source))):
         if length > longest:
             warn(
                 f"a sentence of {length:,} tokens is translated in parts, because the longest training sentence has "

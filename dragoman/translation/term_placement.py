@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from dragoman.corpora.letter_case import capitalized, uncapitalized
 from dragoman.dataset import EMPTY, JOINER, Tokenizer
 from dragoman.settings import DecodingConfig
 from dragoman.translation import literals
@@ -66,10 +67,12 @@ def place_terms(trained: TrainedModel, pieces: Sequence[Piece], sentences: Seque
 def missing_targets(terms: Sequence[Term], text: str) -> Counter[str]:
     """How often each target is missing from a translation: it belongs there as often as its terms are in the source."""
     wanted = Counter(term.target for term in terms)
-    return wanted - Counter(target for target, _, _ in find_targets(text, list(wanted))) if terms else wanted
+    if terms:
+        wanted -= Counter(target for target, _, _ in find_targets(text, list(wanted), terms[0].language))
+    return wanted
 
 
-def find_targets(text: str, targets: Sequence[str]) -> list[tuple[str, int, int]]:
+def find_targets(text: str, targets: Sequence[str], language: str = "") -> list[tuple[str, int, int]]:
     """The targets in a text as whole words, with start and end; they do not overlap, and long ones are found first.
 
     At the start of a sentence, the case of the first letter does not count.
@@ -81,8 +84,7 @@ def find_targets(text: str, targets: Sequence[str]) -> list[tuple[str, int, int]
         for start in (word.start for word in words):
             end = start + len(target)
             same = text[start:end] == target or (
-                text[start:end].lower() == target.lower()
-                and text[start + 1 : end] == target[1:]
+                text[start:end] in (capitalized(target, language), uncapitalized(target, language))
                 and _starts_sentence(text, start)
             )
             if same and end in ends and all(end <= a or b <= start for _, a, b in found):
@@ -134,7 +136,8 @@ def _replace_words(trained: TrainedModel, translations: Sequence[tuple[Piece, st
 def _free_words(trained: TrainedModel, piece: Piece, text: str) -> list[Word]:
     """The words of a translation that a target may replace: not those of targets, web addresses and the prefix."""
     prefix = len(trained.target.decode_with(piece.prefix, dict(enumerate(piece.prefix_words))))
-    taken = [(start, end) for _, start, end in find_targets(text, [term.target for term in piece.terms])]
+    targets = [term.target for term in piece.terms]
+    taken = [(start, end) for _, start, end in find_targets(text, targets, piece.language)]
     taken += literals.find(text)
     return [
         word
@@ -199,9 +202,10 @@ def _touching(words: Sequence[Word], first: int, fits: Callable[[int], bool]) ->
 def _cased(term: Term, text: str, start: int) -> str:
     """The target of a term, with a capital if it replaces a capital at the start of a sentence."""
     target = term.target
-    if term.as_written or target != target.lower() or not text[start].isupper() or not _starts_sentence(text, start):
+    keeps_case = term.as_written or any(map(str.isupper, target))
+    if keeps_case or not text[start].isupper() or not _starts_sentence(text, start):
         return target
-    return target[0].upper() + target[1:]
+    return capitalized(target, term.language)
 
 
 def _starts_sentence(text: str, position: int) -> bool:

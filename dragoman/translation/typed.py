@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from dragoman.corpora import letter_case
 from dragoman.corpora.conventions import (
     FINAL_MARKS,
     LETTERS,
@@ -63,13 +64,15 @@ class Form:
         if (self.added_mark or self.marks) and 0 < len(end) < len(text):  # a mark that is all there is stays
             text = text[: -len(end)].rstrip() + self.marks
         if self.capitals:
-            return _outside_literals(text, str.upper)
+            return _outside_literals(text, lambda part: letter_case.upper(part, target.language))
         if self.title:
-            return _outside_literals(text, lambda part: WORD.sub(lambda word: _capitalized(word[0]), part))
+            return _outside_literals(text, lambda part: WORD.sub(lambda word: _capitalized(word[0], target), part))
         first = WORD.search(text)
         if first and self.lower_start and (target.usual(first[0]) or "").islower():
-            return _with_start(text, str.lower)
-        return _with_start(text, str.upper) if self.capital_start and target.is_lowercase else text
+            return _with_start(text, lambda word: letter_case.uncapitalized(word, target.language))
+        if self.capital_start and target.is_lowercase:
+            return _with_start(text, lambda word: _capitalized(word, target))
+        return text
 
 
 AS_IS = Form()
@@ -94,14 +97,15 @@ def read(typed: str, source: Conventions) -> Reading:
     # In a title, a word after a hyphen may stay small.
     heads = [word[0] for word, _ in places if text[max(0, word.start() - 1) : word.start()] != "-"]
     capitals, title = _is_in_capitals(words), _is_title(heads, source)
-    lower = text == text.lower()
+    lower = text == _lower(text, source)
     corrections: list[tuple[str, str]] = []
     parts: list[str] = []
     end = 0
     for found, starts in places:
         word = found[0]
         if capitals or (title and word[0].isupper()):
-            meant = _known_form(word, source) or (_capitalized(word) if source.rare_capitals > 0.5 else word.lower())
+            unknown = _capitalized if source.rare_capitals > 0.5 else _lower
+            meant = _known_form(word, source) or unknown(word, source)
         else:
             meant = _meant(word, source, starts, lower)
             is_name = word[0].isupper() and bool(parts)
@@ -110,7 +114,7 @@ def read(typed: str, source: Conventions) -> Reading:
                 corrections.append((word, meant))
         capital = source.begins_with_capital and (not parts or (starts and (capitals or title or lower)))
         if capital and not any(map(str.isalnum, text[end : found.start()])):
-            meant = _capitalized(meant)
+            meant = _capitalized(meant, source)
         parts += [text[end : found.start()], meant]
         end = found.end()
     text, added, marks = _with_final_mark("".join([*parts, text[end:]]), source)
@@ -159,7 +163,7 @@ def _with_final_mark(text: str, source: Conventions) -> tuple[str, bool, str]:
 
 def _is_in_capitals(words: list[str]) -> bool:
     """Whether all words are; a single letter alone says nothing."""
-    return all(word.isupper() for word in words) and any(len(word) > 1 for word in words)
+    return all(map(letter_case.in_capitals, words)) and any(len(word) > 1 for word in words)
 
 
 def _is_title(words: list[str], source: Conventions) -> bool:
@@ -181,7 +185,7 @@ def _known_form(word: str, source: Conventions) -> str | None:
         return usual
     if not any(source.usual(part) for part in LETTERS.findall(word)):
         return None
-    return LETTERS.sub(lambda part: source.usual(part[0]) or part[0].lower(), word)
+    return LETTERS.sub(lambda part: source.usual(part[0]) or _lower(part[0], source), word)
 
 
 @lru_cache(WORDS)
@@ -193,7 +197,7 @@ def _meant(word: str, source: Conventions, starts: bool, lower: bool) -> str:
     if word.islower():  # "anna", "i"; in German, a noun
         times = source.occurs(word)
         return known if not times or (lower and source.inside.get(known, 0) >= CLEAR * times) else word
-    if source.is_lowercase or (len(word) > 1 and word.isupper() and not source.occurs(word)):
+    if source.is_lowercase or (len(word) > 1 and letter_case.in_capitals(word) and not source.occurs(word)):
         return known
     # A capital at the start of a sentence is as it should be, and elsewhere it may be that of a name.
     return known if starts and not source.begins_with_capital else word
@@ -202,12 +206,12 @@ def _meant(word: str, source: Conventions, starts: bool, lower: bool) -> str:
 @lru_cache(WORDS)
 def _corrected(word: str, source: Conventions) -> str:
     """A word without its typos, as far as they can be told."""
-    near = nearest(word.lower(), source)
+    near = nearest(_lower(word, source), source)
     if near is None and word.isalpha():
         return word
     if near is None:  # the parts of a word with an apostrophe
-        near = LETTERS.sub(lambda part: nearest(part[0].lower(), source) or part[0], word)
-    return _capitalized(near) if word[0].isupper() else near
+        near = LETTERS.sub(lambda part: nearest(_lower(part[0], source), source) or part[0], word)
+    return _capitalized(near, source) if word[0].isupper() else near
 
 
 def nearest(word: str, source: Conventions) -> str | None:
@@ -259,14 +263,17 @@ def join_marks(text: str) -> str:
     return _OPENING.sub(r"\1", _CLOSING.sub(r"\1", html.unescape(text)))
 
 
-def _capitalized(word: str) -> str:
-    return word[0].upper() + word[1:]
+def _capitalized(word: str, text: Conventions) -> str:
+    return letter_case.capitalized(word, text.language)
+
+
+def _lower(word: str, text: Conventions) -> str:
+    return letter_case.lower(word, text.language)
 
 
 def _with_start(text: str, change: Callable[[str], str]) -> str:
-    """Change the first letter of a text."""
-    first = WORD.search(text)
-    return text[: first.start()] + change(first[0][0]) + text[first.start() + 1 :] if first else text
+    """Change the first word of a text."""
+    return WORD.sub(lambda first: change(first[0]), text, count=1)
 
 
 def _outside_literals(text: str, change: Callable[[str], str]) -> str:
