@@ -136,7 +136,7 @@ class DataConfig(Section):
     def _check_columns(self, columns: str) -> None:
         names = [name.strip() for name in columns.split(",")]
         numbers = [name.isdecimal() for name in names]
-        counts = (2,) if self.source_lang else (1, 2)
+        counts = range(2, len(names) + 1) if self.source_lang else (1, 2)  # more than two: further references
         if len(names) not in counts or len({*names}) < len(names) or "" in names or any(numbers) != all(numbers):
             count = "two columns" if self.source_lang else "one column or two"
             raise ConfigError(

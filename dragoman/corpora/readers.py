@@ -4,7 +4,7 @@
 
 Nothing is guessed: a line that is not UTF-8, or that has no partner, raises a DataError that says where, because a file
 that slips by one line teaches a wrong translation from there on. With data.on_bad_line skip, such lines, and rows with
-too few or too many cells, are read with lone surrogates, so that the caller can drop the whole pair.
+too few or too many cells, are read with lone surrogates, so that the caller can drop the whole pair and say why.
 
 `formats` has a reader for each kind of file. Data sets are read here, by the `datasets` library.
 """
@@ -17,7 +17,7 @@ from typing import NamedTuple
 from dragoman.corpora.formats.by_suffix import format_of
 from dragoman.corpora.formats.files import changed, sha256_of_file
 from dragoman.corpora.formats.records import read_rows, reason
-from dragoman.corpora.formats.units import Say, Units
+from dragoman.corpora.formats.units import Say, Units, is_left_out
 from dragoman.corpora.sources import ALIASES, Languages, Source, by_languages, directions_of
 from dragoman.dataset import Pair
 from dragoman.directions import tagged
@@ -38,7 +38,10 @@ def read_splits(source: Source, data: DataConfig) -> dict[str, Iterator[Pair]]:
     A file has one split, the one it was named for. A folder or a data set must have that split, and may have others.
     Raises DataError, now or while iterating.
     """
-    return {name: (unit[1:] for unit in split.units) for name, split in read_units(source, data).items()}
+    return {
+        name: (unit[1:] for unit in split.units if not is_left_out(unit[1]))
+        for name, split in read_units(source, data).items()
+    }
 
 
 def read_units(source: Source, data: DataConfig, say: Say = lambda choice: None) -> dict[str, Split]:

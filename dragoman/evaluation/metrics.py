@@ -5,7 +5,8 @@
     compare("the other", ours, theirs).differences            # with p-values
 
 BLEU, chrF and TER come from sacreBLEU, whose signatures make scores comparable across programs; word and character
-error rates come from torchmetrics. All of them compare detokenised text with one reference per sentence.
+error rates come from torchmetrics. All of them compare detokenised text. A reference may carry others, see
+`corpora.references`: BLEU, chrF and TER are then against all of them, word and character error rates against the first.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 from torchmetrics.functional.text import char_error_rate, word_error_rate
+
+from dragoman.corpora.references import streams
 
 # The defaults of sacreBLEU, so that intervals equal those of `sacrebleu --confidence`.
 RESAMPLES = 1000  # for the confidence intervals
@@ -40,10 +43,11 @@ class Scores:
 
 
 def score(translations: Sequence[str], references: Sequence[str], tokenize: str = "13a") -> Scores:
-    """Score translations against one reference each; `tokenize` is sacreBLEU's, "none" for tokenised text."""
+    """Score translations against their references; `tokenize` is sacreBLEU's, "none" for tokenised text."""
     bleu = BLEU(tokenize=tokenize, force=True)  # force: do not warn about text that looks tokenised
-    corpus_bleu = bleu.corpus_score(translations, [references])
-    chrf = CHRF().corpus_score(translations, [references])
+    every = streams(references)
+    corpus_bleu = bleu.corpus_score(translations, every)
+    chrf = CHRF().corpus_score(translations, every)
     return Scores(
         bleu=corpus_bleu.score,
         chrf=chrf.score,
@@ -93,7 +97,7 @@ class SentenceStatistics:
 
     def __init__(self, metric: Metric, translations: Sequence[str], references: Sequence[str]) -> None:
         self.metric = metric
-        self.sums = np.array(metric._extract_corpus_statistics(translations, [references]), np.float64)  # (N, K)
+        self.sums = np.array(metric._extract_corpus_statistics(translations, streams(references)), np.float64)  # (N, K)
 
     def score(self, sentences: Sequence[int] | slice = slice(None)) -> float:
         """The corpus score of some sentences, by default all."""
@@ -152,7 +156,8 @@ def measure(translations: Sequence[str], references: Sequence[str], tokenize: st
     ]
     for name, rate in ("WER", word_error_rate), ("CER", char_error_rate):
         percent = 100 * rate(list(translations), list(references)).item()
-        figures.append(MetricScore(name, percent, None, None, f"torchmetrics {version('torchmetrics')}"))
+        first = ", first references" if len(streams(references)) > 1 else ""
+        figures.append(MetricScore(name, percent, None, None, f"torchmetrics {version('torchmetrics')}{first}"))
     return Measurements(found["BLEU"], found["chrF"], found["TER"], figures)
 
 

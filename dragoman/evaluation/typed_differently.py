@@ -14,6 +14,8 @@ import re
 from collections.abc import Callable, Sequence
 
 from dragoman.corpora.conventions import final_marks
+from dragoman.corpora.references import of_each, references_of
+from dragoman.corpora.references import reference as reference_of
 from dragoman.corpora.sentence_splitting import sentence_joiner
 from dragoman.dataset import Pair
 from dragoman.directions import split_tag, tag_of
@@ -72,7 +74,7 @@ def _typed(
     several = bool(translator.config.data.several)
     sources = [_after_tag(source, typed) if several else typed(source) for source, _ in pairs]
     translations = [compared(text) for text in translator.translate(sources)]
-    return _bucket(name, translations, [compared(reference) for _, reference in pairs], tokenize)
+    return _bucket(name, translations, [of_each(reference, compared) for _, reference in pairs], tokenize)
 
 
 def _paragraphs(translator: Translator, pairs: Sequence[Pair], tokenize: str) -> Bucket:
@@ -88,7 +90,8 @@ def _paragraphs(translator: Translator, pairs: Sequence[Pair], tokenize: str) ->
             request = translator.request(tag + sides[0][0])
             joiners = sentence_joiner(request.direction.source), sentence_joiner(request.direction.target)
             sources.append(tag + joiners[0].join(sides[0]))
-            references.append(joiners[1].join(sides[1]))
+            versions = zip(*map(references_of, sides[1]), strict=False)  # as many as each has
+            references.append(reference_of([joiners[1].join(version) for version in versions]))
     return _bucket(f"in paragraphs of {PARAGRAPH}", translator.translate(sources), references, tokenize)
 
 

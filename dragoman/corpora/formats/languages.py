@@ -25,11 +25,16 @@ NAMED_IN = (
 BESIDE = frozenset(
     [
         "text", "texts", "sentence", "sentences", "word", "words", "phrase", "phrases", "source", "src", "target",
-        "tgt", "trg", "translation", "lang", "language", "original", "testo", "frase", "texto", "satz",
+        "tgt", "trg", "ref", "reference", "translation", "lang", "language", "original", "testo", "frase",
+        "texto", "satz",
     ]
 )  # fmt: skip
+ROLES = (("source", "src"), ("target", "tgt", "trg", "ref", "reference"))  # what sides are called without a language
 REGIONAL = frozenset(["pt-br", "zh-tw", "fr-ca"])  # one language, though its region is also the code of a language
 _CODE = re.compile(r"([a-z]{2,3}|[A-Z]{2,3})((?:[-_][A-Za-z]{4})?(?:[-_](?:[A-Za-z]{2}|[0-9]{3}))?)(?:\.utf-?8)?")
+
+
+_NUMBERED = re.compile(r"(.+?)[-_. (]*(?:ref(?:erence)?)?[-_. ]*[0-9]{1,2}\)?", re.IGNORECASE)
 
 
 @cache
@@ -74,6 +79,12 @@ def language_of(text: str) -> str | None:
     return language_of(left[0]) if len(left) == 1 < len(words) else None
 
 
+@cache
+def names_of(language: str) -> tuple[str, ...]:
+    """Return the names of a language, in lower case."""
+    return tuple(name for name, code in _names().items() if is_same(code, language))
+
+
 def language_name(language: str) -> str:
     """Return the English name of a language: Italian for it; the code itself if it has none."""
     from babel import Locale
@@ -94,6 +105,12 @@ def is_named(text: str, wanted: str) -> bool:
     """Whether a part of a file name names the language that is wanted: en, eng, en_US and English all name en."""
     code = language_of(text)
     return text == wanted or (code is not None and is_same(code, language_of(wanted) or wanted))
+
+
+def without_number(name: str) -> str:
+    """Return the name of a side without the number of a reference: it for it2, it.ref1 and it (2); ref for ref0."""
+    matched = _NUMBERED.fullmatch(name)
+    return matched[1] if matched and not language_of(name) else name
 
 
 def find(languages: Sequence[str | None], wanted: str) -> int | None:
