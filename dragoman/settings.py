@@ -116,10 +116,6 @@ class DataConfig(Section):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.source_lang == self.target_lang:
-            raise ConfigError(
-                f"data.target_lang is {shown(self.target_lang)}, but it must differ from data.source_lang."
-            )
         if self.columns is not None:
             self._check_columns(self.columns)
         try:

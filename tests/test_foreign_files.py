@@ -118,9 +118,8 @@ def test_json_in_every_form(form: str, tmp_path: Path) -> None:
 
 
 def tmx(texts: list[str]) -> str:
-    return '<?xml version="1.0"?>\n<tmx version="1.4"><header srclang="en"/><body>\n%s</body></tmx>\n' % "\n".join(
-        texts
-    )
+    head = '<?xml version="1.0"?>\n<tmx version="1.4"><header srclang="en"/><body>\n'
+    return head + "\n".join(texts) + "</body></tmx>\n"
 
 
 def unit(a: str, b: str) -> str:
@@ -279,3 +278,143 @@ def test_training_says_which_columns_only_scores_use(tmp_path: Path) -> None:
     said: list[str] = []
     say_choices(find_sources(data := settings(path)), data, said.append)
     assert said == [f"{path}: column 3: further references, which only scores use"]
+
+
+# --- Tables ---------------------------------------------------------------------------------------------------------
+
+SPOKEN = [('"Stop!" she said.', "«Alt!» disse."), ("It's 5 o'clock, I think.", "Credo, le cinque."), ("Yes", "Sì")]
+QUOTED = {
+    "all cells": ('"Good morning."\t"Buongiorno."\n"See you soon."\t"A presto."\n"It rains."\t"Piove."\n', PAIRS),
+    "those with quotes": (
+        '"""Stop!"" she said."\t«Alt!» disse.\nIt\'s 5 o\'clock, I think.\tCredo, le cinque.\nYes\tSì\n',
+        SPOKEN,
+    ),
+    "none": ("".join(f"{a}\t{b}\n" for a, b in SPOKEN), SPOKEN),
+    "one that nothing closes": ('"Good\tBene\nSo\tCosì\n', [('"Good', "Bene"), ("So", "Così")]),
+    "late": (
+        "".join(f"{i} a\t{i} b\n" for i in range(300)) + '"say ""a"""\tb\n',
+        [*((f"{i} a", f"{i} b") for i in range(300)), ('say "a"', "b")],
+    ),
+}
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv", "txt"])
+@pytest.mark.parametrize("case", QUOTED)
+def test_quotes_are_judged_by_content_whatever_the_ending(case: str, ending: str, tmp_path: Path) -> None:
+    """Guards against rows that an open quote swallows, and quotes that stay around each cell, for some endings only."""
+    content, wanted = QUOTED[case]
+    (tmp_path / f"a.{ending}").write_text(content, encoding="utf-8")
+    assert read(tmp_path / f"a.{ending}") == wanted
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv", "txt"])
+@pytest.mark.parametrize("mark", [",", ";", "\t"])
+def test_separator_is_found_whatever_the_ending(mark: str, ending: str, tmp_path: Path) -> None:
+    (tmp_path / f"a.{ending}").write_text(table([["en", "it"], *map(list, PAIRS)], mark), encoding="utf-8")
+    assert read(tmp_path / f"a.{ending}") == PAIRS
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv", "txt"])
+@pytest.mark.parametrize(
+    "second", ["en,it", "\ufeffen,it", "English,Italian", "EN,IT", "Inglese,Italiano", "source,target"]
+)
+def test_names_come_again_where_tables_were_joined(second: str, ending: str, tmp_path: Path) -> None:
+    """Guards against a pair of names, a mark inside the text, and columns that are swapped from there on."""
+    mark = "," if ending == "csv" else "\t"
+    rows = [["en", "it"], *map(list, PAIRS[:2]), second.split(","), list(PAIRS[2])]
+    (tmp_path / f"a.{ending}").write_text(table(rows, mark), encoding="utf-8")
+    assert read(tmp_path / f"a.{ending}") == PAIRS
+    rows[3:] = [second.removeprefix("\ufeff").split(",")[::-1], list(PAIRS[2])[::-1]]
+    (tmp_path / f"a.{ending}").write_text(table(rows, mark), encoding="utf-8")
+    assert read(tmp_path / f"a.{ending}") == PAIRS
+
+
+def test_byte_order_marks_inside_parallel_text(tmp_path: Path) -> None:
+    for name, texts in (("t.en", [a for a, _ in PAIRS]), ("t.it", [b for _, b in PAIRS])):
+        (tmp_path / name).write_text("".join(f"\ufeff{text}\r\n" for text in texts), encoding="utf-8")
+    assert read(tmp_path / "t") == PAIRS
+
+
+def test_names_of_languages_stay_pairs_of_a_dictionary(tmp_path: Path) -> None:
+    """Guards against pairs lost because they look like names of columns."""
+    rows = [["en", "it"], ["English", "inglese"], ["Italian", "italiano"], ["source", "fonte"]]
+    (tmp_path / "a.csv").write_text(table(rows, ","), encoding="utf-8")
+    assert len(read(tmp_path / "a.csv")) == 3
+
+
+# --- One language -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "files", "name"),
+    [
+        ("en", "en", {"a.tsv": "he go\the goes\nok\tok\n"}, "a.tsv"),
+        ("en", "en", {"a.csv": "source,target\nhe go,he goes\nok,ok\n"}, "a.csv"),
+        ("en", "en", {"a.csv": "en,en\nhe go,he goes\nok,ok\n"}, "a.csv"),
+        ("en", "en", {"a.src": "he go\nok\n", "a.tgt": "he goes\nok\n"}, "a"),
+        ("de-AT", "de-DE", {"a.csv": "de-AT,de-DE\nhe go,he goes\nok,ok\n"}, "a.csv"),
+        ("en", "en", {"a.tmx": tmx([unit("he go", "he goes"), unit("ok", "ok")]).replace('"it"', '"en"')}, "a.tmx"),
+    ],
+)  # fmt: skip
+def test_both_sides_may_be_in_one_language(
+    source: str, target: str, files: dict[str, str], name: str, tmp_path: Path
+) -> None:
+    for file, content in files.items():
+        (tmp_path / file).write_text(content, encoding="utf-8")
+    assert read(tmp_path / name, source_lang=source, target_lang=target) == [("he go", "he goes"), ("ok", "ok")]
+
+
+# --- What tools leave behind ------------------------------------------------------------------------------------------
+
+LEFT = {
+    "hyphens": (
+        "a well @-@ known and blue @-@ green sea",
+        "a well-known and blue-green sea",
+        "@-@ of Moses",
+    ),
+    "escapes": (
+        "it &apos;s a &quot; test &quot; &#91; 1 &#93;",
+        'it \'s a " test " [ 1 ]',
+        "&apos; of Moses",
+    ),
+    "bpe": ("the un@@ believ@@ able th@@ ing", "the unbelievable thing", "@@ of subword-nmt are undone"),
+    "pieces": ("▁The ▁un believ able ▁thing .", "The unbelievable thing.", "▁ of SentencePiece are undone"),
+    "joiners": ("Hello ￭, wor ￭ld ￭!", "Hello, world!", "￭ of OpenNMT are undone"),
+    "segments": ('<seg id="1"> Good day. </seg>', "Good day.", "<seg> is read"),
+}
+
+
+@pytest.mark.parametrize("kind", LEFT)
+def test_marks_of_tools_are_undone_and_said(kind: str, tmp_path: Path) -> None:
+    """Guards against translations with marks that nobody types: peut @-@ être."""
+    marked, plain, said = LEFT[kind]
+    path = tmp_path / "a.tsv"
+    path.write_text(f"{marked}\t{marked}\n" * 3, encoding="utf-8")
+    assert read(path) == [(plain, plain)] * 3
+    heard: list[str] = []
+    say_choices(find_sources(data := settings(path)), data, heard.append)
+    assert said in " ".join(heard)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "AT&amp;T is a company", "me@example.org, @-mentions and a@@b", "Write &lt;b&gt; for bold", "a - b @ c",
+        "he said &quot;hi&quot; to me", "don&apos;t",
+    ],
+)  # fmt: skip
+def test_text_that_only_looks_like_marks_stays(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.tsv"
+    path.write_text(f"{text}\t{text}\n" * 3, encoding="utf-8")
+    assert read(path) == [(text, text)] * 3
+
+
+def test_tags_of_iwslt_are_left_out_and_counted(tmp_path: Path) -> None:
+    """Guards against addresses and keywords that are trained on as text."""
+    head = ["<url>http://a.b/c</url>", "<keywords>talks, x</keywords>", "<talkid>1</talkid>", "<title>A: b</title>"]
+    for language, texts in (("en", [a for a, _ in PAIRS]), ("it", [b for _, b in PAIRS])):
+        (tmp_path / f"train.tags.en-it.{language}").write_text(lines([*head, *texts]), encoding="utf-8")
+    data = settings(tmp_path / "train.tags.en-it", validation_fraction=1e-9, test_fraction=0.0)
+    [portion] = read_portions(find_sources(data), data)
+    assert portion.pairs["train"] == PAIRS
+    assert portion.counts["train"].left_out == 4

@@ -54,9 +54,9 @@ def decode_line(raw: bytes, name: str, number: int, strict: bool = True) -> str:
         DataError: the line is not UTF-8, or the file is UTF-16
     """
     raw = raw.removesuffix(b"\n").removesuffix(b"\r")
-    if raw[:3] == b"\xef\xbb\xbf":
-        raw = raw[3:]
-    elif number == 1 and raw.startswith((b"\xff\xfe", b"\xfe\xff")):
+    if raw >= b"\xef\xbb\xbf":  # rarely: faster than to look for it
+        raw = raw.removeprefix(b"\xef\xbb\xbf")
+    if number == 1 and raw.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise DataError(f"{name} is UTF-16 or UTF-32, but text must be UTF-8: convert it, as with iconv -t UTF-8.")
     if not strict:
         return raw.replace(b"\0", b"\xff").decode(errors="surrogateescape")

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from dragoman import console, reading
-from dragoman.corpora.cleaning import decode_line
+from dragoman.corpora.cleaning import AS_WRITTEN, decode_line
+from dragoman.corpora.formats.files import File, lines
 from dragoman.errors import DataError
 
 
@@ -41,6 +42,9 @@ def find_input(options: argparse.Namespace, run: Path) -> Input:
                 console.warn(f"{text} is taken as a sentence; to translate the file, use --input {text}")
         return Input("argument", iter([texts]))
     if options.input:
+        if options.input.is_file() and _is_utf16(options.input):
+            texts = [*lines(File(options.input), AS_WRITTEN)]
+            return Input(str(options.input), iter([texts]), len(texts))
         return Input(str(options.input), _blocks(_open(options.input), str(options.input)), _count(options.input))
     return Input("stdin", _blocks(sys.stdin.buffer, "stdin"))
 
@@ -115,6 +119,11 @@ def _count(path: Path) -> int | None:
         return None
     with _open(path) as file:
         return sum(block.count(b"\n") for block in iter(lambda: file.read(2**20), b""))
+
+
+def _is_utf16(path: Path) -> bool:
+    with _open(path) as file:
+        return (start := file.read(4))[:2] in (b"\xff\xfe", b"\xfe\xff") and b"\0\0" not in start
 
 
 def _open(path: Path) -> BinaryIO:

@@ -54,7 +54,8 @@ def read_delimited(files: Sequence[File], data: DataConfig, say: Say) -> Units:
     if file.suffix != ".csv" and delimiter in ";," and not head.delimiter:
         say(f"{file}: there is a {'comma' if delimiter == ',' else 'semicolon'} between its columns")
     quotes = bool(head.delimiter) or delimiter != "\t" or _is_quoted(sample)
-    rows = _quoted(file, numbered, delimiter) if quotes else map(_split, numbered)
+    plain = ((n, _unquoted(line) if '""' in line else line.split("\t")) for n, line in numbered)
+    rows = _quoted(file, numbered, delimiter) if quotes else plain
     if head.html:
         rows = (
             (number, cells if isinstance(cells, Fault) else [_without_html(cell) for cell in cells])
@@ -75,12 +76,10 @@ def _delimiter(sample: Sequence[Numbered], file: File, data: DataConfig) -> str:
     return "\t" if tabs or not agreed else agreed[0]
 
 
-def _split(numbered: Numbered) -> Row:
-    number, line = numbered
+def _unquoted(line: str) -> list[str]:
+    """Split a line at tabs; a cell may have been quoted by a program, though none of the first rows was."""
     cells = line.split("\t")
-    if '""' in line:  # a program has quoted this cell, though none of the first rows
-        cells = [cell[1:-1].replace('""', '"') if _DOUBLED.fullmatch(cell) else cell for cell in cells]
-    return number, cells
+    return [cell[1:-1].replace('""', '"') if _DOUBLED.fullmatch(cell) else cell for cell in cells]
 
 
 def _read_head(numbered: Iterator[Numbered]) -> tuple[_Head, Iterator[Numbered]]:

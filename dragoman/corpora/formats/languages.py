@@ -101,6 +101,12 @@ def is_same(language: str, other: str) -> bool:
     return one[:shorter] == two[:shorter]
 
 
+def within_one(data: DataConfig) -> bool:
+    """Whether source and target are one language, as for corrections, simplification and dialects: copies are fine."""
+    one, other = ((each or "").replace("_", "-").partition("-")[0] for each in (data.source_lang, data.target_lang))
+    return one.casefold() == other.casefold()
+
+
 def is_named(text: str, wanted: str) -> bool:
     """Whether a part of a file name names the language that is wanted: en, eng, en_US and English all name en."""
     code = language_of(text)
@@ -131,6 +137,8 @@ def find(languages: Sequence[str | None], wanted: str) -> int | None:
 def find_all(languages: Sequence[str | None], data: DataConfig) -> list[int] | None:
     """Return the indices of the languages of a pair, or of the one of plain text; None unless all are there."""
     found = [find(languages, wanted) for wanted in languages_of(data)]
+    if len(found) == 2 and found[0] == found[1] and (first := found[0]) is not None:  # from a language into itself
+        found[1] = next((i for i, each in enumerate(languages) if i > first and each == languages[first]), None)
     return [each for each in found if each is not None] if None not in found else None
 
 

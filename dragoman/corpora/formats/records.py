@@ -71,7 +71,7 @@ class Records:
         sides = self._known[names]
         if sides is None:
             return []
-        texts = [self._text(row[names[i]], f"{where}, {names[i]}") for i in sides]
+        texts = [self._text(row[names[i]], where, names[i]) for i in sides]
         if len(texts) > 2:
             texts[1:] = [reference([each for text in texts[1:] for each in references_of(text)])]
         return [as_unit(position, texts)]
@@ -87,16 +87,16 @@ class Records:
             raise OtherLanguagesError(message, languages_in(names))
         return found and [*found, *further_columns(names, found, data)]
 
-    def _text(self, value: Any, where: str) -> str:
+    def _text(self, value: Any, where: str, name: str) -> str:
         """Return a field as text; null is empty text, a list of texts are references; else raise DataError."""
+        # JSON allows half of a surrogate pair, which no tokenizer accepts.
+        if isinstance(value, str) and (is_text(value) or self._data.on_bad_line == "skip"):
+            return value
         if value is None:
             return ""
         if isinstance(value, list) and value and self._data.source_lang:
-            return reference([self._text(each, where) for each in value])
-        # JSON allows half of a surrogate pair, which no tokenizer accepts.
-        if not isinstance(value, str) or not is_text(value):
-            raise DataError(f"{where}: {value!r:.100} is not text.")
-        return value
+            return reference([self._text(each, where, name) for each in value])
+        raise DataError(f"{where}, {name}: {value!r:.100} is not text.")
 
 
 def read_jsonl(files: Sequence[File], data: DataConfig, say: Say) -> Units:

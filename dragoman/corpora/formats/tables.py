@@ -84,25 +84,25 @@ def pairs_of_rows(rows: Iterable[Row], table: Table, data: DataConfig, say: Say)
         return
     if columns.note:
         say(f"{table.file}: {columns.note}")
-    sides, width, pick = columns.sides, columns.width, _picker(columns.sides)
+    sides, width, pick, more = columns.sides, columns.width, _picker(columns.sides), len(columns.sides) > 2
     names = _first_names(sample[0][1], columns, data)
-    for number, (position, cells) in enumerate(chain(sample, rows)):
-        if number == 0 and columns.in_first_row:
-            continue
+    for position, cells in chain(sample[columns.in_first_row :], rows):
         if isinstance(cells, Fault):
             yield broken(position, *cells, data)
             continue
-        if not any(cells):
-            yield position, "", ""
-            continue
         if table.padded:
             cells += [""] * (width - len(cells))
-        if not names.isdisjoint(cells) and (found := _columns_of_header(cells, sides, data)):
+        fits = len(cells) == width and NotText not in map(type, texts := pick(cells))
+        if fits and texts[0] not in names:  # most rows
+            yield position, texts[0], reference(texts[1:]) if more else texts[1]
+        elif not any(cells):
+            yield position, "", ""
+        elif not names.isdisjoint(cells) and (found := _columns_of_header(cells, sides, data)):
             columns = replace(columns, sides=found, width=len(cells))
-            sides, width, pick = found, len(cells), _picker(found)
+            sides, width, pick, more = found, len(cells), _picker(found), len(found) > 2
             yield left_out(position, " | ".join(cells), "names of columns, no pair")
-        elif len(cells) == width and NotText not in map(type, texts := pick(cells)):
-            yield position, texts[0], texts[1] if len(texts) == 2 else reference(texts[1:])
+        elif fits:
+            yield position, texts[0], reference(texts[1:]) if more else texts[1]
         else:
             yield broken(position, " | ".join(cells), _fault(position, cells, columns, table), data)
 

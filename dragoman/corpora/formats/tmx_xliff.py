@@ -61,14 +61,12 @@ def read_tmx(files: Sequence[File], data: DataConfig, say: Say) -> Units:
 
 def _find_variants(names: Sequence[str], data: DataConfig) -> list[list[int]] | None:
     """Return the variants of each side, for the target all in its language; None unless both are there."""
-    distinct = list(dict.fromkeys(names))
-    sides = find_all(distinct, data)
+    sides = find_all(names, data)
     if sides is None:
         return None
-    found = [[i for i, name in enumerate(names) if name == distinct[side]] for side in sides]
-    if len(found) == 2 and found[0] == found[1]:  # source and target are in one language
-        return [found[0][:1], found[0][1:]] if len(found[0]) > 1 else None
-    return found
+    *sources, target = sides
+    targets = [i for i, name in enumerate(names) if name == names[target] and i not in sources]
+    return [*([source] for source in sources), targets]
 
 
 def _variants(unit: Any) -> Iterator[tuple[str, str]]:

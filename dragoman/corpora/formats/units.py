@@ -27,9 +27,9 @@ class Fault(NamedTuple):
 
 Say = Callable[[str], None]  # callback for a choice that the user should know about
 
-BROKEN = "\udcff"  # before both sides of a unit that cannot be read; makes them no text, see `cleaning.is_text`
+BROKEN = "\udcff\udcff"  # before both sides of a unit that cannot be read; makes them no text, see `cleaning.is_text`
 OR_SKIP = "; or leave out what cannot be read, and count it, with --data.on_bad_line skip"
-LEFT_OUT = "\udcfe"  # likewise of a unit that is read but is no pair, such as a fuzzy message
+LEFT_OUT = "\udcfe\udcfe"  # likewise of a unit that is read but is no pair, such as a fuzzy message
 
 
 def languages_of(data: DataConfig) -> tuple[str, ...]:
