@@ -87,6 +87,7 @@ def check_corpus(config: Config) -> Diagnosis:
         settings=(suggested := [each for each in found if isinstance(each, SuggestedSetting)]),
         verdict=_verdict(corpus, findings),
         command=_command(config, suggested),
+        clean=_command(config, suggested, "clean") if cleaned_by(findings) else None,
     )
 
 
@@ -105,11 +106,12 @@ def _verdict(corpus: CheckedCorpus, findings: Sequence[Finding]) -> str:
     count, unit = len(corpus.used["train"][1]), unit_name(corpus.config.data)
     expectation = next(text for most, text in EXPECTATIONS.items() if count < most)
     grave = sum(finding.level == "grave" for finding in findings)
+    offer = "dragoman clean, below, drops such pairs" if cleaned_by(findings) else "training would learn it"
     outlook = _outlook(corpus)
     shortages = "; ".join(outlook.shortages(corpus.config.training)) if outlook else ""
     first = f"Too little training: {shortages}." if shortages else "Nothing here stands in the way of training."
     if grave:
-        first = f"Mend first what is grave above ({grave})."
+        first = f"Mend first what is grave above ({grave}): {offer}."
     here = f" On this machine, {outlook.until_usable()}." if outlook else ""
     return f"{first} {count:,} {unit}s to train on: {expectation}.{here}"
 
@@ -138,7 +140,19 @@ def _measured_speed(config: Config, length: float) -> float:
     return target_tokens_per_second(config, length, here, dtype, rates.get(dtype, rates[torch.float32]))
 
 
-def _command(config: Config, suggested: Sequence[SuggestedSetting]) -> str:
+# What `dragoman clean` drops, for one reason or another.
+CLEANED = frozenset([
+    "not_utf8", "broken_row", "slipped", "unaligned", "mojibake", "replaced", "empty", "swapped", "language", "script",
+    "copied", "near_copied", "uneven", "numbers", "duplicates",
+])  # fmt: skip
+
+
+def cleaned_by(findings: Sequence[Finding]) -> bool:
+    """Whether `dragoman clean` would drop some of what is grave in training."""
+    return any(each.level == "grave" and each.split == "train" and each.name in CLEANED for each in findings)
+
+
+def _command(config: Config, suggested: Sequence[SuggestedSetting], name: str = "train") -> str:
     """The command that trains with these settings and those that are suggested."""
     of_preset = set(presets.KEYS) - config.chosen if config.model.preset else set()
     left_out = of_preset | config.unsaid | {"run.name"}
@@ -147,8 +161,11 @@ def _command(config: Config, suggested: Sequence[SuggestedSetting]) -> str:
     given |= {each.key: each.value for each in suggested}
     if config.data.train == DEFAULTS["data.train"]:
         given = {key: value for key, value in given.items() if key not in LANGUAGES}
+    if name == "clean":
+        given = {key: value for key, value in given.items() if key.startswith("data.")}
     words = [word for key, value in given.items() for word in (f"--{key}", "null" if value is None else str(value))]
-    return " ".join([resources.command("train"), *map(shlex.quote, words)])
+    words += ["--output", "cleaned"] if name == "clean" else []
+    return " ".join([resources.command(name), *map(shlex.quote, words)])
 
 
 def diagnosis_lines(diagnosis: Diagnosis) -> list[str]:
@@ -172,7 +189,8 @@ def diagnosis_lines(diagnosis: Diagnosis) -> list[str]:
     lines += ["", "suggested settings:"] if options else []
     for option, each in zip(options, diagnosis.settings, strict=True):
         lines += _hanging(f"  {option:<{width}}   ", each.why)
-    return [*lines, "", *textwrap.wrap(diagnosis.verdict, WIDTH), "", "train with:", diagnosis.command]
+    clean = ["", "clean with:", diagnosis.clean] if diagnosis.clean else []
+    return [*lines, "", *textwrap.wrap(diagnosis.verdict, WIDTH), *clean, "", "train with:", diagnosis.command]
 
 
 def _hanging(head: str, text: str) -> list[str]:

@@ -116,10 +116,6 @@ class DataConfig(Section):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.source_lang == self.target_lang:
-            raise ConfigError(
-                f"data.target_lang is {shown(self.target_lang)}, but it must differ from data.source_lang."
-            )
         if self.columns is not None:
             self._check_columns(self.columns)
         try:
@@ -136,7 +132,7 @@ class DataConfig(Section):
     def _check_columns(self, columns: str) -> None:
         names = [name.strip() for name in columns.split(",")]
         numbers = [name.isdecimal() for name in names]
-        counts = (2,) if self.source_lang else (1, 2)
+        counts = range(2, len(names) + 1) if self.source_lang else (1, 2)  # more than two: further references
         if len(names) not in counts or len({*names}) < len(names) or "" in names or any(numbers) != all(numbers):
             count = "two columns" if self.source_lang else "one column or two"
             raise ConfigError(

@@ -41,7 +41,9 @@ def require_text(*texts: str) -> None:
 
 
 def decode_line(raw: bytes, name: str, number: int, strict: bool = True) -> str:
-    """Decode a line of UTF-8, without its end (LF or CRLF) and without a byte order mark at the start of line 1.
+    """Decode a line of UTF-8, without its end (LF or CRLF) and without a byte order mark at its start.
+
+    Files that were joined have such a mark wherever one of them began.
 
     Args:
         name, number: of the file and the line, for messages
@@ -52,10 +54,10 @@ def decode_line(raw: bytes, name: str, number: int, strict: bool = True) -> str:
         DataError: the line is not UTF-8, or the file is UTF-16
     """
     raw = raw.removesuffix(b"\n").removesuffix(b"\r")
-    if number == 1:
-        if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
-            raise DataError(f"{name} is UTF-16 or UTF-32, but text must be UTF-8: convert it, as with iconv -t UTF-8.")
+    if raw >= b"\xef\xbb\xbf":  # rarely: faster than to look for it
         raw = raw.removeprefix(b"\xef\xbb\xbf")
+    if number == 1 and raw.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise DataError(f"{name} is UTF-16 or UTF-32, but text must be UTF-8: convert it, as with iconv -t UTF-8.")
     if not strict:
         return raw.replace(b"\0", b"\xff").decode(errors="surrogateescape")
     if b"\0" in raw:

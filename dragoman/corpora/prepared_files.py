@@ -15,6 +15,7 @@ import numpy as np
 from tqdm import tqdm
 
 from dragoman import reading
+from dragoman.corpora.references import reference, references_of
 from dragoman.corpora.sources import SPLITS, Source
 from dragoman.corpora.splitting import PairCounts, check_splits, read_portions
 from dragoman.dataset import Pair
@@ -162,12 +163,12 @@ def load_pairs(path: Path) -> list[Pair]:
 
 
 def _lines(pairs: Iterable[Pair]) -> bytes:
-    return "".join(f"{source}\t{target}\n" for source, target in pairs).encode()
+    return "".join("\t".join((source, *references_of(target))) + "\n" for source, target in pairs).encode()
 
 
 def _pair_of(line: str) -> Pair:
-    source, target = line[:-1].split("\t")
-    return source, target
+    source, *targets = line[:-1].split("\t")
+    return source, reference(targets)
 
 
 def load_array(path: Path) -> np.ndarray:

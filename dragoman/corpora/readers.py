@@ -4,20 +4,22 @@
 
 Nothing is guessed: a line that is not UTF-8, or that has no partner, raises a DataError that says where, because a file
 that slips by one line teaches a wrong translation from there on. With data.on_bad_line skip, such lines, and rows with
-too few or too many cells, are read with lone surrogates, so that the caller can drop the whole pair.
+too few or too many cells, are read with lone surrogates, so that the caller can drop the whole pair and say why.
 
 `formats` has a reader for each kind of file. Data sets are read here, by the `datasets` library.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from dragoman.corpora.formats.by_suffix import format_of
 from dragoman.corpora.formats.files import changed, sha256_of_file
 from dragoman.corpora.formats.records import read_rows, reason
-from dragoman.corpora.formats.units import Say, Units
+from dragoman.corpora.formats.units import LEFT_OUT, Say, Units, is_left_out
+from dragoman.corpora.leftovers import undone
 from dragoman.corpora.sources import ALIASES, Languages, Source, by_languages, directions_of
 from dragoman.dataset import Pair
 from dragoman.directions import tagged
@@ -38,7 +40,10 @@ def read_splits(source: Source, data: DataConfig) -> dict[str, Iterator[Pair]]:
     A file has one split, the one it was named for. A folder or a data set must have that split, and may have others.
     Raises DataError, now or while iterating.
     """
-    return {name: (unit[1:] for unit in split.units) for name, split in read_units(source, data).items()}
+    return {
+        name: (unit[1:] for unit in split.units if unit[1] < LEFT_OUT or not is_left_out(unit[1]))
+        for name, split in read_units(source, data).items()
+    }
 
 
 def read_units(source: Source, data: DataConfig, say: Say = lambda choice: None) -> dict[str, Split]:
@@ -54,9 +59,9 @@ def read_units(source: Source, data: DataConfig, say: Say = lambda choice: None)
                 if not data.directions:
                     raise
                 continue
-            splits[split] = Split(format.read(files, data, say), format.unit)
+            splits[split] = Split(undone(format.read(files, data, say), str(files[0]), say), format.unit)
     else:
-        splits = _read_dataset(source, data)
+        splits = _read_dataset(source, data, say)
     for alias in [alias for alias in ALIASES if alias in splits]:
         splits.setdefault(ALIASES[alias], splits.pop(alias))
     if source.split not in splits and not several:
@@ -93,7 +98,7 @@ def _not_empty(units: Units, source: Source) -> Units:
         raise DataError(f"{source} is empty: there is nothing to learn from.")
 
 
-def _read_dataset(source: Source, data: DataConfig) -> dict[str, Split]:
+def _read_dataset(source: Source, data: DataConfig, say: Say) -> dict[str, Split]:
     for file in source.files:
         if file.suffix in (".pkl", ".pickle"):
             raise DataError(f"{file} is a pickle, which can run code when it is read: convert it to .jsonl or .tsv.")
@@ -106,8 +111,15 @@ def _read_dataset(source: Source, data: DataConfig) -> dict[str, Split]:
         )
     if source.files and (patterns := set(source.path) & set("*?[")):
         raise DataError(f"{source}: a folder of many files cannot have {' or '.join(sorted(patterns))} in its path.")
+    if source.files and not by_ending.keys() & {".parquet", ".jsonl", ".json", ".arrow", ".zip", ".py", ".gz", ".zst"}:
+        there = ", ".join(file.name for file in source.files[:6])
+        raise DataError(
+            f'{source} has {there}: name the file of pairs, or two files, as in --data.train "a.txt, b.txt"'
+        )
     import datasets  # takes seconds to import, and plain files do not need it
 
+    if not sys.stderr.isatty():
+        datasets.disable_progress_bars()
     try:
         # Not streaming: that would save a copy on disk, but download again each time the pairs are read: to choose a
         # preset, to prepare, and to resume. The copy is memory-mapped.
@@ -126,4 +138,7 @@ def _read_dataset(source: Source, data: DataConfig) -> dict[str, Split]:
         if sha256_of_file(path) != sha256:
             raise changed(path)
     assert isinstance(found, datasets.DatasetDict)
-    return {str(name): Split(read_rows(table, data, f"{source}, split {name}"), "row") for name, table in found.items()}
+    return {
+        str(name): Split(undone(read_rows(table, data, f"{source}, split {name}"), str(source), say), "row")
+        for name, table in found.items()
+    }

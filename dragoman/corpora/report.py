@@ -69,12 +69,15 @@ class CorpusReport:
         for split, count in self.counts.items():
             reasons = {
                 "are empty" if self.plain else "lack a side": count.empty,
+                "are no pairs": count.left_out,
                 "cannot be read": count.unreadable,
                 "are too long": count.too_long,
                 "are too uneven": count.uneven,
             }
             dropped = "".join(f"; {number:,} {reason} and are dropped" for reason, number in reasons.items() if number)
             lines.append(f"{split}: {count.read:,} {self._units}{dropped}")
+            lines += [f"  cannot be read: {place}" for place in count.places]
+            lines += ["  ... dragoman clean lists all of them"] * (count.unreadable > len(count.places) > 0)
         for side in self.sides[self.plain :]:
             rare = f" (without {side.left_out:,} rarer words)" if side.left_out else ""
             lines.append(

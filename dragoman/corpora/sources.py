@@ -5,6 +5,7 @@
 Each may name one of these; a path is looked up in the current folder, then beside this program:
     path/train                  parallel text: line n of path/train.en is translated by line n of path/train.it
     path/film                   subtitles: path/film.en.srt and path/film.it.srt, or .vtt, .ass, .ssa
+    "a.src, b.trg"              two files of any names, source first; further ones are further references
     pairs.tsv  pairs.jsonl ...  one file of pairs; `formats.by_suffix` has the endings
     pairs.csv.gz                any of these, packed as .gz, .bz2, .xz or .zst
     opus.zip                    one of these in a .zip
@@ -12,6 +13,10 @@ Each may name one of these; a path is looked up in the current folder, then besi
     a folder, or owner/name     a data set of the Hugging Face hub, or a copy of one (without .tsv or .csv)
     opus:Tatoeba-v2023-04-12    a corpus of OPUS, downloaded once; without a version the latest
     sacrebleu:wmt14/full        a test set that sacrebleu knows, downloaded once
+The sides of parallel text may also be called src-train.txt and tgt-train.txt, train.source and train.target, or, in a
+folder of their own, just en and it; one of their names finds both. Of validation and test, test.it1 and test.ref2 are
+further references.
+
 data.train may name a mixture, data/news + 2.5 * data/letters: an epoch then shows every pair of the first once, and
 each pair of the second two or three times.
 
@@ -28,23 +33,35 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
 from dragoman import resources
 from dragoman.corpora.downloads import opus, sacrebleu_sets
-from dragoman.corpora.formats.by_suffix import ENDINGS, OF_A_SIDE, ZIP
+from dragoman.corpora.formats.by_suffix import ENDINGS, FOUND, OF_A_SIDE, ZIP
 from dragoman.corpora.formats.files import PACKED, File, unreadable
-from dragoman.corpora.formats.languages import find_all, is_named, language_of, other_languages
+from dragoman.corpora.formats.languages import (
+    ROLES,
+    find_all,
+    is_named,
+    language_of,
+    other_languages,
+    without_number,
+)
 from dragoman.corpora.formats.units import languages_of
 from dragoman.directions import Direction
 from dragoman.errors import DataError, OtherLanguagesError
 from dragoman.settings import DataConfig
 
 SPLITS = ("train", "validation", "test")
-ALIASES = {"valid": "validation", "val": "validation", "dev": "validation"}  # other names in folders and data sets
+ALIASES = {
+    "valid": "validation",
+    "val": "validation",
+    "dev": "validation",
+    "devtest": "test",
+}  # other names in folders and data sets
 LARGEST_WEIGHT = 1000  # times that an epoch may show a pair
 DOWNLOADS = {"opus": opus.find, "sacrebleu": sacrebleu_sets.find}  # by the beginnings of names
 
@@ -63,7 +80,7 @@ class Source:
     split: str  # the split whose setting names it
     name: str  # the value of that setting, or one entry of a mixture
     path: str  # what `datasets` loads: a folder, or a name on the hub
-    split_files: Mapping[str, tuple[Path, ...]]  # two files for parallel text, else one; empty if `datasets` reads it
+    split_files: Mapping[str, tuple[Path, ...]]  # one, or two of parallel text and more references; or `datasets` reads
     files: tuple[Path, ...]  # all its files on this machine
     weight: float = 1.0  # how often an epoch shows each training pair
     number: int = 1  # position in a mixture, from 1
@@ -174,6 +191,8 @@ def find_source(split: str, data: DataConfig, name: str, download: bool = True) 
         # The name under which `origin` knows a file is relative to the folder above this path.
         path = files[0].parent if data.directions else files[0]
         return Source(split, name, str(path), {split: files}, files, downloads=downloads)
+    if listed := _listed(name, split, data):
+        return listed
     path = Path(name).expanduser()
     places = [path] if path.is_absolute() else [Path.cwd() / path, resources.HOME / path]
     for place in dict.fromkeys(places):
@@ -188,53 +207,74 @@ def find_source(split: str, data: DataConfig, name: str, download: bool = True) 
     if re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", name) and not any(place.parent.is_dir() for place in places):
         return Source(split, name, name, {}, ())
     tried = " or ".join(map(str, places))
-    raise OtherLanguagesError(f"data.{split} is {name}, but there is no such thing at {tried}{_hint(places)}")
+    raise OtherLanguagesError(f"data.{split} is {name}, but there is no such thing at {tried}{_hint(places, data)}")
+
+
+def _listed(name: str, split: str, data: DataConfig) -> Source | None:
+    """Find the files of a name that lists them: source, target, and more references."""
+    for separator in (r"\s*,\s*", r"\s+"):
+        parts = [Path(part).expanduser() for part in re.split(separator, name)]
+        for base in (Path.cwd(), resources.HOME):
+            files = [base / part for part in parts]
+            if len(files) < 2 or not all(map(Path.is_file, files)):
+                continue
+            labels = [[language for _, label in _places(file) if (language := language_of(label))] for file in files]
+            languages = [each[0] for each in labels[:2] if each]
+            if len(languages) == 2 and (order := find_all(languages, data)) != [0, 1][-len(languages_of(data)) :]:
+                if order is None:
+                    raise other_languages(f"{name} is in {' and '.join(languages)}", languages, data)
+                files[:2] = [files[i] for i in (*order, 1 - order[0])][:2]
+            files = files[: 2 if split == "train" else None] if data.source_lang else files[-1:]
+            return Source(split, name, str(files[0]), {split: tuple(files)}, tuple(files))
+    return None
 
 
 def _split_files(place: Path, split: str, data: DataConfig) -> dict[str, tuple[Path, ...]]:
     """Find the files of each split at a place: a file, the common beginning of files, or a folder."""
     if not place.is_dir() or data.config:
-        files = _text_files(place, data)
+        files = _text_files(place, split, data)
         return {split: files} if files else {}
     found = {}
     for name in (*SPLITS, *ALIASES):
         try:
-            files = _text_files(place / name, data)
+            files = _text_files(place / name, name, data)
         except OtherLanguagesError:
             if not data.directions:
                 raise
             continue  # some languages may have no validation or test of their own
         found |= {name: files} if files else {}
-    return found
+    return found or _only_pair(place, split, data)
 
 
-def _text_files(place: Path, data: DataConfig) -> tuple[Path, ...] | None:
-    """Find the two sides of parallel text, or the one file of pairs or plain text, at a place or beginning with it."""
-    beside = _beside(place)
-    sides = [_side(beside, language) for language in languages_of(data)]
-    whole = [side for side in sides if side]
-    if len(whole) == len(sides):
-        return tuple(whole)
+def _only_pair(folder: Path, split: str, data: DataConfig) -> dict[str, tuple[Path, ...]]:
+    """Find the parallel text of a folder that holds no other, whatever its name. Raises DataError for several."""
+    found: dict[tuple[Path, ...], None] = {}
+    for entry in sorted(folder.iterdir()) if data.source_lang else []:
+        found |= dict.fromkeys(_with_partner(entry, split, data)) if entry.is_file() else {}
+    if len(found) > 1:
+        several = " and ".join(", ".join(path.name for path in files) for files in found)
+        raise DataError(f"{folder} has several corpora ({several}): name the files of one.")
+    return dict.fromkeys([split], next(iter(found))) if found else {}
+
+
+def _text_files(place: Path, split: str, data: DataConfig) -> tuple[Path, ...] | None:
+    """Find the sides of parallel text, or the one file of pairs or plain text, at a place or beginning with it."""
+    sides = _sides(place)
+    found = _whole(sides, split, data)
+    if all(found):
+        return tuple(path for side in found for path in side)
     if place.is_file():
+        partners = _with_partner(place, split, data) if data.source_lang else []
         suffix = File(place).suffix
-        if suffix in ENDINGS or (not data.source_lang and is_named(suffix[1:], data.target_lang)):
-            return (place,)
+        if partners or suffix in ENDINGS or (not data.source_lang and is_named(suffix[1:], data.target_lang)):
+            return partners[0] if partners else (place,)
         raise _no_table(place, data)
-    tables = [beside[name] for ending in ENDINGS for name in _packed(ending) if name in beside]
+    tables = [path for ending in FOUND for name in _packed(ending) if (path := Path(f"{place}{name}")).is_file()]
     if len(tables) > 1:
         raise DataError(f"there are {' and '.join(map(str, tables))}: name the right one, or move the other.")
     if not tables:
-        _check_sides(place, beside, whole, data)
+        _check_sides(place, sides, found, data)
     return tuple(tables) or None
-
-
-def _beside(place: Path) -> dict[str, Path]:
-    """Return the files whose names begin with a place and a full stop, by the rest of their names."""
-    if not place.parent.is_dir():
-        return {}
-    start = len(place.name)
-    found = (entry for entry in place.parent.iterdir() if entry.name.startswith(f"{place.name}."))
-    return {entry.name[start:]: entry for entry in sorted(found) if entry.is_file()}
 
 
 def _packed(ending: str) -> list[str]:
@@ -242,31 +282,103 @@ def _packed(ending: str) -> list[str]:
     return [ending] if ending == ZIP else [ending, *(ending + packed for packed in PACKED)]
 
 
-def _sides(beside: Mapping[str, Path]) -> list[tuple[str, Path]]:
-    """Return the files that may hold one side, each with the part of its name that would be the language."""
-    endings = {name for ending in OF_A_SIDE for name in _packed(ending)}
-    parts = ((name[1:].partition("."), path) for name, path in beside.items())
-    return [(language, path) for (language, dot, ending), path in parts if dot + ending in endings]
+def _unpacked_name(path: Path) -> str:
+    """Return the name of a file that may hold one side, without the ending of its format."""
+    endings = (name for ending in OF_A_SIDE for name in _packed(ending) if path.name.endswith(name))
+    return path.name.removesuffix(max(endings, key=len))
 
 
-def _side(beside: Mapping[str, Path], language: str) -> Path | None:
-    """Return the file of one side. Its name may have the language itself, else another code or name of it."""
-    sides = _sides(beside)
-    found = [path for name, path in sides if name == language]
-    found = found or [path for name, path in sides if is_named(name, language)]
-    if len(found) > 1:
-        raise DataError(f"there are {' and '.join(map(str, found))}: move all but one of them.")
-    return found[0] if found else None
+def _places(path: Path) -> Iterator[tuple[Path, str]]:
+    """Yield each place whose parallel text a file may be a side of, with the part of the name that says which."""
+    name = _unpacked_name(path)
+    for matched in reversed([*re.finditer(r"[-._ ]", name)]):
+        before, after = name[: matched.start()], name[matched.end() :]
+        if before and after:
+            yield path.with_name(before), after
+            yield path.with_name(after), before
+    yield path.parent, name
 
 
-def _check_sides(place: Path, beside: Mapping[str, Path], whole: Sequence[Path], data: DataConfig) -> None:
+def _sides(place: Path) -> list[tuple[str, Path]]:
+    """Return the files that may hold one side, each with the part of its name that says which.
+
+    First those whose names begin with the place and a full stop.
+    """
+    if not place.parent.is_dir():
+        return []
+    entries = [entry for entry in sorted(place.parent.iterdir()) if place.name in entry.name and entry.is_file()]
+    dotted = [(_unpacked_name(entry)[len(place.name) + 1 :], entry) for entry in entries if _is_dotted(entry, place)]
+    others = [(label, entry) for entry in entries for at, label in _places(entry) if at == place]
+    return dotted + [each for each in others if each not in dotted]
+
+
+def _is_dotted(entry: Path, place: Path) -> bool:
+    return entry.name.startswith(f"{place.name}.")
+
+
+def _with_partner(path: Path, split: str, data: DataConfig) -> list[tuple[Path, ...]]:
+    """Return the parallel text that a file is the source or the target of."""
+    found = []
+    for place, label in _places(path):
+        if language_of(without_number(label)) or without_number(label).casefold() in (*ROLES[0], *ROLES[1]):
+            sides = _whole(_sides(place) if place != path.parent else _alone(path.parent), split, data)
+            found += [(*sides[0], *sides[1])] if all(sides) and path in (*sides[0], *sides[1]) else []
+    return found
+
+
+def _alone(folder: Path) -> list[tuple[str, Path]]:
+    """Return the files of a folder whose names may be those of languages."""
+    return [(_unpacked_name(entry), entry) for entry in sorted(folder.iterdir()) if entry.is_file()]
+
+
+def _whole(sides: Sequence[tuple[str, Path]], split: str, data: DataConfig) -> list[list[Path]]:
+    """Return the files of each side: one, for the target of validation and test all references; [] where none is."""
+    languages, found = languages_of(data), []
+    for role, language in zip(ROLES[-len(languages) :], languages, strict=True):
+        used = [path for paths in found for path in paths]
+        left = [(label, path) for label, path in sides if path not in used]
+        found.append(_side(left, language, role if not data.directions else ()))
+    if data.source_lang and split != "train" and found[1]:
+        language, role = data.target_lang, ROLES[1]
+        further = [
+            path
+            for label, path in sides
+            if (plain := without_number(label)) != label or plain.casefold() in role
+            if (is_named(plain, language) or plain.casefold() in role) and path not in found[0] + found[1]
+        ]
+        found[1] += dict.fromkeys(further)
+    return found
+
+
+def _side(sides: Sequence[tuple[str, Path]], language: str, role: Collection[str]) -> list[Path]:
+    """Return the file of one side. Its name may have the language itself, else another code or name of it, or a role.
+
+    The first of several references has the lowest number. Raises DataError for several that have none.
+    """
+    tests: list[Callable[[str], bool]] = [
+        lambda label: label == language,
+        lambda label: is_named(label, language),
+        lambda label: label.casefold() in role,
+    ]
+    for test in tests:
+        if found := list(dict.fromkeys(path for label, path in sides if test(label))):
+            if len(found) > 1:
+                raise DataError(f"there are {' and '.join(map(str, found))}: move all but one of them.")
+            return found
+    numbered = (path for label, path in sides if any(test(without_number(label)) for test in tests))
+    return [first] if role is ROLES[1] and (first := next(numbered, None)) else []
+
+
+def _check_sides(
+    place: Path, sides: Sequence[tuple[str, Path]], whole: Sequence[Sequence[Path]], data: DataConfig
+) -> None:
     """Raise OtherLanguagesError if there is one side, or there are sides in other languages."""
-    sides = {language: path for name, path in _sides(beside) if (language := language_of(name))}
-    if len(sides) > 1 and find_all([*sides], data) is None:
-        there = f"{place} is in {' and '.join(sides)} ({', '.join(path.name for path in sides.values())})"
-        raise other_languages(there, [*sides], data, ordered=False)
-    if whole:
-        missing = next(language for language in languages_of(data) if not _side(beside, language))
+    named = {language: path for name, path in sides if (language := language_of(name))}
+    if len(named) > 1 and find_all([*named], data) is None:
+        there = f"{place} is in {' and '.join(named)} ({', '.join(path.name for path in named.values())})"
+        raise other_languages(there, [*named], data, ordered=False)
+    if any(whole):
+        missing = next(language for language, side in zip(languages_of(data), whole, strict=True) if not side)
         raise OtherLanguagesError(f"{place} is one side of parallel text, but {place}.{missing} is missing.")
 
 
@@ -286,17 +398,24 @@ def _files(folder: Path) -> tuple[Path, ...]:
     return tuple(sorted(file for file in found if file.is_file()))
 
 
-def _hint(places: Collection[Path]) -> str:
-    """End the error about a missing path: name the most similar file, else what the folder contains."""
+def _hint(places: Collection[Path], data: DataConfig) -> str:
+    """End the error about a missing path: name the most similar thing that can be read, else what the folder holds."""
     for place in places:
         if place.parent.is_dir():
             entries = sorted(entry for entry in place.parent.iterdir() if not entry.name.startswith("."))
             there = [entry.name for entry in entries]
             stems = [str(File(entry).name.stem) for entry in entries]
             names = [each for each in (*there, *stems) if each != place.name]  # never suggest the same name
-            close = difflib.get_close_matches(place.name, names, n=1)
-            if close:
-                return f": did you mean {Path(place.parent.name) / close[0]}?"
+            for close in difflib.get_close_matches(place.name, names, n=3):
+                if close in there or _is_readable(place.with_name(close), data):
+                    return f": did you mean {place.with_name(close)}?"
             if there:
                 return f"; {place.parent} has {', '.join(there[:8])}{', ...' if len(there) > 8 else '.'}"
     return "; its folder does not exist either."
+
+
+def _is_readable(place: Path, data: DataConfig) -> bool:
+    try:
+        return bool(_text_files(place, "train", data))
+    except DataError:
+        return False

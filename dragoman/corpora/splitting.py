@@ -4,7 +4,7 @@
         portion.pairs["train"]                                   # a list of ("Hello.", "Ciao.")
 
 The settings name the splits; otherwise they are a data set's own, or a share of train. Pairs without text on a side are
-dropped and counted; so are lines that cannot be read if data.on_bad_line is skip.
+dropped and counted; so are units that cannot be read if data.on_bad_line is skip, with the places of the first ones.
 
 Memory: `read_portions` holds PORTION pairs at a time, `read_split` all pairs of its split.
 """
@@ -14,17 +14,22 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, field, replace
+from functools import partial
 from itertools import chain, islice
+from typing import NamedTuple
 
 from dragoman.corpora.cleaning import clean, is_text
-from dragoman.corpora.readers import for_directions, read_splits
+from dragoman.corpora.formats.units import BROKEN, Unit, Units, is_left_out, unmarked
+from dragoman.corpora.readers import for_directions, read_units
+from dragoman.corpora.references import of_each
 from dragoman.corpora.sources import SPLITS, Languages, Source, directions_of, unit_name
 from dragoman.dataset import Pair
 from dragoman.errors import DataError
 from dragoman.settings import DataConfig
 
 PORTION = 50_000  # pairs read at a time: 30 MB
+PLACES = 5  # of units that cannot be read, shown
 
 
 def key_text(pair: Pair, data: DataConfig) -> str:
@@ -62,13 +67,16 @@ class PairCounts:
     too_long: int = 0  # training only: more than data.max_length tokens on a side
     uneven: int = 0  # training only: one side more than data.max_ratio times as long as the other
     unreadable: int = 0  # not UTF-8, or a broken row, and data.on_bad_line is skip
+    left_out: int = 0  # no pair, such as a fuzzy message
+    places: list[str] = field(default_factory=list)  # of the first PLACES that cannot be read, with the reasons
 
     @property
     def dropped(self) -> int:
-        return self.empty + self.too_long + self.uneven + self.unreadable
+        return self.empty + self.too_long + self.uneven + self.unreadable + self.left_out
 
     def __add__(self, other: PairCounts) -> PairCounts:
-        return PairCounts(*(one + another for one, another in zip(astuple(self), astuple(other), strict=True)))
+        added = PairCounts(*(one + another for one, another in zip(astuple(self), astuple(other), strict=True)))
+        return replace(added, places=added.places[:PLACES])
 
 
 @dataclass(frozen=True)
@@ -87,26 +95,35 @@ class Portion:
         return set(self.directions if self.pairs["train"] else ())
 
 
+class Part(NamedTuple):
+    """The raw pairs of one source in one split."""
+
+    units: Units
+    name: str  # of the source, for messages
+    unit: str  # what positions count
+    weight: float
+
+
 def read_portions(sources: Sequence[Source], data: DataConfig, skip: int = 0) -> Iterator[Portion]:
     """Yield the cleaned pairs of each split, from PORTION raw pairs at a time; `skip` resumes after that many pairs.
 
     A portion comes from one source and depends on nothing but its own pairs.
     """
-    given = given_splits(sources, data)
+    given = _given_parts(sources, data)
     for (read_from, languages), parts in given.items():
         fractions = [0.0 if (split, languages) in given else getattr(data, f"{split}_fraction") for split in SPLITS[1:]]
-        for raw, weight in parts:
-            for _ in islice(raw, skip):
+        for part in parts:
+            for _ in islice(part.units, skip):
                 skip -= 1
-            while some := list(islice(raw, PORTION)):
-                yield _portion(some, read_from, languages, weight, fractions, data)
+            while some := list(islice(part.units, PORTION)):
+                yield _portion(some, part, read_from, languages, fractions, data)
 
 
 def _portion(
-    raw: Sequence[Pair],
+    raw: Sequence[Unit],
+    part: Part,
     read_from: str,
     languages: Languages | None,
-    weight: float,
     fractions: Sequence[float],
     data: DataConfig,
 ) -> Portion:
@@ -114,12 +131,12 @@ def _portion(
     side = key_side(languages, data) if languages else None
     pairs: dict[str, list[Pair]] = {split: [] for split in SPLITS}
     counts = {split: PairCounts() for split in SPLITS}
-    for source, target in raw:
+    cleaned = partial(clean, data=data)
+    for position, source, target in raw:
         if not (is_text(source) and is_text(target)):
-            counts[read_from].read += 1
-            counts[read_from].unreadable += 1
+            counts[read_from] += _dropped(f"{part.name}, {part.unit} {position}", source, target)
             continue
-        pair = clean(source, data), clean(target, data)
+        pair = clean(source, data), clean(target, data) if read_from == "train" else of_each(target, cleaned)
         key = key_text(pair, data) if side is None else pair[side]
         split = assign(key, *fractions) if read_from == "train" else read_from
         uses = for_directions(pair, languages, data)
@@ -128,7 +145,15 @@ def _portion(
             pairs[split] += uses
         else:
             counts[split].empty += len(uses)
-    return Portion(len(raw), weight, directions, pairs, counts)
+    return Portion(len(raw), part.weight, directions, pairs, counts)
+
+
+def _dropped(place: str, source: str, target: str) -> PairCounts:
+    """Count a unit that is no pair of texts."""
+    if is_left_out(source):
+        return PairCounts(read=1, left_out=1)
+    why = unmarked(target) if source.startswith(BROKEN) and target.startswith(BROKEN) else f"{place}: not UTF-8."
+    return PairCounts(read=1, unreadable=1, places=[why])
 
 
 def check_splits(
@@ -161,25 +186,34 @@ def given_splits(
     sources: Sequence[Source], data: DataConfig
 ) -> dict[tuple[str, Languages | None], list[tuple[Iterator[Pair], float]]]:
     """Return iterators over the raw pairs, with their weights, for each split and each pair of languages."""
-    found: dict[tuple[str, Languages | None], list[tuple[Iterator[Pair], float]]] = {}
+    return {
+        key: [((unit[1:] for unit in part.units), part.weight) for part in parts]
+        for key, parts in _given_parts(sources, data).items()
+    }
+
+
+def _given_parts(sources: Sequence[Source], data: DataConfig) -> dict[tuple[str, Languages | None], list[Part]]:
+    """Return the units of each split and each pair of languages."""
+    found: dict[tuple[str, Languages | None], list[Part]] = {}
     used = set()
     for source in sources:  # train first: a split that a setting names replaces the one that came with train
-        splits = read_splits(source, data)
+        splits = read_units(source, data)
         named = source.split != "train"
         for split in [split for split in ([source.split] if named else SPLITS) if split in splits]:
-            raw = splits[split] if source.languages is None else _unless_empty(splits[split])
-            if raw is None:
+            units = splits[split].units if source.languages is None else _unless_empty(splits[split].units)
+            if units is None:
                 continue
             used.add((source.split, source.number))
             key = split, source.languages
-            found[key] = [(raw, 1.0)] if named else [*found.get(key, []), (raw, source.weight)]
+            part = Part(units, source.name, splits[split].unit, 1.0 if named else source.weight)
+            found[key] = [part] if named else [*found.get(key, []), part]
     for source in sources:
         if (source.split, source.number) not in used:
             raise DataError(f"{source} has no pairs in the languages of data.directions ({data.directions}).")
     return {key: found[key] for key in sorted(found, key=lambda key: SPLITS.index(key[0]))}
 
 
-def _unless_empty(raw: Iterator[Pair]) -> Iterator[Pair] | None:
+def _unless_empty(raw: Units) -> Units | None:
     """Return the iterator, or None if it yields nothing. Reads the first pair to find out."""
     for first in raw:
         return chain([first], raw)

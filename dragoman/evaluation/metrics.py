@@ -5,7 +5,8 @@
     compare("the other", ours, theirs).differences            # with p-values
 
 BLEU, chrF and TER come from sacreBLEU, whose signatures make scores comparable across programs; word and character
-error rates come from torchmetrics. All of them compare detokenised text with one reference per sentence.
+error rates come from torchmetrics. All of them compare detokenised text. A reference may carry others, see
+`corpora.references`: BLEU, chrF and TER are then against all of them, word and character error rates against the first.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from sacrebleu.metrics.ter import TER
 from torchmetrics.functional.text import char_error_rate, word_error_rate
 
 from dragoman.corpora.formats.languages import language_of
+from dragoman.corpora.references import streams
 from dragoman.errors import ConfigError
 from dragoman.settings import DataConfig
 
@@ -80,9 +82,9 @@ class Scores:
 
 
 def score(translations: Sequence[str], references: Sequence[str], tokenize: Tokenize = "13a") -> Scores:
-    """Score translations against one reference each; `tokenize` is sacreBLEU's, "none" for tokenised text."""
+    """Score translations against their references; `tokenize` is sacreBLEU's, "none" for tokenised text."""
     bleu = SentenceStatistics(_bleu, tokenize, translations, references)
-    chrf = CHRF().corpus_score(translations, [references])
+    chrf = CHRF().corpus_score(translations, streams(references))
     return Scores(
         bleu=bleu.score(),
         chrf=chrf.score,
@@ -153,7 +155,7 @@ class SentenceStatistics:
         rows: dict[int, list[float]] = {}
         for metric_of in self._metrics.values():
             which = [i for i, other in enumerate(self.metrics) if other is metric_of]
-            texts = [translations[i] for i in which], [[references[i] for i in which]]
+            texts = [translations[i] for i in which], streams([references[i] for i in which])
             rows.update(zip(which, metric_of._extract_corpus_statistics(*texts), strict=True))
         self.sums = np.array([rows[i] for i in range(len(each))], np.float64)  # (N, K)
 
@@ -209,7 +211,8 @@ def measure(translations: Sequence[str], references: Sequence[str], tokenize: To
     ]
     for name, rate in ("WER", word_error_rate), ("CER", char_error_rate):
         percent = 100 * rate(list(translations), list(references)).item()
-        figures.append(MetricScore(name, percent, None, None, f"torchmetrics {version('torchmetrics')}"))
+        first = ", first references" if len(streams(references)) > 1 else ""
+        figures.append(MetricScore(name, percent, None, None, f"torchmetrics {version('torchmetrics')}{first}"))
     return Measurements(found["BLEU"], found["chrF"], found["TER"], figures)
 
 

@@ -10,7 +10,9 @@ from pathlib import Path
 
 from dragoman import console, reading, resources
 from dragoman.corpora.cleaning import AS_WRITTEN, clean, decode_line
+from dragoman.corpora.formats.units import OR_SKIP
 from dragoman.corpora.readers import say_choices
+from dragoman.corpora.references import reference as reference_of
 from dragoman.corpora.sources import find_named
 from dragoman.corpora.splitting import read_split
 from dragoman.dataset import Pair
@@ -22,7 +24,10 @@ from dragoman.settings import DataConfig
 
 def read_pairs(path: Path, data: DataConfig = AS_WRITTEN) -> list[Pair]:
     """Read pairs that a run has kept in <run>/data/<split>.tsv, and clean them for these settings. Raises DataError."""
-    return [(clean_source(source, data), clean(reference, data)) for source, reference in read_tsv(path, 2)]
+    rows = read_tsv(path, 2, more=True)
+    return [
+        (clean_source(source, data), reference_of([clean(text, data) for text in texts])) for source, *texts in rows
+    ]
 
 
 def read_data(name: str, data: DataConfig) -> list[Pair]:
@@ -33,15 +38,15 @@ def read_data(name: str, data: DataConfig) -> list[Pair]:
         say_choices(sources, data, console.warn)
         return read_split("test", sources, data)
     except DataError as error:
-        raise DataError(str(error).replace("data.test", "--data")) from error
+        raise DataError(str(error).removesuffix(OR_SKIP).replace("data.test", "--data")) from error
 
 
-def read_tsv(path: Path, columns: int) -> list[list[str]]:
-    """Read the non-empty rows of a TSV file. Raises DataError for rows with another number of columns."""
+def read_tsv(path: Path, columns: int, more: bool = False) -> list[list[str]]:
+    """Read the non-empty rows of a TSV file. Raises DataError for rows with fewer columns, or more unless they may."""
     rows = []
     for number, line in enumerate(read_bytes(path).removesuffix(b"\n").split(b"\n"), 1):
         row = decode_line(line, str(path), number).split("\t")
-        if len(row) != columns and row != [""]:
+        if (len(row) < columns or (len(row) > columns and not more)) and row != [""]:
             raise DataError(
                 f"{path}:{number}: found {len(row)} columns, but each row needs {columns}, with tabs between."
             )

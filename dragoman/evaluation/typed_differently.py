@@ -15,6 +15,8 @@ from collections.abc import Callable, Sequence
 
 from dragoman.corpora.conventions import final_marks
 from dragoman.corpora.letter_case import capitalized, lower, upper
+from dragoman.corpora.references import of_each, references_of
+from dragoman.corpora.references import reference as reference_of
 from dragoman.corpora.sentence_splitting import sentence_joiner
 from dragoman.dataset import Pair
 from dragoman.directions import Direction, split_tag, tag_of
@@ -72,12 +74,11 @@ def without_mark(text: str, _: str = "") -> str:
 def _typed(translator: Translator, pairs: Sequence[Pair], name: str, typed: Change, compared: Change) -> Bucket:
     found = [_direction_of(translator, source) for source, _ in pairs]
     sources = [tag + typed(text, direction.source) for tag, direction, text in found]
+    languages = [direction.target for _, direction, _ in found]
+    translations = list(map(compared, translator.translate(sources), languages))
     references = [
-        compared(reference, direction.target) for (_, direction, _), (_, reference) in zip(found, pairs, strict=True)
-    ]
-    translations = [
-        compared(text, direction.target)
-        for (_, direction, _), text in zip(found, translator.translate(sources), strict=True)
+        of_each(reference, lambda text, language=language: compared(text, language))
+        for (_, reference), language in zip(pairs, languages, strict=True)
     ]
     return _bucket(name, translator, sources, translations, references)
 
@@ -95,7 +96,8 @@ def _paragraphs(translator: Translator, pairs: Sequence[Pair]) -> Bucket:
             request = translator.request(tag + sides[0][0])
             joiners = sentence_joiner(request.direction.source), sentence_joiner(request.direction.target)
             sources.append(tag + joiners[0].join(sides[0]))
-            references.append(joiners[1].join(sides[1]))
+            versions = zip(*map(references_of, sides[1]), strict=False)  # as many as each has
+            references.append(reference_of([joiners[1].join(version) for version in versions]))
     name = f"in paragraphs of {PARAGRAPH}"
     return _bucket(name, translator, sources, translator.translate(sources), references)
 

@@ -57,7 +57,10 @@ def card(translator: Translator, run: Path, kind: Format, sample: Sample, cost: 
 def pair_counts(translator: Translator) -> dict[str, int]:
     """Count the pairs of each split that were kept."""
     counts = _trained_on(translator)["counts"]
-    return {split: count.pop("read") - sum(count.values()) for split, count in counts.items()}
+    return {
+        split: count["read"] - sum(number for name, number in count.items() if name not in ("read", "places"))
+        for split, count in counts.items()
+    }
 
 
 def _trained_on(translator: Translator) -> dict[str, Any]:

@@ -35,7 +35,8 @@ from typing import BinaryIO, Literal, TextIO
 import numpy as np
 
 from dragoman import console, reading, resources, run_lock, storage
-from dragoman.corpora.formats.units import Unit
+from dragoman.corpora.formats.languages import within_one
+from dragoman.corpora.formats.units import Unit, unmarked
 from dragoman.corpora.language_choice import with_languages
 from dragoman.corpora.prepared_files import progress_bar
 from dragoman.corpora.readers import Split, read_units
@@ -44,7 +45,7 @@ from dragoman.errors import ConfigError, DataError
 from dragoman.filtering import page
 from dragoman.filtering.duplicates import KEYS as KEY_COUNT
 from dragoman.filtering.duplicates import Repeats
-from dragoman.filtering.judge import Judge, Sample
+from dragoman.filtering.judge import SAME_LANGUAGE, Judge, Sample
 from dragoman.filtering.model_scores import Score, Scorer, chosen
 from dragoman.filtering.outcome import Outcome
 from dragoman.filtering.progress import Unfinished, remove_unfinished, unfinished
@@ -86,6 +87,8 @@ def clean_corpus(options: argparse.Namespace) -> Outcome:
     """Clean a corpus; see the module. Raises ConfigError, DataError and RunInUseError."""
     data: DataConfig = replace(options.config.data, on_bad_line="skip")
     _check(options, data)
+    if within_one(data):
+        options.keep = [*options.keep, *SAME_LANGUAGE]
     with run_lock.lock(options.output, "choose another --output"):
         return _clean_locked(options, data)
 
@@ -228,6 +231,7 @@ def _write(units: Sequence[Unit], reasons: Sequence[str], files: Mapping[str, Bi
         if not (source.isprintable() and target.isprintable()):  # `translate` is slow
             source, target = source.translate(_ONE_LINE), target.translate(_ONE_LINE)
         if reason:
+            source, target = unmarked(source), unmarked(target)
             dropped.append(f"{reason}\t{position}\t{source}\t{target}\n")
             outcome.drop(reason, position, source, target)
         else:

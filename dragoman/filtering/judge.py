@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dragoman.corpora.cleaning import clean, is_text
+from dragoman.corpora.formats.languages import within_one
 from dragoman.filtering.alignment import AlignmentJudge, Pairs
 from dragoman.filtering.duplicates import KEYS, LONG, keys_of, long_in
 from dragoman.filtering.languages import LanguageJudge
@@ -24,6 +25,7 @@ from dragoman.filtering.words import Encoder, digest
 from dragoman.settings import DataConfig
 
 Pair = tuple[str, str]
+SAME_LANGUAGE = ("copied", "language", "swapped")  # no reasons where both sides are in one language
 SAME_SOURCE = 4  # pairs of the same source in a sample
 SCRIPTS_FROM = 20_000  # pairs that tell the scripts of the two sides
 
@@ -91,7 +93,12 @@ class Judge:
         scripts = (common_scripts_of(pair[side] for pair in pairs[:SCRIPTS_FROM]) for side in (0, 1))
         sides = Sides((next(scripts), next(scripts)), profanity_pattern(profane))
         judge = cls(data, frozenset(keep), sides, Encoder([]))
-        good = [pair for pair, reason in zip(pairs, judge.screen.first_reasons(pairs), strict=True) if not reason]
+        fine = SAME_LANGUAGE if within_one(data) else ()
+        good = [
+            pair
+            for pair, reason in zip(pairs, judge.screen.first_reasons(pairs), strict=True)
+            if not reason or reason in judge.keep
+        ]
         if not good:
             return judge
         judge.encoder = Encoder.learn(text for pair in good for text in pair)
@@ -100,7 +107,7 @@ class Judge:
         judge.languages = LanguageJudge.learn(texts, words, (str(data.source_lang), data.target_lang))
         wrong = judge.languages.judge(texts, words)
         judge.long = long_in(good)
-        unique = dict(pair for pair, reason in zip(good, wrong, strict=True) if not reason)
+        unique = dict(pair for pair, reason in zip(good, wrong, strict=True) if not reason or reason in fine)
         judge.alignment = AlignmentJudge.learn(judge.encoder, [*unique.keys()], [*unique.values()])
         return judge
 

@@ -14,12 +14,12 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
-from dragoman.corpora.checks.letters import find_flaw
+from dragoman.corpora.checks.letters import UNREADABLE, find_flaw
 from dragoman.corpora.checks.scripts import common_scripts, script_of
 from dragoman.filtering.numbers import numbers_differ
 
 REASONS = {  # with their meanings, at most 42 characters long
-    "unreadable": "not UTF-8, or a broken row",
+    "unreadable": "not UTF-8, a broken row, or no pair",
     "empty": "a side without a letter or digit",
     "mojibake": "decoded wrongly, as in Ã¤ for ä",
     "script": "a side in another script",
@@ -66,7 +66,7 @@ def profanity_pattern(words: Collection[str]) -> re.Pattern[str] | None:
 
 def is_unreadable(source: str, target: str) -> bool:
     """Whether a side is not UTF-8, or the row could not be split into two sides."""
-    return _flaw(source, target) in ("not_utf8", "broken_row")
+    return _flaw(source, target) in UNREADABLE
 
 
 def is_empty(source: str, target: str) -> bool:

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from dragoman import console, reading
-from dragoman.corpora.cleaning import decode_line
+from dragoman.corpora.cleaning import AS_WRITTEN, decode_line
+from dragoman.corpora.formats.files import File, lines
 from dragoman.errors import ConfigError, DataError
 from dragoman.translation.file_kinds import kind_of
 
@@ -45,6 +46,9 @@ def find_input(options: argparse.Namespace, run: Path) -> Input:
         return Input("argument", iter([texts]), markup=markup)
     if options.input:
         name = str(options.input)
+        if options.input.is_file() and _is_utf16(options.input):
+            texts = [*lines(File(options.input), AS_WRITTEN)]
+            return Input(name, iter([texts]), len(texts), markup=markup)
         return Input(name, _blocks(_open(options.input), name), _count(options.input), markup=markup)
     return Input("stdin", _blocks(sys.stdin.buffer, "stdin"), markup=markup)
 
@@ -116,7 +120,8 @@ def _examples(run: Path, numbers: Sequence[int]) -> list[tuple[str, str]]:
     for number in numbers:
         if not 1 <= number <= len(rows):
             raise DataError(f"--example {number}: the test set has the sentences 1 to {len(rows)}.")
-    return _split_columns([rows[number - 1] for number in numbers], str(path), 1)
+    firsts = ["\t".join(rows[number - 1].split("\t")[:2]) for number in numbers]  # without further references
+    return _split_columns(firsts, str(path), 1)
 
 
 def _split_columns(texts: Sequence[str], name: str, first: int) -> list[tuple[str, str]]:
@@ -133,6 +138,11 @@ def _count(path: Path) -> int | None:
         return None
     with _open(path) as file:
         return sum(block.count(b"\n") for block in iter(lambda: file.read(2**20), b""))
+
+
+def _is_utf16(path: Path) -> bool:
+    with _open(path) as file:
+        return (start := file.read(4))[:2] in (b"\xff\xfe", b"\xfe\xff") and b"\0\0" not in start
 
 
 def _open(path: Path) -> BinaryIO:

@@ -15,6 +15,7 @@ from dragoman.corpora.checks.findings import KINDS, LEVELS, Example, Finding
 from dragoman.corpora.checks.letters import UNREADABLE, find_flaw
 from dragoman.corpora.cleaning import clean
 from dragoman.corpora.downloads.fetch import Record, read_record
+from dragoman.corpora.formats.units import unmarked
 from dragoman.corpora.readers import Split, read_units
 from dragoman.corpora.report import SAMPLE
 from dragoman.corpora.sources import SPLITS, find_sources, parse_mixture, unit_name
@@ -166,4 +167,4 @@ def sample(rows: np.ndarray) -> np.ndarray:
 
 
 def _printable(text: str) -> str:
-    return console.shorten(console.visible(text[:300]), 200)
+    return console.shorten(console.visible(unmarked(text)[:300]), 200)

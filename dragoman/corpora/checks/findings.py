@@ -12,6 +12,7 @@ LEVELS = ("grave", "look", "note")
 KINDS: dict[str, tuple[float, float, str]] = {
     "not_utf8": (0, 0, "not UTF-8, where training stops: fix them, or set data.on_bad_line skip"),
     "broken_row": (0, 0, "rows unlike the others, where training stops: fix them, or set data.on_bad_line skip"),
+    "no_pair": (10, 0, "no pairs, such as fuzzy messages and rows of names: training leaves them out"),
     "slipped": (0, 0, "slipped: from about {unit} {first:,} to {last:,} the translation is {where}"),
     "unaligned": (0, 0, "not translations, judging by their lengths: look at {unit}s {first:,} to {last:,}"),
     "label": (0, 0, "in {language} by their text, not in {expected}"),
@@ -41,7 +42,7 @@ KINDS: dict[str, tuple[float, float, str]] = {
     "tokenized": (
         10,
         0.5,
-        "tokenized before ({language}): what people type will be split like that, too",
+        "tokenized before ({language}): what people type will be split, too; sacremoses detokenize undoes it",
     ),
     "uneven": (0.01, 0, "far more uneven than the others here: a side is incomplete, or translated very freely"),
     "numbers": (0.5, 0.3, "with different numbers on the two sides, of those with a number of three digits or more"),
@@ -111,3 +112,4 @@ class Diagnosis:
     settings: list[SuggestedSetting]
     verdict: str
     command: str  # that trains as suggested
+    clean: str | None = None  # the command that drops what is grave, if there is something that it drops

@@ -15,7 +15,7 @@ from dragoman.corpora import language_choice
 from dragoman.corpora.checks.corpus import CheckedCorpus, CheckedSplit, sample
 from dragoman.corpora.checks.findings import Finding, SuggestedSetting
 from dragoman.corpora.checks.scripts import common_scripts, script_of
-from dragoman.corpora.formats.languages import language_name
+from dragoman.corpora.formats.languages import language_name, within_one
 from dragoman.corpora.formats.units import languages_of
 from dragoman.corpora.language_choice import is_other, spoken_in
 
@@ -44,6 +44,8 @@ def check_languages(corpus: CheckedCorpus) -> Iterator[Finding]:
             log_odds[side] = np.concatenate([of_lines for of_lines, _ in found] or [[]])
             strange |= np.concatenate([of_lines for _, of_lines in found] or [np.zeros(0, bool)])
         yield from split.finding("script", split.whole[strange])
+        if within_one(corpus.config.data):
+            continue
         sizes, hashes = split.sizes[split.whole], split.hashes[split.whole]
         long = (sizes.min(1) >= SURE) & (hashes[:, 0] != hashes[:, 1])
         like_target, like_source = (log_odds[0] < -SURE) & long, (log_odds[1] > SURE) & long

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 from dragoman.corpora.cleaning import is_text
-from dragoman.corpora.formats.units import BROKEN
+from dragoman.corpora.formats.units import BROKEN, is_left_out
 
-UNREADABLE = ("not_utf8", "broken_row")  # flaws of pairs that training does not read
+UNREADABLE = ("not_utf8", "broken_row", "no_pair")  # flaws of pairs that training does not read
 
 # The bytes of UTF-8 after the first, as Latin-1 and Windows-1252 show them. Those of the second kind are punctuation
 # that may well follow a capital letter, as in “MANHÃ”.
@@ -27,7 +27,9 @@ _CONTROL = re.compile("[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\u00ad\u200b\u202a-\
 def find_flaw(source: str, target: str) -> str | None:
     """Name the gravest fault in the characters of a raw pair, if there is one."""
     text = f"{source}\n{target}"
-    if source == BROKEN:
+    if source.startswith(BROKEN):
         return "broken_row"
+    if is_left_out(source):
+        return "no_pair"
     tests = {"not_utf8": not is_text(text), "mojibake": _MOJIBAKE.search(text), "replaced": "\ufffd" in text}
     return next((name for name, wrong in tests.items() if wrong), "control" if _CONTROL.search(text) else None)

@@ -10,6 +10,7 @@ import numpy as np
 from dragoman.corpora.checks.corpus import CheckedCorpus
 from dragoman.corpora.checks.findings import Finding, SuggestedSetting
 from dragoman.corpora.checks.letters import UNREADABLE
+from dragoman.corpora.formats.languages import within_one
 from dragoman.corpora.sources import unit_name
 
 
@@ -18,7 +19,7 @@ def check_letters(corpus: CheckedCorpus) -> Iterator[Finding | SuggestedSetting]
     for split in corpus.splits.values():
         for name, which in split.flaws.items():
             yield from split.finding(name, which)
-    bad = sum(len(split.flaws[flaw]) for split in corpus.splits.values() for flaw in UNREADABLE)
+    bad = sum(len(split.flaws[flaw]) for split in corpus.splits.values() for flaw in UNREADABLE[:2])
     if bad and corpus.config.data.on_bad_line == "error":
         why = f"drops the {bad:,} {unit_name(corpus.config.data)}s that cannot be read"
         yield SuggestedSetting("data.on_bad_line", "skip", why)
@@ -62,6 +63,8 @@ def check_sides(corpus: CheckedCorpus) -> Iterator[Finding]:
         others = np.concatenate([split.whole, *(np.array(split.flaws[flaw], int) for flaw in UNREADABLE)])
         yield from split.finding("empty", np.setdiff1d(np.arange(len(split.pairs)), others))
         for name, test in TESTS.items():
+            if name.endswith("copied") and within_one(corpus.config.data):
+                continue
             yield from split.finding(name, split.where(test))
         numbered = split.where(lambda source, target: _NUMBER.search(source) or _NUMBER.search(target))
         if len(corpus.sides) == 2 and len(numbered) >= 10:

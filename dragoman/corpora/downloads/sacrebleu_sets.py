@@ -1,4 +1,4 @@
-"""Test sets that sacrebleu knows, as sacrebleu:wmt14/full: the sources and the first reference of each.
+"""Test sets that sacrebleu knows, as sacrebleu:wmt14/full: the sources and all references of each.
 
 sacrebleu has the address and the md5 of each archive, and the code that turns its files into text. The archives are
 downloaded by `fetch`: sacrebleu's own downloads do not resume, and keep the piece of a file that a kill leaves. With
@@ -19,7 +19,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dragoman import console
 from dragoman.corpora.downloads.fetch import Found, alone, cache_folder, fetch
 from dragoman.errors import DataError, OtherLanguagesError
 from dragoman.settings import DataConfig
@@ -50,7 +49,13 @@ def find(setting: str, name: str, data: DataConfig, download: bool) -> Found:
             fetch(archives[url], partial(_mirrored, url), partial(check_md5, md5))
         with alone(stem), storing(folder):
             _unpack(dataset, pair, archives, tuple(sides.values()))
-    return Found((sides[data.source_lang or ""], sides[data.target_lang]), tuple(archives.values()))
+    more = sorted(folder.glob(f"{sides[data.target_lang].name}.ref*"))  # of the target of sacrebleu, if that is ours
+    return Found((sides[data.source_lang or ""], sides[data.target_lang], *more), tuple(archives.values()))
+
+
+def further_sides(target: Path, count: int) -> list[Path]:
+    """Return the names of the files of further references."""
+    return [target.with_name(f"{target.name}.ref{number}") for number in range(1, count + 1)]
 
 
 def _dataset(setting: str, name: str) -> Any:
@@ -105,9 +110,8 @@ def _unpack(dataset: Any, pair: str, archives: dict[str, Path], sides: tuple[Pat
         else:
             shutil.copyfile(path, raw / there._get_tarball_filename(url))
     source, references = there.get_source_file(pair), there.get_reference_files(pair)
-    if len(references) > 1:
-        console.warn(f"sacrebleu:{dataset.name} has {len(references)} references for {pair}: the first is used")
-    for text, side in zip((source, references[0]), sides, strict=True):
+    more = further_sides(sides[1], len(references) - 1)
+    for text, side in [*zip((source, *references), (*sides, *more), strict=True)][::-1]:  # the usual sides come last
         sync(Path(text))
         os.replace(text, side)
     sync(sides[0].parent)

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dragoman.corpora.formats.archives import members
-from dragoman.corpora.formats.delimited import read_csv, read_tsv, read_txt
+from dragoman.corpora.formats.delimited import read_delimited
 from dragoman.corpora.formats.files import File
 from dragoman.corpora.formats.po import read_po
-from dragoman.corpora.formats.records import read_jsonl, read_parquet
+from dragoman.corpora.formats.records import read_json, read_jsonl, read_parquet
+from dragoman.corpora.formats.sgm import SGM, read_sgm
 from dragoman.corpora.formats.spreadsheets import read_ods, read_xlsx
 from dragoman.corpora.formats.subtitles import SUBTITLES, read_subtitles
 from dragoman.corpora.formats.text import read_parallel, read_plain
@@ -27,10 +28,9 @@ class Format(NamedTuple):
 
 
 FORMATS = {
-    ".tsv": Format(read_tsv, "line"),
-    ".csv": Format(read_csv, "line"),
-    ".txt": Format(read_txt, "line"),
+    **dict.fromkeys((".tsv", ".csv", ".txt"), Format(read_delimited, "line")),
     ".jsonl": Format(read_jsonl, "line"),
+    ".json": Format(read_json, "record"),
     ".parquet": Format(read_parquet, "row"),
     ".xlsx": Format(read_xlsx, "row"),
     ".ods": Format(read_ods, "row"),
@@ -38,12 +38,14 @@ FORMATS = {
     ".xliff": Format(read_xliff, "unit"),
     ".xlf": Format(read_xliff, "unit"),
     ".po": Format(read_po, "message"),
+    **dict.fromkeys(SGM, Format(read_sgm, "segment")),
     **dict.fromkeys(SUBTITLES, Format(read_subtitles, "cue")),
 }
 PARALLEL, PLAIN = Format(read_parallel, "line"), Format(read_plain, "line")
 ZIP = ".zip"
 ENDINGS = (*FORMATS, ZIP)
-OF_A_SIDE = ("", ".txt", *SUBTITLES)  # endings of a file that holds one side, behind its language
+FOUND = tuple(ending for ending in ENDINGS if ending not in SGM)  # of tables that need not be named in full
+OF_A_SIDE = ("", ".txt", *SUBTITLES, *SGM)  # endings of a file that holds one side, behind its language
 
 
 def format_of(paths: Iterable[Path], data: DataConfig, hashes: Mapping[Path, str]) -> tuple[Format, tuple[File, ...]]:
@@ -54,11 +56,11 @@ def format_of(paths: Iterable[Path], data: DataConfig, hashes: Mapping[Path, str
     """
     files = tuple(File(path, sha256=hashes.get(path, "")) for path in paths)
     if files[0].suffix == ZIP:
-        files = members(files[0], data, FORMATS)
+        files = members(files[0], data, FOUND)
     suffix = files[0].suffix
     if all(file.suffix in SUBTITLES for file in files):
         return FORMATS[suffix], files
-    if len(files) == 2:
+    if len(files) > 1:
         return PARALLEL, files
     plain = not data.source_lang and suffix == ".txt"
     return (PLAIN if plain else FORMATS.get(suffix, PLAIN)), files

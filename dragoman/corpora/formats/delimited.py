@@ -1,8 +1,9 @@
-"""Tables as text: .csv, .tsv, and .txt with tabs.
+"""Tables as text: .csv, .tsv and .txt alike.
 
-A .csv has quotes, and commas, semicolons or tabs between its cells: what gives most rows the same number of cells. A
-.tsv has tabs and no quotes. A .txt has tabs, and quotes only if Anki or a spreadsheet wrote it. The first lines may be
-those of Anki ("#separator:tab", "#html:true", "#tags column:3") or Excel ("sep=;").
+The first rows tell what is between the cells: tabs, semicolons or commas, whichever gives most rows the same number of
+cells. With commas and semicolons, a cell may be in quotes. With tabs, quotes belong to the text unless the first rows
+show that a program wrote them, such as Anki or a spreadsheet. The first lines may be those of Anki ("#separator:tab",
+"#html:true", "#tags column:3") or Excel ("sep=;").
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from itertools import chain, islice
 
 from dragoman.corpora.formats.files import File, lines
 from dragoman.corpora.formats.tables import SAMPLE, Row, Table, pairs_of_rows
-from dragoman.corpora.formats.units import Say, Units
+from dragoman.corpora.formats.units import Fault, Say, Units
 from dragoman.errors import DataError
 from dragoman.settings import DataConfig
 
@@ -28,7 +29,8 @@ _DIRECTIVE = re.compile(
     r"#(separator|html|columns|deck|notetype|tags|if matches|(?:guid|deck|notetype|tags) column):(.*)|sep=(.)",
     re.IGNORECASE,
 )
-_NEEDS_QUOTES = re.compile(r'[",;\t\n]')
+_CELL = re.compile(r'(?:"((?:[^"]|"")*)"|([^"\t\n]*))(?:[\t\n]|$)')
+_DOUBLED = re.compile(r'"(?:[^"]|"")*""(?:[^"]|"")*"')
 
 
 @dataclass
@@ -41,38 +43,43 @@ class _Head:
     left_out: tuple[int, ...] = ()  # columns, from 0, that are about a note, such as its tags
 
 
-def read_tsv(files: Sequence[File], data: DataConfig, say: Say) -> Units:
-    """Read a table with tabs and without quotes."""
+def read_delimited(files: Sequence[File], data: DataConfig, say: Say) -> Units:
+    """Read a table as text."""
     [file] = files
-    return _pairs(file, data, say, delimiters="\t", quotes=False)
-
-
-def read_csv(files: Sequence[File], data: DataConfig, say: Say) -> Units:
-    """Read a table with quotes."""
-    [file] = files
-    return _pairs(file, data, say, delimiters="\t;,", quotes=True)
-
-
-def read_txt(files: Sequence[File], data: DataConfig, say: Say) -> Units:
-    """Read a table with tabs, and with quotes if the first rows show that a program has put them there."""
-    [file] = files
-    return _pairs(file, data, say, delimiters="\t", quotes=None)
-
-
-def _pairs(file: File, data: DataConfig, say: Say, delimiters: str, quotes: bool | None) -> Units:
     numbered = enumerate(lines(file, data), 1)
     head, numbered = _read_head(numbered)
     sample = list(islice(numbered, SAMPLE))
     numbered = chain(sample, numbered)
-    delimiter = head.delimiter or max(delimiters, key=lambda each: _fit(sample, each))
-    if quotes is None:
-        quotes = bool(head.delimiter) or _is_quoted(sample, delimiter)
-    rows = _quoted(file, numbered, delimiter, data) if quotes else ((n, line.split(delimiter)) for n, line in numbered)
+    delimiter = head.delimiter or _delimiter(sample, file, data)
+    if file.suffix != ".csv" and delimiter in ";," and not head.delimiter:
+        say(f"{file}: there is a {'comma' if delimiter == ',' else 'semicolon'} between its columns")
+    quotes = bool(head.delimiter) or delimiter != "\t" or _is_quoted(sample)
+    plain = ((n, _unquoted(line) if '""' in line else line.split("\t")) for n, line in numbered)
+    rows = _quoted(file, numbered, delimiter) if quotes else plain
     if head.html:
-        rows = ((number, cells and [_without_html(cell) for cell in cells]) for number, cells in rows)
+        rows = (
+            (number, cells if isinstance(cells, Fault) else [_without_html(cell) for cell in cells])
+            for number, cells in rows
+        )
     names = head.columns.split(delimiter) if head.columns else None
     table = Table(file, lambda position: f"{file}:{position}", names, head.left_out)
     return pairs_of_rows(rows, table, data, say)
+
+
+def _delimiter(sample: Sequence[Numbered], file: File, data: DataConfig) -> str:
+    """Return what is between the cells. Sentences have commas, so that without a .csv all rows must agree on them."""
+    if file.suffix == ".csv":
+        return max("\t;,", key=lambda each: _fit(sample, each))
+    tabs = any("\t" in line for _, line in sample)
+    rows = sum(1 for _, line in sample if line.strip())
+    agreed = [each for each in ";," if rows and data.source_lang and _fit(sample, each) == rows]
+    return "\t" if tabs or not agreed else agreed[0]
+
+
+def _unquoted(line: str) -> list[str]:
+    """Split a line at tabs; a cell may have been quoted by a program, though none of the first rows was."""
+    cells = line.split("\t")
+    return [cell[1:-1].replace('""', '"') if _DOUBLED.fullmatch(cell) else cell for cell in cells]
 
 
 def _read_head(numbered: Iterator[Numbered]) -> tuple[_Head, Iterator[Numbered]]:
@@ -100,41 +107,43 @@ def _read_head(numbered: Iterator[Numbered]) -> tuple[_Head, Iterator[Numbered]]
 
 def _fit(sample: Sequence[Numbered], delimiter: str) -> int:
     """Return how many of the first rows have the usual number of cells, if that is more than one; else 0."""
-    widths = Counter(len(cells) for _, cells, _ in _parse(sample, delimiter) if cells)
+    widths = Counter(len(cells) for _, cells, *_ in _parse(sample, delimiter) if cells)
     [(width, count)] = widths.most_common(1) or [(0, 0)]
     return count if width > 1 else 0
 
 
-def _is_quoted(sample: Sequence[Numbered], delimiter: str) -> bool:
-    """Whether a program wrote the quotes: all that are there enclose a cell, and at least one cell needs them.
+def _is_quoted(sample: Sequence[Numbered]) -> bool:
+    """Whether a program wrote the quotes of a table with tabs: they enclose all cells, or those that need it.
 
     Otherwise they are part of the text, as in "Stop!" she said.
     """
-    text = "\n".join(line for _, line in sample)
-    cell = re.compile(rf'(?:"((?:[^"]|"")*)"|[^"{delimiter}\n]*)(?:[{delimiter}\n]|$)')
-    at, needed = 0, False
+    text = "\n".join(line for _, line in sample if line)
+    at, needed, maybe, bare, commas = 0, False, False, 0, False
     while at < len(text):
-        matched = cell.match(text, at)
+        matched = _CELL.match(text, at)
         if not matched:
             return needed and '"' not in text[at + 1 :]  # the sample may end inside a cell
-        needed = needed or bool(matched[1] and _NEEDS_QUOTES.search(matched[1]))
+        inside, plain = matched[1], matched[2]
+        if inside is not None:
+            needed, maybe = needed or bool(re.search(r'["\t\n]', inside)), maybe or bool(re.search("[,;]", inside))
+        else:
+            bare, commas = bare + 1, commas or bool(re.search("[,;]", plain))
         at = matched.end()
-    return needed
+    return needed or (maybe and not commas) or (not bare and len(sample) > 1)
 
 
-def _quoted(file: File, numbered: Iterable[Numbered], delimiter: str, data: DataConfig) -> Iterator[Row]:
-    """Yield the rows of a table with quotes. Raises DataError for a broken one unless they are to be skipped."""
-    for number, cells, error in _parse(numbered, delimiter):
-        if error and data.on_bad_line == "error":
-            raise DataError(
-                f"{file}:{number}: {error}; quote cells that contain commas or quotes, or save the table as .tsv "
-                "without quotes."
-            )
-        yield number, cells
+def _quoted(file: File, numbered: Iterable[Numbered], delimiter: str) -> Iterator[Row]:
+    """Yield the rows of a table with quotes."""
+    for number, cells, raw, error in _parse(numbered, delimiter):
+        if error:
+            message = f"{file}:{number}: {error}; write a quote inside a cell twice, and one around the whole cell."
+            yield number, Fault(raw, DataError(message))
+        else:
+            yield number, cells
 
 
-def _parse(numbered: Iterable[Numbered], delimiter: str) -> Iterator[tuple[int, list[str] | None, str]]:
-    """Yield rows as (first line, cells, error). A broken row has no cells, and the next one starts a line later.
+def _parse(numbered: Iterable[Numbered], delimiter: str) -> Iterator[tuple[int, list[str], str, str]]:
+    """Yield rows as (line, cells, its text, error). A broken row has no cells, and the next one starts a line later.
 
     A cell has at most as many characters as `csv.field_size_limit` says, so a quote that nothing closes ends.
     """
@@ -151,14 +160,14 @@ def _parse(numbered: Iterable[Numbered], delimiter: str) -> Iterator[tuple[int, 
         try:
             # Without skipinitialspace, a space after a comma would make the quotes behind it part of the text.
             for cells in csv.reader(feed(), strict=True, skipinitialspace=True, delimiter=delimiter):
-                yield taken[0][0], cells, ""
+                yield taken[0][0], cells, "", ""
                 taken.clear()
             return
         except csv.Error as error:
-            number, _ = taken.popleft()
+            number, raw = taken.popleft()
             again.extendleft(reversed(taken))
             taken.clear()
-            yield number, None, str(error)
+            yield number, [], raw, str(error)
 
 
 class _Text(HTMLParser):

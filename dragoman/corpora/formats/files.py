@@ -21,11 +21,12 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from dragoman.corpora.cleaning import decode_line
-from dragoman.corpora.formats.units import require
+from dragoman.corpora.formats.units import BROKEN, require, require_skip
 from dragoman.errors import DataError
 from dragoman.reading import BLOCK, LONGEST_LINE, shown
 from dragoman.settings import DataConfig
 
+LONGEST_SHOWN = 300  # bytes of a line that is too long
 LONGEST_WHOLE = 2**28  # bytes of a file that is read into memory
 
 
@@ -193,17 +194,20 @@ def lines(file: File, data: DataConfig) -> Iterator[str]:
     with opened(file) as stream:
         start = stream.peek(4)[:4]
         if start[:2] in (b"\xff\xfe", b"\xfe\xff") and b"\0\0" not in start:  # two zeros: UTF-32
-            yield from _utf16_lines(file, stream)
+            yield from _utf16_lines(file, stream, data)
             return
         strict, name = data.on_bad_line == "error", str(file)
         for number, raw in enumerate(iter(partial(stream.readline, LONGEST_LINE), b""), 1):
             if len(raw) == LONGEST_LINE:
-                raise _too_long(file, number)
+                require_skip(_too_long(file, number), data)
+                while not raw.endswith(b"\n") and (rest := stream.readline(LONGEST_LINE)):
+                    raw = raw[:LONGEST_SHOWN] + b"\xff" + rest[-1:]
             yield decode_line(raw, name, number, strict)
 
 
-def _utf16_lines(file: File, stream: Any) -> Iterator[str]:
-    text = io.TextIOWrapper(stream, encoding="utf-16", newline="\n")
+def _utf16_lines(file: File, stream: Any, data: DataConfig) -> Iterator[str]:
+    strict = data.on_bad_line == "error"
+    text = io.TextIOWrapper(stream, encoding="utf-16", errors="strict" if strict else "surrogatepass", newline="\n")
     number = 0
     try:
         for line in iter(partial(text.readline, LONGEST_LINE), ""):
@@ -211,10 +215,12 @@ def _utf16_lines(file: File, stream: Any) -> Iterator[str]:
             if len(line) == LONGEST_LINE:
                 raise _too_long(file, number)
             if "\0" in line:
-                raise DataError(f"{file}:{number}: a NUL, which text never contains: is this UTF-16?")
-            yield line.removesuffix("\n").removesuffix("\r")
+                require_skip(DataError(f"{file}:{number}: a NUL, which text never contains: is this UTF-16?"), data)
+                line = line.replace("\0", BROKEN)
+            yield line.removesuffix("\n").removesuffix("\r").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
-        raise DataError(f"{file}, after line {number}: this is not UTF-16 ({error.reason}).") from error
+        require_skip(DataError(f"{file}, after line {number}: this is not UTF-16 ({error.reason})."), data)
+        yield BROKEN
 
 
 def _too_long(file: File, number: int) -> DataError:

@@ -25,11 +25,16 @@ NAMED_IN = (
 BESIDE = frozenset(
     [
         "text", "texts", "sentence", "sentences", "word", "words", "phrase", "phrases", "source", "src", "target",
-        "tgt", "trg", "translation", "lang", "language", "original", "testo", "frase", "texto", "satz",
+        "tgt", "trg", "ref", "reference", "translation", "lang", "language", "original", "testo", "frase",
+        "texto", "satz",
     ]
 )  # fmt: skip
+ROLES = (("source", "src"), ("target", "tgt", "trg", "ref", "reference"))  # what sides are called without a language
 REGIONAL = frozenset(["pt-br", "zh-tw", "fr-ca"])  # one language, though its region is also the code of a language
 _CODE = re.compile(r"([a-z]{2,3}|[A-Z]{2,3})((?:[-_][A-Za-z]{4})?(?:[-_](?:[A-Za-z]{2}|[0-9]{3}))?)(?:\.utf-?8)?")
+
+
+_NUMBERED = re.compile(r"(.+?)[-_. (]*(?:ref(?:erence)?)?[-_. ]*[0-9]{1,2}\)?", re.IGNORECASE)
 
 
 @cache
@@ -74,6 +79,12 @@ def language_of(text: str) -> str | None:
     return language_of(left[0]) if len(left) == 1 < len(words) else None
 
 
+@cache
+def names_of(language: str) -> tuple[str, ...]:
+    """Return the names of a language, in lower case."""
+    return tuple(name for name, code in _names().items() if is_same(code, language))
+
+
 def language_name(language: str) -> str:
     """Return the English name of a language: Italian for it; the code itself if it has none."""
     from babel import Locale
@@ -90,10 +101,22 @@ def is_same(language: str, other: str) -> bool:
     return one[:shorter] == two[:shorter]
 
 
+def within_one(data: DataConfig) -> bool:
+    """Whether source and target are one language, as for corrections, simplification and dialects: copies are fine."""
+    one, other = ((each or "").replace("_", "-").partition("-")[0] for each in (data.source_lang, data.target_lang))
+    return one.casefold() == other.casefold()
+
+
 def is_named(text: str, wanted: str) -> bool:
     """Whether a part of a file name names the language that is wanted: en, eng, en_US and English all name en."""
     code = language_of(text)
     return text == wanted or (code is not None and is_same(code, language_of(wanted) or wanted))
+
+
+def without_number(name: str) -> str:
+    """Return the name of a side without the number of a reference: it for it2, it.ref1 and it (2); ref for ref0."""
+    matched = _NUMBERED.fullmatch(name)
+    return matched[1] if matched and not language_of(name) else name
 
 
 def find(languages: Sequence[str | None], wanted: str) -> int | None:
@@ -114,6 +137,8 @@ def find(languages: Sequence[str | None], wanted: str) -> int | None:
 def find_all(languages: Sequence[str | None], data: DataConfig) -> list[int] | None:
     """Return the indices of the languages of a pair, or of the one of plain text; None unless all are there."""
     found = [find(languages, wanted) for wanted in languages_of(data)]
+    if len(found) == 2 and found[0] == found[1] and (first := found[0]) is not None:  # from a language into itself
+        found[1] = next((i for i, each in enumerate(languages) if i > first and each == languages[first]), None)
     return [each for each in found if each is not None] if None not in found else None
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from dragoman.corpora.formats.files import File, read_whole
 from dragoman.corpora.formats.languages import is_same, language_of, other_languages, serves_others
-from dragoman.corpora.formats.units import Say, Units, languages_of
+from dragoman.corpora.formats.units import Fault, Say, Units, broken, languages_of, left_out, require_skip
 from dragoman.dataset import Pair
 from dragoman.errors import DataError
 from dragoman.settings import DataConfig
@@ -25,36 +25,71 @@ _LINE = re.compile(rb'(?:msg(?:ctxt|id|id_plural|str(?:\[\d+\])?)\s*)?"(?:[^"\\]
 
 def read_po(files: Sequence[File], data: DataConfig, say: Say) -> Units:
     """Read a catalogue. The position is that of the message, from 1. Raises DataError."""
-    from babel.messages import pofile
-
     [file] = files
     content = read_whole(file)
-    _check_lines(content, file)
     try:
-        catalog = pofile.read_po(BytesIO(content), abort_invalid=True)
-    except pofile.PoFileError as error:
-        raise DataError(f"{file}:{error.lineno + 1}: {error}: {error.line.strip()!r}."[:300]) from error
-    except UnicodeDecodeError as error:
-        raise DataError(f"{file} is not {error.encoding}, the charset of its header: {error.reason}.") from error
-    except (ValueError, LookupError, SyntaxError) as error:  # of the header: a date, a charset, a rule for plurals
-        raise DataError(f"{file} cannot be read as .po: {type(error).__name__}: {error}.") from error
-    messages = [message for message in catalog if message.id]
-    fuzzy = sum(message.fuzzy for message in messages)
-    if fuzzy or catalog.obsolete:
-        say(f"{file}: {fuzzy:,} fuzzy and {len(catalog.obsolete):,} obsolete messages are left out")
-    swapped = _is_swapped(catalog.locale_identifier, file, data)
+        catalogs: Sequence[Any] = [_catalog(content, file, 1)]
+    except DataError as error:
+        require_skip(error, data)
+        catalogs = _one_by_one(content, file)
+    whole = [catalog for catalog in catalogs if not isinstance(catalog, Fault)]
+    messages = [message for catalog in whole for message in catalog if message.id]
+    fuzzy, obsolete = sum(message.fuzzy for message in messages), sum(len(catalog.obsolete) for catalog in whole)
+    if fuzzy or obsolete:
+        say(f"{file}: {fuzzy:,} fuzzy and {obsolete:,} obsolete messages are left out")
+    swapped = _is_swapped(whole[0].locale_identifier if whole else None, file, data)
     if swapped is None:
         return
-    for number, message in enumerate(messages, 1):
-        if not message.fuzzy:
-            for source, target in _pairs(message, catalog.plural_expr):
-                source, target = (target, source) if swapped else (source, target)
-                yield number, source if data.source_lang else "", target
+    number = 0
+    for catalog in catalogs:
+        if isinstance(catalog, Fault):
+            number += 1
+            yield broken(number, *catalog, data)
+            continue
+        for message in catalog:
+            number += bool(message.id)
+            if message.id and message.fuzzy:
+                yield left_out(number, " | ".join([message.id, message.string][:: -1 if swapped else 1]), "fuzzy")
+            elif message.id:
+                for source, target in _pairs(message, catalog.plural_expr):
+                    source, target = (target, source) if swapped else (source, target)
+                    yield number, source if data.source_lang else "", target
 
 
-def _check_lines(content: bytes, file: File) -> None:
+def _catalog(content: bytes, file: File, line: int) -> Any:
+    """Parse a catalogue that starts at a line of a file. Raises DataError."""
+    from babel.messages import pofile
+
+    _check_lines(content, file, line)
+    try:
+        return pofile.read_po(BytesIO(content), abort_invalid=True)
+    except pofile.PoFileError as error:
+        raise DataError(f"{file}:{error.lineno + line}: {error}: {error.line.strip()!r}."[:300]) from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"{file}:{line} is not {error.encoding}, the charset of its header: {error.reason}.") from error
+    except (ValueError, LookupError, SyntaxError) as error:  # of the header: a date, a charset, a rule for plurals
+        raise DataError(f"{file} cannot be read as .po: {type(error).__name__}: {error}.") from error
+
+
+def _one_by_one(content: bytes, file: File) -> list[Any]:
+    """Parse each message alone, with the header, so that it costs no other. Raises DataError for the header."""
+    header, found, line = b"", [], 1
+    for block in re.split(rb"(?<=\n)[ \t\r]*\n", content):
+        if not header and b'msgid ""' in block:
+            header = block
+            _catalog(header, file, line)
+        elif block.strip():
+            try:
+                found.append(_catalog(header + b"\n" + block, file, line - header.count(b"\n") - 1))
+            except DataError as error:
+                found.append(Fault(" ".join(block.decode(errors="backslashreplace").split())[:300], error))
+        line += block.count(b"\n") + 1
+    return found
+
+
+def _check_lines(content: bytes, file: File, first: int) -> None:
     """Raise DataError for a line without both its quotes, which Babel would cut."""
-    for number, line in enumerate(content.split(b"\n"), 1):
+    for number, line in enumerate(content.split(b"\n"), first):
         line = line.removeprefix(b"\xef\xbb\xbf").strip()
         if line and line[:1] != b"#" and not _LINE.fullmatch(line):
             shown = line[:60].decode(errors="replace")

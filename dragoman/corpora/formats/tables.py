@@ -2,7 +2,8 @@
 
 The columns are those of data.columns, else those that the first row names, else the only two, else the only two that
 hold sentences: what looks like numbers, addresses, licences or a few words again and again does not. A choice that is
-not obvious is said in one line. All rows must have the same number of columns.
+not obvious is said in one line. All rows must have the same number of columns. Columns such as `it2` and `ref1` are
+further references. Where tables were joined, a row of names may come again, with the columns in another order.
 """
 
 from __future__ import annotations
@@ -10,27 +11,32 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from operator import itemgetter
 
 from dragoman.console import shorten
 from dragoman.corpora.formats.files import File
 from dragoman.corpora.formats.languages import (
+    ROLES,
     find_all,
     in_file_name,
+    is_named,
     is_same,
     language_of,
+    names_of,
     other_languages,
     serves_others,
+    without_number,
 )
-from dragoman.corpora.formats.units import Say, Units, broken, languages_of
+from dragoman.corpora.formats.units import Fault, Say, Units, broken, languages_of, left_out
+from dragoman.corpora.references import reference
 from dragoman.errors import DataError, OtherLanguagesError
 from dragoman.settings import DataConfig
 
 SAMPLE = 200  # rows that decide about the columns
 
-Row = tuple[int, list[str] | None]  # position and cells; None: the row cannot be read
+Row = tuple[int, list[str] | Fault]  # position and cells
 
 
 class NotText(str):
@@ -52,7 +58,7 @@ class Table:
 class Columns:
     """Where the sides are. The first row is no pair if it holds names."""
 
-    sides: Sequence[int]  # column of each language, from 0
+    sides: Sequence[int]  # column of each language, from 0, and of further references
     width: int
     rule: str  # for the message about a row of another width
     in_first_row: bool = False
@@ -78,27 +84,52 @@ def pairs_of_rows(rows: Iterable[Row], table: Table, data: DataConfig, say: Say)
         return
     if columns.note:
         say(f"{table.file}: {columns.note}")
-    strict, sides, width = data.on_bad_line == "error", columns.sides, columns.width
-    pick: Callable[[list[str]], tuple[str, str]] = (
-        itemgetter(*sides) if len(sides) == 2 else lambda cells: ("", cells[sides[0]])
-    )
-    for number, (position, cells) in enumerate(chain(sample, rows)):
-        if number == 0 and columns.in_first_row:
-            continue
-        if cells is None:
-            yield broken(position)
-            continue
-        if not any(cells):
-            yield position, "", ""
+    sides, width, pick, more = columns.sides, columns.width, _picker(columns.sides), len(columns.sides) > 2
+    names = _first_names(sample[0][1], columns, data)
+    for position, cells in chain(sample[columns.in_first_row :], rows):
+        if isinstance(cells, Fault):
+            yield broken(position, *cells, data)
             continue
         if table.padded:
             cells += [""] * (width - len(cells))
-        if len(cells) == width and NotText not in map(type, texts := pick(cells)):
-            yield position, texts[0], texts[1]
-        elif strict:
-            raise _fault(position, cells, columns, table)
+        fits = len(cells) == width and NotText not in map(type, texts := pick(cells))
+        if fits and texts[0] not in names:  # most rows
+            yield position, texts[0], reference(texts[1:]) if more else texts[1]
+        elif not any(cells):
+            yield position, "", ""
+        elif not names.isdisjoint(cells) and (found := _columns_of_header(cells, sides, data)):
+            columns = replace(columns, sides=found, width=len(cells))
+            sides, width, pick, more = found, len(cells), _picker(found), len(found) > 2
+            yield left_out(position, " | ".join(cells), "names of columns, no pair")
+        elif fits:
+            yield position, texts[0], reference(texts[1:]) if more else texts[1]
         else:
-            yield broken(position)
+            yield broken(position, " | ".join(cells), _fault(position, cells, columns, table), data)
+
+
+def _picker(sides: Sequence[int]) -> Callable[[list[str]], Sequence[str]]:
+    return itemgetter(*sides) if len(sides) > 1 else lambda cells: ("", cells[sides[0]])
+
+
+def _first_names(first: list[str] | Fault, columns: Columns, data: DataConfig) -> frozenset[str]:
+    """Return cells that a row of names has at least one of."""
+    if len(columns.sides) < 2:
+        return frozenset()
+    names = [str(first[side]) for side in columns.sides] if columns.in_first_row else []
+    names += [name for language in languages_of(data) for name in (language, *names_of(language))]
+    names += chain(*ROLES)
+    return frozenset(form(name) for name in names for form in (str, str.lower, str.capitalize, str.upper))
+
+
+def _columns_of_header(cells: list[str], sides: Sequence[int], data: DataConfig) -> Sequence[int] | None:
+    """Return the columns of the sides, if a row holds names of columns and no pair."""
+    if data.columns:
+        wanted = [each.strip().casefold() for each in str(data.columns).split(",")]
+        plain = [cell.strip().casefold() for cell in cells]
+        if all(each in plain for each in wanted):
+            return [plain.index(each) for each in wanted][-len(sides) :]
+    found = find_columns(cells, data)
+    return sides if found and data.columns else found and [*found, *further_columns(cells, found, data)]
 
 
 def _fault(position: int, cells: list[str], columns: Columns, table: Table) -> DataError:
@@ -114,8 +145,8 @@ def _fault(position: int, cells: list[str], columns: Columns, table: Table) -> D
 
 def _choose(sample: Sequence[Row], table: Table, data: DataConfig) -> Columns | None:
     """Choose the columns; None if they serve another of data.directions. Raises DataError."""
-    whole = [cells for _, cells in sample if cells and any(cells)]
-    first = sample[0][1] or []
+    whole = [cells for _, cells in sample if not isinstance(cells, Fault) and any(cells)]
+    first = [] if isinstance(sample[0][1], Fault) else sample[0][1]
     names = table.names or first
     if not (whole or table.names):
         return Columns([0], 1, "the rows above are empty")
@@ -155,7 +186,8 @@ def _as_set(names: Sequence[str], width: int, table: Table, data: DataConfig) ->
     else:
         sides, headed = columns_by_name(names, str(table.file), data), table.names is None
     rule = f"the {'first row names' if headed else 'other rows have'} {width}"
-    return Columns(sides[-len(languages_of(data)) :], width, rule, headed and table.names is None)
+    sides = sides if data.source_lang else sides[-1:]
+    return Columns(sides, width, rule, headed and table.names is None, _note_references(sides, data))
 
 
 def columns_by_name(names: Sequence[str], where: str, data: DataConfig) -> list[int]:
@@ -171,33 +203,64 @@ def columns_by_name(names: Sequence[str], where: str, data: DataConfig) -> list[
 def find_columns(names: Sequence[str], data: DataConfig) -> list[int] | None:
     """Return the indices of the columns of source and target, or of plain text, by their names; None if unknown."""
     plain = [name.strip().casefold() for name in names]
-    exact, *known = [languages_of(data), ("source", "target"), ("src", "tgt"), ("src", "trg")]
-    if not data.source_lang:
-        known = [("target",), ("text",)]
-    for form in (exact, *([] if data.directions else known)):
-        if all(name.casefold() in plain for name in form):
-            return [plain.index(name.casefold()) for name in form]
-    found = [language_of(name) for name in names]
+    exact = [(language.casefold(),) for language in languages_of(data)]
+    known = [] if data.directions else [[*ROLES]] if data.source_lang else [[("target",)], [("text",)]]
+    for form in (exact, *known):
+        if found := _distinct(plain, form) or _distinct([*map(without_number, plain)], form):
+            return found
+    found = [language_of(without_number(name)) for name in names]
+    if len({*exact}) < len(exact):
+        return _distinct([each or "" for each in found], exact)
     # Not for one language: the first pair of a dictionary may be English and inglese.
     return find_all(found, data) if languages_in(names) else None
 
 
+def _distinct(names: Sequence[str], form: Sequence[Collection[str]]) -> list[int] | None:
+    """Return the first column for each collection of names, none of them twice; None unless all are there."""
+    found: list[int] = []
+    for any_of in form:
+        found += [i for i, name in enumerate(names) if name in any_of and i not in found][:1]
+    return found if len(found) == len(form) else None
+
+
+def further_columns(names: Sequence[str], sides: Sequence[int], data: DataConfig) -> list[int]:
+    """Return the columns of further references: named like the target, with a number or "ref", or exactly so."""
+    if len(sides) < 2:
+        return []
+    plain = [str(name).strip().casefold() for name in names]
+    target = plain[sides[1]]
+    found = []
+    for i, name in enumerate(plain):
+        base = without_number(name)
+        alike = base == without_number(target) or base in ROLES[1] or is_named(base, data.target_lang)
+        if i not in sides and alike and (name == target or base != name or "ref" in name):
+            found.append(i)
+    return found
+
+
+def _note_references(sides: Sequence[int], data: DataConfig) -> str:
+    """Say which columns only scores use."""
+    numbers = _list(str(side + 1) for side in sides[2:])
+    return f"column {numbers}: further references, which only scores use" if numbers else ""
+
+
 def languages_in(names: Sequence[str]) -> list[str]:
     """Return the languages that a row names, if there are several; otherwise it is no row of names."""
-    found = list(dict.fromkeys(language for name in names if (language := language_of(name))))
+    found = list(dict.fromkeys(language for name in names if (language := language_of(without_number(str(name))))))
     return found if len(found) > 1 and not is_same(found[0], found[1]) else []
 
 
 def _named(names: Sequence[str], sides: Sequence[int], table: Table, data: DataConfig) -> Columns:
     wanted = languages_of(data)
-    obvious = {*wanted, "source", "target", "text", "src", "tgt", "trg"}
-    note = ""
-    if not {names[side] for side in sides} <= obvious:
+    obvious = {*wanted, "text", *chain(*ROLES)}
+    sides, note = [*sides, *further_columns(names, sides, data)], ""
+    if not {names[side] for side in sides[:2]} <= obvious:
         each = (
             f"column {side + 1} ({shorten(names[side], 30)}) is {language}"
-            for side, language in zip(sides, wanted, strict=True)
+            for side, language in zip(sides, wanted, strict=False)
         )
         note = f"{', '.join(each)}, by its name"
+    note = "; ".join(filter(None, [note, _note_references(sides, data)]))
     return Columns(sides, len(names), f"the first row names {len(names)}", table.names is None, note)
 
 

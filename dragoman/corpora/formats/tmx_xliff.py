@@ -1,7 +1,8 @@
 """Translation memories (.tmx) and files of translators (.xliff, .xlf, versions 1.2 and 2), unit by unit.
 
 The languages are those that the file names. Codes inside a text, such as <bpt> and <ph>, are left out, and the text in
-<hi>, <g>, <pc> and <mrk> is kept. A unit of a memory that lacks a language is no pair. A unit of an XLIFF file that is
+<hi>, <g>, <pc> and <mrk> is kept. A unit of a memory that lacks a language is left out and counted; several texts in
+the target language are references. A unit of an XLIFF file that is
 not translated yet has an empty side.
 """
 
@@ -10,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from dragoman.corpora.formats.files import File, opened
+from dragoman.corpora.formats.files import File
 from dragoman.corpora.formats.languages import find_all, language_of, other_languages, serves_others
-from dragoman.corpora.formats.units import Say, Units, as_unit, languages_of, require
-from dragoman.corpora.formats.xml_stream import elements, local_name
+from dragoman.corpora.formats.units import Fault, Say, Units, as_unit, broken, languages_of, left_out, require
+from dragoman.corpora.formats.xml_stream import local_name, units
+from dragoman.corpora.references import reference
 from dragoman.errors import DataError
 from dragoman.settings import DataConfig
 
@@ -27,25 +29,44 @@ def read_tmx(files: Sequence[File], data: DataConfig, say: Say) -> Units:
     require(".tmx", "lxml")
     [file] = files
     there: dict[str, None] = {}  # the languages, in order
-    number, empty = 0, True
-    with opened(file) as stream:
-        for element in elements(stream, file, ("tu",), ("tmx", "header")):
-            if local_name(element) != "tu":
-                there |= dict.fromkeys(_known(element.get("srclang", "*")))
-                continue
+    number, waiting = 0, []  # units before the first pair
+    empty = True
+    for element in units(file, data, ("tu",), ("tmx", "header")):
+        if isinstance(element, Fault):
             number += 1
-            texts = {language: text for language, text in _variants(element) if text.strip()}
-            there |= dict.fromkeys(texts)
-            names = list(texts)
-            sides = find_all(names, data)
-            if sides is None:
-                continue
-            if empty:
-                _say_languages(file, [names[side] for side in sides], data, say)
-            empty = False
-            yield as_unit(number, (texts[names[side]] for side in sides))
-    if empty and number and not serves_others([*there], data):
+            waiting.append(broken(number, *element, data))
+        elif local_name(element) != "tu":
+            there |= dict.fromkeys(_known(element.get("srclang", "*")))
+            continue
+        else:
+            number += 1
+            variants = [(language, text) for language, text in _variants(element) if text.strip()]
+            names = [language for language, _ in variants]
+            there |= dict.fromkeys(names)
+            sides = _find_variants(names, data)
+            if sides and empty:
+                _say_languages(file, [names[side[0]] for side in sides], data, say)
+            empty = empty and not sides
+            if sides:
+                waiting.append(as_unit(number, (reference([variants[i][1] for i in side]) for side in sides)))
+            elif not data.directions:
+                waiting.append(left_out(number, " | ".join(text for _, text in variants), "no text in a language"))
+        if not empty:
+            yield from waiting
+            waiting.clear()
+    if empty and number and there and not serves_others([*there], data):
         raise other_languages(f"{file} is in {' and '.join(there) or 'no language'}", [*there], data)
+    yield from waiting
+
+
+def _find_variants(names: Sequence[str], data: DataConfig) -> list[list[int]] | None:
+    """Return the variants of each side, for the target all in its language; None unless both are there."""
+    sides = find_all(names, data)
+    if sides is None:
+        return None
+    *sources, target = sides
+    targets = [i for i, name in enumerate(names) if name == names[target] and i not in sources]
+    return [*([source] for source in sources), targets]
 
 
 def _variants(unit: Any) -> Iterator[tuple[str, str]]:
@@ -68,18 +89,21 @@ def read_xliff(files: Sequence[File], data: DataConfig, say: Say) -> Units:
     [file] = files
     sides: Sequence[int] | None = None
     root, number = "", 0
-    with opened(file) as stream:
-        for element in elements(stream, file, ("trans-unit", "segment"), ("xliff", "file")):
-            match local_name(element):
-                case "xliff" | "file" as name:
-                    root = root or name
-                    attributes = ("srcLang", "trgLang") if element.get("srcLang") else _OLD
-                    if element.get(attributes[0]):
-                        sides = _sides([element.get(each) for each in attributes], file, data, say, number == 0)
-                case _ if sides is not None:
-                    number += 1
-                    texts = _child(element, "source"), _target(element)
-                    yield as_unit(number, (texts[side] for side in sides))
+    for element in units(file, data, ("trans-unit", "segment"), ("xliff", "file")):
+        if isinstance(element, Fault):
+            number += 1
+            yield broken(number, *element, data)
+            continue
+        match local_name(element):
+            case "xliff" | "file" as name:
+                root = root or name
+                attributes = ("srcLang", "trgLang") if element.get("srcLang") else _OLD
+                if element.get(attributes[0]):
+                    sides = _sides([element.get(each) for each in attributes], file, data, say, number == 0)
+            case _ if sides is not None:
+                number += 1
+                texts = _child(element, "source"), _target(element)
+                yield as_unit(number, (texts[side] for side in sides))
     if root != "xliff":
         raise DataError(f"{file} is not XLIFF: its root is {root or 'another element'}.")
 
