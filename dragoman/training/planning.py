@@ -36,7 +36,9 @@ def planned_steps(config: Config, data: PreparedData, speed: Speed) -> int | Non
     if most is None or training.max_steps is not None or training.max_minutes is not None:
         return training.max_steps
     whole = outlook.minutes(most)
-    passes = max(outlook.usable, most * (training.plan_minutes or math.inf) / whole)
+    fit = most * (training.plan_minutes or math.inf) / whole
+    # In half passes, so that a second run plans the same unless the machine is much busier.
+    passes = max(outlook.usable, math.floor(2 * fit) / 2 if fit < most else most)
     if passes >= most or training.batch_tokens == "auto":
         limit = "; --training.max_minutes sets a limit" if whole > LONG else ""
         say(f"all {most} passes take about {duration(whole)}{limit}")
