@@ -335,11 +335,11 @@ def _add_device_option(parser: Parser) -> None:
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 or mps (default: auto)")
 
 
-def _add_glossary_option(parser: Parser) -> None:
+def _add_glossary_option(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--glossary", type=Path, metavar="FILE", help="terms to use, one SOURCE TAB TARGET per line")
 
 
-def _add_direction_options(parser: Parser) -> None:
+def _add_direction_options(parser: argparse._ActionsContainer) -> None:
     """Add --to and --from, which choose a direction of a multilingual model."""
     parser.add_argument("--to", metavar="LANGUAGE", help="multilingual model: translate into LANGUAGE")
     parser.add_argument("--from", dest="source", metavar="LANGUAGE", help="multilingual model: translate from LANGUAGE")
@@ -350,7 +350,8 @@ def _add_decoding_options(parser: Parser) -> None:
     chosen = [key for key in SETTINGS if key.startswith("decoding.")]
     parser.epilog = f"Settings of the search, as in config.yaml: {', '.join('--' + key for key in chosen)}."
     for key in chosen:
-        parser.add_argument(f"--{key}", dest=key, help=argparse.SUPPRESS)
+        if f"--{key}" not in parser._option_string_actions:  # the beam may be listed already
+            parser.add_argument(f"--{key}", dest=key, help=argparse.SUPPRESS)
 
 
 def _decoding_options(parser: Parser, parsed: argparse.Namespace) -> list[str]:
@@ -370,32 +371,34 @@ def _decoding_options(parser: Parser, parsed: argparse.Namespace) -> list[str]:
 def parse_translate(arguments: Sequence[str], prog: str = "dragoman translate") -> argparse.Namespace:
     """Parse the options of translate; `overrides` holds the settings of the search."""
     parser = Parser(prog, "Translate sentences, a file, standard input line by line, or what you type at a prompt.")
+    parser.usage = f"{prog} [SENTENCE ...] [--run DIR] [--input FILE] [OPTION ...]"
     parser.add_argument("sentences", nargs="*", metavar="SENTENCE", help="text to translate (none: --input or stdin)")
+    _add_model_options(parser)
     parser.add_argument("--input", type=Path, metavar="FILE", help="read lines from FILE instead of standard input")
     parser.add_argument("--output", type=Path, metavar="FILE", help="write to FILE instead of standard output")
-    parser.add_argument("--prefix", metavar="TEXT", help="start the translation of every line with TEXT")
-    _add_glossary_option(parser)
-    parser.add_argument(
+    parser.add_argument("--paragraphs", action="store_true", help="join wrapped lines, as of a mail, to paragraphs")
+    parser.add_argument("--json", action="store_true", help="print scores, tokens, alignment and n-best as JSON lines")
+    meaning = SETTINGS["decoding.beam_size"].metadata["meaning"]
+    parser.add_argument("--decoding.beam_size", dest="decoding.beam_size", metavar="N", help=meaning)
+    more = parser.add_argument_group("more options")
+    _add_direction_options(more)
+    _add_glossary_option(more)
+    more.add_argument(
         "--markup",
         choices=("html", "xml", "markdown", "none"),
         help="each argument, or the whole input, is a document with tags; none: take every line of any file as text",
     )
-    parser.add_argument(
-        "--paragraphs", action="store_true", help="join wrapped lines, as of a mail, and write each paragraph as a line"
-    )
-    parser.add_argument("--json", action="store_true", help="print scores, tokens, alignment and n-best as JSON lines")
-    parser.add_argument("--align", action="store_true", help="show which source word produced each word")
-    parser.add_argument("--embed", action="store_true", help="print a vector for each line, as JSON, not a translation")
-    parser.add_argument("--score", action="store_true", help="score given translations: SOURCE TAB TRANSLATION lines")
-    parser.add_argument("--attention", type=Path, metavar="FILE", help="write an HTML page that shows the attention")
-    parser.add_argument(
+    more.add_argument("--prefix", metavar="TEXT", help="start the translation of every line with TEXT")
+    more.add_argument("--align", action="store_true", help="show which source word produced each word")
+    more.add_argument("--attention", type=Path, metavar="FILE", help="write an HTML page that shows the attention")
+    more.add_argument("--score", action="store_true", help="score given translations: SOURCE TAB TRANSLATION lines")
+    more.add_argument("--embed", action="store_true", help="print a vector for each line, as JSON, not a translation")
+    more.add_argument(
         "--example", type=int, metavar="N", action="append", help="translate sentence N of the run's test set"
     )
-    _add_model_options(parser)
-    parser.add_argument(
+    more.add_argument(
         "--engine", choices=("auto", "ctranslate2", "torch"), default="auto", help="what searches (default: auto)"
     )
-    _add_direction_options(parser)
     _add_decoding_options(parser)
     parsed = parser.parse_args(arguments)
     if bool(parsed.sentences) + bool(parsed.input) + bool(parsed.example) > 1:

@@ -206,7 +206,7 @@ def find_source(split: str, data: DataConfig, name: str, download: bool = True) 
             raise unreadable(place, error) from error
     if re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", name) and not any(place.parent.is_dir() for place in places):
         return Source(split, name, name, {}, ())
-    tried = " or ".join(map(str, places))
+    tried = " or ".join(dict.fromkeys(map(str, places)))  # in a clone, both may be the same
     raise OtherLanguagesError(f"data.{split} is {name}, but there is no such thing at {tried}{_hint(places, data)}")
 
 

@@ -85,8 +85,13 @@ def limitations(kind: Format, translator: Translator) -> list[str]:
         tags=list(translator.source.tags),
         whole_words=translator.source.is_of_words,
         placeholders=bool(translator.source.placeholders),
+        one_tokenizer=_has_one_tokenizer(translator),
     )
     return text.splitlines()
+
+
+def _has_one_tokenizer(translator: Translator) -> bool:
+    return translator.source.fingerprint == translator.target.fingerprint
 
 
 def usage(kind: Format, translator: Translator, text: str) -> str:
@@ -100,7 +105,7 @@ def usage(kind: Format, translator: Translator, text: str) -> str:
         tags=tags,
         tag_ids=[translator.source.tags[tag] for tag in tags],
         whole_words=translator.source.is_of_words,
-        one_tokenizer=translator.source.fingerprint == translator.target.fingerprint,
+        one_tokenizer=_has_one_tokenizer(translator),
         layers=model.decoder_layers,
         heads=model.kv_heads or model.n_heads,
         head_width=model.d_model // model.n_heads,
