@@ -157,10 +157,11 @@ def parse_settings(
 
 def read_settings(arguments: Sequence[str], default_file: Path | None = None) -> Config:
     """As `parse_settings`, but raises ConfigError for a mistake."""
-    if arguments and arguments[0].endswith((".yaml", ".yml")):
-        arguments = ["--config", *arguments]
-    elif arguments and not arguments[0].startswith("-") and _names_data(arguments[0]):
-        arguments = ["--data.train", *arguments]
+    if arguments and not arguments[0].startswith("-"):
+        if arguments[0].endswith((".yaml", ".yml")):
+            arguments = ["--config", *arguments]
+        elif _names_data(arguments[0]):
+            arguments = ["--data.train", *arguments]
     given = list(_pairs(arguments, ["config", "print_config", *SETTINGS]))
     files = [Path(text) for key, text in given if key == "config"]
     if len(files) > 1:

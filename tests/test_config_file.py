@@ -85,7 +85,6 @@ FILES: list[tuple[str | bytes, list[str]]] = [
     ("model:\n  n_heads: 3", ["model.n_heads is 3", "divide model.d_model (128)", "1, 2, 4, 8, 16, 32"]),
     ("model:\n  d_model: 7\n  n_heads: 7", ["model.d_model is 7", "even"]),
     ("model:\n  tie: all", ["model.tie is all", "tokenizer.shared"]),
-    ("data:\n  target_lang: en", ["data.target_lang is en", "differ from data.source_lang"]),
     ("training:\n  max_epochs: null", ["max_steps", "max_epochs", "max_minutes", "at least one"]),
     ("training: {schedule: inverse_sqrt, warmup_steps: 0}", ["training.warmup_steps is 0", "at least 1"]),
     ("training:\n  device: gpu", ["training.device is gpu", "cuda"]),

@@ -118,6 +118,8 @@ READERS = {
     "storage.py": "files that are written",
     "console.py": "a device that is written",
     "device.py": "files of the kernel",
+    "resources.py": "pyproject.toml, which comes with the program",
+    "translation/file_kinds.py": "the first 64 KiB of a file",
     "translation/engine_precision.py": "a file of the kernel",
     "server/application.py": "a page that comes with the program",
     "translation/attention_page.py": "a page that comes with the program",
@@ -359,7 +361,7 @@ def test_a_corpus_is_hashed_as_it_is_read(tmp_path: Path, name: str, how: str) -
 @pytest.mark.parametrize("name", ["pairs.zip", "pairs.parquet"])
 def test_a_corpus_that_is_overwritten_in_the_middle_is_noticed(tmp_path: Path, name: str) -> None:
     """Guards files that are read back and forth, which cannot be hashed as they are read."""
-    path = WRITERS[name](tmp_path / name, PAIRS)
+    path = WRITERS[name](tmp_path / name, 3 * PAIRS)  # more than are looked at before the first one is used
     config = tiny_config(tmp_path / "run", data__train=path)
     source = with_hashes(find_source("train", config.data, config.data.train))
     pairs = read_splits(source, config.data)["train"]

@@ -88,8 +88,11 @@ def _greek_capitals(text: str) -> str:
         vowel, marks = found.groups()
         apart = _DIALYTIKA in marks or (not marks and vowel in "ιυΙΥ" and found.start() == accented)
         accented = found.end() if _GREEK_ACCENT.search(marks) else -1
-        around = text[max(0, found.start() - 1) : found.start()] + text[found.end() : found.end() + 1]
-        is_or = accented > 0 and vowel in "ηΗ" and not any(map(str.isalpha, around))  # and not the article
+        before = text[max(0, found.start() - 1) : found.start()]
+        alone = not (
+            before.isalpha() or unicodedata.combining(before or " ") or text[found.end() : found.end() + 1].isalpha()
+        )
+        is_or = accented > 0 and vowel in "ηΗ" and alone  # and not the article
         return vowel + apart * _DIALYTIKA + is_or * _TONOS + "Ι" * (_IOTA_BELOW in marks)
 
     return _composed(_GREEK_VOWEL.sub(large, text).upper())

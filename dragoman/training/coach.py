@@ -210,8 +210,6 @@ class Coach:
         if self.total != self.planned or self.planned is None:
             return f"training.max_minutes ({settings.max_minutes or 0:g})"
         if self.total == settings.max_steps:
-            if settings.plan_minutes is not None:
-                return f"training.plan_minutes ({settings.plan_minutes:g})"
             return f"training.max_steps ({settings.max_steps})"
         return f"training.max_epochs ({settings.max_epochs})"
 

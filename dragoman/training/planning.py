@@ -43,12 +43,13 @@ def planned_steps(config: Config, data: PreparedData, speed: Speed) -> int | Non
         limit = "; --training.max_minutes sets a limit" if whole > LONG else ""
         say(f"all {most} passes take about {duration(whole)}{limit}")
         return None
-    say(
-        f"to end in about {duration(outlook.minutes(passes))}, it makes {passes:.1f} passes instead of {most}; for all "
-        f"{most}, in about {duration(whole)}, add: --training.plan_minutes null"
-    )
     batches = len(BatchPlanner(data, config.run.seed).plan(int(training.batch_tokens), 0))
-    return round(passes * math.ceil(batches / training.accumulate))
+    steps = round(passes * math.ceil(batches / training.accumulate))
+    say(
+        f"to end in about {duration(outlook.minutes(passes))}, it makes {passes:.1f} passes instead of {most} "
+        f"(training.max_steps {steps:,}); for all {most}, in about {duration(whole)}, add: --training.plan_minutes null"
+    )
+    return steps
 
 
 def seconds_left(state: TrainingState) -> float:

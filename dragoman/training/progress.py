@@ -93,8 +93,6 @@ def end_reason(progress: Progress, config: Config) -> str | None:
     for name, made in ("max_steps", progress.step), ("max_epochs", progress.epoch):
         most = getattr(settings, name)
         if most is not None and made >= most:
-            if name == "max_steps" and settings.plan_minutes is not None:
-                return f"the steps planned for training.plan_minutes ({settings.plan_minutes:g}) are made"
             return f"training.{name} ({most}) is {'reached' if made == most else 'exceeded'}"
     if settings.max_minutes is not None and progress.seconds >= 60 * settings.max_minutes:
         return f"training.max_minutes ({settings.max_minutes:g}) is used up"
