@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from dragoman import presets, settings
 from dragoman.settings import Config, TrainingConfig
 
-# How many target tokens a second a model with these settings learns from, in sentences of so many tokens.
+# The target tokens a second that a model with these settings learns from, given the mean length of a sentence.
 Speed = Callable[[Config, float], float]
 
 SURELY_FAST = 1e9  # operations a second: every machine is faster, so a run of a minute needs no measurement
@@ -46,7 +46,7 @@ class Outlook:
         return cls(speed(known, tokens / pairs - 1), tokens, needed / tokens)
 
     def minutes(self, passes: float) -> float:
-        """How long so many passes take, with all that belongs to a run."""
+        """The minutes that a run of this many passes takes, start and report included."""
         return passes * self.tokens / self.speed / FOR_UPDATES / 60
 
     def until_usable(self) -> str:

@@ -22,7 +22,7 @@ from dragoman.corpora.references import reference, references_of
 from dragoman.errors import DataError, OtherLanguagesError
 from dragoman.settings import DataConfig
 
-Block = Callable[[int, int], list[dict[str, Any]]]  # some rows, from a start, so many
+Block = Callable[[int, int], list[dict[str, Any]]]  # rows, by first index and number
 
 ROWS = 10_000  # parquet rows turned into Python objects at a time
 _BETWEEN = re.compile(r"(?:\}\s*,?|,|\n)\s*(?=\{)")  # two records of an array
