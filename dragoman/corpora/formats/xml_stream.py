@@ -60,7 +60,11 @@ def _one_by_one(file: File, ends: tuple[str, ...], starts: tuple[str, ...]) -> I
         if matched and matched[2] in starts:
             name, root = (name, root) if root else (matched[1], matched[0])
             child = f"{matched[0].removesuffix('>').removesuffix('/')}/>"
-            yield 0, parse(child) if root == matched[0] else parse(f"{root}{child}</{name}>")[0]
+            try:
+                begun = parse(child) if root == matched[0] else parse(f"{root}{child}</{name}>")[0]
+            except (etree.XMLSyntaxError, ValueError) as error:
+                raise DataError(f"{file}:{line}: not well-formed XML: {error}.") from error
+            yield 0, begun
             continue
         number += 1
         close = [*re.finditer(rf"</[\w.:-]*(?:{'|'.join(ends)})\s*>", part)]
@@ -85,7 +89,10 @@ def _parts(file: File, names: Sequence[str]) -> Iterator[tuple[int, str]]:
         wide = head[:2] in (b"\xff\xfe", b"\xfe\xff")
         declared = re.search(rb"encoding=[\"']([\w.-]+)", head)
         encoding = "utf-16" if wide else declared[1].decode() if declared else "utf-8"
-        decoder = codecs.getincrementaldecoder(encoding)("replace" if wide else "surrogateescape")
+        try:
+            decoder = codecs.getincrementaldecoder(encoding)("replace" if wide else "surrogateescape")
+        except (LookupError, UnicodeError, AttributeError, TypeError) as error:
+            raise DataError(f"{file}: {encoding} is no encoding: save the file as UTF-8.") from error
         text, line = "", 1
         for block in chain(iter(partial(stream.read, BLOCK), b""), [b""]):
             text += decoder.decode(block, not block)
