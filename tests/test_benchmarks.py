@@ -19,7 +19,7 @@ import pytest
 import torch
 
 from conftest import HANG, ROOT, tiny_config, tiny_pairs, write_tsv
-from dragoman import config_file, settings
+from dragoman import config_file, device, settings
 from dragoman.corpora import preparation
 from faults import untrained
 
@@ -119,6 +119,36 @@ def test_a_killed_contender_is_reported() -> None:
         list(common.take_turns({"large": [sys.executable, "-c", code]}, 1))
     with pytest.raises(SystemExit, match="broken ended with exit code 3"):
         list(common.take_turns({"broken": [sys.executable, "-c", "raise SystemExit(3)"]}, 1))
+
+
+def test_a_format_that_the_machine_emulates_is_left_out(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Guards against ten minutes for each row: a CPU without bfloat16 multiplied in it at 1 GFLOP/s."""
+    number_formats, cpu = load("common").number_formats, torch.device("cpu")
+    monkeypatch.setattr(device, "matmul_rates", lambda _: {torch.float32: 60e9, torch.bfloat16: 1e9})
+    assert number_formats(cpu) == ["float32"]
+    said = "bfloat16 is left out: matrix products reach 60 GFLOP/s in float32, 1 GFLOP/s in bfloat16\n"
+    assert capsys.readouterr().out == said
+    monkeypatch.setattr(device, "matmul_rates", lambda _: {torch.float32: 60e9, torch.bfloat16: 120e9})
+    assert number_formats(cpu) == ["float32", "bfloat16"]
+    assert not capsys.readouterr().out
+
+
+def test_rows_appear_as_soon_as_they_are_known() -> None:
+    """Guards against a pipe that shows nothing until the end, and contenders that are held back for the others."""
+    code = "import common, time; print('row'); time.sleep(int(sys.argv[1]))"
+    start = f"import sys; sys.path.insert(0, {str(ROOT / 'benchmarks')!r}); "
+    with subprocess.Popen([sys.executable, "-c", start + code, str(HANG)], stdout=subprocess.PIPE) as process:
+        assert process.stdout
+        assert process.stdout.readline() == b"row\n"
+        process.kill()
+    code = "import common; turns = iter(sys.argv[1]); common.serve_turns({}, lambda: {'turn': next(turns)})"
+    commands = {name: [sys.executable, "-c", start + code, turns] for name, turns in (("a", "12"), ("b", "1"))}
+    rows = load("common").take_turns(commands, 2)
+    assert next(rows) == ("a", {}, [{"turn": "1"}, {"turn": "2"}])
+    with pytest.raises(SystemExit, match="b ended"):  # in its second turn, which comes after this row
+        next(rows)
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc can return freed memory")

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import runpy
+import select
 import signal
 import sys
 import threading
@@ -165,6 +166,7 @@ class Signpost:
     def await_(self) -> str:
         text = b""
         while not text.endswith(b"\n"):
+            assert select.select([self._receiver], [], [], HANG)[0], "the child has not come here"
             text += os.read(self._receiver, 1)
         return text.decode().strip()
 

@@ -172,8 +172,8 @@ def test_39_second_training_of_one_run_is_refused_at_once(
 ) -> None:
     """Guards against two processes that prune each other's checkpoints, or write the same prepared data.
 
-    The second does not wait for the first, which sleeps, and learns its number. SIGKILL of the first frees
-    the run at once, even if a child outlives it.
+    The second does not wait for the first, which sleeps, and learns its number. SIGKILL of the first frees the run at
+    once, even if a child outlives it.
     """
     sign = Signpost()
 
