@@ -20,8 +20,9 @@ from typing import Any
 import pytest
 
 from conftest import HANG, in_child
-from dragoman import checkpoint, serialization
+from dragoman import checkpoint, console, serialization
 from dragoman.errors import CheckpointError, NewerFormatError, StorageError
+from dragoman.translation import loading
 from faults.harness import die_at_call, watch_calls
 from saved import FILES, contents, flip_a_bit, names, newest_files, silent, snapshot
 
@@ -563,3 +564,26 @@ def test_reader_during_training_always_finds_a_whole_checkpoint(root: Path) -> N
     finally:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
+
+
+def test_a_best_checkpoint_that_is_pruned_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards a translator beside a training against a warning, or an older checkpoint, when the best one changes."""
+    root, read, said = tmp_path / "checkpoints", checkpoint.read, list[str]()
+    checkpoint.save(root, 1, contents(1))
+    checkpoint.set_best(root, 1, bleu=1.0)
+
+    def prune_first(directory: Path, *arguments: Any) -> checkpoint.Checkpoint:
+        if checkpoint.step_of(directory) == 1:
+            checkpoint.save(root, 2, contents(2))
+            checkpoint.set_best(root, 2, bleu=2.0)
+            checkpoint.prune(root, keep_last=1)
+        return read(directory, *arguments)
+
+    monkeypatch.setattr(checkpoint, "read", prune_first)
+    monkeypatch.setattr(console, "warn", said.append)
+    assert loading.find_checkpoint(tmp_path, list(FILES)).step == 2
+    assert not said
+    flip_a_bit(root / "step-00000002" / next(iter(FILES)))  # damage, on the other hand, is named
+    with pytest.raises(CheckpointError):
+        loading.find_checkpoint(tmp_path, list(FILES))
+    assert said

@@ -144,11 +144,15 @@ def find_checkpoint(path: Path, names: Sequence[str] = BUNDLE) -> checkpoint.Che
         return checkpoint.read(path, names, CONVENTIONS)
     root = path / "checkpoints"
     best = checkpoint.get_best(root)
-    if best is not None:
+    while best is not None:
         try:
             return checkpoint.read(checkpoint.step_directory(root, best["step"]), names, CONVENTIONS)
         except CheckpointError as error:
-            console.warn(str(error))
+            tried, best = best, checkpoint.get_best(root)
+            if best == tried:
+                console.warn(str(error))
+                break
+            # Else a training has saved a better one, and pruned this one while it was being read.
     found = checkpoint.newest(root, quarantine=False, warn=console.warn, only=names, optional=CONVENTIONS)
     if found is None:
         raise CheckpointError(f"{path} holds no checkpoint: {_suggest_runs(path)}")
