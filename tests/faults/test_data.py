@@ -299,7 +299,7 @@ BROKEN = {
     "deep.jsonl": (b"[" * 100_000, "deep.jsonl:1: this is not JSON of text"),
     "digits.jsonl": (b'{"en": ' + b"9" * 100_000 + b"}", "digits.jsonl:1: this is not JSON of text"),
     "quote.csv": (b'one,uno\n"two,due\n', "quote.csv:2"),
-    "huge.csv": (b'one,"' + b"x" * 200_000 + b'"\n', "huge.csv"),
+    "huge.csv": (b'one,"' + b"x" * 200_000 + b'"\n', "huge.csv:1"),
     "plain.parquet": (b"PAR1 no parquet PAR1", "plain.parquet cannot be read as parquet"),
 }
 

@@ -69,7 +69,8 @@ def read_delimited(files: Sequence[File], data: DataConfig, say: Say) -> Units:
 def _delimiter(sample: Sequence[Numbered], file: File, data: DataConfig) -> str:
     """Return what is between the cells. Sentences have commas, so that without a .csv all rows must agree on them."""
     if file.suffix == ".csv":
-        return max("\t;,", key=lambda each: _fit(sample, each))
+        best = max("\t;,", key=lambda each: _fit(sample, each))
+        return best if _fit(sample, best) else ","
     tabs = any("\t" in line for _, line in sample)
     rows = sum(1 for _, line in sample if line.strip())
     agreed = [each for each in ";," if rows and data.source_lang and _fit(sample, each) == rows]
