@@ -286,11 +286,7 @@ def start_or_resume(config: Config, ranks: Ranks, device: torch.device) -> int:
         reason = end_reason(progress_of(saved), config)
         if reason and final_report.result_step(directory) == saved.step:
             starting.check_data(config, directory / "data")
-            say(
-                f"the run {config.run.name} is finished at step {saved.step}: {reason}. To continue it, raise the "
-                "limit; to start anew, choose another run.name; to use it, run: "
-                f'{resources.command("translate")} --run {directory} "your sentence"'
-            )
+            starting.say_finished(config, reason, saved.step)
             return 0
     other = starting.other_model(config, saved)
     if saved is None:

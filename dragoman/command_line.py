@@ -402,6 +402,13 @@ def parse_translate(arguments: Sequence[str], prog: str = "dragoman translate") 
     )
     _add_decoding_options(parser)
     parsed = parser.parse_args(arguments)
+    _refuse_contradictions(parser, parsed)
+    parsed.overrides = _decoding_options(parser, parsed)
+    return parsed
+
+
+def _refuse_contradictions(parser: Parser, parsed: argparse.Namespace) -> None:
+    """Exit with 2 if options of translate exclude each other."""
     if bool(parsed.sentences) + bool(parsed.input) + bool(parsed.example) > 1:
         parser.error("give only one of sentences, --input and --example")
     if parsed.example and (parsed.to or parsed.source):
@@ -433,8 +440,6 @@ def parse_translate(arguments: Sequence[str], prog: str = "dragoman translate") 
             "--engine ctranslate2 does not say how likely each token is: "
             "leave out --json, --align, --attention, --score and --embed, or choose --engine torch"
         )
-    parsed.overrides = _decoding_options(parser, parsed)
-    return parsed
 
 
 def parse_evaluate(arguments: Sequence[str], prog: str = "dragoman evaluate") -> argparse.Namespace:

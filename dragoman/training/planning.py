@@ -37,8 +37,8 @@ def planned_steps(config: Config, data: PreparedData, speed: Speed) -> int | Non
         return training.max_steps
     whole = outlook.minutes(most)
     fit = most * (training.plan_minutes or math.inf) / whole
-    # In half passes, so that a second run plans the same unless the machine is much busier.
-    passes = max(outlook.usable, math.floor(2 * fit) / 2 if fit < most else most)
+    # In quarter passes, so that a second run plans the same unless the machine is busier.
+    passes = max(outlook.usable, math.floor(4 * fit) / 4 if fit < most else most)
     if passes >= most or training.batch_tokens == "auto":
         limit = "; --training.max_minutes sets a limit" if whole > LONG else ""
         say(f"all {most} passes take about {duration(whole)}{limit}")
@@ -46,7 +46,7 @@ def planned_steps(config: Config, data: PreparedData, speed: Speed) -> int | Non
     batches = len(BatchPlanner(data, config.run.seed).plan(int(training.batch_tokens), 0))
     steps = round(passes * math.ceil(batches / training.accumulate))
     say(
-        f"to end in about {duration(outlook.minutes(passes))}, it makes {passes:.1f} passes instead of {most} "
+        f"to end in about {duration(outlook.minutes(passes))}, it makes {passes:.3g} passes instead of {most} "
         f"(training.max_steps {steps:,}); for all {most}, in about {duration(whole)}, add: --training.plan_minutes null"
     )
     return steps

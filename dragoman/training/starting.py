@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from dragoman import config_file, presets, settings
+from dragoman import config_file, presets, resources, settings
 from dragoman.checkpoint import Checkpoint
 from dragoman.console import say
 from dragoman.corpora import preparation
@@ -239,6 +239,15 @@ def other_model(config: Config, saved: Checkpoint | None) -> Translator | None:
         verb = "has" if len(unused) == 1 else "have"
         say(f"warning: {', '.join(unused)} {verb} no effect: the tokenizers are those of {place}")
     return other
+
+
+def say_finished(config: Config, reason: str, step: int) -> None:
+    """Say that the run has ended already, and what can be done with it."""
+    say(
+        f"the run {config.run.name} is finished at step {step}: {reason}. To continue it, raise the limit; to start "
+        f"anew, choose another run.name; to use it, run: {resources.command('translate')} --run "
+        f'{Path(config.run.dir) / config.run.name} "your sentence"'
+    )
 
 
 def check_data(config: Config, directory: Path) -> None:
