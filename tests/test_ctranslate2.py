@@ -344,7 +344,7 @@ def test_engine_on_the_command_line(run: Path, capsysbinary: pytest.CaptureFixtu
     assert translated(run, "--engine", "ctranslate2", "--decoding.sample", "true", "the cat.") == 2
     assert b"decoding.sample" in capsysbinary.readouterr().err
     assert translated(run, "--decoding.sample", "true", "the cat.") == 0
-    assert not capsysbinary.readouterr().err
+    assert b"decoding.sample" not in capsysbinary.readouterr().err  # a model this small may find no word
     with pytest.raises(SystemExit, match="2"):
         translated(run, "--engine", "ctranslate2", "--json", "the cat.")
 

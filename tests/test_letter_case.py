@@ -84,7 +84,7 @@ TEXTS = {
     "az": ["Bakı gözəl şəhərdir.", "Mən işə gedirəm."],
     "de": ["Die Straße ist groß und weiß.", "Die Masse ist nicht das Maß."],
     "el": ["Πού είναι ο σταθμός;", "Ο Γιάννης είναι εδώ.", "Τον Μάιο πάμε στο σπίτι."],
-    "nl": ["Het ijs is koud.", "Ik woon in IJsland en eet ijs."],
+    "nl": ["Het ijs is koud.", "Ik woon in IJsland en eet ijs.", "IJs is koud."],
 }
 CONVENTIONS = {language: Conventions.of(10 * lines, language) for language, lines in TEXTS.items()}
 

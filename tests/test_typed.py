@@ -100,6 +100,97 @@ def test_capitals_and_titles_are_told_from_names() -> None:
     assert read("I", SOURCE).form.capitals is False
 
 
+def test_a_reading_makes_no_known_word_unknown() -> None:
+    """Guards words that no sentence begins with: with a capital the vocabulary does not know them."""
+    assert read("garden of my friend", SOURCE).text == "garden of my friend."
+    assert read("Garden of my friend.", SOURCE).text == "garden of my friend."
+    assert read("Garden of my friend.", SOURCE).form == Form(capital_start=True)
+    assert read("GARDEN!", SOURCE).text == "garden."
+    assert read("zork is here", SOURCE).text == "zork is here."
+    assert Form(capital_start=True).restore("giardino.", TARGET) == "Giardino."
+    known = SOURCE.within({"Where", "is", "the", "station"})
+    assert read("where is the station", known).text == "Where is the station?"
+    assert (known.has("Where"), known.has("garden"), known.has("don't")) == (True, False, False)
+
+
+@pytest.mark.parametrize(
+    ("lines", "typed"),
+    [
+        (["यह क्या है।", "मुझे पानी चाहिए।"], "मुझे पानी चाहिए"),
+        (["এটা কি?", "আমি বাংলায় কথা বলি।"], "আমি বাংলায় কথা বলি"),
+        (["أين المحطة؟", "أين الكتاب؟"], "أين الكتاب"),
+        (["کیا حال ہے؟", "میں ٹھیک ہوں۔"], "میں ٹھیک ہوں"),
+        (["Որտե՞ղ է կայարանը։", "Սա լավ է։"], "Սա լավ է"),
+        (["Πού είναι;", "Είναι εδώ."], "Πού είναι;"),
+    ],
+)
+def test_marks_and_words_of_other_scripts(lines: list[str], typed: str) -> None:
+    """Guards words with vowel signs, which were cut in pieces, and sentences that end in other marks than a full stop."""
+    conventions = Conventions.of(10 * lines)
+    line = next(line for line in lines if line.startswith(typed))
+    assert read(typed, conventions).text == line
+    assert set(conventions.counts) == {word.lower() for line in lines for word in line[:-1].replace("՞", " ").split()}
+    assert read(line, conventions).form == AS_IS
+
+
+@pytest.mark.parametrize("word", sorted({word for line in ENGLISH for word, _ in words(line) if word.islower()}))
+def test_a_known_word_alone_is_read_as_it_is(word: str) -> None:
+    """Guards against a capital and a full stop, which make a rare sentence of a frequent word."""
+    assert read(word, SOURCE).text == word
+    assert read(word, SOURCE).form.restore("Giardino.", TARGET) == "Giardino"
+
+
+NO_TITLES = """
+Anna: Where are you?|Mr. Black is here.|Tom Black|Anna and Tom Black|I am in Rome. Where is Anna?|Anna! Where?
+Tom — Where is it?|Good morning, Anna|Where is it (The cat)?|NATO|Anna Where is it?|“Where?” Anna said.
+In the Garden of Anna
+Station "Where"|I see Anna, Tom and Black|Rome: Good morning
+"""
+
+
+@pytest.mark.parametrize("text", NO_TITLES.strip().replace("\n", "|").split("|"))
+def test_what_is_no_title(text: str) -> None:
+    """Guards dialogues, headings and names: one word with a capital makes no title."""
+    assert not read(text, SOURCE).form.title
+
+
+@pytest.mark.parametrize(
+    "text", ["Good Morning", "The Black Cat", "Where Is The Station?", "OK, See The Cat", "I Know 3 Cats"]
+)
+def test_what_is_a_title(text: str) -> None:
+    """Guards titles with few words, commas and numbers."""
+    assert read(text, SOURCE).form.title
+
+
+@pytest.mark.parametrize(
+    ("typed", "text", "translation", "expected"),
+    [
+        ("1) Where is it?", "Where is it?", "Dov'è?", "1) Dov'è?"),
+        ("- [ ] where is the cat", "Where is the cat?", "Dov'è il gatto?", "- [ ] dov'è il gatto"),
+        ("“Where is it?” :)", "Where is it?", "Dov'è?", "“Dov'è?” :)"),
+        ("Good morning,", "Good morning?", "Buongiorno!", "Buongiorno,"),
+        ("I don’t know.", "I don't know.", "Un po' d'olio.", "Un po’ d’olio."),
+        ("Where is it。", "Where is it?", "Dov'è?", "Dov'è。"),
+        ("Where is it…", "Where is it?", "Dov'è?", "Dov'è…"),
+        ("Where is {x}", "Where is {x}", "Dov'è {x}.", "Dov'è {x}"),
+        ("3 kg of it", "3 kg of it.", "3 kg di gatto.", "3 kg di gatto"),
+        ("5 °C in Rome.", "5 °C in Rome.", "5 °C a Roma.", "5 °C a Roma."),
+    ],
+)
+def test_marks_come_back_as_they_were_typed(typed: str, text: str, translation: str, expected: str) -> None:
+    """Guards list marks, quotes and marks of other scripts: read as the training text has them, and given back."""
+    reading = read(typed, SOURCE)
+    if typed != "Good morning,":  # its mark is that of the examples
+        assert reading.text.rstrip(".?!") == text.rstrip(".?!")
+    assert reading.form.restore(translation, TARGET) == expected
+
+
+def test_names_with_a_capital_inside_are_no_typos() -> None:
+    """Guards the first word of a sentence, which may be corrected."""
+    assert read("D'Staiton is here.", SOURCE).corrections == []
+    assert read("McStaiton is here.", SOURCE).corrections == []
+
+
 def test_typos() -> None:
     """Guards the words that may be corrected, and those that may not."""
     assert read("Wehre is the staiton?", SOURCE).text == "Where is the station?"

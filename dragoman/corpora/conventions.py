@@ -18,10 +18,12 @@ import html
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property, lru_cache
 from typing import Any
+
+import regex
 
 from dragoman.corpora.letter_case import in_capitals, lower, upper
 from dragoman.dataset import CHUNK, EncodedSide, Tokenizer
@@ -31,15 +33,17 @@ FORMS = 100_000
 SAMPLE = 100_000  # sentences that are decoded, where the text itself is gone
 OPENINGS = 2_000  # words whose sentences' final marks are kept, and strings with an apostrophe
 WELL_KNOWN = 5  # times that a word occurs, for a typo to be read as this word
-FINAL_MARKS = ".?!…。！？"
+FINAL_MARKS = ".?!…。！？؟۔।॥։"  # the last ones: Arabic, Urdu, Hindi and Armenian
 # Scripts that put no space between words: Thai and Lao, Burmese, Khmer, Japanese, Chinese.
 _UNSPACED = r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uff66-\uff9f"
 _LETTER = rf"[^\W\d_{_UNSPACED}]"
-LETTERS = re.compile(rf"{_LETTER}+")
-WORD = re.compile(rf"{_LETTER}+(?:['’]{_LETTER}+)*")  # "don't" and "l'amico" are one word
+# Not with `re`, which takes the vowel signs of Hindi, Bengali or Tamil for marks between words.
+LETTERS = regex.compile(rf"{_LETTER}+")
+WORD = regex.compile(rf"{_LETTER}+(?:['’]{_LETTER}+)*")  # "don't" and "l'amico" are one word
 _FINAL_MARK = re.compile(rf"[{FINAL_MARKS}]")
 _MARK = re.compile(r"(?<=\S)(\s?)[.,?!](?=\s|$)")  # one that ends a word, and the space before it if there is one
 CERTAIN = 0.9  # share of the lines that makes a habit a convention
+NOUNS = 0.35  # share of the words with a capital above which it is no sign of a name: 64 % in German, 12 % in English
 RARELY = 0.01  # share of the lines up to which a habit is foreign to the text
 
 
@@ -53,10 +57,8 @@ class Conventions:
     apostrophes: dict[str, int]  # strings between spaces that have an apostrophe, and how often they occur
     openings: dict[str, str]  # lower-cased first words of sentences that usually end in another mark than most
     capitals: float  # share of the lines that start with a capital, of those that start with a cased letter
-    rare_capitals: float  # share of the words that occur once inside sentences and have a capital
     apart: float  # share of the marks at the end of a word that have a space before them
     escaped: float  # share of the apostrophes and quotation marks that are written &apos; and &quot;
-
     language: str = ""  # whose rules change the case of letters; not saved
 
     __hash__ = object.__hash__  # so that functions of them can be cached
@@ -90,7 +92,6 @@ class Conventions:
         usual = marks.most_common(1)[0][0] if marks else ""
         openings = {word: max(counts, key=lambda mark: counts[mark]) for word, counts in opened.items()}
         common = sorted((word for word in openings if openings[word] != usual), key=lambda word: -opened[word].total())
-        once = [form for form, count in inside.items() if count == 1]
         kept = dict(sorted((inside + first).items(), key=lambda item: (-item[1], item[0]))[:FORMS])
         return cls(
             {form: count for form, count in inside.items() if form in kept},
@@ -99,7 +100,6 @@ class Conventions:
             dict(apostrophes.most_common(OPENINGS)),
             {word: openings[word] for word in common[:OPENINGS] if opened[word].total() > 1},
             starts[True] / max(1, starts.total()),
-            sum(form[0].isupper() for form in once) / max(1, len(once)),
             spaces[True] / max(1, spaces.total()),
             quotes[True] / max(1, quotes.total()),
             language,
@@ -116,6 +116,8 @@ class Conventions:
     def from_json(cls, text: str) -> Conventions:
         """Load what `json` returned. Raises ValueError for anything else."""
         values: Any = json.loads(text)
+        if isinstance(values, dict):
+            values.pop("rare_capitals", None)  # of older versions
         tables = {"inside": int, "first": int, "marks": float, "apostrophes": int, "openings": str}
         if not isinstance(values, dict) or set(values) != {field.name for field in fields(cls)} - {"language"}:
             raise ValueError("these are not the conventions of a text")
@@ -125,6 +127,19 @@ class Conventions:
             if not all(isinstance(entry, kind or float) for entry in entries):
                 raise ValueError(f"{name} in the conventions of a text is malformed")
         return cls(**values)
+
+    def within(self, vocabulary: Collection[str]) -> Conventions:
+        """These conventions with only the word forms whose parts are in a vocabulary."""
+
+        def kept(counts: dict[str, int]) -> dict[str, int]:
+            return {form: count for form, count in counts.items() if all(map(vocabulary.__contains__, parts(form)))}
+
+        return replace(self, inside=kept(self.inside), first=kept(self.first))
+
+    @cached_property
+    def nouns_have_capitals(self) -> bool:
+        """Whether a capital inside a sentence is no sign of a name, as in German."""
+        return sum(form[0].isupper() for form in self.inside) > NOUNS * len(self.inside)
 
     @cached_property
     def counts(self) -> Counter[str]:
@@ -172,6 +187,10 @@ class Conventions:
     def occurs(self, form: str) -> int:
         """How often a word occurs in exactly this form."""
         return self.inside.get(form, 0) + self.first.get(form, 0)
+
+    def has(self, word: str) -> bool:
+        """Whether the text has a word, or all parts of it, in exactly this form."""
+        return all(map(self.occurs, parts(word)))
 
     @property
     def begins_with_capital(self) -> bool:
@@ -236,10 +255,15 @@ def ends_sentence(word: str, between: str) -> bool:
     return mark[0] in "。！？" or any(map(str.isspace, between[mark.end() :]))
 
 
+def parts(word: str) -> list[str]:
+    """The parts of a word between its apostrophes."""
+    return LETTERS.findall(word)
+
+
 def forms(word: str) -> list[str]:
     """A word, and its parts if it has an apostrophe."""
-    parts = LETTERS.findall(word)
-    return [word, *parts] if len(parts) > 1 else [word]
+    found = parts(word)
+    return [word, *found] if len(found) > 1 else [word]
 
 
 def final_marks(line: str) -> str:

@@ -10,7 +10,8 @@ or before the last mark. `translation.placeholders` then hides addresses, code, 
 way.
 
 Everything works on token ids. A word is a token of a word-level vocabulary, or the subwords of a run of letters or of
-digits. A space before a hidden word stays, as a token of its own where tokens are subwords.
+digits; a number of several parts, such as 18:40, is one word. A space before a hidden word stays, as a token of its own
+where tokens are subwords.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ ADDED = 0.3  # share of the pairs to which a placeholder is added
 SAMPLED = 20_000  # pairs that it is made from
 FEWEST, MOST = 5, 0.02  # a word occurs in at least 5 of these pairs, and at most in this share; articles are in more
 SURE = 0.6  # least Dice coefficient of the two
+_JOINING = frozenset(".,:/-'")
+_JOINED = frozenset(f"{JOINER}{mark}{JOINER}" for mark in _JOINING)
 # A word's key is a polynomial of its UTF-8 bytes, so it does not depend on how a vocabulary divides the word.
 BASE, ROW = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)
 POWERS = np.cumprod(np.append(np.uint64(1), np.full(255, BASE)))  # modulo 2**64
@@ -65,6 +68,7 @@ class Spelling:
         size = len(tokenizer)
         self.spaced, self.kinds, self.keys = np.zeros(size, bool), np.zeros(size, np.int8), np.zeros(size, np.uint64)
         self.bytes, self.letters, self.digits = (np.zeros(size, np.int64) for _ in range(3))
+        self.joins = np.zeros(size, bool)  # marks that join the parts of a number
         no_words = {*range(len(SPECIAL_TOKENS)), *tokenizer.tags.values(), *tokenizer.placeholders}
         for token, i in tokenizer.vocabulary.items():
             if i in no_words:
@@ -76,6 +80,7 @@ class Spelling:
             self.bytes[i] = len(raw)
             self.keys[i] = (raw * POWERS[np.arange(len(raw)) % len(POWERS)]).sum()
             self.letters[i], self.digits[i] = sum(map(str.isalnum, text)), sum(map(str.isdigit, text))
+            self.joins[i] = token in (_JOINING if self.space is not None else _JOINED)
             # Neighbours of one kind, without a space between them, are one word.
             self.kinds[i] = 3 if text[:1].isdigit() else 1 if text[:1].isalpha() or not text.isascii() else 2
 
@@ -87,6 +92,7 @@ class Spelling:
             kinds = self.kinds[ids]
             starts[1:] = self.spaced[ids[1:]] | (kinds[1:] != kinds[:-1])
             starts[side.offsets[:-1][lengths > 0]] = True
+        starts &= ~self._within_numbers(side)
         first = np.flatnonzero(starts)
         sizes = np.diff(np.append(first, len(ids)))
         if not len(ids):  # `reduceat` would fail
@@ -98,6 +104,18 @@ class Spelling:
         return Words(
             first, sizes, np.repeat(np.arange(len(lengths)), lengths)[first], keys, (letters > 2) | (digits > 0)
         )
+
+    def _within_numbers(self, side: EncodedSide) -> np.ndarray:
+        """Which tokens are a mark inside a number, such as 18:40, or a part of it that follows such a mark."""
+        ids = side.ids
+        found = np.zeros(len(ids), bool)
+        if len(ids) > 2:
+            digits = self.kinds[ids] == 3
+            row = np.repeat(np.arange(len(side.offsets) - 1), np.diff(side.offsets))
+            after = digits[2:] & ~self.spaced[ids[2:]] & (row[2:] == row[:-2])
+            found[1:-1] = self.joins[ids[1:-1]] & digits[:-2] & after
+            found[2:] |= found[1:-1]
+        return found
 
     def replace(self, side: EncodedSide, words: Words, chosen: np.ndarray, numbers: np.ndarray) -> EncodedSide:
         """Put the placeholders with these numbers (H), counted from 0, in place of the chosen words (H)."""

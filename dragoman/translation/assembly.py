@@ -116,13 +116,35 @@ def as_typed(trained: TrainedModel, pieces: Sequence[Piece], sentences: Sequence
     """The translations of these pieces in the form in which they were typed."""
     return [
         sentence
-        if piece.form == AS_IS
+        if piece.form == AS_IS and not piece.is_kept
         else replace(
             sentence,
-            candidates=[replace(each, text=write_as_typed(trained, piece, each.text)) for each in sentence.candidates],
+            candidates=[
+                replace(
+                    each,
+                    text=write_as_typed(trained, piece, each.text),
+                    complete=each.complete or piece.is_kept,
+                )
+                for each in sentence.candidates
+            ],
+            is_kept=piece.is_kept,
         )
         for piece, sentence in zip(pieces, sentences, strict=True)
     ]
+
+
+def loses_numbers(piece: Piece, sentence: Sentence) -> bool:
+    """Whether a translation has other numbers than its source, or has taken one of several parts to pieces."""
+    wanted, text = literals.numbers(piece.read_as), sentence.candidates[0].text
+    if not wanted or piece.prefix:
+        return False
+    whole = (each for each in literals.parts(piece.read_as)[1] if each[-1].isdigit())
+    return wanted != literals.numbers(text) or any(each not in text for each in whole)
+
+
+def lacks_words(piece: Piece, sentence: Sentence) -> bool:
+    """Whether a translation has neither a letter nor a digit, although there is something to translate."""
+    return not (piece.is_kept or piece.prefix or any(map(str.isalnum, sentence.candidates[0].text)))
 
 
 def shortcomings(trained: TrainedModel, sentences: Sequence[Sentence]) -> Iterator[str]:
@@ -140,11 +162,20 @@ def shortcomings(trained: TrainedModel, sentences: Sequence[Sentence]) -> Iterat
         elif doubt := _doubt(trained, sentence, best):
             yield f"the model is unsure about {shorten(sentence.source, SHOWN)!r}: {doubt}."
         found = literals.parts(sentence.source)[1]
-        lost = [each for each in found if each not in best.text and not each.isdigit()]  # "12" may become "twelve"
+        lost = [each for each in found if each not in best.text and not each.isdigit()]
         if lost:
             yield f"lost in translation: {', '.join(lost)}."
+        if not lost and (difference := _other_digits(sentence.source, best.text)):
+            yield f"the numbers of {shorten(sentence.source, SHOWN)!r} and of its translation differ: {difference}."
         for target in sentence.lost_terms:
             yield f"glossary: '{target}' could not be placed in the translation."
+
+
+def _other_digits(source: str, translation: str) -> str:
+    """The numbers that a translation lacks, and those that it has in addition."""
+    wanted, found = map(literals.numbers, (source, translation))
+    changes = {"missing": wanted - found, "new": found - wanted}
+    return ", ".join(f"{number} is {change}" for change, numbers in changes.items() for number in numbers)
 
 
 def _doubt(trained: TrainedModel, sentence: Sentence, best: Candidate) -> str:
@@ -152,6 +183,8 @@ def _doubt(trained: TrainedModel, sentence: Sentence, best: Candidate) -> str:
     if trained.config.is_language_model:
         return ""
     strange = [label for s in sentence.unknown if (label := sentence.tokens[s]).isalpha() and label.islower()]
+    if sentence.is_kept:
+        return _doubt_of_kept(trained, sentence)
     if len(strange) > 1 and MANY_UNKNOWN * len(strange) >= len(words(sentence.source)):
         return f"the training text does not have {', '.join(strange)}"
     if has_loop(best.text) and not has_loop(sentence.source):
@@ -164,6 +197,16 @@ def _doubt(trained: TrainedModel, sentence: Sentence, best: Candidate) -> str:
     if not sentence.rewritten and mean_log_prob(best, trained.config.decoding) < trained.unsure:
         return "its words may be unlike those of the training text"
     return ""
+
+
+def _doubt_of_kept(trained: TrainedModel, sentence: Sentence) -> str:
+    """Why a text that is its own translation should have another; "" for names, numbers and marks."""
+    unknown = [sentence.tokens[s] for s in sentence.unknown]
+    strange = [label for label in unknown if label.isalpha() and label.islower() and len(label) > 1]
+    if strange:
+        return f"the training text does not have {', '.join(strange)}"
+    known = trained.source.decode([token for s, token in enumerate(sentence.ids) if s not in sentence.unknown])
+    return "the model finds no word for it" if sum(map(str.isalpha, known)) > 1 else ""
 
 
 def mean_log_prob(candidate: Candidate, decoding: DecodingConfig) -> float:

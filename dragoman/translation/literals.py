@@ -10,6 +10,7 @@ in two ways. Otherwise 20,000 full stops in a row would take seconds.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from itertools import pairwise
 
 from dragoman.dataset import UNSEEN
@@ -23,17 +24,26 @@ _FILES = (
 _DOMAINS = "com|org|net|edu|gov|info|io|dev|app|eu|de|fr|es|it|uk|us|ch|at|nl|pl|pt|jp|cn|ru|br"
 _UNITS = (
     "km/h|m/s|mph|km²|m²|cm²|m³|cm³|km|cm|mm|µm|nm|m|kg|mg|µg|g|lbs?|oz|ml|cl|dl|l|L|°C|°F|°|K|%|‰|€|\\$|£|¥|EUR|USD|GBP|CHF|"
-    "JPY|h|min|ms|GHz|MHz|kHz|Hz|kWh|kW|MW|W|mV|kV|V|mA|A|Ω|kB|KB|MB|GB|TB|KiB|MiB|GiB|TiB|Mbit/s|Gbit/s|px|pt|dpi|rpm|bpm|dB|hPa|bar"
+    "JPY|am|pm|AM|PM|h|min|ms|GHz|MHz|kHz|Hz|kWh|kW|MW|W|mV|kV|V|mA|A|Ω|kB|KB|MB|GB|TB|KiB|MiB|GiB|TiB|Mbit/s|Gbit/s|px|pt|dpi|rpm|bpm|dB|hPa|bar"
 )
 _EMOJI = "\u2600-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff"
-_NUMBER = r"\d++(?:[.,:/'’-]\d++)*+"
+# A number of any number of parts: 1,000.50, 2026-11-23, 17:43, 3/4, 5–7, 9:00 - 17:00, 4×4, 1 000 000.
+_CURRENCY = r"[$€£¥]"
+_JOINED = rf"(?:[.,:/'’·×−]|[–—-]{_CURRENCY}?)"
+_NUMBER = rf"\d++(?:(?:{_JOINED}| [–—-] |[ \u00a0\u2009\u202f](?=\d{{3}}(?!\d)))\d++)*+"
+_PARTS = rf"\d++(?:(?:{_JOINED}| [–—-] )\d++|(?:[ \u00a0\u2009\u202f]\d{{3}}(?!\d))++)++"  # two parts or more
+_START = r"(?<![\w.,:/'’·×–—−$€£¥-])(?:[-+−±~≈#№](?=[\d$€£¥]))?+"  # a sign belongs to the number
 
 _PATTERNS = {
-    "code": r"(?<!`)(?:``(?:[^`]|`(?!`))++``|`[^`]++`)",
+    "code": r"(?<![\w`])(?:``(?:[^`]|`(?!`))++``|`[^`]++`)",
     "address": r"(?<!\w)(?:(?:https?|ftps?|file|ssh|git|mailto)://|www\.)[^\s<>\"`]*[\w/]",
     "mail": r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+",
     "braces": r"(?<!\{)\$?\{++[^\s{}`]*+\}++",
     "variable": r"\$[A-Za-z_]\w*+|%[A-Z_][A-Z_0-9]*+%",
+    "tag": r"<[/!|?]?\w[^<>]*+>|>>\w[\w-]*+<<",
+    # [NAME], [x], [1], [YOUR NAME], ⟦1⟧; in [the black cat] there are words, and [word](address) is a link.
+    "brackets": r"(?<!\[)\[++(?:[^\s\[\]]*+|[^\[\]a-z]*+)\]++(?!\()|⟦[^⟦⟧]*+⟧",
+    "and": r"(?<![\w&])\w++(?:&\w++)++(?!;)",  # AT&T, Q&A
     "format": r"%(?:\(\w++\))?+(?:\d++\$)?+[-+#]?+\d*+(?:\.\d++)?+(?:[hlqL]|ll)?+[sdifgeEGxXcrouq@](?!\w)",
     "windows path": r"(?<![\w\\])(?:[A-Za-z]:|\\)\\[^\s\"<>|*?]*[\w\\]",
     "path": r"(?<![\w.~/@+-])(?:(?:~|\.{1,2})?/[\w@+-]|~/)[\w.~/@+-]*(?<![.])",
@@ -44,14 +54,18 @@ _PATTERNS = {
     "version": r"(?<![\w.])(?:[vV]\d++(?:\.\d++)*+|\d++(?:\.\d++){2,}+)(?:[-+][\w.]*\w)?(?!\w)",
     "phone": r"(?<![\w+])\+\d{1,3}(?:[ .-]?\d{2,5}){2,6}(?!\w)",
     "emoji": rf"(?:[#*0-9]\ufe0f?\u20e3|[{_EMOJI}][{_EMOJI}\ufe0f\u200d\U000e0020-\U000e007f]*)",
-    "quantity": rf"[$€£¥] ?{_NUMBER}|(?<![\w.,]){_NUMBER}[ \u00a0\u202f]?(?:{_UNITS})(?![\w'’])",
-    # The parts of 17:43 and 1,000.50: training hides them one by one, and marks between them differ by language.
+    "price": rf"{_START}(?:[A-Z]{{0,3}}{_CURRENCY}|EUR|USD|GBP|CHF) ?{_NUMBER}",
+    "quantity": rf"{_START}{_NUMBER}[ \u00a0\u202f]?(?:{_UNITS})(?![\w'’])",
+    "time": rf"{_START}\d{{1,2}}:\d{{2}} ?[ap]\.m(?:\.(?= \S))?(?!\w)",
+    "number": rf"{_START}{_PARTS}\w*+",
+    "signed": r"(?<![\w.,:/'’·×–—−-])[-+−±#№]\d++(?!\w)",
     "digits": r"(?<!\w)\d{2,}+(?!\w)",
     "unseen": rf"(?<!\w){UNSEEN}(?!\w)",
 }
+_DIGITS = re.compile(r"\d+")
 _LITERAL = re.compile("|".join(f"(?:{pattern})" for pattern in _PATTERNS.values()))
 # Every literal has one of these. Most texts have none, and this is found out in a tenth of the time.
-_HINT = re.compile(rf"[\d`/\\@#*{{$%£€¥{_EMOJI}{UNSEEN[0]}]|\w\.\w")
+_HINT = re.compile(rf"[\d`/\\@#*{{<>\[⟦$%£€¥{_EMOJI}{UNSEEN[0]}]|\w[.&]\w")
 
 
 def find(text: str) -> list[tuple[int, int]]:
@@ -65,6 +79,11 @@ def find(text: str) -> list[tuple[int, int]]:
             start = found.pop()[0]
         found.append((start, end))
     return found
+
+
+def numbers(text: str) -> Counter[str]:
+    """The runs of digits of a text."""
+    return Counter(_DIGITS.findall(text))
 
 
 def parts(text: str) -> tuple[list[str], list[str]]:

@@ -13,7 +13,7 @@ from dragoman import checkpoint, config_file, console, resources, serialization
 from dragoman.corpora.conventions import Conventions
 from dragoman.corpora.full_stops import FullStops
 from dragoman.corpora.sentence_splitting import LineStatistics
-from dragoman.dataset import Tokenizer
+from dragoman.dataset import BLANK, BYTES, JOINER, Tokenizer
 from dragoman.errors import CheckpointError
 from dragoman.settings import UNK, Config, ModelConfig
 from dragoman.translation.placeholders import Hider
@@ -32,6 +32,7 @@ CONVENTIONS = tuple(f"{side}.conventions.json" for side in SIDES)
 RESULT = "result.json"  # only a finished run has it
 UNFIT = 2.0  # BLEU below which translations are of no use; a model that has learnt nothing has about 0
 UNSURE = -0.8  # nats per token, for a model that has not been validated, or does not say
+ASCII = "".join(map(chr, range(128)))
 SURE = -0.3  # above this no translation is doubtful
 
 
@@ -78,8 +79,28 @@ class TrainedModel:
         if self.config.decoding.unknown != "copy":
             return Hider(source, []), Hider(target, [])
         if self.config.training.placeholders and source.placeholders and target.placeholders:
-            return Hider(source, source.placeholders), Hider(target, target.placeholders)
+            return Hider(source, source.placeholders, self.readable), Hider(target, target.placeholders)
         return tuple(Hider(side, [UNK] if side.is_of_words else []) for side in (source, target))  # type: ignore[return-value]
+
+    @property
+    def hides_numbers(self) -> bool:
+        """Whether numbers can be hidden behind placeholders."""
+        return bool(self.target.placeholders) and self.hiders[1].stand_ins == self.target.placeholders
+
+    @cached_property
+    def readable(self) -> Conventions | None:
+        """The conventions of the source text, as far as the model knows its words."""
+        if self.conventions is None or not self.source.is_of_words:
+            return self.conventions and self.conventions[0]
+        return self.conventions[0].within({token.strip(JOINER) for token in self.source.vocabulary})
+
+    @cached_property
+    def characters(self) -> frozenset[str]:
+        """The characters of the source vocabulary. Subwords spell all bytes, so every ASCII character is among them."""
+        if self.source.is_of_words:
+            return frozenset("".join(self.source.vocabulary).replace(JOINER, ""))
+        tokens = (part for token in self.source.vocabulary for part in (token, BLANK))
+        return frozenset(BYTES.decode([*tokens])) | frozenset(ASCII)
 
 
 def line_statistics(sides: Sequence[Mapping[str, Any]]) -> LineStatistics:

@@ -11,12 +11,13 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 
 from dragoman.corpora.cleaning import clean
-from dragoman.corpora.conventions import in_language
-from dragoman.corpora.sentence_splitting import split_sentences, split_text
+from dragoman.corpora.conventions import WORD, Conventions, in_language
+from dragoman.corpora.sentence_splitting import sentence_joiner, split_sentences, split_text
 from dragoman.directions import Direction, tag_of
 from dragoman.translation.glossary import Term
 from dragoman.translation.limits import target_room
 from dragoman.translation.loading import TrainedModel
+from dragoman.translation.margins import split_label
 from dragoman.translation.placeholders import as_target
 from dragoman.translation.request import Request
 from dragoman.translation.typed import AS_IS, Form, read
@@ -34,6 +35,7 @@ class Piece:
     read_as: str = ""  # the text that the ids stand for
     form: Form = AS_IS  # in which to write the translation
     language: str = ""  # whose rules change the case of the translation
+    is_kept: bool = False  # whether there is nothing to translate: the text has no word beside what is hidden
     corrections: tuple[tuple[str, str], ...] = ()  # typos in the text, and what they are read as
     terms: list[Term] = field(default_factory=list)  # those of the glossary in the text
 
@@ -46,8 +48,11 @@ def encode_request(trained: TrainedModel, request: Request, warn: Callable[[str]
             prefix, words = encode_translation(trained, request.prefix, pieces[0])
             pieces[0] = replace(pieces[0], prefix=prefix, prefix_words=words)
         if request.glossary:
-            languages = request.direction
-            pieces = [replace(piece, terms=request.glossary.find(piece.read_as, *languages)) for piece in pieces]
+            terms = [request.glossary.find(piece.read_as, *request.direction) for piece in pieces]
+            pieces = [
+                replace(piece, terms=found, is_kept=piece.is_kept and not found)
+                for piece, found in zip(pieces, terms, strict=True)
+            ]
         yield pieces
 
 
@@ -72,8 +77,22 @@ def encode_piece(trained: TrainedModel, text: str, direction: Direction) -> Piec
     data = trained.config.data
     text = clean(text, data)
     tag = tag_of(direction.target) if data.several else ""
-    language = _language_of_case(trained, direction.target)
-    return Piece(text, *trained.hiders[0].hide(text, tag), read_as=text, language=language)
+    ids, words = trained.hiders[0].hide(text, tag)
+    return Piece(
+        text,
+        ids,
+        words,
+        read_as=text,
+        language=_language_of_case(trained, direction.target),
+        is_kept=not trained.hiders[0].has_text(ids, words),
+    )
+
+
+def with_hidden_numbers(trained: TrainedModel, piece: Piece) -> Piece:
+    """The same piece with stand-ins for all of its numbers, also for those that the vocabulary knows."""
+    tag = piece.words[0] if piece.words and piece.words[0] in trained.source.tags else ""
+    ids, words = trained.hiders[0].hide(piece.read_as, tag, numbers=True)
+    return replace(piece, ids=ids, words=words)
 
 
 def encode_translation(trained: TrainedModel, text: str, piece: Piece) -> tuple[list[int], list[str]]:
@@ -84,9 +103,10 @@ def encode_translation(trained: TrainedModel, text: str, piece: Piece) -> tuple[
 
 def read_piece(trained: TrainedModel, text: str, direction: Direction) -> Piece:
     """Like `encode_piece`, but by decoding.tolerant the text is read as the training text would be written."""
-    if trained.conventions is None or not trained.config.decoding.tolerant:
+    if trained.readable is None or not trained.config.decoding.tolerant:
         return encode_piece(trained, text, direction)
-    reading = read(text, in_language(trained.conventions[0], _language_of_case(trained, direction.source)))
+    conventions = in_language(trained.readable, _language_of_case(trained, direction.source))
+    reading = read(text, conventions, trained.characters)
     piece = encode_piece(trained, reading.text, direction)
     return replace(piece, text=text, form=reading.form, corrections=tuple(reading.corrections))
 
@@ -98,6 +118,8 @@ def _language_of_case(trained: TrainedModel, language: str) -> str:
 
 def write_as_typed(trained: TrainedModel, piece: Piece, translation: str) -> str:
     """Write a translation in the form in which its piece was typed, unless its beginning was prescribed."""
+    if piece.is_kept:
+        return piece.text
     if trained.conventions is None or piece.form == AS_IS or piece.prefix:
         return translation
     return piece.form.restore(translation, in_language(trained.conventions[1], piece.language))
@@ -119,13 +141,39 @@ def _split_and_encode(
     def lengths(texts: Sequence[str]) -> list[int]:
         return [len(encode(text).ids) for text in texts]
 
-    parts = split_text(line, direction.source, statistics, lengths)
-    if len(parts) == 1:
-        return [encode(line)]
-    for length in lengths(split_sentences(line, direction.source, statistics.stops(direction.source))):
+    joiner = sentence_joiner(direction.source)
+    parts = _with_letters(split_text(line, direction.source, statistics, lengths), joiner)
+    parts = [line] if len(parts) == 1 else parts
+    stops = statistics.stops(direction.source)
+    for length in lengths(split_sentences(line, direction.source, stops)) if len(parts) > 1 else ():
         if length > longest:
             warn(
                 f"a sentence of {length:,} tokens is translated in parts, because the longest training sentence has "
                 f"{longest}."
             )
-    return [encode(part) for part in parts]
+    if trained.readable is None or not trained.config.decoding.tolerant:
+        return [encode(part) for part in parts]
+    pieces: list[Piece] = []
+    for part in parts:
+        *labels, rest = split_label(part)
+        pieces += [_with_kept_name(trained.readable, encode(label)) for label in labels]
+        pieces.append(encode(rest))
+    return pieces
+
+
+def _with_kept_name(source: Conventions, label: Piece) -> Piece:
+    """The label of a line, which is kept if it is a name: John Smith, not Step 1."""
+    words = WORD.findall(label.text)
+    is_name = all(word[0].isupper() and not (source.usual(word) or word).islower() for word in words)
+    return replace(label, is_kept=label.is_kept or (is_name and not all(map(source.has, words))))
+
+
+def _with_letters(parts: Sequence[str], joiner: str) -> list[str]:
+    """Join a part without letters, such as "1." or "???", to the one behind it if it is the first, else to the last."""
+    found: list[str] = []
+    for part in parts:
+        if found and not (any(map(str.isalpha, found[-1])) and any(map(str.isalpha, part))):
+            found[-1] += joiner + part
+        else:
+            found.append(part)
+    return found

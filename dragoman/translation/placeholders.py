@@ -11,48 +11,71 @@ learned to write [UNK] where a word is copied, and the alignment says which word
 
 from __future__ import annotations
 
+import re
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import product
+from itertools import pairwise, product
 from typing import TYPE_CHECKING
 
+import regex
 import tokenizers
 from tokenizers import normalizers
 
-from dragoman.dataset import JOINER, UNSEEN, Tokenizer
+from dragoman.corpora.conventions import FINAL_MARKS
+from dragoman.dataset import BYTES, JOINER, UNSEEN, Tokenizer
 from dragoman.settings import UNK
 from dragoman.translation import literals
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from dragoman.corpora.conventions import Conventions
+
 _TO_BYTES = normalizers.ByteLevel()  # spells a text with the letters of subword tokens
+_WORD = regex.compile(r"\w+(?:['’-]\w+)*")  # with its apostrophes and hyphens
+_PART = regex.compile(r"\w+")
+_BRACKETS = re.compile(r"\([^()]*+\)|\[[^\[\]]*+\]|\{[^{}]*+\}|【[^【】]*+】")
+_NUMBER = re.compile(r"\d+")
+_LETTER = re.compile(r"[^\W\d_]")
 
 
 class Hider:
-    """Encodes text, with stand-ins in place of its literals and, if tokens are words, of its unknown words.
+    """Encodes text, with stand-ins in place of its literals and of its unknown words and names.
 
     The k-th thing to hide gets the k-th stand-in; when all are in use, the first one again.
 
     Args:
         stand_ins: the ids of placeholders, or only UNK; none: nothing is hidden
+        conventions: of the training text, for a vocabulary of subwords: it spells every word, so only names and words
+            with digits that this text does not have are hidden. None: none are
     """
 
-    def __init__(self, tokenizer: Tokenizer, stand_ins: Sequence[int]) -> None:
+    def __init__(self, tokenizer: Tokenizer, stand_ins: Sequence[int], conventions: Conventions | None = None) -> None:
         self.tokenizer, self.stand_ins = tokenizer, stand_ins
+        self._has: Callable[[str], object] | None = None  # whether a word is known, and in exactly this form
+        self._knows: Callable[[str], object]
+        if tokenizer.is_of_words:
+            self._knows = self._has = {token.strip(JOINER) for token in tokenizer.vocabulary}.__contains__
+        elif conventions and conventions.counts and not conventions.nouns_have_capitals:
+            self._knows, self._has = conventions.usual, conventions.occurs
         if stand_ins and not tokenizer.is_of_words:
             # The tokenizer puts a space in front of a text, but a part of a text has none.
             self._parts = tokenizers.Tokenizer.from_str(tokenizer.to_json())
             self._parts.normalizer = None  # pyright: ignore[reportAttributeAccessIssue]
             self._parts.encode_special_tokens = True
 
-    def hide(self, text: str, tag: str = "") -> tuple[list[int], list[str]]:
-        """Like `Tokenizer.encode_with_tokens`; the token of a stand-in is what it hides."""
+    def hide(self, text: str, tag: str = "", numbers: bool = False) -> tuple[list[int], list[str]]:
+        """Like `Tokenizer.encode_with_tokens`; the token of a stand-in is what it hides.
+
+        numbers: hide all numbers, also those that may be known
+        """
         if not self.stand_ins:
             return self.tokenizer.encode_with_tokens(text, tag)
-        # A number of two digits or more is a literal as subwords, but as a word it may be known.
-        ids, words = self._hide(text, lambda literal: not (self.tokenizer.is_of_words and literal.isdigit()))
+        ids, words = self._hide(text, self._literals(text, numbers))
+        if self._has is not None and (UNK in ids or not self.tokenizer.is_of_words):
+            ids, words = self._hide(text, self._places(text, numbers))
         for k, t in enumerate(t for t, token in enumerate(ids) if token == UNK):
             ids[t] = self.stand_ins[k % len(self.stand_ins)]
         return ([self.tokenizer.tags[tag], *ids], [tag, *words]) if tag else (ids, words)
@@ -66,31 +89,90 @@ class Hider:
         hidden: dict[str, list[int]] = {}
         for token, word in zip(source_ids, source_words, strict=True):
             if token in self.stand_ins:
-                hidden.setdefault(word.strip(JOINER), []).append(token)
-        room = {word: len(tokens) for word, tokens in hidden.items()}
-
-        def occurs(literal: str) -> bool:
-            word = literal if self.tokenizer.is_of_words else _TO_BYTES.normalize_str(literal)
-            room[word] = room.get(word, 0) - 1
-            return room[word] >= 0
-
-        ids, words = self._hide(text, occurs)
+                plain = word.strip(JOINER)
+                hidden.setdefault(plain if self.tokenizer.is_of_words else BYTES.decode([plain]), []).append(token)
+        ids, words = self._hide(text, list(_occurrences(text, {word: len(each) for word, each in hidden.items()})))
         for t, word in enumerate(words):
-            if ids[t] == UNK and hidden.get(word.strip(JOINER)):
-                ids[t] = hidden[word.strip(JOINER)].pop(0)
+            plain = word.strip(JOINER) if self.tokenizer.is_of_words else BYTES.decode([word])
+            if ids[t] == UNK and hidden.get(plain):
+                ids[t] = hidden[plain].pop(0)
         return ids, words
 
-    def _hide(self, text: str, chosen: Callable[[str], bool]) -> tuple[list[int], list[str]]:
-        """Encode a text, with [UNK] in place of the chosen literals."""
-        around, found = literals.parts(text)
-        parts, hidden = around[:1], []
-        for literal, after in zip(found, around[1:], strict=True):
-            if chosen(literal):
-                hidden.append(literal)
-                parts.append(after)
-            else:
-                parts[-1] += literal + after
-        return self._hide_words(parts, hidden) if self.tokenizer.is_of_words else self._hide_subwords(parts, hidden)
+    def has_text(self, ids: Sequence[int], words: Sequence[str]) -> bool:
+        """Whether there is something to translate beside what is hidden: more than marks, numbers and a lone letter."""
+        shown = [word for token, word in zip(ids, words, strict=True) if token not in self.stand_ins]
+        shown = [word for word in shown if word not in self.tokenizer.tags]
+        text = "".join(shown) if self.tokenizer.is_of_words else BYTES.decode(shown)
+        letters = _LETTER.findall(text)
+        return len(letters) > 1 or any(letter.lower() == letter.upper() for letter in letters)  # 好 is a word
+
+    def _literals(self, text: str, numbers: bool) -> list[tuple[int, int]]:
+        """The places of literals that the vocabulary does not know, in order."""
+        found = [place for place in literals.find(text) if numbers or not self._is_known_number(text[slice(*place)])]
+        return _apart([*found, *(number.span() for number in _NUMBER.finditer(text))]) if numbers else found
+
+    def _places(self, text: str, numbers: bool) -> list[tuple[int, int]]:
+        """The places of all that is hidden, in order: literals, unknown names, and brackets without a known word."""
+        found = self._literals(text, numbers) + self._names(text)
+        for bracket in _BRACKETS.finditer(text):
+            parts = _PART.findall(bracket[0])
+            if parts and not any(self._knows(part) for part in parts if not part.isdigit()):
+                found.append(bracket.span())
+        return _apart(found)
+
+    def _is_known_number(self, literal: str) -> bool:
+        """Whether a vocabulary of words knows a number, in all of its parts, such as 18:40."""
+        known = self.tokenizer.is_of_words and literal[0].isdigit() and literal[-1].isdigit()
+        return known and (literal.isdigit() or UNK not in self.tokenizer.encode_with_tokens(literal)[0])
+
+    def _names(self, text: str) -> list[tuple[int, int]]:
+        """The places of unknown words; a name of several words is one."""
+        found: list[tuple[int, int]] = []
+        for word in _WORD.finditer(text):
+            if not self.tokenizer.is_of_words and word[0].isalpha() and word[0].islower():
+                continue
+            place = self._unknown_part(word)
+            if place is None:
+                continue
+            if (
+                found
+                and text[found[-1][1] : place[0]] == " "
+                and text[found[-1][0]].isupper()
+                and text[place[0]].isupper()
+            ):
+                place = found.pop()[0], place[1]
+            found.append(place)
+        return found
+
+    def _unknown_part(self, word: regex.Match[str]) -> tuple[int, int] | None:
+        """The place of the name in a word such as l'O'Brien, Jean-Luc's or Zork-like; None if all of it is known.
+
+        Known words at its ends do not belong to it: small ones, and one with an apostrophe in front, as in L'Aquila.
+        """
+        assert self._has
+        text = word.string
+        parts = [part.span() for part in _PART.finditer(text, *word.span())]
+        is_name = any(text[start].isupper() for start, _ in parts[1:])  # where "o" is known, O'Brien is not
+        known = self._has if is_name else self._knows
+        if all(known(text[slice(*part)]) for part in parts):
+            return None
+        while len(parts) > 1 and self._has(first := text[slice(*parts[0])]):
+            if text[parts[0][1]] == "-" and not first.islower():
+                break
+            parts.pop(0)
+        while len(parts) > 1 and (last := text[slice(*parts[-1])]).islower() and self._has(last):
+            parts.pop()
+        start, end = parts[0][0], parts[-1][1]
+        name = text[start:end]
+        if self.tokenizer.is_of_words or name[0].isupper() or any(map(str.isdigit, name)):
+            return None if name.isdigit() else (start, end)
+        return None
+
+    def _hide(self, text: str, places: Sequence[tuple[int, int]]) -> tuple[list[int], list[str]]:
+        """Encode a text, with [UNK] in place of what is at these places."""
+        ends = [0, *(at for place in places for at in place), len(text)]
+        cut = [text[start:end] for start, end in pairwise(ends)]
+        return (self._hide_words if self.tokenizer.is_of_words else self._hide_subwords)(cut[::2], cut[1::2])
 
     def _hide_words(self, parts: Sequence[str], hidden: Sequence[str]) -> tuple[list[int], list[str]]:
         text, tokens = parts[0], []
@@ -111,6 +193,30 @@ class Hider:
             ids += [UNK, *encoding.ids]
             words += [_TO_BYTES.normalize_str(literal), *encoding.tokens]
         return ids, words
+
+
+def _apart(places: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Places in order, those that overlap as one."""
+    apart: list[tuple[int, int]] = []
+    for start, end in sorted(places, key=lambda place: (place[0], -place[1])):
+        if apart and start < apart[-1][1]:
+            apart[-1] = apart[-1][0], max(end, apart[-1][1])
+        else:
+            apart.append((start, end))
+    return apart
+
+
+def _occurrences(text: str, room: Mapping[str, int]) -> Iterator[tuple[int, int]]:
+    """The places of these strings in a text, by themselves, each at most as often as `room` says."""
+    left = Counter(room)
+    longest_first = sorted(room, key=len, reverse=True)
+    pattern = "|".join(re.escape(word) for word in longest_first if word)
+    # Not inside a word: An is not in Anna.
+    whole = rf"(?!(?<=[^\W_])[^\W_])(?:{pattern})(?!(?<=[^\W_])[^\W_])"
+    for found in re.finditer(whole, text) if pattern else ():
+        left[found[0]] -= 1
+        if left[found[0]] >= 0:
+            yield found.span()
 
 
 def as_target(ids: Sequence[int], source: Hider, target: Hider) -> list[int]:
@@ -197,8 +303,11 @@ def spaces(target: Sequence[str], copied: Mapping[int, int], source: Sequence[st
 
 
 def inserted(text: str, before: str, literal: str) -> str:
-    """Insert a literal into a text, as a word of its own, after the word with which `before`, its beginning, ends."""
-    at = len(before) if text.startswith(before) else len(text)
+    """Insert a literal into a text, as a word of its own, after the word with which `before`, its beginning, ends.
+
+    It does not go behind the final marks.
+    """
+    at = min(len(before) if text.startswith(before) else len(text), len(text.rstrip(f" {FINAL_MARKS}")))
     while 0 < at < len(text) and _is_of_word(text[at]):
         at += 1
     left, right = text[:at].rstrip(), text[at:]

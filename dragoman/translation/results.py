@@ -38,6 +38,7 @@ class Sentence:
     tokens: list[str]  # a label per id, then "[EOS]"
     unknown: list[int]  # positions of the tokens that the vocabulary does not know
     candidates: list[Candidate]  # best first, at most decoding.n_best
+    is_kept: bool = False  # whether there was nothing to translate, so that the text is its own translation
     rewritten: bool = False  # whether terms of a glossary took the place of the model's own words
     lost_terms: list[str] = field(default_factory=list)  # targets of a glossary that the best candidate lacks
 

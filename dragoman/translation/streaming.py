@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import takewhile
 
 from dragoman.settings import UNK
@@ -27,6 +28,7 @@ def stream_piece(trained: TrainedModel, engine: Engine, piece: Piece, write: Cal
     hidden = as_target(piece.ids, *trained.hiders)
     words = {t: piece.words[hidden.index(t)] for t in trained.target.placeholders if hidden.count(t) == 1}
 
+    growing = replace(piece, form=replace(piece.form, after=""))  # what stands behind a sentence is written last
     unclear = {UNK, *trained.target.placeholders}  # restored only at the end, except for these words
 
     def write_settled(_: int, tokens: list[int]) -> None:
@@ -37,7 +39,7 @@ def stream_piece(trained: TrainedModel, engine: Engine, piece: Piece, write: Cal
         text = trained.target.decode_with(known, given) if given else trained.target.decode(known)
         text = text.rstrip("\ufffd ")
         text = re.sub(r"\s", " ", text)  # a model that writes bytes can write a line feed
-        text = write_as_typed(trained, piece, text)
+        text = write_as_typed(trained, growing, text)
         if text.startswith(written):
             write(text[len(written) :])
             written = text

@@ -33,12 +33,12 @@ from dragoman.directions import Direction
 from dragoman.errors import ConfigError, EngineError, ExportError, UnsupportedError
 from dragoman.settings import EOS, Config
 from dragoman.translation import ctranslate2_engine
-from dragoman.translation.assembly import as_typed, make_sentences, shortcomings
+from dragoman.translation.assembly import as_typed, lacks_words, loses_numbers, make_sentences, shortcomings
 from dragoman.translation.ctranslate2_engine import POSITIONS, CTranslate2Engine
 from dragoman.translation.glossary import Glossary
 from dragoman.translation.hypotheses import Hypothesis
 from dragoman.translation.loading import UNSURE, TrainedModel, bleu_of, line_statistics
-from dragoman.translation.pieces import Piece, encode_request
+from dragoman.translation.pieces import Piece, encode_request, with_hidden_numbers
 from dragoman.translation.request import Request, parse_request, usual_direction
 from dragoman.translation.results import Candidate, Sentence, Translation, warnings_by_text
 from dragoman.translation.term_placement import place_terms
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from dragoman.translation.engines import Engine
 
 EngineName = Literal["auto", "ctranslate2", "torch"]
+BEAM = 4  # to search for what a greedy search does not find
 GROUP = 512  # texts that are encoded at a time, while earlier ones are translated
 
 
@@ -342,8 +343,47 @@ class Translator:
                 found.update(zip(batch, sentences, strict=True))
                 waiting.subtract(owners[k] for k in batch)
                 advance(sum(waiting[i] == 0 for i in {owners[k] for k in batch}))
+        self._search_again(pieces, found)
         placed = place_terms(self.trained, pieces, [found[k] for k in range(len(pieces))])
         return as_typed(self.trained, pieces, placed)
+
+    def _search_again(self, pieces: list[Piece], found: dict[int, Sentence]) -> None:
+        """Translate again what is spoilt: with stand-ins for lost numbers, or with a beam if there is not one word.
+
+        A text for which no word is found stays as it is.
+        """
+        decoding = self.config.decoding
+        without = [k for k, sentence in found.items() if lacks_words(pieces[k], sentence)]
+        if without and decoding.beam_size == 1 and not (decoding.sample or self.trained.writes_at_once):
+            self.with_decoding(beam_size=BEAM, n_best=BEAM)._replace_if(
+                lacks_words, pieces, {k: pieces[k] for k in without}, found
+            )
+        for k in without:
+            pieces[k] = replace(pieces[k], is_kept=lacks_words(pieces[k], found[k]))
+        if self.trained.hides_numbers:
+            lost = [k for k, sentence in found.items() if loses_numbers(pieces[k], sentence)]
+            hidden = {k: with_hidden_numbers(self.trained, pieces[k]) for k in lost}
+            self._replace_if(loses_numbers, pieces, hidden, found)
+
+    def _replace_if(
+        self,
+        spoilt: Callable[[Piece, Sentence], bool],
+        pieces: list[Piece],
+        others: Mapping[int, Piece],
+        found: dict[int, Sentence],
+    ) -> None:
+        """Translate other pieces in place of those with the same indices, and keep what is not spoilt."""
+        if not others:
+            return
+        indices, chosen = list(others), list(others.values())
+        for batch, hypotheses in self._search(iter([chosen])):
+            for i, sentence in zip(
+                batch, make_sentences(self.trained, [chosen[i] for i in batch], hypotheses), strict=True
+            ):
+                ways = [replace(sentence, candidates=sentence.candidates[k:]) for k in range(len(sentence.candidates))]
+                if best := next((way for way in ways if not spoilt(chosen[i], way)), None):
+                    kept = best.candidates[: len(found[indices[i]].candidates)]
+                    pieces[indices[i]], found[indices[i]] = chosen[i], replace(best, candidates=kept)
 
     def speak(self, text: str | Request, write: Callable[[str], object]) -> Translation:
         """Translate one line and write each word of the translation as soon as the search has settled it.

@@ -16,9 +16,12 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import pairwise
+
+import regex
 
 from dragoman.corpora import letter_case
 from dragoman.corpora.conventions import (
@@ -30,12 +33,15 @@ from dragoman.corpora.conventions import (
     ends_sentence,
     final_marks,
 )
-from dragoman.translation import literals
+from dragoman.translation import literals, margins
 
 WORDS = 2**13  # whose reading is remembered: they make up most text, and a hostile one fills 40 MB at most
 SHORTEST_TYPO = 4  # letters; a shorter word is too easily another word
 CLEAR = 20  # a form is meant if it is this many times as frequent as the one typed
-_WORD_OR_NUMBER = re.compile(r"[\w'’,.:-]*\w")
+_ADDRESS = re.compile(r"[/@#\\=_`<>{}\[\]|]")  # no mark belongs right behind it
+_PAUSE = re.compile(r"""[^\w\s,'’/&-]""")  # behind it, a capital may be that of a sentence
+_WORD_END = regex.compile(r"\w\Z")
+_ENCLOSING = "\"'”’»)）」』"  # a mark may stand in front of these
 _QUANTITY = re.compile(r"[\d.,]+ ?[^\W\d]+")
 _REPEATED = re.compile(r"(.)\1+")
 _TIGHT = re.compile(rf" +([{FINAL_MARKS},;:]+)(?=\s|$)")  # marks with a space before them
@@ -52,13 +58,22 @@ class Form:
     capitals: bool = False  # ALL OF IT
     title: bool = False  # Each Word
     lower_start: bool = False  # a small letter where the training text has a capital
-    capital_start: bool = False  # a capital, and the training text is in lower case
+    capital_start: bool = False  # a capital where the training text has a small letter
     join_marks: bool = False  # marks touch their words, but stand apart in the training text
     added_mark: bool = False  # a final mark was missing
     marks: str = ""  # final marks that the training text does not have, such as "?!"
+    variants: tuple[tuple[str, str], ...] = ()  # marks of the training text, and what was typed for them
+    before: str = ""  # a list mark, an opening quote
+    after: str = ""  # a closing quote, a colon, a smiley
 
     def restore(self, translation: str, target: Conventions) -> str:
         """Write a translation in this form; `target` are the conventions of the training text on that side."""
+        text = self._restore_words(translation, target)
+        if self.variants:
+            text = _outside_literals(text, lambda part: margins.as_typed(part, dict(self.variants)))
+        return f"{self.before}{text}{self.after}"
+
+    def _restore_words(self, translation: str, target: Conventions) -> str:
         text = join_marks(translation) if self.join_marks and target.is_tokenized else translation
         end = final_marks(text)
         if (self.added_mark or self.marks) and 0 < len(end) < len(text):  # a mark that is all there is stays
@@ -70,9 +85,7 @@ class Form:
         first = WORD.search(text)
         if first and self.lower_start and (target.usual(first[0]) or "").islower():
             return _with_start(text, lambda word: letter_case.uncapitalized(word, target.language))
-        if self.capital_start and target.is_lowercase:
-            return _with_start(text, lambda word: _capitalized(word, target))
-        return text
+        return _with_start(text, lambda word: _capitalized(word, target)) if self.capital_start else text
 
 
 AS_IS = Form()
@@ -87,16 +100,44 @@ class Reading:
     corrections: list[tuple[str, str]] = field(default_factory=list)  # each typo, and what it is read as
 
 
-def read(typed: str, source: Conventions) -> Reading:
-    """Read a cleaned text by the conventions of the source side."""
+def read(typed: str, source: Conventions, characters: Collection[str] = "'") -> Reading:
+    """Read a cleaned text by the conventions of the source side; `characters` are those that the model knows."""
     if not source.counts:
         return Reading(typed)
-    text = _TIGHT.sub(r"\1", typed) if source.apart <= RARELY else typed
+    before, text, after = ("", typed, "") if source.is_tokenized else margins.around(typed)
+    text, variants = margins.plain(text, characters)
+    text = _TIGHT.sub(r"\1", text) if source.apart <= RARELY else text
+    as_written = text
     places = list(_words(text))
     words = [word[0] for word, _ in places]
-    # In a title, a word after a hyphen may stay small.
-    heads = [word[0] for word, _ in places if text[max(0, word.start() - 1) : word.start()] != "-"]
-    capitals, title = _is_in_capitals(words), _is_title(heads, source)
+    capitals, title = _is_in_capitals(words), _is_title(places, source)
+    text, corrections = _in_usual_form(text, places, source, capitals, title)
+    first = WORD.search(text)
+    text, added, marks = _with_final_mark(text, source)
+    apart = split_marks(text, source) if source.is_tokenized else text
+    begins = bool(places) and not any(map(str.isalnum, as_written[: places[0][0].start()]))  # not with a number
+    small = bool(first) and first[0][0].islower()
+    form = Form(
+        capitals=capitals and text != as_written,
+        title=title,
+        lower_start=begins and words[0][0].islower() and source.begins_with_capital,
+        capital_start=begins and words[0][0].isupper() and small,
+        join_marks=apart != text,
+        added_mark=added,
+        marks=marks,
+        variants=tuple(variants.items()),
+        before=before,
+        after=after,
+    )
+    return Reading(apart, form, corrections)
+
+
+def _in_usual_form(
+    text: str, places: list[tuple[regex.Match[str], bool]], source: Conventions, capitals: bool, title: bool
+) -> tuple[str, list[tuple[str, str]]]:
+    """Write each word in the form that the training text has. Returns the typos that were corrected, too."""
+    if _is_lone_word(text, source):
+        return text, []
     lower = text == _lower(text, source)
     corrections: list[tuple[str, str]] = []
     parts: list[str] = []
@@ -104,34 +145,29 @@ def read(typed: str, source: Conventions) -> Reading:
     for found, starts in places:
         word = found[0]
         if capitals or (title and word[0].isupper()):
-            unknown = _capitalized if source.rare_capitals > 0.5 else _lower
+            unknown = _capitalized if source.nouns_have_capitals else _lower
             meant = _known_form(word, source) or unknown(word, source)
         else:
             meant = _meant(word, source, starts, lower)
-            is_name = word[0].isupper() and bool(parts)
+            is_name = word[0].isupper() and (bool(parts) or not word[1:].islower())  # McDonald, D'Angelo
             if meant == word and not is_name and (corrected := _corrected(word, source)) != word:
                 meant = corrected
                 corrections.append((word, meant))
         capital = source.begins_with_capital and (not parts or (starts and (capitals or title or lower)))
         if capital and not any(map(str.isalnum, text[end : found.start()])):
-            meant = _capitalized(meant, source)
+            meant = _at_start(meant, source) or (_capitalized(meant, source) if word[0].isupper() else meant)
         parts += [text[end : found.start()], meant]
         end = found.end()
-    text, added, marks = _with_final_mark("".join([*parts, text[end:]]), source)
-    apart = split_marks(text, source) if source.is_tokenized else text
-    form = Form(
-        capitals=capitals and text != typed,
-        title=title,
-        lower_start=bool(words) and words[0][0].islower() and source.begins_with_capital,
-        capital_start=bool(words) and words[0][0].isupper() and source.is_lowercase,
-        join_marks=apart != text,
-        added_mark=added,
-        marks=marks,
-    )
-    return Reading(apart, form, corrections)
+    return "".join([*parts, text[end:]]), corrections
 
 
-def _words(text: str) -> Iterator[tuple[re.Match[str], bool]]:
+def _at_start(word: str, source: Conventions) -> str | None:
+    """The known form of a word for the start of a sentence, with a capital if possible; None if it has none."""
+    forms = (_capitalized(word, source), word, source.usual(word))
+    return next((form for form in forms if form and source.has(form)), None)
+
+
+def _words(text: str) -> Iterator[tuple[regex.Match[str], bool]]:
     """The words of a text that are not part of a literal, each with whether a sentence begins with it."""
     # In "AT 9 A.M.", 9 A is no current.
     hidden = [(start, end) for start, end in literals.find(text) if not _QUANTITY.fullmatch(text, start, end)]
@@ -147,18 +183,24 @@ def _words(text: str) -> Iterator[tuple[re.Match[str], bool]]:
 
 
 def _with_final_mark(text: str, source: Conventions) -> tuple[str, bool, str]:
-    """End a text as the training text ends its lines. Return too whether a mark was added, and which were replaced."""
+    """End a text as the training text ends its lines. Return too whether it had no mark, and which were replaced."""
     end, first = final_marks(text), WORD.search(text)
     if not source.ends_with_mark or first is None:
         return text, False, ""
-    if not end and _WORD_OR_NUMBER.fullmatch(text.rpartition(" ")[2]):
-        return text + source.final_mark(first[0]), True, ""
-    if len(end) > 1 and source.marks.get(end, 0.0) <= RARELY:
+    if not end and text[-1] not in _ENCLOSING:
+        bare = _is_lone_word(text, source) or not _WORD_END.search(text) or _ADDRESS.search(text.rpartition(" ")[2])
+        return text if bare else text + source.final_mark(first[0]), True, ""
+    if end and (end not in source.marks or (len(end) > 1 and source.marks[end] <= RARELY)):
         one = next((mark for mark in "?？!！" if mark in end), end[0])
         if one not in source.marks:  # the text may have no exclamation mark, for example
-            one = source.final_mark("")
+            one = source.final_mark(first[0])
         return text[: -len(end)].rstrip() + one, False, end
     return text, False, ""
+
+
+def _is_lone_word(text: str, source: Conventions) -> bool:
+    """Whether a text is a known word in small letters: as a sentence, with a capital and a mark, it may be unknown."""
+    return source.begins_with_capital and text.islower() and bool(WORD.fullmatch(text)) and source.has(text)
 
 
 def _is_in_capitals(words: list[str]) -> bool:
@@ -166,12 +208,31 @@ def _is_in_capitals(words: list[str]) -> bool:
     return all(map(letter_case.in_capitals, words)) and any(len(word) > 1 for word in words)
 
 
-def _is_title(words: list[str], source: Conventions) -> bool:
-    """Whether Most Words Have a Capital that the training text does not give them."""
-    inner = [word for word in words[1:] if not word.isupper()]
-    lifted = [word for word in inner if word[0].isupper() and _is_usually_lower(word, source)]
+def _is_title(places: list[tuple[regex.Match[str], bool]], source: Conventions) -> bool:
+    """Whether Most Words Have a Capital that the training text does not give them.
+
+    A word says nothing at the start of a sentence or behind a mark, as in a dialogue, nor after a hyphen, where it may
+    stay small in a title. One capital is enough only if all words have one.
+    """
+    if not any(found[0][0].isupper() for found, _ in places[1:]):
+        return False
+    inner, lifted = [], []
+    is_sure = False  # whether a word with a capital follows one that is no name: Good Morning, not Tom Brown
+    for (before, _), (found, _) in pairwise(places):
+        word, gap = found[0], found.string[before.end() : found.start()]
+        if word.isupper() or gap == "-" or _PAUSE.search(gap):
+            continue
+        inner.append(word)
+        if word[0].isupper() and _is_usually_lower(word, source):
+            lifted.append(word)
+            part = LETTERS.findall(before[0])[0]  # I'm, We're
+            follows = len(part) == 1 or (source.usual(part) or "").islower()
+            is_sure |= gap.isspace() and follows
+    small = [word for word in inner if word[0].islower()]
     long = [word for word in inner if len(word) > 3]  # short ones, such as "of", often stay small in a title
-    return bool(lifted) and 2 * len(lifted) >= len(long) and not any(word[0].islower() for word in long)
+    if not lifted or 2 * len(lifted) < len(long) or any(len(word) > 3 for word in small):
+        return False
+    return len(lifted) > 1 or (is_sure and not small)
 
 
 def _is_usually_lower(word: str, source: Conventions) -> bool:
@@ -225,7 +286,7 @@ def nearest(word: str, source: Conventions) -> str | None:
     meant = [other for other, _, _ in near if is_likely_typo(word, other)]
     usual = source.usual(max(meant, key=lambda other: source.counts[other])) if meant else None
     # "coal" is not "Cola": a word in small letters is no name, except where most words have capitals, as in German.
-    return usual if usual and (usual.islower() or source.rare_capitals > 0.5) else None
+    return usual if usual and (usual.islower() or source.nouns_have_capitals) else None
 
 
 def is_likely_typo(word: str, meant: str) -> bool:
@@ -272,8 +333,13 @@ def _lower(word: str, text: Conventions) -> str:
 
 
 def _with_start(text: str, change: Callable[[str], str]) -> str:
-    """Change the first word of a text."""
-    return WORD.sub(lambda first: change(first[0]), text, count=1)
+    """Change the first word of a text, unless it begins with a literal or a word with digits."""
+    first = WORD.search(text)
+    if first is None or any(map(str.isalnum, text[: first.start()])) or text[first.end() : first.end() + 1].isdigit():
+        return text
+    if any(start <= first.start() < end for start, end in literals.find(text)):
+        return text
+    return text[: first.start()] + change(first[0]) + text[first.end() :]
 
 
 def _outside_literals(text: str, change: Callable[[str], str]) -> str:
