@@ -10,6 +10,7 @@ both, and no file can build an object.
 from __future__ import annotations
 
 import difflib
+import json
 import math
 import operator
 import re
@@ -111,8 +112,8 @@ def check_value(key: str, declared: Field, value: Any) -> None:
 
 
 def shown(value: Any) -> str:
-    """Format a value for a message: quoted if that makes it clearer, shortened to 60 characters."""
-    text = str(value)
+    """Format a value for a message as a config file has it: quoted if needed, shortened to 60 characters."""
+    text = json.dumps(value) if value is None or isinstance(value, bool) else str(value)
     text = text if len(text) <= 60 else text[:57] + "..."
     if not text:
         return "empty"

@@ -164,7 +164,7 @@ def test_notebook_runs() -> None:
     nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
     notebook = nbformat.read(NOTEBOOK, 4)
     for cell in notebook.cells:
-        cell.source = cell.source.replace("max_epochs 7", "max_steps 60")
+        cell.source = cell.source.replace('"training.log_every": 500', '"training.max_steps": 60')
     resources = {"metadata": {"path": str(NOTEBOOK.parent)}}
     nbclient.NotebookClient(notebook, timeout=HANG, kernel_name="python3", resources=resources).execute()
     assert "step 60," in str(notebook)

@@ -13,6 +13,7 @@ import pytest
 from conftest import tiny_config, tiny_pairs, write_tsv
 from dragoman import check, checkpoint, serialization, tensors
 from dragoman.evaluation import validation_loss
+from dragoman.setting_types import shown
 from dragoman.settings import Config
 from dragoman.training import final_report
 from dragoman.translation.loading import find_checkpoint
@@ -188,6 +189,8 @@ def refused(config: Config, code: int, capfd: pytest.CaptureFixture) -> str:
         ("model__activation", "gelu", "relu"),  # the shapes agree, but not the function
         ("data__target_lang", "fr", "it"),
         ("data__source_lang", "de", "en"),
+        ("model__kv_heads", 1, "null"),
+        ("model__attention_bias", False, "true"),
     ],
 )
 def test_a_model_that_does_not_fit_is_refused(
@@ -195,7 +198,7 @@ def test_a_model_that_does_not_fit_is_refused(
 ) -> None:
     """Guards against weights in another function than they were trained for, and names of tensors as explanation."""
     error = refused(domain(**{setting: value}), 2, capfd)
-    assert f"{setting.replace('__', '.')} is {value}, but {old} in the model" in error
+    assert f"{setting.replace('__', '.')} is {shown(value)}, but {old} in the model" in error
     assert f"set it to {old}, or training.init_from to null" in error
 
 
@@ -238,7 +241,7 @@ def test_another_model_for_a_started_run_is_refused(domain: Make, capfd: pytest.
     """Guards against a command that seems to load a model, but continues without it."""
     fresh = domain(training__init_from=None, training__max_steps=2)
     assert harness.run(fresh) == 0
-    assert "training.init_from was None and is " in refused(domain(), 2, capfd)
+    assert "training.init_from was null and is " in refused(domain(), 2, capfd)
 
 
 def test_a_language_model_starts_from_another(tmp_path: Path, capfd: pytest.CaptureFixture) -> None:

@@ -160,7 +160,7 @@ def test_setting_newer_than_the_data_counts_as_its_default(tiny: Make, tmp_path:
         del summary["origin"]["settings"][key]
     file.write_text(json.dumps(summary), encoding="utf-8")
     assert prepare_data(tiny(), tmp_path / "data", quiet).validation == before.validation
-    for change, said in (("lowercase", "was False and is True"), ("normalize", "was nfc and is nfkc")):
+    for change, said in (("lowercase", "was false and is true"), ("normalize", "was nfc and is nfkc")):
         value = {"lowercase": True, "normalize": "nfkc"}[change]
         with pytest.raises(DataChangedError, match=rf"data\.{change} {said}"):
             prepare_data(tiny(**{f"data__{change}": value}), tmp_path / "data", quiet)
@@ -437,7 +437,7 @@ def test_language_model_resumes_with_its_text(tiny: Make, tmp_path: Path) -> Non
     said: list[str] = []
     assert same(prepare_data(config, tmp_path / "data", said.append), before)
     assert not said
-    with pytest.raises(DataChangedError, match=r"data\.source_lang was None and is en"):
+    with pytest.raises(DataChangedError, match=r"data\.source_lang was null and is en"):
         prepare_data(tiny(tokenizer__shared=True), tmp_path / "data", quiet)
     corpus = Path(config.data.train)
     corpus.write_bytes(corpus.read_bytes() + b"the cat\til gatto\n")

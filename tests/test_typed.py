@@ -125,7 +125,7 @@ def test_a_reading_makes_no_known_word_unknown() -> None:
     ],
 )
 def test_marks_and_words_of_other_scripts(lines: list[str], typed: str) -> None:
-    """Guards words with vowel signs, which were cut in pieces, and sentences that end in other marks than a full stop."""
+    """Guards words with vowel signs, which were cut in pieces, and other marks than a full stop at the end."""
     conventions = Conventions.of(10 * lines)
     line = next(line for line in lines if line.startswith(typed))
     assert read(typed, conventions).text == line

@@ -19,6 +19,7 @@ from dragoman.corpora.formats.files import sha256_of_file
 from dragoman.corpora.sources import SPLITS, Source, find_entry, named, parse_mixture, setting_name
 from dragoman.dataset import Tokenizer
 from dragoman.errors import DataChangedError, DataError
+from dragoman.setting_types import shown
 from dragoman.settings import Config
 
 FORMAT = 2  # of the prepared folder
@@ -107,7 +108,7 @@ def check_unchanged(
         for key in [key for key in moved if has_only_moved(key, before[key], after[key], now)]:
             say(f"{key} was {before[key]} and is {after[key]}: the same files in another place")
             changed_settings.remove(key)
-    changes = [f"{key} was {before.get(key)} and is {after.get(key)}" for key in changed_settings]
+    changes = [f"{key} was {shown(before.get(key))} and is {shown(after.get(key))}" for key in changed_settings]
     changes += [f"{name} is not the same file" for name in changed_files]
     if changes:
         raise DataChangedError(

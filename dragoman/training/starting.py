@@ -25,6 +25,7 @@ from dragoman.device import processor, total_memory
 from dragoman.errors import ConfigError, DataChangedError
 from dragoman.presets import Amount
 from dragoman.serialization import load_json
+from dragoman.setting_types import shown
 from dragoman.settings import Config, DataConfig
 from dragoman.training.outlook import Speed
 from dragoman.translation.translator import Translator
@@ -46,7 +47,7 @@ def check_resume(config: Config, saved: Checkpoint) -> None:
     old = _saved_config(saved)
     # The preset first, since it explains the others.
     for change in sorted(settings.changes(old, config), key=lambda change: change.key != "model.preset"):
-        what = f"{change.key} was {change.old} and is {change.new}"
+        what = f"{change.key} was {shown(change.old)} and is {shown(change.new)}"
         match change.resume:
             case "refused":
                 raise ConfigError(
@@ -137,7 +138,7 @@ def with_preset(config: Config, device: torch.device, speed: Speed = lambda conf
     if kept:
         say(f"kept as given: {', '.join(kept)}")
     now = settings.values(config)
-    overruled = [f"{key} {old}, now {now[key]}" for key, old in config.overruled if old != now[key]]
+    overruled = [f"{key} {shown(old)}, now {shown(now[key])}" for key, old in config.overruled if old != now[key]]
     if overruled:
         say(f"not as in the file, since the preset overrules it: {'; '.join(overruled)}")
     return config
@@ -229,8 +230,8 @@ def other_model(config: Config, saved: Checkpoint | None) -> Translator | None:
             different.append((key, old, new))
         unused += [key] if key.startswith("tokenizer.") else []
     if different:
-        found = ", ".join(f"{key} is {new}, but {old}" for key, old, new in different)
-        remedy = f"set it to {different[0][1]}" if len(different) == 1 else "set them to these values"
+        found = ", ".join(f"{key} is {shown(new)}, but {shown(old)}" for key, old, new in different)
+        remedy = f"set it to {shown(different[0][1])}" if len(different) == 1 else "set them to these values"
         raise ConfigError(
             f"{found} in the model that training.init_from names ({place}): {remedy}, or training.init_from to null "
             "for new weights."
