@@ -234,7 +234,7 @@ class TrainingConfig(Section):
         None, "run or checkpoint whose weights and tokenizers to start from; null: random weights"
     )
     max_steps: int | None = free(None, "stop after this many steps", at_least=1)
-    max_epochs: int | None = free(12, "stop after this many passes over the data", at_least=1)
+    max_epochs: int | None = free(8, "stop after this many passes over the data", at_least=1)
     max_minutes: float | None = free(
         None, "stop after this many minutes; linear and cosine schedules fall within them", above=0
     )
@@ -244,13 +244,13 @@ class TrainingConfig(Section):
         above=0,
     )
     batch_tokens: int | Literal["auto"] = refused(
-        2048, "most padded positions on the longer side of a batch; auto: chosen when the run starts", at_least=1
+        1024, "most padded positions on the longer side of a batch; auto: chosen when the run starts", at_least=1
     )
     accumulate: int = refused(1, "batches whose gradients are summed for one step", at_least=1)
     optimizer: Literal["adamw", "muon"] = refused(
         "muon", "Muon for the matrices inside the layers and AdamW for the rest; or AdamW for all"
     )
-    lr: float = warned(0.01, "peak learning rate", above=0)
+    lr: float = warned(0.007, "peak learning rate", above=0)
     warmup_steps: int = warned(
         100, "steps until the learning rate peaks, or a tenth of max_minutes if that is sooner", at_least=0
     )
@@ -283,8 +283,8 @@ class TrainingConfig(Section):
     ranks: int = free(1, "processes of this machine that train together, each on a GPU of its own", at_least=1)
     fsdp: bool = free(False, "with several ranks: shard the weights over the GPUs, for a model too large for one")
     log_every: int = free(10, "steps between points of the training curves", at_least=1)
-    validate_every: int = free(250, "steps between validations", at_least=1)
-    save_every: int = free(250, "steps between checkpoints", at_least=1)
+    validate_every: int = free(500, "steps between validations", at_least=1)
+    save_every: int = free(500, "steps between checkpoints", at_least=1)
     keep_last: int = free(3, "how many of the newest checkpoints to keep, besides the best", at_least=1)
     patience: int | None = free(None, "stop after this many validations without a better BLEU", at_least=1)
     health_every: int = free(100, "steps between layer statistics in TensorBoard; 0: none", at_least=0)

@@ -222,7 +222,7 @@ def test_help_shows_every_setting(columns: str, capsys: pytest.CaptureFixture[st
     assert "INT batches whose gradients are summed for one step [1]" in text
     assert "NUMBER pull of the weights towards zero [0.1]" in text
     assert "BOOL one vocabulary for both languages [false]" in text
-    assert "passes over the data [12]" in text
+    assert "passes over the data [8]" in text
     assert "stop after this many steps [null]" in text
 
 

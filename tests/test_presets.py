@@ -172,8 +172,8 @@ NAMED = EDITED.replace("model: {", "model: {preset: big, ")
         (NAMED, {}, (500, 64, 0.25, 2, 0.001)),
         (NAMED, {"model__dropout": 0.4, "training__lr": 0.1}, (500, 64, 0.4, 2, 0.1)),
         # no preset
-        (EDITED, {}, (500, 64, 0.25, 2, 0.01)),
-        (NAMED, {"model__preset": None}, (500, 64, 0.25, 2, 0.01)),
+        (EDITED, {}, (500, 64, 0.25, 2, 0.007)),
+        (NAMED, {"model__preset": None}, (500, 64, 0.25, 2, 0.007)),
     ],
 )
 def test_precedence(file: str, line: dict[str, object], expected: tuple[object, ...], tmp_path: Path) -> None:

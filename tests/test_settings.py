@@ -87,7 +87,7 @@ def test_changes_are_listed_with_their_class() -> None:
     new = override(Config(), ["--training.max_epochs", "30", "--model.d_model", "64", "--training.lr", "5e-4"])
     assert changes(Config(), new) == [
         ("model.d_model", 128, 64, "refused"),
-        ("training.max_epochs", 12, 30, "free"),
-        ("training.lr", 0.01, 0.0005, "warned"),
+        ("training.max_epochs", 8, 30, "free"),
+        ("training.lr", 0.007, 0.0005, "warned"),
     ]
     assert changes(new, new) == []
