@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 import string
+from itertools import product
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conftest import SHARED
+from conftest import ROOT, SHARED
 from dragoman.command_line import override
 from dragoman.corpora.conventions import Conventions, conventions_of_ids, ends_sentence, final_marks, words
 from dragoman.corpora.preparation import prepare_data
@@ -152,6 +153,28 @@ Station "Where"|I see Anna, Tom and Black|Rome: Good morning
 def test_what_is_no_title(text: str) -> None:
     """Guards dialogues, headings and names: one word with a capital makes no title."""
     assert not read(text, SOURCE).form.title
+
+
+@pytest.fixture(scope="module")
+def phrasebook() -> Conventions:
+    lines = (ROOT / "data" / "phrasebook" / "train.tsv").read_text("utf-8").splitlines()[1:]
+    return Conventions.of([line.split("\t")[0] for line in lines], "en")
+
+
+SPOKEN = (
+    "{name}: {line}", "{name} Brown: {line}", "{line} — {name}", "- {line} - {other}", "“{line}” said {name}.",
+    "{name}, {line}", "{line} {other} {name}!", "Dr. {name}: {line}", "{name} (Rome): {line}", "[{name}] {line}",
+    "{name} and Anna Brown", "Chapter 3: {line}", "NEWS: {line}", "{line} OK?", "* {name} * {line}", "Mrs. {name} Brown",
+    "10:45 {name}: {line}",
+)  # fmt: skip
+LINES = ("Where are you?", "I'm here.", "Good morning!", "Yes. I know.", "What is it? Tell me.", "Thank you very much.")
+
+
+@pytest.mark.parametrize("name", ["Tom", "Anna", "Zoltan", "Mary Jane"])
+def test_lines_of_a_dialogue_are_no_titles(name: str, phrasebook: Conventions) -> None:
+    """Guards 400 lines with speakers, names and several sentences: none becomes a Title In Its Translation."""
+    texts = [form.format(name=name, line=line, other=other) for form, line, other in product(SPOKEN, LINES, LINES)]
+    assert [text for text in dict.fromkeys(texts) if read(text, phrasebook).form.title] == []
 
 
 @pytest.mark.parametrize(
