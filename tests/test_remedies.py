@@ -7,6 +7,7 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ import pytest
 import test_file_shapes as shapes
 from conftest import in_child, tiny_config, tiny_pairs, write_tsv
 from dragoman import check
-from dragoman.__main__ import main
+from dragoman.__main__ import COMMANDS, main
 from dragoman.command_line import as_word, parse_train, read_settings
 from dragoman.corpora.sources import find_sources
 from dragoman.corpora.splitting import check_splits, read_portions
@@ -215,6 +216,7 @@ def run(capfd: pytest.CaptureFixture) -> Callable[..., str]:
         words = words[words.index("dragoman") + 1 :] if "dragoman" in words else words
         if words[0] == "python":
             words = [words[1].removesuffix(".py"), *words[2:]]
+        import_module(COMMANDS[words[0]].module)  # once, not in every child
         capfd.readouterr()
         assert in_child(lambda: main(words)) == code, words
         printed = capfd.readouterr()
@@ -236,7 +238,7 @@ def brief(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Callable[..., st
     tiny_config(tmp_path)
     config = tiny_config(
         Path(), training__max_epochs=None, training__max_steps=8, training__validate_every=40,
-        training__save_every=40, decoding__max_length=12,
+        training__save_every=40, decoding__max_length=12, data__check_languages=False,
     )  # fmt: skip
     command = ["train", *arguments_of(config)]
     run(command)
