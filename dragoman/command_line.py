@@ -245,6 +245,8 @@ def _pairs(arguments: Sequence[str], options: Collection[str]) -> Iterator[tuple
         argument = rest.pop()
         key, equals, text = argument.removeprefix("--").partition("=")
         if not argument.startswith("--"):
+            if _names_data(argument):
+                raise ConfigError(f"{shown(argument)} stands alone: put it first, or write --data.train {argument}")
             raise ConfigError(
                 f"{shown(argument)} stands alone, but it is no file, and settings are given as --section.key value."
             )

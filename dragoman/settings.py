@@ -300,9 +300,16 @@ class TrainingConfig(Section):
         if self.schedule == "inverse_sqrt" and self.warmup_steps < 1:
             raise ConfigError("training.warmup_steps is 0, but it must be at least 1 for the schedule inverse_sqrt.")
         if self.fsdp:
-            for key, other in (("batch_tokens", "auto"), ("optimizer", "muon"), ("precision", "float16")):
+            for key, other, remedy in (
+                ("batch_tokens", "auto", "a number"),
+                ("optimizer", "muon", "adamw"),
+                ("precision", "float16", "bfloat16"),
+            ):
                 if getattr(self, key) == other:
-                    raise ConfigError(f"training.fsdp is true, but it cannot be combined with training.{key}: {other}.")
+                    raise ConfigError(
+                        f"training.fsdp is true, but it cannot be combined with training.{key} {other}: "
+                        f"set that to {remedy}."
+                    )
             if self.ema:
                 raise ConfigError("training.fsdp is true, but it cannot be combined with training.ema: set that to 0.")
         if not re.fullmatch(r"auto|cpu|mps|cuda(:[0-9]+)?", self.device):
@@ -510,8 +517,10 @@ def with_saved_preset(config: Config, saved: Config) -> Config:
 
 
 def with_preset_values(config: Config, of_preset: Mapping[str, Any]) -> Config:
-    """Replace settings by those of a preset. An error says that the other values come from the preset."""
+    """Replace settings by those of a preset. An error about one of them says where its value comes from."""
     try:
         return with_values(config, of_preset)
     except ConfigError as error:
+        if not any(key in str(error) for key in {*presets.KEYS} - config.chosen):
+            raise
         raise ConfigError(f"{error} (model.preset sets what you did not.)") from None

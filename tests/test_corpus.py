@@ -403,7 +403,7 @@ def test_mistakes_about_a_data_set_name_what_exists(tmp_path: Path) -> None:
         ("a.tsv", b"one\tuno\nperch\xe9\tx\n", r"a\.tsv:2, byte 6: 0xe9 is not UTF-8"),
         ("a.tsv", b"one\tuno\ntwo\0\tx\n", r"a\.tsv:2, byte 4: a NUL"),
         ("a.tsv", "one\tuno\n".encode("utf-16")[:-1], r"a\.tsv, after line 0: this is not UTF-16 \(truncated data"),
-        ("a.tsv", "one\tuno\n".encode("utf-32"), r"a\.tsv is UTF-16 or UTF-32, but"),
+        ("a.tsv", "one\tuno\n".encode("utf-32"), r"a\.tsv is UTF-32, but"),
         ("a.tsv", "one\tuno\n".encode("utf-16-le"), r"a\.tsv:1, byte 2: a NUL"),
         ("a.tsv", b"", r"is empty: there is nothing to learn from"),
         ("a.tsv", b"one\tuno\ttre\n", r"a\.tsv has 3 columns, of which 3 hold sentences"),

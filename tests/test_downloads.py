@@ -672,7 +672,7 @@ def test_report_on_a_test_set_is_named_after_it(server: Loopback, monkeypatch: p
     """Guards the names of the report's files: a colon or a slash cannot be in one."""
     options = SimpleNamespace(data=publish("plain", server, monkeypatch))
     translator = SimpleNamespace(config=Config(data=DATA))
-    name, pairs = named_pairs(options, Path("x"), translator)  # pyright: ignore[reportArgumentType]
+    name, pairs = named_pairs(options, [Path("x")], translator)  # pyright: ignore[reportArgumentType]
     assert name == "data-sacrebleu-tiny-plain"
     assert pairs == PAIRS[:20]
 

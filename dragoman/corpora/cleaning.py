@@ -57,11 +57,16 @@ def decode_line(raw: bytes, name: str, number: int, strict: bool = True) -> str:
     if raw >= b"\xef\xbb\xbf":  # rarely: faster than to look for it
         raw = raw.removeprefix(b"\xef\xbb\xbf")
     if number == 1 and raw.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise DataError(f"{name} is UTF-16 or UTF-32, but text must be UTF-8: convert it, as with iconv -t UTF-8.")
+        form = "UTF-32" if b"\0\0" in raw[:4] else "UTF-16"
+        raise DataError(f"{name} is {form}, but text must be UTF-8: convert it, as with iconv -f {form} -t UTF-8.")
     if not strict:
         return raw.replace(b"\0", b"\xff").decode(errors="surrogateescape")
     if b"\0" in raw:
-        raise DataError(f"{name}:{number}, byte {raw.index(0) + 1}: a NUL, which text never contains: is this UTF-8?")
+        form = "UTF-16LE" if raw.index(0) % 2 else "UTF-16BE"  # ASCII has its zeros there
+        raise DataError(
+            f"{name}:{number}, byte {raw.index(0) + 1}: a NUL, which text never contains: remove it, or, if the whole "
+            f"file is UTF-16, convert it with iconv -f {form} -t UTF-8."
+        )
     try:
         return raw.decode()
     except UnicodeDecodeError as error:

@@ -72,7 +72,10 @@ def _parts(units: Units, name: str, say: Say) -> Iterator[Iterator[Unit] | Seque
     tagged = any(_without_tags(unit) is not unit for unit in sample)
     for tool in dict.fromkeys(each.tool for each in found):
         marks = " and ".join(each.mark for each in found if each.tool == tool)
-        spaces = "; the spaces around marks stay, unless sacremoses detokenize takes them out first"
+        spaces = (
+            "; the spaces around marks stay, unless you take them out first, of a file in one language, with "
+            "sacremoses -l LANGUAGE detokenize"
+        )
         say(f"{name}: {marks} of {tool} are undone{spaces if tool == 'Moses' else ''}")
     if tagged:
         say(f"{name}: tags of a test set are undone: <seg> is read, and lines that hold only tags are left out")

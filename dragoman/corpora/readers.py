@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from dragoman.corpora.formats.by_suffix import format_of
@@ -113,9 +114,8 @@ def _read_dataset(source: Source, data: DataConfig, say: Say) -> dict[str, Split
         raise DataError(f"{source}: a folder of many files cannot have {' or '.join(sorted(patterns))} in its path.")
     if source.files and not by_ending.keys() & {".parquet", ".jsonl", ".json", ".arrow", ".zip", ".py", ".gz", ".zst"}:
         there = ", ".join(file.name for file in source.files[:6])
-        raise DataError(
-            f'{source} has {there}: name the file of pairs, or two files, as in --data.train "a.txt, b.txt"'
-        )
+        two = ", ".join(str(Path(source.name) / file.relative_to(source.path)) for file in source.files[:2])
+        raise DataError(f'{source} has {there}: name the file of pairs, or two files, as in --data.train "{two}"')
     import datasets  # takes seconds to import, and plain files do not need it
 
     if not sys.stderr.isatty():

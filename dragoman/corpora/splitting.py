@@ -169,6 +169,8 @@ def check_splits(
         if str(direction) not in trained:
             raise DataError(f"there is no pair for {direction} in data.train ({data.train}).")
     unit, read = unit_name(data), sum(count.read for count in counts.values())
+    if read and read == sum(count.unreadable for count in counts.values()):
+        raise DataError(f"none of the {read:,} {unit}s can be read: set data.on_bad_line to error, which says why.")
     for split, remedy in (
         ("train", "a smaller data.validation_fraction and data.test_fraction"),
         ("validation", f"a larger data.validation_fraction, or {unit}s of your own as data.validation"),

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
@@ -151,8 +152,9 @@ def main(options: argparse.Namespace) -> None:
     data = translator.config.data
     if translator.config.is_language_model:
         raise DataError("a language model does not translate: its perplexity is in result.json of its run.")
-    # A checkpoint is in <run>/checkpoints/, unless it was moved.
-    name, pairs = named_pairs(options, run or weights[0].absolute().parent.parent, translator)
+    # A checkpoint is in <run>/checkpoints/ or, if it is an average, in <run>, unless it was moved.
+    around = translator.path.absolute().parents
+    name, pairs = named_pairs(options, [run] if run else [around[1], around[0]], translator)
     all_directions = name
     if options.to or options.source:
         pairs = select_pairs(pairs, translator, options.to, options.source)
@@ -160,7 +162,8 @@ def main(options: argparse.Namespace) -> None:
         name += f"-to-{options.to}" if options.to else ""
     earlier = None
     if options.against:
-        earlier = read_earlier(options.against, name, all_directions).cleaned(data)
+        chosen = f" --data {shlex.quote(options.data)}" if options.data else f" --split {options.split}"
+        earlier = read_earlier(options.against, name, all_directions, chosen).cleaned(data)
     check_pairs(pairs, name, earlier)
     folder: Path | None = options.output or (run / "report" if run and not options.checkpoint else None)
     if folder:
@@ -177,8 +180,11 @@ def main(options: argparse.Namespace) -> None:
     sys.stdout.buffer.flush()
 
 
-def named_pairs(options: argparse.Namespace, run: Path, translator: Translator) -> tuple[str, list[Pair]]:
-    """The pairs of --data or --split, and their name in the report. Raises DataError."""
+def named_pairs(options: argparse.Namespace, runs: Sequence[Path], translator: Translator) -> tuple[str, list[Pair]]:
+    """The pairs of --data or --split, and their name in the report. Those of the first of `runs` that has such pairs.
+
+    Raises DataError.
+    """
     data = translator.config.data
     if options.data:
         path = Path(options.data)
@@ -187,7 +193,8 @@ def named_pairs(options: argparse.Namespace, run: Path, translator: Translator) 
         if options.data.partition(":")[0] in DOWNLOADS:
             name = re.sub("[:/]", "-", options.data)
         return f"data-{name}", read_data(options.data, data)
-    path = run / "data" / f"{options.split}.tsv"
-    if not path.exists():
-        raise DataError(f"{path} does not exist: choose the pairs to translate with --data.")
+    paths = [run / "data" / f"{options.split}.tsv" for run in runs]
+    path = next(filter(Path.exists, paths), None)
+    if path is None:
+        raise DataError(f"{paths[0]} does not exist: choose the pairs to translate with --data.")
     return options.split, read_pairs(path, data)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -91,10 +92,11 @@ class EarlierTranslations:
         return [translation for translation in ordered if translation is not None]
 
 
-def read_earlier(path: Path, name: str, whole: str = "") -> EarlierTranslations:
+def read_earlier(path: Path, name: str, whole: str = "", chosen: str = "") -> EarlierTranslations:
     """Read the translations in a run's report of that name, a report's JSON file, or a TSV file with three columns.
 
     `whole` names the report to use in a run without one called `name`: the report on all directions together.
+    `chosen` are the options that make a report on these pairs, for the message that there is none.
 
     Raises DataError.
     """
@@ -102,8 +104,8 @@ def read_earlier(path: Path, name: str, whole: str = "") -> EarlierTranslations:
         files = [path / "report" / f"{each}.json" for each in (name, whole or name)]
         existing = [file for file in files if file.is_file()]
         if not existing:
-            command = f"{resources.command('evaluate')} --run {path}"
-            raise DataError(f"{files[-1]} does not exist: create it with {command}.")
+            command = f"{resources.command('evaluate')} --run {shlex.quote(str(path))}{chosen}"
+            raise DataError(f"{files[-1]} does not exist: create it with {command}")
         path = existing[0]
     if path.suffix != ".json":
         return EarlierTranslations(str(path), [(a, b, c) for a, b, c in read_tsv(path, 3)])

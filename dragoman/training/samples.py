@@ -26,8 +26,11 @@ def show_translations(
     # A map of a long sentence is neither readable nor small, so the shortest is drawn, cut if need be.
     shortest = min(chosen, key=lambda row: len(row[0]))
     data, device = state.data, translator.device
-    source = data.source.encode(shortest[0])[:MAX_MAP]
-    target = data.target.encode(shortest[2])[:MAX_MAP]
+    settings = state.config.model
+    # Encoded again, a translation may have more tokens than it was written with, and than the model has positions for.
+    most = min(MAX_MAP, settings.max_positions // 2 - 1) if settings.positions == "learned" else MAX_MAP
+    source = data.source.encode(shortest[0])[:most]
+    target = data.target.encode(shortest[2])[:most]
     weights = model.cross_attention(
         torch.tensor([[*source, EOS]], device=device), torch.tensor([[SOS, *target]], device=device)
     )

@@ -42,7 +42,8 @@ KINDS: dict[str, tuple[float, float, str]] = {
     "tokenized": (
         10,
         0.5,
-        "tokenized before ({language}): what people type will be split, too; sacremoses detokenize undoes it",
+        "tokenized before ({language}): what people type will be split, too; to undo it in a file of this language "
+        "alone: sacremoses -l {language} detokenize",
     ),
     "uneven": (0.01, 0, "far more uneven than the others here: a side is incomplete, or translated very freely"),
     "numbers": (0.5, 0.3, "with different numbers on the two sides, of those with a number of three digits or more"),
