@@ -164,8 +164,8 @@ def phrasebook() -> Conventions:
 SPOKEN = (
     "{name}: {line}", "{name} Brown: {line}", "{line} — {name}", "- {line} - {other}", "“{line}” said {name}.",
     "{name}, {line}", "{line} {other} {name}!", "Dr. {name}: {line}", "{name} (Rome): {line}", "[{name}] {line}",
-    "{name} and Anna Brown", "Chapter 3: {line}", "NEWS: {line}", "{line} OK?", "* {name} * {line}", "Mrs. {name} Brown",
-    "10:45 {name}: {line}",
+    "{name} and Anna Brown", "Chapter 3: {line}", "NEWS: {line}", "{line} OK?", "* {name} * {line}",
+    "Mrs. {name} Brown", "10:45 {name}: {line}",
 )  # fmt: skip
 LINES = ("Where are you?", "I'm here.", "Good morning!", "Yes. I know.", "What is it? Tell me.", "Thank you very much.")
 
