@@ -60,6 +60,7 @@ def test_marks_that_enclose_a_whole_sentence(text: str, sentence: str) -> None:
 def test_labels() -> None:
     """Guards clauses before a colon, which are no labels: their words agree with those behind it."""
     assert split_label("Step 1: Open the door.") == ["Step 1:", "Open the door."]
+    assert split_label("Tom : Where are you?") == ["Tom :", "Where are you?"]
     assert split_label("- Tom: Where are you?") == ["- Tom:", "Where are you?"]
     assert split_label("I like this purse: I bought it.") == ["I like this purse: I bought it."]
     for text in ("at 17:43", "https://x.org", "Tom:", "No! Tom: here", ":", "a:b"):

@@ -246,6 +246,17 @@ def test_words_with_vowel_signs_are_known(kind: str) -> None:
     assert [word.strip(" Ġ") for word in hidden] == ["Zork"]
 
 
+@pytest.mark.parametrize("text", ["I see U.S.A. here.", "e.g. Anna is here.", "P.S. I see Anna.", "J.R.R. is here."])
+def test_an_unknown_abbreviation_is_one_literal(text: str) -> None:
+    """Guards letters with full stops, which were taken for words and lost some of them."""
+    source, _ = train_tokenizers(["I see Anna here. is a"], ["a"], TokenizerConfig(min_frequency=1))
+    hider = Hider(source, source.placeholders, Conventions.of(["I see Anna here."]))
+    ids, words = hider.hide(text)
+    hidden = [word for token, word in zip(ids, words, strict=True) if token in source.placeholders]
+    assert hidden == [word for word in text.split() if "." in word[:-1]]
+    assert hider.hide("I see U.S.")[1][-2:] == ["U.S", "￭."]
+
+
 def test_neighbouring_names_are_one() -> None:
     """Guards first and last names against changing their places."""
     source, _ = train_tokenizers(["My name is Anna"], ["a"], TokenizerConfig(min_frequency=1))

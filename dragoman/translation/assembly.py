@@ -206,7 +206,8 @@ def _doubt_of_kept(trained: TrainedModel, sentence: Sentence) -> str:
     if strange:
         return f"the training text does not have {', '.join(strange)}"
     known = trained.source.decode([token for s, token in enumerate(sentence.ids) if s not in sentence.unknown])
-    return "the model finds no word for it" if sum(map(str.isalpha, known)) > 1 else ""
+    is_name = sentence.source.endswith(":")  # of someone who speaks; no other label with known words is kept
+    return "the model finds no word for it" if sum(map(str.isalpha, known)) > 1 and not is_name else ""
 
 
 def mean_log_prob(candidate: Candidate, decoding: DecodingConfig) -> float:

@@ -25,7 +25,7 @@ _LIST_MARK = (
     rf"|\[[^\[\]]?\]|[-*+>#{_BULLETS}]++"
 )
 _FRONT = re.compile(rf"(?:(?:{_LIST_MARK}) +|[{_BULLETS}-]++(?=[^\W\d_])|[{_EMOJI}\ufe0f\u200d]++ *+)*+")
-_LABEL = re.compile(r"(?=[^:]{0,80}[^\W\d_])(?:[^\s:.?!…。！？]++ ){0,2}[^\s:.?!…。！？]++:(?= )")
+_LABEL = re.compile(r"(?=[^:]{0,80}[^\W\d_])(?:[^\s:.?!…。！？]++ ){0,2}[^\s:.?!…。！？]++ ?:(?= )")
 _SMILEY = re.compile(r"[:;=8xX]['-]?[DPpOo3Xx)(\[\]|/\\*]+|<3+")
 _SEPARATORS = ",:;"
 _GREEK = re.compile("[\u0370-\u03ff\u1f00-\u1fff]")  # its ; is a question mark

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from dragoman.corpora.conventions import Conventions
 
 _TO_BYTES = normalizers.ByteLevel()  # spells a text with the letters of subword tokens
-_WORD = regex.compile(r"\w+(?:['’-]\w+)*")  # with its apostrophes and hyphens
+_DOTTED = r"(?:\b[^\W\d_]\.)+[^\W\d_]\b(?:\.(?!\s*$))?"  # U.S., e.g.; the full stop of the text is no part of it
+_WORD = regex.compile(rf"{_DOTTED}|\w+(?:['’-]\w+)*")  # with its apostrophes and hyphens
 _PART = regex.compile(r"\w+")
 _BRACKETS = re.compile(r"\([^()]*+\)|\[[^\[\]]*+\]|\{[^{}]*+\}|【[^【】]*+】")
 _NUMBER = re.compile(r"\d+")
@@ -156,6 +157,8 @@ class Hider:
         known = self._has if is_name else self._knows
         if all(known(text[slice(*part)]) for part in parts):
             return None
+        if "." in word[0]:
+            return word.span()
         while len(parts) > 1 and self._has(first := text[slice(*parts[0])]):
             if text[parts[0][1]] == "-" and not first.islower():
                 break
