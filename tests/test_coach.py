@@ -286,7 +286,7 @@ def test_a_run_that_is_too_short_gives_an_alarm_at_its_end() -> None:
 def test_a_time_limit_gives_the_number_of_updates() -> None:
     """Guards runs with a time limit, whose number of steps the coach has to estimate."""
     config = config_of("--training.max_minutes", "5")
-    for planned, limit in ((None, "max_minutes (5)"), (10_000, "max_minutes (5)"), (500, "max_epochs (12)")):
+    for planned, limit in ((None, "max_minutes (5)"), (10_000, "max_minutes (5)"), (500, "max_epochs (8)")):
         each = Coach(config, planned)
         told: list[tuple[int, str]] = []
         for i in range(1, 51):
@@ -342,7 +342,7 @@ def looked_at(outputs: Sequence[str], step: int = 1000, *arguments: str) -> list
 @pytest.mark.parametrize(
     ("outputs", "step", "remedy"),
     [
-        (["la la la."] * 10, 1000, "training.max_epochs (12)"),
+        (["la la la."] * 10, 1000, "training.max_epochs (8)"),
         (["Il cane."] * 50, 500, "training.lr (0.003)"),
         ([""] * 50, 500, "(nothing)"),
         (["la " * (3 + i) for i in range(50)], 500, "(la)"),

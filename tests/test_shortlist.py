@@ -23,7 +23,8 @@ from dragoman.translation.shortlist import Shortlist
 from dragoman.translation.translator import Translator
 
 TEXTS = [source for source, _ in tiny_pairs(60, seed=7)]
-FLOAT32 = ["--decoding.precision", "float32"]
+# With decoding.tolerant, a translation without a word would be searched again, with a beam and without lists.
+FLOAT32 = ["--decoding.precision", "float32", "--decoding.tolerant", "false"]
 
 
 def result_of(config: Config) -> dict[str, Any]:

@@ -350,10 +350,10 @@ class Translator:
     def _search_again(self, pieces: list[Piece], found: dict[int, Sentence]) -> None:
         """Translate again what is spoilt: with stand-ins for lost numbers, or with a beam if there is not one word.
 
-        A text for which no word is found stays as it is.
+        A text for which no word is found stays as it is. Without decoding.tolerant, only numbers are looked at.
         """
         decoding = self.config.decoding
-        without = [k for k, sentence in found.items() if lacks_words(pieces[k], sentence)]
+        without = [k for k, sentence in found.items() if decoding.tolerant and lacks_words(pieces[k], sentence)]
         if without and decoding.beam_size == 1 and not (decoding.sample or self.trained.writes_at_once):
             self.with_decoding(beam_size=BEAM, n_best=BEAM)._replace_if(
                 lacks_words, pieces, {k: pieces[k] for k in without}, found
