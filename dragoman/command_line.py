@@ -179,7 +179,7 @@ def _names_data(word: str) -> bool:
     """Whether a word that stands alone names training pairs: a file or folder, the prefix of two files, a download."""
     path = Path(word)
     files = path.parent.glob(f"{glob.escape(path.name)}.*") if path.name else ()
-    return path.exists() or word.startswith(("opus:", "sacrebleu:")) or any(files)
+    return os.path.exists(word) or word.startswith(("opus:", "sacrebleu:")) or any(files)  # no error for a long name
 
 
 def as_word(value: Any) -> str:

@@ -142,7 +142,8 @@ def _split_and_encode(
         return [len(encode(text).ids) for text in texts]
 
     joiner = sentence_joiner(direction.source)
-    parts = _with_letters(split_text(line, direction.source, statistics, lengths), joiner)
+    parts = split_text(line, direction.source, statistics, lengths)
+    parts = _with_letters(parts, joiner, lambda text: lengths([text])[0] <= longest)
     parts = [line] if len(parts) == 1 else parts
     stops = statistics.stops(direction.source)
     for length in lengths(split_sentences(line, direction.source, stops)) if len(parts) > 1 else ():
@@ -168,12 +169,16 @@ def _with_kept_name(source: Conventions, label: Piece) -> Piece:
     return replace(label, is_kept=label.is_kept or (is_name and not all(map(source.has, words))))
 
 
-def _with_letters(parts: Sequence[str], joiner: str) -> list[str]:
-    """Join a part without letters, such as "1." or "???", to the one behind it if it is the first, else to the last."""
+def _with_letters(parts: Sequence[str], joiner: str, fits: Callable[[str], bool]) -> list[str]:
+    """Join a part without letters, such as "1." or "???", to the one behind it if it is the first, else to the last.
+
+    `fits` says whether they may be one piece.
+    """
     found: list[str] = []
     for part in parts:
-        if found and not (any(map(str.isalpha, found[-1])) and any(map(str.isalpha, part))):
-            found[-1] += joiner + part
+        lack = found and not (any(map(str.isalpha, found[-1])) and any(map(str.isalpha, part)))
+        if lack and fits(joined := found[-1] + joiner + part):
+            found[-1] = joined
         else:
             found.append(part)
     return found

@@ -18,8 +18,16 @@ from dragoman.translation.results import Sentence
 from dragoman.translation.term_placement import place_terms
 
 
-def stream_piece(trained: TrainedModel, engine: Engine, piece: Piece, write: Callable[[str], object]) -> Sentence:
+def stream_piece(
+    trained: TrainedModel,
+    engine: Engine,
+    piece: Piece,
+    write: Callable[[str], object],
+    search_again: Callable[[list[Piece], dict[int, Sentence]], None],
+) -> Sentence:
     """Translate a piece and write each word once no hypothesis that could still win disagrees on it.
+
+    `search_again` replaces a translation that is spoilt, and its piece.
 
     A piece with terms of a glossary is written when it is finished, because they replace words of the translation.
     If the final text turns out not to continue what was written, it follows in full on a new line.
@@ -46,8 +54,9 @@ def stream_piece(trained: TrainedModel, engine: Engine, piece: Piece, write: Cal
 
     with suitable_threads(trained, engine):
         hypotheses = search_batch(trained, engine, [piece], None if piece.terms else write_settled)
-    sentences = place_terms(trained, [piece], make_sentences(trained, [piece], hypotheses))
-    [sentence] = as_typed(trained, [piece], sentences)
+    pieces, found = [piece], dict(enumerate(make_sentences(trained, [piece], hypotheses)))
+    search_again(pieces, found)
+    [sentence] = as_typed(trained, pieces, place_terms(trained, pieces, [found[0]]))
     final = sentence.candidates[0].text
     write(final[len(written) :] if final.startswith(written) else f"\n{final}")
     return sentence

@@ -492,7 +492,7 @@ class Translator:
             return sentence
         from dragoman.translation.streaming import stream_piece  # slow to import
 
-        return stream_piece(self.trained, self._ready_engine(), piece, write)
+        return stream_piece(self.trained, self._ready_engine(), piece, write, self._search_again)
 
     def _search(self, groups: Iterable[list[Piece]]) -> Generator[tuple[list[int], list[list[Hypothesis]]], None, None]:
         """Yield the indices, among all groups, and the hypotheses of one batch of pieces after another."""
