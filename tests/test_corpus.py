@@ -337,7 +337,7 @@ def test_path_is_looked_up_here_then_beside_the_program(tmp_path: Path, monkeypa
         ("nothing-like-it", r"no such thing at .*; .* has half\.en, notes\.doc, train\.tsv\."),
         ("no/folder/train", r"no such thing at .*; its folder does not exist"),
         ("half", r"half is one side of parallel text, but .*half\.it is missing"),
-        ("half.en", r"must end in \.tsv, .*: for parallel text leave out the language, as in .*half\."),
+        ("half.en", r"half is one side of parallel text, but .*half\.it is missing\."),
         ("notes.doc", r"must end in \.tsv, .*, \.zip\."),
     ],
 )

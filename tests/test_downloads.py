@@ -10,6 +10,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -137,7 +138,9 @@ def test_without_a_version_the_latest_is_used(
     """Guards the order of versions, v20190709 before v2023-04-12; the index marks none of a few hundred pairs."""
     server.index[1]["latest"] = str(marked)
     assert get("opus:Tatoeba") == cached()
-    assert "opus:Tatoeba is Tatoeba-v2023-04-12" in capsys.readouterr().err
+    said = re.search(r"opus:Tatoeba is (\S+): name that to train on the same again", capsys.readouterr().err)
+    assert said
+    assert get(said[1]) == cached()
     asked = len(server.asked)
     assert get("opus:Tatoeba") == cached()
     assert len(server.asked) == asked
@@ -176,6 +179,33 @@ def test_what_opus_lacks_is_said(
         assert fragment in str(raised.value)
     assert server.log == []
     assert not list(fetch.cache_folder().rglob("*.zip"))
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "remedy"),
+    [
+        ("opus:tatoeba", {}, r"did you mean (?P<train>\S+)\?"),
+        ("opus:Tatoeba-v3", {}, r"versions of .* are (?:.*, )?(?P<version>v2)[.,]"),
+        ("opus:tatoeba/v2", {}, r"is written as (?P<train>\S+)\.$"),
+        (NAME, {"source_lang": None}, r"set data\.(?P<setting>source_lang), too"),
+        ("opus:Books", {}, r"with (?P<source_lang>en) it has (?P<target_lang>fr)"),
+        ("sacrebleu:tiny/plane", {}, r"did you mean (?P<train>\S+)\?"),
+        ("sacrebleu:tiny/plain", {"target_lang": "de"}, r"only (?P<source_lang>en)-(?P<target_lang>it)\."),
+    ],
+)
+def test_what_a_message_says_can_be_done(
+    server: Loopback, monkeypatch: pytest.MonkeyPatch, name: str, changes: dict[str, Any], remedy: str
+) -> None:
+    publish("plain", server, monkeypatch)
+    with pytest.raises(DataError) as raised:
+        get(name, replace(DATA, **changes))
+    matched = re.search(remedy, str(raised.value))
+    assert matched, raised.value
+    done = matched.groupdict()
+    done = {done["setting"]: "en"} if "setting" in done else done
+    done |= {"train": f"opus:Tatoeba-{done.pop('version')}"} if "version" in done else {}
+    changed = replace(DATA, **({"train": name} | changes | done))
+    assert get(changed.train, changed).exists()
 
 
 @pytest.mark.parametrize("answer", [b"<html>", b"[]", b'{"corpora": 3}', b'{"corpora": [{"version": "../v2"}]}'])

@@ -7,28 +7,31 @@ import re
 import shlex
 import shutil
 import subprocess
+import tomllib
 import zipfile
 from collections.abc import Callable
-from itertools import pairwise
+from itertools import pairwise, product
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import test_file_shapes as shapes
-from conftest import in_child, tiny_config, tiny_pairs, write_tsv
-from dragoman import check
+from conftest import ROOT, in_child, tiny_config, tiny_pairs, write_tsv
+from dragoman import check, command_line
 from dragoman.__main__ import COMMANDS, main
 from dragoman.command_line import as_word, parse_check, parse_clean, parse_train, read_settings
 from dragoman.config_file import loads
 from dragoman.corpora.checks.corpus import CheckedCorpus
-from dragoman.corpora.formats import files, spreadsheets
+from dragoman.corpora.formats import files, spreadsheets, units
+from dragoman.corpora.language_choice import with_languages
 from dragoman.corpora.preparation import prepare_data
 from dragoman.corpora.sources import find_sources
 from dragoman.corpora.splitting import check_splits, read_portions
 from dragoman.errors import ConfigError, DataError
 from dragoman.filtering.clean import clean_corpus
-from dragoman.settings import DEFAULTS, Config, values
+from dragoman.settings import DEFAULTS, Config, DataConfig, values
 
 PAIRS = list(dict(tiny_pairs(300)).items())
 ENGLISH_TO_ITALIAN = ["--data.source_lang", "en", "--data.target_lang", "it"]
@@ -466,7 +469,9 @@ CHECK: list[tuple[str, list[str]]] = [
     ),
     (
         "--data.train other.tsv --data.validation_fraction 0.5 --data.test_fraction 0.5",
-        [r"no pair for train.* a smaller data.validation_fraction -> --data.validation_fraction 0.01"],
+        [
+            r"no pair for train.* a smaller data.validation_fraction -> --data.validation_fraction 0.3 --data.test_fraction 0"
+        ],
     ),
 ]
 CLEAN: list[tuple[str, list[str]]] = [
@@ -494,8 +499,8 @@ def test_corpus_of_a_command(
     """Guards a remedy that is a setting which is set already."""
     monkeypatch.chdir(tmp_path)
     for name, pairs in {
-        "a.tsv": PAIRS, "b.tsv": PAIRS[50:], "named.tsv": [("en", "it"), *PAIRS], "mine/train.tsv": PAIRS,
-        "one.tsv": PAIRS[:1], "other.tsv": PAIRS[1:3], "empty.tsv": [("", "")],
+        "a.tsv": PAIRS[:60], "b.tsv": PAIRS[60:], "named.tsv": [("en", "it"), *PAIRS], "mine/train.tsv": PAIRS[:60],
+        "one.tsv": PAIRS[:1], "other.tsv": PAIRS[:4], "empty.tsv": [("", "")],
     }.items():  # fmt: skip
         write_tsv(tmp_path / name, pairs)
     words = [*ENGLISH_TO_ITALIAN, *shlex.split(line)]
@@ -504,7 +509,9 @@ def test_corpus_of_a_command(
         if command == "check":
             assert CheckedCorpus.read(parse_check(words)[0]).used
         else:
-            clean_corpus(parse_clean([*([] if "--output" in words else ["--output", "cleaned"]), *words]))
+            clean_corpus(
+                parse_clean([*([] if "--output" in words else ["--output", "cleaned"]), "--processes", "1", *words])
+            )
 
     for remedy in remedies:
         with pytest.raises((ConfigError, DataError)) as refused:
@@ -540,8 +547,8 @@ PREPARED: list[tuple[dict[str, object], list[str]]] = [
         [r"or a smaller \S+ and \S+\.$ -> --data.validation_fraction 0.3 --data.test_fraction 0"],
     ),
     (
-        {"data__train": "1e-9 corpus/pairs.tsv + 1e-9 more.tsv"},
-        [r"the weights in data\.train leave .*: raise them\. -> --data.train '1 corpus/pairs.tsv + 0.5 more.tsv'"],
+        {"data__train": "0.0001 * corpus/pairs.tsv + 0.0001 * more.tsv"},
+        [r"the weights in data\.train leave .*: raise them\. -> --data.train 'corpus/pairs.tsv + 0.5 * more.tsv'"],
     ),
     (
         {"data__train": "split"},
@@ -590,18 +597,113 @@ def test_damaged_preparation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_warnings_about_words_that_are_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    write_tsv(tmp_path / "rare.tsv", [(f"the cat {i} sees", f"il gatto {i} vede") for i in range(200)])
-    words = arguments_of(tiny_config(Path(), data__train="rare.tsv", tokenizer__min_frequency=5))
-    [said] = {each for each in warnings_of(words) if "tokenizer.kind" in each}
+    rare = ["".join(letters) for letters in product("bdfg", "aeiou", "lmn")]
+    write_tsv(
+        tmp_path / "rare.tsv",
+        [(f"{a} {b} {c}", f"{a}o {b}o {c}o") for a, b, c in zip(rare * 5, rare[7:] * 5, rare[20:] * 5)],
+    )
+    tiny = prepare_data(tiny_config(Path()), tmp_path / "tiny", print)
+
+    def warnings(words: list[str], tokenizers: Any = None) -> list[str]:
+        shutil.rmtree("data", ignore_errors=True)
+        warned = prepare_data(read_settings(words), tmp_path / "data", print, tokenizers).report.warnings()
+        return [each for each in warned if "unknown" in each]
+
+    words = [
+        *arguments_of(tiny_config(Path(), data__train="rare.tsv", tokenizer__min_frequency=30)),
+        "--tokenizer.kind",
+        "word",
+    ]
+    said = warnings(words)[0]
     bpe = follow(said, r"set (?P<key>tokenizer\.kind) to (?P<value>bpe)", words)
     lower = follow(said, r"or lower tokenizer\.min_frequency -> --tokenizer.min_frequency 1", words)
-    for each in (bpe, lower):
-        assert not [each for each in warnings_of(each) if "unknown" in each], each
+    assert warnings(bpe) == warnings(lower) == []
+    assert "set that to null for a vocabulary of its own" in warnings(lower, (tiny.source, tiny.target))[0]
 
 
-def warnings_of(words: list[str]) -> list[str]:
-    shutil.rmtree("data", ignore_errors=True)
-    return prepare_data(read_settings(words), Path("data").resolve(), print).report.warnings()
+def test_choices_that_may_be_wrong(tmp_path: Path) -> None:
+    path = shapes.text(tmp_path / "pairs.tsv", [(a, b, "") for a, b in PAIRS] + [(a, b, "x y") for a, b in PAIRS[:3]])
+    said = shapes.choices(path)
+    assert re.search(r"column 1 is en .*; set data\.columns if that is wrong", said), said
+    assert shapes.read(path, columns="2,1")[0] == (PAIRS[0][1], PAIRS[0][0])
+    assert "if that is wrong" not in shapes.choices(path, columns="2,1")
+
+
+def test_languages_of_several_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    shapes.text(tmp_path / "pairs.tsv", [("de", "en", "it"), *((b, a, b) for a, b in PAIRS)])
+    with pytest.raises(ConfigError) as refused:
+        with_languages(read_settings(["--data.train", "pairs.tsv"]), print)
+    add = found(r"add (.*), with the two to use\.$", str(refused.value))
+    for codes in ("en", "it"):
+        add = add.replace("CODE", codes, 1)
+    data = with_languages(read_settings(["--data.train", "pairs.tsv", *shlex.split(add)]), print).data
+    assert shapes.read("pairs.tsv", source_lang=data.source_lang, target_lang=data.target_lang) == PAIRS
+
+
+def test_table_for_several_directions(tmp_path: Path) -> None:
+    path, directions = write_tsv(tmp_path / "pairs.tsv", PAIRS), {"directions": "en-it, en-fr"}
+    with pytest.raises(DataError) as refused:
+        find_and_read(shapes.settings(path, **directions))
+    first, second = re.findall(r"must name the columns, (\w+) and (\w+)", str(refused.value))[0]
+    write_tsv(path, [(first, second), *PAIRS])
+    assert find_and_read(shapes.settings(path, **directions))
+
+
+def find_and_read(data: DataConfig) -> int:
+    """Read the pairs that settings name; return how many there are."""
+    return sum(len(pairs) for portion in read_portions(find_sources(data), data) for pairs in portion.pairs.values())
+
+
+def test_letters_of_turkish(tmp_path: Path) -> None:
+    pairs = [("the cat", "IŞIK"), *PAIRS]
+    corpus = write_tsv(tmp_path / "corpus" / "pairs.tsv", pairs)
+    changes = {"data__source_lang": "en", "data__target_lang": "tr", "data__check_languages": False}
+    said: list[str] = []
+    prepare_data(tiny_config(tmp_path, **changes, data__lowercase=True), tmp_path / "one", said.append)
+    [warning] = [each for each in said if "data.lowercase" in each]
+    matched = re.search(r"set it to (\w+) and lower-case the corpus with (\S+)\.lower\(text, \"(\w+)\"\)", warning)
+    assert matched, warning
+    lower = import_module(matched[2]).lower
+    write_tsv(corpus, [(a.lower(), lower(b, matched[3])) for a, b in pairs])
+    assert "ışık" in corpus.read_text(encoding="utf-8")
+    said.clear()
+    prepare_data(tiny_config(tmp_path, **changes, data__lowercase=matched[1]), tmp_path / "two", said.append)
+    assert not [each for each in said if "data.lowercase" in each]
+
+
+def test_side_without_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards a remedy that leads to the next refusal."""
+    monkeypatch.chdir(tmp_path)
+    shapes.parallel(tmp_path, "corpus")
+    Path("corpus.it").rename("away")
+    said = shapes.refusal("corpus.en")
+    Path("away").rename(found(r"but (\S+) is missing\.$", said))
+    assert shapes.read("corpus.en") == shapes.PAIRS
+
+
+@pytest.mark.parametrize("in_clone", [True, False])
+def test_extras_hold_what_is_missing(
+    in_clone: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    """Guards a command that installs something else."""
+    monkeypatch.chdir(tmp_path)
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    monkeypatch.setattr(units, "find_spec", lambda name: None)
+    monkeypatch.setattr(command_line, "find_spec", lambda name: None)
+    monkeypatch.setattr(units.resources, "IN_CLONE", in_clone)
+    messages = []
+    for name in ("a.tmx", "a.xliff", "a.xlsx", "a.ods", "a.srt", "a.vtt", "a.ass", "a.tsv.zst"):
+        with pytest.raises(ConfigError) as refused:
+            shapes.read(shapes.text(Path(name), PAIRS))
+        messages.append(str(refused.value))
+    with pytest.raises(SystemExit):
+        command_line.parse_serve(["--run", "x"])
+    for message in (*messages, capsys.readouterr().err):
+        matched = re.search(r"cannot find (.*): install .* with pip install .*\[(\w+)\]", message)
+        assert matched, message
+        for module in matched[1].split(" and "):
+            assert any(each.startswith(module) for each in extras[matched[2]]), message
 
 
 # --- Commands -------------------------------------------------------------------------------------------------------
