@@ -10,8 +10,8 @@ import subprocess
 import tomllib
 import zipfile
 from collections.abc import Callable
-from itertools import pairwise, product
 from importlib import import_module
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -469,9 +469,7 @@ CHECK: list[tuple[str, list[str]]] = [
     ),
     (
         "--data.train other.tsv --data.validation_fraction 0.5 --data.test_fraction 0.5",
-        [
-            r"no pair for train.* a smaller data.validation_fraction -> --data.validation_fraction 0.3 --data.test_fraction 0"
-        ],
+        [r"no pair for train.* a smaller \S+ and -> --data.validation_fraction 0.3 --data.test_fraction 0"],
     ),
 ]
 CLEAN: list[tuple[str, list[str]]] = [
@@ -525,9 +523,7 @@ PREPARED: list[tuple[dict[str, object], list[str]]] = [
     ({"data__max_length": 1}, [r"longer than (?P<key>data\.max_length) \(1\): raise it\. -> --data.max_length 100"]),
     (
         {"data__max_length": 1, "data__max_ratio": 1},
-        [
-            r"data\.max_length \(1\) or more uneven than \S+ \(1\): raise them\. -> --data.max_length 100 --data.max_ratio 3"
-        ],
+        [r"longer than .* or more uneven than .*: raise them -> --data.max_length 100 --data.max_ratio 3"],
     ),
     (
         {"tokenizer__kind": "bpe", "tokenizer__vocab_size": 100},
@@ -600,7 +596,7 @@ def test_warnings_about_words_that_are_unknown(tmp_path: Path, monkeypatch: pyte
     rare = ["".join(letters) for letters in product("bdfg", "aeiou", "lmn")]
     write_tsv(
         tmp_path / "rare.tsv",
-        [(f"{a} {b} {c}", f"{a}o {b}o {c}o") for a, b, c in zip(rare * 5, rare[7:] * 5, rare[20:] * 5)],
+        [(f"{a} {b} {c}", f"{a}o {b}o {c}o") for a, b, c in zip(rare * 5, rare[7:] * 5, rare[20:] * 5, strict=False)],
     )
     tiny = prepare_data(tiny_config(Path()), tmp_path / "tiny", print)
 
@@ -762,11 +758,24 @@ def test_what_is_said_of_a_run(brief: list[str], run: Callable[..., str]) -> Non
     write_tsv(Path("corpus/other.tsv"), tiny_pairs(80, seed=5))
     other = [*brief, "--data.train", "corpus/other.tsv"]
     said = run(other, 2)
-    run([*other, *shlex.split(found(r"such as (--run\.name \S+)\.$", said))])
+    run([*other, "--data.test_fraction", "0", *shlex.split(found(r"such as (--run\.name \S+)\.$", said))])
     write_tsv(Path("corpus/few.tsv"), tiny_pairs(5, seed=6))
     against = "evaluate --run runs/tiny --data corpus/few.tsv --against runs/other"
     run(found(r"create it with (.*)$", run(against, 3)))
     assert "wrote the report" in run(against)
+
+    said = run("evaluate --run runs/other", 3)
+    choice = found(r"there are no test pairs: choose others with (--split) or --data\.$", said)
+    assert "wrote the report" in run(f"evaluate --run runs/other {choice} validation")
+    said = run("evaluate --run runs/tiny --decoding.max_length 1 --decoding.max_ratio 0.1")
+    raised = re.findall(r"decoding\.\w+", found(r"If they do not repeat themselves, raise (.*?)\.(?: |$)", said))
+    longer = run(["evaluate", "--run", "runs/tiny", *(f"--{key}=30" for key in raised)])
+    assert float(found(CUT, longer)) < float(found(CUT, said))  # it has learnt too little to end most of them
+    assert "name the folder that does" in run("runs corpus", 4)
+    assert "tiny" in run("runs runs")
+
+
+CUT = r"\(([\d.]+) ?%\) were cut off"
 
 
 def found(pattern: str, said: str) -> str:

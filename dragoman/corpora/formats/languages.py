@@ -130,7 +130,9 @@ def find(languages: Sequence[str | None], wanted: str) -> int | None:
     fitting = [i for i, language in enumerate(languages) if language and is_same(language, code)]
     if len({languages[i] for i in fitting}) > 1:
         several = " and ".join(str(languages[i]) for i in fitting)
-        raise DataError(f"{several} are both {wanted}: name one of them as the language, or, in a table, set data.columns.")
+        raise DataError(
+            f"{several} are both {wanted}: name one of them as the language, or, in a table, set data.columns."
+        )
     return fitting[0] if fitting else None
 
 
