@@ -371,6 +371,9 @@ def test_damaged_zip_is_an_error(server: Loopback) -> None:
     assert server.url in str(raised.value)
     assert leftovers(cached()) == []
     assert len(server.log) == 1
+    assert "Run the same command again" in str(raised.value)
+    server.files["/OPUS-Tatoeba/v2023-04-12/moses/en-it.txt.zip"] = CONTENT
+    assert get().read_bytes() == CONTENT
 
 
 def test_damaged_part_is_downloaded_again(server: Loopback) -> None:
@@ -418,9 +421,11 @@ def test_failing_index_is_an_error_only_if_it_is_needed(server: Loopback) -> Non
 def test_file_put_there_by_hand_is_checked(server: Loopback) -> None:
     cached().parent.mkdir(parents=True)
     cached().write_bytes(CONTENT[:HALF])
-    with pytest.raises(DataError, match=r"is damaged: .* Delete it\."):
+    with pytest.raises(DataError, match=r"is damaged: .* Delete it\.") as raised:
         get()
     assert server.log == []
+    Path(str(raised.value).partition(" is damaged")[0]).unlink()
+    assert get().read_bytes() == CONTENT
 
 
 # --- Disks and processes --------------------------------------------------------------------------------------------

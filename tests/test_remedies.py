@@ -520,7 +520,7 @@ def test_corpus_of_a_command(
 
 # Settings of a training, and what the messages of its preparation say to do.
 PREPARED: list[tuple[dict[str, object], list[str]]] = [
-    ({"data__max_length": 1}, [r"longer than (?P<key>data\.max_length) \(1\): raise it\. -> --data.max_length 100"]),
+    ({"data__max_length": 1}, [r"longer than data\.max_length \(1\): raise it\. -> --data.max_length 100"]),
     (
         {"data__max_length": 1, "data__max_ratio": 1},
         [r"longer than .* or more uneven than .*: raise them -> --data.max_length 100 --data.max_ratio 3"],
@@ -810,6 +810,19 @@ def test_advice_of_the_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ru
     options = words[words.index("train" if "train" in words else "train.py") + 1 :]
     assert parse_train(options).data.train == "cleaned/train.tsv"
     assert "grave" not in run(["check", *options])
+
+
+def test_training_that_is_too_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards a number of epochs or minutes that is still too small."""
+    monkeypatch.setattr(check, "_measured_speed", lambda *_: 2000)
+    table = write_tsv(tmp_path / "pairs.tsv", [(a.capitalize(), b.capitalize()) for a, b in PAIRS])
+    words = ["--data.train", str(table), *ENGLISH_TO_ITALIAN, "--training.max_epochs", "1"]
+    words += ["--training.max_minutes", "0.001"]
+    for setting in ("max_minutes", "max_epochs"):
+        verdict = check.check_corpus(parse_check(words)[0]).verdict
+        assert verdict.startswith("Too little training")
+        words = follow(verdict, rf"(?P<key>training\.{setting}) is [^:]*: raise it to (?P<value>\d+) or more", words)
+    assert "Too little training" not in check.check_corpus(parse_check(words)[0]).verdict
 
 
 def test_spaces_that_moses_put_around_marks(
