@@ -387,6 +387,7 @@ def test_mistakes_about_a_data_set_name_what_exists(tmp_path: Path) -> None:
     folder = hub_copy(tmp_path)
     with pytest.raises(DataError, match=r"'it-en' not found.*en-it.* Set data.config \(now it-en\).*both directions"):
         read(folder, config="it-en")
+    assert read(folder, config="en-it")
     with pytest.raises(DataError, match=r'row 1: there is en, it, but a row must be like \{"en": "...", "fr"'):
         read(folder, config="en-it", target_lang="fr")
     data = settings(folder, config="en-it", test=str(folder))

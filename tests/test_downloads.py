@@ -310,10 +310,12 @@ def test_whole_part_needs_no_request(server: Loopback, monkeypatch: pytest.Monke
 @pytest.mark.parametrize("fault", ["404", "403"])
 def test_refusal_is_final(server: Loopback, fault: str) -> None:
     server.faults = [fault]
-    with pytest.raises(NetworkError, match=f"answers {fault} .* put it at .*en-it.txt.zip"):
+    with pytest.raises(NetworkError, match=f"answers {fault} .* put it at .*en-it.txt.zip$") as raised:
         get()
     assert len(server.log) == 1
     assert leftovers(cached()) == []
+    Path(str(raised.value).rpartition("put it at ")[2]).write_bytes(CONTENT)
+    assert get() == cached()
 
 
 def test_server_is_asked_three_more_times(server: Loopback, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -637,6 +637,12 @@ def test_languages_of_several_columns(tmp_path: Path, monkeypatch: pytest.Monkey
     assert shapes.read("pairs.tsv", source_lang=data.source_lang, target_lang=data.target_lang) == PAIRS
 
 
+def test_plain_text_in_another_language(tmp_path: Path) -> None:
+    path = shapes.spanish_memory(tmp_path)
+    language = found(r"add --data\.target_lang (\S+)$", shapes.refusal(path, source_lang=None))
+    assert shapes.read(path, source_lang=None, target_lang=language)
+
+
 def test_table_for_several_directions(tmp_path: Path) -> None:
     path, directions = write_tsv(tmp_path / "pairs.tsv", PAIRS), {"directions": "en-it, en-fr"}
     with pytest.raises(DataError) as refused:

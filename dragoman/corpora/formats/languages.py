@@ -177,8 +177,8 @@ def other_languages(what: str, languages: Sequence[str], data: DataConfig, order
     """
     wanted = languages_of(data)
     if len(wanted) == 1:
-        remedy = f"add {_option(target=languages[0])}" if languages else "name a file in one."
-        return OtherLanguagesError(f"{what}, but data.target_lang is {wanted[0]}: {remedy}", languages)
+        add = _option(target=languages[0])
+        return OtherLanguagesError(f"{what}, but data.target_lang is {wanted[0]}: add {add}", languages)
     said = f"{what}, but data.source_lang and data.target_lang are {wanted[0]} and {wanted[1]}"
     if len(languages) < 2:
         return OtherLanguagesError(f"{said}: name a file with two languages.", languages)
