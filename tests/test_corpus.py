@@ -337,7 +337,7 @@ def test_path_is_looked_up_here_then_beside_the_program(tmp_path: Path, monkeypa
         ("nothing-like-it", r"no such thing at .*; .* has half\.en, notes\.doc, train\.tsv\."),
         ("no/folder/train", r"no such thing at .*; its folder does not exist"),
         ("half", r"half is one side of parallel text, but .*half\.it is missing"),
-        ("half.en", r"must end in \.tsv, .*: for parallel text leave out the language, as in .*half\."),
+        ("half.en", r"half is one side of parallel text, but .*half\.it is missing\."),
         ("notes.doc", r"must end in \.tsv, .*, \.zip\."),
     ],
 )
@@ -387,6 +387,7 @@ def test_mistakes_about_a_data_set_name_what_exists(tmp_path: Path) -> None:
     folder = hub_copy(tmp_path)
     with pytest.raises(DataError, match=r"'it-en' not found.*en-it.* Set data.config \(now it-en\).*both directions"):
         read(folder, config="it-en")
+    assert read(folder, config="en-it")
     with pytest.raises(DataError, match=r'row 1: there is en, it, but a row must be like \{"en": "...", "fr"'):
         read(folder, config="en-it", target_lang="fr")
     data = settings(folder, config="en-it", test=str(folder))

@@ -10,6 +10,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -137,7 +138,9 @@ def test_without_a_version_the_latest_is_used(
     """Guards the order of versions, v20190709 before v2023-04-12; the index marks none of a few hundred pairs."""
     server.index[1]["latest"] = str(marked)
     assert get("opus:Tatoeba") == cached()
-    assert "opus:Tatoeba is Tatoeba-v2023-04-12" in capsys.readouterr().err
+    said = re.search(r"opus:Tatoeba is (\S+): name that to train on the same again", capsys.readouterr().err)
+    assert said
+    assert get(said[1]) == cached()
     asked = len(server.asked)
     assert get("opus:Tatoeba") == cached()
     assert len(server.asked) == asked
@@ -176,6 +179,33 @@ def test_what_opus_lacks_is_said(
         assert fragment in str(raised.value)
     assert server.log == []
     assert not list(fetch.cache_folder().rglob("*.zip"))
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "remedy"),
+    [
+        ("opus:tatoeba", {}, r"did you mean (?P<train>\S+)\?"),
+        ("opus:Tatoeba-v3", {}, r"versions of .* are (?:.*, )?(?P<version>v2)[.,]"),
+        ("opus:tatoeba/v2", {}, r"is written as (?P<train>\S+)\.$"),
+        (NAME, {"source_lang": None}, r"set data\.(?P<setting>source_lang), too"),
+        ("opus:Books", {}, r"with (?P<source_lang>en) it has (?P<target_lang>fr)"),
+        ("sacrebleu:tiny/plane", {}, r"did you mean (?P<train>\S+)\?"),
+        ("sacrebleu:tiny/plain", {"target_lang": "de"}, r"only (?P<source_lang>en)-(?P<target_lang>it)\."),
+    ],
+)
+def test_what_a_message_says_can_be_done(
+    server: Loopback, monkeypatch: pytest.MonkeyPatch, name: str, changes: dict[str, Any], remedy: str
+) -> None:
+    publish("plain", server, monkeypatch)
+    with pytest.raises(DataError) as raised:
+        get(name, replace(DATA, **changes))
+    matched = re.search(remedy, str(raised.value))
+    assert matched, raised.value
+    done = matched.groupdict()
+    done = {done["setting"]: "en"} if "setting" in done else done
+    done |= {"train": f"opus:Tatoeba-{done.pop('version')}"} if "version" in done else {}
+    changed = replace(DATA, **({"train": name} | changes | done))
+    assert get(changed.train, changed).exists()
 
 
 @pytest.mark.parametrize("answer", [b"<html>", b"[]", b'{"corpora": 3}', b'{"corpora": [{"version": "../v2"}]}'])
@@ -280,10 +310,12 @@ def test_whole_part_needs_no_request(server: Loopback, monkeypatch: pytest.Monke
 @pytest.mark.parametrize("fault", ["404", "403"])
 def test_refusal_is_final(server: Loopback, fault: str) -> None:
     server.faults = [fault]
-    with pytest.raises(NetworkError, match=f"answers {fault} .* put it at .*en-it.txt.zip"):
+    with pytest.raises(NetworkError, match=f"answers {fault} .* put it at .*en-it.txt.zip$") as raised:
         get()
     assert len(server.log) == 1
     assert leftovers(cached()) == []
+    Path(str(raised.value).rpartition("put it at ")[2]).write_bytes(CONTENT)
+    assert get() == cached()
 
 
 def test_server_is_asked_three_more_times(server: Loopback, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -341,6 +373,9 @@ def test_damaged_zip_is_an_error(server: Loopback) -> None:
     assert server.url in str(raised.value)
     assert leftovers(cached()) == []
     assert len(server.log) == 1
+    assert "Run the same command again" in str(raised.value)
+    server.files["/OPUS-Tatoeba/v2023-04-12/moses/en-it.txt.zip"] = CONTENT
+    assert get().read_bytes() == CONTENT
 
 
 def test_damaged_part_is_downloaded_again(server: Loopback) -> None:
@@ -388,9 +423,11 @@ def test_failing_index_is_an_error_only_if_it_is_needed(server: Loopback) -> Non
 def test_file_put_there_by_hand_is_checked(server: Loopback) -> None:
     cached().parent.mkdir(parents=True)
     cached().write_bytes(CONTENT[:HALF])
-    with pytest.raises(DataError, match=r"is damaged: .* Delete it\."):
+    with pytest.raises(DataError, match=r"is damaged: .* Delete it\.") as raised:
         get()
     assert server.log == []
+    Path(str(raised.value).partition(" is damaged")[0]).unlink()
+    assert get().read_bytes() == CONTENT
 
 
 # --- Disks and processes --------------------------------------------------------------------------------------------

@@ -914,7 +914,10 @@ REFUSED: list[tuple[Write, str]] = [
         "all.zip holds several corpora (a.en, a.it, b.en, b.it): unpack it, and name the files to use.",
     ),
     (no_corpus, "all.zip holds no corpus (letter.doc): unpack it, and name the files to use."),
-    (two_of_english, "en-US and en-GB are both en: name one of them as the language, or set data.columns."),
+    (
+        two_of_english,
+        "en-US and en-GB are both en: name one of them as the language, or, in a table, set data.columns.",
+    ),
 ]
 
 

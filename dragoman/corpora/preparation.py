@@ -260,10 +260,10 @@ def _encode(workplace: Path, text: CleanText, tokenizers: Tokenizers, data: Data
             growing.append(part.tobytes() for part in (*parts, weights, directions))
             bar.update(len(pairs))
     if not state["kept"]:
-        limits = f"longer than data.max_length ({data.max_length})"
+        limits, them = f"longer than data.max_length ({data.max_length})", "it"
         if data.max_ratio and data.source_lang:
-            limits += f" or more uneven than data.max_ratio ({data.max_ratio:g})"
-        raise DataError(f"every training {unit_name(data)} is {limits}: raise it.")
+            limits, them = f"{limits} or more uneven than data.max_ratio ({data.max_ratio:g})", "them"
+        raise DataError(f"every training {unit_name(data)} is {limits}: raise {them}.")
     for path, dtype in dtypes.items():
         write_header(path, np.dtype(dtype))
     if state["weighted"] or (data.several and data.temperature > 1):

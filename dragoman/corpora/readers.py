@@ -25,6 +25,7 @@ from dragoman.corpora.sources import ALIASES, Languages, Source, by_languages, d
 from dragoman.dataset import Pair
 from dragoman.directions import tagged
 from dragoman.errors import DataError, OtherLanguagesError
+from dragoman.setting_types import shown
 from dragoman.settings import DataConfig
 
 
@@ -130,7 +131,7 @@ def _read_dataset(source: Source, data: DataConfig, say: Say) -> dict[str, Split
             "data.train, data.validation and data.test to files of your own, such as pairs.tsv."
         ) from error
     except Exception as error:  # whatever the library, its builders and the hub client may raise
-        remedy = f" Set data.config (now {data.config}) to one of these; each serves both directions."
+        remedy = f" Set data.config (now {shown(data.config)}) to one of these; each serves both directions."
         raise DataError(
             f"{source} cannot be loaded: {reason(error)}{remedy if 'config' in str(error).lower() else ''}"
         ) from error

@@ -268,7 +268,7 @@ def _text_files(place: Path, split: str, data: DataConfig) -> tuple[Path, ...] |
         suffix = File(place).suffix
         if partners or suffix in ENDINGS or (not data.source_lang and is_named(suffix[1:], data.target_lang)):
             return partners[0] if partners else (place,)
-        raise _no_table(place, data)
+        raise _no_table(place, split, data)
     tables = [path for ending in FOUND for name in _packed(ending) if (path := Path(f"{place}{name}")).is_file()]
     if len(tables) > 1:
         raise DataError(f"there are {' and '.join(map(str, tables))}: name the right one, or move the other.")
@@ -382,14 +382,14 @@ def _check_sides(
         raise OtherLanguagesError(f"{place} is one side of parallel text, but {place}.{missing} is missing.")
 
 
-def _no_table(place: Path, data: DataConfig) -> DataError:
-    """Return the error for a file that has another ending."""
-    language, hint = File(place).suffix[1:], ""
-    if data.source_lang and (language in languages_of(data) or language_of(language)):
-        stem = File(place).name.stem
-        hint = f": for parallel text leave out the language, as in {place.with_name(stem)}"
+def _no_table(place: Path, split: str, data: DataConfig) -> DataError:
+    """Return the error for a file that has another ending. Raises OtherLanguagesError for a side of parallel text."""
+    if data.source_lang:
+        whole = place.with_name(str(File(place).name.stem))
+        sides = _sides(whole)
+        _check_sides(whole, sides, _whole(sides, split, data), data)
     endings = ENDINGS if data.source_lang else (*ENDINGS, f".{data.target_lang}")
-    return DataError(f"{place} is a file, but a file of {unit_name(data)}s must end in {', '.join(endings)}{hint}.")
+    return DataError(f"{place} is a file, but a file of {unit_name(data)}s must end in {', '.join(endings)}.")
 
 
 def _files(folder: Path) -> tuple[Path, ...]:

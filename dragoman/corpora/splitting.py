@@ -171,12 +171,20 @@ def check_splits(
     unit, read = unit_name(data), sum(count.read for count in counts.values())
     if read and read == sum(count.unreadable for count in counts.values()):
         raise DataError(f"none of the {read:,} {unit}s can be read: set data.on_bad_line to error, which says why.")
-    for split, remedy in (
-        ("train", "a smaller data.validation_fraction and data.test_fraction"),
-        ("validation", f"a larger data.validation_fraction, or {unit}s of your own as data.validation"),
-    ):
+    for split in SPLITS[:2]:
         if not kept[split]:
-            raise DataError(f"there is no {unit} for {split} among {read:,} read: use more {unit}s, or {remedy}.")
+            raise nothing_for(split, read, data)
+
+
+def nothing_for(split: str, read: int, data: DataConfig) -> DataError:
+    """Return the error for a split that has no pairs, of all that were read."""
+    unit = unit_name(data)
+    larger = "" if data.validation else "a larger data.validation_fraction, or "
+    remedy = {
+        "train": "a smaller data.validation_fraction and data.test_fraction",
+        "validation": f"{larger}{unit}s of your own as data.validation",
+    }[split]
+    return DataError(f"there is no {unit} for {split} among {read:,} read: use more {unit}s, or {remedy}.")
 
 
 def read_split(split: str, sources: Sequence[Source], data: DataConfig) -> list[Pair]:

@@ -40,7 +40,7 @@ def find_alarms(
         failing_sentences(
             "cut",
             [not each.complete for each in sentences],
-            "were cut off at the length limit. If they do not repeat themselves, raise decoding.max_length or "
+            "were cut off at the length limit. If they do not repeat themselves, raise decoding.max_length and "
             "decoding.max_ratio.",
         ),
         same_translation(sentences),

@@ -18,8 +18,8 @@ from dragoman.corpora.downloads.fetch import Record, read_record
 from dragoman.corpora.formats.units import unmarked
 from dragoman.corpora.readers import Split, read_units
 from dragoman.corpora.report import SAMPLE
-from dragoman.corpora.sources import SPLITS, find_sources, parse_mixture, unit_name
-from dragoman.corpora.splitting import assign, key_text
+from dragoman.corpora.sources import SPLITS, find_sources, parse_mixture
+from dragoman.corpora.splitting import assign, key_text, nothing_for
 from dragoman.corpora.subwords import train_tokenizers
 from dragoman.dataset import Pair, Tokenizer
 from dragoman.errors import DataError
@@ -144,11 +144,9 @@ class CheckedCorpus:
         validation = self.splits.get("validation")
         found = {name: (train, train.whole[names == name]) for name in ("train", "validation")}
         found |= {"validation": (validation, validation.whole)} if validation else {}
-        for name, (_, rows) in found.items():
+        for name, (split, rows) in found.items():
             if not len(rows):
-                raise DataError(
-                    f"there is no {unit_name(data)} for {name}: use more {unit_name(data)}s, or set data.{name}."
-                )
+                raise nothing_for(name, len(split.pairs), data)
         return found
 
     @cached_property

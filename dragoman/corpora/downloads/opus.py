@@ -162,7 +162,7 @@ def _latest(wanted: Wanted, _: str) -> tuple[str, dict[str, Any] | None]:
     # The index marks the latest version of a corpus, but of a few hundred pairs none.
     marked = [version for version, entry in versions.items() if str(entry.get("latest")) == "True"]
     version = max(marked or versions, key=_age)
-    console.warn(f"{wanted.name} is {wanted.corpus}-{version}: name that to train on the same again")
+    console.warn(f"{wanted.name} is {wanted.name}-{version}: name that to train on the same again")
     return version, versions[version]
 
 

@@ -130,7 +130,9 @@ def find(languages: Sequence[str | None], wanted: str) -> int | None:
     fitting = [i for i, language in enumerate(languages) if language and is_same(language, code)]
     if len({languages[i] for i in fitting}) > 1:
         several = " and ".join(str(languages[i]) for i in fitting)
-        raise DataError(f"{several} are both {wanted}: name one of them as the language, or set data.columns.")
+        raise DataError(
+            f"{several} are both {wanted}: name one of them as the language, or, in a table, set data.columns."
+        )
     return fitting[0] if fitting else None
 
 
@@ -175,8 +177,8 @@ def other_languages(what: str, languages: Sequence[str], data: DataConfig, order
     """
     wanted = languages_of(data)
     if len(wanted) == 1:
-        remedy = f"add {_option(target=languages[0])}" if languages else "name a file in one."
-        return OtherLanguagesError(f"{what}, but data.target_lang is {wanted[0]}: {remedy}", languages)
+        add = _option(target=languages[0])
+        return OtherLanguagesError(f"{what}, but data.target_lang is {wanted[0]}: add {add}", languages)
     said = f"{what}, but data.source_lang and data.target_lang are {wanted[0]} and {wanted[1]}"
     if len(languages) < 2:
         return OtherLanguagesError(f"{said}: name a file with two languages.", languages)

@@ -178,7 +178,7 @@ def _usual_width(rows: Sequence[list[str]], table: Table) -> int:
 def _as_set(names: Sequence[str], width: int, table: Table, data: DataConfig) -> Columns:
     """The columns of data.columns."""
     wanted = [each.strip() for each in str(data.columns).split(",")]
-    headed = bool(find_columns(names, data) or languages_in(names))
+    headed = bool(languages_in(names) or find_columns(names, data))
     if all(each.isdecimal() for each in wanted):
         sides = [int(each) - 1 for each in wanted]
         if max(sides) >= width:

@@ -55,7 +55,7 @@ def read_tmx(files: Sequence[File], data: DataConfig, say: Say) -> Units:
             yield from waiting
             waiting.clear()
     if empty and number and there and not serves_others([*there], data):
-        raise other_languages(f"{file} is in {' and '.join(there) or 'no language'}", [*there], data)
+        raise other_languages(f"{file} is in {' and '.join(there)}", [*there], data)
     yield from waiting
 
 

@@ -92,7 +92,7 @@ def _parts(file: File, names: Sequence[str]) -> Iterator[tuple[int, str]]:
         try:
             decoder = codecs.getincrementaldecoder(encoding)("replace" if wide else "surrogateescape")
         except (LookupError, UnicodeError, AttributeError, TypeError) as error:
-            raise DataError(f"{file}: {encoding} is no encoding: save the file as UTF-8.") from error
+            raise _unknown_encoding(file, encoding) from error
         text, line = "", 1
         for block in chain(iter(partial(stream.read, BLOCK), b""), [b""]):
             text += decoder.decode(block, not block)
@@ -126,7 +126,15 @@ def elements(stream: Any, file: File, ends: tuple[str, ...], starts: tuple[str, 
                 yield element
                 _forget(element)
     except etree.XMLSyntaxError as error:
+        if unknown := re.match(r"Unsupported encoding: ([\w.-]+)", error.msg or ""):
+            raise _unknown_encoding(file, unknown[1]) from error
         raise XmlError(f"{file} is not well-formed XML: {error.msg}.") from error
+
+
+def _unknown_encoding(file: File, name: str) -> DataError:
+    return DataError(
+        f'{file}: {name} is no encoding: save the file as UTF-8, and write encoding="UTF-8" in its first line.'
+    )
 
 
 def local_name(element: Any) -> str:
