@@ -8,6 +8,8 @@ import os
 import re
 import shlex
 import shutil
+import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,12 +18,13 @@ import pytest
 import torch
 
 from conftest import ROOT, in_child, tiny_config, tiny_pairs, write_tsv
-from dragoman import checkpoint, reading, run_lock, train, translate
+from dragoman import checkpoint, reading, resources, run_lock, train, translate
 from dragoman.__main__ import main
 from dragoman.command_line import override, parse_serve, parse_train, read_settings
 from dragoman.corpora.sources import find_sources
 from dragoman.distributed import Ranks
 from dragoman.errors import ConfigError, DataError, DeviceError
+from dragoman.export import formats
 from dragoman.serialization import sealed
 from dragoman.settings import Config
 from dragoman.training import checks, saving, starting
@@ -520,3 +523,28 @@ def test_requests_that_are_refused() -> None:
         reply = server.post({"text": "live"}, kind="text/plain")
         assert reply.status == 415
         assert server.post({"text": "live"}, kind=found(r"Content-Type: (\S+)$", reply.json["detail"])).status == 200
+
+
+# --- Installing -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("in_clone", [False, True])
+def test_what_is_missing_can_be_installed(in_clone: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards a command that needs a clone without one, brackets that zsh takes for a pattern, and unknown extras."""
+    monkeypatch.setattr(resources, "IN_CLONE", in_clone)
+    monkeypatch.setattr(markup, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    for attempt, library in (
+        (lambda: markup.parse_markup("<a/>", "xml"), "lxml"),
+        (lambda: formats.require_libraries("onnx"), "onnxruntime"),
+    ):
+        with pytest.raises(ConfigError) as refused:
+            attempt()
+        command, extra = re.findall(r"(pip install .*?'[^']*\[(\w+)\]')", str(refused.value))[0]
+        assert shlex.split(command) == [
+            "pip",
+            "install",
+            *(["-e", f".[{extra}]"] if in_clone else [f"dragoman[{extra}]"]),
+        ]
+        assert library in " ".join(extras[extra])
