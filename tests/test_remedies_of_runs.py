@@ -22,12 +22,13 @@ from dragoman import checkpoint, reading, resources, run_lock, train, translate
 from dragoman.__main__ import main
 from dragoman.command_line import override, parse_serve, parse_train, read_settings
 from dragoman.corpora.sources import find_sources
+from dragoman.dataset import Batch
 from dragoman.distributed import Ranks
 from dragoman.errors import ConfigError, DataError, DeviceError
 from dragoman.export import formats
 from dragoman.serialization import sealed
 from dragoman.settings import Config
-from dragoman.training import checks, saving, starting
+from dragoman.training import checks, gradients, outlook, saving, starting
 from dragoman.training.progress import Progress, end_reason
 from dragoman.training.state import TrainingState
 from dragoman.translation import markup, markup_markdown
@@ -335,23 +336,67 @@ def test_numbers_that_are_not_finite(fault: Fault, pattern: str, tmp_path: Path,
     assert "resumed from step 4" in capfd.readouterr().out
 
 
-def test_too_little_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture) -> None:
-    """Guards half of a batch and twice as many: as much as before, in half of the memory."""
-    build = train.build_state
+def with_memory_for(positions: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no batch with more positions fit in memory."""
+    compute = gradients.forward_backward
 
-    def short(config: Config, *arguments: Any, **options: Any) -> Any:
-        if int(config.training.batch_tokens) > 100:
+    def limited(state: TrainingState, batch: Batch, *arguments: Any, **options: Any) -> Any:
+        if batch.source.numel() + batch.target_out.numel() > positions:
             raise torch.OutOfMemoryError("CUDA out of memory.")
-        return build(config, *arguments, **options)
+        return compute(state, batch, *arguments, **options)
 
-    monkeypatch.setattr(train, "build_state", short)
+    monkeypatch.setattr(gradients, "forward_backward", limited)
+
+
+BATCHES = r"new (?P<a>run\S*?),? .*half of (?P<b>training\.batch_tokens) and twice (?P<c>training\.accumulate)\."
+MEMORY: list[tuple[int, int, str, str, str]] = [
+    (0, 6, "too little memory", BATCHES, "--run.name other --{b} 75 --{c} 4"),
+    (220, 0, "Such batches are split", BATCHES, "--run.name other --{b} 75 --{c} 4"),
+    (
+        12,
+        6,
+        "a single pair",
+        r"lower (?P<a>data\.max_length) .*, under a new (?P<b>run\.name)\.",
+        "--{a} 5 --{b} other",
+    ),
+]
+
+
+@pytest.mark.parametrize(("positions", "code", "complaint", "pattern", "remedy"), MEMORY)
+def test_too_little_memory(
+    positions: int, code: int, complaint: str, pattern: str, remedy: str,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture,
+) -> None:  # fmt: skip
+    """Guards batches that are still too large, and settings that a new run does not take."""
     config = harness.toy_config(tmp_path, training__max_epochs=None, training__max_steps=2)
-    assert harness.run(config) == 6
-    said = " ".join(capfd.readouterr().err.split())
-    matched = re.search(r"under a new (\S+) with half of (\S+) and twice (\S+)\.", said)
-    assert matched
-    config = override(config, shlex.split("--{} other --{} 75 --{} 4".format(*matched.groups())))
-    assert harness.run(config) == 0
+    if positions:
+        with_memory_for(positions, monkeypatch)
+    else:  # outside of an update, so that nothing can be split
+        build = train.build_state
+
+        def short(config: Config, *arguments: Any, **options: Any) -> Any:
+            if int(config.training.batch_tokens) > 100:
+                raise torch.OutOfMemoryError("CUDA out of memory.")
+            return build(config, *arguments, **options)
+
+        monkeypatch.setattr(train, "build_state", short)
+    assert harness.run(config) == code
+    said = " ".join("".join(capfd.readouterr()).split())
+    assert complaint in said
+    matched = re.search(pattern, said)
+    assert matched, said
+    assert harness.run(override(config, remedy.format(**matched.groupdict()).split())) == 0
+    assert complaint not in "".join(capfd.readouterr())
+
+
+@pytest.mark.parametrize("limit", ["max_minutes", "max_epochs"])
+def test_limits_before_translations_are_usable(limit: str) -> None:
+    """Guards a number that is still too low."""
+    here = outlook.Outlook(speed=1000 / outlook.FOR_UPDATES, tokens=60_000, usable=5)
+    config = override(Config(), [f"--training.{limit}", "3"])
+    [said] = here.shortages(config.training)
+    words = followed(said, r"(?P<key>training\.\w+) is 3, .* raise it to (?P<value>\d+) or more", "")
+    assert not list(here.shortages(override(config, words).training))
 
 
 def test_ranks_that_cannot_share_a_device() -> None:
