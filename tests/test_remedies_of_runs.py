@@ -50,6 +50,11 @@ def followed(said: str, pattern: str, value: str) -> list[str]:
     return [f"--{matched['key'].removeprefix('--')}", matched.groupdict().get("value") or value]
 
 
+def slow_after_first(cases: list[Any]) -> list[Any]:
+    """The cases, of which only the first is quick enough for every day."""
+    return [cases[0], *(pytest.param(*case, marks=pytest.mark.slow) for case in cases[1:])]
+
+
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the run runs/tiny of eight steps, which has two checkpoints."""
@@ -91,7 +96,6 @@ RESUMED: list[tuple[str, int, str, Remedy]] = [
     ),
     ("--model.d_model 64", 2, "was started with", NAME),
     ("", 0, "is finished", (r"(?P<key>training\.max_steps) \(8\) is reached.*raise the limit", "9")),
-    ("", 0, "is finished", NAME),
 ]
 
 
@@ -196,6 +200,7 @@ def test_a_run_in_use(here: Path, run: Callable[..., str]) -> None:
     run(words)
 
 
+@pytest.mark.slow
 def test_a_disk_without_locks(here: Path, run: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Guards a run that is put on another disk."""
     lock = fcntl.flock
@@ -238,6 +243,7 @@ def test_another_checkpoint_to_translate_with(version: bool, here: Path, run: Ca
     run(f"translate --checkpoint {other} cat")
 
 
+@pytest.mark.slow
 def test_averages(here: Path, run: Callable[..., str]) -> None:
     """Guards averages of too few checkpoints, and of two runs."""
     said = run("average --run runs/tiny")
@@ -323,7 +329,7 @@ SPOILT: list[tuple[Fault, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("fault", "pattern"), SPOILT)
+@pytest.mark.parametrize(("fault", "pattern"), slow_after_first(SPOILT))
 def test_numbers_that_are_not_finite(fault: Fault, pattern: str, tmp_path: Path, capfd: pytest.CaptureFixture) -> None:
     """Guards a run that cannot be resumed with the smaller updates that its message asks for."""
     limits = {"training__max_epochs": None, "training__max_steps": 8, "training__save_every": 4}
@@ -362,7 +368,7 @@ MEMORY: list[tuple[int, int, str, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("positions", "code", "complaint", "pattern", "remedy"), MEMORY)
+@pytest.mark.parametrize(("positions", "code", "complaint", "pattern", "remedy"), slow_after_first(MEMORY))
 def test_too_little_memory(
     positions: int, code: int, complaint: str, pattern: str, remedy: str,
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture,
@@ -456,6 +462,7 @@ def test_data_that_only_another_run_has(here: Path, run: Callable[..., str]) -> 
         run(f"{command} --run runs/tiny")
 
 
+@pytest.mark.slow
 def test_ensembles(here: Path, run: Callable[..., str]) -> None:
     """Guards ensembles that fit: of one set of prepared data, and one way to write."""
     write_tsv(Path("corpus/other.tsv"), tiny_pairs(80, seed=5))
