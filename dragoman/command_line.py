@@ -547,7 +547,7 @@ def parse_serve(arguments: Sequence[str], prog: str = "dragoman serve") -> argpa
         parser.error(f"--port is {parsed.port}, but it must be from 0 to 65535")
     missing = [name for name in ("fastapi", "uvicorn") if find_spec(name) is None]
     if missing:
-        install = "pip install -e '.[serve]'" if resources.IN_CLONE else "pip install 'dragoman[serve]'"
+        install = resources.install("serve")
         parser.error(f"cannot find {' and '.join(missing)}: install what the server needs with {install}")
     parsed.overrides = _decoding_options(parser, parsed)
     return parsed

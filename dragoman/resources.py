@@ -19,6 +19,11 @@ def command(name: str) -> str:
     return f"python {name}.py" if name in ("train", "translate") else f"python -m dragoman {name}"
 
 
+def install(extra: str) -> str:
+    """How to install the libraries of an extra here, for messages."""
+    return f"pip install -e '.[{extra}]'" if IN_CLONE else f"pip install 'dragoman[{extra}]'"
+
+
 def version() -> str:
     """The version of the program: that of pyproject.toml in a clone, or of the installed package."""
     if IN_CLONE:

@@ -166,8 +166,8 @@ def _check_finite(value: Any, name: str = "") -> None:
     """Check every tensor, at any depth."""
     if isinstance(value, Tensor) and not torch.isfinite(value).all():
         raise NotFiniteError(
-            f"cannot save the training state, because {name} holds NaN or infinite values: run the same command "
-            "again, which resumes from the last checkpoint, with a lower learning rate or more warm-up."
+            f"cannot save the training state, because {name} holds NaN or infinite values. Lower training.lr or raise "
+            "training.warmup_steps, and run the same command again, which resumes from the last checkpoint."
         )
     parts = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list | tuple) else ()
     for key, part in parts:

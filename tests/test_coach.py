@@ -234,6 +234,13 @@ def test_a_divergence_from_the_first_step_gives_an_alarm() -> None:
     assert steps(said) == [36]
 
 
+def test_a_rate_that_is_too_high_is_not_raised_afterwards() -> None:
+    """Guards against two remedies that contradict each other: a bad start is soon passed, but the loss stays high."""
+    config = config_of("--training.lr", "3", "--training.warmup_steps", "5")
+    said = heard(Coach(config, None, constant=UNIGRAM), [36, 265, 260, 250, 200, 150, 90, 60, *[30 + 0.1] * 40])
+    assert ["Lower training.lr (3)" in line for _, line in said] == [True, True]
+
+
 @pytest.mark.parametrize(
     ("arguments", "level", "remedy"),
     [

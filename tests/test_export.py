@@ -86,6 +86,7 @@ def test_a_broken_weight_leaves_nothing_behind(
     told = capsys.readouterr()
     assert told.out == ""
     assert re.search(r"translates \d+ of \d+ sentences differently", told.err)
+    assert told.err.endswith("Choose another format with --to.\n")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -206,7 +206,7 @@ def test_everything_that_does_not_fit_is_named_at_once(domain: Make, capfd: pyte
     """Guards users from fixing one setting after the other, with a refusal each time."""
     error = refused(domain(model__d_model=64, model__norm="post"), 2, capfd)
     assert "model.d_model is 64, but 32, model.norm is post, but pre in the model that" in error
-    assert "set them to these values, or training.init_from to null" in error
+    assert "set them as in that model, or training.init_from to null" in error
 
 
 def test_a_model_that_cannot_be_used_is_refused(domain: Make, capfd: pytest.CaptureFixture) -> None:

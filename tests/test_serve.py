@@ -586,6 +586,7 @@ def test_a_new_connection_takes_the_place_of_an_idle_one(gate: tuple[Event, Even
         assert refused.headers["Retry-After"]
         go.set()
         assert [reply.result(HANG).status for reply in replies] == [200, 200]
+        assert server.get("/info").status == 200, "in a moment, as the answer says"
 
 
 def test_answers_name_the_budget_that_was_met(server: Server) -> None:

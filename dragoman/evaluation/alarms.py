@@ -65,7 +65,7 @@ def judged(alarms: Sequence[Alarm], config: Config, step: int, vocabulary: int) 
     """Replace the symptoms of too little training by one alarm, which says how to continue.
 
     Args:
-        config, step: of the model
+        config, step: of the run, at its newest checkpoint
         vocabulary: number of entries for the target
     """
     training = config.training

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from dragoman import console, serialization
+from dragoman import checkpoint, config_file, console, serialization
 from dragoman.corpora.sources import DOWNLOADS
 from dragoman.dataset import Pair, unzip_pairs
 from dragoman.device import choose_device, tune_device
@@ -32,6 +32,7 @@ from dragoman.evaluation.pairs import EarlierTranslations, read_data, read_earli
 from dragoman.evaluation.per_direction import indices_by_direction, select_pairs, tokenizations, without_tag
 from dragoman.evaluation.report import Bucket, EvaluatedSentence, EvaluationReport, report_lines, write_report
 from dragoman.evaluation.typed_differently import typed_differently
+from dragoman.settings import Config
 from dragoman.translation.loading import usual_run
 from dragoman.translation.results import Translation
 from dragoman.translation.translator import Translator
@@ -97,10 +98,18 @@ def evaluate(
         lengths=buckets(LENGTH_BUCKETS, [each.tokens for each in sentences], measured),
         unknown=buckets(UNKNOWN_BUCKETS, [each.unknown for each in sentences], measured),
         typed=typed_differently(translator, pairs) if typed else [],
-        alarms=judged(alarms, translator.config, translator.step, len(translator.target)),
+        alarms=judged(alarms, *trained(translator), len(translator.target)),
         worst=[i + 1 for i in sorted(range(len(sentences)), key=lambda i: sentences[i].chrf)[:WORST]],
         sentences=sentences,
     )
+
+
+def trained(translator: Translator) -> tuple[Config, int]:
+    """The settings and steps of the run that made a model: it may have gone on since these weights, the best."""
+    newest = checkpoint.newest(translator.path.parent, quarantine=False, warn=lambda _: None, only=["config.yaml"])
+    if newest is None:  # the checkpoint has been copied, or is an average
+        return translator.config, translator.step
+    return config_file.loads(newest.files["config.yaml"], newest.path / "config.yaml"), newest.step
 
 
 def check_pairs(pairs: Sequence[Pair], name: str, earlier: EarlierTranslations | None) -> list[str]:

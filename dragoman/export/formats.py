@@ -18,6 +18,7 @@ from typing import Literal
 
 import torch
 
+from dragoman import resources
 from dragoman.architectures.ctranslate2_spec import ctranslate2_spec, save_ctranslate2
 from dragoman.dataset import Tokenizer
 from dragoman.errors import ConfigError
@@ -52,7 +53,7 @@ def require_libraries(kind: Format) -> None:
             import_module(name)
         except ImportError as error:
             raise ConfigError(
-                f"{kind} needs {' and '.join(WRITERS[kind])} ({error}): pip install -e '.[export]'."
+                f"{kind} needs {' and '.join(WRITERS[kind])} ({error}): {resources.install('export')}."
             ) from None
 
 

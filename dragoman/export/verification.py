@@ -106,7 +106,8 @@ def _require_same(
         first, expected, found = different[0]
         raise ExportError(
             f"{what} {len(different)} of {len(given)} sentences differently, so nothing was written. "
-            f"First difference: {first!r} becomes {show(found)!r} instead of {show(expected)!r}."
+            f"First difference: {first!r} becomes {show(found)!r} instead of {show(expected)!r}. "
+            "Choose another format with --to."
         )
 
 

@@ -37,7 +37,8 @@ def main(options: argparse.Namespace) -> None:
         if options.glossary:
             if translator.config.data.several:
                 raise ConfigError(
-                    "--glossary is for one direction, but this model has several: send the terms with each request."
+                    "--glossary is for one direction, but this model has several: send the terms with each request, "
+                    "in its field glossary."
                 )
             translator = translator.with_glossary(options.glossary)
         translator.translate(["."])  # a warm-up: fails before anyone connects, and makes the first request fast

@@ -70,6 +70,7 @@ class Coach:
         self.by_clock: int | None = None  # updates of the whole run, if all take as long as those so far
         self.warm = config.training.warmup_steps  # updates of the warm-up; fewer if the clock ends it
         self.told: set[str] = set()  # rules that have spoken
+        self.diverged = False  # whether the updates have once been too large
         self.points: list[tuple[float, float]] = []  # loss and norm, means of BIN updates or more
         self.pending: list[tuple[float, float]] = []
         self.last = started  # step of the last point
@@ -148,6 +149,7 @@ class Coach:
         if grown and not jumped:
             what = f"the gradient norm has grown from {self.floor:.3g} to {norm:.3g}, and the loss no longer falls"
         line = f"{what}: the updates are too large. {self._smaller_updates()}"
+        self.diverged |= jumped or grown
         return self._tell("diverging", jumped or grown, loss <= self.best, line)
 
     def _smaller_updates(self) -> str:
@@ -183,7 +185,7 @@ class Coach:
 
     def _remedy(self) -> str:
         """For a run that learns nothing: larger updates, or smaller ones."""
-        if self.points and self._is_slow() and "diverging" not in self.told:
+        if self.points and self._is_slow() and not self.diverged:
             return f"Raise training.lr ({self.config.training.lr:g}) to three times as much or more."
         return self._smaller_updates()
 

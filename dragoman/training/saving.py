@@ -120,8 +120,8 @@ def restore(state: TrainingState, saved: Checkpoint) -> None:
     recorded = serialization.load_json(saved.files["state.json"])
     if recorded.get("data") != state.data.fingerprint:
         raise CheckpointError(
-            f"{saved.path} was trained on other data than {state.directory / 'data'} holds now: restore the corpus, "
-            "or train under another run.name."
+            f"{saved.path} was trained on other data than {state.directory / 'data'} holds now: restore the corpus "
+            f"and delete the folder {state.directory / 'data'}, or train under another run.name."
         )
     for name, value in environment(state).items():
         if recorded.get(name, value) != value:
@@ -129,8 +129,11 @@ def restore(state: TrainingState, saved: Checkpoint) -> None:
                 f"warning: {name} was {recorded[name]} and is now {value}: the run continues, but not bit for bit as "
                 "it would have"
             )
-    set_weights(state, lambda model: load_weights(model, saved.files["model.safetensors"]))
-    last_rate = _restore_tensors(state, saved)
+    try:
+        set_weights(state, lambda model: load_weights(model, saved.files["model.safetensors"]))
+        last_rate = _restore_tensors(state, saved)
+    except CheckpointError as error:
+        raise CheckpointError(f"{error} To resume from an older one, move {saved.path} elsewhere.") from error
     state.progress = progress_of(saved)
     if not state.progress.step:  # TensorBoard starts anew and needs the first validation again
         state.progress = Progress(unvalidated=True, old_bleu=state.progress.old_bleu)

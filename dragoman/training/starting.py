@@ -224,14 +224,17 @@ def other_model(config: Config, saved: Checkpoint | None) -> Translator | None:
     if place is None:
         return None
     other = Translator(saved.path if saved else place, config.training.device)
+    same = SAME
+    if other.config.model.tie == "all" or other.config.is_language_model:  # these need one vocabulary
+        same += ("tokenizer.shared",)
     unused, different = [], []
     for key, old, new, resume in settings.changes(other.config, config):
-        if resume == "refused" and key.startswith(SAME) and key != "model.preset":  # the preset's name does not matter
+        if resume == "refused" and key.startswith(same) and key != "model.preset":  # the preset's name does not matter
             different.append((key, old, new))
         unused += [key] if key.startswith("tokenizer.") else []
     if different:
         found = ", ".join(f"{key} is {shown(new)}, but {shown(old)}" for key, old, new in different)
-        remedy = f"set it to {shown(different[0][1])}" if len(different) == 1 else "set them to these values"
+        remedy = f"set it to {shown(different[0][1])}" if len(different) == 1 else "set them as in that model"
         raise ConfigError(
             f"{found} in the model that training.init_from names ({place}): {remedy}, or training.init_from to null "
             "for new weights."

@@ -76,5 +76,5 @@ def unmarked(text: str) -> str:
 def require(kind: str, *modules: str) -> None:
     """Raise ConfigError unless the libraries that read a kind of file are installed."""
     if missing := [name for name in modules if find_spec(name) is None]:
-        install = "pip install -e '.[formats]'" if resources.IN_CLONE else "pip install 'dragoman[formats]'"
+        install = resources.install("formats")
         raise ConfigError(f"cannot find {' and '.join(missing)}: install what reads {kind} files with {install}")
