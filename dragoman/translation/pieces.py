@@ -143,7 +143,7 @@ def _split_and_encode(
 
     joiner = sentence_joiner(direction.source)
     parts = split_text(line, direction.source, statistics, lengths)
-    parts = _with_letters(parts, joiner, lambda text: lengths([text])[0] <= longest)
+    parts = _with_letters(parts, lengths(parts), longest, joiner)
     parts = [line] if len(parts) == 1 else parts
     stops = statistics.stops(direction.source)
     for length in lengths(split_sentences(line, direction.source, stops)) if len(parts) > 1 else ():
@@ -169,16 +169,19 @@ def _with_kept_name(source: Conventions, label: Piece) -> Piece:
     return replace(label, is_kept=label.is_kept or (is_name and not all(map(source.has, words))))
 
 
-def _with_letters(parts: Sequence[str], joiner: str, fits: Callable[[str], bool]) -> list[str]:
+def _with_letters(parts: Sequence[str], lengths: Sequence[int], longest: int, joiner: str) -> list[str]:
     """Join a part without letters, such as "1." or "???", to the one behind it if it is the first, else to the last.
 
-    `fits` says whether they may be one piece.
+    A part has at most `longest` tokens then, too.
     """
     found: list[str] = []
-    for part in parts:
-        lack = found and not (any(map(str.isalpha, found[-1])) and any(map(str.isalpha, part)))
-        if lack and fits(joined := found[-1] + joiner + part):
-            found[-1] = joined
+    total = 0  # tokens of the last part
+    for part, length in zip(parts, lengths, strict=True):
+        lacks = found and not (any(map(str.isalpha, found[-1])) and any(map(str.isalpha, part)))
+        if lacks and total + length <= longest:
+            found[-1] += joiner + part
+            total += length
         else:
             found.append(part)
+            total = length
     return found
