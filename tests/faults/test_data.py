@@ -250,7 +250,7 @@ def test_24_uneven_pairs_are_dropped_from_training_only(tmp_path: Path) -> None:
     assert len(data.train) == 3
     assert data.validation == data.test == [("a b c d e", "x")]
     assert "1 lack a side and are dropped; 1 are too long and are dropped; 2 are too uneven and are dropped\n" in said
-    with pytest.raises(DataError, match=r"or more uneven than data\.max_ratio \(1\): raise it"):
+    with pytest.raises(DataError, match=r"or more uneven than data\.max_ratio \(1\): raise them"):
         ready(corpus_of(tmp_path, pairs[:2], [("a", "x")], data__max_ratio=1), tmp_path / "other")
 
 
