@@ -260,6 +260,18 @@ def settle(config: Config, ranks: Ranks, device: torch.device, speed: planning.S
     return with_values(config, ranks.broadcast(values(config)))
 
 
+def first_look(root: Path, ranks: Ranks) -> checkpoint.Checkpoint | None:
+    """The newest checkpoint in `root`. Nothing is changed, and it is read again under the lock: others may be training.
+
+    Raises CheckpointError if the ranks see different ones.
+    """
+    saved = checkpoint.newest(root, quarantine=False, warn=lambda _: None)
+    step = saved.step if saved else None
+    if ranks.broadcast(step) != step:
+        raise CheckpointError(f"the ranks see different checkpoints in {root}: put it where all of them can reach it.")
+    return saved
+
+
 def start_or_resume(config: Config, ranks: Ranks, device: torch.device) -> int:
     """Do the work of `train`, as one of several ranks or alone."""
     directory = Path(config.run.dir) / config.run.name
@@ -267,10 +279,7 @@ def start_or_resume(config: Config, ranks: Ranks, device: torch.device) -> int:
     # Everything that can be refused is refused before anything is written.
     tune_device(device)
     rates = matmul_rates(device)
-    # A first look, which changes nothing. It is read again under the lock: another process may be training.
-    saved = checkpoint.newest(root, quarantine=False, warn=lambda _: None)
-    if ranks.broadcast(saved.step if saved else None) != (saved.step if saved else None):
-        raise CheckpointError(f"the ranks see different checkpoints in {root}: put it where all of them can reach it.")
+    saved = first_look(root, ranks)
     precision = str(choose_precision(starting.precision(config, device, saved), device, rates)).removeprefix("torch.")
     dtype = DTYPES[ranks.broadcast(precision)]
     starting.print_device(describe_device(device, dtype), rates)

@@ -11,7 +11,7 @@ counts as unspoilt if its translation
 - is no copy of the input, if that is a known word (words that the Italian training text has, too, are left out),
 - has a small letter inside, if the input has: no False Title,
 - has as many lines,
-- and is the same as that of the input with plain apostrophes, but for the apostrophes.
+- and, for an input with typographic apostrophes, says the same as with plain ones.
 """
 
 # ruff: noqa: E501

@@ -98,13 +98,13 @@ def evaluate(
         lengths=buckets(LENGTH_BUCKETS, [each.tokens for each in sentences], measured),
         unknown=buckets(UNKNOWN_BUCKETS, [each.unknown for each in sentences], measured),
         typed=typed_differently(translator, pairs) if typed else [],
-        alarms=judged(alarms, *trained(translator), len(translator.target)),
+        alarms=judged(alarms, *run_so_far(translator), len(translator.target)),
         worst=[i + 1 for i in sorted(range(len(sentences)), key=lambda i: sentences[i].chrf)[:WORST]],
         sentences=sentences,
     )
 
 
-def trained(translator: Translator) -> tuple[Config, int]:
+def run_so_far(translator: Translator) -> tuple[Config, int]:
     """The settings and steps of the run that made a model: it may have gone on since these weights, the best."""
     newest = checkpoint.newest(translator.path.parent, quarantine=False, warn=lambda _: None, only=["config.yaml"])
     if newest is None:  # the checkpoint has been copied, or is an average
