@@ -214,6 +214,12 @@ def test_names_with_a_capital_inside_are_no_typos() -> None:
     assert read("McStaiton is here.", SOURCE).corrections == []
 
 
+@pytest.mark.parametrize("text", ["I don't know, i.e. Anna is here.", "Where is it, e.g. at home?"])
+def test_letters_of_an_abbreviation_stay(text: str) -> None:
+    """Guards i.e., whose first letter is a word that has a capital in English."""
+    assert read(text, SOURCE).text == text
+
+
 def test_typos() -> None:
     """Guards the words that may be corrected, and those that may not."""
     assert read("Wehre is the staiton?", SOURCE).text == "Where is the station?"
