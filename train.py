@@ -38,7 +38,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from dragoman import checkpoint, config_file, dataset, distributed, resources, run_lock, signals, storage
+from dragoman import checkpoint, config_file, dataset, distributed, presets, resources, run_lock, signals, storage
 from dragoman.architectures.build import build_model
 from dragoman.architectures.loss import Loss, batch_loss
 from dragoman.architectures.protocol import Model
@@ -118,8 +118,7 @@ def train_step(state: TrainingState, micro_batches: list[Batch]) -> None:
     for group in optimizer.param_groups:
         group["lr"] = state.learning_rate(step)
 
-    counts = sum(batch.tokens for batch in micro_batches), sum(batch.source_tokens for batch in micro_batches)
-    tokens, source_tokens = map(int, state.ranks.sum(*counts))
+    [tokens] = map(int, state.ranks.sum(sum(batch.tokens for batch in micro_batches)))
     # For each batch: loss = learner(batch) / tokens, then backward. Batches that do not fit in memory are split.
     pieces, sums = gradients.accumulate(state, micro_batches, step, tokens)
     state.scaler.unscale_(optimizer)
@@ -144,7 +143,7 @@ def train_step(state: TrainingState, micro_batches: list[Batch]) -> None:
     state.record_warmup()
     progress.halved += int(halved)
     padding = sum(batch.padding for batch in micro_batches) / len(micro_batches)
-    progress.add_update(smoothed, plain, norm, tokens, source_tokens, padding)
+    progress.add_update(smoothed, plain, norm, tokens, padding)
 
 
 def training_loop(state: TrainingState, stop: signals.Stop) -> None:
@@ -223,6 +222,7 @@ def build_state(
         dtype=dtype,
         ranks=ranks,
         matmul_rate=matmul_rate,
+        operations=presets.operations({**values(config), "tokenizer.vocab_size": len(data.target)}),
         model=model,
         learner=learner,
         optimizer=make_optimizer(model, settings, dtype),

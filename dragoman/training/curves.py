@@ -36,9 +36,7 @@ def log(state: TrainingState, bar: tqdm) -> None:
     progress, step = state.progress, state.progress.step
     loss = progress.plain / progress.tokens
     speed = progress.tokens / progress.update_seconds
-    per_source_token, per_target_token = state.model.products()
-    operations = 6 * (per_source_token * progress.source_tokens + per_target_token * progress.tokens)
-    utilisation = operations / progress.update_seconds / state.matmul_rate
+    utilisation = state.operations * speed / state.matmul_rate
     figures = {
         "loss/train": loss,
         "score/perplexity_train": perplexity(loss),
