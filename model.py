@@ -18,16 +18,33 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dragoman import kernels
 from dragoman.dataset import masks, padding_mask
-from dragoman.kernels import Dropout, linear, rounded, softmax
 from dragoman.settings import PAD, ModelConfig
+
+# --- Dropout ------------------------------------------------------------------------------------------------------
+
+
+class Dropout(nn.Dropout):
+    """Zero a share of the values in training and scale up the rest, so that the mean stays (section 5.4).
+
+    A CPU spends most of torch's dropout on its random numbers. Here, 64 random bits serve four values: each share is
+    met to within 1/65536, in a quarter of the time.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map x of any shape to the same shape; outside training, return it unchanged."""
+        if not self.training or self.p == 0 or x.device.type != "cpu":
+            return super().forward(x)
+        words = torch.randint(-(2**63), 2**63 - 1, (math.ceil(x.numel() / 4),))
+        kept = words.view(torch.int16)[: x.numel()].view(x.shape).ge_(round(self.p * 2**16) - 2**15)
+        return x * kept.to(x.dtype).div_(1 - self.p)
+
 
 # --- Positions ----------------------------------------------------------------------------------------------------
 
@@ -65,10 +82,6 @@ class Starts(NamedTuple):
     rows: Tensor  # (B, 1)
     latest: int  # at least the largest of them, known without waiting for the device
 
-    def places(self, length: int) -> Tensor:
-        """The positions of the next `length` tokens of each row: (B, T)."""
-        return self.rows + torch.arange(length, device=self.rows.device)
-
 
 # --- Embeddings ---------------------------------------------------------------------------------------------------
 
@@ -103,14 +116,12 @@ class Embedding(nn.Module):
 
         real (B, T) is False for padding, which needs no position and may lie beyond the last learned one.
         """
-        match self.kind:
-            case "sinusoidal":
-                return x + self._rows(start, x.shape[1])
-            case "learned":
-                return x + self._learned(start, real) * self.scale
-            case "rotary" | "none":
-                return x
-        raise ValueError(self.kind)
+        if self.kind == "sinusoidal":
+            return x + self._rows(start, x.shape[1])
+        if self.kind == "learned":
+            places = torch.arange(x.shape[1], device=x.device) + (start if isinstance(start, int) else start.rows)
+            return x + self.learned(places * real) * self.scale
+        return x
 
     def turns(self, start: int | Starts, length: int) -> Tensor | None:
         """The angles for `rotate` of `length` positions from start; None unless positions are rotary."""
@@ -127,23 +138,9 @@ class Embedding(nn.Module):
                 longer = sinusoid(2 * end, positions.shape[1]).to(positions.device)
             # Another thread may replace self.positions by a shorter table at any time, so use the local name below.
             positions = self.positions = longer
-        return positions[start:end] if isinstance(start, int) else positions[start.places(length)]
-
-    def _learned(self, start: int | Starts, real: Tensor) -> Tensor:
-        """The same from the learned table, for the shape of real (B, T). Raises ValueError past its end."""
-        length, most = real.shape[1], self.learned.num_embeddings
         if isinstance(start, int):
-            start = Starts(torch.full_like(real[:, :1], start, dtype=torch.long), start)
-        places = start.places(length)
-        # Only on a CPU, because this check would wait for a GPU. There, the caller checks the lengths.
-        if start.latest + length > most and places.device.type == "cpu":
-            end = int((places * real).max()) + 1
-            if end > most:
-                raise ValueError(
-                    f"a sequence of {end} tokens does not fit into the {most} learned positions of this model "
-                    "(model.max_positions)."
-                )
-        return self.learned(places.clamp(max=most - 1))
+            return positions[start:end]
+        return positions[start.rows + torch.arange(length, device=positions.device)]
 
 
 # --- Attention ----------------------------------------------------------------------------------------------------
@@ -162,10 +159,6 @@ class KeysValues(NamedTuple):
     def rows(self, index: Tensor) -> KeysValues:
         """Select batch rows by number, in the order of index."""
         return KeysValues(self.keys[index], self.values[index])
-
-    def repeated(self, times: int) -> KeysValues:
-        """Repeat each key/value head `times` times."""
-        return KeysValues(self.keys.repeat_interleave(times, 1), self.values.repeat_interleave(times, 1))
 
 
 class Attention(nn.Module):
@@ -187,43 +180,33 @@ class Attention(nn.Module):
         self.output = nn.Linear(width, width, bias)
         self.dropout = Dropout(settings.attention_dropout)
 
-    def queries(self, x: Tensor, turns: Tensor | None = None) -> Tensor:
-        """Project x (B, T, D) to queries, split into heads: (B, H, T, K)."""
-        queries = linear(x, self.query)[0].unflatten(2, (self.n_heads, -1)).transpose(1, 2)
-        return queries if turns is None else rotate(queries, turns)
-
     def keys_values(self, memory: Tensor, turns: Tensor | None = None) -> KeysValues:
         """Project memory (B, S, D), apart from `forward`, so that decoding projects each token once."""
         keys, values = (
-            each.unflatten(2, (self.kv_heads, -1)).transpose(1, 2) for each in linear(memory, self.key, self.value)
+            part(memory).unflatten(2, (self.kv_heads, -1)).transpose(1, 2) for part in (self.key, self.value)
         )
         return KeysValues(keys if turns is None else rotate(keys, turns), values)
 
     def forward(self, x: Tensor, memory: KeysValues, mask: Tensor | None = None, turns: Tensor | None = None) -> Tensor:
         """Let every position of x (B, T, D) look at the keys that mask (broadcast to B, H, T, S) allows."""
-        if self.kv_heads < self.n_heads:
-            memory = memory.repeated(self.n_heads // self.kv_heads)
-        queries = self.queries(x, turns)
-        if kernels.applies(x):
-            return linear(kernels.attend(queries, *memory, mask, self.dropout.now), self.output)[0]  # (B, T, D)
-        if x.device.type == "cpu":
-            # On thousands of short sentences, torch's fused kernel is slower on a CPU than the plain formula: a whole
-            # training step of a 4+4-layer model took 2.3 times (bfloat16) to 7 times (float32) as long.
-            heads = self.dropout(self._weights(queries, memory, mask)) @ memory.values  # (B, H, T, K)
-        else:
-            heads = F.scaled_dot_product_attention(queries, memory.keys, memory.values, mask, self.dropout.now)
+        # On thousands of short sentences, torch's fused attention is slower on a CPU: with its backward pass, three
+        # times as slow for sentences of 64 tokens and ten to seventeen times for sentences of 16.
+        heads = self.dropout(self.weights(x, memory, mask, turns)) @ self._shared(memory.values)  # (B, H, T, K)
         return self.output(heads.transpose(1, 2).flatten(2))  # (B, T, D)
 
     def weights(self, x: Tensor, memory: KeysValues, mask: Tensor | None = None, turns: Tensor | None = None) -> Tensor:
-        """The attention weights that `forward` applies, for inspection: (B, H, T, S); each row sums to 1."""
-        return self._weights(self.queries(x, turns), memory.repeated(self.n_heads // self.kv_heads), mask)
-
-    def _weights(self, queries: Tensor, memory: KeysValues, mask: Tensor | None) -> Tensor:
-        """softmax(QKᵀ/√K) for queries (B, H, T, K): (B, H, T, S)."""
-        scores = (queries / math.sqrt(queries.shape[3])) @ memory.keys.transpose(2, 3)  # (B, H, T, S)
+        """softmax(QKᵀ/√K), the attention weights of x (B, T, D): (B, H, T, S); each row sums to 1."""
+        queries = self.query(x).unflatten(2, (self.n_heads, -1)).transpose(1, 2)  # (B, H, T, K)
+        queries = queries if turns is None else rotate(queries, turns)
+        scores = (queries / math.sqrt(queries.shape[3])) @ self._shared(memory.keys).transpose(2, 3)  # (B, H, T, S)
         if mask is not None:
             scores.masked_fill_(~mask, -math.inf)  # in place: no gradient needs the scores themselves
-        return softmax(scores)
+        return scores.softmax(-1)
+
+    def _shared(self, heads: Tensor) -> Tensor:
+        """Repeat key or value heads for the query heads that share each of them."""
+        times = self.n_heads // self.kv_heads
+        return heads if times == 1 else heads.repeat_interleave(times, 1)
 
 
 # --- Layers -------------------------------------------------------------------------------------------------------
@@ -242,26 +225,13 @@ class FeedForward(nn.Sequential):
     """Two projections with a ReLU between, the same at every position (section 3.3), or with a later activation."""
 
     def __init__(self, settings: ModelConfig) -> None:
-        width, halves = settings.d_ff, 1
-        match settings.activation:
-            case "relu":
-                activation = nn.ReLU()
-            case "gelu":
-                activation = nn.GELU()
-            case "swiglu":
-                activation, halves = SwiGLU(), 2
+        width, halves = settings.d_ff, 2 if settings.activation == "swiglu" else 1
+        activation = {"relu": nn.ReLU, "gelu": nn.GELU, "swiglu": SwiGLU}[settings.activation]()
         super().__init__(
             nn.Linear(settings.d_model, width * halves),
             nn.Sequential(activation, Dropout(settings.activation_dropout)),
             nn.Linear(width, settings.d_model),
         )
-        self.share = settings.activation_dropout if settings.activation == "relu" else None
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Map x (B, T, D) to the same shape."""
-        if self.share is None or not kernels.applies(x):
-            return super().forward(x)
-        return kernels.relu_block(x, self[0], self[2], self.share if self.training else 0.0)  # type: ignore[arg-type]
 
 
 def make_norm(settings: ModelConfig) -> nn.Module:
@@ -296,11 +266,11 @@ class Residual(nn.Module):
 
     def before(self, x: Tensor) -> Tensor:
         """The input of the sub-layer."""
-        return rounded(self.norm(x) if self.pre else x)
+        return self.norm(x) if self.pre else x
 
     def after(self, x: Tensor, y: Tensor) -> Tensor:
         """Add the output y of the sub-layer to its input x."""
-        x = self.dropout.added(x, y)
+        x = x + self.dropout(y)
         return x if self.pre else self.norm(x)
 
 
@@ -404,7 +374,6 @@ class Decoder(nn.Module):
 
     def memory(self, states: Tensor) -> list[KeysValues]:
         """Each layer's own keys and values of the encoder's states (B, S, D)."""
-        states = rounded(states)
         return [layer.cross_attention.keys_values(states) for layer in self.layers]
 
     def forward(
@@ -501,34 +470,12 @@ class Transformer(nn.Module):
         states, past = self.decoder(tokens[:, None], None, state.memory, state.memory_mask, state.past)
         return self.projection(states[:, 0]), state._replace(past=past)
 
-    def products(self) -> tuple[int, int]:
-        """How many matrix weights each source token, and each target token, is multiplied by.
-
-        A forward pass takes two operations per weight, a training step six. Attention scores are not counted: they
-        depend on the length of the sentence and are a few per cent of the whole.
-        """
-        memory = sum(
-            each.weight.numel()
-            for layer in self.decoder.layers
-            for each in (layer.cross_attention.key, layer.cross_attention.value)
-        )
-        encoder, decoder = (matrix_weights(stack.layers) for stack in (self.encoder, self.decoder))  # type: ignore[arg-type]
-        return encoder + memory, decoder - memory + self.projection.weight.numel()
-
     @torch.no_grad()
     def cross_attention(self, source: Tensor, target: Tensor) -> Tensor:
         """Where each position of target (B, T) looks in source (B, S): (layers, B, H, T, S); rows sum to 1."""
         with record_attention([layer.cross_attention for layer in self.decoder.layers]) as maps:
             self.states(source, target, *masks(source, target))
         return torch.stack(maps)
-
-    def alignment(self, source: Tensor, target: Tensor, last: bool = False) -> Tensor:
-        """How much each position of target (B, T) draws on each of source: (B, T, S), a mean over layers and heads.
-
-        last: of the last layer alone, which is all that CTranslate2 reports
-        """
-        maps = self.cross_attention(source, target)
-        return (maps[-1:] if last else maps).mean((0, 2))
 
 
 # --- What every architecture shares -------------------------------------------------------------------------------
@@ -551,33 +498,22 @@ def tie_weights(tie: str, projection: nn.Linear, source: Embedding, target: Embe
     There is less to learn, and rare words learn from both ends. Raises ValueError if one table should serve two
     vocabularies of different sizes.
     """
-    match tie:
-        case "output" if target is not None:
-            projection.weight = target.table.weight
-        case "all":
-            sizes = source.table.num_embeddings, projection.out_features
-            if sizes[0] != sizes[1]:
-                raise ValueError(f"model.tie all needs one vocabulary, but there are two, of {sizes[0]} and {sizes[1]}")
-            shared = (target or source).table.weight
-            source.table.weight = projection.weight = shared
-        case "output" | "none":
-            pass
-
-
-def matrix_weights(module: nn.Module) -> int:
-    """The number of weights in a module's matrices."""
-    return sum(p.numel() for p in module.parameters() if p.dim() == 2)
+    if tie == "output" and target is not None:
+        projection.weight = target.table.weight
+    elif tie == "all":
+        sizes = source.table.num_embeddings, projection.out_features
+        if sizes[0] != sizes[1]:
+            raise ValueError(f"model.tie all needs one vocabulary, but there are two, of {sizes[0]} and {sizes[1]}")
+        source.table.weight = projection.weight = (target or source).table.weight
 
 
 @contextmanager
 def record_attention(attentions: Sequence[Attention]) -> Iterator[list[Tensor]]:
     """Context manager: append the weights (B, H, T, S) of every call of these attentions to the list it yields."""
     maps: list[Tensor] = []
-
-    def keep(attention: Attention, inputs: tuple[Any, ...], _: Tensor) -> None:
-        maps.append(attention.weights(*inputs))
-
-    hooks = [each.register_forward_hook(keep) for each in attentions]
+    hooks = [
+        part.register_forward_hook(lambda part, given, _: maps.append(part.weights(*given))) for part in attentions
+    ]
     try:
         yield maps
     finally:

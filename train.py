@@ -34,11 +34,10 @@ from contextlib import closing, nullcontext
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import nn
 
-from dragoman import checkpoint, config_file, dataset, distributed, resources, run_lock, signals, storage
+from dragoman import checkpoint, config_file, dataset, distributed, presets, resources, run_lock, signals, storage
 from dragoman.architectures.build import build_model
 from dragoman.architectures.loss import Loss, batch_loss
 from dragoman.architectures.protocol import Model
@@ -69,21 +68,17 @@ from dragoman.training import (
     final_report,
     gradients,
     planning,
-    profiling,
     saving,
     starting,
     tensorboard,
     validation,
 )
-from dragoman.training.layer_statistics import LayerStatistics
 from dragoman.training.optimizer import MovingAverage, make_optimizer
 from dragoman.training.progress import end_reason, progress_of
 from dragoman.training.speed import target_tokens_per_second
 from dragoman.training.state import TrainingState
 
 SIGNAL_GRACE_SECONDS = 5.0  # a signal repeated within this time is one: launcher, Slurm and a terminal may each send it
-PROFILE_WARMUP_STEPS = 3  # updates before those that training.profile records
-PROBE_SENTENCES = 16  # validation sentences for the layer statistics, always the same
 
 
 class Learner(nn.Module):
@@ -118,9 +113,8 @@ def train_step(state: TrainingState, micro_batches: list[Batch]) -> None:
     for group in optimizer.param_groups:
         group["lr"] = state.learning_rate(step)
 
-    counts = sum(batch.tokens for batch in micro_batches), sum(batch.source_tokens for batch in micro_batches)
-    tokens, source_tokens = map(int, state.ranks.sum(*counts))
-    # For each batch: loss = learner(batch) / tokens, then backward. Batches that do not fit in memory are split.
+    [tokens] = map(int, state.ranks.sum(sum(batch.tokens for batch in micro_batches)))
+    # For each batch: learner(batch) / tokens, then backward. Batches that do not fit in memory are split.
     pieces, sums = gradients.accumulate(state, micro_batches, step, tokens)
     state.scaler.unscale_(optimizer)
     norm = gradients.clip(state)
@@ -129,13 +123,8 @@ def train_step(state: TrainingState, micro_batches: list[Batch]) -> None:
     smoothed, plain, halved = state.ranks.sum(sum(losses[::2]), sum(losses[1::2]), len(pieces) - len(micro_batches))
     gradients.check_finite(state, step, pieces, losses[::2], smoothed, norm)
 
-    statistics = state.layer_statistics if step % max(1, state.config.training.health_every) == 0 else None
-    if statistics:
-        statistics.before_step()
     state.scaler.step(optimizer)  # in float16 this skips an update whose gradient overflowed
     state.scaler.update()
-    if statistics:
-        curves.log_layers(state, statistics.after_step(), step)
     optimizer.zero_grad(set_to_none=True)
     if state.average:
         state.average.update(step)
@@ -144,7 +133,7 @@ def train_step(state: TrainingState, micro_batches: list[Batch]) -> None:
     state.record_warmup()
     progress.halved += int(halved)
     padding = sum(batch.padding for batch in micro_batches) / len(micro_batches)
-    progress.add_update(smoothed, plain, norm, tokens, source_tokens, padding)
+    progress.add_update(smoothed, plain, norm, tokens, padding)
 
 
 def training_loop(state: TrainingState, stop: signals.Stop) -> None:
@@ -154,14 +143,7 @@ def training_loop(state: TrainingState, stop: signals.Stop) -> None:
         state.writer = tensorboard.open_board(state.directory, progress.step, state.config)
     state.start_clock()
 
-    def show_profile(record: torch.profiler.profile) -> None:
-        curves.show_profile(state, record)
-
-    with (
-        curves.progress_bar(state) as bar,
-        closing(batches.training_batches(state)) as updates,
-        profiling.profiler(state.device, PROFILE_WARMUP_STEPS, settings.profile, show_profile) as profile_step,
-    ):
+    with curves.progress_bar(state) as bar, closing(batches.training_batches(state)) as updates:
         done = False
         while not done:
             # A resumed run may still owe a validation that a signal cut short. A run that starts from another model
@@ -172,7 +154,6 @@ def training_loop(state: TrainingState, stop: signals.Stop) -> None:
                 progress.data_seconds += time.perf_counter() - started
                 train_step(state, micro_batches)
                 progress.update_seconds += time.perf_counter() - started
-                profile_step()
                 state.read_clock()
                 if progress.step % settings.log_every == 0:
                     curves.log(state, bar)
@@ -223,6 +204,7 @@ def build_state(
         dtype=dtype,
         ranks=ranks,
         matmul_rate=matmul_rate,
+        operations=presets.operations({**values(config), "tokenizer.vocab_size": len(data.target)}),
         model=model,
         learner=learner,
         optimizer=make_optimizer(model, settings, dtype),
@@ -232,13 +214,9 @@ def build_state(
         hiding=make_hiding(config, data.source, data.target, data.train),
         validation=pairs,
     )
-    if ranks.is_first and settings.health_every and not state.is_sharded:
-        probe = dataset.make_batch(pairs, np.arange(min(PROBE_SENTENCES, len(pairs)))).to(device)
-        state.layer_statistics = LayerStatistics(model, probe.source, probe.target_in)
     if settings.batch_tokens == "auto":
         state.set_batch_tokens(gradients.find_batch_tokens(state))
     state.count_steps()
-    state.start_coach()
     return state
 
 

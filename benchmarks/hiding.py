@@ -37,7 +37,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Measure what placeholders cost in training.")
     parser.add_argument("--updates", type=int, default=60, help="of each kind (default: 60)")
     options, settings = parser.parse_known_args()
-    config = parse_train(["--training.health_every", "0", *settings])
+    config = parse_train([*settings])
     device = choose_device(config.training.device)
     tune_device(device)
     rates = matmul_rates(device)

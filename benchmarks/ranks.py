@@ -31,7 +31,7 @@ def speed(count: int, steps: int, folder: Path, settings: list[str]) -> float:
     every = max(1, steps // 20)
     given = {
         "run.dir": folder, "run.name": f"ranks-{count}", "training.max_steps": steps, "training.log_every": every,
-        "training.validate_every": steps, "training.save_every": steps, "training.health_every": 0,
+        "training.validate_every": steps, "training.save_every": steps,
         "decoding.max_length": 5, "training.ranks": count,
     }  # fmt: skip
     command = [sys.executable, str(ROOT / "train.py"), "--config", str(ROOT / "config.yaml")]

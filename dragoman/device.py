@@ -13,15 +13,11 @@ import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
-from typing import TypeVar
 
-import numpy as np
 import torch
-from torch import Tensor
 
 from dragoman.errors import DeviceError
 
-T = TypeVar("T")
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -122,62 +118,14 @@ def describe_device(device: torch.device, dtype: torch.dtype) -> str:
 
 
 def seed_everything(*parts: int | str) -> None:
-    """Seed all generators with a hash of `parts`, so that random numbers depend on them alone.
+    """Seed torch's generators with a hash of `parts`, so that random numbers depend on them alone.
 
     Training calls this with (seed, step) before every update, so an exact resume needs no saved generator state, and
     validation cannot disturb training. With a sum in place of the hash, step 2 of seed 1 would draw the numbers of
     step 1 of seed 2.
     """
-    global _words
     digest = hashlib.sha256(repr(parts).encode()).digest()
     torch.manual_seed(int.from_bytes(digest[:8], "big", signed=True))
-    _words = RandomWords(int.from_bytes(digest[8:16], "big"))
-
-
-class RandomWords:
-    """Words of random bits for dropout, which needs them by the million.
-
-    numpy's SFC64 takes half the time of PyTorch's Mersenne twister, but one word after another, on one processor. So
-    only the first TABLE words are its own. All others are those of two random places of that table, combined by xor,
-    which takes half as long again and uses all processors. Within a draw any two of these words are independent, and so
-    are those of two draws, unless both have the same distance between their places.
-    """
-
-    TABLE = 2**20  # words; 8 MB, more than a small model needs for an update
-
-    def __init__(self, seed: int) -> None:
-        self.generator = np.random.SFC64(seed)
-        self.own: list[Tensor] = []
-
-    def draw(self, count: int) -> Tensor:
-        """The next `count` words, int64."""
-        if sum(map(len, self.own)) < self.TABLE:
-            words = torch.from_numpy(self.generator.random_raw(count).view(np.int64))
-            self.own.append(words.clone())
-            return words
-        if len(self.own) > 1:
-            self.own = [torch.cat(self.own)]
-        words = torch.empty(count, dtype=torch.int64)
-        for part in words.split(self.TABLE // 2):
-            first, second = self._places(len(part))
-            torch.bitwise_xor(first, second, out=part)
-        return words
-
-    def _places(self, count: int) -> tuple[Tensor, Tensor]:
-        """`count` words of the table from two different random places, at the bounds of vector registers."""
-        table, width = self.own[0], 8
-        places = (len(table) - count) // width + 1
-        first, distance = map(int, self.generator.random_raw(2))
-        first, second = first % places, (first + 1 + distance % (places - 1)) % places
-        return table[first * width :][:count], table[second * width :][:count]
-
-
-_words = RandomWords(0)
-
-
-def random_words(count: int) -> Tensor:
-    """Draw `count` words of random bits, int64, on the CPU; `seed_everything` seeds them."""
-    return _words.draw(count)
 
 
 def tune_device(device: torch.device) -> None:

@@ -287,8 +287,6 @@ class TrainingConfig(Section):
     save_every: int = free(500, "steps between checkpoints", at_least=1)
     keep_last: int = free(3, "how many of the newest checkpoints to keep, besides the best", at_least=1)
     patience: int | None = free(None, "stop after this many validations without a better BLEU", at_least=1)
-    health_every: int = free(100, "steps between layer statistics in TensorBoard; 0: none", at_least=0)
-    profile: int = free(0, "number of updates to trace, near the start; 0: none", at_least=0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -433,6 +431,8 @@ SETTINGS = {f"{name}.{declared.name}": declared for name, section in SECTIONS.it
 RETIRED = frozenset(
     {
         "training.copy_dropout",
+        "training.health_every",
+        "training.profile",
         "model.word_dropout",
         "model.depth_dropout",
         "training.r_drop",

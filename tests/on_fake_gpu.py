@@ -95,14 +95,13 @@ def test_training(tmp_path: Path, changes: dict[str, Any]) -> None:
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_waiting(tmp_path: Path, architecture: str, dtype: torch.dtype) -> None:
-    """Guards the single wait of an update, of the statistics and of a validation: a GPU idles during each."""
+    """Guards the single wait of an update and of a validation: a GPU idles during each."""
     with FakeGpu() as gpu:
-        changes = {"model__architecture": architecture, "training__health_every": 2}
-        state = training_of(tiny_config(tmp_path, **changes), gpu.name, dtype)
-        for statistics in (0, 1):
+        state = training_of(tiny_config(tmp_path, model__architecture=architecture), gpu.name, dtype)
+        for _ in range(2):
             gpu.forget()
             train.train_step(state, make_batches(state))
-            assert len(gpu.waits) == 1 + statistics
+            assert len(gpu.waits) == 1
             assert gpu.uploads == 2 * 3, "source, target_in and target_out"
         gpu.forget()
         mean_loss(state.model, state.validation, 30)
@@ -212,7 +211,7 @@ def test_a_hidden_wait_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(train, "batch_loss", with_wait)
     with FakeGpu() as gpu:
-        state = training_of(tiny_config(tmp_path, training__health_every=0), gpu.name)
+        state = training_of(tiny_config(tmp_path), gpu.name)
         gpu.forget()
         train.train_step(state, make_batches(state))
     assert len(gpu.waits) == 1 + 2, "one for each batch, and that of the update"

@@ -25,7 +25,7 @@ from dragoman.translation.translator import Translator
 CONFIGS = sorted((ROOT / "configs" / "architectures").glob("*.yaml"))
 SHORT = [
     "--training.max_steps=3", "--training.max_epochs=null", "--training.validate_every=3", "--training.warmup_steps=1",
-    "--training.device=cpu", "--training.precision=float32", "--training.batch_tokens=200", "--training.health_every=2",
+    "--training.device=cpu", "--training.precision=float32", "--training.batch_tokens=200",
     "--decoding.max_length=8", "--data.max_length=12",
 ]  # fmt: skip
 Tiny = Callable[..., Config]

@@ -62,19 +62,6 @@ def test_loss_is_the_sum_over_all_paths(logits: Tensor) -> None:
         torch.testing.assert_close(rows[i], expected)
 
 
-def test_shares_give_the_gradient(logits: Tensor) -> None:
-    """Guards the reading of torch's gradient: by the logits it is the probabilities minus the shares, and zero for
-    padding and for targets without a path."""
-    logits.requires_grad_()
-    log_probs = logits.log_softmax(-1)
-    given = log_probs.detach(), LENGTHS, TARGET, TOKENS
-    rows, shares = ctc.loss_and_shares(*given)
-    torch.testing.assert_close(rows, ctc.loss(*given))
-    likely = [torch.stack([score for score, _ in paths(log_probs[i], *reversed(CASES[i]))]) for i in POSSIBLE]
-    (expected,) = torch.autograd.grad(-sum(every.logsumexp(0) for every in likely), logits)  # type: ignore[arg-type]
-    torch.testing.assert_close(log_probs.exp() - shares, expected)
-
-
 def test_best_path_is_the_likeliest_of_all(logits: Tensor) -> None:
     """Guards the spelling: equal neighbours are one token, and a blank separates two."""
     log_probs = logits.log_softmax(-1)

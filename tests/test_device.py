@@ -10,14 +10,12 @@ import torch
 
 from conftest import in_child
 from dragoman.device import (
-    RandomWords,
     autocast,
     choose_device,
     choose_precision,
     describe_device,
     matmul_rates,
     memory_limit,
-    random_words,
     seed_everything,
     total_memory,
     tune_device,
@@ -64,43 +62,6 @@ def test_rates_are_measured_in_both_formats() -> None:
     found = matmul_rates(CPU)
     assert set(found) == {torch.float32, torch.bfloat16}
     assert all(1e8 < rate < 1e16 for rate in found.values())
-
-
-def test_random_words_depend_on_the_seed_only() -> None:
-    """Guards the exact resume: dropout uses them."""
-    seed_everything(1, 2)
-    first = random_words(1000)
-    seed_everything(1, 3)
-    other = random_words(1000)
-    seed_everything(1, 2)
-    assert torch.equal(torch.cat((random_words(400), random_words(600))), first)
-    assert not torch.equal(first, other)
-    assert abs((first < 0).float().mean() - 0.5) < 0.1
-
-
-def test_words_beyond_the_table_are_random_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards dropout of large models: words made of two others must repeat neither them nor one another, be the same
-    for the same seed, and leave the table they are made of as it was, though their user overwrites them."""
-    monkeypatch.setattr(RandomWords, "TABLE", 2**12)
-
-    def drawn() -> list[torch.Tensor]:
-        words = RandomWords(7)
-        draws = []
-        for count in (3000, 2000, 1001, 5003, 5003):  # two from the generator, one of a part of the table, two larger
-            draws.append(words.draw(count).clone())
-            words.draw(count).zero_()
-        return draws
-
-    draws, again = drawn(), drawn()
-    assert [len(each) for each in draws] == [3000, 2000, 1001, 5003, 5003]
-    assert all(torch.equal(*each) for each in zip(draws, again, strict=True))
-    together = torch.cat(draws)
-    assert len(together.unique()) == len(together)
-    bits = (together[:, None] >> torch.arange(64)) & 1
-    assert (bits.double().mean(0) - 0.5).abs().max() < 5 * 0.5 / math.sqrt(len(together))
-    for one, other in ((draws[3], draws[4]), (draws[3][:-1], draws[3][1:]), (draws[0], draws[3][:3000])):
-        agree = (((one ^ other)[:, None] >> torch.arange(64)) & 1).double().mean()
-        assert abs(float(agree) - 0.5) < 5 * 0.5 / math.sqrt(64 * len(one))
 
 
 def test_seeds_depend_on_every_part_and_on_nothing_before() -> None:

@@ -21,7 +21,7 @@ from dragoman.architectures.loss import loss_sums
 from dragoman.config_file import load
 from dragoman.dataset import masks
 from dragoman.settings import PAD, Config, ModelConfig
-from dragoman.training import curves, gradients, starting
+from dragoman.training import gradients, starting
 from dragoman.training.batches import training_batches
 from dragoman.training.state import TrainingState
 from dragoman.translation.translator import Translator
@@ -195,12 +195,3 @@ def peak(training: TrainingState, batch_tokens: int) -> float:
     with gradients.largest_batch(training, batch_tokens) as batch:
         gradients.accumulate(training, [batch], 1, batch.tokens)
     return device_module.peak_memory(training.device)
-
-
-def test_a_profile_names_kernels(tiny: Tiny, capfd: pytest.CaptureFixture) -> None:
-    """Guards against the CPU time of queueing in the table, and against operations counted twice."""
-    assert run_command("train", tiny(training__device="cuda", training__profile=4, training__max_epochs=2)) == 0
-    said = capfd.readouterr().out
-    assert said.count(" ms ") == curves.OPERATIONS
-    assert "aten::" not in said
-    assert len(list((directory(tiny()) / "profile").iterdir())) == 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import itertools
 import math
@@ -66,28 +65,6 @@ def test_loss_in_16_bits_is_near_that_of_32(dtype: torch.dtype, spread: float) -
     for a, b in zip(*(torch.autograd.grad(x.smoothed, (states, projection)) for x in (near, exact)), strict=True):
         assert a.dtype == torch.float32
         assert (a - b).norm() < 0.02 * b.norm()
-
-
-@pytest.mark.parametrize("level", [-150.0, -30.0, 0.0, 30.0, 150.0])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_the_level_of_all_logits_does_not_matter(dtype: torch.dtype, level: float) -> None:
-    """Guards the exponentials against an overflow, and against sums of which nothing is left: a softmax has neither."""
-    torch.manual_seed(0)
-    states, projection = torch.randn(2, 3, 8, requires_grad=True), torch.randn(11, 8)
-    with torch.no_grad():
-        states[..., 0] = 1.0
-        projection[:, 0] = level
-    projection.requires_grad_()
-    with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
-        loss = loss_sums(states, projection, TARGET, 0.1)
-    logits = (states @ projection.t()).flatten(0, 1)
-    wanted = F.cross_entropy(logits, TARGET.flatten(), ignore_index=PAD, label_smoothing=0.1, reduction="sum")
-    # In bfloat16, a logit near 150 is rounded to a whole number.
-    assert float(loss.smoothed) == pytest.approx(float(wanted), rel=1e-5 if dtype == torch.float32 else 0.1)
-    found, expected = (torch.autograd.grad(x, (states, projection)) for x in (loss.smoothed, wanted))
-    # The gradient by the states has a large part along the first feature, which all tokens share: leave it out.
-    for a, b in ((found[0][..., 1:], expected[0][..., 1:]), (found[1], expected[1])):
-        assert (a - b).norm() <= (1e-4 if dtype == torch.float32 else 0.3) * b.norm()
 
 
 # Two places per source token. Words repeat, next to each other and apart; one sentence is empty; the last but one is
@@ -359,8 +336,7 @@ def test_several_optimizers_are_saved_and_restored_as_one() -> None:
 
 
 def test_the_moving_average_equals_its_definition() -> None:
-    """Guards the decay and its start, and that swapping changes neither the weights nor the average, even after a
-    failure."""
+    """Guards the decay and its start."""
     model = nn.Linear(3, 2)
     average, expected = MovingAverage(model, 0.9), model.weight.detach().clone()
     for step in range(1, 120):
@@ -370,18 +346,11 @@ def test_the_moving_average_equals_its_definition() -> None:
         decay = min(0.9, (1 + step) / (10 + step))
         expected = decay * expected + (1 - decay) * model.weight.detach()
     weights = model.weight.detach().clone()
-    with contextlib.suppress(KeyError), average.swapped_in():
-        torch.testing.assert_close(model.weight.detach(), expected)
-        raise KeyError
-    assert torch.equal(model.weight, weights)
-    with average.swapped_in():
-        torch.testing.assert_close(model.weight.detach(), expected)
+    torch.testing.assert_close(average.model.weight, expected)
     average.restart()
-    with average.swapped_in():
-        assert torch.equal(model.weight, weights)
+    assert torch.equal(average.model.weight, weights)  # type: ignore[arg-type]
     learnt = MovingAverage(model, 0.9, fresh=False)
     with torch.no_grad():
         model.weight.add_(1)
     learnt.update(1)
-    with learnt.swapped_in():
-        torch.testing.assert_close(model.weight.detach(), weights + 0.1)
+    torch.testing.assert_close(learnt.model.weight, weights + 0.1)

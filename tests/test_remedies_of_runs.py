@@ -28,7 +28,7 @@ from dragoman.errors import ConfigError, DataError, DeviceError
 from dragoman.export import formats
 from dragoman.serialization import sealed
 from dragoman.settings import Config
-from dragoman.training import checks, gradients, outlook, saving, starting
+from dragoman.training import checks, outlook, saving, starting
 from dragoman.training.progress import Progress, end_reason
 from dragoman.training.state import TrainingState
 from dragoman.translation import markup, markup_markdown
@@ -344,14 +344,14 @@ def test_numbers_that_are_not_finite(fault: Fault, pattern: str, tmp_path: Path,
 
 def with_memory_for(positions: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no batch with more positions fit in memory."""
-    compute = gradients.forward_backward
+    compute = train.Learner.forward
 
-    def limited(state: TrainingState, batch: Batch, *arguments: Any, **options: Any) -> Any:
+    def limited(self: train.Learner, batch: Batch) -> Any:
         if batch.source.numel() + batch.target_out.numel() > positions:
             raise torch.OutOfMemoryError("CUDA out of memory.")
-        return compute(state, batch, *arguments, **options)
+        return compute(self, batch)
 
-    monkeypatch.setattr(gradients, "forward_backward", limited)
+    monkeypatch.setattr(train.Learner, "forward", limited)
 
 
 BATCHES = r"new (?P<a>run\S*?),? .*half of (?P<b>training\.batch_tokens) and twice (?P<c>training\.accumulate)\."

@@ -32,21 +32,6 @@ def loss(log_probs: Tensor, lengths: Tensor, target: Tensor, target_lengths: Ten
     )
 
 
-def loss_and_shares(
-    log_probs: Tensor, lengths: Tensor, target: Tensor, target_lengths: Tensor
-) -> tuple[Tensor, Tensor]:
-    """`loss`, and the probability of each token at each place given that the path spells the target: (B, N, V).
-
-    exp(log_probs) minus these probabilities is the gradient by the logits, as with any cross-entropy.
-    """
-    with torch.enable_grad():
-        given = log_probs.detach().requires_grad_()
-        rows = loss(given, lengths, target, target_lengths)
-        # torch returns the gradient by the logits here, although it calls it that by the log-probabilities.
-        (gradient,) = torch.autograd.grad(rows.sum(), given)
-    return rows.detach(), log_probs.exp() - gradient
-
-
 def best_path(log_probs: Tensor, lengths: Tensor) -> tuple[list[list[int]], Tensor]:
     """The sentences spelled by the likeliest path through log_probs (B, N, V), and that path (B, N)."""
     ids = log_probs.argmax(-1)

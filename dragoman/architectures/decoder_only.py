@@ -17,7 +17,6 @@ from dragoman.model import (
     State,
     final_norm,
     init_weights,
-    matrix_weights,
     record_attention,
     tie_weights,
 )
@@ -117,22 +116,12 @@ class DecoderOnly(nn.Module):
         states, past = self.decoder(self.embedding(tokens[:, None], start), mask, turns, state.past)
         return self.projection(states[:, 0]), state._replace(past=past)
 
-    def products(self) -> tuple[int, int]:
-        """See `Transformer.products`."""
-        stack = matrix_weights(self.decoder)
-        return stack, stack + self.projection.weight.numel()
-
     @torch.no_grad()
     def cross_attention(self, source: Tensor, target: Tensor) -> Tensor:
         """Where the target looks in the source, see `Model.cross_attention`. Rows sum to less than 1."""
         with record_attention([layer.attention for layer in self.decoder.layers]) as maps:
             self.states(source, target, *masks(source, target))
         return torch.stack(maps)[..., source.shape[1] :, : source.shape[1]]
-
-    def alignment(self, source: Tensor, target: Tensor, last: bool = False) -> Tensor:
-        """See `Transformer.alignment`."""
-        maps = self.cross_attention(source, target)
-        return (maps[-1:] if last else maps).mean((0, 2))
 
 
 def next_position(state: State, hypotheses: int) -> tuple[Tensor, Starts]:

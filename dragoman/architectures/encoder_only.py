@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from dragoman.architectures import ctc
 from dragoman.architectures.decoder_only import Stack
 from dragoman.dataset import padding_mask
-from dragoman.model import Encoder, init_weights, matrix_weights, record_attention, tie_weights
+from dragoman.model import Encoder, init_weights, record_attention, tie_weights
 from dragoman.settings import PAD, ModelConfig
 
 
@@ -60,11 +60,6 @@ class EncoderOnly(nn.Module):
         """The number of places of each sentence of source ids (B, S): (B)."""
         return self.settings.upsampling * (source != PAD).sum(1)
 
-    def products(self) -> tuple[int, int]:
-        """See `Transformer.products`. Target tokens cost nothing, and each source token pays for its places."""
-        each = matrix_weights(self.decoder) + self.projection.weight.numel()
-        return matrix_weights(self.encoder.layers) + matrix_weights(self.split) + self.settings.upsampling * each, 0  # type: ignore[arg-type]
-
     @torch.no_grad()
     def cross_attention(self, source: Tensor, target: Tensor) -> Tensor:
         """Where the place of each next token of target (B, T) looks, per source token: (layers, B, H, T, S).
@@ -81,8 +76,3 @@ class EncoderOnly(nn.Module):
         at = torch.where(torch.arange(at.shape[1], device=at.device) > last, at.gather(1, last), at)
         looked = torch.stack(maps).unflatten(4, (-1, self.settings.upsampling)).sum(5)  # (layers, B, H, N, S)
         return looked[:, torch.arange(len(at), device=at.device)[:, None], :, at].permute(2, 0, 3, 1, 4)
-
-    def alignment(self, source: Tensor, target: Tensor, last: bool = False) -> Tensor:
-        """See `Transformer.alignment`."""
-        maps = self.cross_attention(source, target)
-        return (maps[-1:] if last else maps).mean((0, 2))

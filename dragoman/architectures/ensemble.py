@@ -54,10 +54,6 @@ class Ensemble(nn.Module):
         """The maps of all layers of all members, (layers, B, 1, T, S). Heads are averaged: members may differ there."""
         return torch.cat([member.cross_attention(source, target).mean(2, keepdim=True) for member in self.members])
 
-    def alignment(self, source: Tensor, target: Tensor, last: bool = False) -> Tensor:
-        """The mean of the members' alignments, (B, T, S)."""
-        return torch.stack([member.alignment(source, target, last) for member in self.members]).mean(0)
-
 
 class EnsembleState(NamedTuple):
     """One state per member."""
@@ -73,3 +69,13 @@ def mean_log_probs(logits: list[Tensor]) -> Tensor:
     """The logarithm of the mean of the probabilities that several logits (…, V) stand for."""
     log_probs = torch.stack([each.float().log_softmax(-1) for each in logits])
     return log_probs.logsumexp(0) - math.log(len(logits))
+
+
+def alignment(model: Any, source: Tensor, target: Tensor, last: bool = False) -> Tensor:
+    """How much each position of target (B, T) draws on each of source (B, S): (B, T, S).
+
+    A mean over layers, heads, and the members of an ensemble. last: of the last layers alone
+    """
+    members = model.members if isinstance(model, Ensemble) else [model]
+    maps = [member.cross_attention(source, target) for member in members]
+    return torch.stack([(layers[-1:] if last else layers).mean((0, 2)) for layers in maps]).mean(0)

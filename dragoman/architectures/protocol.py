@@ -42,21 +42,10 @@ class Model(Protocol):
         """States (B, S, D) of source ids (B, S) by themselves."""
         ...
 
-    def products(self) -> tuple[int, int]:
-        """How many matrix weights each source token, and each target token, is multiplied by."""
-        ...
-
     def cross_attention(self, source: Tensor, target: Tensor) -> Tensor:
         """Where each position of target (B, T) looks in source (B, S): (layers, B, H, T, S).
 
         Rows sum to 1, or to less in a decoder-only model, whose target also looks at itself.
-        """
-        ...
-
-    def alignment(self, source: Tensor, target: Tensor, last: bool = False) -> Tensor:
-        """How much each position of target (B, T) draws on each of source (B, S): (B, T, S).
-
-        last: see `Transformer.alignment`
         """
         ...
 

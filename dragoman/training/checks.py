@@ -75,8 +75,6 @@ def print_summary(state: TrainingState) -> None:
         say(f"warning: training.decay_share has no effect: the schedule {settings.schedule} has no end")
     if settings.fsdp and not state.is_sharded:
         say("warning: training.fsdp has no effect: there is only one rank, which holds all weights")
-    if state.is_sharded and settings.health_every:
-        say("warning: training.health_every has no effect with training.fsdp: no rank holds all weights")
     if state.config.data.temperature > 1 and len(state.config.data.several) < 2:
         say("warning: data.temperature has no effect: there is only one direction")
     if steps and settings.validate_every > steps:

@@ -1,21 +1,19 @@
-"""Log a training run: a point of the curves, the line of progress, the coach's advice, a profile."""
+"""Log a training run: a point of the curves and the line of progress."""
 
 from __future__ import annotations
 
 import math
 import time
 
-import torch
 from tqdm import tqdm
 
 from dragoman.console import say
 from dragoman.evaluation.validation_loss import perplexity
-from dragoman.training import planning, profiling
+from dragoman.training import planning
 from dragoman.training.state import TrainingState
 
 LINE_EVERY = 20  # seconds between lines of progress where there is no terminal for a bar
 BAR = "{percentage:3.0f}% |{bar}| step {n_fmt}/{total_fmt}{postfix}"  # fits 80 columns
-OPERATIONS = 10  # to list from a profile
 
 
 def progress_bar(state: TrainingState) -> tqdm:
@@ -36,9 +34,7 @@ def log(state: TrainingState, bar: tqdm) -> None:
     progress, step = state.progress, state.progress.step
     loss = progress.plain / progress.tokens
     speed = progress.tokens / progress.update_seconds
-    per_source_token, per_target_token = state.model.products()
-    operations = 6 * (per_source_token * progress.source_tokens + per_target_token * progress.tokens)
-    utilisation = operations / progress.update_seconds / state.matmul_rate
+    utilisation = state.operations * speed / state.matmul_rate
     figures = {
         "loss/train": loss,
         "score/perplexity_train": perplexity(loss),
@@ -69,30 +65,3 @@ def log(state: TrainingState, bar: tqdm) -> None:
         state.last_line_time = time.monotonic()
         total = f" of {state.total_steps}" if state.total_steps else ""
         say(f"step {step}{total}: {line}")
-    clock = state.clock()
-    advise(state.coach.curve(step, loss, figures["training/gradient_norm"], clock.spent if clock else 0.0))
-
-
-def log_layers(state: TrainingState, figures: dict[str, float], step: int) -> None:
-    """Log the layer statistics of an update; a rehearsal or a test has no writer."""
-    if state.writer:
-        for tag, value in figures.items():
-            state.writer.add_scalar(tag, value, step)
-
-
-def advise(lines: list[str]) -> None:
-    """Print what the coach says."""
-    for line in lines:
-        say(f"coach: {line}")
-
-
-def show_profile(state: TrainingState, record: torch.profiler.profile) -> None:
-    """Write the trace of the last updates and list the slowest operations."""
-    if not state.ranks.is_first:
-        return
-    path = state.directory / "profile" / f"step-{state.progress.step:08d}.json.gz"
-    path.parent.mkdir(exist_ok=True)
-    record.export_chrome_trace(str(path))
-    say(f"wrote a trace of the updates up to step {state.progress.step}: open {path} at https://ui.perfetto.dev")
-    for line in profiling.slowest_operations(record, state.device, OPERATIONS):
-        say(line)

@@ -26,53 +26,42 @@ MIN_BATCHES = 100  # per epoch, with training.batch_tokens auto: few large updat
 MAX_OVERFLOWS = 20  # consecutive updates that float16 may skip; it finds its scale in fewer, or never
 
 
-def accumulate(state: TrainingState, batches: list[Batch], step: int, tokens: int) -> tuple[list[Batch], list[Tensor]]:
+def accumulate(
+    state: TrainingState, batches: list[Batch], step: int, tokens: int, split: bool = True
+) -> tuple[list[Batch], list[Tensor]]:
     """Accumulate the gradient, averaged over `tokens`, of these batches on every rank.
 
     A batch that does not fit in memory is split in two, and the gradient is computed again from the start. The update
-    stays the same, except that dropout draws other numbers.
+    stays the same, except that dropout draws other numbers. Under DDP the ranks exchange gradients at the last batch
+    only; under FSDP, at each.
 
     Returns the batches that fitted, and for each the two sums of its `Loss`, (2).
-    Raises TooLargeError if a single pair does not fit.
+    Raises TooLargeError if a single pair does not fit, or a batch that must not be split.
     """
-    pieces = list(batches)
-    while len(losses := attempt(state, pieces, step, tokens)) < len(pieces):
-        large = len(losses)
-        pieces[large : large + 1] = _split(state, pieces[large], step)
-    return pieces, losses
-
-
-def attempt(state: TrainingState, batches: list[Batch], step: int, tokens: int) -> list[Tensor]:
-    """Do what `accumulate` does until a batch does not fit in memory; then drop the gradient.
-
-    Returns the loss sums of the batches that fitted.
-    """
-    state.model.train()
-    # Seeded by (run.seed, step, rank), so that a resumed run repeats its dropout. Rank 0 seeds like a single process.
-    seed_everything(state.config.run.seed, step, *([] if state.ranks.is_first else [state.ranks.rank]))
-    losses: list[Tensor] = []
-    with suppress(torch.OutOfMemoryError):  # the exception keeps tensors alive until this block is left
-        for batch in batches:
-            losses.append(forward_backward(state, batch, tokens, last=batch is batches[-1]))
-        return losses
-    state.optimizer.zero_grad(set_to_none=True)
-    free_memory(state.device)
-    return losses
-
-
-def forward_backward(state: TrainingState, batch: Batch, tokens: int, last: bool) -> Tensor:
-    """Add the gradient of a batch, divided by the tokens of the whole update. Returns the sums of its `Loss` (2).
-
-    Under DDP the ranks exchange gradients at the last batch only; under FSDP, at each.
-    """
-    on_device = batch.moved(lambda ids: ids.to(state.device, non_blocking=state.device.type == "cuda"))
-    with distributed.network_errors(), nullcontext() if last else distributed.no_sync(state.learner):
-        with autocast(state.device, state.dtype):
-            loss = state.learner(on_device)
-        # Multiply by the world size to undo the averaging of DDP and FSDP. A rank without rows has zero weight.
-        weight = state.ranks.world_size if batch.tokens else 0
-        state.scaler.scale(loss.smoothed * weight / max(1, tokens)).backward()
-    return torch.stack([loss.smoothed.detach(), loss.plain]) * bool(batch.tokens)
+    pieces, sums, loss = list(batches), list[Tensor](), None
+    while len(sums) < len(pieces):
+        state.model.train()
+        # Seeded by (run.seed, step, rank), so that a resumed run repeats its dropout. Rank 0 seeds like one process.
+        seed_everything(state.config.run.seed, step, *([] if state.ranks.is_first else [state.ranks.rank]))
+        sums = []
+        with suppress(torch.OutOfMemoryError):  # the exception keeps tensors alive until this block is left
+            for batch in pieces:
+                on_device = batch.moved(lambda ids: ids.to(state.device, non_blocking=state.device.type == "cuda"))
+                exchange = nullcontext() if batch is pieces[-1] else distributed.no_sync(state.learner)
+                with distributed.network_errors(), exchange:
+                    with autocast(state.device, state.dtype):
+                        loss = state.learner(on_device)
+                    # Multiply by the world size to undo the averaging of the ranks. One without rows has zero weight.
+                    weight = state.ranks.world_size if batch.tokens else 0
+                    state.scaler.scale(loss.smoothed * weight / max(1, tokens)).backward()
+                sums.append(torch.stack([loss.smoothed.detach(), loss.plain]) * bool(batch.tokens))
+        if len(sums) < len(pieces):
+            loss = None  # free its graph
+            state.optimizer.zero_grad(set_to_none=True)
+            free_memory(state.device)
+            large = len(sums)
+            pieces[large : large + 1] = _split(state, pieces[large], step, split)
+    return pieces, sums
 
 
 def clip(state: TrainingState) -> Tensor:
@@ -122,10 +111,10 @@ def _describe(state: TrainingState, batches: list[Batch]) -> str:
     return f"the training {'texts' if alone else 'pairs'} {numbers}{more}; the first is {text!r}"
 
 
-def _split(state: TrainingState, batch: Batch, step: int) -> list[Batch]:
+def _split(state: TrainingState, batch: Batch, step: int, allowed: bool) -> list[Batch]:
     """Split a batch that does not fit in memory. Raises TooLargeError if that is impossible."""
     rows, source, target = len(batch.indices), batch.source.shape[1], batch.target_out.shape[1]
-    if state.ranks.world_size > 1:  # the other ranks would not wait while this one starts again
+    if state.ranks.world_size > 1 or not allowed:  # the other ranks would not wait while this one starts again
         raise TooLargeError(
             f"step {step}: {rows} pairs of up to {source} and {target} tokens do not fit in the memory of "
             f"{state.device}: train under a new run.name with half of training.batch_tokens and twice "
@@ -150,9 +139,6 @@ def try_largest_batch(state: TrainingState) -> None:
     """Compute the gradient of the largest batch and drop it, so that a lack of memory shows now, not in an hour."""
     with largest_batch(state, state.batch_tokens) as batch:
         accumulate(state, [batch], state.progress.step + 1, batch.tokens)
-        if state.layer_statistics:  # they need memory, too
-            state.layer_statistics.before_step()
-            state.layer_statistics.after_step()
 
 
 @contextmanager
@@ -202,5 +188,8 @@ def fits(state: TrainingState, batch_tokens: int) -> bool:
     """Whether updates of this size need no more than the usable share of a CUDA device's memory."""
     peak_memory(state.device)  # starts the measurement
     with largest_batch(state, batch_tokens) as batch:
-        fitted = len(attempt(state, [batch], 1, batch.tokens)) == 1
-    return fitted and peak_memory(state.device) <= starting.USABLE_MEMORY
+        try:
+            accumulate(state, [batch], 1, batch.tokens, split=False)
+        except TooLargeError:
+            return False
+    return peak_memory(state.device) <= starting.USABLE_MEMORY

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections import defaultdict
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -169,31 +168,19 @@ class MovingAverage:
 
     def __init__(self, model: nn.Module, decay: float, fresh: bool = True) -> None:
         """Start with the current weights. `fresh` weights are random, and soon forgotten."""
-        self.fresh = fresh
-        self.parameters = list(model.parameters())
-        self.decay = decay
-        self.means = [p.detach().clone() for p in self.parameters]
+        self.fresh, self.decay = fresh, decay
+        self.model = copy.deepcopy(model).requires_grad_(False)  # with the averaged weights
+        self.pairs = list(zip(self.model.parameters(), model.parameters(), strict=True))
 
+    @torch.no_grad()
     def update(self, step: int) -> None:
         """Add the weights after update `step` to the average."""
         decay = min(self.decay, (1 + step) / (10 + step)) if self.fresh else self.decay
-        for p, mean in zip(self.parameters, self.means, strict=True):
-            mean.lerp_(p.detach(), 1 - decay)
+        for mean, p in self.pairs:
+            mean.lerp_(p, 1 - decay)
 
+    @torch.no_grad()
     def restart(self) -> None:
         """Restart the average from the current weights."""
-        for p, mean in zip(self.parameters, self.means, strict=True):
-            mean.copy_(p.detach())
-
-    @contextmanager
-    def swapped_in(self) -> Iterator[None]:
-        """Context manager: swap in the averaged weights."""
-        self._swap()
-        try:
-            yield
-        finally:
-            self._swap()
-
-    def _swap(self) -> None:
-        for p, mean in zip(self.parameters, self.means, strict=True):
-            p.data, mean.data = mean.data, p.data
+        for mean, p in self.pairs:
+            mean.copy_(p)

@@ -45,15 +45,12 @@ class Progress:
     norm: float = 0.0
     norms: int = 0  # updates in `norm`: those that overflow in float16 have no norm
     tokens: int = 0
-    source_tokens: int = 0
     padding: float = 0.0
     updates: int = 0
     update_seconds: float = 0.0
     data_seconds: float = 0.0
 
-    def add_update(
-        self, smoothed: float, plain: float, norm: float, tokens: int, source_tokens: int, padding: float
-    ) -> None:
+    def add_update(self, smoothed: float, plain: float, norm: float, tokens: int, padding: float) -> None:
         """Add the figures of an update to the sums."""
         self.smoothed += smoothed
         self.plain += plain
@@ -61,20 +58,21 @@ class Progress:
             self.norm += norm
             self.norms += 1
         self.tokens += tokens
-        self.source_tokens += source_tokens
         self.padding += padding
         self.updates += 1
 
     def reset_sums(self) -> None:
         """Start the next point of the curves."""
         self.smoothed = self.plain = self.norm = self.padding = self.update_seconds = self.data_seconds = 0.0
-        self.tokens = self.source_tokens = self.updates = self.norms = 0
+        self.tokens = self.updates = self.norms = 0
 
 
 def progress_of(saved: Checkpoint) -> Progress:
     """Read the progress of a checkpoint. Raises CheckpointError if another version of the program wrote it."""
     try:
-        progress = Progress(**load_json(saved.files["state.json"])["progress"])
+        recorded = load_json(saved.files["state.json"])["progress"]
+        recorded.pop("source_tokens", None)  # of older versions
+        progress = Progress(**recorded)
         if not all(isinstance(value, int | float) for value in vars(progress).values()):
             raise TypeError("a value is not a number")
         return progress

@@ -137,7 +137,6 @@ def restore(state: TrainingState, saved: Checkpoint) -> None:
     state.progress = progress_of(saved)
     if not state.progress.step:  # TensorBoard starts anew and needs the first validation again
         state.progress = Progress(unvalidated=True, old_bleu=state.progress.old_bleu)
-    state.start_coach()
     step = state.progress.step
     rate = state.learning_rate(step + 1)
     if rate > last_rate and state.warmup_progress(step) >= 1:

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import nn
 
@@ -25,18 +24,15 @@ from dragoman.corpora.preparation import PreparedData
 from dragoman.dataset import EncodedPairs
 from dragoman.distributed import Ranks
 from dragoman.model import Transformer
-from dragoman.settings import EOS, Config
+from dragoman.settings import Config
 from dragoman.signals import Stop
 from dragoman.training import schedule
 from dragoman.training.batches import BatchPlanner
-from dragoman.training.coach import Coach, constant_loss
-from dragoman.training.layer_statistics import LayerStatistics
 from dragoman.training.optimizer import MovingAverage
 from dragoman.training.progress import Progress
 from dragoman.training.tensorboard import Board
 
 AnyModel = Transformer | DecoderOnly | EncoderOnly
-MAX_COUNTED_TOKENS = 1_000_000  # target tokens to count for the coach, at most
 
 
 @dataclass
@@ -50,6 +46,7 @@ class TrainingState:
     dtype: torch.dtype  # of the matrix products
     ranks: Ranks
     matmul_rate: float  # FLOP/s at which all ranks together multiply matrices
+    operations: float  # of training on one target token
 
     model: AnyModel  # the raw model; under FSDP it holds a shard of each weight
     learner: nn.Module  # model and loss, wrapped for several ranks: only ever called
@@ -60,14 +57,13 @@ class TrainingState:
     planner: BatchPlanner
     hiding: Hiding | None  # of words behind placeholders; None: nothing is hidden
     validation: EncodedPairs
-    layer_statistics: LayerStatistics | None = None  # None if this rank does not log them
 
     progress: Progress = field(default_factory=Progress)
     batches_in_epoch: int = 0
     total_steps: int | None = None  # None if only the clock ends the run
-    coach: Coach = field(init=False)
     writer: Board | None = None  # on rank 0, while training runs
     train_loss: float = math.nan  # at the last point of the curves
+    losses: list[tuple[float, float]] = field(default_factory=list)  # of each validation, and of training before it
     signal: int = 0  # the signal number that asked a rank to stop; 0: none
     warned_of_memory: bool = False
     last_line_time: float = -math.inf  # of the last line of progress in a log file
@@ -102,11 +98,8 @@ class TrainingState:
             model = self.new_model()
             model.load_state_dict(weights)
             yield model.to(device)
-        elif self.average:
-            with self.average.swapped_in():
-                yield self.model
         else:
-            yield self.model
+            yield self.average.model if self.average else self.model
 
     def set_batch_tokens(self, tokens: int) -> None:
         """Replace training.batch_tokens auto, here and in everything that is saved."""
@@ -161,13 +154,4 @@ class TrainingState:
         if not progress.warm_steps:
             progress.warm_seconds = progress.seconds
             if self.warmup_progress(progress.step) >= 1:
-                progress.warm_steps = self.coach.warm = progress.step
-
-    def start_coach(self) -> None:
-        """Start a coach at the current step, which knows how often each target token occurs."""
-        target = self.data.train.target
-        stride = max(1, len(target.ids) // MAX_COUNTED_TOKENS)  # counting all of millions of pairs would copy them
-        counts = np.bincount(target.ids[::stride], minlength=EOS + 1)
-        counts[EOS] += len(self.data.train) // stride
-        self.coach = Coach(self.config, self.total_steps, self.progress.step, constant_loss(counts.tolist()))
-        self.coach.warm = self.progress.warm_steps or self.coach.warm
+                progress.warm_steps = progress.step

@@ -21,7 +21,6 @@ from dragoman import config_file, reading, settings, storage
 from dragoman.evaluation.curves import HEAD, METRICS
 from dragoman.evaluation.page import setting_text
 from dragoman.settings import Config
-from dragoman.training import layer_statistics
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -92,7 +91,6 @@ def open_board(run: Path, step: int, config: Config) -> Board:
                     "perplexity": ["Multiline", ["score/perplexity_train", "score/perplexity_validation"]],
                     "scores": ["Multiline", ["score/bleu", "score/chrf"]],
                 },
-                **layer_statistics.charts(),
             }
         )
     return writer

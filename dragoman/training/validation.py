@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import pairwise
 
 import numpy as np
 
@@ -19,12 +20,13 @@ from dragoman.evaluation.metrics import score, tokenization
 from dragoman.evaluation.per_direction import bleu_by_direction, tokenizations
 from dragoman.settings import Config, with_values
 from dragoman.signals import Stop, Stopped
-from dragoman.training import curves, samples
+from dragoman.training import samples
 from dragoman.training.state import TrainingState
 from dragoman.translation.loading import UNSURE
 from dragoman.translation.results import Sentence
 from dragoman.translation.translator import Translator
 
+RISES = 3  # of the validation loss in a row, before training says what to change
 LEAST_BLEU = 0.005  # below this, BLEU is printed as 0.00
 UNSURE_SHARE = 0.02  # of the validation translations count as guesses
 
@@ -52,8 +54,6 @@ def _validate(state: TrainingState, model: Model, stop: Stop) -> bool:
     perplexity = validation_loss.perplexity(loss)
     figures = {"loss/validation": loss, "score/perplexity_validation": perplexity}
     translator = translator_around(state, model)
-    translations: list[str] = []
-    references: tuple[str, ...] = ()
     chrf = 0.0
     if state.config.is_language_model:
         quality, summary = 100 / perplexity, f"perplexity {perplexity:.2f}"
@@ -88,8 +88,28 @@ def _validate(state: TrainingState, model: Model, stop: Stop) -> bool:
         f"step {step}, {progress.seconds / 60:.1f} min: validation loss {loss:.3f}, {summary}"
         f"{f' (best so far by {best_by})' if best_by else ''}"
     )
-    curves.advise(state.coach.validation(step, loss, state.train_loss, chrf or quality, translations, references))
+    state.losses.append((loss, state.train_loss))
+    if advice := advise(state.losses):
+        say(f"warning: {advice}")
+        state.losses.clear()
     return bool(best_by)
+
+
+def advise(losses: Sequence[tuple[float, float]]) -> str:
+    """What to change once the validation loss has risen RISES times in a row; nothing if it has not.
+
+    Args:
+        losses: of each validation, and of training before it
+    """
+    recent = losses[-RISES - 1 :]
+    if len(recent) <= RISES or any(after <= before for (before, _), (after, _) in pairwise(recent)):
+        return ""
+    (first, train_then), *_, (last, train_now) = recent
+    if train_now < train_then:
+        reason = "while the training loss falls: the model overfits. Raise model.dropout, or set training.patience."
+    else:
+        reason = "and the training loss does not fall: the updates are too large. Lower training.lr."
+    return f"the validation loss has risen {RISES} times in a row, from {first:.3g} to {last:.3g}, {reason}"
 
 
 def least_sure(sentences: Sequence[Sentence]) -> float:

@@ -275,7 +275,7 @@ class EncoderDecoderEngine:
             )
             for layer in model.decoder.layers
         ]
-        self.step_bytes = BYTES[writing] * model.products()[1]  # that each step reads
+        self.step_bytes = BYTES[writing] * matrix_weights(model)  # that each step reads
         self.norm = _norm(model.decoder.norm)
         self.projection = product(model.projection.weight, None, writing)
 
@@ -307,7 +307,7 @@ class DecoderOnlyEngine:
         self.model = model
         self.writer = _Stack(model.decoder.layers, model.decoder.norm, writing)
         self.reader = self.writer if reading == writing else _Stack(model.decoder.layers, model.decoder.norm, reading)
-        self.step_bytes = BYTES[writing] * model.products()[1]
+        self.step_bytes = BYTES[writing] * matrix_weights(model)
         self.projection = product(model.projection.weight, None, writing)
 
     def start(self, source: Tensor) -> State:
@@ -348,6 +348,11 @@ class EncoderOnlyEngine:
         return self.projection(x)
 
 
+def matrix_weights(model: Model) -> int:
+    """The number of weights in the matrices of a model."""
+    return sum(p.numel() for p in model.parameters() if p.dim() == 2)
+
+
 Engine = EncoderDecoderEngine | DecoderOnlyEngine | EncoderOnlyEngine | Ensemble  # an ensemble of engines
 
 
@@ -357,7 +362,7 @@ def make_engine(model: Model | Ensemble, precision: str = "auto") -> Engine:
     precision is a name, see `choose_weights`.
     """
     members = list(model.members) if isinstance(model, Ensemble) else [model]
-    weights = max(max(each.products()) for each in members)
+    weights = max(map(matrix_weights, members))
     device = members[0].projection.weight.device
     reading = choose_weights(precision, device, weights, READING)
     writing = choose_weights(precision, device, weights, WRITING)

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from dragoman.architectures import ctc
+from dragoman.architectures.ensemble import alignment
 from dragoman.corpora.cleaning import clean
 from dragoman.dataset import masks, source_batch
 from dragoman.device import autocast
@@ -116,7 +117,7 @@ def alignments(trained: TrainedModel, pairs: Sequence[Pair], last: bool = False)
         chosen = [some[k] for k in batch]
         given = _padded(trained, [pairs[i] for i in chosen])
         with _forward_pass(trained, *given):
-            weights = trained.model.alignment(*given, last=last).float().cpu().numpy()
+            weights = alignment(trained.model, *given, last=last).float().cpu().numpy()
         for i, each in zip(chosen, weights, strict=True):
             source, target = pairs[i]
             found[i] = each[: len(target), : len(source)]

@@ -240,7 +240,7 @@ def test_05_signal_during_the_preparation_ends_it_at_once(
 @pytest.mark.parametrize("work", ["loss", "translations"])
 def test_05_signal_during_a_validation_cuts_it_short(toy: Toy, work: str, number: signal.Signals) -> None:
     """Guards against minutes of validation between the signal and the save; the next start repeats it."""
-    blind = {"data__validation_fraction": 0.4, "training__health_every": 0}  # the layer statistics also call `states`
+    blind = {"data__validation_fraction": 0.4}
     config = toy(**blind, run__name=f"many-{work}-{number}")
     expected = toy(**blind, run__name="many-undisturbed")
     if not directory(expected).exists():
