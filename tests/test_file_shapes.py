@@ -370,24 +370,22 @@ OF_PO = [
 
 
 def subtitles(path: Path, cues: Sequence[tuple[float, float, str]], end: str = "\r\n") -> Path:
-    srt = pytest.importorskip("srt")
-    seconds = datetime.timedelta
-    made = [srt.Subtitle(i, seconds(seconds=a), seconds(seconds=b), each) for i, (a, b, each) in enumerate(cues, 1)]
-    path.write_bytes(srt.compose(made).replace("\n", end).encode("utf-8-sig"))
+    def stamp(seconds: float) -> str:
+        return f"00:00:{seconds:06.3f}".replace(".", ",")
+
+    made = "".join(f"{i}\n{stamp(a)} --> {stamp(b)}\n{each}\n\n" for i, (a, b, each) in enumerate(cues, 1))
+    path.write_bytes(made.replace("\n", end).encode("utf-8-sig"))
     return path
 
 
 def web_subtitles(path: Path, cues: Sequence[tuple[float, float, str]]) -> Path:
     """WebVTT, as on the web: with comments, styles, names of cues, voices and references to characters."""
-    webvtt = pytest.importorskip("webvtt")
-    made = webvtt.WebVTT()
-    made.styles.append(webvtt.Style("::cue { color: lime }"))
+    made = "WEBVTT\n\nSTYLE\n::cue { color: lime }\n\n"
     for number, (start, end, each) in enumerate(cues):
-        times = [str(webvtt.models.Timestamp.from_seconds(when)) for when in (start, end)]
         line = each.replace("{\\an8}", "").replace("-", "&#45;")
-        made.captions.append(webvtt.Caption(*times, f"<v Ann>{line}</v>", f"cue {number}", "align:start"))
-        made.captions[-1].comments.append("a comment\nof two lines")
-    made.save(str(path))
+        made += f"NOTE a comment\nof two lines\n\ncue {number}\n"
+        made += f"00:{start:06.3f} --> 00:00:{end:06.3f} align:start\n<v Ann>{line}</v>\n\n"
+    path.write_text(made, encoding="utf-8")
     return path
 
 
@@ -661,8 +659,7 @@ def test_broken_cue_is_skipped_alone(form: str, tmp_path: Path) -> None:
     """Guards data.on_bad_line for subtitles: the cues behind a broken one stay."""
     write = {"srt": film, "vtt": film_of_the_web, "ass": styled_film}[form]
     place, path = write(tmp_path), tmp_path / f"film.en.{form}"
-    content = path.read_bytes().replace(b"00:00:30,000 -->", b"00:00:30,000")
-    path.write_bytes(re.sub(rb"[0:]+:30\.0+", b"half a minute", content))
+    path.write_bytes(re.sub(rb"[0:]+:30[.,]0+", b"half a minute", path.read_bytes()))
     assert refusal(place).startswith(f"film.en.{form}:")
     [broken, *pairs] = read(place, on_bad_line="skip")
     assert pairs == [pair for pair in OF_FILM if pair[0] != "Yes."]
@@ -747,13 +744,6 @@ def other_version_of_a_film(folder: Path) -> Path:
     return folder / "film"
 
 
-def broken_subtitles(folder: Path) -> Path:
-    film(folder)
-    path = folder / "film.en.srt"
-    path.write_bytes(path.read_bytes().replace(b"00:00:09,000 -->", b"00:00:09,000"))
-    return folder / "film"
-
-
 def subtitles_with_a_time_in_words(folder: Path) -> Path:
     film(folder)
     path = folder / "film.en.srt"
@@ -763,7 +753,7 @@ def subtitles_with_a_time_in_words(folder: Path) -> Path:
 
 def broken_web_subtitles(folder: Path) -> Path:
     place, path = film_of_the_web(folder), folder / "film.en.vtt"
-    path.write_bytes(path.read_bytes().replace(b"00:00:09.000 -->", b"00:00:9 -->"))
+    path.write_bytes(path.read_bytes().replace(b"00:09.000 -->", b"00:9 -->"))
     return place
 
 
@@ -849,6 +839,7 @@ def two_of_english(folder: Path) -> Path:
     return table(folder / "pairs.csv", [("en-US", "en-GB", "it"), ("color", "colour", "colore")])
 
 
+NO_CUE = "this is no cue of two times and a text: fix this line, or remove it."
 REFUSED: list[tuple[Write, str]] = [
     (
         in_cp1252,
@@ -892,17 +883,16 @@ REFUSED: list[tuple[Write, str]] = [
         "film.en.srt and film.it.srt agree in 0 of 10 cues: are they of the same version of the film? Shift the times "
         "of one of them.",
     ),
-    (broken_subtitles, "film.en.srt:10: this is no cue of a number, two times and a text."),
-    (subtitles_with_a_time_in_words, "film.en.srt:11: this is no cue of a number, two times and a text."),
-    (broken_web_subtitles, "film.en.vtt:28: this is no cue of two times and a text: fix the times."),
-    (no_web_subtitles, "film.en.vtt:1: the first line must start with WEBVTT: is this another format?"),
-    (broken_styled_subtitles, "film.en.ass:19: Failed to parse timestamp: 'nine': fix this line, or remove it."),
+    (subtitles_with_a_time_in_words, f"film.en.srt:11: {NO_CUE}"),
+    (broken_web_subtitles, f"film.en.vtt:25: {NO_CUE}"),
+    (no_web_subtitles, f"film.en.vtt:2: {NO_CUE}"),
+    (broken_styled_subtitles, f"film.en.ass:19: {NO_CUE}"),
     (
         one_subtitle,
         "film.en.srt is in one language: name what two files have in common, film for film.en.srt and film.it.srt.",
     ),
     (broken_catalogue, 'app.po:20: a line must be a comment, or text in quotes, but this is msgstr "Chiudi'),
-    (xml_cut_off, "project.tmx is not well-formed XML: ..."),
+    (xml_cut_off, "project.tmx:3: not well-formed XML: ..."),
     (no_workbook, "pairs.xlsx is no workbook, or is protected by a password: save it again without one."),
     (ods_with_a_changed_byte, "pairs.ods is damaged, or packed in a way that is not known: ..."),
     (zip_of_the_future, "en-it.txt.zip is damaged, or packed in a way that is not known: zip file version 9.9."),
@@ -962,8 +952,7 @@ def test_choice_is_printed_before_training(tmp_path: Path, capfd: pytest.Capture
         ("a.tmx", "lxml", ".tmx"),
         ("a.ods", "lxml", ".ods"),
         ("a.xlf", "lxml", ".xliff"),
-        ("a.vtt", "webvtt", ".vtt"),
-        ("a.ass", "pysubs2", ".ass"),
+        ("a.vtt", "pysubs2", ".vtt"),
     ],
 )
 def test_missing_library_is_named(
@@ -1170,9 +1159,7 @@ def test_entities_are_not_expanded(kind: str, tmp_path: Path) -> None:
     """Guards against files of this machine in training text, and a kilobyte that becomes a gigabyte."""
     unit = '<tu><tuv xml:lang="en"><seg>one &x;</seg></tuv><tuv xml:lang="it"><seg>uno</seg></tuv></tu>'
     (tmp_path / "a.tmx").write_text(f"{ENTITIES[kind]}<tmx><body>{unit}</body></tmx>", encoding="utf-8")
-    said = refusal(tmp_path / "a.tmx")
-    limit = "a.tmx is not well-formed XML: Maximum entity amplification"  # newer versions of libxml2 stop sooner
-    assert said == f"a.tmx:1: the text has an entity of its own: write it out{OR_SKIP}" or said.startswith(limit)
+    assert refusal(tmp_path / "a.tmx") == f"a.tmx:1: not well-formed XML: Entity 'x' not defined{OR_SKIP}"
 
 
 def test_entities_of_a_workbook_are_not_expanded(tmp_path: Path) -> None:
