@@ -83,7 +83,13 @@ class PreparedData:
     fingerprint: str
 
 
-def prepare_data(config: Config, directory: Path, say: Say, tokenizers: Tokenizers | None = None) -> PreparedData:
+def prepare_data(
+    config: Config,
+    directory: Path,
+    say: Say,
+    tokenizers: Tokenizers | None = None,
+    sources: Sequence[Source] | None = None,
+) -> PreparedData:
     """Prepare a corpus into `directory`, or load what an earlier call prepared there from the same corpus and settings.
 
     The folder appears by one rename.
@@ -91,6 +97,7 @@ def prepare_data(config: Config, directory: Path, say: Say, tokenizers: Tokenize
     Args:
         say: callback for progress messages
         tokenizers: of source and target; None trains them on the training pairs
+        sources: the corpus, if `find_sources` has found it already
 
     Raises:
         DataError: the corpus cannot be used
@@ -102,7 +109,7 @@ def prepare_data(config: Config, directory: Path, say: Say, tokenizers: Tokenize
         check_unchanged(prepared.origin, config, say, tokenizers)
         shutil.rmtree(workplace, ignore_errors=True)  # left over if a preparation was killed at its very end
         return prepared
-    sources = list(map(with_hashes, find_sources(config.data)))
+    sources = list(map(with_hashes, find_sources(config.data) if sources is None else sources))
     origin = origin_of(config, sources, tokenizers)
     for source in sources:
         if not source.files and config.data.revision is None:
