@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from conftest import SHARED, tiny_pairs
 from dragoman import dataset
+from dragoman.corpora.selection import batch_plan_of_size
 from dragoman.corpora.subwords import train_tokenizer, train_tokenizers
 from dragoman.dataset import (
     EncodedPairs,
     EncodedSide,
     batch_plan,
-    batch_plan_of_size,
     encode_pairs,
     encode_side,
     make_batch,

@@ -156,8 +156,8 @@ def test_words_are_ranked_by_frequency_then_text() -> None:
 def test_word_ids_are_the_same_in_every_process() -> None:
     """Guards against ids that depend on the seed of Python's hashes."""
     code = (
-        "from dragoman.dataset import train_word_tokenizer; from dragoman.settings import TokenizerConfig;"
-        f"print(train_word_tokenizer({SENTENCES!r}, TokenizerConfig(min_frequency=1)).fingerprint)"
+        "from dragoman.corpora.subwords import train_tokenizer; from dragoman.settings import TokenizerConfig;"
+        f"print(train_tokenizer({SENTENCES!r}, TokenizerConfig(min_frequency=1)).fingerprint)"
     )
     runs = [
         subprocess.run(
