@@ -240,7 +240,7 @@ def test_impossible_file_name(tmp_path: Path) -> None:
     [
         ("half", r"no such thing at .*: did you mean .*/half\.en\?"),
         ("half.en", r"a file of texts must end in \.tsv, \.csv, \.txt, .*, \.zip, \.it\."),
-        ("trian", r"no such thing at .*: did you mean .*/train\?"),
+        ("trian", r"no such thing at .*: did you mean .*/train\.it\?"),
         ("two", r"there are .*two\.tsv and .*two\.txt: name the right one"),
     ],
 )
@@ -333,7 +333,7 @@ def test_path_is_looked_up_here_then_beside_the_program(tmp_path: Path, monkeypa
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("trian", r"no such thing at .*: did you mean .*/train\?"),
+        ("trian", r"no such thing at .*: did you mean .*/train\.tsv\?"),
         ("nothing-like-it", r"no such thing at .*; .* has half\.en, notes\.doc, train\.tsv\."),
         ("no/folder/train", r"no such thing at .*; its folder does not exist"),
         ("half", r"half is one side of parallel text, but .*half\.it is missing"),

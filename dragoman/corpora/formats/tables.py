@@ -113,7 +113,7 @@ def _choose(sample: Sequence[Row], table: Table, data: DataConfig) -> Columns | 
     widths = Counter(map(len, whole))
     width = len(names) if table.names else max(widths) if table.padded else widths.most_common(1)[0][0]
     there = languages_in(names)
-    found = find_columns(names, data)
+    found = find_columns(names, data) if not (data.columns and there) else None
     if found or data.columns:
         by_number = bool(re.fullmatch(r"[\d,\s]+", data.columns or "x"))
         headed = table.names is None and (bool(found or there) or not by_number)
