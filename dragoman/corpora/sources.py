@@ -394,10 +394,11 @@ def _hint(places: Collection[Path]) -> str:
     for place in places:
         if place.parent.is_dir():
             there = sorted(entry.name for entry in place.parent.iterdir() if not entry.name.startswith("."))
-            stems = Counter(str(File(Path(name)).name.stem) for name in there)
-            names = [*there, *(stem for stem, count in stems.items() if count > 1)]  # two files are parallel text
+            stems = {name: str(File(Path(name)).name.stem) for name in there}
+            twice = Counter(stems.values())  # two files with one stem are parallel text
+            names = {stem: stem if twice[stem] > 1 else name for name, stem in stems.items()} | dict(zip(there, there))
             for close in difflib.get_close_matches(place.name, [name for name in names if name != place.name], n=1):
-                return f": did you mean {place.with_name(close)}?"
+                return f": did you mean {place.with_name(names[close])}?"
             if there:
                 return f"; {place.parent} has {', '.join(there[:8])}{', ...' if len(there) > 8 else '.'}"
     return "; its folder does not exist either."
