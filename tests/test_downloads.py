@@ -378,17 +378,6 @@ def test_damaged_zip_is_an_error(server: Loopback) -> None:
     assert get().read_bytes() == CONTENT
 
 
-def test_damaged_part_is_downloaded_again(server: Loopback) -> None:
-    """Guards a power cut: a part may hold zeros where bytes were never written to the disk."""
-    server.faults = [f"drop {HALF}", "503", "503", "503", "503"]
-    with pytest.raises(NetworkError):
-        get()
-    part = cached().with_name("en-it.txt.zip.part")
-    part.write_bytes(part.read_bytes()[:1000] + bytes(HALF - 1000))
-    assert get().read_bytes() == CONTENT
-    assert [request.range for request in server.log[-2:]] == [f"bytes={HALF}-", None]
-
-
 def test_without_a_network_the_message_says_what_to_download(server: Loopback, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DRAGOMAN_OPUS_API", f"http://127.0.0.1:{unused_port()}/opusapi/")
     with pytest.raises(NetworkError) as raised:
@@ -455,13 +444,6 @@ def test_full_disk_leaves_nothing_under_the_name(server: Loopback, monkeypatch: 
     assert len(server.log) == 1  # a full disk is no reason to ask again
     assert get().read_bytes() == CONTENT
     assert server.log[-1].status == 206
-
-
-def test_too_small_a_disk_is_noticed_before_the_first_byte(server: Loopback, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetch, "disk_usage", lambda path: SimpleNamespace(free=10))
-    with pytest.raises(StorageError, match="No space left"):
-        get()
-    assert leftovers(cached()) == ["en-it.txt.zip.part.json"]
 
 
 def in_process(name: str = NAME) -> subprocess.Popen[str]:

@@ -396,7 +396,9 @@ def _hint(places: Collection[Path]) -> str:
             there = sorted(entry.name for entry in place.parent.iterdir() if not entry.name.startswith("."))
             stems = {name: str(File(Path(name)).name.stem) for name in there}
             twice = Counter(stems.values())  # two files with one stem are parallel text
-            names = {stem: stem if twice[stem] > 1 else name for name, stem in stems.items()} | dict(zip(there, there))
+            names = {stem: stem if twice[stem] > 1 else name for name, stem in stems.items()} | {
+                name: name for name in there
+            }
             for close in difflib.get_close_matches(place.name, [name for name in names if name != place.name], n=1):
                 return f": did you mean {place.with_name(names[close])}?"
             if there:
