@@ -13,17 +13,15 @@ import shutil
 import signal
 import stat
 from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from conftest import HANG, in_child
-from dragoman import checkpoint, console, serialization
+from dragoman import checkpoint, serialization
 from dragoman.atomic_folder import atomic_folder
 from dragoman.errors import CheckpointError, NewerFormatError, StorageError
-from dragoman.translation import loading
 from faults.harness import die_at_call, watch_calls
 from saved import FILES, contents, flip_a_bit, names, newest_files, silent, snapshot
 
@@ -45,13 +43,6 @@ def test_checkpoint_can_be_moved_and_renamed(root: Path, tmp_path: Path) -> None
     """Guards against absolute paths, and a step taken from the folder's name."""
     moved = shutil.move(checkpoint.save(root, 12, contents(1)), tmp_path / "my model")
     assert checkpoint.read(Path(moved)).step == 12
-
-
-def test_steps_beyond_eight_digits_are_still_sorted_as_numbers(root: Path) -> None:
-    """Guards against sorting by name: step-100000000 comes before step-99999999 in the alphabet."""
-    for step in (99_999_999, 100_000_000, 5):
-        checkpoint.save(root, step, contents(step))
-    assert newest_files(root) == contents(100_000_000)
 
 
 @pytest.mark.parametrize("umask", [0o022, 0o077, 0o027])
@@ -162,16 +153,6 @@ def test_fsync_before_and_after_the_rename_that_publishes(root: Path, monkeypatc
         assert ("fsync", folder.parent.name) in log[log.index(("mkdir", folder.name)) :]
 
 
-def test_best_is_written_to_another_file_and_renamed(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards against an empty best.json, which loses track of the best checkpoint."""
-    checkpoint.save(root, 1, contents(1))
-    log: list[str] = []
-    with monkeypatch.context() as patch:
-        watch_calls(lambda name, _: log.append(name), patch)
-        checkpoint.set_best(root, 1, bleu=30.5)
-    assert log == ["open", "write", "fsync", "replace", "open", "fsync"]
-
-
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
 def test_failure_at_any_call_of_a_save_is_one_clear_error(
@@ -266,13 +247,6 @@ def test_folders_without_fsync_are_tolerated_and_failing_ones_are_not(
             checkpoint.save(root, 1, contents(1))
 
 
-@pytest.mark.parametrize("name", ["manifest.json", "../x", "/x", "a/b", "", ".tmp-x"])
-def test_only_plain_names_are_saved(root: Path, name: str) -> None:
-    """Guards against a checkpoint that its own reader refuses."""
-    with pytest.raises(AssertionError):
-        checkpoint.save(root, 1, {name: b""})
-
-
 def replace_by_a_link(path: Path) -> None:
     """Link to a good copy outside: the content matches, but the link must be refused."""
     outside = path.parent.parent.parent / "outside"
@@ -333,15 +307,6 @@ def test_damaged_checkpoint_is_reported_renamed_and_the_next_older_used(root: Pa
     expected = {path.replace("step-00000003", "corrupt-step-00000003"): data for path, data in before.items()}
     assert snapshot(root) == expected, "renamed, and nothing else"
     assert newest_files(root) == contents(2), "no second warning"
-
-
-def test_checkpoint_damaged_twice_is_renamed_twice(root: Path) -> None:
-    """Guards against a rename onto the folder left by the first accident."""
-    checkpoint.save(root, 1, contents(1))
-    for _ in range(3):
-        flip_a_bit(checkpoint.save(root, 2, contents(2)) / "training.pt")
-        assert newest_files(root, True, lambda _: None) == contents(1)
-    assert names(root) == {"step-00000001", *(f"corrupt-step-00000002{suffix}" for suffix in ("", "-2", "-3"))}
 
 
 @pytest.mark.parametrize("quarantine", [False, True])
@@ -520,30 +485,6 @@ def test_checkpoint_that_disappears_while_it_is_read_is_not_reported(
     assert newest_files(root) == contents(7)
 
 
-@pytest.mark.parametrize("listing", ["listdir", "scandir"])
-def test_checkpoint_that_disappears_while_the_folder_is_listed(
-    root: Path, listing: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Guards against looking up names from an outdated listing, and so finding no checkpoint."""
-    checkpoint.save(root, 1, contents(1))
-    original, calls = getattr(os, listing), 0
-
-    def list_and_train_meanwhile(path: Any = ".") -> Any:
-        nonlocal calls
-        calls += 1
-        if calls > 1:
-            return original(path)
-        entries = list(original(path))
-        checkpoint.save(root, 2, contents(2))
-        checkpoint.prune(root, keep_last=1)
-        return nullcontext(entries) if listing == "scandir" else entries
-
-    monkeypatch.setattr(os, listing, list_and_train_meanwhile)
-    found = checkpoint.newest(root, False, silent)
-    assert found is not None
-    assert found.files in (contents(1), contents(2))
-
-
 @pytest.mark.usefixtures("quick")
 def test_reader_during_training_always_finds_a_whole_checkpoint(root: Path) -> None:
     """Guards against all races that the tests above do not cover."""
@@ -576,26 +517,3 @@ def test_reader_during_training_always_finds_a_whole_checkpoint(root: Path) -> N
     finally:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-
-
-def test_a_best_checkpoint_that_is_pruned_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards a translator beside a training against a warning, or an older checkpoint, when the best one changes."""
-    root, read, said = tmp_path / "checkpoints", checkpoint.read, list[str]()
-    checkpoint.save(root, 1, contents(1))
-    checkpoint.set_best(root, 1, bleu=1.0)
-
-    def prune_first(directory: Path, *arguments: Any) -> checkpoint.Checkpoint:
-        if checkpoint.step_of(directory) == 1:
-            checkpoint.save(root, 2, contents(2))
-            checkpoint.set_best(root, 2, bleu=2.0)
-            checkpoint.prune(root, keep_last=1)
-        return read(directory, *arguments)
-
-    monkeypatch.setattr(checkpoint, "read", prune_first)
-    monkeypatch.setattr(console, "warn", said.append)
-    assert loading.find_checkpoint(tmp_path, list(FILES)).step == 2
-    assert not said
-    flip_a_bit(root / "step-00000002" / next(iter(FILES)))  # damage, on the other hand, is named
-    with pytest.raises(CheckpointError):
-        loading.find_checkpoint(tmp_path, list(FILES))
-    assert said

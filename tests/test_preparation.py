@@ -1,11 +1,9 @@
 """A preparation works in shards and may be killed at any moment; its result is that of one in a single piece."""
 
-import json
 import os
 import re
 import subprocess
 import sys
-import tracemalloc
 from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import islice, pairwise
@@ -13,23 +11,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from datasets import Dataset
 
 from conftest import ROOT, in_child, tiny_pairs, write_tsv
-from dragoman import dataset, storage
+from dragoman import dataset
 from dragoman.command_line import override
 from dragoman.corpora import preparation, prepared_files, selection, splitting
-from dragoman.corpora.formats import records
 from dragoman.corpora.preparation import prepare_data
 from dragoman.corpora.prepared_files import GrowingFiles
-from dragoman.corpora.readers import read_splits
 from dragoman.corpora.selection import fits_upsampling
-from dragoman.corpora.sources import Source, find_sources
+from dragoman.corpora.sources import find_sources
 from dragoman.corpora.splitting import read_portions
-from dragoman.corpora.subwords import train_tokenizer, train_tokenizers
+from dragoman.corpora.subwords import train_tokenizers
 from dragoman.dataset import EncodedPairs, EncodedSide, encode_pairs
-from dragoman.serialization import json_bytes
-from dragoman.settings import Config, TokenizerConfig
+from dragoman.settings import Config
 from whole_corpus import read_corpus
 
 Make = Callable[..., Config]
@@ -125,21 +119,6 @@ def test_prepared_data_equal_those_made_in_memory(tiny: Make, tmp_path: Path) ->
     assert found["train"].uneven > 0
 
 
-@pytest.mark.parametrize("kinds", [10, 70_000])
-def test_arrays_equal_those_that_numpy_saves(tmp_path: Path, kinds: int) -> None:
-    """Guards against ids written with two bytes and read with four, and headers that another numpy cannot read."""
-    words = [f"w{number}" for number in range(kinds)]
-    tokenizer = train_tokenizer(words, TokenizerConfig(min_frequency=1, vocab_size=100_000))
-    ids = dataset.encode_side(words, tokenizer).ids
-    np.save(tmp_path / "whole.npy", ids)
-    place = tmp_path / "grown.npy"
-    with GrowingFiles(tmp_path / "note", {place: bytes(prepared_files.HEADER)}, {}) as growing:
-        for part in np.array_split(ids, 3):
-            growing.append([part.tobytes()])
-    prepared_files.write_header(place, np.dtype(dataset.id_type(tokenizer)))
-    assert place.read_bytes() == (tmp_path / "whole.npy").read_bytes()
-
-
 # --- Killed -------------------------------------------------------------------------------------------------------
 
 
@@ -192,17 +171,6 @@ def test_killed_preparation_is_resumed(tiny: Make, tmp_path: Path, name: str) ->
         assert os.listdir(directory.parent) == ["data"]
         number += 4
     assert number > 30
-
-
-def test_preparation_survives_repeated_kills(tiny: Make, tmp_path: Path) -> None:
-    """Guards against work that restarts after each kill, and so never ends."""
-    config, kills = several(tiny), 0
-    while killed_at(32, config, tmp_path / "data"):  # enough for three shards, or for the last steps
-        kills += 1
-        assert kills < 20
-    assert kills > 3
-    prepare_data(config, tmp_path / "undisturbed", quiet)
-    assert files(tmp_path / "data") == files(tmp_path / "undisturbed")
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
@@ -279,20 +247,6 @@ def test_leftovers_of_other_data_are_not_used(
     assert files(directory) == files(tmp_path / "fresh")
 
 
-def test_data_set_that_can_change_is_read_in_one_go(tmp_path: Path) -> None:
-    """Guards against a hub data set half of one revision and half of the next."""
-    data = Config().data
-    there, pinned = Source("train", "owner/name", "owner/name", {}, ()), override(Config(), ["--data.revision", "a1"])
-    place, origin = tmp_path / "work", {"settings": {}, "files": {}}
-    for which, whole, kept in ((data, False, False), (data, True, True), (pinned.data, False, True)):
-        assert not preparation._set_up(place, origin | {"settings": {str(whole): str(which)}}, [there], which)
-        (place / "text").mkdir()
-        storage.replace_durably(place / "text" / preparation.NOTE, json_bytes({"state": {"whole": whole}}))
-        again = preparation._set_up(place, origin | {"settings": {str(whole): str(which)}}, [there], which)
-        assert again == kept
-        assert (place / "text").exists() == kept
-
-
 @pytest.mark.parametrize(
     ("changes", "error"),
     [
@@ -327,29 +281,6 @@ def test_reading_resumes_anywhere(tiny: Make, skip: int, monkeypatch: pytest.Mon
     shards(monkeypatch, 90)
     assert before + counted(skip) == counted(0)
     assert sum(portion.read for portion in read_portions(find_sources(data), data, skip)) == 400 - skip
-
-
-@pytest.mark.parametrize("form", ["tsv", "jsonl", "parquet", "hub"])
-def test_rows_are_read_lazily(tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards against a format that turns all rows into Python objects before the first is used."""
-    rows = [{"en": f"{number} " + 20 * "word ", "it": f"{number} " + 20 * "parola "} for number in range(20_000)]
-    if form == "tsv":
-        write_tsv(tmp_path / "rows.tsv", [(row["en"], row["it"]) for row in rows])
-    elif form == "parquet":
-        Dataset.from_list(rows).to_parquet(tmp_path / "rows.parquet", batch_size=1000)
-    else:
-        (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    monkeypatch.setattr(records, "ROWS", 1000)
-    data = override(Config(), ["--data.train", str(tmp_path / f"rows.{form}") if form != "hub" else str(tmp_path)]).data
-    raw = read_splits(find_sources(data)[0], data)["train"]
-    first = next(raw)
-    tracemalloc.start()
-    try:
-        assert sum(1 for _ in raw) == 19_999
-        assert tracemalloc.get_traced_memory()[1] < 2e6  # of 8 MB
-    finally:
-        tracemalloc.stop()
-    assert first == (rows[0]["en"], rows[0]["it"])
 
 
 def test_fits_upsampling_equals_a_plain_loop(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,6 @@
 """What a preparation makes of a corpus: ids, tokenizers, the report; and which changes it refuses."""
 
 import json
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,16 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from conftest import ROOT, in_child, tiny_pairs, write_tsv
+from conftest import tiny_pairs, write_tsv
 from dragoman.command_line import override
 from dragoman.corpora import prepared_files
-from dragoman.corpora import report as report_module
-from dragoman.corpora.full_stops import FullStops
-from dragoman.corpora.origin import has_only_moved
 from dragoman.corpora.preparation import PreparedData, prepare_data
-from dragoman.corpora.report import CorpusReport, sample_indices
-from dragoman.corpora.sources import SPLITS
-from dragoman.corpora.splitting import PairCounts, assign
+from dragoman.corpora.report import CorpusReport
+from dragoman.corpora.splitting import PairCounts
 from dragoman.corpora.subwords import train_tokenizer, train_tokenizers
 from dragoman.dataset import (
     Batch,
@@ -139,18 +134,6 @@ def test_lowercase_warns_of_languages_with_other_small_letters(
         assert any("letter_case.lower" in line for line in said) == (warned and lowercase)
 
 
-def test_lowercase_corpus_is_split_by_its_lower_case_text(tiny: Make, tmp_path: Path) -> None:
-    """In its original case, this corpus would have nothing to validate on."""
-    sources = [f"The {a}{b}" for a in "abcdefgh" for b in "abcdefgh"]
-    splits = {text: [assign(each, 0.05, 0.0) for each in (text, text.lower())] for text in sources}
-    train = [text for text, both in splits.items() if both == ["train", "train"]]
-    held_out = next(text for text, both in splits.items() if both == ["train", "validation"])
-    file = write_tsv(tmp_path / "small.tsv", [(text, "Uno") for text in [*train, held_out]])
-    settings = {"data__lowercase": True, "data__validation_fraction": 0.05, "data__test_fraction": 0.0}
-    found = prepare_data(tiny(data__train=file, **settings), tmp_path / "data", quiet)
-    assert found.validation == [(held_out.lower(), "uno")]
-
-
 def test_setting_newer_than_the_data_counts_as_its_default(tiny: Make, tmp_path: Path) -> None:
     """Guards old runs: refused for lacking a setting that did not exist, or continued in lower case."""
     before = prepare_data(tiny(), tmp_path / "data", quiet)
@@ -183,24 +166,6 @@ def test_same_corpus_has_same_fingerprint(tiny: Make, tmp_path: Path) -> None:
     assert same(one, two)
     other = prepare_data(tiny(tokenizer__min_frequency=2), tmp_path / "three", quiet)
     assert other.fingerprint != one.fingerprint
-
-
-@pytest.mark.parametrize("moment", ["fsync", "rename"])
-def test_killed_preparation_leaves_no_partial_folder(tiny: Make, tmp_path: Path, moment: str) -> None:
-    """Guards against half a corpus that the next start takes for a whole one."""
-    config, directory = tiny(), tmp_path / "run" / "data"
-
-    def die(*_: object) -> None:
-        os._exit(9)
-
-    def killed() -> None:
-        setattr(os, moment, die)
-        prepare_data(config, directory, quiet)
-
-    assert in_child(killed) == 9
-    assert not directory.exists()
-    assert same(prepare_data(config, directory, quiet), prepare_data(config, tmp_path / "other", quiet))
-    assert [path.name for path in directory.parent.iterdir()] == ["data"]
 
 
 @pytest.mark.parametrize(
@@ -305,47 +270,6 @@ def test_repeated_counts_only_pairs_of_training(tiny: Make, tmp_path: Path) -> N
     assert prepare_data(config, tmp_path / "data", quiet).report.repeated == {"validation": 3, "test": 1}
 
 
-def test_sample_is_spread_and_reproducible(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards against figures that change between preparations, and against those of the first lines only."""
-    assert sample_indices(2000).tolist() == list(range(2000))
-    monkeypatch.setattr(report_module, "SAMPLE", 2000)
-    assert sample_indices(2000).tolist() == list(range(2000))
-    monkeypatch.setattr(report_module, "SAMPLE", 200)
-    chosen = sample_indices(2000).tolist()
-    assert len(chosen) == len(set(chosen)) == 200
-    assert chosen == sorted(chosen)
-    assert abs(np.mean(chosen) - 1000) < 150
-    assert sample_indices(2000).tolist() == chosen
-
-
-def test_sentences_are_counted_in_a_sample(tiny: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards against splitting all of a large corpus into sentences, and against a sample with another result."""
-    counted: list[str] = []
-
-    def split(text: str, *_: object) -> list[str]:
-        counted.append(text)
-        return text.split(". ")
-
-    monkeypatch.setattr(report_module, "split_sentences", split)
-    train = [("One. Two. Three" if i % 40 else "One", "Uno. Due" if i % 40 else "Uno") for i in range(4000)]
-    config = corpus_of(tiny, train, [("One", "Uno")])
-    exact = prepare_data(config, tmp_path / "all", quiet).report
-    assert len(counted) == 8000
-    assert [side.usual_sentences for side in exact.sides] == [3, 2]
-    assert exact.sides[0].full_stops == {"en": FullStops.of(source for source, _ in train).json}
-    monkeypatch.setattr(report_module, "SAMPLE", 1000)
-    counted.clear()
-    assert prepare_data(config, tmp_path / "sample", quiet).report == exact
-    assert len(counted) == 2000
-
-
-def test_validation_split_from_train_never_repeats_it(tiny: Make, tmp_path: Path) -> None:
-    """Guards against validation on memorised sentences."""
-    report = prepare_data(tiny(), tmp_path / "data", quiet).report
-    assert report.repeated == {"validation": 0, "test": 0}
-    assert not report.warnings()
-
-
 ALONE = ["--data.source_lang", "null", "--model.architecture", "decoder-only", "--tokenizer.shared", "true"]
 
 
@@ -423,41 +347,6 @@ def test_report_on_plain_text_has_one_language(tiny: Make, tmp_path: Path) -> No
     assert CorpusReport.of(saved) == report
 
 
-def test_plain_text_that_is_all_too_long(tiny: Make, tmp_path: Path) -> None:
-    """Guards against advice to raise data.max_ratio, which plain text ignores."""
-    config = without_source(tiny(), "--data.max_ratio", "2", "--data.max_length", "1")
-    with pytest.raises(DataError, match=r"every training text is longer than data.max_length \(1\): raise it"):
-        prepare_data(config, tmp_path / "data", quiet)
-
-
-def test_language_model_resumes_with_its_text(tiny: Make, tmp_path: Path) -> None:
-    """Guards against a language model that is refused on resume for lack of a source, or resumes as a translator."""
-    config = without_source(tiny())
-    before = prepare_data(config, tmp_path / "data", quiet)
-    said: list[str] = []
-    assert same(prepare_data(config, tmp_path / "data", said.append), before)
-    assert not said
-    with pytest.raises(DataChangedError, match=r"data\.source_lang was null and is en"):
-        prepare_data(tiny(tokenizer__shared=True), tmp_path / "data", quiet)
-    corpus = Path(config.data.train)
-    corpus.write_bytes(corpus.read_bytes() + b"the cat\til gatto\n")
-    with pytest.raises(DataChangedError, match=r"pairs\.tsv is not the same file"):
-        prepare_data(config, tmp_path / "data", quiet)
-
-
-def test_phrasebook_as_plain_text(tmp_path: Path) -> None:
-    """Guards the bundled corpus: its folder has other files, and its sources must not count as repeated."""
-    data = prepare_data(without_source(Config()), tmp_path / "data", quiet)
-    tables = {split: (ROOT / "data" / "phrasebook" / f"{split}.tsv").read_text(encoding="utf-8") for split in SPLITS}
-    texts = {split: [row.split("\t")[1] for row in table.splitlines()[1:]] for split, table in tables.items()}
-    assert data.target.decode_batch([sentence(data.train.target, i) for i in range(100)]) == texts["train"][:100]
-    assert [len(data.train), len(data.validation), len(data.test)] == [len(texts[split]) for split in SPLITS]
-    assert data.validation == [("", text) for text in texts["validation"]]
-    trained = set(texts["train"])
-    repeated = {split: sum(text in trained for text in texts[split]) for split in ("validation", "test")}
-    assert data.report.repeated == repeated
-
-
 def test_sentences_are_counted_in_the_original_case(tmp_path: Path) -> None:
     """Lower-cased German has fewer recognisable sentences, but what users type is split by its capitals."""
     pairs = [
@@ -499,19 +388,3 @@ def test_weights_that_leave_nothing_are_refused(tiny: Make, tmp_path: Path) -> N
     with pytest.raises(DataError, match=r"the weights in data\.train leave none of its .* pairs: raise them"):
         prepare_data(tiny(data__train=f"0.001 * {tiny().data.train}"), tmp_path / "data", quiet)
     assert not (tmp_path / "data").exists()
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "moved"),
-    [
-        ("old.tsv", "new.tsv", True),
-        ("owner/one", "owner/two", False),
-        ("a.tsv + owner/one", "b.tsv + owner/one", True),
-        ("a.tsv + owner/one", "a.tsv + owner/two", False),
-        ("a.tsv", "a.tsv + owner/one", False),
-    ],
-)
-def test_only_files_can_have_moved(before: str, after: str, moved: bool) -> None:
-    """A data set on the hub has no files to compare, also when another corpus of the mixture has moved."""
-    files = {"data.train: a.tsv": "hash"} if ".tsv" in after else {}
-    assert has_only_moved("data.train", before, after, files) == moved

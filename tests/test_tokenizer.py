@@ -75,12 +75,6 @@ def test_joiners_in_a_text_become_look_alikes() -> None:
     assert tokenizer.decode(tokenizer.encode(text)) == "a■ b ⎵ c"
 
 
-def test_every_vocabulary_knows_repeated_spaces() -> None:
-    """Guards against a double space that is unknown because training had none."""
-    tokenizer = train_tokenizer(["a b"], WORD)
-    assert tokenizer.decode(tokenizer.encode(" a   b ")) == " a   b "
-
-
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
 @given(text=HARD_TEXT)
 @example(text="￭ ␣ Ġ ▁ ��")
@@ -130,14 +124,6 @@ def test_unknown_word_is_shown() -> None:
     tokenizer = trained("word")
     assert tokenizer.decode(tokenizer.encode("l'Xyzzy (ciao), Xyzzy?")).count("[UNK]") >= 2
     assert "[UNK]" in tokenizer.decode(tokenizer.encode("Xyzzy"))
-
-
-def test_decoding_removes_all_joiners() -> None:
-    """Guards against joiners in translations when a model combines tokens as no text does."""
-    tokenizer = trained("word")
-    ids = [i for i in range(len(tokenizer)) if i != UNK]
-    for first in ids:
-        assert not {JOINER, EMPTY} & set("".join(tokenizer.decode_batch([[first, second] for second in ids])))
 
 
 # --- Vocabulary ---------------------------------------------------------------------------------------------------

@@ -14,8 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType, ModuleType
@@ -23,16 +22,15 @@ from typing import Any
 
 import pytest
 import torch
-from tensorboard.summary.writer import record_writer
 
 from conftest import HANG, ROOT, in_child
 from dragoman import checkpoint
 from dragoman.corpora import preparation, prepared_files
 from dragoman.model import Transformer
 from dragoman.settings import Config
-from dragoman.training import final_report, saving
+from dragoman.training import saving
 from dragoman.training.state import TrainingState
-from dragoman.translation import batch_search, translator
+from dragoman.translation import translator
 from faults import harness
 from faults.harness import (
     Reference,
@@ -169,19 +167,6 @@ def test_03_sigkill_around_a_validation(toy: Toy, reference: Reference, moment: 
     assert arrived(toy(), reference)
 
 
-@pytest.mark.faults
-def test_03_sigkill_during_a_validation_that_is_no_better(toy: Toy) -> None:
-    """Guards the best score and the count of worse validations, which belong to the run, not to the process."""
-    undisturbed, killed = (toy(training__lr=1e-30, run__name=f"idle-{name}") for name in ("whole", "killed"))
-    assert run(undisturbed) == 0
-    state = outcome(undisturbed)[1]["progress"]
-    assert (state["best_step"], state["worse"]) == (10, 2)
-    evaluating = wrap(translator.Translator, "explain", at(2, die))
-    assert run(killed, evaluating) == KILLED
-    assert run(killed) == 0
-    assert outcome(killed) == outcome(undisturbed)
-
-
 # --- Signals
 
 
@@ -233,47 +218,6 @@ def test_05_signal_during_the_preparation_ends_it_at_once(
     assert not checkpoints(toy()).exists()
     assert run(toy(training__max_steps=1)) == 0
     assert not litter(toy())
-
-
-@pytest.mark.faults
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize("work", ["loss", "translations"])
-def test_05_signal_during_a_validation_cuts_it_short(toy: Toy, work: str, number: signal.Signals) -> None:
-    """Guards against minutes of validation between the signal and the save; the next start repeats it."""
-    blind = {"data__validation_fraction": 0.4, "training__health_every": 0}  # the layer statistics also call `states`
-    config = toy(**blind, run__name=f"many-{work}-{number}")
-    expected = toy(**blind, run__name="many-undisturbed")
-    if not directory(expected).exists():
-        assert run(expected) == 0
-
-    def signal_in_the_first_batch() -> None:
-        batch_search.BATCH_TOKENS = 50  # many batches
-        wrap(
-            *((Transformer, "states") if work == "loss" else (batch_search, "search_batch")),
-            act=lambda call: os.kill(os.getpid(), number) if call == 1 else die(),
-            which=lambda self, *_: work == "translations" or not self.training,
-        )()
-
-    assert run(config, signal_in_the_first_batch) == 128 + number
-    assert not curves(directory(config)).get("score/bleu"), "half a validation"
-    assert run(config) == 0
-    assert outcome(config) == outcome(expected)
-
-
-@pytest.mark.faults
-@pytest.mark.parametrize("max_steps", [10, 12])
-def test_05_signal_during_the_last_validation(toy: Toy, max_steps: int) -> None:
-    """Guards against a run that counts as finished although its last step was never validated."""
-    config, expected = (toy(training__max_steps=max_steps, run__name=f"{n}-{max_steps}") for n in ("cut", "whole"))
-    evaluating = wrap(
-        batch_search,
-        "search_batch",
-        at(2 if max_steps == 12 else 1, signal_oneself(signal.SIGTERM)),
-    )
-    assert run(config, evaluating) == 143
-    assert not (directory(config) / final_report.RESULT).exists()
-    assert run(config) == run(expected) == 0
-    assert outcome(config) == outcome(expected)
 
 
 @pytest.mark.faults
@@ -466,55 +410,6 @@ def test_10_disk_full_in_a_save(toy: Toy, reference: Reference, capfd: pytest.Ca
     assert arrived(toy(), reference)
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system too small for a run."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", place]).returncode:
-        pytest.skip("mounting a file system is not allowed here")
-    yield place
-    subprocess.run(["umount", place], check=True)
-
-
-@pytest.mark.faults
-def test_10_a_file_system_that_fills_up(
-    toy: Toy, reference: Reference, small_disk: Path, capfd: pytest.CaptureFixture
-) -> None:
-    """Guards a real disk without room for a checkpoint, which no patch can imitate."""
-    config = toy(run__dir=small_disk)
-
-    def fill() -> None:
-        with (small_disk / "filler").open("wb", buffering=0) as file, suppress(OSError):
-            file.write(bytes(shutil.disk_usage(small_disk).free - 50_000))
-
-    assert run(config, after_step(12, fill)) == 7
-    error = capfd.readouterr().err
-    assert re.search(r"error: cannot write \S+14 \(No space left on device\): .*[\d,]+ bytes are free.", error)
-    assert error.count("\n") == 1
-    assert not litter(config)
-    (small_disk / "filler").unlink()
-    subprocess.run(["mount", "-o", "remount,size=8m", small_disk], check=True)
-    assert run(config) == 0
-    assert arrived(config, reference)
-
-
-@pytest.mark.faults
-def test_10_the_curves_hit_the_full_disk_first(toy: Toy, reference: Reference, capfd: pytest.CaptureFixture) -> None:
-    """Guards against curves that end silently or in a thread's traceback: one line, as for a checkpoint."""
-
-    def fail(_: int) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    assert run(toy(), after_step(11, wrap(record_writer.RecordWriter, "write", fail))) == 7
-    error = capfd.readouterr().err
-    assert re.search(r"error: cannot write \S+ \(No space left on device\): [\d,]+ bytes are free.", error)
-    assert error.count("\n") == 1
-    assert checkpoint.steps(checkpoints(toy()))[0].name == "step-00000010"
-    assert run(toy()) == 0
-    assert arrived(toy(), reference)
-
-
 @pytest.mark.faults
 def test_10_every_write_of_the_program_may_fail(toy: Toy, reference: Reference, capfd: pytest.CaptureFixture) -> None:
     """Guards everything written beside the checkpoints: data, config, samples, best.json, the result.
@@ -637,19 +532,6 @@ def test_14_sigkill_between_the_curves_and_the_checkpoint(toy: Toy, reference: R
     """Guards the curves against double points: those of steps that are made again are purged."""
     assert run(toy(), at_save(14, die)) == KILLED
     assert curves(directory(toy()))["loss/train"][-1][0] == 12, "the curves should be ahead of the checkpoint"
-    assert run(toy()) == 0
-    assert arrived(toy(), reference)
-
-
-@pytest.mark.faults
-def test_14_sigkill_right_after_a_checkpoint_leaves_no_gap(toy: Toy, reference: Reference) -> None:
-    """Guards the points that TensorBoard's writer still holds, since a resume does not make them again.
-
-    The writer is a thread that lags behind, here because of a slow disk.
-    """
-    slow = wrap(record_writer.RecordWriter, "write", lambda _: time.sleep(0.03))
-    published = wrap(checkpoint, "prune", at(3, die))  # after the saves of 7, 10 and 14
-    assert run(toy(), together(slow, published)) == KILLED
     assert run(toy()) == 0
     assert arrived(toy(), reference)
 

@@ -12,9 +12,7 @@ import pytest
 from conftest import in_child, tiny_config, tiny_pairs, write_tsv
 from dragoman import checkpoint
 from dragoman.__main__ import run as run_command
-from dragoman.command_line import run_name
 from dragoman.corpora.cleaning import clean
-from dragoman.corpora.origin import check_unchanged, data_settings
 from dragoman.corpora.preparation import PreparedData, prepare_data
 from dragoman.corpora.readers import read_splits
 from dragoman.corpora.sources import find_source, find_sources
@@ -94,17 +92,6 @@ def test_20_other_encoding_is_refused(tiny: Tiny, tmp_path: Path, encoding: str,
         assert choice == "skip" or f"text.it is {encoding.upper()}" in error or "text.it:1, byte" in error
         if not encoding.endswith("e"):  # it starts with a byte order mark
             assert f"text.it is {encoding.upper()}" in error
-
-
-@faults
-def test_20_byte_order_mark_is_not_text(tmp_path: Path) -> None:
-    """Guards against an unknown first word in a file from Windows, and in files that were joined."""
-    mark = b"\xef\xbb\xbf"
-    data = tiny_config(
-        tmp_path, data__train=parallel(tmp_path, mark + b"one\r\n" + mark + b"two\r\n", mark + b"uno\ndue")
-    )
-    pairs = list(read_splits(find_source("train", data.data, data.data.train), data.data)["train"])
-    assert pairs == [("one", "uno"), ("two", "due")]
 
 
 def as_text(folder: Path, rows: list[tuple[bytes, bytes]]) -> Path:
@@ -242,19 +229,6 @@ def test_24_too_long_pairs_are_dropped_from_training_only(tmp_path: Path) -> Non
 
 
 @faults
-def test_24_uneven_pairs_are_dropped_from_training_only(tmp_path: Path) -> None:
-    """Guards data.max_ratio exactly at its limit, and on both sides."""
-    pairs = [("a b", "x"), ("a", "x y"), ("a b c", "x"), ("a", "x y z"), ("a b", "x y"), ("", "x"), ("a b c d", "x")]
-    config = corpus_of(tmp_path, pairs, [("a b c d e", "x")], data__max_ratio=2, data__max_length=3)
-    data, said = ready(config, tmp_path / "data")
-    assert len(data.train) == 3
-    assert data.validation == data.test == [("a b c d e", "x")]
-    assert "1 lack a side and are dropped; 1 are too long and are dropped; 2 are too uneven and are dropped\n" in said
-    with pytest.raises(DataError, match=r"or more uneven than data\.max_ratio \(1\): raise them"):
-        ready(corpus_of(tmp_path, pairs[:2], [("a", "x")], data__max_ratio=1), tmp_path / "other")
-
-
-@faults
 def test_24_every_test_line_is_scored(tmp_path: Path) -> None:
     """A line of 10,000 letters is translated and counted like any other."""
     others = [*tiny_pairs(5, seed=7), ("cat " * 2500, "gatto")]
@@ -372,46 +346,6 @@ def test_26_moved_corpus_is_the_same_corpus(started: Config, tmp_path: Path, cap
         int(path.name.removeprefix("step-")) for path in checkpoint.steps(untrained.directory(started) / "checkpoints")
     ]
     assert steps == [2, 1], "it resumed and did not start again"
-
-
-@faults
-def test_26_a_finished_run_refuses_other_data(started: Config, tmp_path: Path, capfd: pytest.CaptureFixture) -> None:
-    """Guards against data that are ignored because the run of that name is finished."""
-    done = moved(started)
-    assert in_child(lambda: run_command("train", done)) == 0
-    assert in_child(lambda: run_command("train", done)) == 0
-    assert "is finished" in capfd.readouterr().out
-    other = parallel(tmp_path / "letters", lines(["one", "two"]), lines(["uno", "due"]))
-    error = refusal(moved(started, data__train=other), 2, capfd)
-    assert "data.train was" in error
-    assert f"--run.name {run_name(str(other))}" in error
-
-
-@faults
-def test_26_renamed_folder_must_have_the_same_files(tmp_path: Path) -> None:
-    """Files are compared by name and content: the name says which split a file is for."""
-    folder = tmp_path / "corpus"
-    write_tsv(folder / "train.tsv", tiny_pairs(50))
-    write_tsv(folder / "validation.tsv", tiny_pairs(9, seed=2))
-    before, _ = ready(tiny_config(tmp_path, data__train=folder), tmp_path / "data")
-    folder.rename(tmp_path / "renamed")
-    config = tiny_config(tmp_path, data__train=tmp_path / "renamed")
-    after, said = ready(config, tmp_path / "data")
-    assert after.fingerprint == before.fingerprint
-    assert "data.train was" in said
-    (tmp_path / "renamed" / "validation.tsv").rename(tmp_path / "renamed" / "test.tsv")
-    with pytest.raises(DataChangedError, match=r"validation\.tsv is not the same file"):
-        ready(config, tmp_path / "data")
-
-
-@faults
-def test_26_hub_data_set_cannot_have_moved(tmp_path: Path) -> None:
-    """Guards against comparing no files with no files, which are always equal."""
-    one, other = (tiny_config(tmp_path, data__train=f"Some-Body/{name}") for name in ("books", "films"))
-    then = {"settings": data_settings(one, None), "files": {}}
-    check_unchanged(then, one, pytest.fail, None)
-    with pytest.raises(DataChangedError, match=r"data\.train was Some-Body/books and is Some-Body/films"):
-        check_unchanged(then, other, pytest.fail, None)
 
 
 @faults

@@ -29,7 +29,7 @@ from dragoman.corpora import preparation
 from dragoman.corpora.readers import read_splits
 from dragoman.corpora.sources import find_source
 from dragoman.errors import CheckpointError, DataError
-from dragoman.translation import attention_page, loading, prompt
+from dragoman.translation import loading
 from dragoman.translation.translator import Translator
 from faults import untrained
 from fuzz.mutations import damaged
@@ -447,42 +447,6 @@ def test_38_no_translation_controls_a_terminal(tmp_path: Path, options: list[str
     assert not RAW.search(shown.decode().replace("\r\n", "\n")), shown
     if "keep" in options:
         assert "lost in translation: https://x.org/a⟨U+001B⟩" in shown.decode()
-
-
-@faults
-def test_38_no_streamed_word_controls_a_terminal(
-    pattern: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
-) -> None:
-    """Guards the prompt, where words appear as they are found, and its text, which names a language."""
-    lines = iter([f"the cat {NASTY} zyx."])
-    asked: list[str] = []
-
-    def ask(question: str) -> str:
-        asked.append(question)
-        try:
-            return next(lines)
-        except StopIteration:
-            raise EOFError from None
-
-    monkeypatch.setattr("builtins.input", ask)
-    monkeypatch.setattr(prompt, "_save_history", lambda _: None)
-    monkeypatch.setattr(prompt, "HISTORY", Path("/nonexistent"))
-    translator = Translator(pattern)
-    object.__setattr__(translator.config.data, "source_lang", NASTY)
-    monkeypatch.setattr(translator.target, "decode", lambda ids: NASTY)
-    monkeypatch.setattr(translator.target, "decode_with", lambda ids, words: NASTY)
-    prompt.converse(translator)
-    printed = capfd.readouterr()
-    assert "⟨U+001B⟩[2J" in printed.out
-    assert not RAW.search("".join([printed.out, printed.err, *asked]))
-
-
-@faults
-def test_38_attention_table_controls_nothing() -> None:
-    """Guards the table of --align where translate.py does not print it."""
-    weights = torch.full((1, 1, 2, 2), 0.5).numpy()
-    view = attention_page.View([NASTY, "[EOS]"], [NASTY, "[EOS]"], [-1.0, -1.0], weights, NASTY, NASTY, {}, set())
-    assert not RAW.search("\n".join(attention_page.table(view)))
 
 
 @faults
