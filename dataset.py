@@ -1,13 +1,14 @@
 """From sentence pairs to batches: tokenizers, token ids, the batch plan, padded batches.
 
     english, italian = ["Good morning.", "Thank you."], ["Buongiorno.", "Grazie."]
-    source, target = (train_word_tokenizer(texts, TokenizerConfig(min_frequency=1)) for texts in (english, italian))
+    source, target = train_tokenizers(english, italian, TokenizerConfig(min_frequency=1))
     pairs = encode_pairs(list(zip(english, italian)), source, target)
     for indices in batch_plan(*pairs.lengths, batch_tokens=4096, seed=1, epoch=0):
         batch = make_batch(pairs, indices)                   # .source, .target_in, .target_out, .tokens
 
-Training reads its pairs from disk (`dragoman.corpora.preparation`), and may use `dragoman.corpora.subwords`. A language
-model learns from plain text: pairs with an empty source, which in a batch is a single end token.
+`dragoman.corpora.subwords` has `train_tokenizers`, and training reads its pairs from disk, see
+`dragoman.corpora.preparation`. A language model learns from plain text: pairs with an empty source, which in a batch is
+a single end token.
 
 The batches and their order are a pure function of (lengths, seed, epoch), so a resumed run only has to remember the
 number of its next batch.
@@ -23,12 +24,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
-from bisect import insort
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +36,7 @@ from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers
 from dragoman.directions import split_tag, tag_of
 from dragoman.lazy import numpy as np
 from dragoman.lazy import torch
-from dragoman.settings import EOS, PAD, PLACEHOLDERS, SOS, SPECIAL_TOKENS, TokenizerConfig
+from dragoman.settings import EOS, PAD, PLACEHOLDERS, SOS, SPECIAL_TOKENS
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -176,26 +174,17 @@ class Tokenizer:
     def encode_with_tokens(self, text: str, tag: str = "") -> tuple[list[int], list[str]]:
         """Return the ids of a text, after that of the tag if given, and their tokens. Does not look for a tag."""
         encoding = self._core.encode(text, add_special_tokens=False)
-        tokens = _split_words(text) if self.is_of_words else encoding.tokens
+        tokens = split_words(text) if self.is_of_words else encoding.tokens
         return ([self.tags[tag], *encoding.ids], [tag, *tokens]) if tag else (encoding.ids, tokens)
 
     def label(self, token: str) -> str:
         """Return the label of one token, as in `pieces`."""
         if token in SPECIAL_TOKENS or token in PLACEHOLDERS or token in self.tags:
             return token
-        return _label(token, self.is_of_words)
-
-
-@lru_cache(2**13)
-def _label(token: str, is_of_words: bool) -> str:
-    """See `Tokenizer.label`. Cached, because the same few thousand tokens make up most text."""
-    if is_of_words:
-        text = token.replace(JOINER, "")
-    else:
-        text = BYTES.decode([token]).replace(" ", EMPTY)
-        if "\ufffd" in text:  # part of a character: show the library's stand-ins for its bytes
+        text = token.replace(JOINER, "") if self.is_of_words else BYTES.decode([token]).replace(" ", EMPTY)
+        if "\ufffd" in text and not self.is_of_words:  # part of a character: show the library's stand-ins for its bytes
             return token
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+        return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 # Rewrites a text so that its spaces, and only those, separate two tokens without a joiner towards each other:
@@ -238,86 +227,34 @@ def _check_components(saved: Any) -> None:
     That has been the same since its first version. A pattern or a normalizer of somebody else's could take all time and
     memory there is, or end the process.
     """
-    model = saved.get("model") if isinstance(saved, dict) else None
-    model = model if isinstance(model, dict) else {}
-    kind = model.get("type")
-    if kind not in _EMPTY_MODELS or not _is_within(_without_vocabulary(saved), _components(kind)):
-        raise ValueError("its normalizer, pre-tokenizer, decoder or model is none that this program writes")
-    if kind == "WordLevel" and "[UNK]" not in model.get("vocab", ()):
-        raise ValueError("its vocabulary lacks [UNK]")
-    added, usual = saved.get("added_tokens"), {"normalized": False, "special": True}
-    if not isinstance(added, list) or not all(isinstance(each, dict) and each == each | usual for each in added):
-        raise ValueError("its special tokens are none that this program writes")
-
-
-_EMPTY_MODELS: dict[str, Callable[[], models.Model]] = {
-    "WordLevel": lambda: models.WordLevel({}, unk_token="[UNK]"),  # noqa: S106
-    "BPE": models.BPE,
-    "Unigram": lambda: models.Unigram([("[PAD]", 0.0), ("[UNK]", 0.0)], 1, False),
-}
-
-
-@lru_cache
-def _components(kind: str) -> dict[str, Any]:
-    """Return a tokenizer.json of this program with an empty vocabulary."""
-    return _without_vocabulary(json.loads(with_components(tokenizers.Tokenizer(_EMPTY_MODELS[kind]())).to_str()))
-
-
-def _without_vocabulary(saved: dict[str, Any]) -> dict[str, Any]:
-    model = {name: value for name, value in saved["model"].items() if name not in ("vocab", "merges")}
-    return {name: value for name, value in saved.items() if name not in ("version", "added_tokens")} | {"model": model}
-
-
-def _is_within(part: Any, whole: Any) -> bool:
-    """Whether JSON values are equal, except that an object may lack names that older versions did not write yet."""
-    match part, whole:
-        case dict(), dict():
-            return all(name in whole and _is_within(value, whole[name]) for name, value in part.items())
-        case list(), list():
-            return len(part) == len(whole) and all(map(_is_within, part, whole))
+    match saved:
+        case {"model": {"type": "WordLevel" | "BPE" | "Unigram" as kind, "vocab": vocabulary} as model}:
+            usual = json.loads(with_components(tokenizers.Tokenizer(getattr(models, kind)())).to_str())
         case _:
-            return type(part) is type(whole) and part == whole
+            raise ValueError("it has no model that this program writes")
+    usual["model"] |= {"unk_token": "[UNK]"} if kind == "WordLevel" else {"unk_id": 1} if kind == "Unigram" else {}
+    of_vocabulary = {name: value for name, value in usual["model"].items() if name in ("vocab", "merges")}
+    # Older versions of the library wrote fewer names.
+    found = usual | saved | {"model": usual["model"] | model | of_vocabulary}
+    added, special = found.pop("added_tokens"), {"normalized": False, "special": True}
+    if found | {"added_tokens": []} != usual:
+        raise ValueError("its normalizer, pre-tokenizer, decoder or model is none that this program writes")
+    if kind == "WordLevel" and "[UNK]" not in vocabulary:
+        raise ValueError("its vocabulary lacks [UNK]")
+    if not isinstance(added, list) or not all(isinstance(token, dict) and token == token | special for token in added):
+        raise ValueError("its special tokens are none that this program writes")
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Make a JSON object. The library and `json` would take different ones of two values with the same name."""
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    if len(made := dict(pairs)) != len(pairs):
         raise ValueError("a name appears twice")
-    return found
+    return made
 
 
-def _split_words(text: str) -> list[str]:
+def split_words(text: str) -> list[str]:
     """Split a text into words and marks, joiners and empty words included."""
     return _NORMALIZER.normalize_str(text).split(" ") if text else []
-
-
-def train_word_tokenizer(
-    sentences: Iterable[str], settings: TokenizerConfig, special: Sequence[str] = SPECIAL_TOKENS
-) -> Tokenizer:
-    """Build a vocabulary of the most frequent words, equally frequent ones in alphabetical order.
-
-    The first ids go to `special`: SPECIAL_TOKENS, then tags and placeholders. They count towards settings.vocab_size.
-    """
-    # Count here, since the library's trainer is no faster and does not say what it leaves out. The tokens of a string
-    # between two spaces do not depend on its neighbours, so each distinct string is normalised once.
-    strings: Counter[str] = Counter()
-    for sentence in sentences:
-        strings.update(sentence.split(" "))
-    counts: Counter[str] = Counter()
-    for text, number in strings.items():
-        for word in _split_words(text):
-            counts[word] += number
-    ranked = sorted((word for word in counts if word != EMPTY), key=lambda word: (-counts[word], word))
-    room = settings.vocab_size - len(special) - 1
-    kept = [word for word in ranked[:room] if counts[word] >= settings.min_frequency]
-    vocabulary = {token: i for i, token in enumerate([*special, EMPTY, *kept])}
-
-    core = tokenizers.Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))  # noqa: S106
-    core.add_special_tokens(list(special))
-    tokenizer = Tokenizer(with_components(core))
-    tokenizer.left_out = len(ranked) - len(kept)
-    return tokenizer
 
 
 # ------------------------------------------------------------------------------------------------------- token ids
@@ -340,10 +277,7 @@ class EncodedSide:
     @property
     def lengths(self) -> np.ndarray:
         """Lengths of the sentences (N), int32, the end token included."""
-        lengths = np.empty(len(self.offsets) - 1, np.int32)
-        np.subtract(self.offsets[1:], self.offsets[:-1], out=lengths, casting="same_kind")
-        lengths += 1
-        return lengths
+        return (np.diff(self.offsets) + 1).astype(np.int32)
 
     def where(self, keep: np.ndarray) -> EncodedSide:
         """Select the sentences for which `keep` (N, boolean) is True."""
@@ -381,11 +315,6 @@ class EncodedPairs:
     def lengths(self) -> tuple[np.ndarray, np.ndarray]:
         """Lengths of the sources (N) and of the targets (N), end tokens included."""
         return self.source.lengths, self.target.lengths
-
-    def lengths_of(self, rows: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-        """Like `lengths`, for the given pairs, which may repeat; None means all."""
-        source, target = self.lengths
-        return (source, target) if rows is None else (source[rows], target[rows])
 
 
 def unzip_pairs(pairs: Sequence[Pair]) -> tuple[list[str], list[str]]:
@@ -450,25 +379,6 @@ def batch_plan(
         batches.append(order[start : start + rows])
         start += rows
     return [batches[i] for i in random.permutation(len(batches))]
-
-
-def batch_plan_of_size(
-    count: int, source_lengths: np.ndarray, target_lengths: np.ndarray, batch_tokens: int, seed: int, epoch: int
-) -> list[np.ndarray]:
-    """Like `batch_plan`, but with exactly `count` batches; batch_tokens may be exceeded to get there.
-
-    When corpora are weighted, each epoch repeats other pairs, so lengths vary between epochs. The number of updates,
-    which the learning rate follows, must not. There must be at least `count` pairs.
-    """
-    limit = batch_tokens
-    while len(plan := batch_plan(source_lengths, target_lengths, limit, seed, epoch)) > count:
-        limit = max(limit + 1, math.ceil(limit * len(plan) / count))
-    plan.sort(key=len)
-    while len(plan) < count:  # a few are missing: halve the largest
-        for half in np.array_split(plan.pop(), 2):
-            insort(plan, half, key=len)
-    random = np.random.default_rng((seed, epoch))
-    return [plan[i] for i in random.permutation(len(plan))]
 
 
 # --------------------------------------------------------------------------------------------------------- batches

@@ -30,6 +30,7 @@ if __name__ == "__main__":
 
 import math
 import time
+from collections.abc import Sequence
 from contextlib import closing, nullcontext
 from functools import partial
 from pathlib import Path
@@ -45,7 +46,7 @@ from dragoman.console import say
 from dragoman.corpora.language_choice import check_languages, with_languages
 from dragoman.corpora.placeholders import make_hiding
 from dragoman.corpora.preparation import PreparedData
-from dragoman.corpora.sources import find_sources
+from dragoman.corpora.sources import Source, find_sources
 from dragoman.dataset import Batch
 from dragoman.device import (
     DTYPES,
@@ -228,14 +229,18 @@ def train(config: Config) -> int:
         return start_or_resume(config, ranks, device)
 
 
-def settle(config: Config, ranks: Ranks, device: torch.device, speed: planning.Speed) -> Config:
-    """Take what the user left open from the data and this machine: the languages, and model.preset auto."""
-    config = with_languages(config, say if ranks.is_first else lambda choice: None)
-    find_sources(config.data)  # to fail now if a corpus is missing
+def settle(
+    config: Config, ranks: Ranks, device: torch.device, speed: planning.Speed
+) -> tuple[Config, Sequence[Source]]:
+    """Find the corpus of a new run, and take from it and this machine what the user left open.
 
+    These are the languages, and model.preset auto.
+    """
+    config = with_languages(config, say if ranks.is_first else lambda choice: None)
+    sources = find_sources(config.data)
     if ranks.is_first:
-        config = validation.with_tokenization(starting.with_preset(config, device, speed), None)
-    return with_values(config, ranks.broadcast(values(config)))
+        config = validation.with_tokenization(starting.with_preset(config, device, speed, sources), None)
+    return with_values(config, ranks.broadcast(values(config))), sources
 
 
 def first_look(root: Path, ranks: Ranks) -> checkpoint.Checkpoint | None:
@@ -265,8 +270,9 @@ def start_or_resume(config: Config, ranks: Ranks, device: torch.device) -> int:
     speed = partial(
         target_tokens_per_second, device=device, dtype=dtype, rate=rates.get(dtype, math.inf), ranks=ranks.world_size
     )
+    sources = None
     if saved is None:
-        config = settle(config, ranks, device, speed)
+        config, sources = settle(config, ranks, device, speed)
     else:
         config = validation.with_tokenization(starting.with_saved_settings(config, saved), saved)
         starting.check_resume(config, saved)
@@ -276,12 +282,12 @@ def start_or_resume(config: Config, ranks: Ranks, device: torch.device) -> int:
             starting.say_finished(config, reason, saved.step)
             return 0
     other = starting.other_model(config, saved)
-    if saved is None:
-        check_languages(config.data)
+    if sources is not None:
+        check_languages(config.data, sources)
     with run_lock.lock(directory) if ranks.is_first else nullcontext():
         with ranks.first_goes_first():
             saved = checkpoint.newest(root, quarantine=ranks.is_first, warn=say)
-            data = starting.prepare(config, directory / "data", has_checkpoint=saved is not None, other=other)
+            data = starting.prepare(config, directory / "data", saved is not None, other, sources)
         if starting.plans_anew(config, saved):
             steps = planning.planned_steps(config, data, speed) if ranks.is_first else None
             config = with_values(config, {"training.max_steps": ranks.broadcast(steps)})

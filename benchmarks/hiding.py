@@ -43,7 +43,7 @@ def main() -> None:
     rates = matmul_rates(device)
     dtype = choose_precision(config.training.precision, device, rates)
     speed = partial(target_tokens_per_second, device=device, dtype=dtype, rate=rates.get(dtype, math.inf))
-    config = train.settle(config, Ranks(), device, speed)
+    config, _ = train.settle(config, Ranks(), device, speed)
     with tempfile.TemporaryDirectory() as folder:
         data = preparation.prepare_data(config, Path(folder) / "data", lambda _: None)
         state = train.build_state(config, Path(folder), data, device, dtype)

@@ -1,88 +1,63 @@
-"""An output folder that appears complete or not at all, even if the process is killed."""
+"""An output folder that appears whole or not at all, even after a crash or a power cut.
+
+    with atomic_folder(Path("exports/onnx")) as folder:          # a new folder beside it, with a hidden name
+        (folder / "model.onnx").write_bytes(...)
+
+Two folders cannot be exchanged atomically. So one that already has the name is renamed to `replaced-NAME`, the new one
+takes the name, and the old one is deleted. A process killed between the two renames leaves the old one whole under the
+other name; the next call with the same name deletes it.
+"""
 
 from __future__ import annotations
 
 import os
 import re
 import shutil
-import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
-from dragoman import storage
-
-LOCK_NAME = re.compile(r"\.tmp-(?P<output>.+)-[a-z0-9_]{8}\.lock")
+from dragoman.storage import STALE, make_folder, remove_temporaries, storing, sync, temporary_name
 
 
 @contextmanager
-def atomic_folder(output: Path) -> Iterator[Path]:
-    """Yield a temporary folder beside `output`; on success rename it to `output`, otherwise remove it.
+def atomic_folder(final: Path) -> Iterator[Path]:
+    """Yield an empty folder beside `final`, and rename it to `final` at the end; after an error, remove it.
 
-    A folder that already lies at `output` is replaced. While the temporary folder is being filled, this process holds a
-    lock file beside it. The lock ends with the process, so the next export can tell what a killed one left behind.
+    What a killed process left is removed by the next call for the same name, an hour later or more.
 
     Raises StorageError.
     """
-    with storage.storing(output):
-        new_parent = not output.parent.exists()
-        output.parent.mkdir(parents=True, exist_ok=True)
-        remove_leftovers(output.parent)
-        handle, name = tempfile.mkstemp(prefix=f".tmp-{output.name}-", suffix=".lock", dir=output.parent)
-        os.close(handle)
-        lock = FileLock(name, timeout=0)
-        lock.acquire()
-        temporary = Path(name).with_suffix("")
-        temporary.mkdir(mode=0o755)
-    old = _old(temporary)
+    made = temporary_name(final)
+    with storing(final):
+        make_folder(final.parent)
+        remove_temporaries(final.parent, re.escape(final.name), time.time() - STALE)
+        os.mkdir(made)
     try:
-        yield temporary
-        with storage.storing(output):
-            if os.path.lexists(output):
-                output.rename(old)
-            try:
-                temporary.rename(output)
-            except OSError:
-                if old.exists():
-                    old.rename(output)
-                raise
+        yield made
+        with storing(final):
+            publish(made, final)
     finally:
-        _remove(temporary, old)
-        lock.release()
-        Path(name).unlink(missing_ok=True)
-        if new_parent:
-            with suppress(OSError):
-                output.parent.rmdir()
+        shutil.rmtree(made, ignore_errors=True)  # after a failure; a published one has another name by now
 
 
-def remove_leftovers(folder: Path) -> None:
-    """Remove what killed exports left in a folder: temporary folders whose lock file no process holds.
-
-    A previous export that was about to be replaced gets its name back. Files without such a lock belong to the user and
-    stay.
-    """
-    for path in folder.glob(".tmp-*.lock"):
-        named = LOCK_NAME.fullmatch(path.name)
-        temporary = path.with_suffix("")
-        old = _old(temporary)
-        if not named or not path.is_file() or not (temporary.is_dir() or old.is_dir()):
-            continue  # a lock without a folder may belong to an export that is about to make it
-        lock = FileLock(path, timeout=0)
-        with suppress(Timeout, OSError), lock:  # a leftover that cannot be removed does no harm
-            output = folder / named["output"]
-            if old.is_dir() and not os.path.lexists(output):
-                old.rename(output)
-            _remove(temporary, old)
-            path.unlink(missing_ok=True)
+def publish(made: Path, final: Path) -> None:
+    """Make all files of a folder durable and rename it to `final`, in place of a folder with that name."""
+    for path in (*made.rglob("*"), made):
+        sync(path)
+    replaced = final.with_name(f"replaced-{final.name}")
+    if os.path.lexists(final):  # a folder cannot be renamed onto a non-empty one
+        discard(replaced)
+        os.rename(final, replaced)
+    os.rename(made, final)
+    sync(final.parent)
+    discard(replaced)
 
 
-def _old(temporary: Path) -> Path:
-    """Where the folder that is being replaced lies between two renames."""
-    return temporary.with_name(f"{temporary.name}-old")
-
-
-def _remove(*folders: Path) -> None:
-    for folder in folders:
-        shutil.rmtree(folder, ignore_errors=True)
+def discard(folder: Path) -> None:
+    """Delete a folder, if it exists, so that others see it whole or not at all."""
+    with suppress(FileNotFoundError):
+        hidden = temporary_name(folder.with_name(folder.name.removeprefix("replaced-")))
+        os.rename(folder, hidden)
+        shutil.rmtree(hidden)

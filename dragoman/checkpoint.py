@@ -7,7 +7,7 @@ the old one or the new one, never half of one:
     checkpoints/best.json          the step of the best checkpoint, and the scores that made it so
     checkpoints/corrupt-step-...   found damaged when training resumed; never read again, never deleted here
     checkpoints/stale-step-...     left behind by a resume from an older step; likewise
-    checkpoints/.tmp-... .del-...  leftovers of a killed process; the next save removes them
+    checkpoints/.tmp-...           left by a killed process; the next save removes it
     averaged/                      made by `averaging`: a checkpoint to translate with, not to resume from
 
 `train` calls `save`, then `set_best` and `prune`, under the run's lock; it resumes from `newest` and calls
@@ -26,16 +26,16 @@ import math
 import os
 import platform
 import re
-import shutil
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dragoman import reading
+from dragoman.atomic_folder import atomic_folder, discard
 from dragoman.errors import CheckpointError, NewerFormatError
 from dragoman.serialization import sealed, sha256_of, unsealed
-from dragoman.storage import make_folder, replace_durably, storing, sync, write_durably
+from dragoman.storage import remove, replace_durably, storing, sync, write_durably
 
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
@@ -66,25 +66,23 @@ def step_directory(root: Path, step: int) -> Path:
 def save(root: Path, step: int, files: Mapping[str, bytes]) -> Path:
     """Write the checkpoint of a step, as `publish` does, and return its folder.
 
-    The caller holds the run's lock. An existing checkpoint of the same step is replaced.
+    The caller holds the run's lock. An existing checkpoint of the same step is replaced, and what killed processes
+    left is removed.
 
     Raises:
         StorageError: the disk is full or fails. Everything saved before is intact.
     """
     final = step_directory(root, step)
-    if root.is_dir():
-        with storing(final):
-            _remove_leftovers(root)
+    with storing(final):
+        for path in root.iterdir() if root.is_dir() else ():
+            if path.name.startswith((".tmp-", ".del-")):  # older versions wrote the second
+                remove(path)
     publish(final, step, files)
     return final
 
 
 def publish(final: Path, step: int, files: Mapping[str, bytes]) -> None:
-    """Write a checkpoint folder so that it exists whole or not at all, also after a crash or a power cut.
-
-    Two folders cannot be exchanged atomically, so an existing one is renamed to `replaced-...`, the new one takes its
-    name, and the old one is deleted. A process killed between the two renames leaves the old one whole under the other
-    name; the next successful call deletes it.
+    """Write a checkpoint folder so that it exists whole or not at all, see `atomic_folder`.
 
     Raises:
         StorageError: the disk is full or fails. What was there before is intact.
@@ -103,26 +101,12 @@ def publish(final: Path, step: int, files: Mapping[str, bytes]) -> None:
         },
     }
     contents = {**files, MANIFEST: sealed(manifest)}
-    root = final.parent
-    temporary = root / f".tmp-{final.name}-{os.getpid()}"
-    with storing(final, sum(map(len, contents.values()))):
-        try:
-            make_folder(root)
-            _remove_leftovers(root, final.name)
-            os.mkdir(temporary)
-            for name, data in contents.items():
-                write_durably(temporary / name, data)
-            sync(temporary)
-            # Older checkpoints are pruned because this one exists, so detect a disk that returns wrong bytes.
-            if any((temporary / name).read_bytes() != data for name, data in contents.items()):
-                raise OSError(errno.EIO, "what was written reads back differently")
-            if os.path.lexists(final):  # a folder cannot be renamed onto a non-empty one
-                os.rename(final, root / f"replaced-{final.name}")
-            os.rename(temporary, final)
-            sync(root)
-            _remove_leftovers(root, final.name)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)  # after a failure; a published one has another name by now
+    with storing(final, sum(map(len, contents.values()))), atomic_folder(final) as made:
+        for name, data in contents.items():
+            write_durably(made / name, data)
+        # Older checkpoints are pruned because this one exists, so detect a disk that returns wrong bytes.
+        if any((made / name).read_bytes() != data for name, data in contents.items()):
+            raise OSError(errno.EIO, "what was written reads back differently")
 
 
 def read(directory: Path, only: Collection[str] | None = None, optional: Collection[str] = ()) -> Checkpoint:
@@ -335,9 +319,8 @@ def prune(root: Path, keep_last: int) -> None:
         return
     for path in steps(root)[keep_last:]:
         if best is None or step_of(path) != best["step"]:
-            _set_aside(path, ".del")  # renamed first: a reader finds it whole or not at all
-    with storing(root):
-        _remove_leftovers(root)
+            with storing(path):
+                discard(path)
 
 
 def set_aside_newer(root: Path, step: int) -> None:
@@ -368,20 +351,3 @@ def _set_aside(path: Path, prefix: str) -> Path:
         os.rename(path, target)
         sync(path.parent)
     return target
-
-
-def _remove_leftovers(root: Path, of: str | None = None) -> None:
-    """Delete what killed processes left half written or half deleted, and checkpoints that have been replaced.
-
-    A folder of checkpoints holds only our own files. In any other folder, pass the name of the checkpoint in `of`, and
-    only files derived from that name are deleted.
-    """
-    name = ".*" if of is None else re.escape(of)
-    for path in root.iterdir():
-        if re.fullmatch(f"replaced-{name}", path.name) and (root / path.name.removeprefix("replaced-")).exists():
-            path = _set_aside(path, ".del")  # as in `prune`
-        if re.fullmatch(rf"\.(tmp|del)-(replaced-)?{name}(-[0-9]+)?", path.name):
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path)
-            else:
-                path.unlink()

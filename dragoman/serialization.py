@@ -30,7 +30,7 @@ def load_json(data: bytes) -> Any:
     try:
         return json.loads(data, parse_float=finite, parse_constant=finite)
     except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"the data is not JSON ({error}): use another checkpoint.") from error
+        raise CheckpointError(f"the data is not JSON: {error}.") from error
 
 
 def sealed(content: dict[str, Any]) -> bytes:

@@ -58,30 +58,43 @@ def replace_durably(path: Path, data: bytes, mode: int = 0o666) -> None:
 def replacing(path: Path) -> Iterator[Path]:
     """Context manager: yield the name of a new file beside `path`, which it renames to `path` at the end.
 
-    Nobody can foresee the name, so nobody can put a link there that the writer would follow. After an error the new
-    file is removed. What a killed process left is removed with the next file of that name, an hour later or more.
+    After an error the new file is removed. What a killed process left is removed with the next file of that name, an
+    hour later or more.
     """
-    temporary = path.with_name(f".tmp-{path.name}-{os.urandom(8).hex()}")
+    temporary = temporary_name(path)
     try:
         yield temporary
         os.replace(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)  # a full disk needs the space
         raise
-    with suppress(OSError):  # litter does no harm
+    with suppress(OSError):  # a leftover does no harm
         remove_temporaries(path.parent, re.escape(path.name), path.stat().st_mtime - STALE)
 
 
+def temporary_name(path: Path) -> Path:
+    """Return a hidden name beside `path` that nobody can foresee, so nobody can put a link there."""
+    return path.with_name(f".tmp-{path.name}-{os.urandom(8).hex()}")
+
+
 def remove_temporaries(folder: Path, name: str = ".+", before: float = math.inf) -> None:
-    """Remove what killed processes left in a folder while they replaced files.
+    """Remove what killed processes left in a folder while they replaced files and folders.
 
     Args:
-        name: pattern of the names of those files
+        name: pattern of the names of those
         before: time, in seconds since the epoch, before which they were last written
     """
     for path in folder.iterdir():
         if re.fullmatch(rf"\.tmp-{name}-[0-9a-f]{{16}}", path.name) and path.lstat().st_mtime < before:
-            path.unlink()
+            remove(path)
+
+
+def remove(path: Path) -> None:
+    """Delete a file, a link, or a folder with all that is in it."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
 
 
 def sync(path: Path) -> None:

@@ -21,6 +21,7 @@ import pytest
 
 from conftest import HANG, in_child
 from dragoman import checkpoint, console, serialization
+from dragoman.atomic_folder import atomic_folder
 from dragoman.errors import CheckpointError, NewerFormatError, StorageError
 from dragoman.translation import loading
 from faults.harness import die_at_call, watch_calls
@@ -118,6 +119,18 @@ def test_save_removes_leftovers_of_an_earlier_process(root: Path, tmp_path: Path
     assert newest_files(root) == contents(3)
 
 
+def test_folder_of_a_killed_process_is_removed_an_hour_later(tmp_path: Path) -> None:
+    """Guards the disk, the folder of a process that still writes, and folders of the user with similar names."""
+    old, running, mine = (tmp_path / name for name in (f".tmp-made-{16 * '0'}", f".tmp-made-{16 * '1'}", ".tmp-made"))
+    for folder in (old, running, mine):
+        folder.mkdir()
+    os.utime(old, (0, 0))
+    os.utime(mine, (0, 0))
+    with atomic_folder(tmp_path / "made") as made:
+        assert names(tmp_path) == {running.name, mine.name, made.name}
+    assert names(tmp_path) == {running.name, mine.name, "made"}
+
+
 def test_short_writes_are_continued(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Guards against weights beyond 2 GiB, which no kernel writes in one call."""
     write = os.write
@@ -139,8 +152,7 @@ def test_fsync_before_and_after_the_rename_that_publishes(root: Path, monkeypatc
     with monkeypatch.context() as patch:
         watch_calls(before, patch)
         checkpoint.save(root, 2, contents(2))
-    temporary = f".tmp-step-00000002-{os.getpid()}"
-    published = log.index(("rename", temporary))
+    published, temporary = next((i, name) for i, (call, name) in enumerate(log) if call == "rename")
     for name in (*FILES, "manifest.json"):
         assert log.index(("write", name)) < log.index(("fsync", name)) < published
     assert log.index(("fsync", "manifest.json")) < log.index(("fsync", temporary)) < published

@@ -36,8 +36,6 @@ from dragoman.corpora.preparation import prepare_data
 from dragoman.corpora.sources import find_named, find_source, find_sources
 from dragoman.corpora.splitting import read_split
 from dragoman.errors import DataChangedError, DataError, NetworkError, OtherLanguagesError, StorageError
-from dragoman.evaluation.evaluate import named_pairs
-from dragoman.export import card
 from dragoman.settings import Config, DataConfig
 from loopback import LICENCE, Loopback, unused_port, wait_until, zip_of
 
@@ -113,15 +111,6 @@ def test_pairs_are_those_of_the_corpus_in_both_directions(server: Loopback) -> N
     assert len(server.log) == 1
 
 
-def test_mixture_of_a_corpus_of_opus_and_a_file(server: Loopback, tmp_path: Path) -> None:
-    more = write_tsv(tmp_path / "more.tsv", tiny_pairs(9, seed=1))
-    found = find_sources(replace(DATA, train=f"{NAME} + 2.5 * {more}"))
-    assert [(source.weight, source.number, source.files) for source in found] == [
-        (1.0, 1, (cached(),)),
-        (2.5, 2, (more,)),
-    ]
-
-
 def test_directions_use_the_pairs_that_opus_has(server: Loopback) -> None:
     """Guards corpora in three languages: a pair that OPUS lacks is left out, as in a folder of files."""
     server.add("Tatoeba", "v2023-04-12", "en-fr", zip_of(PAIRS[:9], "en-fr"))
@@ -179,33 +168,6 @@ def test_what_opus_lacks_is_said(
         assert fragment in str(raised.value)
     assert server.log == []
     assert not list(fetch.cache_folder().rglob("*.zip"))
-
-
-@pytest.mark.parametrize(
-    ("name", "changes", "remedy"),
-    [
-        ("opus:tatoeba", {}, r"did you mean (?P<train>\S+)\?"),
-        ("opus:Tatoeba-v3", {}, r"versions of .* are (?:.*, )?(?P<version>v2)[.,]"),
-        ("opus:tatoeba/v2", {}, r"is written as (?P<train>\S+)\.$"),
-        (NAME, {"source_lang": None}, r"set data\.(?P<setting>source_lang), too"),
-        ("opus:Books", {}, r"with (?P<source_lang>en) it has (?P<target_lang>fr)"),
-        ("sacrebleu:tiny/plane", {}, r"did you mean (?P<train>\S+)\?"),
-        ("sacrebleu:tiny/plain", {"target_lang": "de"}, r"only (?P<source_lang>en)-(?P<target_lang>it)\."),
-    ],
-)
-def test_what_a_message_says_can_be_done(
-    server: Loopback, monkeypatch: pytest.MonkeyPatch, name: str, changes: dict[str, Any], remedy: str
-) -> None:
-    publish("plain", server, monkeypatch)
-    with pytest.raises(DataError) as raised:
-        get(name, replace(DATA, **changes))
-    matched = re.search(remedy, str(raised.value))
-    assert matched, raised.value
-    done = matched.groupdict()
-    done = {done["setting"]: "en"} if "setting" in done else done
-    done |= {"train": f"opus:Tatoeba-{done.pop('version')}"} if "version" in done else {}
-    changed = replace(DATA, **({"train": name} | changes | done))
-    assert get(changed.train, changed).exists()
 
 
 @pytest.mark.parametrize("answer", [b"<html>", b"[]", b'{"corpora": 3}', b'{"corpora": [{"version": "../v2"}]}'])
@@ -292,21 +254,6 @@ def test_part_that_is_longer_than_the_file_starts_over(server: Loopback) -> None
     assert [request.status for request in server.log[-2:]] == [416, 200]
 
 
-def test_whole_part_needs_no_request(server: Loopback, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards a kill between the last byte and the renaming."""
-
-    def killed(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(fetch, "_record", killed)
-        with pytest.raises(KeyboardInterrupt):
-            get()
-    assert not cached().exists()
-    assert get().read_bytes() == CONTENT
-    assert len(server.log) == 1
-
-
 @pytest.mark.parametrize("fault", ["404", "403"])
 def test_refusal_is_final(server: Loopback, fault: str) -> None:
     server.faults = [fault]
@@ -378,17 +325,6 @@ def test_damaged_zip_is_an_error(server: Loopback) -> None:
     assert get().read_bytes() == CONTENT
 
 
-def test_damaged_part_is_downloaded_again(server: Loopback) -> None:
-    """Guards a power cut: a part may hold zeros where bytes were never written to the disk."""
-    server.faults = [f"drop {HALF}", "503", "503", "503", "503"]
-    with pytest.raises(NetworkError):
-        get()
-    part = cached().with_name("en-it.txt.zip.part")
-    part.write_bytes(part.read_bytes()[:1000] + bytes(HALF - 1000))
-    assert get().read_bytes() == CONTENT
-    assert [request.range for request in server.log[-2:]] == [f"bytes={HALF}-", None]
-
-
 def test_without_a_network_the_message_says_what_to_download(server: Loopback, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DRAGOMAN_OPUS_API", f"http://127.0.0.1:{unused_port()}/opusapi/")
     with pytest.raises(NetworkError) as raised:
@@ -407,17 +343,6 @@ def test_without_a_network_the_message_says_what_to_download(server: Loopback, m
     record = read_record(cached())
     assert record is not None
     assert record.sha256 == hashlib.sha256(cached().read_bytes()).hexdigest()
-
-
-def test_failing_index_is_an_error_only_if_it_is_needed(server: Loopback) -> None:
-    server.index_status = 503
-    with pytest.raises(NetworkError, match=r"answers 503 .* put it at"):
-        get()
-    assert len(server.asked) == 4
-    server.index_status = 200
-    get()
-    server.index_status = 503
-    assert get() == cached()
 
 
 def test_file_put_there_by_hand_is_checked(server: Loopback) -> None:
@@ -455,13 +380,6 @@ def test_full_disk_leaves_nothing_under_the_name(server: Loopback, monkeypatch: 
     assert len(server.log) == 1  # a full disk is no reason to ask again
     assert get().read_bytes() == CONTENT
     assert server.log[-1].status == 206
-
-
-def test_too_small_a_disk_is_noticed_before_the_first_byte(server: Loopback, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetch, "disk_usage", lambda path: SimpleNamespace(free=10))
-    with pytest.raises(StorageError, match="No space left"):
-        get()
-    assert leftovers(cached()) == ["en-it.txt.zip.part.json"]
 
 
 def in_process(name: str = NAME) -> subprocess.Popen[str]:
@@ -595,20 +513,6 @@ def test_naming_the_version_later_is_no_change(server: Loopback, tiny: Callable[
         prepare_data(tiny(data__train="opus:Tatoeba-v2"), folder, said.append)
 
 
-def test_changed_file_beside_a_download_is_noticed(
-    server: Loopback, tiny: Callable[..., Config], tmp_path: Path
-) -> None:
-    """Guards mixtures: a corpus that cannot be compared must not hide a change of another."""
-    mine = write_tsv(tmp_path / "mine.tsv", tiny_pairs(50, seed=4))
-    config, folder = tiny(data__train=f"{mine} + {NAME}"), tmp_path / "data"
-    prepare_data(config, folder, lambda line: None)
-    shutil.rmtree(fetch.cache_folder())
-    prepare_data(config, folder, lambda line: None)
-    write_tsv(mine, tiny_pairs(50, seed=5))
-    with pytest.raises(DataChangedError, match=r"data.train: mine.tsv is not the same file"):
-        prepare_data(config, folder, lambda line: None)
-
-
 def test_check_says_where_the_corpus_is_from(server: Loopback, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command("check", (Config(data=DATA), False)) == 0
     out = capsys.readouterr().out
@@ -617,19 +521,6 @@ def test_check_says_where_the_corpus_is_from(server: Loopback, capsys: pytest.Ca
     assert run_command("check", (Config(data=DATA), True)) == 0
     [download] = json.loads(capsys.readouterr().out)["downloads"]
     assert download["sha256"] == hashlib.sha256(CONTENT).hexdigest()
-
-
-def test_model_card_names_the_downloads() -> None:
-    origin = {"data.train: en-it.txt.zip": {"url": "https://object.pouta.csc.fi/x.zip", "sha256": "abc"}}
-    values: dict[str, Any] = {
-        "name": "x", "kind": "onnx", "languages": [], "title": "", "parameters": 1, "step": 1, "cost": None,
-        "pair_counts": {"train": 9}, "result": {}, "verified": 1, "packages": [], "usage": "", "limitations": [],
-    }  # fmt: skip
-    template = card._templates.get_template("card.md.jinja")
-    without, found = (template.render(**values, downloads=each) for each in ({}, origin))
-    line = "- data.train: en-it.txt.zip: downloaded from https://object.pouta.csc.fi/x.zip, sha256 abc\n"
-    assert "9 training pairs.\n\n## Scores" in without
-    assert found == without.replace("## Scores", f"{line}\n## Scores")
 
 
 @pytest.mark.parametrize(("name", "code"), [("opus:Tatoebe", 3), ("sacrebleu:wmt14/ful", 3)])
@@ -705,15 +596,6 @@ def test_sacrebleu_test_set_is_downloaded_once(server: Loopback, monkeypatch: py
     assert find_named("test", DATA, name, download=False)[0].files == found[0].files
 
 
-def test_report_on_a_test_set_is_named_after_it(server: Loopback, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards the names of the report's files: a colon or a slash cannot be in one."""
-    options = SimpleNamespace(data=publish("plain", server, monkeypatch))
-    translator = SimpleNamespace(config=Config(data=DATA))
-    name, pairs = named_pairs(options, [Path("x")], translator)  # pyright: ignore[reportArgumentType]
-    assert name == "data-sacrebleu-tiny-plain"
-    assert pairs == PAIRS[:20]
-
-
 def test_wrong_md5_is_an_error(server: Loopback, monkeypatch: pytest.MonkeyPatch) -> None:
     name = publish("plain", server, monkeypatch)
     server.files["/mirror/example.org/set/test.tgz"] = packed({"test.en": "other\n", "test.it": "altro\n"})
@@ -726,15 +608,6 @@ def test_test_set_in_other_languages_is_an_error(server: Loopback, monkeypatch: 
     name = publish("plain", server, monkeypatch)
     with pytest.raises(OtherLanguagesError, match="has no en-de, only en-it"):
         find_named("test", replace(DATA, target_lang="de"), name)
-
-
-def test_test_set_that_is_not_there_is_not_downloaded_to_compare(
-    server: Loopback, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    name = publish("plain", server, monkeypatch)
-    with pytest.raises(DataError, match="not in the cache"):
-        find_named("test", DATA, name, download=False)
-    assert server.log == []
 
 
 def test_installed_sacrebleu_is_as_we_know_it() -> None:

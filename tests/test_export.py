@@ -14,11 +14,10 @@ from typing import Any
 import pytest
 import torch
 
-from conftest import HANG, ROOT, tiny_config
+from conftest import HANG, tiny_config
 from dragoman import command_line, errors
 from dragoman.__main__ import run as run_command
 from dragoman.architectures import ctranslate2_spec
-from dragoman.atomic_folder import atomic_folder, remove_leftovers
 from dragoman.export import formats, verification
 from dragoman.export.formats import Format
 from dragoman.model import Transformer
@@ -106,68 +105,6 @@ def test_a_different_tokenizer_is_found(run: Path, tmp_path: Path, monkeypatch: 
     formats.write("ctranslate2", translator.model, translator.source, translator.target, DataConfig(), made)
     with pytest.raises(errors.ExportError, match="tokenizer"):
         verification.verify(formats.load("ctranslate2", made), replace(checked, sentences=[[upper]]), translator)
-
-
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-from dragoman.atomic_folder import atomic_folder
-with atomic_folder(Path(sys.argv[1])) as folder:
-    (folder / "model.bin").touch()
-    if sys.argv[2] == "replacing":
-        Path.rename = lambda path, new, rename=Path.rename: (
-            os.kill(os.getpid(), signal.SIGKILL) if path == folder else rename(path, new)
-        )
-    elif sys.argv[2] == "waiting":
-        print(folder, flush=True)
-        sys.stdin.read()
-    else:
-        os.kill(os.getpid(), signal.SIGKILL)
-"""
-
-
-def filling(output: Path, how: str) -> subprocess.Popen[str]:
-    """Start a process that fills a temporary folder for output and then waits or is killed."""
-    arguments = [sys.executable, "-c", KILLED, str(output), how]
-    return subprocess.Popen(arguments, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-
-def test_leftovers_of_a_killed_export_are_removed(tmp_path: Path) -> None:
-    """Guards the disk: the next export removes the folder of a killed one, but neither that of an export that is still
-    running nor similar names that belong to the user."""
-    own = [tmp_path / name for name in (".tmp-mine", ".tmp-made-abcdefgh", ".tmp-made-abcdefgh-old")]
-    for folder in own:
-        folder.mkdir()
-    (tmp_path / ".tmp-notes-abcdefgh.lock").write_text("mine")
-    kept = {path.name for path in tmp_path.iterdir()}
-    with filling(tmp_path / "other", "waiting") as living:
-        assert living.stdout is not None
-        other = Path(living.stdout.readline().strip())
-        with filling(tmp_path / "made", "dying") as dead:
-            pass
-        assert dead.returncode == -9
-        left = {path.name for path in tmp_path.iterdir()} - kept - {other.name, f"{other.name}.lock"}
-        assert len(left) == 2, "a folder and its lock file"
-        with atomic_folder(tmp_path / "made"):
-            assert not left & {path.name for path in tmp_path.iterdir()}
-            assert other.is_dir()
-        living.communicate("")
-    assert {path.name for path in tmp_path.iterdir()} == kept | {"made", "other"}
-    assert (tmp_path / "other" / "model.bin").exists()
-
-
-def test_an_export_that_was_being_replaced_is_restored(tmp_path: Path) -> None:
-    """Guards the moment between two renames, when neither the old nor the new export has its name."""
-    made = tmp_path / "made"
-    made.mkdir()
-    (made / "letter.txt").write_text("dear")
-    with filling(made, "replacing") as dead:
-        pass
-    assert dead.returncode == -9
-    assert not made.exists()
-    remove_leftovers(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["made"]
-    assert (made / "letter.txt").read_text() == "dear"
 
 
 def test_an_existing_folder_is_not_touched(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

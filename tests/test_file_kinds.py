@@ -16,7 +16,6 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
-from datetime import timedelta
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -30,8 +29,6 @@ import openpyxl
 import PIL.Image
 import pysubs2
 import pytest
-import srt
-import webvtt
 import yaml
 from matplotlib.figure import Figure
 
@@ -61,21 +58,10 @@ def text_file(content: str) -> Writer:
     return lambda path: path.write_text(content, encoding="utf-8")
 
 
-def write_srt(path: Path) -> None:
-    cues = [srt.Subtitle(i, timedelta(seconds=i), timedelta(seconds=i + 1), t) for i, t in enumerate(SENTENCES, 1)]
-    path.write_text(srt.compose(cues), encoding="utf-8")
-
-
-def write_ass(path: Path) -> None:
+def write_subtitles(path: Path) -> None:
     subtitles = pysubs2.SSAFile()
     subtitles.events = [pysubs2.SSAEvent(start=i * 1000, end=i * 1000 + 900, text=t) for i, t in enumerate(SENTENCES)]
-    path.write_text(subtitles.to_string("ass"), encoding="utf-8")
-
-
-def write_vtt(path: Path) -> None:
-    subtitles = webvtt.WebVTT()
-    subtitles.captions += [webvtt.Caption(f"00:00:0{i}.000", f"00:00:0{i}.900", t) for i, t in enumerate(SENTENCES)]
-    path.write_text(subtitles.content, encoding="utf-8")
+    subtitles.save(str(path))
 
 
 def catalogue() -> babel.messages.catalog.Catalog:
@@ -172,10 +158,10 @@ def in_memory(write: Callable[[io.BytesIO], object]) -> Writer:
 VALUES = {"title": SENTENCES[0], "texts": SENTENCES}
 NOTEBOOK = nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell(SENTENCES[0])])
 REFUSED: dict[str, Writer] = {
-    "film.srt": write_srt,
-    "FILM.SRT": write_srt,
-    "film.en.ass": write_ass,
-    "film.vtt": write_vtt,
+    "film.srt": write_subtitles,
+    "FILM.SRT": write_subtitles,
+    "film.en.ass": write_subtitles,
+    "film.vtt": write_subtitles,
     "film.sbv": text_file("0:00:01.000,0:00:02.000\nMy name is Anna.\n"),
     "app.po": in_memory(lambda file: babel.messages.pofile.write_po(file, catalogue())),
     "app.mo": in_memory(lambda file: babel.messages.mofile.write_mo(file, catalogue())),

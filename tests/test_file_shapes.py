@@ -13,7 +13,6 @@ import importlib.metadata
 import io
 import json
 import lzma
-import random
 import re
 import subprocess
 import sys
@@ -21,7 +20,6 @@ import tracemalloc
 import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import pyarrow
 import pyarrow.parquet
@@ -29,11 +27,10 @@ import pytest
 
 from conftest import ROOT, in_child, tiny_config, tiny_pairs
 from dragoman.__main__ import run as run_command
-from dragoman.corpora.formats import by_suffix, delimited, files, languages, units
+from dragoman.corpora.formats import by_suffix, files, languages, units
 from dragoman.corpora.formats.units import OR_SKIP
 from dragoman.corpora.readers import read_splits, say_choices
 from dragoman.corpora.sources import find_source, find_sources
-from dragoman.corpora.splitting import PairCounts, read_portions
 from dragoman.dataset import Pair
 from dragoman.errors import ConfigError, DataError
 from dragoman.settings import DataConfig
@@ -47,6 +44,7 @@ PAIRS = [
 ]
 NAMED = [("English", "Italian"), *PAIRS]
 Write = Callable[[Path], Path]
+Rows = Sequence[Sequence[str]]
 
 
 def settings(path: object, **changes: object) -> DataConfig:
@@ -74,114 +72,33 @@ def refusal(path: object, **changes: object) -> str:
     return message.replace(f"{Path(str(path)).parent}/", "")
 
 
-# --- Tables as text -----------------------------------------------------------------------------------------------
+# --- Writing files ------------------------------------------------------------------------------------------------
 
 
-def table(
-    path: Path, rows: Sequence[Sequence[str]], delimiter: str = ",", encoding: str = "utf-8", head: str = ""
-) -> Path:
+def as_table(rows: Rows, delimiter: str = ",", encoding: str = "utf-8", head: str = "") -> bytes:
     """A table as Excel writes it: quotes where needed, CRLF at the ends of rows."""
-    with path.open("w", newline="", encoding=encoding) as file:
-        file.write(head)
-        csv.writer(file, delimiter=delimiter).writerows(rows)
+    made = io.StringIO(newline="")
+    made.write(head)
+    csv.writer(made, delimiter=delimiter).writerows(rows)
+    return made.getvalue().encode(encoding)
+
+
+def as_text(rows: Rows) -> bytes:
+    return "".join("\t".join(row) + "\n" for row in rows).encode()
+
+
+def table(path: Path, rows: Rows, *form: str) -> Path:
+    path.write_bytes(as_table(rows, *form))
     return path
 
 
-def text(path: Path, rows: Sequence[Sequence[str]], end: str = "\n") -> Path:
-    path.write_bytes("".join("\t".join(row) + end for row in rows).encode())
+def text(path: Path, rows: Rows) -> Path:
+    path.write_bytes(as_text(rows))
     return path
 
 
 def excel_of_europe(folder: Path) -> Path:
     return table(folder / "pairs.csv", PAIRS, ";", "utf-8-sig")
-
-
-def excel_of_america(folder: Path) -> Path:
-    return table(folder / "pairs.csv", PAIRS, ",", "utf-8-sig")
-
-
-def csv_with_names(folder: Path) -> Path:
-    return table(folder / "pairs.csv", NAMED)
-
-
-def csv_with_italian_names(folder: Path) -> Path:
-    return table(folder / "pairs.csv", [("Italiano", "Inglese"), *((b, a) for a, b in PAIRS)], ";")
-
-
-def csv_with_long_names(folder: Path) -> Path:
-    return table(folder / "pairs.csv", [("English words/sentences", "Italian words/sentences"), *PAIRS])
-
-
-def csv_with_codes_in_capitals(folder: Path) -> Path:
-    return table(folder / "pairs.csv", [("ID", "IT-IT", "EN-GB"), *(("7", b, a) for a, b in PAIRS)])
-
-
-def csv_with_tabs(folder: Path) -> Path:
-    return table(folder / "pairs.csv", PAIRS, "\t")
-
-
-def csv_with_a_line_of_excel(folder: Path) -> Path:
-    return table(folder / "pairs.csv", PAIRS, ";", head="sep=;\r\n")
-
-
-def csv_in_utf16(folder: Path) -> Path:
-    return table(folder / "pairs.csv", PAIRS, ";", "utf-16")
-
-
-def csv_with_empty_columns(folder: Path) -> Path:
-    return table(folder / "pairs.csv", [(*pair, "", "") for pair in PAIRS], ";")
-
-
-def unicode_text_of_excel(folder: Path) -> Path:
-    return table(folder / "pairs.txt", PAIRS, "\t", "utf-16")
-
-
-def text_of_excel(folder: Path) -> Path:
-    return table(folder / "pairs.txt", PAIRS, "\t")
-
-
-def text_with_tabs(folder: Path) -> Path:
-    return text(folder / "pairs.txt", PAIRS)
-
-
-def tsv_with_other_names(folder: Path) -> Path:
-    return text(folder / "pairs.tsv", [("id", "src", "tgt"), *(("7", *pair) for pair in PAIRS)])
-
-
-def anki_notes(folder: Path) -> Path:
-    """Anki, "Notes in Plain Text" without identifiers."""
-    rows = [(f"<b>{a}</b>".replace('"', "&quot;"), f"{b}<br>[sound:a.mp3]", "travel lesson1") for a, b in PAIRS]
-    return table(folder / "deck.txt", rows, "\t", head="#separator:tab\n#html:true\n#tags column:3\n")
-
-
-def anki_notes_with_identifiers(folder: Path) -> Path:
-    rows = [(f"Jx{i}$8d!", "Basic", "Italian::A1", a, b, "") for i, (a, b) in enumerate(PAIRS)]
-    head = "#separator:Semicolon\n#html:false\n#guid column:1\n#notetype column:2\n#deck column:3\n#tags column:6\n"
-    return table(folder / "deck.txt", rows, ";", head=head)
-
-
-def tatoeba_of_many_things(folder: Path) -> Path:
-    """What manythings.org offers for Anki: text, text, attribution."""
-    credit = "CC-BY 2.0 (France) Attribution: tatoeba.org #{} (CM) & #{} (Guybrush88)"
-    return text(folder / "ita.txt", [(*pair, credit.format(i, i + 9)) for i, pair in enumerate(PAIRS)])
-
-
-def tatoeba_pairs(folder: Path) -> Path:
-    """The sentence pairs of tatoeba.org: id, text, id, text."""
-    return text(folder / "Sentence pairs.tsv", [(f"12{i}", a, f"34{i}", b) for i, (a, b) in enumerate(PAIRS)])
-
-
-def crawled(folder: Path) -> Path:
-    """Addresses, texts and a score, as crawled corpora have them."""
-    rows = [(f"http://a.org/{i}", f"http://a.it/{i}", a, b, f"0.{i}7") for i, (a, b) in enumerate(PAIRS)]
-    return text(folder / "crawl.en-it.tsv", rows)
-
-
-def named_after_the_other_direction(folder: Path) -> Path:
-    return text(folder / "news.it-en.tsv", [(b, a) for a, b in PAIRS])
-
-
-# --- Spreadsheets, records ----------------------------------------------------------------------------------------
 
 
 def xlsx(path: Path, *sheets: Sequence[Sequence[object]]) -> Path:
@@ -198,11 +115,6 @@ def xlsx(path: Path, *sheets: Sequence[Sequence[object]]) -> Path:
 
 def excel(folder: Path) -> Path:
     return xlsx(folder / "pairs.xlsx", PAIRS)
-
-
-def excel_with_names_and_notes(folder: Path) -> Path:
-    rows = [("n", *NAMED[0], "note"), *((i, a, b, None) for i, (a, b) in enumerate(PAIRS)), ()]
-    return xlsx(folder / "pairs.xlsx", [], [(), *rows], [("another", "sheet")])
 
 
 def ods(path: Path, rows: Sequence[Sequence[str]], repeated: int = 1) -> Path:
@@ -229,27 +141,13 @@ def ods(path: Path, rows: Sequence[Sequence[str]], repeated: int = 1) -> Path:
     return path
 
 
-def libreoffice(folder: Path) -> Path:
-    return ods(folder / "pairs.ods", NAMED)
+def as_lines(names: tuple[str, str] = ("en", "it")) -> bytes:
+    return "".join(json.dumps(dict(zip(names, pair, strict=True))) + "\n" for pair in PAIRS).encode()
 
 
-def lines_of_json(path: Path, names: tuple[str, str] = ("en", "it")) -> Path:
-    rows = [json.dumps(dict(zip(names, pair, strict=True))) for pair in PAIRS]
-    path.write_text("\n".join(rows) + "\n", encoding="utf-8")
-    return path
-
-
-def json_with_names(folder: Path) -> Path:
-    return lines_of_json(folder / "pairs.jsonl", ("english", "italian"))
-
-
-def parquet_with_names(folder: Path) -> Path:
+def parquet(path: Path) -> None:
     rows = [{"id": i, "Italian": b, "English": a} for i, (a, b) in enumerate(PAIRS)]
-    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), folder / "pairs.parquet")
-    return folder / "pairs.parquet"
-
-
-# --- Files of translators -----------------------------------------------------------------------------------------
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
 
 
 def tmx_of_omegat(folder: Path, one: str = "EN-US", two: str = "IT") -> Path:
@@ -275,17 +173,23 @@ def by_translate_toolkit(code: str, path: Path) -> Path:
     return path
 
 
-def tmx_of_translate_toolkit(folder: Path) -> Path:
-    code = """
+TMX = """
 memory = tmx.tmxfile(sourcelanguage="en", targetlanguage="it")
 for a, b in pairs:
     memory.addtranslation(a, "en", b, "it")
 memory.savefile(path)
 """
-    return by_translate_toolkit(code, folder / "memory.tmx")
+XLIFF_1 = """
+store = xliff.xlifffile()
+store.setsourcelanguage("en-US")
+store.settargetlanguage("it-IT")
+for a, b in pairs:
+    store.addsourceunit(a).target = b
+store.savefile(path)
+"""
 
 
-def tmx_with_codes_and_more_languages(folder: Path) -> Path:
+def tmx_with_codes_and_more_languages() -> bytes:
     codes = '<bpt i="1">&lt;b&gt;</bpt>{}<ept i="1">&lt;/b&gt;</ept><ph>&lt;br/&gt;</ph>'
     units = [
         f'<tu><tuv xml:lang="it"><seg>{b}</seg></tuv><tuv xml:lang="fr"><seg>x</seg></tuv>'
@@ -294,20 +198,7 @@ def tmx_with_codes_and_more_languages(folder: Path) -> Path:
     ]
     units.insert(2, '<tu><tuv xml:lang="fr"><seg>x</seg></tuv><tuv xml:lang="en"><seg>y</seg></tuv></tu>')
     body = f'<tmx version="1.4"><header srclang="it"/><body>{"".join(units)}</body></tmx>'
-    (folder / "memory.tmx").write_bytes(body.encode("utf-16"))
-    return folder / "memory.tmx"
-
-
-def xliff_1(folder: Path) -> Path:
-    code = """
-store = xliff.xlifffile()
-store.setsourcelanguage("en-US")
-store.settargetlanguage("it-IT")
-for a, b in pairs:
-    store.addsourceunit(a).target = b
-store.savefile(path)
-"""
-    return by_translate_toolkit(code, folder / "app.xlf")
+    return body.encode("utf-16")
 
 
 XLIFF_2 = """<?xml version="1.0"?>
@@ -370,24 +261,22 @@ OF_PO = [
 
 
 def subtitles(path: Path, cues: Sequence[tuple[float, float, str]], end: str = "\r\n") -> Path:
-    srt = pytest.importorskip("srt")
-    seconds = datetime.timedelta
-    made = [srt.Subtitle(i, seconds(seconds=a), seconds(seconds=b), each) for i, (a, b, each) in enumerate(cues, 1)]
-    path.write_bytes(srt.compose(made).replace("\n", end).encode("utf-8-sig"))
+    def stamp(seconds: float) -> str:
+        return f"00:00:{seconds:06.3f}".replace(".", ",")
+
+    made = "".join(f"{i}\n{stamp(a)} --> {stamp(b)}\n{each}\n\n" for i, (a, b, each) in enumerate(cues, 1))
+    path.write_bytes(made.replace("\n", end).encode("utf-8-sig"))
     return path
 
 
 def web_subtitles(path: Path, cues: Sequence[tuple[float, float, str]]) -> Path:
     """WebVTT, as on the web: with comments, styles, names of cues, voices and references to characters."""
-    webvtt = pytest.importorskip("webvtt")
-    made = webvtt.WebVTT()
-    made.styles.append(webvtt.Style("::cue { color: lime }"))
+    made = "WEBVTT\n\nSTYLE\n::cue { color: lime }\n\n"
     for number, (start, end, each) in enumerate(cues):
-        times = [str(webvtt.models.Timestamp.from_seconds(when)) for when in (start, end)]
         line = each.replace("{\\an8}", "").replace("-", "&#45;")
-        made.captions.append(webvtt.Caption(*times, f"<v Ann>{line}</v>", f"cue {number}", "align:start"))
-        made.captions[-1].comments.append("a comment\nof two lines")
-    made.save(str(path))
+        made += f"NOTE a comment\nof two lines\n\ncue {number}\n"
+        made += f"00:{start:06.3f} --> 00:00:{end:06.3f} align:start\n<v Ann>{line}</v>\n\n"
+    path.write_text(made, encoding="utf-8")
     return path
 
 
@@ -432,19 +321,15 @@ def styled_film(folder: Path) -> Path:
 OF_FILM = [("Hello, world.", "Ciao, mondo."), ("- Who? - Me.", "- Chi? - Io."), ("Yes.", "Sì."), ("No.", "No.")]
 
 
-# --- Packed -------------------------------------------------------------------------------------------------------
+PACK = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
 
 
 def packed(file: Path, suffix: str) -> Path:
-    pack = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}.get(suffix) or zstd().compress
+    pack = PACK.get(suffix) or pytest.importorskip("backports.zstd").compress
     path = Path(f"{file}{suffix}")
     path.write_bytes(pack(file.read_bytes()))
     file.unlink()
     return path
-
-
-def zstd() -> Any:
-    return pytest.importorskip("backports.zstd")
 
 
 def parallel(folder: Path, name: str, languages: tuple[str, str] = ("en", "it"), ending: str = "") -> list[Path]:
@@ -463,64 +348,13 @@ def zipped(path: Path, members: Sequence[Path], **others: str) -> Path:
     return path
 
 
-def tsv_gz(folder: Path) -> Path:
-    return packed(text(folder / "pairs.tsv", PAIRS), ".gz")
-
-
-def csv_zst(folder: Path) -> Path:
-    return packed(table(folder / "pairs.csv", PAIRS, ";"), ".zst")
-
-
-def txt_bz2(folder: Path) -> Path:
-    return packed(text(folder / "pairs.txt", PAIRS), ".bz2")
-
-
-def jsonl_xz(folder: Path) -> Path:
-    return packed(lines_of_json(folder / "pairs.jsonl"), ".xz")
-
-
-def tmx_gz(folder: Path) -> Path:
-    return packed(tmx_of_translate_toolkit(folder), ".gz")
-
-
-def xlsx_zst(folder: Path) -> Path:
-    return packed(excel(folder), ".zst")
-
-
-def parallel_gz(folder: Path) -> Path:
-    for path in parallel(folder, "train"):
-        packed(path, ".gz")
-    return folder / "train"
-
-
-def parallel_by_three_letters(folder: Path) -> Path:
-    parallel(folder, "train", ("eng", "ita"))
-    return folder / "train"
-
-
-def parallel_by_words(folder: Path) -> Path:
-    for path in parallel(folder, "train", ("English", "Italiano"), ".txt"):
-        packed(path, ".xz")
-    return folder / "train"
-
-
-def parallel_txt(folder: Path) -> Path:
-    parallel(folder, "train", ending=".txt")
-    return folder / "train"
-
-
 def moses_of_opus(folder: Path) -> Path:
     members = parallel(folder, "Books.en-it")
     return zipped(folder / "en-it.txt.zip", members, README="of OPUS", LICENSE="free", **{"Books.en-it.xml": "<a/>"})
 
 
-def zip_of_many_things(folder: Path) -> Path:
-    """Its name says that Italian comes first, though English does."""
-    return zipped(folder / "ita-eng.zip", [tatoeba_of_many_things(folder)], **{"_about.txt": "about\tit"})
-
-
-def zip_with_a_folder(folder: Path) -> Path:
-    return zipped(folder / "mine.zip", [], **{"corpus/pairs.tsv": "\n".join(map("\t".join, PAIRS)), "__MACOSX/x": "?"})
+def zip_with_a_folder(path: Path) -> None:
+    zipped(path, [], **{"corpus/pairs.tsv": as_text(PAIRS).decode(), "__MACOSX/x": "?"})
 
 
 # --- Read exactly -------------------------------------------------------------------------------------------------
@@ -528,80 +362,133 @@ def zip_with_a_folder(folder: Path) -> Path:
 GUESS = (
     "of {} columns, column {} is en (Hello, world.), column {} is it (Ciao, mondo.); set data.columns if that is wrong"
 )
-# Each with what is said about the choice that was made; nothing if it is obvious.
-SHAPES: list[tuple[Write, str]] = [
-    (excel_of_europe, ""),
-    (excel_of_america, ""),
-    (csv_with_names, "pairs.csv: column 1 (English) is en, column 2 (Italian) is it, by its name"),
-    (csv_with_italian_names, "pairs.csv: column 2 (Inglese) is en, column 1 (Italiano) is it, by its name"),
-    (
-        csv_with_long_names,
-        "pairs.csv: column 1 (English words/sentences) is en, column 2 (Italian words/sentences) is it, by its name",
+BY_NAME = "column {} ({}) is en, column {} ({}) is it, by its name"
+CREDIT = "CC-BY 2.0 (France) Attribution: tatoeba.org #1 (CM) & #2 (Guybrush88)"
+OF_MANY_THINGS = [(*pair, CREDIT) for pair in PAIRS]
+SWAPPED = [(b, a) for a, b in PAIRS]
+ANKI = [(f"<b>{a}</b>".replace('"', "&quot;"), f"{b}<br>[sound:a.mp3]", "travel lesson1") for a, b in PAIRS]
+NOTES = [(f"Jx{i}$8d!", "Basic", "Italian::A1", a, b, "") for i, (a, b) in enumerate(PAIRS)]
+NOTES_HEAD = "#separator:Semicolon\n#html:false\n#guid column:1\n#notetype column:2\n#deck column:3\n#tags column:6\n"
+CRAWLED = [(f"http://a.org/{i}", f"http://a.it/{i}", a, b, f"0.{i}7") for i, (a, b) in enumerate(PAIRS)]
+SHEETS = [], [(), ("n", *NAMED[0], "note"), *((i, a, b, None) for i, (a, b) in enumerate(PAIRS)), ()], [("other",)]
+
+Content = bytes | Callable[[Path], object]
+# A file, its content, and what is said about the choice that was made; nothing if it is obvious.
+SHAPES: dict[str, tuple[str, Content, str]] = {
+    "Excel in Europe": ("pairs.csv", as_table(PAIRS, ";", "utf-8-sig"), ""),
+    "Excel in America": ("pairs.csv", as_table(PAIRS, ",", "utf-8-sig"), ""),
+    "names": ("pairs.csv", as_table(NAMED), BY_NAME.format(1, "English", 2, "Italian")),
+    "Italian names": (
+        "pairs.csv",
+        as_table([("Italiano", "Inglese"), *SWAPPED], ";"),
+        BY_NAME.format(2, "Inglese", 1, "Italiano"),
     ),
-    (csv_with_codes_in_capitals, "pairs.csv: column 3 (EN-GB) is en, column 2 (IT-IT) is it, by its name"),
-    (csv_with_tabs, ""),
-    (csv_with_a_line_of_excel, ""),
-    (csv_in_utf16, ""),
-    (csv_with_empty_columns, f"pairs.csv: {GUESS.format(4, 1, 2)}"),
-    (unicode_text_of_excel, ""),
-    (text_of_excel, ""),
-    (text_with_tabs, ""),
-    (tsv_with_other_names, ""),
-    (anki_notes, f"deck.txt: {GUESS.format(3, 1, 2)}"),
-    (anki_notes_with_identifiers, f"deck.txt: {GUESS.format(6, 4, 5)}"),
-    (tatoeba_of_many_things, f"ita.txt: {GUESS.format(3, 1, 2)}"),
-    (tatoeba_pairs, f"Sentence pairs.tsv: {GUESS.format(4, 2, 4)}"),
-    (crawled, f"crawl.en-it.tsv: {GUESS.format(5, 3, 4)}"),
-    (named_after_the_other_direction, f"news.it-en.tsv: {GUESS.format(2, 2, 1)}"),
-    (excel, ""),
-    (
-        excel_with_names_and_notes,
-        "pairs.xlsx: the sheet Sheet2 is read, and not Sheet1, Sheet3\n"
-        "pairs.xlsx: column 2 (English) is en, column 3 (Italian) is it, by its name",
+    "long names": (
+        "pairs.csv",
+        as_table([("English words/sentences", "Italian words/sentences"), *PAIRS]),
+        BY_NAME.format(1, "English words/sentences", 2, "Italian words/sentences"),
     ),
-    (libreoffice, "pairs.ods: column 1 (English) is en, column 2 (Italian) is it, by its name"),
-    (json_with_names, ""),
-    (parquet_with_names, ""),
-    (tmx_of_omegat, "project.tmx: en-US is en, it is it, as the file says"),
-    (tmx_of_translate_toolkit, ""),
-    (tmx_with_codes_and_more_languages, ""),
-    (xliff_1, "app.xlf: en-US is en, it-IT is it, as the file says"),
-    (tsv_gz, ""),
-    (csv_zst, ""),
-    (txt_bz2, ""),
-    (jsonl_xz, ""),
-    (tmx_gz, ""),
-    (xlsx_zst, ""),
-    (parallel_gz, ""),
-    (parallel_txt, ""),
-    (parallel_by_three_letters, ""),
-    (parallel_by_words, ""),
-    (moses_of_opus, ""),
-    (zip_of_many_things, f"ita-eng.zip/ita.txt: {GUESS.format(3, 1, 2)}"),
-    (zip_with_a_folder, ""),
-]
+    "codes in capitals": (
+        "pairs.csv",
+        as_table([("ID", "IT-IT", "EN-GB"), *(("7", b, a) for a, b in PAIRS)]),
+        BY_NAME.format(3, "EN-GB", 2, "IT-IT"),
+    ),
+    "tabs in a .csv": ("pairs.csv", as_table(PAIRS, "\t"), ""),
+    "a line of Excel": ("pairs.csv", as_table(PAIRS, ";", head="sep=;\r\n"), ""),
+    "UTF-16": ("pairs.csv", as_table(PAIRS, ";", "utf-16"), ""),
+    "empty columns": ("pairs.csv", as_table([(*pair, "", "") for pair in PAIRS], ";"), GUESS.format(4, 1, 2)),
+    "Unicode text of Excel": ("pairs.txt", as_table(PAIRS, "\t", "utf-16"), ""),
+    "text of Excel": ("pairs.txt", as_table(PAIRS, "\t"), ""),
+    "text with tabs": ("pairs.txt", as_text(PAIRS), ""),
+    "roles": ("pairs.tsv", as_text([("id", "src", "tgt"), *(("7", *pair) for pair in PAIRS)]), ""),
+    "Anki": (
+        "deck.txt",
+        as_table(ANKI, "\t", head="#separator:tab\n#html:true\n#tags column:3\n"),
+        GUESS.format(3, 1, 2),
+    ),
+    "Anki with identifiers": ("deck.txt", as_table(NOTES, ";", head=NOTES_HEAD), GUESS.format(6, 4, 5)),
+    "manythings.org": ("ita.txt", as_text(OF_MANY_THINGS), GUESS.format(3, 1, 2)),
+    "tatoeba.org": (
+        "Sentence pairs.tsv",
+        as_text([(f"12{i}", a, f"34{i}", b) for i, (a, b) in enumerate(PAIRS)]),
+        GUESS.format(4, 2, 4),
+    ),
+    "crawled": ("crawl.en-it.tsv", as_text(CRAWLED), GUESS.format(5, 3, 4)),
+    "named after the other direction": ("news.it-en.tsv", as_text(SWAPPED), GUESS.format(2, 2, 1)),
+    "Excel workbook": ("pairs.xlsx", lambda path: xlsx(path, PAIRS), ""),
+    "Excel with names and notes": (
+        "pairs.xlsx",
+        lambda path: xlsx(path, *SHEETS),
+        "the sheet Sheet2 is read, and not Sheet1, Sheet3\npairs.xlsx: " + BY_NAME.format(2, "English", 3, "Italian"),
+    ),
+    "LibreOffice": ("pairs.ods", lambda path: ods(path, NAMED), BY_NAME.format(1, "English", 2, "Italian")),
+    "JSON": ("pairs.jsonl", as_lines(("english", "italian")), ""),
+    "Parquet": ("pairs.parquet", parquet, ""),
+    "OmegaT": (
+        "project.tmx",
+        lambda path: tmx_of_omegat(path.parent),
+        "en-US is en, it is it, as the file says",
+    ),
+    "translate-toolkit": ("memory.tmx", lambda path: by_translate_toolkit(TMX, path), ""),
+    "codes and more languages": ("memory.tmx", tmx_with_codes_and_more_languages(), ""),
+    "XLIFF 1": (
+        "app.xlf",
+        lambda path: by_translate_toolkit(XLIFF_1, path),
+        "en-US is en, it-IT is it, as the file says",
+    ),
+    "a folder in a .zip": ("mine.zip", zip_with_a_folder, ""),
+    # Its name says that Italian comes first, though English does.
+    "manythings.org, as it is": (
+        "ita-eng.zip",
+        lambda path: zipped(
+            path, [], **{"ita.txt": as_text([(*p, CREDIT) for p in PAIRS]).decode(), "_about.txt": "x"}
+        ),
+        f"/{GUESS.format(3, 1, 2)}",
+    ),
+    "OPUS": ("en-it.txt.zip", lambda path: moses_of_opus(path.parent), ""),
+    "parallel text": ("train", lambda path: parallel(path.parent, "train", ending=".txt"), ""),
+    "three letters": ("train", lambda path: parallel(path.parent, "train", ("eng", "ita")), ""),
+    "words": ("train", lambda path: parallel(path.parent, "train", ("English", "Italiano"), ".txt"), ""),
+}
 
 
-@pytest.mark.parametrize(("write", "said"), SHAPES, ids=[write.__name__ for write, _ in SHAPES])
-def test_shape_is_read_exactly(write: Write, said: str, tmp_path: Path) -> None:
+def made(shape: str, folder: Path) -> Path:
+    """Write a file of SHAPES, and return what data.train names."""
+    name, content, _ = SHAPES[shape]
+    (folder / name).write_bytes(content) if isinstance(content, bytes) else content(folder / name)
+    return folder / name
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_shape_is_read_exactly(shape: str, tmp_path: Path) -> None:
     """Guards against files that people have and cannot use, against a wrong column, and against a silent choice."""
-    path = write(tmp_path)
-    clean = [tuple(" ".join(side.split()) for side in pair) for pair in read(path)]
-    assert clean == PAIRS
-    assert choices(path).replace(f"{tmp_path}/", "") == said
+    path = made(shape, tmp_path)
+    assert [tuple(" ".join(side.split()) for side in pair) for pair in read(path)] == PAIRS
+    name, _, said = SHAPES[shape]
+    assert choices(path).replace("zip/ita.txt: ", "zip: /") == (said and f"{name}: {said}")
 
 
-@pytest.mark.parametrize("write", [excel_of_europe, tatoeba_pairs, excel, libreoffice, tmx_of_omegat, moses_of_opus])
-def test_shape_is_read_in_the_other_direction(write: Write, tmp_path: Path) -> None:
-    """Guards the sides of files that say their languages; columns without names keep their order."""
-    swapped = read(write(tmp_path), source_lang="it", target_lang="en")
-    assert swapped == ([(b, a) for a, b in PAIRS] if write not in (excel_of_europe, tatoeba_pairs, excel) else PAIRS)
+@pytest.mark.parametrize(
+    ("shape", "suffix"),
+    [
+        ("text with tabs", ".gz"), ("Excel in Europe", ".zst"), ("text of Excel", ".bz2"), ("JSON", ".xz"),
+        ("translate-toolkit", ".gz"), ("Excel workbook", ".zst"), ("LibreOffice", ".gz"), ("parallel text", ".gz"),
+    ],
+)  # fmt: skip
+def test_shape_is_read_packed(shape: str, suffix: str, tmp_path: Path) -> None:
+    path = made(shape, tmp_path)
+    for file in [*tmp_path.iterdir()]:
+        packed(file, suffix)
+    pairs = read(path if shape == "parallel text" else f"{path}{suffix}")
+    assert [tuple(" ".join(side.split()) for side in pair) for pair in pairs] == PAIRS
 
 
-@pytest.mark.parametrize("write", [csv_with_names, tmx_of_omegat, xliff_1, libreoffice, moses_of_opus])
-def test_shape_gives_plain_text(write: Write, tmp_path: Path) -> None:
-    """Guards a language model, which learns one side only."""
-    assert read(write(tmp_path), source_lang=None) == [("", b) for _, b in PAIRS]
+@pytest.mark.parametrize("shape", ["names", "LibreOffice", "OmegaT", "XLIFF 1", "OPUS"])
+def test_shape_that_says_its_languages(shape: str, tmp_path: Path) -> None:
+    """Guards the other direction, and a language model, which learns one side only."""
+    path = made(shape, tmp_path)
+    assert read(path, source_lang="it", target_lang="en") == SWAPPED
+    assert read(path, source_lang=None) == [("", b) for _, b in PAIRS]
 
 
 def test_xliff_2(tmp_path: Path) -> None:
@@ -661,8 +548,7 @@ def test_broken_cue_is_skipped_alone(form: str, tmp_path: Path) -> None:
     """Guards data.on_bad_line for subtitles: the cues behind a broken one stay."""
     write = {"srt": film, "vtt": film_of_the_web, "ass": styled_film}[form]
     place, path = write(tmp_path), tmp_path / f"film.en.{form}"
-    content = path.read_bytes().replace(b"00:00:30,000 -->", b"00:00:30,000")
-    path.write_bytes(re.sub(rb"[0:]+:30\.0+", b"half a minute", content))
+    path.write_bytes(re.sub(rb"[0:]+:30[.,]0+", b"half a minute", path.read_bytes()))
     assert refusal(place).startswith(f"film.en.{form}:")
     [broken, *pairs] = read(place, on_bad_line="skip")
     assert pairs == [pair for pair in OF_FILM if pair[0] != "Yes."]
@@ -676,10 +562,6 @@ SPANISH = [("Hola.", "Hello."), ("¿Dónde está?", "Where is it?")]
 ADD = "but data.source_lang and data.target_lang are en and it: add --data.source_lang es --data.target_lang en"
 
 
-def in_cp1252(folder: Path) -> Path:
-    return table(folder / "pairs.csv", PAIRS, ";", "cp1252")
-
-
 def spanish_by_its_columns(folder: Path) -> Path:
     return table(folder / "pairs.csv", [("Spanish", "English"), *SPANISH])
 
@@ -689,7 +571,7 @@ def spanish_by_its_name(folder: Path) -> Path:
 
 
 def spanish_of_many_things(folder: Path) -> Path:
-    return text(folder / "spa.txt", [(b, a, "CC-BY 2.0 (France) Attribution: tatoeba.org") for a, b in SPANISH])
+    return text(folder / "spa.txt", [(b, a, CREDIT) for a, b in SPANISH])
 
 
 def spanish_memory(folder: Path) -> Path:
@@ -719,14 +601,6 @@ def four_texts(folder: Path) -> Path:
     return text(folder / "pairs.tsv", [("Hello.", "Ciao.", "Salut.", "Hallo."), ("Yes.", "Sì.", "Oui.", "Ja.")])
 
 
-def tatoeba_in_one_language(folder: Path) -> Path:
-    return text(folder / "sentences.tsv", [(f"{i}", "eng", a) for i, (a, _) in enumerate(PAIRS)])
-
-
-def one_column(folder: Path) -> Path:
-    return text(folder / "book.txt", [(b,) for _, b in PAIRS])
-
-
 def short_row(folder: Path) -> Path:
     return table(folder / "pairs.csv", [*PAIRS, ("only one",), *PAIRS], ";")
 
@@ -737,20 +611,9 @@ def open_quote(folder: Path) -> Path:
     return path
 
 
-def with_a_date(folder: Path) -> Path:
-    return xlsx(folder / "pairs.xlsx", [*PAIRS, (datetime.date(2026, 1, 2), "due gennaio")])
-
-
 def other_version_of_a_film(folder: Path) -> Path:
     subtitles(folder / "film.en.srt", [(i, i + 1, f"{i}") for i in range(1, 20, 2)])
     subtitles(folder / "film.it.srt", [(i + 0.8, i + 1.8, f"{i}") for i in range(1, 20, 2)])
-    return folder / "film"
-
-
-def broken_subtitles(folder: Path) -> Path:
-    film(folder)
-    path = folder / "film.en.srt"
-    path.write_bytes(path.read_bytes().replace(b"00:00:09,000 -->", b"00:00:09,000"))
     return folder / "film"
 
 
@@ -763,7 +626,7 @@ def subtitles_with_a_time_in_words(folder: Path) -> Path:
 
 def broken_web_subtitles(folder: Path) -> Path:
     place, path = film_of_the_web(folder), folder / "film.en.vtt"
-    path.write_bytes(path.read_bytes().replace(b"00:00:09.000 -->", b"00:00:9 -->"))
+    path.write_bytes(path.read_bytes().replace(b"00:09.000 -->", b"00:9 -->"))
     return place
 
 
@@ -780,21 +643,9 @@ def broken_styled_subtitles(folder: Path) -> Path:
     return place
 
 
-def one_subtitle(folder: Path) -> Path:
-    film(folder)
-    (folder / "film.it.srt").unlink()
-    return folder / "film.en.srt"
-
-
 def broken_catalogue(folder: Path) -> Path:
     (folder / "app.po").write_text(PO.replace('msgstr "Chiudi"', 'msgstr "Chiudi'), encoding="utf-8")
     return folder / "app.po"
-
-
-def xml_cut_off(folder: Path) -> Path:
-    path = tmx_of_omegat(folder)
-    path.write_bytes(path.read_bytes()[:-30])
-    return path
 
 
 def no_workbook(folder: Path) -> Path:
@@ -802,8 +653,25 @@ def no_workbook(folder: Path) -> Path:
     return folder / "pairs.xlsx"
 
 
+def several_corpora(folder: Path) -> Path:
+    return zipped(folder / "all.zip", [*parallel(folder, "a"), *parallel(folder, "b")], README="x")
+
+
+def cut_off(path: Path, at: int) -> Path:
+    path.write_bytes(path.read_bytes()[:at])
+    return path
+
+
+def long_table(folder: Path) -> Path:
+    return text(folder / "pairs.tsv", [(f"{number:x}", "x") for number in range(5000)])
+
+
+def one_subtitle(folder: Path) -> Path:
+    return subtitles(folder / "film.en.srt", FILM_EN)
+
+
 def ods_with_a_changed_byte(folder: Path) -> Path:
-    path = libreoffice(folder)
+    path = ods(folder / "pairs.ods", NAMED)
     with zipfile.ZipFile(path) as archive:
         member = archive.getinfo("content.xml")
     data = bytearray(path.read_bytes())
@@ -812,46 +680,10 @@ def ods_with_a_changed_byte(folder: Path) -> Path:
     return path
 
 
-def zip_of_the_future(folder: Path) -> Path:
-    path = moses_of_opus(folder)
-    data = path.read_bytes()
-    at = data.index(b"PK\1\2") + 6  # the version that unpacking needs
-    path.write_bytes(data[:at] + b"\x63" + data[at + 1 :])
-    return path
-
-
-def gz_cut_off(folder: Path) -> Path:
-    path = packed(text(folder / "pairs.tsv", [(f"{number:x}", "x") for number in range(5000)]), ".gz")
-    path.write_bytes(path.read_bytes()[:5000])
-    return path
-
-
-def zst_cut_off(folder: Path) -> Path:
-    path = packed(text(folder / "pairs.tsv", [(f"{number:x}", "x") for number in range(5000)]), ".zst")
-    path.write_bytes(path.read_bytes()[:3000])
-    return path
-
-
-def no_gz(folder: Path) -> Path:
-    text(folder / "pairs.tsv", PAIRS).rename(folder / "pairs.tsv.gz")
-    return folder / "pairs.tsv.gz"
-
-
-def several_corpora(folder: Path) -> Path:
-    return zipped(folder / "all.zip", [*parallel(folder, "a"), *parallel(folder, "b")], README="x")
-
-
-def no_corpus(folder: Path) -> Path:
-    return zipped(folder / "all.zip", [], LICENSE="x", **{"letter.doc": "x"})
-
-
-def two_of_english(folder: Path) -> Path:
-    return table(folder / "pairs.csv", [("en-US", "en-GB", "it"), ("color", "colour", "colore")])
-
-
+NO_CUE = "this is no cue of two times and a text: fix this line, or remove it."
 REFUSED: list[tuple[Write, str]] = [
     (
-        in_cp1252,
+        lambda folder: table(folder / "pairs.csv", PAIRS, ";", "cp1252"),
         "pairs.csv:2, byte 40: 0xab is not UTF-8 here: fix the line, or convert the file "
         "(from Windows or Excel: iconv -f CP1252 -t UTF-8).",
     ),
@@ -872,18 +704,16 @@ REFUSED: list[tuple[Write, str]] = [
         "--data.columns 1,3; here they are: 1 (Hello.), 2 (Ciao.), 3 (Salut.), 4 (Hallo.).",
     ),
     (
-        tatoeba_in_one_language,
-        "sentences.tsv has 3 columns, of which one holds sentences: set data.columns to the two to use, as in "
-        "--data.columns 1,3; here they are: 1 (0), 2 (eng), 3 (Hello, world.).",
+        lambda folder: text(folder / "book.txt", [(b,) for _, b in PAIRS]),
+        "book.txt has one column, but pairs need two, with a tab or a comma between them.",
     ),
-    (one_column, "book.txt has one column, but pairs need two, with a tab or a comma between them."),
     (short_row, "pairs.csv:5: 1 column, but the other rows have 2."),
     (
         open_quote,
         "pairs.csv:5: unexpected end of data; write a quote inside a cell twice, and one around the whole cell.",
     ),
     (
-        with_a_date,
+        lambda folder: xlsx(folder / "pairs.xlsx", [*PAIRS, (datetime.date(2026, 1, 2), "due gennaio")]),
         "pairs.xlsx, sheet Sheet1, row 5: 2026-01-02 00:00:00 is a number or a date, not text: "
         "format the column as text.",
     ),
@@ -892,36 +722,46 @@ REFUSED: list[tuple[Write, str]] = [
         "film.en.srt and film.it.srt agree in 0 of 10 cues: are they of the same version of the film? Shift the times "
         "of one of them.",
     ),
-    (broken_subtitles, "film.en.srt:10: this is no cue of a number, two times and a text."),
-    (subtitles_with_a_time_in_words, "film.en.srt:11: this is no cue of a number, two times and a text."),
-    (broken_web_subtitles, "film.en.vtt:28: this is no cue of two times and a text: fix the times."),
-    (no_web_subtitles, "film.en.vtt:1: the first line must start with WEBVTT: is this another format?"),
-    (broken_styled_subtitles, "film.en.ass:19: Failed to parse timestamp: 'nine': fix this line, or remove it."),
+    (subtitles_with_a_time_in_words, f"film.en.srt:11: {NO_CUE}"),
+    (broken_web_subtitles, f"film.en.vtt:25: {NO_CUE}"),
+    (no_web_subtitles, f"film.en.vtt:2: {NO_CUE}"),
+    (broken_styled_subtitles, f"film.en.ass:19: {NO_CUE}"),
     (
         one_subtitle,
         "film.en.srt is in one language: name what two files have in common, film for film.en.srt and film.it.srt.",
     ),
     (broken_catalogue, 'app.po:20: a line must be a comment, or text in quotes, but this is msgstr "Chiudi'),
-    (xml_cut_off, "project.tmx is not well-formed XML: ..."),
+    (lambda folder: cut_off(tmx_of_omegat(folder), -30), "project.tmx:3: not well-formed XML: ..."),
     (no_workbook, "pairs.xlsx is no workbook, or is protected by a password: save it again without one."),
     (ods_with_a_changed_byte, "pairs.ods is damaged, or packed in a way that is not known: ..."),
-    (zip_of_the_future, "en-it.txt.zip is damaged, or packed in a way that is not known: zip file version 9.9."),
-    (gz_cut_off, "pairs.tsv.gz is damaged, or packed in a way that is not known: Compressed file ended before..."),
-    (zst_cut_off, "pairs.tsv.zst is damaged, or packed in a way that is not known: Compressed file ended before..."),
-    (no_gz, "pairs.tsv.gz cannot be read: Not a gzipped file..."),
+    (
+        lambda folder: cut_off(packed(long_table(folder), ".gz"), 5000),
+        "pairs.tsv.gz is damaged, or packed in a way that is not known: Compressed file ended before...",
+    ),
+    (
+        lambda folder: cut_off(packed(long_table(folder), ".zst"), 3000),
+        "pairs.tsv.zst is damaged, or packed in a way that is not known: Compressed file ended before...",
+    ),
+    (
+        lambda folder: long_table(folder).rename(folder / "pairs.tsv.gz"),
+        "pairs.tsv.gz cannot be read: Not a gzipped file...",
+    ),
     (
         several_corpora,
         "all.zip holds several corpora (a.en, a.it, b.en, b.it): unpack it, and name the files to use.",
     ),
-    (no_corpus, "all.zip holds no corpus (letter.doc): unpack it, and name the files to use."),
     (
-        two_of_english,
+        lambda folder: zipped(folder / "all.zip", [], LICENSE="x", **{"letter.doc": "x"}),
+        "all.zip holds no corpus (letter.doc): unpack it, and name the files to use.",
+    ),
+    (
+        lambda folder: table(folder / "pairs.csv", [("en-US", "en-GB", "it"), ("color", "colour", "colore")]),
         "en-US and en-GB are both en: name one of them as the language, or, in a table, set data.columns.",
     ),
 ]
 
 
-@pytest.mark.parametrize(("write", "message"), REFUSED, ids=[write.__name__ for write, _ in REFUSED])
+@pytest.mark.parametrize(("write", "message"), REFUSED, ids=[message[:30] for _, message in REFUSED])
 def test_shape_is_refused_with_the_remedy(write: Write, message: str, tmp_path: Path) -> None:
     """Guards against training on a wrong column, language or half a file, and against a bare "cannot read"."""
     said = refusal(write(tmp_path)).replace(f"{tmp_path}/", "").removesuffix(OR_SKIP)
@@ -947,7 +787,7 @@ def test_command_ends_with_one_line_and_the_code_of_data(
 
 def test_choice_is_printed_before_training(tmp_path: Path, capfd: pytest.CaptureFixture) -> None:
     """Guards against a choice that only the corpus check shows."""
-    rows = [(a, b, "CC-BY 2.0 (France) Attribution: tatoeba.org") for a, b in tiny_pairs(200)]
+    rows = [(a, b, CREDIT) for a, b in tiny_pairs(200)]
     config = tiny_config(tmp_path, data__train=text(tmp_path / "ita.txt", rows), training__max_steps=2)
     assert in_child(lambda: run_command("train", config)) == 0
     said = capfd.readouterr().out
@@ -962,8 +802,7 @@ def test_choice_is_printed_before_training(tmp_path: Path, capfd: pytest.Capture
         ("a.tmx", "lxml", ".tmx"),
         ("a.ods", "lxml", ".ods"),
         ("a.xlf", "lxml", ".xliff"),
-        ("a.vtt", "webvtt", ".vtt"),
-        ("a.ass", "pysubs2", ".ass"),
+        ("a.vtt", "pysubs2", ".vtt"),
     ],
 )
 def test_missing_library_is_named(
@@ -1043,56 +882,6 @@ def test_columns_that_are_not_there(tmp_path: Path) -> None:
     assert said == "data.columns names english, but pairs.tsv has Hello., Ciao., Salut., Hallo.."
 
 
-# --- Broken rows --------------------------------------------------------------------------------------------------
-
-SKIPPED = {
-    "short.tsv": "one\tuno\ntwo\nthree\ttre\n",
-    "long.txt": "one\tuno\ntwo\tdue\tdue\nthree\ttre\n",
-    "short.csv": "one;uno\ntwo\nthree;tre\n",
-    "open.csv": 'one,uno\n"two,due\nthree,tre\n',
-    "after.csv": 'one,uno\n"two" more,due\nthree,tre\n',
-    "cut.jsonl": '{"en": "one", "it": "uno"}\n{"en": "two", "it"\n{"en": "three", "it": "tre"}\n',
-}
-
-
-@pytest.mark.parametrize("name", SKIPPED)
-def test_broken_row_is_an_error_or_is_skipped_alone(name: str, tmp_path: Path) -> None:
-    """Guards against a guess, and against an open quote that swallows the rows behind it."""
-    path = tmp_path / name
-    path.write_text(SKIPPED[name], encoding="utf-8")
-    assert refusal(path).startswith(f"{name}:2: ")
-    data = settings(path, on_bad_line="skip", validation_fraction=1e-9, test_fraction=0.0)
-    [portion] = read_portions(find_sources(data), data)
-    assert portion.pairs["train"] == [("one", "uno"), ("three", "tre")]
-    counts = portion.counts["train"]
-    assert counts == PairCounts(read=3, unreadable=1, places=counts.places)
-    assert [place.startswith(f"{path}:2: ") for place in counts.places] == [True]
-
-
-def test_many_open_quotes_end(tmp_path: Path) -> None:
-    """Guards against time that grows with the square of the broken rows, and against deep recursion."""
-    path = tmp_path / "pairs.csv"
-    path.write_text("one,uno\n" + "'".join(['"two",due "x\n'] * 20_000), encoding="utf-8")
-    pairs = read(path, on_bad_line="skip")
-    assert pairs[0] == ("one", "uno")
-    assert len(pairs) == 20_001
-
-
-def test_rows_survive_any_spreadsheet_dialect() -> None:
-    """Guards quotes, separators and line breaks inside cells, for each separator, whatever the text holds."""
-    draw = random.Random(1)
-    letters = "ab ,;\"'\n.é|"
-    for delimiter in ",;\t":
-        rows = [["".join(draw.choices(letters, k=draw.randint(1, 8))) for _ in range(2)] for _ in range(300)]
-        rows = [[cell.strip() or "x" for cell in row] for row in rows]
-        written = io.StringIO()
-        csv.writer(written, delimiter=delimiter).writerows(rows)
-        lines = [line.removesuffix("\r") for line in written.getvalue().split("\n")[:-1]]
-        read_again = list(delimited._parse(enumerate(lines, 1), delimiter))
-        assert [cells for _, cells, *_ in read_again] == rows
-        assert max(",;\t", key=lambda each: delimited._fit(list(enumerate(lines, 1)), each)) == delimiter
-
-
 # --- Names --------------------------------------------------------------------------------------------------------
 
 
@@ -1143,13 +932,11 @@ def test_file_names_serve_several_directions(tmp_path: Path) -> None:
     assert found == expected
 
 
-@pytest.mark.parametrize(
-    "write", [moses_of_opus, tmx_of_omegat, xliff_1, csv_with_names, named_after_the_other_direction]
-)
-def test_file_of_one_direction_among_several(write: Write, tmp_path: Path) -> None:
+@pytest.mark.parametrize("shape", ["OPUS", "OmegaT", "XLIFF 1", "names", "named after the other direction"])
+def test_file_of_one_direction_among_several(shape: str, tmp_path: Path) -> None:
     """Guards files that hold only some of the languages: the others come from other files."""
     french = text(tmp_path / "b.en-fr.tsv", tiny_pairs(60))
-    data = settings(f"{write(tmp_path)} + {french}", directions="en-it, en-fr", validation_fraction=0.2)
+    data = settings(f"{made(shape, tmp_path)} + {french}", directions="en-it, en-fr", validation_fraction=0.2)
     pairs, _, _ = read_corpus(find_sources(data), data)
     found = {pair for each in pairs.values() for pair in each if pair[0].startswith(">>en-it")}
     assert found == {(f">>en-it<< {a}", b) for a, b in PAIRS}
@@ -1170,9 +957,7 @@ def test_entities_are_not_expanded(kind: str, tmp_path: Path) -> None:
     """Guards against files of this machine in training text, and a kilobyte that becomes a gigabyte."""
     unit = '<tu><tuv xml:lang="en"><seg>one &x;</seg></tuv><tuv xml:lang="it"><seg>uno</seg></tuv></tu>'
     (tmp_path / "a.tmx").write_text(f"{ENTITIES[kind]}<tmx><body>{unit}</body></tmx>", encoding="utf-8")
-    said = refusal(tmp_path / "a.tmx")
-    limit = "a.tmx is not well-formed XML: Maximum entity amplification"  # newer versions of libxml2 stop sooner
-    assert said == f"a.tmx:1: the text has an entity of its own: write it out{OR_SKIP}" or said.startswith(limit)
+    assert refusal(tmp_path / "a.tmx") == f"a.tmx:1: not well-formed XML: Entity 'x' not defined{OR_SKIP}"
 
 
 def test_entities_of_a_workbook_are_not_expanded(tmp_path: Path) -> None:
@@ -1228,7 +1013,7 @@ def test_repeated_cells_fill_no_memory(tmp_path: Path) -> None:
 
 def test_member_with_a_password_is_refused(tmp_path: Path) -> None:
     """Guards against a traceback of the library."""
-    path = zip_with_a_folder(tmp_path)
+    path = made("a folder in a .zip", tmp_path)
     content = bytearray(path.read_bytes())
     for start, offset in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
         content[content.index(start) + offset] |= 1  # the flag for encryption
@@ -1290,31 +1075,6 @@ def big_memory(path: Path, count: int) -> Path:
             file.write(f"<tu>{''.join(tuv)}</tu>\n")
         file.write("</body></tmx>\n")
     return path
-
-
-PEAK = """
-import resource, sys
-from dragoman.corpora.readers import read_splits
-from dragoman.corpora.sources import find_source
-from dragoman.settings import DataConfig
-data = DataConfig(train=sys.argv[1])
-raw = read_splits(find_source("train", data, data.train), data)["train"]
-next(raw)
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-count = 1 + sum(1 for _ in raw)
-print(count, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
-"""
-
-
-def test_memory_does_not_grow_with_a_translation_memory(tmp_path: Path) -> None:
-    """Guards against a tree of the whole file, which takes some 100 MB here."""
-    path = big_memory(tmp_path / "rows.tmx", 60_000)
-    result = subprocess.run(
-        [sys.executable, "-c", PEAK, str(path)], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    count, kilobytes = map(int, result.stdout.split())
-    assert count == 60_000
-    assert kilobytes < 20_000
 
 
 # --- The page of the docs -----------------------------------------------------------------------------------------

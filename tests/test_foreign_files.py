@@ -99,10 +99,6 @@ JSON = {
     "array": json.dumps(RECORDS),
     "array on lines": json.dumps(RECORDS, indent=2),
     "data": json.dumps({"version": 1, "data": [{"translation": row} for row in RECORDS]}),
-    "columns": json.dumps({"en": [a for a, _ in PAIRS], "it": [b for _, b in PAIRS]}),
-    "columns of a frame": json.dumps(
-        {key: {str(i): row[key] for i, row in enumerate(RECORDS)} for key in ("en", "it")}
-    ),
     "translation": json.dumps({"translation": RECORDS}),
 }
 
@@ -315,9 +311,7 @@ def test_separator_is_found_whatever_the_ending(mark: str, ending: str, tmp_path
 
 
 @pytest.mark.parametrize("ending", ["csv", "tsv", "txt"])
-@pytest.mark.parametrize(
-    "second", ["en,it", "\ufeffen,it", "English,Italian", "EN,IT", "Inglese,Italiano", "source,target"]
-)
+@pytest.mark.parametrize("second", ["en,it", "\ufeffen,it", "EN,IT"])
 def test_names_come_again_where_tables_were_joined(second: str, ending: str, tmp_path: Path) -> None:
     """Guards against a pair of names, a mark inside the text, and columns that are swapped from there on."""
     mark = "," if ending == "csv" else "\t"

@@ -28,6 +28,7 @@ from dragoman.corpora.sources import Source, find_sources
 from dragoman.corpora.splitting import read_portions
 from dragoman.corpora.subwords import train_tokenizer, train_tokenizers
 from dragoman.dataset import EncodedPairs, EncodedSide, encode_pairs
+from dragoman.serialization import json_bytes
 from dragoman.settings import Config, TokenizerConfig
 from whole_corpus import read_corpus
 
@@ -286,7 +287,7 @@ def test_data_set_that_can_change_is_read_in_one_go(tmp_path: Path) -> None:
     for which, whole, kept in ((data, False, False), (data, True, True), (pinned.data, False, True)):
         assert not preparation._set_up(place, origin | {"settings": {str(whole): str(which)}}, [there], which)
         (place / "text").mkdir()
-        storage.replace_durably(place / "text" / preparation.NOTE, preparation.as_json({"state": {"whole": whole}}))
+        storage.replace_durably(place / "text" / preparation.NOTE, json_bytes({"state": {"whole": whole}}))
         again = preparation._set_up(place, origin | {"settings": {str(whole): str(which)}}, [there], which)
         assert again == kept
         assert (place / "text").exists() == kept

@@ -71,32 +71,6 @@ def test_lock_is_freed_at_the_end_and_after_an_error(tmp_path: Path) -> None:
     assert names(tmp_path / "new" / "run") == {".lock"}
 
 
-def test_lock_does_not_hide_an_earlier_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards against losing the advice of a failed save on a disk that Linux has since made read-only."""
-
-    def unlink(*_: object, **__: object) -> None:
-        raise OSError(errno.EROFS, "Read-only file system")
-
-    def fail() -> None:
-        monkeypatch.setattr(Path, "unlink", unlink)
-        raise StorageError("make room")
-
-    with pytest.raises(StorageError, match="make room"), run_lock.lock(tmp_path):
-        fail()
-    monkeypatch.undo()
-    with run_lock.lock(tmp_path):
-        pass
-
-
-def test_lock_without_a_readable_holder_is_still_a_lock(tmp_path: Path) -> None:
-    """Guards against a KeyError while the holder is just writing its name."""
-    for data in (b"", b"[]", b"{}"):
-        with run_lock.lock(tmp_path):
-            (tmp_path / "run.json").write_bytes(data)
-            with pytest.raises(RunInUseError, match="another process"), run_lock.lock(tmp_path):
-                pass
-
-
 def test_folder_that_cannot_be_written_is_a_storage_error(tmp_path: Path) -> None:
     """Guards against a traceback for a mistyped folder. A file in its place also fails for root."""
     (tmp_path / "file").write_bytes(b"")

@@ -75,13 +75,6 @@ def test_bytes_that_are_not_safetensors_are_refused(data: bytes) -> None:
         tensors.load_weights(Tied(), data)
 
 
-@pytest.mark.parametrize("wrapper", ["module", "_orig_mod"])
-def test_wrapped_model_is_an_assertion_error(wrapper: str) -> None:
-    """Guards against checkpoints that load only in the wrapper that saved them."""
-    with pytest.raises(AssertionError):
-        tensors.weights_bytes(nn.ModuleDict({wrapper: Tied()}))
-
-
 def test_optimizer_state_returns_bit_for_bit() -> None:
     """Guards against an optimizer that resumes with rounded moments or a step count of zero."""
     model = nn.Linear(3, 2)

@@ -75,12 +75,6 @@ def test_joiners_in_a_text_become_look_alikes() -> None:
     assert tokenizer.decode(tokenizer.encode(text)) == "a■ b ⎵ c"
 
 
-def test_every_vocabulary_knows_repeated_spaces() -> None:
-    """Guards against a double space that is unknown because training had none."""
-    tokenizer = train_tokenizer(["a b"], WORD)
-    assert tokenizer.decode(tokenizer.encode(" a   b ")) == " a   b "
-
-
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
 @given(text=HARD_TEXT)
 @example(text="￭ ␣ Ġ ▁ ��")
@@ -132,14 +126,6 @@ def test_unknown_word_is_shown() -> None:
     assert "[UNK]" in tokenizer.decode(tokenizer.encode("Xyzzy"))
 
 
-def test_decoding_removes_all_joiners() -> None:
-    """Guards against joiners in translations when a model combines tokens as no text does."""
-    tokenizer = trained("word")
-    ids = [i for i in range(len(tokenizer)) if i != UNK]
-    for first in ids:
-        assert not {JOINER, EMPTY} & set("".join(tokenizer.decode_batch([[first, second] for second in ids])))
-
-
 # --- Vocabulary ---------------------------------------------------------------------------------------------------
 
 
@@ -156,8 +142,8 @@ def test_words_are_ranked_by_frequency_then_text() -> None:
 def test_word_ids_are_the_same_in_every_process() -> None:
     """Guards against ids that depend on the seed of Python's hashes."""
     code = (
-        "from dragoman.dataset import train_word_tokenizer; from dragoman.settings import TokenizerConfig;"
-        f"print(train_word_tokenizer({SENTENCES!r}, TokenizerConfig(min_frequency=1)).fingerprint)"
+        "from dragoman.corpora.subwords import train_tokenizer; from dragoman.settings import TokenizerConfig;"
+        f"print(train_tokenizer({SENTENCES!r}, TokenizerConfig(min_frequency=1)).fingerprint)"
     )
     runs = [
         subprocess.run(

@@ -114,15 +114,15 @@ def _options(values: Mapping[str, str]) -> str:
     return " ".join(f"--{key} {value}" for key, value in values.items())
 
 
-def check_languages(data: DataConfig) -> None:
+def check_languages(data: DataConfig, sources: Sequence[Source] | None = None) -> None:
     """Raise DataError if the training text is plainly in another language than the settings say.
 
-    Text that cannot be read is none of its business: preparing the data says more about it.
+    Text that cannot be read is no error here: preparing the data says more about it.
     """
     if not data.check_languages or data.several:
         return
     try:
-        expected, sides = (data.source_lang, data.target_lang), spoken(data)
+        expected, sides = (data.source_lang, data.target_lang), spoken(data, sources)
     except DataError:
         return
     for language, side in zip(expected, sides, strict=True):
@@ -142,14 +142,18 @@ def is_other(side: Spoken, expected: str) -> bool:
     return knows(expected) and side.share >= MOST and not alike(side.language, expected)
 
 
-def spoken(data: DataConfig) -> tuple[Spoken | None, Spoken | None]:
+def spoken(data: DataConfig, sources: Sequence[Source] | None = None) -> tuple[Spoken | None, Spoken | None]:
     """Return the language of each side of the training data, going by its longest texts; None where it is not clear.
 
     Raises DataError.
     """
     lenient = replace(data, on_bad_line="skip")
+    sources = _local_sources(data) if sources is None else sources
     pairs = [
-        pair for source in _local_sources(data) for _, *pair in islice(read_units(source, lenient)["train"].units, READ)
+        pair
+        for source in sources
+        if source.split == "train" and source.files and not source.downloads
+        for _, *pair in islice(read_units(source, lenient)["train"].units, READ)
     ]
     one, other = (spoken_in([pair[side] for pair in pairs]) for side in (0, 1))
     return one, other

@@ -6,8 +6,7 @@ The tokenizers, the split of each pair and the ids are decided here once and nev
 
 Preparation works in shards of 50,000 pairs: it writes the cleaned text into a file per split, trains the tokenizers on
 that of training, and appends the ids to the arrays that training will read. All this is in a hidden folder beside the
-final one. A
-preparation that is killed at any moment resumes after its last complete shard, with the same result.
+final one. A preparation that is killed at any moment resumes after its last complete shard, with the same result.
 
 Limits: memory holds a shard, the distinct words that the tokenizers count, the held-out pairs and, for the report, 30
 bytes per training pair. The disk also needs room for the cleaned text. Nothing here locks the folder: one process
@@ -30,6 +29,7 @@ from typing import Any
 import numpy as np
 
 from dragoman import reading
+from dragoman.atomic_folder import publish
 from dragoman.corpora.conventions import Conventions, conventions_of_ids
 from dragoman.corpora.letter_case import lower
 from dragoman.corpora.origin import SIDES, Tokenizers, check_unchanged, origin_of, with_hashes
@@ -38,30 +38,30 @@ from dragoman.corpora.prepared_files import (
     NOTE,
     CleanText,
     GrowingFiles,
-    as_json,
     blocks,
     load_array,
     load_pairs,
     progress_bar,
-    read_json,
+    read_note,
     write_header,
 )
 from dragoman.corpora.readers import say_choices
 from dragoman.corpora.report import CorpusReport, make_report
 from dragoman.corpora.selection import balanced, rows_of, within_limits
 from dragoman.corpora.sources import Source, find_sources, unit_name
-from dragoman.corpora.splitting import PairCounts
+from dragoman.corpora.splitting import PairCounts, read_portions
 from dragoman.corpora.subwords import train_tokenizers
 from dragoman.dataset import EncodedPairs, EncodedSide, Pair, Tokenizer, encode_pairs, id_type
 from dragoman.directions import split_tag, targets
-from dragoman.errors import ConfigError, DataError
+from dragoman.errors import CheckpointError, ConfigError, DataError
+from dragoman.serialization import json_bytes, load_json
 from dragoman.settings import PLACEHOLDERS, Config, DataConfig
-from dragoman.storage import remove_temporaries, replace_durably, sync
+from dragoman.storage import remove_temporaries, replace_durably
 
 WEIGHTS = "train.weights.npy"
 # In the hidden folder:
 RESULT = "data"  # renamed to the final folder in the end
-TEXTS = ("text", "written")  # the corpus as used for training, and as it was written if that differs
+TEXT = "text"  # the cleaned corpus
 ORIGIN = "origin.json"
 
 Say = Callable[[str], None]
@@ -83,7 +83,13 @@ class PreparedData:
     fingerprint: str
 
 
-def prepare_data(config: Config, directory: Path, say: Say, tokenizers: Tokenizers | None = None) -> PreparedData:
+def prepare_data(
+    config: Config,
+    directory: Path,
+    say: Say,
+    tokenizers: Tokenizers | None = None,
+    sources: Sequence[Source] | None = None,
+) -> PreparedData:
     """Prepare a corpus into `directory`, or load what an earlier call prepared there from the same corpus and settings.
 
     The folder appears by one rename.
@@ -91,6 +97,7 @@ def prepare_data(config: Config, directory: Path, say: Say, tokenizers: Tokenize
     Args:
         say: callback for progress messages
         tokenizers: of source and target; None trains them on the training pairs
+        sources: the corpus, if `find_sources` has found it already
 
     Raises:
         DataError: the corpus cannot be used
@@ -102,7 +109,7 @@ def prepare_data(config: Config, directory: Path, say: Say, tokenizers: Tokenize
         check_unchanged(prepared.origin, config, say, tokenizers)
         shutil.rmtree(workplace, ignore_errors=True)  # left over if a preparation was killed at its very end
         return prepared
-    sources = list(map(with_hashes, find_sources(config.data)))
+    sources = list(map(with_hashes, find_sources(config.data) if sources is None else sources))
     origin = origin_of(config, sources, tokenizers)
     for source in sources:
         if not source.files and config.data.revision is None:
@@ -126,12 +133,7 @@ def prepare_data(config: Config, directory: Path, say: Say, tokenizers: Tokenize
         shutil.rmtree(workplace)
         raise
     remove_temporaries(result)  # of a killed process
-    for path in (*result.iterdir(), result):
-        sync(path)
-    for path in [path for path in workplace.iterdir() if path.name not in (RESULT, ORIGIN)]:
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
-    result.rename(directory)
-    sync(directory.parent)
+    publish(result, directory)
     shutil.rmtree(workplace)
     return load(directory)
 
@@ -148,15 +150,15 @@ def _set_up(workplace: Path, origin: dict[str, Any], sources: Sequence[Source], 
     # Other library versions might clean or tokenise differently, so that the two parts would not match.
     versions = {name: importlib.metadata.version(name) for name in ("tokenizers", "datasets")}
     ours = {"origin": origin, "versions": versions | {"python": platform.python_version()}}
-    resumable = read_json(workplace / ORIGIN) == ours
+    resumable = read_note(workplace / ORIGIN) == ours
     if not all(source.files or data.revision for source in sources):  # the hub may have another version by now
-        notes = [note for name in TEXTS if (note := read_json(workplace / name / NOTE))]
-        resumable = resumable and all(note["state"]["whole"] for note in notes)
+        note = read_note(workplace / TEXT / NOTE)
+        resumable = resumable and (note is None or note["state"]["whole"])
     if not resumable:
         if workplace.exists():
             shutil.rmtree(workplace)
         (workplace / RESULT).mkdir(parents=True)
-        replace_durably(workplace / ORIGIN, as_json(ours))
+        replace_durably(workplace / ORIGIN, json_bytes(ours))
     return resumable
 
 
@@ -170,7 +172,7 @@ def _prepare(
 ) -> None:
     """Write everything that `load` reads. Each step skips what is already done."""
     data, result = config.data, workplace / RESULT
-    text = CleanText(workplace / TEXTS[0], unit_name(data))
+    text = CleanText(workplace / TEXT, unit_name(data))
     if not text.is_complete:
         say(f"reading {', '.join(dict.fromkeys(map(str, sources)))}")
         text.read(sources, data)
@@ -179,12 +181,10 @@ def _prepare(
     say("turning text into ids")
     counts = text.counts
     counts["train"] += _encode(workplace, text, tokenizers, data)
-    cased = text
+    cased = text.training_pairs()
     if data.lowercase:  # sentences are split by their capitals, here as in translating
-        cased = CleanText(workplace / TEXTS[1], unit_name(data))
-        if not cased.is_complete:
-            # Unchecked: cased texts have other hashes, so their splits differ, and small ones may be empty.
-            cased.read(sources, replace(data, lowercase=False), check=False)
+        portions = read_portions(sources, replace(data, lowercase=False))
+        cased = chain.from_iterable(portion.pairs["train"] for portion in portions)
     report = make_report(text, cased, counts, _load_train(result, *tokenizers), tokenizers, data, borrowed)
     for number, side in enumerate(SIDES):
         lines = text.training_side(number)
@@ -195,7 +195,7 @@ def _prepare(
         replace_durably(result / conventions_file(side), conventions.json.encode())
     for split in ("validation", "test"):
         shutil.copyfile(text.path(split), result / f"{split}.tsv")
-    replace_durably(result / "report.json", as_json({"origin": origin, "report": asdict(report)}))
+    replace_durably(result / "report.json", json_bytes({"origin": origin, "report": asdict(report)}))
 
 
 def _prepare_tokenizers(
@@ -207,7 +207,7 @@ def _prepare_tokenizers(
     """
     note = result.parent / "tokenizers.json"
     paths = [result / f"{side}.tokenizer.json" for side in SIDES]
-    left_out = read_json(note)
+    left_out = read_note(note)
     if left_out is None:
         if given is None:
             say(f"training the tokenizers on {text.kept['train']:,} {unit_name(config.data)}s")
@@ -218,7 +218,7 @@ def _prepare_tokenizers(
         for path, tokenizer in zip(paths, given, strict=True):
             replace_durably(path, tokenizer.to_json().encode())
         left_out = [tokenizer.left_out for tokenizer in given]
-        replace_durably(note, as_json(left_out))
+        replace_durably(note, json_bytes(left_out))
     source, target = (Tokenizer.from_json(read_text(path)) for path in paths)
     source.left_out, target.left_out = left_out
     return source, target
@@ -289,7 +289,7 @@ def load(directory: Path) -> PreparedData:
         target = source if texts[0] == texts[1] else Tokenizer.from_json(texts[1])
         weights = directory / WEIGHTS
         validation, test = (load_pairs(directory / f"{split}.tsv") for split in ("validation", "test"))
-        summary = json.loads(read_text(directory / "report.json"))
+        summary = load_json(reading.read(directory / "report.json", reading.TEXT))
         identity = [summary["origin"], source.fingerprint, target.fingerprint]
         train = _load_train(directory, source, target)
         return PreparedData(
@@ -304,7 +304,7 @@ def load(directory: Path) -> PreparedData:
             origin=summary["origin"],
             fingerprint=hashlib.sha256(json.dumps(identity).encode()).hexdigest(),
         )
-    except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, RecursionError, MemoryError) as error:
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, MemoryError, CheckpointError) as error:
         raise DataError(f"{directory} is damaged ({error}): restore it, or delete it to prepare it again.") from error
 
 

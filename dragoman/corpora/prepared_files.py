@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from itertools import compress, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from dragoman.corpora.references import reference, references_of
 from dragoman.corpora.sources import SPLITS, Source
 from dragoman.corpora.splitting import PairCounts, check_splits, read_portions
 from dragoman.dataset import Pair
+from dragoman.serialization import json_bytes, load_json
 from dragoman.settings import DataConfig
 from dragoman.storage import replace_durably
 
@@ -42,7 +42,7 @@ class GrowingFiles:
     def __init__(self, note: Path, files: Mapping[Path, bytes], state: dict[str, Any]) -> None:
         """`files` maps each path to its first bytes; `state` is the initial state."""
         self.note = note
-        noted = read_json(note)
+        noted = read_note(note)
         self.state = noted["state"] if noted else state
         for number, (path, first) in enumerate(files.items()):
             if noted:
@@ -66,7 +66,7 @@ class GrowingFiles:
             file.write(part)
             file.flush()
             os.fsync(file.fileno())
-        replace_durably(self.note, as_json({"sizes": [file.tell() for file in self.files], "state": self.state}))
+        replace_durably(self.note, json_bytes({"sizes": [file.tell() for file in self.files], "state": self.state}))
 
 
 class CleanText:
@@ -75,7 +75,7 @@ class CleanText:
     def __init__(self, folder: Path, unit: str) -> None:
         """`unit` is what the progress bar calls a pair."""
         self.folder, self.unit = folder, unit
-        noted = read_json(folder / NOTE)
+        noted = read_note(folder / NOTE)
         start = {
             "read": 0, "whole": False, "kept": dict.fromkeys(SPLITS, 0), "weights": [], "learnt": [],
             "counts": {split: asdict(PairCounts()) for split in SPLITS},
@@ -100,11 +100,8 @@ class CleanText:
     def path(self, split: str) -> Path:
         return self.folder / f"{split}.tsv"
 
-    def read(self, sources: Sequence[Source], data: DataConfig, check: bool = True) -> None:
-        """Read the corpus, or resume reading it. Raises DataError.
-
-        With `check`, there must be pairs to train and to validate on.
-        """
+    def read(self, sources: Sequence[Source], data: DataConfig) -> None:
+        """Read the corpus, or resume reading it. Raises DataError, also if nothing is there to train or validate on."""
         self.folder.mkdir(exist_ok=True)
         files = {self.path(split): b"" for split in SPLITS}
         with GrowingFiles(self.folder / NOTE, files, self.state) as growing:
@@ -119,8 +116,7 @@ class CleanText:
                     state["weights"].append((portion.weight, len(portion.pairs["train"])))
                     growing.append(_lines(portion.pairs[split]) for split in SPLITS)
                     bar.update(portion.read)
-            if check:
-                check_splits(self.kept, self.counts, state["learnt"], data)
+            check_splits(self.kept, self.counts, state["learnt"], data)
             state["whole"] = True
             growing.append(b"" for _ in SPLITS)
 
@@ -141,12 +137,6 @@ class CleanText:
             for pair in self.training_pairs():
                 yield pair[side]
                 bar.update()
-
-    def selected(self, indices: np.ndarray) -> list[Pair]:
-        """Return the training pairs with these indices, in file order."""
-        wanted = np.zeros(self.kept["train"], bool)
-        wanted[indices] = True
-        return list(compress(self.training_pairs(), wanted.tobytes()))
 
     def shards(self, offset: int) -> Iterator[tuple[list[Pair], int]]:
         """Yield the training pairs from a byte offset on, SHARD at a time, with the offset after each shard."""
@@ -208,13 +198,9 @@ def write_header(path: Path, dtype: np.dtype) -> None:
         file.write(header.getvalue())
 
 
-def as_json(values: Any) -> bytes:
-    return json.dumps(values, indent=2, ensure_ascii=False).encode()
-
-
-def read_json(path: Path) -> Any:
-    """Load what `as_json` made; None if there is no such file."""
-    return json.loads(reading.read(path, reading.TEXT, plain=True)) if path.exists() else None
+def read_note(path: Path) -> Any:
+    """Load a note of an unfinished preparation; None if there is no such file. Raises CheckpointError."""
+    return load_json(reading.read(path, reading.TEXT, plain=True)) if path.exists() else None
 
 
 def progress_bar(unit: str, total: int | None = None, done: int = 0) -> tqdm:

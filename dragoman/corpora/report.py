@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
-from itertools import chain
+from itertools import chain, compress
 from typing import Any
 
 import numpy as np
@@ -114,18 +115,20 @@ class CorpusReport:
 
 def make_report(
     text: CleanText,
-    cased: CleanText,
+    cased: Iterable[Pair],
     counts: dict[str, PairCounts],
     train: EncodedPairs,
     tokenizers: Tokenizers,
     data: DataConfig,
     borrowed: bool,
 ) -> CorpusReport:
-    """Measure a corpus. `cased` is its text before lower-casing, since sentences are split by their capitals."""
+    """Measure a corpus. `cased` are its pairs before lower-casing, since sentences are split by their capitals."""
     sides = []
     held_out = {split: load_pairs(text.path(split)) for split in ("validation", "test")}
     validation = encode_pairs(held_out["validation"], *tokenizers)
-    samples = unzip_pairs(cased.selected(sample_indices(cased.kept["train"])))
+    wanted = np.zeros(text.kept["train"], bool)
+    wanted[sample_indices(len(wanted))] = True
+    samples = unzip_pairs([*compress(cased, wanted.tobytes())])
     languages = [data.source_lang, data.target_lang]
     if data.several:
         each = (", ".join(dict.fromkeys(names)) for names in zip(*data.several, strict=True))

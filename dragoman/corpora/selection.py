@@ -1,11 +1,14 @@
-"""Which encoded pairs a model can learn from, and how often an epoch shows each of them."""
+"""Which encoded pairs a model can learn from, how often an epoch shows each of them, and in which batches."""
 
 from __future__ import annotations
+
+import math
+from bisect import insort
 
 import numpy as np
 
 from dragoman.corpora.sources import LARGEST_WEIGHT
-from dragoman.dataset import EncodedPairs
+from dragoman.dataset import EncodedPairs, batch_plan
 from dragoman.settings import DataConfig
 
 CHUNK = 50_000  # pairs looked at together, to bound memory
@@ -61,3 +64,32 @@ def balanced(weights: np.ndarray, groups: np.ndarray, temperature: float) -> np.
     totals = np.bincount(groups, weights)
     factors = np.divide(totals, totals.max(), out=np.ones_like(totals), where=totals > 0) ** (1 / temperature - 1)
     return (weights * np.minimum(factors, LARGEST_WEIGHT)[groups]).astype(np.float32)
+
+
+def weighted_batch_plan(
+    pairs: EncodedPairs, weights: np.ndarray, batch_tokens: int, seed: int, epoch: int
+) -> list[np.ndarray]:
+    """Like `batch_plan`, for pairs that an epoch shows as often as their weights (N) say.
+
+    Each epoch repeats other pairs, so lengths vary between epochs. The number of updates, which the learning rate
+    follows, must not: it is that of epoch 0.
+    """
+    source, target = pairs.lengths
+    first, rows = (rows_of(weights, seed, number) for number in (0, epoch))
+    count = len(batch_plan(source[first], target[first], batch_tokens, seed, epoch))
+    return [rows[batch] for batch in batch_plan_of_size(count, source[rows], target[rows], batch_tokens, seed, epoch)]
+
+
+def batch_plan_of_size(
+    count: int, source_lengths: np.ndarray, target_lengths: np.ndarray, batch_tokens: int, seed: int, epoch: int
+) -> list[np.ndarray]:
+    """Like `batch_plan`, but with exactly `count` batches, of at least as many pairs; batch_tokens may be exceeded."""
+    limit = batch_tokens
+    while len(plan := batch_plan(source_lengths, target_lengths, limit, seed, epoch)) > count:
+        limit = max(limit + 1, math.ceil(limit * len(plan) / count))
+    plan.sort(key=len)
+    while len(plan) < count:  # a few are missing: halve the largest
+        for half in np.array_split(plan.pop(), 2):
+            insort(plan, half, key=len)
+    random = np.random.default_rng((seed, epoch))
+    return [plan[i] for i in random.permutation(len(plan))]

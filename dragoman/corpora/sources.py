@@ -33,6 +33,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -207,7 +208,7 @@ def find_source(split: str, data: DataConfig, name: str, download: bool = True) 
     if re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", name) and not any(place.parent.is_dir() for place in places):
         return Source(split, name, name, {}, ())
     tried = " or ".join(dict.fromkeys(map(str, places)))  # in a clone, both may be the same
-    raise OtherLanguagesError(f"data.{split} is {name}, but there is no such thing at {tried}{_hint(places, data)}")
+    raise OtherLanguagesError(f"data.{split} is {name}, but there is no such thing at {tried}{_hint(places)}")
 
 
 def _listed(name: str, split: str, data: DataConfig) -> Source | None:
@@ -302,33 +303,26 @@ def _places(path: Path) -> Iterator[tuple[Path, str]]:
 def _sides(place: Path) -> list[tuple[str, Path]]:
     """Return the files that may hold one side, each with the part of its name that says which.
 
-    First those whose names begin with the place and a full stop.
+    First those whose names begin with the place and a full stop. Of a folder, the whole names say it.
     """
+    if place.is_dir():
+        return [(_unpacked_name(entry), entry) for entry in sorted(place.iterdir()) if entry.is_file()]
     if not place.parent.is_dir():
         return []
     entries = [entry for entry in sorted(place.parent.iterdir()) if place.name in entry.name and entry.is_file()]
-    dotted = [(_unpacked_name(entry)[len(place.name) + 1 :], entry) for entry in entries if _is_dotted(entry, place)]
-    others = [(label, entry) for entry in entries for at, label in _places(entry) if at == place]
-    return dotted + [each for each in others if each not in dotted]
-
-
-def _is_dotted(entry: Path, place: Path) -> bool:
-    return entry.name.startswith(f"{place.name}.")
+    found = [(label, entry) for entry in entries for at, label in _places(entry) if at == place]
+    return sorted(found, key=lambda side: not side[1].name.startswith(f"{place.name}."))
 
 
 def _with_partner(path: Path, split: str, data: DataConfig) -> list[tuple[Path, ...]]:
     """Return the parallel text that a file is the source or the target of."""
     found = []
     for place, label in _places(path):
-        if language_of(without_number(label)) or without_number(label).casefold() in (*ROLES[0], *ROLES[1]):
-            sides = _whole(_sides(place) if place != path.parent else _alone(path.parent), split, data)
-            found += [(*sides[0], *sides[1])] if all(sides) and path in (*sides[0], *sides[1]) else []
+        name = without_number(label)
+        if language_of(name) or name.casefold() in (*ROLES[0], *ROLES[1]):
+            sources, targets = _whole(_sides(place), split, data)
+            found += [(*sources, *targets)] if sources and targets and path in (*sources, *targets) else []
     return found
-
-
-def _alone(folder: Path) -> list[tuple[str, Path]]:
-    """Return the files of a folder whose names may be those of languages."""
-    return [(_unpacked_name(entry), entry) for entry in sorted(folder.iterdir()) if entry.is_file()]
 
 
 def _whole(sides: Sequence[tuple[str, Path]], split: str, data: DataConfig) -> list[list[Path]]:
@@ -339,14 +333,11 @@ def _whole(sides: Sequence[tuple[str, Path]], split: str, data: DataConfig) -> l
         left = [(label, path) for label, path in sides if path not in used]
         found.append(_side(left, language, role if not data.directions else ()))
     if data.source_lang and split != "train" and found[1]:
-        language, role = data.target_lang, ROLES[1]
-        further = [
-            path
-            for label, path in sides
-            if (plain := without_number(label)) != label or plain.casefold() in role
-            if (is_named(plain, language) or plain.casefold() in role) and path not in found[0] + found[1]
-        ]
-        found[1] += dict.fromkeys(further)
+        for label, path in sides:
+            name = without_number(label)
+            is_role = name.casefold() in ROLES[1]
+            if (is_role or (name != label and is_named(name, data.target_lang))) and path not in found[0] + found[1]:
+                found[1].append(path)
     return found
 
 
@@ -398,24 +389,18 @@ def _files(folder: Path) -> tuple[Path, ...]:
     return tuple(sorted(file for file in found if file.is_file()))
 
 
-def _hint(places: Collection[Path], data: DataConfig) -> str:
-    """End the error about a missing path: name the most similar thing that can be read, else what the folder holds."""
+def _hint(places: Collection[Path]) -> str:
+    """End the error about a missing path: name the most similar thing, else what the folder holds."""
     for place in places:
         if place.parent.is_dir():
-            entries = sorted(entry for entry in place.parent.iterdir() if not entry.name.startswith("."))
-            there = [entry.name for entry in entries]
-            stems = [str(File(entry).name.stem) for entry in entries]
-            names = [each for each in (*there, *stems) if each != place.name]  # never suggest the same name
-            for close in difflib.get_close_matches(place.name, names, n=3):
-                if close in there or _is_readable(place.with_name(close), data):
-                    return f": did you mean {place.with_name(close)}?"
+            there = sorted(entry.name for entry in place.parent.iterdir() if not entry.name.startswith("."))
+            stems = {name: str(File(Path(name)).name.stem) for name in there}
+            twice = Counter(stems.values())  # two files with one stem are parallel text
+            names = {stem: stem if twice[stem] > 1 else name for name, stem in stems.items()} | {
+                name: name for name in there
+            }
+            for close in difflib.get_close_matches(place.name, [name for name in names if name != place.name], n=1):
+                return f": did you mean {place.with_name(names[close])}?"
             if there:
                 return f"; {place.parent} has {', '.join(there[:8])}{', ...' if len(there) > 8 else '.'}"
     return "; its folder does not exist either."
-
-
-def _is_readable(place: Path, data: DataConfig) -> bool:
-    try:
-        return bool(_text_files(place, "train", data))
-    except DataError:
-        return False

@@ -1,4 +1,4 @@
-"""Training tokenizers: subwords (BPE or unigram), or words as in `dataset`.
+"""Training tokenizers: words, or subwords (BPE or unigram).
 
     source, target = train_tokenizers(english, italian, TokenizerConfig(kind="bpe"))
 
@@ -9,13 +9,14 @@ a resumed run never trains it again.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import chain
 
 import tokenizers
 from tokenizers import models, pre_tokenizers, trainers
 
-from dragoman.dataset import Tokenizer, train_word_tokenizer, with_components
+from dragoman.dataset import EMPTY, Tokenizer, split_words, with_components
 from dragoman.directions import split_tag, tag_of
 from dragoman.errors import ConfigError
 from dragoman.settings import PLACEHOLDERS, SPECIAL_TOKENS, TokenizerConfig
@@ -59,6 +60,32 @@ def train_tokenizer(sentences: Iterable[str], settings: TokenizerConfig, special
             return train_word_tokenizer(sentences, settings, special)
         case "bpe" | "unigram":
             return train_subword_tokenizer(sentences, settings, special)
+
+
+def train_word_tokenizer(sentences: Iterable[str], settings: TokenizerConfig, special: Sequence[str]) -> Tokenizer:
+    """Build a vocabulary of the most frequent words, equally frequent ones in alphabetical order.
+
+    The first ids go to `special`: SPECIAL_TOKENS, then tags and placeholders. They count towards settings.vocab_size.
+    """
+    # Count here, since the library's trainer is no faster and does not say what it leaves out. The tokens of a string
+    # between two spaces do not depend on its neighbours, so each distinct string is normalised once.
+    strings: Counter[str] = Counter()
+    for sentence in sentences:
+        strings.update(sentence.split(" "))
+    counts: Counter[str] = Counter()
+    for text, number in strings.items():
+        for word in split_words(text):
+            counts[word] += number
+    ranked = sorted((word for word in counts if word != EMPTY), key=lambda word: (-counts[word], word))
+    room = settings.vocab_size - len(special) - 1
+    kept = [word for word in ranked[:room] if counts[word] >= settings.min_frequency]
+    vocabulary = {token: i for i, token in enumerate([*special, EMPTY, *kept])}
+
+    core = tokenizers.Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))  # noqa: S106
+    core.add_special_tokens(list(special))
+    tokenizer = Tokenizer(with_components(core))
+    tokenizer.left_out = len(ranked) - len(kept)
+    return tokenizer
 
 
 def train_subword_tokenizer(sentences: Iterable[str], settings: TokenizerConfig, special: Sequence[str]) -> Tokenizer:

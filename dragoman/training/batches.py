@@ -12,7 +12,7 @@ import torch
 
 from dragoman.corpora import selection
 from dragoman.corpora.preparation import PreparedData
-from dragoman.dataset import Batch, batch_plan, batch_plan_of_size, make_batch
+from dragoman.dataset import Batch, batch_plan, make_batch
 from dragoman.training import prefetch
 
 if TYPE_CHECKING:
@@ -43,10 +43,7 @@ class BatchPlanner:
         pairs, weights, seed = self.data.train, self.data.weights, self.seed
         if weights is None:
             return batch_plan(*pairs.lengths, batch_tokens, seed, epoch)
-        first, rows = (selection.rows_of(weights, seed, each) for each in (0, epoch))
-        count = len(batch_plan(*pairs.lengths_of(first), batch_tokens, seed, epoch))
-        plan = batch_plan_of_size(count, *pairs.lengths_of(rows), batch_tokens, seed, epoch)
-        return [rows[batch] for batch in plan]
+        return selection.weighted_batch_plan(pairs, weights, batch_tokens, seed, epoch)
 
 
 def training_batches(state: TrainingState) -> Generator[list[Batch], None, None]:

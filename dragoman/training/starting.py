@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import islice
@@ -19,7 +19,7 @@ from dragoman.corpora import preparation
 from dragoman.corpora.origin import check_unchanged
 from dragoman.corpora.preparation import PreparedData
 from dragoman.corpora.readers import for_directions
-from dragoman.corpora.sources import find_sources, unit_name
+from dragoman.corpora.sources import Source, find_sources, unit_name
 from dragoman.corpora.splitting import given_splits
 from dragoman.device import processor, total_memory
 from dragoman.errors import ConfigError, DataChangedError
@@ -86,13 +86,13 @@ def _saved_config(saved: Checkpoint) -> Config:
     return config_file.loads(saved.files["config.yaml"], saved.path / "config.yaml")
 
 
-def amount(data: DataConfig, enough: int) -> Amount:
+def amount(data: DataConfig, enough: int, sources: Sequence[Source] | None = None) -> Amount:
     """About how many training pairs there are and how long they are. Counting stops soon after `enough`.
 
     The pairs are read as `preparation.prepare_data` will read them, empty ones included, and the shares for validation
     and test are subtracted. Raises DataError.
     """
-    given = given_splits(find_sources(data), data)
+    given = given_splits(find_sources(data) if sources is None else sources, data)
     share = 1.0
     for split, fraction in (("validation", data.validation_fraction), ("test", data.test_fraction)):
         share -= 0 if any(split == other for other, _ in given) else fraction
@@ -111,7 +111,12 @@ def amount(data: DataConfig, enough: int) -> Amount:
     return Amount(round(share * read), length / max(1, read))
 
 
-def with_preset(config: Config, device: torch.device, speed: Speed = lambda config, length: math.inf) -> Config:
+def with_preset(
+    config: Config,
+    device: torch.device,
+    speed: Speed = lambda config, length: math.inf,
+    sources: Sequence[Source] | None = None,
+) -> Config:
     """Replace model.preset auto of a new run by the preset for its data, its time and this device, and print it.
 
     Raises ConfigError if the preset contradicts a setting that the user chose, and DataError for data that cannot be
@@ -133,7 +138,7 @@ def with_preset(config: Config, device: torch.device, speed: Speed = lambda conf
         return config
     reason = ""
     if name == "auto":
-        config, reason = _automatic(config, device, speed)
+        config, reason = _automatic(config, device, speed, sources)
     say(f"model.preset {config.model.preset}{reason}: {presets.summary(settings.values(config))}")
     if kept:
         say(f"kept as given: {', '.join(kept)}")
@@ -149,9 +154,11 @@ def _is_adapted(config: Config) -> bool:
     return any(key in presets.KEYS and key not in presets.LIMITS for key, *_ in settings.changes(Config(), config))
 
 
-def _automatic(config: Config, device: torch.device, speed: Speed) -> tuple[Config, str]:
+def _automatic(
+    config: Config, device: torch.device, speed: Speed, sources: Sequence[Source] | None
+) -> tuple[Config, str]:
     """The config with the preset for its data, its time and this device, and the reason."""
-    data = amount(config.data, presets.ENOUGH)
+    data = amount(config.data, presets.ENOUGH, sources)
     unit = f"{unit_name(config.data)}s to train on"
     count = f"more than {presets.ENOUGH:,}" if data.pairs > presets.ENOUGH else f"about {data.pairs:,}"
     room = USABLE_MEMORY * total_memory(device)
@@ -263,24 +270,31 @@ def check_data(config: Config, directory: Path) -> None:
     check_unchanged(then.origin, config, say, tokenizers)
 
 
-def prepare(config: Config, directory: Path, has_checkpoint: bool, other: Translator | None = None) -> PreparedData:
+def prepare(
+    config: Config,
+    directory: Path,
+    has_checkpoint: bool,
+    other: Translator | None = None,
+    sources: Sequence[Source] | None = None,
+) -> PreparedData:
     """Prepare or load the data of a run, and print a report if they are new.
 
     Args:
         has_checkpoint: without one, changed data are prepared again
         other: a model whose tokenizers to use
+        sources: the corpus, if it has been found
     """
     fresh = not directory.exists()
     tokenizers = (other.source, other.target) if other else None
     try:
-        data = preparation.prepare_data(config, directory, say, tokenizers)
+        data = preparation.prepare_data(config, directory, say, tokenizers, sources)
     except DataChangedError as error:
         if has_checkpoint:
             raise
         say(f"{error} No step has been saved yet, so the data are prepared again.")
         shutil.rmtree(directory)
         fresh = True
-        data = preparation.prepare_data(config, directory, say, tokenizers)
+        data = preparation.prepare_data(config, directory, say, tokenizers, sources)
     if fresh:
         for line in data.report.lines():
             say(line)

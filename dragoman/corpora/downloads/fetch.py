@@ -10,9 +10,7 @@ makes a second process wait. A file that the user put there by hand is checked, 
 
 from __future__ import annotations
 
-import errno
 import hashlib
-import json
 import os
 import re
 import urllib.error
@@ -22,14 +20,14 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from http.client import HTTPResponse
 from pathlib import Path
-from shutil import disk_usage
 from typing import Any, NamedTuple
 
 from tqdm import tqdm
 
 from dragoman import console, reading
 from dragoman.corpora.downloads import web
-from dragoman.errors import DataError, NetworkError
+from dragoman.errors import CheckpointError, DataError, NetworkError
+from dragoman.serialization import json_bytes, load_json
 from dragoman.storage import replace_durably, storing, sync
 
 BLOCK = 2**18  # bytes
@@ -116,7 +114,6 @@ def alone(path: Path) -> Iterator[None]:
 
 def _download(url: str, path: Path, check: Check) -> None:
     part = _beside(path, ".part")
-    continued = _size(part) > 0
     try:
         web.with_retries(url, lambda: _attempt(url, part), lambda: _size(part))
     except NetworkError as error:
@@ -125,17 +122,13 @@ def _download(url: str, path: Path, check: Check) -> None:
         sync(part)
     try:
         _record(part, path, url, check)
-    except DataError as error:
+    except DataError:
         _forget(part)
-        if continued:  # a power cut may have damaged the first part of it
-            console.warn(f"{error} Downloading it again, from its start.")
-            return _download(url, path, check)
         raise
     with storing(path):
         part.rename(path)
         sync(path.parent)
     _forget(part)
-    return None
 
 
 def _record(file: Path, path: Path, url: str, check: Check) -> None:
@@ -150,7 +143,7 @@ def _record(file: Path, path: Path, url: str, check: Check) -> None:
             sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
         date = datetime.now(UTC).isoformat(timespec="seconds")
         record = Record(url, sha256, _size(file), date, licence)
-        replace_durably(_beside(path, ".json"), json.dumps(asdict(record), indent=2, ensure_ascii=False).encode())
+        replace_durably(_beside(path, ".json"), json_bytes(asdict(record)))
 
 
 def _attempt(url: str, part: Path) -> None:
@@ -177,7 +170,7 @@ def _attempt(url: str, part: Path) -> None:
             note = {"url": url, "version": _version(response), "size": response.length}
             with storing(part):
                 part.unlink(missing_ok=True)  # first: the note must never describe bytes of another version
-                replace_durably(_beside(part, ".json"), json.dumps(note).encode())
+                replace_durably(_beside(part, ".json"), json_bytes(note))
             amount = f" ({response.length / 1e6:,.1f} MB)" if response.length else ""
             console.warn(f"downloading {url}{amount}")
         else:
@@ -190,8 +183,6 @@ def _attempt(url: str, part: Path) -> None:
 def _append(response: HTTPResponse, part: Path, start: int, size: int | None) -> None:
     """Append the body of a response to a file of `start` bytes, of which the whole has `size` if that is known."""
     with storing(part, size or 0):
-        if size and size - start > disk_usage(part.parent).free:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         file = part.open("ab", buffering=0)
     name = part.name.removesuffix(".part")
     bar = tqdm(
@@ -234,8 +225,8 @@ def _size(path: Path) -> int:
 def _load(path: Path) -> dict[str, Any] | None:
     """Load a JSON object; None if there is none."""
     try:
-        return json.loads(reading.read(path, reading.TEXT))
-    except (OSError, ValueError, RecursionError):
+        return load_json(reading.read(path, reading.TEXT))
+    except (OSError, CheckpointError):
         return None
 
 

@@ -7,7 +7,6 @@ as 404, is final.
 from __future__ import annotations
 
 import http.client
-import importlib.metadata
 import json
 import time
 import urllib.error
@@ -16,7 +15,7 @@ import urllib.request
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from dragoman import console
+from dragoman import console, resources
 from dragoman.errors import DataError, NetworkError
 
 RETRIES = 3  # without progress in between
@@ -48,16 +47,9 @@ def opened(url: str, headers: Mapping[str, str] | None = None) -> http.client.HT
     ):
         opener.add_handler(handler())
     # Without "identity", a server may pack the file, and then ranges and sizes are those of the packed bytes.
-    usual = {"User-Agent": f"dragoman/{_version()}", "Accept-Encoding": "identity"}
+    usual = {"User-Agent": f"dragoman/{resources.version()}", "Accept-Encoding": "identity"}
     request = urllib.request.Request(url, headers={**usual, **(headers or {})})  # noqa: S310
     return opener.open(request, timeout=TIMEOUT)
-
-
-def _version() -> str:
-    try:
-        return importlib.metadata.version("dragoman")
-    except importlib.metadata.PackageNotFoundError:  # a clone that is not installed
-        return "0"
 
 
 def with_retries(url: str, attempt: Callable[[], Result], size: Callable[[], int] = lambda: 0) -> Result:

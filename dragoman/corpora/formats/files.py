@@ -10,7 +10,6 @@ import gzip
 import hashlib
 import io
 import lzma
-import os
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -61,37 +60,17 @@ class _Hashed(io.RawIOBase):
         return self._hash.hexdigest()
 
 
-def _unpacked(raw: io.RawIOBase, suffix: str) -> Any:
-    stream = io.BufferedReader(raw, BLOCK)
-    return PACKED[suffix](stream) if suffix in PACKED else stream
-
-
 @contextmanager
 def _unchanged(raw: io.BufferedReader, file: File) -> Iterator[None]:
-    """Context manager: check the hash of an open file that is read back and forth, and that nobody writes to it then.
-
-    Raises DataError.
-    """
-    if not file.sha256:
-        yield
-        return
-    before = _state(raw)
-    if _digest(raw) != file.sha256:
-        raise changed(file)
-    raw.seek(0)
+    """Context manager: check the hash of an open file, at the end since it is read back and forth. Raises DataError."""
     yield
-    if _state(raw) != before:
+    raw.seek(0)
+    if file.sha256 and _digest(raw) != file.sha256:
         raise changed(file)
 
 
 def _digest(raw: io.BufferedReader) -> str:
     return hashlib.file_digest(raw, "sha256").hexdigest()
-
-
-def _state(raw: io.BufferedReader) -> tuple[int, ...]:
-    """What differs once somebody has written to an open file; no program can set the last of these times."""
-    status = os.fstat(raw.fileno())
-    return status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def changed(file: File | Path) -> DataError:
@@ -162,7 +141,8 @@ def opened(file: File) -> Iterator[Any]:
             return
         with open(file.path, "rb", buffering=0) as raw:
             hashed = _Hashed(raw) if file.sha256 else None
-            with _unpacked(hashed or raw, file.path.suffix) as stream:
+            stream, unpack = io.BufferedReader(hashed or raw, BLOCK), PACKED.get(file.path.suffix)
+            with unpack(stream) if unpack else stream as stream:
                 yield stream
             if hashed and hashed.finish() != file.sha256:
                 raise changed(file)
@@ -206,8 +186,7 @@ def lines(file: File, data: DataConfig) -> Iterator[str]:
 
 
 def _utf16_lines(file: File, stream: Any, data: DataConfig) -> Iterator[str]:
-    strict = data.on_bad_line == "error"
-    text = io.TextIOWrapper(stream, encoding="utf-16", errors="strict" if strict else "surrogatepass", newline="\n")
+    text = io.TextIOWrapper(stream, encoding="utf-16", newline="\n")
     number = 0
     try:
         for line in iter(partial(text.readline, LONGEST_LINE), ""):

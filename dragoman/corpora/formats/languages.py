@@ -79,12 +79,6 @@ def language_of(text: str) -> str | None:
     return language_of(left[0]) if len(left) == 1 < len(words) else None
 
 
-@cache
-def names_of(language: str) -> tuple[str, ...]:
-    """Return the names of a language, in lower case."""
-    return tuple(name for name, code in _names().items() if is_same(code, language))
-
-
 def language_name(language: str) -> str:
     """Return the English name of a language: Italian for it; the code itself if it has none."""
     from babel import Locale

@@ -9,24 +9,22 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
 from typing import Any
 
 from dragoman.corpora.cleaning import is_text
 from dragoman.corpora.formats.files import File, lines, read_text, seekable
 from dragoman.corpora.formats.languages import serves_others
 from dragoman.corpora.formats.tables import columns_by_name, find_columns, further_columns, languages_in
-from dragoman.corpora.formats.units import Say, Unit, Units, as_unit, broken, languages_of
+from dragoman.corpora.formats.units import Fault, Say, Unit, Units, as_unit, broken, languages_of
 from dragoman.corpora.references import reference, references_of
 from dragoman.errors import DataError, OtherLanguagesError
 from dragoman.settings import DataConfig
 
-Block = Callable[[int, int], list[dict[str, Any]]]  # rows, by first index and number
-
 ROWS = 10_000  # parquet rows turned into Python objects at a time
 _BETWEEN = re.compile(r"(?:\}\s*,?|,|\n)\s*(?=\{)")  # two records of an array
-_ARRAY = re.compile(r"\[\s*(?=\{)")
+_BLANKS = re.compile(r"[\s,]*")
 
 
 class Records:
@@ -126,67 +124,55 @@ def _parse(line: str) -> Any:
 
 
 def read_json(files: Sequence[File], data: DataConfig, say: Say) -> Units:
-    """Read JSON: records line by line, an array of them, an object that holds one, or an array for each side."""
+    """Read JSON: records line by line, an array of them, or an object that holds one."""
     [file] = files
     starts = [line.strip()[:1] for line in islice((line for line in lines(file, data) if line.strip()), 2)]
     if starts == ["{", "{"]:
         yield from read_jsonl(files, data, say)
         return
-    records = Records(data)
-    for number, (row, fault) in enumerate(_rows_of_text(read_text(file, data), file, data), 1):
+    records, text = Records(data), read_text(file, data)
+    for number, row in enumerate(_array(text) if starts[:1] == ["["] else _rows(text, file), 1):
         where = f"{file}, record {number}"
-        if fault:
-            yield records.broken(number, row, DataError(f"{where}: {fault}"))
+        if isinstance(row, Fault):
+            yield records.broken(number, row.raw, DataError(f"{where}: {row.error}"))
         else:
             yield from records.units(number, row, where)
     records.finish()
 
 
-def _rows_of_text(text: str, file: File, data: DataConfig) -> Iterator[tuple[object, str]]:
-    """Yield the records of JSON, or what stands in place of one and what is wrong with it. Raises DataError."""
-    try:
-        yield from ((row, "") for row in _rows(json.loads(text), file))
-        return
-    except (ValueError, RecursionError) as error:
-        if data.on_bad_line == "error":
-            line = f":{error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
-            raise DataError(f"{file}{line}: this is not JSON: {reason(error)}.") from error
-    start, decoder = _ARRAY.search(text), json.JSONDecoder()
-    at = start.end() if start else 0
+def _array(text: str) -> Iterator[object]:
+    """Yield the records of an array, and a Fault in place of one that is not JSON, so that it costs no other."""
+    decoder, at = json.JSONDecoder(), _end_of_blanks(text, text.index("[") + 1)
     while at < len(text) and text[at] != "]":
         try:
             row, end = decoder.raw_decode(text, at)
-            yield row, ""
+            yield row
         except (ValueError, RecursionError) as error:
             between = _BETWEEN.search(text, at)
             end = between.end() if between else len(text)
-            yield text[at:end].rstrip(", \n"), f"this is not JSON: {reason(error)}."
-        following = re.compile(r"[\s,]*").match(text, end)
-        at = following.end() if following else end
-    if start and at == len(text):
-        yield "", "the file ends inside its array."
+            yield Fault(text[at:end].rstrip(", \n"), DataError(f"this is not JSON: {reason(error)}."))
+        at = _end_of_blanks(text, end)
+    if at == len(text):
+        yield Fault("", DataError("the file ends inside its array."))
 
 
-def _rows(value: object, file: File) -> Sequence[object]:
+def _end_of_blanks(text: str, at: int) -> int:
+    matched = _BLANKS.match(text, at)
+    return matched.end() if matched else at
+
+
+def _rows(text: str, file: File) -> Sequence[object]:
     """Return the records of a JSON value. Raises DataError for an object with several arrays of records."""
-    if isinstance(value, list):
-        return value
+    try:
+        value = _parse(text)
+    except DataError as error:
+        raise DataError(f"{file}: {error}") from error
     if not isinstance(value, dict):
         return [value]
-    inner = value.get("translation", value)
-    columns = {key: [*each.values()] if isinstance(each, dict) else each for key, each in dict(inner).items()}
-    if len(columns) > 1 and all(isinstance(each, list) for each in columns.values()) and not _of_records(inner):
-        if len({*map(len, columns.values())}) > 1:
-            raise DataError(f"{file}: the arrays of {', '.join(columns)} have different lengths.")
-        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-    several = _of_records(value)
+    several = [key for key, each in value.items() if isinstance(each, list) and each and isinstance(each[0], dict)]
     if len(several) > 1:
         raise DataError(f"{file} has several arrays of records ({', '.join(several)}): save one of them as a file.")
     return value[several[0]] if several else [value]
-
-
-def _of_records(value: Mapping[str, Any]) -> list[str]:
-    return [key for key, each in value.items() if isinstance(each, list) and each and isinstance(each[0], dict)]
 
 
 def read_parquet(files: Sequence[File], data: DataConfig, say: Say) -> Units:
@@ -197,47 +183,24 @@ def read_parquet(files: Sequence[File], data: DataConfig, say: Say) -> Units:
     [file] = files
     try:
         with seekable(file) as content, pyarrow.parquet.ParquetFile(content) as table:
-            blocks = ((len(batch), _rows_of_batch(batch)) for batch in table.iter_batches(batch_size=ROWS))
-            yield from _records(blocks, data, str(file))
-    except (OSError, pyarrow.ArrowException) as error:
+            rows = chain.from_iterable(batch.to_pylist() for batch in table.iter_batches(batch_size=ROWS))
+            yield from _units(rows, data, str(file))
+    except (OSError, UnicodeDecodeError, pyarrow.ArrowException) as error:
         raise DataError(f"{file} cannot be read as parquet: {reason(error)}") from error
-
-
-def _rows_of_batch(batch: Any) -> Block:
-    return lambda start, count: batch.slice(start, count).to_pylist()
 
 
 def read_rows(table: Any, data: DataConfig, where: str) -> Units:
     """Read a split of a data set, as `datasets` loads it."""
-
-    def rows(first: int) -> Block:
-        def some(start: int, count: int) -> list[dict[str, Any]]:
-            columns = table[first + start : first + start + count]
-            return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-
-        return some
-
-    blocks = ((min(1000, len(table) - first), rows(first)) for first in range(0, len(table), 1000))
-    return _records(blocks, data, where)
+    try:
+        yield from _units(table, data, where)
+    except UnicodeDecodeError as error:
+        raise DataError(f"{where} has text that is not UTF-8: {reason(error)}.") from error
 
 
-def _records(blocks: Iterable[tuple[int, Block]], data: DataConfig, where: str) -> Units:
-    """Yield the units of blocks of rows: all rows at once, or one by one where one of them is not UTF-8."""
-    records, number = Records(data), 0
-    for count, rows in blocks:
-        try:
-            some, one_by_one = rows(0, count), False
-        except UnicodeDecodeError:
-            some, one_by_one = range(count), True
-        for row in some:
-            number += 1
-            try:
-                row = rows(row, 1)[0] if one_by_one else row  # type: ignore[arg-type]
-            except UnicodeDecodeError as error:
-                fault = DataError(f"{where}, row {number}: text that is not UTF-8 ({reason(error)}).")
-                yield records.broken(number, "", fault)
-                continue
-            yield from records.units(number, row, f"{where}, row {number}")
+def _units(rows: Iterable[object], data: DataConfig, where: str) -> Units:
+    records = Records(data)
+    for number, row in enumerate(rows, 1):
+        yield from records.units(number, row, f"{where}, row {number}")
     records.finish()
 
 

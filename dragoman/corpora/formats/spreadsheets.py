@@ -6,16 +6,17 @@ Memory holds a row at a time, and for .xlsx the distinct texts of the workbook.
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import date, time, timedelta
-from itertools import chain
+from itertools import chain, groupby
+from operator import itemgetter
 from typing import Any
 
 from dragoman.corpora.formats.files import File, damage_refused, seekable
 from dragoman.corpora.formats.records import reason
 from dragoman.corpora.formats.tables import NotText, Row, Table, pairs_of_rows
-from dragoman.corpora.formats.units import Say, Units, require
-from dragoman.corpora.formats.xml_stream import elements
+from dragoman.corpora.formats.units import Fault, Say, Units, require
+from dragoman.corpora.formats.xml_stream import units
 from dragoman.errors import DataError
 from dragoman.settings import DataConfig
 
@@ -37,18 +38,18 @@ def read_xlsx(files: Sequence[File], data: DataConfig, say: Say) -> Units:
         with seekable(file) as content:
             _check(content, file)
             book = openpyxl.load_workbook(content, read_only=True, data_only=True)
-            sheets = [(sheet.title, _xlsx_rows(sheet)) for sheet in book.worksheets]
-            yield from _pairs(file, sheets, [name for name, _ in sheets], data, say)
+            names = [sheet.title for sheet in book.worksheets]
+            yield from _pairs(file, chain.from_iterable(map(_xlsx_rows, book.worksheets)), names, data, say)
     except DataError:
         raise
     except Exception as error:  # openpyxl lets errors of its parsers, of zlib and of its own checks through
         raise DataError(f"{file} cannot be read as .xlsx: {reason(error.__cause__ or error)}") from error
 
 
-def _xlsx_rows(sheet: Any) -> Iterator[Row]:
+def _xlsx_rows(sheet: Any) -> Iterator[tuple[str, Row]]:
     sheet.reset_dimensions()  # some programs write wrong ones
     for number, cells in enumerate(sheet.iter_rows(values_only=True, max_row=MOST_ROWS), 1):
-        yield number, _trimmed([_text(cell) for cell in cells])
+        yield sheet.title, (number, _trimmed([_text(cell) for cell in cells]))
 
 
 def _text(value: Any) -> str:
@@ -69,38 +70,28 @@ def read_ods(files: Sequence[File], data: DataConfig, say: Say) -> Units:
             _check(content, file)
             with zipfile.ZipFile(content) as archive:
                 with archive.open("content.xml") as stream:
-                    names = [sheet.get(f"{TABLE}name", "") for sheet in elements(stream, file, (), ("table",))]
+                    names = dict.fromkeys(sheet for sheet, _ in _ods_rows(stream, file))
                 with archive.open("content.xml") as stream:
-                    yield from _pairs(file, _ods_sheets(stream, file), names, data, say)
+                    yield from _pairs(file, _ods_rows(stream, file), [*names], data, say)
     except KeyError as error:
         raise DataError(f"{file} cannot be read as .ods: it has no content.xml.") from error
 
 
-def _ods_sheets(stream: Any, file: File) -> Iterator[tuple[str, Iterator[Row]]]:
-    """Yield each sheet with its rows. The rows of a sheet must be read before the next sheet."""
-    found = elements(stream, file, ("table-row",), ("table",))
-    sheet = next(found, None)
-    while sheet is not None:
-        following: list[Any] = []
-        yield sheet.get(f"{TABLE}name", ""), _ods_rows(found, following)
-        sheet = following[0] if following else None
-
-
-def _ods_rows(found: Iterator[Any], following: list[Any]) -> Iterator[Row]:
-    """Yield the rows of a sheet; put the next sheet into `following`."""
-    number = 0
-    for element in found:
+def _ods_rows(stream: Any, file: File) -> Iterator[tuple[str, Row]]:
+    """Yield the rows, each with the name of its sheet, and an empty row at the start of each sheet."""
+    sheet, number = "", 0
+    for element in units(stream, file, ("table-row",), ("document-content", "table")):
+        if isinstance(element, Fault):
+            raise element.error
         if element.tag == f"{TABLE}table":
-            following.append(element)
-            return
-        cells = _ods_cells(element)
-        times = int(element.get(f"{TABLE}number-rows-repeated", 1))
-        if not any(cells) and times > 1000:  # the empty rest of the sheet
-            number += times
-            continue
-        for _ in range(min(times, MOST_ROWS - number)):
-            number += 1
-            yield number, list(cells)
+            sheet, number = element.get(f"{TABLE}name", ""), 0
+            yield sheet, (0, [])
+        elif element.tag == f"{TABLE}table-row":
+            cells, times = _ods_cells(element), int(element.get(f"{TABLE}number-rows-repeated", 1))
+            for _ in range(min(times, MOST_ROWS - number) if cells else 0):
+                number += 1
+                yield sheet, (number, list(cells))
+            number += 0 if cells else times
 
 
 def _ods_cells(row: Any) -> list[str]:
@@ -132,16 +123,14 @@ def _paragraph(element: Any) -> str:
     return "".join(parts)
 
 
-def _pairs(file: File, sheets: Any, names: Sequence[str], data: DataConfig, say: Say) -> Units:
+def _pairs(file: File, rows: Iterable[tuple[str, Row]], sheets: Sequence[str], data: DataConfig, say: Say) -> Units:
     """Yield the pairs of the first sheet that has a row. Empty rows, which a sheet may have in plenty, are left out."""
-    for name, rows in sheets:
-        whole = (row for row in rows if row[1])
-        for first in whole:
-            if len(names) > 1:
-                say(f"{file}: the sheet {name} is read, and not {', '.join(each for each in names if each != name)}")
-            table = Table(file, lambda position: f"{file}, sheet {name}, row {position}", padded=True)  # noqa: B023
-            yield from pairs_of_rows(chain([first], whole), table, data, say)
-            return
+    for sheet, group in groupby((row for row in rows if row[1][1]), key=itemgetter(0)):
+        if len(sheets) > 1:
+            say(f"{file}: the sheet {sheet} is read, and not {', '.join(name for name in sheets if name != sheet)}")
+        table = Table(file, lambda position: f"{file}, sheet {sheet}, row {position}", padded=True)  # noqa: B023
+        yield from pairs_of_rows((row for _, row in group), table, data, say)
+        return
 
 
 def _trimmed(cells: list[str]) -> list[str]:

@@ -11,12 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from dragoman.corpora.formats.files import File
+from dragoman.corpora.formats.files import File, opened
 from dragoman.corpora.formats.languages import find_all, language_of, other_languages, serves_others
 from dragoman.corpora.formats.units import Fault, Say, Units, as_unit, broken, languages_of, left_out, require
 from dragoman.corpora.formats.xml_stream import local_name, units
 from dragoman.corpora.references import reference
-from dragoman.errors import DataError
 from dragoman.settings import DataConfig
 
 CODES = frozenset(["bpt", "ept", "ph", "it", "ut", "x", "bx", "ex", "sc", "ec", "sm", "em"])  # their text is markup
@@ -31,30 +30,28 @@ def read_tmx(files: Sequence[File], data: DataConfig, say: Say) -> Units:
     there: dict[str, None] = {}  # the languages, in order
     number, waiting = 0, []  # units before the first pair
     empty = True
-    for element in units(file, data, ("tu",), ("tmx", "header")):
-        if isinstance(element, Fault):
+    with opened(file) as stream:
+        for element in units(stream, file, ("tu",), ("tmx", "header")):
+            if not isinstance(element, Fault) and local_name(element) != "tu":
+                continue
             number += 1
-            waiting.append(broken(number, *element, data))
-        elif local_name(element) != "tu":
-            there |= dict.fromkeys(_known(element.get("srclang", "*")))
-            continue
-        else:
-            number += 1
-            variants = [(language, text) for language, text in _variants(element) if text.strip()]
-            names = [language for language, _ in variants]
-            there |= dict.fromkeys(names)
-            sides = _find_variants(names, data)
-            if sides and empty:
-                _say_languages(file, [names[side[0]] for side in sides], data, say)
-            empty = empty and not sides
-            if sides:
-                waiting.append(as_unit(number, (reference([variants[i][1] for i in side]) for side in sides)))
-            elif not data.directions:
-                waiting.append(left_out(number, " | ".join(text for _, text in variants), "no text in a language"))
-        if not empty:
-            yield from waiting
-            waiting.clear()
-    if empty and number and there and not serves_others([*there], data):
+            if isinstance(element, Fault):
+                waiting.append(broken(number, *element, data))
+            else:
+                variants = [(language, text) for language, text in _variants(element) if text.strip()]
+                names = [language for language, _ in variants]
+                there |= dict.fromkeys(names)
+                if sides := _find_variants(names, data):
+                    if empty:
+                        _say_languages(file, [names[side[0]] for side in sides], data, say)
+                    empty = False
+                    waiting.append(as_unit(number, (reference([variants[i][1] for i in side]) for side in sides)))
+                elif not data.directions:
+                    waiting.append(left_out(number, " | ".join(text for _, text in variants), "no text in a language"))
+            if not empty:
+                yield from waiting
+                waiting.clear()
+    if empty and there and not serves_others([*there], data):
         raise other_languages(f"{file} is in {' and '.join(there)}", [*there], data)
     yield from waiting
 
@@ -78,37 +75,28 @@ def _variants(unit: Any) -> Iterator[tuple[str, str]]:
             yield language_of(name) or name, _text(segment)
 
 
-def _known(name: str) -> list[str]:
-    language = language_of(name)
-    return [language] if language else []
-
-
 def read_xliff(files: Sequence[File], data: DataConfig, say: Say) -> Units:
     """Read an XLIFF file. Raises DataError."""
     require(".xliff", "lxml")
     [file] = files
     sides: Sequence[int] | None = None
-    root, number = "", 0
-    for element in units(file, data, ("trans-unit", "segment"), ("xliff", "file")):
-        if isinstance(element, Fault):
-            number += 1
-            yield broken(number, *element, data)
-            continue
-        match local_name(element):
-            case "xliff" | "file" as name:
-                root = root or name
-                attributes = ("srcLang", "trgLang") if element.get("srcLang") else _OLD
+    number = 0
+    with opened(file) as stream:
+        for element in units(stream, file, ("trans-unit", "segment"), ("xliff", "file")):
+            if isinstance(element, Fault):
+                number += 1
+                yield broken(number, *element, data)
+            elif local_name(element) in ("xliff", "file"):
+                # Version 1.2 names the languages for each file in it.
+                attributes = (
+                    ("srcLang", "trgLang") if element.get("srcLang") else ("source-language", "target-language")
+                )
                 if element.get(attributes[0]):
-                    sides = _sides([element.get(each) for each in attributes], file, data, say, number == 0)
-            case _ if sides is not None:
+                    sides = _sides([element.get(name) for name in attributes], file, data, say, number == 0)
+            elif sides is not None:
                 number += 1
                 texts = _child(element, "source"), _target(element)
                 yield as_unit(number, (texts[side] for side in sides))
-    if root != "xliff":
-        raise DataError(f"{file} is not XLIFF: its root is {root or 'another element'}.")
-
-
-_OLD = ("source-language", "target-language")  # version 1.2, for each file in it
 
 
 def _sides(names: list[str | None], file: File, data: DataConfig, say: Say, first: bool) -> Sequence[int] | None:
