@@ -109,8 +109,8 @@ def test_markup_is_recognised(
 
 
 PLAIN = (
-    "My name is <b>?", "<Anna> I live in Rome", "{name} is number 5!", '{"Anna"} is my name', "[1] My name is Anna.", "{}",
-    "1", "10:30 I live in Rome", "# My name", "---", "From Rome, I see: number 5", "msgid is my name", "",
+    "My name is <b>?", "<Anna> I live in Rome", "{name} is number 5!", '{"Anna"} is my name', "[1] My name is Anna.",
+    "{}", "1", "10:30 I live in Rome", "# My name", "---", "From Rome, I see: number 5", "msgid is my name", "",
 )  # fmt: skip
 
 

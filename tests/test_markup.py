@@ -20,9 +20,8 @@ from dragoman.__main__ import run as run_command
 from dragoman.directions import Direction
 from dragoman.errors import ConfigError, DataError
 from dragoman.translation import markup
-from dragoman.translation.inline import Content, Inline, Placed, Span, move_spans
+from dragoman.translation.inline import MAX_DEPTH, Content, Inline, Placed, Span, move_spans
 from dragoman.translation.markup import KINDS, translate_markup
-from dragoman.translation.markup_trees import MAX_DEPTH
 from dragoman.translation.results import Translation
 from dragoman.translation.translator import Translator
 from dragoman.translation.word_alignment import align_words, token_weights, words_of

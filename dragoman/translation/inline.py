@@ -1,6 +1,6 @@
 """Inline content as plain text with spans, and where each span goes in the translation of the text.
 
-    inline = Inline("The black cat sleeps.", [Span(tag, 4, 9)])
+    inline = Inline("The black cat sleeps.", [Span(tag, 4, 9)])       # which a `TaggedDocument` collects
     move_spans(inline, "Il gatto nero dorme.", weights, direction)     # "Il gatto ", Placed(span, ["nero"]), " dorme."
 
 A span becomes a run of whole words. Each word of the translation votes for or against it, by how much more or less
@@ -15,13 +15,15 @@ Shapes: U words of the translation, W words of the text.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import zip_longest
+from typing import Any, NoReturn
 
 import numpy as np
 
 from dragoman.directions import Direction
+from dragoman.errors import DataError
 from dragoman.translation.word_alignment import Range, words_of
 
 
@@ -65,6 +67,113 @@ class Placed:
 
 
 Content = list["str | Placed"]
+Item = Any  # of a document: a text, or an element as its parser returns it
+MAX_RUN = 500  # words and tags that are translated together; more are split at a tag
+MAX_DEPTH = 250  # of nested elements; more than 256 is an error of libxml2, too
+SHORT = 3  # words of a fixed text that the model sees; more would only confuse it
+
+
+class TaggedDocument:
+    """A parsed document: what to translate of it, in runs of text and of elements that flow with the text.
+
+    A format says in the first five methods what its elements are.
+    """
+
+    def __init__(self) -> None:
+        self.inlines: list[Inline] = []
+        self.attributes: list[tuple[int, Any, str]] = []  # inlines that are attributes, with their elements and names
+
+    def items(self, element: Item) -> Sequence[Item]:
+        """The texts and elements in an element."""
+        raise NotImplementedError
+
+    def is_fixed(self, element: Item) -> bool:
+        """Whether an element stays as it is."""
+        raise NotImplementedError
+
+    def is_link(self, element: Item) -> bool:
+        """Whether an element may not contain another like it."""
+        raise NotImplementedError
+
+    def shown(self, element: Item) -> str:
+        """The text of a fixed element, for the model to see."""
+        raise NotImplementedError
+
+    def texts(self, element: Item) -> dict[str, str]:
+        """The attributes of an element that may be text."""
+        raise NotImplementedError
+
+    def size(self, item: Item) -> int:
+        """Words and tags of an item, MAX_RUN + 1 if there are more."""
+        if isinstance(item, str):
+            return len(item.split())
+        size = 1
+        for inner in () if self.is_fixed(item) else self.items(item):
+            size += self.size(inner)
+            if size > MAX_RUN:
+                return MAX_RUN + 1
+        return size
+
+    def runs(self, items: Sequence[Item]) -> Iterator[list[Item]]:
+        """Split items into runs that are translated together. An element that is too large is a run of its own."""
+        run: list[Item] = []
+        room = MAX_RUN
+        for item in items:
+            size = self.size(item)
+            if run and size > room:
+                yield run
+                run, room = [], MAX_RUN
+            run.append(item)
+            room -= size
+        if run:
+            yield run
+
+    def is_apart(self, run: Sequence[Item]) -> bool:
+        """Whether a run is an element that does not flow with text."""
+        return not isinstance(run[0], str) and self.size(run[0]) > MAX_RUN
+
+    def add_run(self, run: Sequence[Item]) -> int | None:
+        """Add a run to the inlines. Returns its number, or None if there is nothing to translate."""
+        inline = Inline("")
+        free = self._add(inline, inline.spans, run)
+        if not any(map(str.isalpha, free)):
+            return None
+        self.inlines.append(inline)
+        return len(self.inlines) - 1
+
+    def add_attributes(self, element: Item) -> None:
+        """Add the attributes of an element to the inlines."""
+        for name, value in self.texts(element).items():
+            if any(map(str.isalpha, value)):
+                self.attributes.append((len(self.inlines), element, name))
+                self.inlines.append(Inline(value))
+
+    def _add(self, inline: Inline, spans: list[Span], items: Sequence[Item]) -> str:
+        """Append items to an inline, elements as spans; return the text that is not fixed."""
+        free = ""
+        for item, following in zip_longest(items, items[1:]):
+            start = len(inline.text)
+            if isinstance(item, str):
+                inline.text += item
+                free += item
+                continue
+            span = Span(item, start, start, fixed=self.is_fixed(item), is_link=self.is_link(item))
+            spans.append(span)
+            if not span.fixed:
+                self.add_attributes(item)
+                free += self._add(inline, span.inside, self.items(item))
+            else:
+                text = self.shown(item)
+                beside = inline.text[-1:] + (following[:1] if isinstance(following, str) else "")
+                if len(text.split()) <= SHORT and not any(map(str.isalnum, beside)):  # it would become part of a word
+                    inline.text += text
+            span.end = len(inline.text)
+        return free
+
+
+def too_deep() -> NoReturn:
+    """Refuse a document."""
+    raise DataError(f"tags are nested more than {MAX_DEPTH} deep: split the document.")
 
 
 @dataclass
