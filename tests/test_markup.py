@@ -80,15 +80,6 @@ def test_nested_spans_stay_nested_and_neighbours_apart() -> None:
     assert moved(*CAT, Span("b", 4, 9), Span("i", 10, 13)) == "Il <i>gatto</i> <b>nero</b> dorme."
 
 
-def test_words_that_became_one_word_share_it() -> None:
-    """Guards against a tag around a word that it has nothing to do with, and against a link in a link."""
-    pair = ("the friend sleeps", "l'amico dorme", [(0, 0), (0, 1), (1, 2)])
-    assert moved(*pair, Span("b", 0, 3), Span("i", 4, 10)) == "<b><i>l'amico</i></b> dorme"
-    links = moved(*pair, Span("a", 0, 3, is_link=True), Span("u", 4, 10, is_link=True))
-    assert "<a><u>" not in links
-    assert "<u><a>" not in links
-
-
 def test_places_keep_their_neighbours() -> None:
     """Guards an image that runs away from its word, and a note that is torn off its word."""
     assert moved("Hello <img> black cat".replace("<img> ", ""), "Ciao gatto nero", [(0, 0), (1, 2), (2, 1)],

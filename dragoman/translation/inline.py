@@ -36,7 +36,6 @@ class Span:
     end: int
     inside: list[Span] = field(default_factory=list)
     fixed: bool = False  # its content stays as it is; the text only shows what the translation has in its place
-    is_link: bool = False  # and so may not contain another link
 
 
 @dataclass
@@ -76,7 +75,7 @@ SHORT = 3  # words of a fixed text that the model sees; more would only confuse 
 class TaggedDocument:
     """A parsed document: what to translate of it, in runs of text and of elements that flow with the text.
 
-    A format says in the first five methods what its elements are.
+    A format says in the first four methods what its elements are.
     """
 
     def __init__(self) -> None:
@@ -89,10 +88,6 @@ class TaggedDocument:
 
     def is_fixed(self, element: Item) -> bool:
         """Whether an element stays as it is."""
-        raise NotImplementedError
-
-    def is_link(self, element: Item) -> bool:
-        """Whether an element may not contain another like it."""
         raise NotImplementedError
 
     def shown(self, element: Item) -> str:
@@ -157,7 +152,7 @@ class TaggedDocument:
                 inline.text += item
                 free += item
                 continue
-            span = Span(item, start, start, fixed=self.is_fixed(item), is_link=self.is_link(item))
+            span = Span(item, start, start, fixed=self.is_fixed(item))
             spans.append(span)
             if not span.fixed:
                 self.add_attributes(item)
@@ -184,7 +179,6 @@ class _Run:
     first: int
     last: int
     characters: Range | None = None  # if they are known
-    guests: list[Span] = field(default_factory=list)  # other spans that have no words but these
 
 
 def move_spans(inline: Inline, translation: str, weights: np.ndarray, direction: Direction) -> Content:
@@ -210,7 +204,7 @@ class _Mover:
     def write(self, around: _Run) -> Content:
         """The content of a run: its characters, and the spans inside."""
         start, end = self._characters(around)
-        spans = [*around.span.inside, *around.guests]
+        spans = around.span.inside
         runs = self._runs([span for span in spans if self._has_words(span)], around)
         lost = {span for span in spans if span.fixed} - {run.span for run in runs}
         order = {span: number for number, span in enumerate(spans)}
@@ -265,14 +259,10 @@ class _Mover:
             first, last = _best_run(votes, free)
             if span.fixed and (first == last or votes[first:last].max() <= 0):
                 continue  # no word stands in its place
-            host = self._host(votes, runs, around, free)
             if self._words(span) == self._words(around.span) and len(spans) == 1:
                 first, last = around.first, around.last
-            elif host and not span.fixed and not host.span.fixed and not (span.is_link and host.span.is_link):
-                host.guests.append(span)
-                continue
             elif first == last:  # no word is left for it
-                first = last = host.last if host else around.last
+                first = last = around.last
             runs.append(_Run(span, first, last))
             free[first:last] = False
         return runs
@@ -290,15 +280,6 @@ class _Mover:
                 votes[start:end] += 1
             self._known_votes[span] = votes
         return self._known_votes[span]
-
-    def _host(self, votes: np.ndarray, runs: Sequence[_Run], around: _Run, free: np.ndarray) -> _Run | None:
-        """The run that has taken the word of a span, if no free word comes near."""
-        inside = np.full(len(votes), -1.0)
-        inside[around.first : around.last] = votes[around.first : around.last]
-        if inside.max(initial=-1) + 0.5 <= 2 * (votes[free].max(initial=-0.5) + 0.5):
-            return None
-        best = int(inside.argmax())
-        return next((run for run in runs if run.first <= best < run.last), None)
 
     def _repeated(self, span: Span, free: np.ndarray) -> _Run | None:
         """Where the translation repeats the text of a span."""

@@ -85,10 +85,6 @@ class MarkdownDocument(TaggedDocument):
             return element.last is None or _tag(token) in FIXED or marked
         return token.type not in AROUND_TEXT or token.info == "auto"
 
-    def is_link(self, element: _Element) -> bool:
-        """Whether an element may not contain another like it."""
-        return element.first.type == "link_open"
-
     def shown(self, element: _Element) -> str:
         """The text of a fixed element, for the model to see."""
         return _plain(_tokens([element]))

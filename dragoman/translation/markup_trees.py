@@ -23,7 +23,6 @@ MAX_ATTRIBUTES = 1000  # of a tag
 TEXT_ATTRIBUTES = ("alt", "title", "placeholder", "aria-label")
 HIDDEN = frozenset(["script", "style", "textarea", "svg", "math", "template", "noscript", "iframe", "object"])
 FIXED = HIDDEN | {"code", "kbd", "samp", "var", "pre", "<!doctype>"}
-LINKS = frozenset(["a", "button", "label"])
 BLOCKS = frozenset(
     [
         "address", "article", "aside", "blockquote", "body", "br", "caption", "center", "col", "colgroup", "dd",
@@ -36,9 +35,8 @@ BLOCKS = frozenset(
 VOID = frozenset(
     ["area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr"]
 )
-RAW = frozenset(
-    ["script", "style", "xmp", "iframe", "noembed", "noframes", "noscript", "plaintext"]
-)  # they have no entities
+# Elements whose text has no entities.
+RAW = frozenset(["script", "style", "xmp", "iframe", "noembed", "noframes", "noscript", "plaintext"])
 FRAGMENT = "fragment"  # the element around XML that is no document
 
 Node = Any  # an element, comment, entity or processing instruction of either library
@@ -68,10 +66,6 @@ class TreeDocument(TaggedDocument):
         if not isinstance(element.tag, str) or _name(element) in FIXED or element.get("translate") == "no":
             return True
         return "notranslate" in (element.get("class") or "").split() or _is_note(element)
-
-    def is_link(self, element: Node) -> bool:
-        """Whether an element may not contain another like it."""
-        return _name(element) in LINKS
 
     def shown(self, element: Node) -> str:
         """The text of a fixed element, for the model to see."""
