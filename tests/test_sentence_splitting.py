@@ -14,7 +14,6 @@ from dragoman.corpora.cleaning import clean
 from dragoman.corpora.full_stops import FullStops
 from dragoman.corpora.sentence_splitting import (
     LineStatistics,
-    sentence_joiner,
     split_long_sentence,
     split_sentences,
     split_text,
@@ -126,12 +125,6 @@ def test_sentences_are_joined_up_to_the_usual_line(most: int, usual: int, expect
     assert " ".join(found) == TEXT
 
 
-def test_sentence_of_unusual_length_stays_whole() -> None:
-    """Guards against splitting what the model has seen, if rarely."""
-    text = "one two three four five six seven eight. Nine ten."
-    assert split_text(text, "en", LineStatistics(usual=5, longest=8, sentences=3), words) == [text[:-10], "Nine ten."]
-
-
 def test_too_long_sentence_is_split_at_commas() -> None:
     """A comma is a better place than the middle of a phrase."""
     text = "the dog and the cat, and this black bread here today, and more of the same."
@@ -170,18 +163,3 @@ def test_sentence_without_spaces_is_split_at_marks() -> None:
     assert "".join(part for part in found).replace(" ", "") == f"see{address}now"
     assert {blank for part in found for blank in part.split(" ")[1:-1]} <= {"now"}
     assert all(uneven([part])[0] <= 20 for part in found)
-
-
-def test_single_letter_of_many_tokens_ends_the_splitting() -> None:
-    """Guards against an endless loop on a letter over the limit, such as an emoji in bytes."""
-    assert split_long_sentence("🙂🙂 a", 3, lambda texts: [len(text.encode()) for text in texts]) == ["🙂", "🙂", "a"]
-
-
-def test_sentence_joiner() -> None:
-    """Guards scripts that put no space between sentences."""
-    assert (sentence_joiner("en"), sentence_joiner("zh"), sentence_joiner("zh-Hant"), sentence_joiner("ja")) == (
-        " ",
-        "",
-        "",
-        "",
-    )

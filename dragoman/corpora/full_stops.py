@@ -25,6 +25,7 @@ from typing import Any
 
 from dragoman.corpora.closed_classes import function_words, known_abbreviations, may_precede_ordinal
 from dragoman.corpora.letter_case import lower
+from dragoman.corpora.marks import CLOSING_MARKS, OPENING_MARKS
 from dragoman.directions import base_code
 
 OFTEN = 3  # times that a corpus shows an abbreviation inside lines, at least
@@ -35,8 +36,7 @@ AROUND = 300  # letters before and after a full stop that are looked at
 STARTER = 0.001  # share of the lines that begin with a word that begins sentences
 
 _WORD = re.compile(r"[^\W\d_]+")
-_OPENING = "\"'([{«“„‚‘’»¿¡"
-_CLOSING = ",;:!?…\"')]}»”’“.‘"
+_AROUND = f"{OPENING_MARKS}{CLOSING_MARKS}.,;:!?…]}}"  # a word
 _CONTINUES = re.compile(r"[,;/]|:\s|-\w")  # no sentence begins like this
 _VOWEL = re.compile("[aeiouyæœøıаеиоуыъэюяієαεηιουω]")
 _SYLLABIC = re.compile(r"[^\W\d_][rlрл][^\W\d_]")  # "krk" has a vowel, "str." has none
@@ -67,11 +67,11 @@ class FullStops:
         for line in lines:
             count += 1
             strings = line.split()
-            if strings and (start := _WORD.match(strings[0].lstrip(_OPENING))):
+            if strings and (start := _WORD.match(strings[0].lstrip(OPENING_MARKS))):
                 first[start[0]] += 1
             for number, string in enumerate(strings):
                 if not string.endswith("."):
-                    plain[string.strip(_OPENING + _CLOSING)] += 1
+                    plain[string.strip(_AROUND)] += 1
                 elif number == len(strings) - 1:
                     final[_shape(string)] += 1
                 else:
@@ -85,14 +85,6 @@ class FullStops:
             if times >= max(OFTEN, STARTER * count) and plain[small := lower(word, language)] and word != small
         ]
         return cls._judged(inner, final, plain, frozenset(starters))
-
-    @classmethod
-    def of_words(cls, first: Mapping[str, int], inside: Mapping[str, int]) -> FullStops:
-        """Learn from the words at the start of sentences and inside them alone: short ones are no abbreviations."""
-        count = sum(first.values())
-        starters = (word.lower() for word, times in first.items() if times >= max(OFTEN, STARTER * count))
-        ends = (word.lower() for word in (*first, *inside) if 1 < len(word) <= SHORT)
-        return cls(ends=frozenset(ends), starters=frozenset(starters) & inside.keys())
 
     @classmethod
     def _judged(
@@ -193,7 +185,7 @@ def _kind_and_shape(last: str, language: str) -> tuple[Kind, str]:
     """The kind of a string, and the string as the words of `FullStops` are written."""
     if not last.endswith(".") or last.endswith(".."):
         return Kind.OTHER, ""
-    word = last[:-1].lstrip(_OPENING)
+    word = last[:-1].lstrip(OPENING_MARKS)
     if word.isdecimal() or (len(word) > 1 and _ROMAN.fullmatch(word)):
         kind = Kind.NUMBER
     elif len(word) == 1 and word.isalpha():
@@ -209,11 +201,11 @@ def _kind_and_shape(last: str, language: str) -> tuple[Kind, str]:
 
 def _shape(string: str) -> str:
     """A word with a full stop, as the words of `FullStops` are written."""
-    return _DIGITS.sub("0", string[:-1].lstrip(_OPENING).lower())
+    return _DIGITS.sub("0", string[:-1].lstrip(OPENING_MARKS).lower())
 
 
 def _first_word(text: str) -> str:
-    found = _WORD.match(text.lstrip(_OPENING))
+    found = _WORD.match(text.lstrip(OPENING_MARKS))
     return found[0] if found else ""
 
 

@@ -18,12 +18,12 @@ from dataclasses import dataclass, field
 import sentencex
 
 from dragoman.corpora.full_stops import FullStops
+from dragoman.corpora.marks import CLOSING_MARKS, FINAL_MARKS, PAUSES
 from dragoman.directions import base_code
 
 CountTokens = Callable[[Sequence[str]], list[int]]  # texts to their lengths in tokens
 NO_CORPUS = FullStops()
-MARKS = (".!?…。！？", ",;:–—，、；：")  # split after one of the first if possible, else after one of the second
-CLOSING_MARKS = "\"'”’»)」』）"
+MARKS = (FINAL_MARKS, PAUSES)  # split after one of the first if possible, else after one of the second
 
 
 @dataclass(frozen=True)

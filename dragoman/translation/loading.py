@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -125,9 +125,6 @@ def unpack(found: checkpoint.Checkpoint) -> TrainedModel:
         conventions = _conventions(found, source, target)
         report = serialization.load_json(found.files["trained_on.json"])
         trained_on, unsure = line_statistics(report["sides"]), float(report.get("unsure", UNSURE))
-        if not trained_on.full_stops and conventions:  # of an older run
-            stops = FullStops.of_words(conventions[0].first, conventions[0].inside)
-            trained_on = replace(trained_on, full_stops={config.data.source_lang or "": stops})
     except (CheckpointError, ValueError, LookupError, TypeError, OverflowError) as error:  # ConfigError is a ValueError
         raise CheckpointError(f"{found.path} cannot be used: {error}") from error
     return TrainedModel(_no_weights, [config.model], source, target, config, trained_on, min(unsure, SURE), conventions)

@@ -23,8 +23,9 @@ from itertools import pairwise
 
 import regex
 
-from dragoman.corpora.conventions import FINAL_MARKS, LETTERS, RARELY, WORD, Conventions, ends_sentence, final_marks
+from dragoman.corpora.conventions import LETTERS, RARELY, WORD, Conventions, ends_sentence, final_marks
 from dragoman.corpora.letter_case import capitalized, in_capitals, lower, uncapitalized, upper
+from dragoman.corpora.marks import CLOSING_MARKS, FINAL_MARKS
 from dragoman.translation import literals, margins
 
 WORDS = 2**13  # whose reading is remembered: they make up most text, and a hostile one fills 40 MB at most
@@ -33,7 +34,6 @@ CLEAR = 20  # a form is meant if it is this many times as frequent as the one ty
 _ADDRESS = re.compile(r"[/@#\\=_`<>{}\[\]|]")  # no mark belongs right behind it
 _PAUSE = re.compile(r"""[^\w\s,'’/&-]""")  # behind it, a capital may be that of a sentence
 _WORD_END = regex.compile(r"\w\Z")
-_ENCLOSING = "\"'”’»)）」』"  # a mark may stand in front of these
 _QUANTITY = re.compile(r"[\d.,]+ ?[^\W\d]+")
 _REPEATED = re.compile(r"(.)\1+")
 _TIGHT = re.compile(rf" +([{FINAL_MARKS},;:]+)(?=\s|$)")  # marks with a space before them
@@ -181,7 +181,7 @@ def _with_final_mark(text: str, source: Conventions) -> tuple[str, bool, str]:
     end, first = final_marks(text), WORD.search(text)
     if not source.ends_with_mark or first is None:
         return text, False, ""
-    if not end and text[-1] not in _ENCLOSING:
+    if not end and text[-1] not in CLOSING_MARKS:
         bare = _is_lone_word(text, source) or not _WORD_END.search(text) or _ADDRESS.search(text.rpartition(" ")[2])
         return text if bare else text + source.final_mark(first[0]), True, ""
     if end and (end not in source.marks or (len(end) > 1 and source.marks[end] <= RARELY)):
