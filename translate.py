@@ -37,7 +37,7 @@ from dragoman import console, reading
 from dragoman.errors import ConfigError, DataError
 from dragoman.translation.input import Input, find_input, pairs_to_score
 from dragoman.translation.loading import last_saved, usual_run
-from dragoman.translation.output import AttentionPage, as_json, as_text, open_output, printable, score_line
+from dragoman.translation.output import AttentionPage, as_json, as_text, open_output, score_line, write
 from dragoman.translation.paragraphs import broken_lines
 from dragoman.translation.prompt import converse
 from dragoman.translation.request import Request
@@ -85,17 +85,18 @@ def translate_documents(translator: Translator, given: Input, options: argparse.
         texts = ["".join(f"{text}\n" for text in texts)]
     from dragoman.translation.markup import translate_markup  # slow to import
 
-    with open_output(options.output) if options.output else contextlib.nullcontext(sys.stdout.buffer) as output:
+    warnings = 0
+    with open_output(options.output) as output:
         for number, text in enumerate(texts, 1):
             try:
                 text = translate_markup(translator, text, given.markup, options.to or "", options.source or "")
             except DataError as error:
                 place = f"argument {number}" if given.name == "argument" else given.name
                 raise DataError(f"{place}: {error}") from None
-            warn_of(translator.warnings)
-            text += "\n" if given.name == "argument" else ""
-            output.write((printable(text) if output.isatty() else text).encode())
-            output.flush()
+            warn_of(translator.warnings, warnings)
+            warnings += len(translator.warnings)
+            write(output, text + "\n" * (given.name == "argument"))
+    count_hidden(warnings)
 
 
 def whole_text(given: Input) -> Iterator[str]:
@@ -109,12 +110,16 @@ def whole_text(given: Input) -> Iterator[str]:
         yield text
 
 
-def warn_of(messages: Sequence[str]) -> None:
-    """Show warnings, up to MOST_WARNINGS of them."""
-    for message in messages[:MOST_WARNINGS]:
+def warn_of(messages: Sequence[str], before: int) -> None:
+    """Show warnings, up to MOST_WARNINGS of them with those before."""
+    for message in messages[: max(0, MOST_WARNINGS - before)]:
         console.warn(message)
-    if len(messages) > MOST_WARNINGS:
-        console.warn(f"and {len(messages) - MOST_WARNINGS:,} more warnings")
+
+
+def count_hidden(warnings: int) -> None:
+    """Say how many of all warnings were not shown."""
+    if warnings > MOST_WARNINGS:
+        console.warn(f"and {warnings - MOST_WARNINGS:,} more warnings")
 
 
 def load_translator(options: argparse.Namespace, run: Path) -> Translator:
@@ -137,26 +142,21 @@ def translate_lines(
     page = AttentionPage(options.attention) if options.attention else None
     warnings, first, hinted = 0, 1, bool(options.score or options.embed)
     with (
-        open_output(options.output) if options.output else contextlib.nullcontext(sys.stdout.buffer) as output,
+        open_output(options.output) as output,
         open_output(page.path) if page else contextlib.nullcontext() as page_output,
         progress_bar(given, options) as bar,
     ):
         for texts in given.blocks:
             hinted = hinted or hint_at_paragraphs(texts, first, given)
             lines = translate_block(translator, texts, first, given, options, request, page, bar)
-            for message in translator.warnings:
-                warnings += 1
-                if warnings <= MOST_WARNINGS:
-                    with bar.external_write_mode(file=sys.stderr) if bar else contextlib.nullcontext():
-                        console.warn(message)
-            text = "".join(f"{line}\n" for line in lines)
-            output.write((printable(text) if output.isatty() else text).encode())
-            output.flush()
+            with bar.external_write_mode(file=sys.stderr) if bar else contextlib.nullcontext():
+                warn_of(translator.warnings, warnings)
+            warnings += len(translator.warnings)
+            write(output, "".join(f"{line}\n" for line in lines))
             first += len(texts)
         if page and page_output:
             page.write(page_output)
-    if warnings > MOST_WARNINGS:
-        console.warn(f"and {warnings - MOST_WARNINGS:,} more warnings")
+    count_hidden(warnings)
 
 
 def hint_at_paragraphs(texts: Sequence[str], first: int, given: Input) -> bool:

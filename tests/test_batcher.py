@@ -19,7 +19,6 @@ from dragoman.server import limits
 from dragoman.server.batcher import Batcher, Job, QueueFull, TextResult, TookTooLong, TooMuchWork
 from dragoman.server.limits import Limits
 from dragoman.signals import Stopped
-from dragoman.translation.results import warnings_by_text
 from dragoman.translation.translator import Translator
 from echo import echo, reconfigured
 
@@ -349,7 +348,6 @@ def test_warnings_and_weights_belong_to_their_text() -> None:
         assert [len(each) for each in result.weights] == [len(s.candidates) for s in result.translation.sentences]
         for sentence, [weights] in zip(result.translation.sentences, result.weights, strict=True):
             assert weights.shape == (len(sentence.candidates[0].ids), len(sentence.ids))
-    assert warnings_by_text(["text 1: a: text 0: b"], 0, 2) == [[], ["a: text 0: b"]]
 
 
 def encoder_only(translator: Translator) -> Translator:

@@ -149,14 +149,6 @@ def test_tag_inside_a_text_is_text(pair: tuple[Tokenizer, Tokenizer]) -> None:
         assert len(source.tokens(text)) == len(ids)
 
 
-def test_vocabulary_has_no_parts_of_tags(pair: tuple[Tokenizer, Tokenizer]) -> None:
-    """Guards against entries for the punctuation and the names in tags."""
-    source, _ = pair
-    assert not [
-        word for word in source.vocabulary if (">" in word or "<" in word) and len(word) > 1 and word not in source.tags
-    ]
-
-
 # --- Corpora ------------------------------------------------------------------------------------------------------
 
 

@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import random
 import re
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from conftest import in_child, tiny_config
 from dragoman import command_line
 from dragoman.__main__ import run as run_command
-from dragoman.corpora.subwords import train_tokenizers
 from dragoman.errors import ConfigError, DataError
-from dragoman.settings import DataConfig, TokenizerConfig
-from dragoman.translation.glossary import Glossary, Term, split_words
-from dragoman.translation.term_placement import choose_places, find_targets, missing_targets, tokens_of_spans
+from dragoman.translation.glossary import Glossary
+from dragoman.translation.term_placement import find_targets, missing_targets
 from dragoman.translation.translator import Translator
 from echo import echo, reconfigured
 
@@ -116,12 +112,6 @@ def test_terms_are_found(text: str, targets: list[str]) -> None:
     assert all(a.end <= b.start for a, b in pairwise(found))
 
 
-def test_terms_of_a_lower_case_model() -> None:
-    """Guards data.lowercase: the text that terms are looked up in has no capitals."""
-    [term] = Glossary({"Zoltan": "", "Anna": "Hannah"}).cleaned(DataConfig(lowercase=True)).find("my name is anna.")
-    assert term == Term(11, 15, "hannah")
-
-
 # --- Terms in a translation ---
 
 
@@ -139,44 +129,6 @@ def test_targets_are_found(text: str, targets: list[str], found: list[str]) -> N
     """Guards whole words, the first letter of a sentence, and a target inside another one."""
     places = find_targets(text, targets)
     assert [text[start:end] for _, start, end in sorted(places, key=lambda place: place[1])] == found
-
-
-def test_a_target_is_wanted_as_often_as_its_terms() -> None:
-    """Guards two terms with one target, and a term that occurs twice."""
-    terms = [Term(0, 3, "Hund"), Term(4, 7, "Hund"), Term(8, 9, "Katze")]
-    assert missing_targets(terms, "Katze, Hund und Maus") == Counter({"Hund": 1})
-    assert missing_targets(terms, "") == Counter({"Hund": 2, "Katze": 1})
-    assert missing_targets([], "Hund") == Counter()
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_tokens_of_words(kind: str) -> None:
-    """Guards the step from letters to tokens: the tokens of a word spell that word, however letters are cut."""
-    text = "l'amico più caro (vero) è 猫好き, no? ￭ □ e-mail 🙂!"
-    known = [text, "l'amico è vero"]
-    tokenizer, _ = train_tokenizers(known, known, TokenizerConfig(kind=kind, min_frequency=1, vocab_size=280))  # type: ignore[arg-type]
-    ids, tokens = tokenizer.encode_with_tokens(text)
-    words = [word for word in split_words(text) if word.text != "￭"]  # a word-level tokenizer writes another mark
-    found = tokens_of_spans(tokenizer, tokens, text, words)
-    for word, positions in zip(words, found, strict=True):
-        assert word.text in tokenizer.decode([ids[t] for t in positions]), word
-    assert {t for positions in found for t in positions} <= set(range(len(tokens)))
-
-
-def test_places_follow_the_alignment() -> None:
-    """Guards the choice of words: the strongest link first, each word once, touching letters together."""
-    words = split_words("uno due tre")
-    weights = np.array([[0.9, 0.1], [0.8, 0.6], [0.1, 0.2]])
-    terms = [Term(0, 1, "A"), Term(2, 3, "B")]
-    rows, columns = [[0], [1], [2]], [[0], [1]]
-    missing = Counter({"A": 1, "B": 1})
-    assert choose_places(terms, missing, words, rows, columns, weights) == [(0, 3, terms[0]), (4, 7, terms[1])]
-    assert choose_places(terms, Counter({"B": 1}), words, rows, columns, weights) == [(4, 7, terms[1])]
-    assert choose_places(terms, missing, [], [], columns, weights) == []
-    assert choose_places(terms, missing, words, [[], [], []], columns, weights) == []
-    letters = split_words("黒い猫だ")
-    weights = np.array([[0.1, 0.9], [0.8, 0.2], [0.9, 0.1], [0.3, 0.7]])
-    assert choose_places(terms[:1], missing, letters, [[0], [1], [2], [3]], columns[:1], weights) == [(1, 3, terms[0])]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -20,9 +20,8 @@ from dragoman.__main__ import run as run_command
 from dragoman.directions import Direction
 from dragoman.errors import ConfigError, DataError
 from dragoman.translation import markup
-from dragoman.translation.inline import Content, Inline, Placed, Span, move_spans
+from dragoman.translation.inline import MAX_DEPTH, Content, Inline, Placed, Span, move_spans
 from dragoman.translation.markup import KINDS, translate_markup
-from dragoman.translation.markup_trees import MAX_DEPTH
 from dragoman.translation.results import Translation
 from dragoman.translation.translator import Translator
 from dragoman.translation.word_alignment import align_words, token_weights, words_of
@@ -79,15 +78,6 @@ def test_nested_spans_stay_nested_and_neighbours_apart() -> None:
     inner = Span("i", 4, 9)
     assert moved(*CAT, Span("b", 0, 13, [inner])) == "<b>Il gatto <i>nero</i></b> dorme."
     assert moved(*CAT, Span("b", 4, 9), Span("i", 10, 13)) == "Il <i>gatto</i> <b>nero</b> dorme."
-
-
-def test_words_that_became_one_word_share_it() -> None:
-    """Guards against a tag around a word that it has nothing to do with, and against a link in a link."""
-    pair = ("the friend sleeps", "l'amico dorme", [(0, 0), (0, 1), (1, 2)])
-    assert moved(*pair, Span("b", 0, 3), Span("i", 4, 10)) == "<b><i>l'amico</i></b> dorme"
-    links = moved(*pair, Span("a", 0, 3, is_link=True), Span("u", 4, 10, is_link=True))
-    assert "<a><u>" not in links
-    assert "<u><a>" not in links
 
 
 def test_places_keep_their_neighbours() -> None:

@@ -11,7 +11,6 @@ import pytest
 from dragoman import translate
 from dragoman.__main__ import run as run_command
 from dragoman.command_line import parse_translate
-from dragoman.translation.markup import translate_markup
 from dragoman.translation.paragraphs import ParagraphsDocument, broken_lines
 from echo import echo
 
@@ -140,27 +139,8 @@ def test_wrapped_text_is_named_once(
     assert output == f"My name is Anna.\n\n{' '.join(text.split())}\n\n> {text[:40]}\n"
 
 
-def test_paragraphs_from_python() -> None:
-    assert translate_markup(echo(), "> I live in Rome, and my name\n> is Anna!\n", "paragraphs") == (
-        "> I live in Rome, and my name is Anna!\n"
-    )
-
-
 @pytest.mark.parametrize("options", ["--markup html", "--json", "--align", "--prefix x", "--score", "--embed"])
 def test_paragraphs_are_plain_text(options: str, capsys: pytest.CaptureFixture) -> None:
     with pytest.raises(SystemExit):
         parse_translate(["--paragraphs", *options.split()])
     assert "--paragraphs" in capsys.readouterr().err
-
-
-def test_paragraphs_of_a_page_are_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
-    """Guards tags that are joined to words; --markup none insists."""
-    monkeypatch.setattr(translate, "load_translator", lambda *_: echo())
-    page = tmp_path / "page.html"
-    page.write_text("<p>My name is Anna,\nand I live in Rome.</p>\n", encoding="utf-8")
-    words = ["--paragraphs", "--run", "here", "--input", str(page)]
-    assert run_command("translate", parse_translate(words)) == 2
-    assert "is html, which is translated as a whole: leave out --paragraphs" in capsys.readouterr().err
-    assert run_command("translate", parse_translate([*words, "--markup", "none"])) == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import gzip
 import io
 import json
@@ -97,57 +96,6 @@ def test_only_plain_files_are_read_from_a_folder_of_ours(tmp_path: Path, kind: s
         monkeypatch.setattr(Path, "lstat", lambda _: plain)
     with pytest.raises(OSError):  # the system's own, or ours
         reading.read(path, 10**6, plain=True)
-
-
-READERS = {
-    "reading.py": "the one reader",
-    "translation/input.py": "the stream that `reading.lines` reads",
-    "corpora/formats/files.py": "streams of corpora, with the same limit for a line",
-    "corpora/formats/spreadsheets.py": "members of workbooks, as such a stream",
-    "corpora/downloads/fetch.py": "a hash of a download, block by block",
-    "corpora/downloads/opus.py": "a licence in a download, up to a limit",
-    "corpora/downloads/sacrebleu_sets.py": "a hash of a download, block by block",
-    "corpora/downloads/web.py": "an answer of a server",
-    "corpora/prepared_files.py": "its own unfinished text, line by line",
-    "corpora/preparation.py": "its own unfinished arrays",
-    "filtering/clean.py": "its own unfinished tables, and the code of the program",
-    "filtering/progress.py": "the same tables",
-    "checkpoint.py": "what it has just written",
-    "translation/engine_writer.py": "what the library has just written",
-    "export/tokenizer_files.py": "what it has just written",
-    "storage.py": "files that are written",
-    "console.py": "a device that is written",
-    "device.py": "files of the kernel",
-    "resources.py": "pyproject.toml, which comes with the program",
-    "translation/file_kinds.py": "the first 64 KiB of a file",
-    "translation/engine_precision.py": "a file of the kernel",
-    "server/application.py": "a page that comes with the program",
-    "translation/attention_page.py": "a page that comes with the program",
-}
-
-
-def test_no_other_module_reads_files() -> None:
-    """Guards the limits: one `read_bytes` of a file that somebody else may have written undoes them."""
-    found = {}
-    for path in sorted((ROOT / "dragoman").rglob("*.py")):
-        calls = [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)]
-        lines = [call.lineno for call in calls if _reads(call)]
-        found |= {path.relative_to(ROOT / "dragoman").as_posix(): lines} if lines else {}
-    others = {name: lines for name, lines in found.items() if name not in READERS}
-    assert not others, "read these files with dragoman.reading, or say in READERS why not"
-    assert not READERS.keys() - found.keys(), "these no longer read files"
-
-
-def _reads(call: ast.Call) -> bool:
-    """Whether a call opens a file for reading, or reads one."""
-    match call.func:
-        case ast.Attribute(attr="read_text" | "read_bytes" | "from_file" | "fromfile"):
-            return True
-        case ast.Name("open") | ast.Attribute(attr="open"):
-            given = [*call.args, *(keyword.value for keyword in call.keywords)]
-            modes = [each.value for each in given if isinstance(each, ast.Constant) and isinstance(each.value, str)]
-            return not any(mode[:1] in ("w", "x", "a") for mode in modes)
-    return False
 
 
 # --- Settings and manifests ---------------------------------------------------------------------------------------

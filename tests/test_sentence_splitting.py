@@ -11,10 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dragoman.corpora.cleaning import clean
-from dragoman.corpora.full_stops import FullStops
 from dragoman.corpora.sentence_splitting import (
     LineStatistics,
-    sentence_joiner,
     split_long_sentence,
     split_sentences,
     split_text,
@@ -93,43 +91,12 @@ def test_shape_and_context_of_a_full_stop(text: str, language: str, expected: in
     assert len(split_sentences(text, language)) == expected
 
 
-GERMAN = [
-    *10 * ["Sein zugel. Fahrzeug ist alt.", "Wir fahren auf der Kungsg. Richtung Hafen."],
-    *10 * ["Das ist der 4. Versuch von Anna.", "Im 12. Jahr kam Peter.", "Es geschah 1990.", "Es war gut."],
-    *10 * ["Das war gut. Peter lachte.", "Es war gut so.", "Er wohnt dort.", "Sie sieht es.", "Dort sieht es gut aus."],
-]
-
-
-def test_corpus_teaches_which_full_stops_end_no_sentence() -> None:
-    """Guards abbreviations that no list has, and words at the end of the sentences of the same corpus."""
-    stops = FullStops.of(GERMAN)
-    assert stops.abbreviations == {"zugel", "kungsg", "0", "00"}
-    assert {"gut", "dort"} <= stops.ends
-    assert "es" in stops.starters
-    for text in ("Ihr zugel. Motorrad ist neu.", "Ich wohne Kungsg. Nummer 3.", "Nur Versuch 5. Grades zählt."):
-        assert len(split_sentences(text, "de")) == 2
-        assert split_sentences(text, "de", stops) == [text]
-    for text in ("Alles war gut. Anna lachte.", "Nimm Nummer 5. Es wartet.", "Es war 1990. Anna kam."):
-        assert len(split_sentences(text, "de", stops)) == 2
-    assert [len(split_sentences("Det var gut. 3 dagar.", "sv", each)) for each in (FullStops(), stops)] == [1, 2]
-    assert FullStops.from_json(stops.json) == stops
-    for known, expected in ({}, 2), ({"de": stops}, 1):
-        trained = LineStatistics(9, 9, 1, full_stops=known)
-        assert len(split_text("Ihr zugel. Motorrad ist neu.", "de", trained, words)) == expected
-
-
 @pytest.mark.parametrize(("most", "usual", "expected"), [(1, 99, 4), (2, 99, 2), (3, 99, 2), (9, 99, 1), (9, 9, 3)])
 def test_sentences_are_joined_up_to_the_usual_line(most: int, usual: int, expected: int) -> None:
     """Guards pronouns, which need the sentence before, and models that know single sentences only."""
     found = split_text(TEXT, "en", LineStatistics(usual=usual, longest=99, sentences=most), words)
     assert len(found) == expected
     assert " ".join(found) == TEXT
-
-
-def test_sentence_of_unusual_length_stays_whole() -> None:
-    """Guards against splitting what the model has seen, if rarely."""
-    text = "one two three four five six seven eight. Nine ten."
-    assert split_text(text, "en", LineStatistics(usual=5, longest=8, sentences=3), words) == [text[:-10], "Nine ten."]
 
 
 def test_too_long_sentence_is_split_at_commas() -> None:
@@ -170,18 +137,3 @@ def test_sentence_without_spaces_is_split_at_marks() -> None:
     assert "".join(part for part in found).replace(" ", "") == f"see{address}now"
     assert {blank for part in found for blank in part.split(" ")[1:-1]} <= {"now"}
     assert all(uneven([part])[0] <= 20 for part in found)
-
-
-def test_single_letter_of_many_tokens_ends_the_splitting() -> None:
-    """Guards against an endless loop on a letter over the limit, such as an emoji in bytes."""
-    assert split_long_sentence("🙂🙂 a", 3, lambda texts: [len(text.encode()) for text in texts]) == ["🙂", "🙂", "a"]
-
-
-def test_sentence_joiner() -> None:
-    """Guards scripts that put no space between sentences."""
-    assert (sentence_joiner("en"), sentence_joiner("zh"), sentence_joiner("zh-Hant"), sentence_joiner("ja")) == (
-        " ",
-        "",
-        "",
-        "",
-    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import string
 from itertools import product
 from pathlib import Path
@@ -13,11 +12,10 @@ from hypothesis import strategies as st
 
 from conftest import ROOT, SHARED
 from dragoman.command_line import override
-from dragoman.corpora.conventions import Conventions, conventions_of_ids, ends_sentence, final_marks, words
+from dragoman.corpora.conventions import Conventions, conventions_of_ids, words
 from dragoman.corpora.preparation import prepare_data
 from dragoman.corpora.subwords import train_tokenizers
 from dragoman.dataset import encode_pairs
-from dragoman.evaluation.typed_differently import with_typo
 from dragoman.settings import Config, TokenizerConfig
 from dragoman.translation.typed import AS_IS, Form, is_likely_typo, nearest, read
 
@@ -134,27 +132,6 @@ def test_marks_and_words_of_other_scripts(lines: list[str], typed: str) -> None:
     assert read(line, conventions).form == AS_IS
 
 
-@pytest.mark.parametrize("word", sorted({word for line in ENGLISH for word, _ in words(line) if word.islower()}))
-def test_a_known_word_alone_is_read_as_it_is(word: str) -> None:
-    """Guards against a capital and a full stop, which make a rare sentence of a frequent word."""
-    assert read(word, SOURCE).text == word
-    assert read(word, SOURCE).form.restore("Giardino.", TARGET) == "Giardino"
-
-
-NO_TITLES = """
-Anna: Where are you?|Mr. Black is here.|Tom Black|Anna and Tom Black|I am in Rome. Where is Anna?|Anna! Where?
-Tom — Where is it?|Good morning, Anna|Where is it (The cat)?|NATO|Anna Where is it?|“Where?” Anna said.
-In the Garden of Anna
-Station "Where"|I see Anna, Tom and Black|Rome: Good morning
-"""
-
-
-@pytest.mark.parametrize("text", NO_TITLES.strip().replace("\n", "|").split("|"))
-def test_what_is_no_title(text: str) -> None:
-    """Guards dialogues, headings and names: one word with a capital makes no title."""
-    assert not read(text, SOURCE).form.title
-
-
 @pytest.fixture(scope="module")
 def phrasebook() -> Conventions:
     lines = (ROOT / "data" / "phrasebook" / "train.tsv").read_text("utf-8").splitlines()[1:]
@@ -208,12 +185,6 @@ def test_marks_come_back_as_they_were_typed(typed: str, text: str, translation: 
     assert reading.form.restore(translation, TARGET) == expected
 
 
-def test_names_with_a_capital_inside_are_no_typos() -> None:
-    """Guards the first word of a sentence, which may be corrected."""
-    assert read("D'Staiton is here.", SOURCE).corrections == []
-    assert read("McStaiton is here.", SOURCE).corrections == []
-
-
 @pytest.mark.parametrize("text", ["I don't know, i.e. Anna is here.", "Where is it, e.g. at home?"])
 def test_letters_of_an_abbreviation_stay(text: str) -> None:
     """Guards i.e., whose first letter is a word that has a capital in English."""
@@ -246,11 +217,6 @@ def test_names_and_rare_words_are_not_corrected() -> None:
     corrected = {pair for line in unknown.values() for pair in read(line, conventions).corrections}
     typos = ("preforming", "clif", "preforms", "bandana", "carying", "skiis")  # the annotators' own
     assert {typed for typed, _ in corrected if typed in unknown} == {*typos}
-
-
-def test_a_word_that_occurs_rarely_is_not_what_a_typo_means() -> None:
-    assert nearest("gardne", Conventions.of(ENGLISH)) == "garden"
-    assert nearest("gardne", Conventions.of(ENGLISH[:6])) is None
 
 
 def test_lower_cased_and_tokenized_text() -> None:
@@ -291,7 +257,8 @@ def test_any_text_can_be_read(text: str) -> None:
         reading = read(" ".join(text.split()), conventions)
         reading.form.restore(reading.text, TARGET)
         if not reading.corrections and conventions is SOURCE:
-            assert [c for c in reading.text.casefold() if c.isalnum()] == [c for c in text.casefold() if c.isalnum()]
+            whole = f"{reading.form.before}{reading.text}{reading.form.after}"
+            assert [c for c in whole.casefold() if c.isalnum()] == [c for c in text.casefold() if c.isalnum()]
 
 
 @pytest.mark.parametrize("letter", [".", " .", "a.", "A", "'", "a' ", "?!", "é", "&apos; "])
@@ -309,25 +276,6 @@ def test_conventions_are_saved_without_loss() -> None:
             Conventions.from_json(text)
 
 
-def test_sentences_inside_lines() -> None:
-    assert ends_sentence("station", ". ")
-    assert ends_sentence("is", '?" ')
-    assert not ends_sentence("station", ", ")
-    assert not ends_sentence("m", ". ")
-    assert not ends_sentence("example", ".")
-    assert final_marks("Really?!") == "?!"
-    assert final_marks("Really") == ""
-
-
-@pytest.mark.parametrize("kind", ["word", "bpe"])
-def test_older_data_give_the_same_conventions(kind: str) -> None:
-    """Guards runs whose data were prepared before conventions were saved: they are learnt from the ids."""
-    pairs = list(zip(ENGLISH, ENGLISH, strict=True))
-    settings = TokenizerConfig(kind=kind, min_frequency=1, vocab_size=400)  # type: ignore[arg-type]
-    source, target = train_tokenizers(ENGLISH, ENGLISH, settings)
-    assert conventions_of_ids(encode_pairs(pairs, source, target).source, source) == SOURCE
-
-
 def test_data_have_conventions_of_both_sides(tmp_path: Path) -> None:
     rows = [(line, ITALIAN[i % len(ITALIAN)]) for i, line in enumerate(ENGLISH)]
     rows = [(f"{source} {i}", target) for i, (source, target) in enumerate(rows)]
@@ -341,10 +289,10 @@ def test_data_have_conventions_of_both_sides(tmp_path: Path) -> None:
     assert made.conventions[1].usual("STAZIONE") == "stazione"
 
 
-def test_typo_swaps_two_letters() -> None:
-    draw = random.Random(0)
-    for _ in range(50):
-        typed = with_typo("Anna sees the garden.", draw)
-        assert sorted(typed) == sorted("Anna sees the garden.")
-        assert typed != "Anna sees the garden."
-        assert typed.startswith("Anna ")
+@pytest.mark.parametrize("kind", ["word", "bpe"])
+def test_older_data_give_the_same_conventions(kind: str) -> None:
+    """Guards runs whose data were prepared before conventions were saved: they are learnt from the ids."""
+    pairs = list(zip(ENGLISH, ENGLISH, strict=True))
+    settings = TokenizerConfig(kind=kind, min_frequency=1, vocab_size=400)  # type: ignore[arg-type]
+    source, target = train_tokenizers(ENGLISH, ENGLISH, settings)
+    assert conventions_of_ids(encode_pairs(pairs, source, target).source, source) == SOURCE

@@ -4,11 +4,10 @@
     upper("Μάιος", "el")               # "ΜΑΪΟΣ"
     capitalized("ijs", "nl")           # "IJs"
 
-Python's methods follow Unicode's rules for all languages. These functions add what single languages do differently:
-Unicode's SpecialCasing and CLDR list Turkish, Azeri, Lithuanian, Dutch, Greek and Armenian. All of the program's code
-that changes the case of text in a language calls them.
+Python's methods follow Unicode's rules for all languages. These functions add the exceptions of Turkish, Azeri, Dutch
+and Greek. All of the program's code that changes the case of text in a language calls them.
 
-Limits: a German ß becomes SS, not ẞ. In Lithuanian only the dot of an i with an accent differs.
+Limits: a German ß becomes SS, not ẞ. The exceptions of Lithuanian and Armenian are missing.
 """
 
 from __future__ import annotations
@@ -18,46 +17,33 @@ import unicodedata
 
 from dragoman.directions import base_code
 
-_DOT = "\N{COMBINING DOT ABOVE}"
-_SOFT_DOT = re.compile(rf"([ijIJ]\u0328?){_DOT}")
-_LITHUANIAN = re.compile(r"([IJ]\u0328?)(?=[\u0300\u0301\u0303])")
-_GREEK_VOWEL = re.compile(r"([αεηιουωΑΕΗΙΟΥΩ])([\u0300-\u0345]*)")
-_GREEK_ACCENT = re.compile(r"[\u0300\u0301\u0342]")
-_DIALYTIKA, _IOTA_BELOW, _TONOS = "\u0308", "\u0345", "\u0301"
+_TURKIC = ("tr", "az", "crh", "gag")
+_GREEK_ACCENTS = re.compile(r"[\u0300\u0301\u0313\u0314\u0342]")
+_GREEK_HIATUS = re.compile(r"([αεο]\u0301[ιυ])(?![\u0300-\u0345])")  # only the accent shows that the vowels are apart
 
 
 def lower(text: str, language: str) -> str:
     """All in small letters."""
-    match base_code(language):
-        case "tr" | "az" | "crh" | "gag":
-            text = text.replace("I" + _DOT, "i").replace("İ", "i").replace("I", "ı")
-        case "lt" if not text.isascii():
-            return _composed(_LITHUANIAN.sub(rf"\1{_DOT}", unicodedata.normalize("NFD", text)).lower())
+    if base_code(language) in _TURKIC:
+        text = text.replace("I\N{COMBINING DOT ABOVE}", "i").replace("İ", "i").replace("I", "ı")
     return text.lower()
 
 
 def upper(text: str, language: str) -> str:
-    """All in capitals."""
-    match base_code(language):
-        case "tr" | "az" | "crh" | "gag":
-            text = text.replace("i", "İ")
-        case "lt" if not text.isascii():
-            return _composed(_SOFT_DOT.sub(r"\1", unicodedata.normalize("NFD", text)).upper())
-        case "el":
-            return _greek_capitals(text)
-        case "hy":
-            text = text.replace("և", "եվ")
+    """All in capitals. In Greek they have no accents."""
+    if base_code(language) in _TURKIC:
+        text = text.replace("i", "İ")
+    if base_code(language) == "el":
+        text = _GREEK_HIATUS.sub("\\1\u0308", unicodedata.normalize("NFD", text))
+        return unicodedata.normalize("NFC", _GREEK_ACCENTS.sub("", text).upper())
     return text.upper()
 
 
 def capitalized(word: str, language: str) -> str:
     """A word with a capital at its start; the rest stays as it is."""
     first, rest = _first(word, language)
-    match base_code(language):
-        case "tr" | "az" | "crh" | "gag" | "nl":
-            return upper(first, language) + rest
-        case "hy" if first == "և":
-            return "Եվ" + rest
+    if len(first) > 1 or base_code(language) in _TURKIC:
+        return upper(first, language) + rest
     return first.title() + rest  # of a digraph such as ǆ only the first letter gets large
 
 
@@ -76,27 +62,3 @@ def _first(word: str, language: str) -> tuple[str, str]:
     """The letter that gets a capital, and the rest. In Dutch, ij is one letter."""
     end = 2 if base_code(language) == "nl" and word[:2].lower() in ("ij", "íj") else 1
     return word[:end], word[end:]
-
-
-def _greek_capitals(text: str) -> str:
-    """Capitals have no accents. A dialytika shows that two vowels are apart, if an accent showed it before."""
-    text = unicodedata.normalize("NFD", text)
-    accented = -1  # the end of the last vowel with an accent
-
-    def large(found: re.Match[str]) -> str:
-        nonlocal accented
-        vowel, marks = found.groups()
-        apart = _DIALYTIKA in marks or (not marks and vowel in "ιυΙΥ" and found.start() == accented)
-        accented = found.end() if _GREEK_ACCENT.search(marks) else -1
-        before = text[max(0, found.start() - 1) : found.start()]
-        alone = not (
-            before.isalpha() or unicodedata.combining(before or " ") or text[found.end() : found.end() + 1].isalpha()
-        )
-        is_or = accented > 0 and vowel in "ηΗ" and alone  # and not the article
-        return vowel + apart * _DIALYTIKA + is_or * _TONOS + "Ι" * (_IOTA_BELOW in marks)
-
-    return _composed(_GREEK_VOWEL.sub(large, text).upper())
-
-
-def _composed(text: str) -> str:
-    return unicodedata.normalize("NFC", text)

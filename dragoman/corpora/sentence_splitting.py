@@ -12,18 +12,17 @@ Limits: texts are cleaned lines. The caller counts their tokens.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import sentencex
 
-from dragoman.corpora.full_stops import FullStops
+from dragoman.corpora.full_stops import continues
+from dragoman.corpora.marks import CLOSING_MARKS, FINAL_MARKS, PAUSES
 from dragoman.directions import base_code
 
 CountTokens = Callable[[Sequence[str]], list[int]]  # texts to their lengths in tokens
-NO_CORPUS = FullStops()
-MARKS = (".!?…。！？", ",;:–—，、；：")  # split after one of the first if possible, else after one of the second
-CLOSING_MARKS = "\"'”’»)」』）"
+MARKS = (FINAL_MARKS, PAUSES)  # split after one of the first if possible, else after one of the second
 
 
 @dataclass(frozen=True)
@@ -34,11 +33,6 @@ class LineStatistics:
     longest: int  # tokens of the longest one
     sentences: int  # half of them had at least this many sentences
     length_ratio: float = 1.0  # tokens in their translations per token
-    full_stops: Mapping[str, FullStops] = field(default_factory=dict)  # by language; older data have none
-
-    def stops(self, language: str) -> FullStops:
-        """What the corpus has taught about full stops in a language."""
-        return self.full_stops.get(language, NO_CORPUS)
 
 
 def sentence_joiner(language: str) -> str:
@@ -46,49 +40,47 @@ def sentence_joiner(language: str) -> str:
     return "" if base_code(language) in {"zh", "ja", "th", "lo", "km", "my"} else " "
 
 
-def split_sentences(text: str, language: str, stops: FullStops = NO_CORPUS) -> list[str]:
+def split_sentences(text: str, language: str) -> list[str]:
     """Split a cleaned text into sentences by the rules of its language, or of English if there are none for it.
 
-    `stops` are what a corpus in this language has taught about full stops.
+    A part without letters, such as "1." or "???", is no sentence of its own.
     """
-    parts = sentencex.segment(language, text)  # type: ignore[attr-defined]
-    if len(parts) > 1:
-        parts = _join_cut(text, parts, language, stops)
-    return [part for part in map(str.strip, parts) if part]
-
-
-def _join_cut(text: str, parts: Sequence[str], language: str, stops: FullStops) -> list[str]:
-    """Join those of the parts of a text that are cut inside a sentence."""
-    found: list[str] = []
+    sentences: list[str] = []
     start = end = 0
-    for part in parts:
-        if end and not stops.continues(text, end, language):
-            found.append(text[start:end])
-            start = end
+    complete = False  # whether what has been read since `start` has letters
+    for part in sentencex.segment(language, text):  # type: ignore[attr-defined]
+        has_letters = any(map(str.isalpha, part))
+        if complete and has_letters and not continues(text, end, language):
+            sentences.append(text[start:end].strip())
+            start, complete = end, False
         end += len(part)
-    return [*found, text[start:]]
+        complete |= has_letters
+    return [*sentences, text[start:].strip()] if text.strip() else []
 
 
-def split_text(text: str, language: str, trained: LineStatistics, count: CountTokens) -> list[str]:
+def split_text(
+    text: str, language: str, trained: LineStatistics, count: CountTokens, warn: Callable[[int], object] = bool
+) -> list[str]:
     """Split a cleaned text into chunks of at most `trained.longest` tokens.
 
     Joined by `sentence_joiner(language)`, the chunks give the text back, except for spaces between sentences. Only a
-    single letter of more tokens than the limit exceeds it.
+    single letter of more tokens than the limit exceeds it. `warn` gets the length of each sentence that is too long.
     """
-    found: list[str] = []
+    chunks: list[str] = []
     last: list[int] = []  # number of sentences and tokens in the last chunk; empty if nothing may be added to it
-    parts = split_sentences(text, language, trained.stops(language))
+    parts = split_sentences(text, language)
     for part, length in zip(parts, count(parts), strict=True):
         if last and last[0] < trained.sentences and last[1] + length <= trained.usual:
-            found[-1] += sentence_joiner(language) + part
+            chunks[-1] += sentence_joiner(language) + part
             last = [last[0] + 1, last[1] + length]
         elif length <= trained.longest:
-            found.append(part)
+            chunks.append(part)
             last = [1, length]
         else:
-            found += split_long_sentence(part, trained.longest, count)
+            warn(length)
+            chunks += split_long_sentence(part, trained.longest, count)
             last = []
-    return found
+    return chunks
 
 
 def split_long_sentence(text: str, longest: int, count: CountTokens) -> list[str]:

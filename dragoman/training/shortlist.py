@@ -21,8 +21,8 @@ from dragoman.settings import SPECIAL_TOKENS, UNK, Config
 from dragoman.storage import storing
 from dragoman.training.validation import UNSURE_SHARE
 from dragoman.translation import shortlist
-from dragoman.translation.assembly import mean_log_prob
 from dragoman.translation.ctranslate2_engine import CTranslate2Engine, thread_count
+from dragoman.translation.doubts import mean_log_prob
 from dragoman.translation.engine_files import engine_files
 from dragoman.translation.loading import TrainedModel
 from dragoman.translation.shortlist import Shortlist

@@ -75,15 +75,13 @@ class Glossary:
             self.terms[clean(source)] = clean(target)
         self._exact: dict[str, str] = {}
         self._folded: dict[str, str] = {}  # terms in lower case
-        self._longest: dict[str, int] = {}  # from a first word to the number of words of the longest term
+        self._longest = 0  # words of a term
         for source, target in self.terms.items():
             words = [word.text for word in split_words(source)]
-            key = " ".join(words)
-            self._exact[key] = target
+            self._exact[" ".join(words)] = target
             if source == source.lower():
-                self._folded[key.casefold()] = target
-            first = words[0].casefold()
-            self._longest[first] = max(len(words), self._longest.get(first, 0))
+                self._folded[" ".join(words).casefold()] = target
+            self._longest = max(self._longest, len(words))
 
     @classmethod
     def read(cls, path: str | Path) -> Glossary:
@@ -117,20 +115,18 @@ class Glossary:
         """
         hidden = literals.find(text)
         words = [w for w in split_words(text) if not any(start < w.end and w.start < end for start, end in hidden)]
-        found = []
-        i = 0
-        while i < len(words):
-            longest = min(self._longest.get(lower(words[i].text, source).casefold(), 0), len(words) - i)
-            for count in range(longest, 0, -1):
-                key = " ".join(word.text for word in words[i : i + count])
+        terms: list[Term] = []
+        for first, word in enumerate(words):
+            if terms and word.start < terms[-1].end:
+                continue
+            for last in range(min(first + self._longest, len(words)), first, -1):
+                key = " ".join(word.text for word in words[first:last])
                 known = self._exact.get(key, self._folded.get(lower(key, source).casefold()))
                 if known is not None:
-                    start, end = words[i].start, words[i + count - 1].end
-                    found.append(Term(start, end, known or text[start:end], not known, target))
-                    i += count - 1
+                    start, end = word.start, words[last - 1].end
+                    terms.append(Term(start, end, known or text[start:end], not known, target))
                     break
-            i += 1
-        return found
+        return terms
 
 
 def _fault(source: str, target: str) -> str | None:

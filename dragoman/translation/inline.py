@@ -1,6 +1,6 @@
 """Inline content as plain text with spans, and where each span goes in the translation of the text.
 
-    inline = Inline("The black cat sleeps.", [Span(tag, 4, 9)])
+    inline = Inline("The black cat sleeps.", [Span(tag, 4, 9)])       # which a `TaggedDocument` collects
     move_spans(inline, "Il gatto nero dorme.", weights, direction)     # "Il gatto ", Placed(span, ["nero"]), " dorme."
 
 A span becomes a run of whole words. Each word of the translation votes for or against it, by how much more or less
@@ -15,13 +15,15 @@ Shapes: U words of the translation, W words of the text.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import zip_longest
+from typing import Any, NoReturn
 
 import numpy as np
 
 from dragoman.directions import Direction
+from dragoman.errors import DataError
 from dragoman.translation.word_alignment import Range, words_of
 
 
@@ -34,7 +36,6 @@ class Span:
     end: int
     inside: list[Span] = field(default_factory=list)
     fixed: bool = False  # its content stays as it is; the text only shows what the translation has in its place
-    is_link: bool = False  # and so may not contain another link
 
 
 @dataclass
@@ -65,6 +66,109 @@ class Placed:
 
 
 Content = list["str | Placed"]
+Item = Any  # of a document: a text, or an element as its parser returns it
+MAX_RUN = 500  # words and tags that are translated together; more are split at a tag
+MAX_DEPTH = 250  # of nested elements; more than 256 is an error of libxml2, too
+SHORT = 3  # words of a fixed text that the model sees; more would only confuse it
+
+
+class TaggedDocument:
+    """A parsed document: what to translate of it, in runs of text and of elements that flow with the text.
+
+    A format says in the first four methods what its elements are.
+    """
+
+    def __init__(self) -> None:
+        self.inlines: list[Inline] = []
+        self.attributes: list[tuple[int, Any, str]] = []  # inlines that are attributes, with their elements and names
+
+    def items(self, element: Item) -> Sequence[Item]:
+        """The texts and elements in an element."""
+        raise NotImplementedError
+
+    def is_fixed(self, element: Item) -> bool:
+        """Whether an element stays as it is."""
+        raise NotImplementedError
+
+    def shown(self, element: Item) -> str:
+        """The text of a fixed element, for the model to see."""
+        raise NotImplementedError
+
+    def texts(self, element: Item) -> dict[str, str]:
+        """The attributes of an element that may be text."""
+        raise NotImplementedError
+
+    def size(self, item: Item) -> int:
+        """Words and tags of an item, MAX_RUN + 1 if there are more."""
+        if isinstance(item, str):
+            return len(item.split())
+        size = 1
+        for inner in () if self.is_fixed(item) else self.items(item):
+            size += self.size(inner)
+            if size > MAX_RUN:
+                return MAX_RUN + 1
+        return size
+
+    def runs(self, items: Sequence[Item]) -> Iterator[list[Item]]:
+        """Split items into runs that are translated together. An element that is too large is a run of its own."""
+        run: list[Item] = []
+        room = MAX_RUN
+        for item in items:
+            size = self.size(item)
+            if run and size > room:
+                yield run
+                run, room = [], MAX_RUN
+            run.append(item)
+            room -= size
+        if run:
+            yield run
+
+    def is_apart(self, run: Sequence[Item]) -> bool:
+        """Whether a run is an element that does not flow with text."""
+        return not isinstance(run[0], str) and self.size(run[0]) > MAX_RUN
+
+    def add_run(self, run: Sequence[Item]) -> int | None:
+        """Add a run to the inlines. Returns its number, or None if there is nothing to translate."""
+        inline = Inline("")
+        free = self._add(inline, inline.spans, run)
+        if not any(map(str.isalpha, free)):
+            return None
+        self.inlines.append(inline)
+        return len(self.inlines) - 1
+
+    def add_attributes(self, element: Item) -> None:
+        """Add the attributes of an element to the inlines."""
+        for name, value in self.texts(element).items():
+            if any(map(str.isalpha, value)):
+                self.attributes.append((len(self.inlines), element, name))
+                self.inlines.append(Inline(value))
+
+    def _add(self, inline: Inline, spans: list[Span], items: Sequence[Item]) -> str:
+        """Append items to an inline, elements as spans; return the text that is not fixed."""
+        free = ""
+        for item, following in zip_longest(items, items[1:]):
+            start = len(inline.text)
+            if isinstance(item, str):
+                inline.text += item
+                free += item
+                continue
+            span = Span(item, start, start, fixed=self.is_fixed(item))
+            spans.append(span)
+            if not span.fixed:
+                self.add_attributes(item)
+                free += self._add(inline, span.inside, self.items(item))
+            else:
+                text = self.shown(item)
+                beside = inline.text[-1:] + (following[:1] if isinstance(following, str) else "")
+                if len(text.split()) <= SHORT and not any(map(str.isalnum, beside)):  # it would become part of a word
+                    inline.text += text
+            span.end = len(inline.text)
+        return free
+
+
+def too_deep() -> NoReturn:
+    """Refuse a document."""
+    raise DataError(f"tags are nested more than {MAX_DEPTH} deep: split the document.")
 
 
 @dataclass
@@ -75,7 +179,6 @@ class _Run:
     first: int
     last: int
     characters: Range | None = None  # if they are known
-    guests: list[Span] = field(default_factory=list)  # other spans that have no words but these
 
 
 def move_spans(inline: Inline, translation: str, weights: np.ndarray, direction: Direction) -> Content:
@@ -101,7 +204,7 @@ class _Mover:
     def write(self, around: _Run) -> Content:
         """The content of a run: its characters, and the spans inside."""
         start, end = self._characters(around)
-        spans = [*around.span.inside, *around.guests]
+        spans = around.span.inside
         runs = self._runs([span for span in spans if self._has_words(span)], around)
         lost = {span for span in spans if span.fixed} - {run.span for run in runs}
         order = {span: number for number, span in enumerate(spans)}
@@ -156,14 +259,10 @@ class _Mover:
             first, last = _best_run(votes, free)
             if span.fixed and (first == last or votes[first:last].max() <= 0):
                 continue  # no word stands in its place
-            host = self._host(votes, runs, around, free)
             if self._words(span) == self._words(around.span) and len(spans) == 1:
                 first, last = around.first, around.last
-            elif host and not span.fixed and not host.span.fixed and not (span.is_link and host.span.is_link):
-                host.guests.append(span)
-                continue
             elif first == last:  # no word is left for it
-                first = last = host.last if host else around.last
+                first = last = around.last
             runs.append(_Run(span, first, last))
             free[first:last] = False
         return runs
@@ -181,15 +280,6 @@ class _Mover:
                 votes[start:end] += 1
             self._known_votes[span] = votes
         return self._known_votes[span]
-
-    def _host(self, votes: np.ndarray, runs: Sequence[_Run], around: _Run, free: np.ndarray) -> _Run | None:
-        """The run that has taken the word of a span, if no free word comes near."""
-        inside = np.full(len(votes), -1.0)
-        inside[around.first : around.last] = votes[around.first : around.last]
-        if inside.max(initial=-1) + 0.5 <= 2 * (votes[free].max(initial=-0.5) + 0.5):
-            return None
-        best = int(inside.argmax())
-        return next((run for run in runs if run.first <= best < run.last), None)
 
     def _repeated(self, span: Span, free: np.ndarray) -> _Run | None:
         """Where the translation repeats the text of a span."""

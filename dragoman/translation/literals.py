@@ -13,6 +13,7 @@ import re
 from collections import Counter
 from itertools import pairwise
 
+from dragoman.corpora.marks import EMOJI
 from dragoman.dataset import UNSEEN
 
 # Endings by which a file is known without a path, and domains by which a host is known without "www.".
@@ -26,7 +27,6 @@ _UNITS = (
     "km/h|m/s|mph|km²|m²|cm²|m³|cm³|km|cm|mm|µm|nm|m|kg|mg|µg|g|lbs?|oz|ml|cl|dl|l|L|°C|°F|°|K|%|‰|€|\\$|£|¥|EUR|USD|GBP|CHF|"
     "JPY|am|pm|AM|PM|h|min|ms|GHz|MHz|kHz|Hz|kWh|kW|MW|W|mV|kV|V|mA|A|Ω|kB|KB|MB|GB|TB|KiB|MiB|GiB|TiB|Mbit/s|Gbit/s|px|pt|dpi|rpm|bpm|dB|hPa|bar"
 )
-_EMOJI = "\u2600-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff"
 # A number of any number of parts: 1,000.50, 2026-11-23, 17:43, 3/4, 5–7, 9:00 - 17:00, 4×4, 1 000 000.
 _CURRENCY = r"[$€£¥]"
 _JOINED = rf"(?:[.,:/'’·×−]|[–—-]{_CURRENCY}?)"
@@ -53,7 +53,7 @@ _PATTERNS = {
     "iban": r"(?<!\w)[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,3})?(?!\w)",
     "version": r"(?<![\w.])(?:[vV]\d++(?:\.\d++)*+|\d++(?:\.\d++){2,}+)(?:[-+][\w.]*\w)?(?!\w)",
     "phone": r"(?<![\w+])\+\d{1,3}(?:[ .-]?\d{2,5}){2,6}(?!\w)",
-    "emoji": rf"(?:[#*0-9]\ufe0f?\u20e3|[{_EMOJI}][{_EMOJI}\ufe0f\u200d\U000e0020-\U000e007f]*)",
+    "emoji": rf"(?:[#*0-9]\ufe0f?\u20e3|[{EMOJI}][{EMOJI}\ufe0f\u200d\U000e0020-\U000e007f]*)",
     "price": rf"{_START}(?:[A-Z]{{0,3}}{_CURRENCY}|EUR|USD|GBP|CHF) ?{_NUMBER}",
     "quantity": rf"{_START}{_NUMBER}[ \u00a0\u202f]?(?:{_UNITS})(?![\w'’])",
     "time": rf"{_START}\d{{1,2}}:\d{{2}} ?[ap]\.m(?:\.(?= \S))?(?!\w)",
@@ -65,7 +65,7 @@ _PATTERNS = {
 _DIGITS = re.compile(r"\d+")
 _LITERAL = re.compile("|".join(f"(?:{pattern})" for pattern in _PATTERNS.values()))
 # Every literal has one of these. Most texts have none, and this is found out in a tenth of the time.
-_HINT = re.compile(rf"[\d`/\\@#*{{<>\[⟦$%£€¥{_EMOJI}{UNSEEN[0]}]|\w[.&]\w")
+_HINT = re.compile(rf"[\d`/\\@#*{{<>\[⟦$%£€¥{EMOJI}{UNSEEN[0]}]|\w[.&]\w")
 
 
 def find(text: str) -> list[tuple[int, int]]:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dragoman import checkpoint, config_file, console, resources, serialization
 from dragoman.corpora.conventions import Conventions
-from dragoman.corpora.full_stops import FullStops
 from dragoman.corpora.sentence_splitting import LineStatistics
 from dragoman.dataset import BLANK, BYTES, JOINER, Tokenizer
 from dragoman.errors import CheckpointError
@@ -113,8 +112,7 @@ def line_statistics(sides: Sequence[Mapping[str, Any]]) -> LineStatistics:
     ratio = target["mean"] / max(1.0, side["mean"])
     if min(usual, longest, sentences, ratio) < 0:
         raise ValueError("no line of text has fewer than 0 tokens")
-    stops = {language: FullStops.from_json(words) for language, words in dict(side.get("full_stops", {})).items()}
-    return LineStatistics(usual, longest, sentences, ratio, stops)
+    return LineStatistics(usual, longest, sentences, ratio)
 
 
 def unpack(found: checkpoint.Checkpoint) -> TrainedModel:
@@ -125,9 +123,6 @@ def unpack(found: checkpoint.Checkpoint) -> TrainedModel:
         conventions = _conventions(found, source, target)
         report = serialization.load_json(found.files["trained_on.json"])
         trained_on, unsure = line_statistics(report["sides"]), float(report.get("unsure", UNSURE))
-        if not trained_on.full_stops and conventions:  # of an older run
-            stops = FullStops.of_words(conventions[0].first, conventions[0].inside)
-            trained_on = replace(trained_on, full_stops={config.data.source_lang or "": stops})
     except (CheckpointError, ValueError, LookupError, TypeError, OverflowError) as error:  # ConfigError is a ValueError
         raise CheckpointError(f"{found.path} cannot be used: {error}") from error
     return TrainedModel(_no_weights, [config.model], source, target, config, trained_on, min(unsure, SURE), conventions)

@@ -16,15 +16,14 @@ import re
 from collections.abc import Collection, Iterator
 from itertools import cycle
 
-from dragoman.corpora.conventions import FINAL_MARKS
+from dragoman.corpora.marks import APOSTROPHES, EMOJI, FINAL_MARKS, VARIANTS
 
-_EMOJI = "\u2600-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff"
 _BULLETS = "–—―•◦▪▫‣⁃·●○■□◆◇►▶→⇒✓✔✗✘☐☑☒"
 _LIST_MARK = (
     r"\(?(?:\d++(?:\.\d++)*+|[^\W\d_]|[ivx]{1,4}|[IVX]{1,4})\)|(?:\d++(?:\.\d++)*+|[^\W\d_])[.:]"  # 1) (a) iv) 1.2. 3:
     rf"|\[[^\[\]]?\]|[-*+>#{_BULLETS}]++"
 )
-_FRONT = re.compile(rf"(?:(?:{_LIST_MARK}) +|[{_BULLETS}-]++(?=[^\W\d_])|[{_EMOJI}\ufe0f\u200d]++ *+)*+")
+_FRONT = re.compile(rf"(?:(?:{_LIST_MARK}) +|[{_BULLETS}-]++(?=[^\W\d_])|[{EMOJI}\ufe0f\u200d]++ *+)*+")
 _LABEL = re.compile(r"(?=[^:]{0,80}[^\W\d_])(?:[^\s:.?!…。！？]++ ){0,2}[^\s:.?!…。！？]++ ?:(?= )")
 _SMILEY = re.compile(r"[:;=8xX]['-]?[DPpOo3Xx)(\[\]|/\\*]+|<3+")
 _SEPARATORS = ",:;"
@@ -36,10 +35,8 @@ _PAIRS = (
     ("‘", "’"), ("'", "'"), ("*", "*"), ("_", "_"), ("(", ")"), ("「", "」"), ("『", "』"), ("``", "''"),
 )  # fmt: skip
 _OPENING = frozenset(opening[0] for opening, _ in _PAIRS)
-# Marks that mean the same; the first one is what most text has.
-_VARIANTS = ("'’ʼ´`‘′＇", '"“”„‟″«»＂', "-‐‑–—−", ".。．", ",，、", "?？", "!！", ":：", ";；", "(（", ")）")
-_PLAIN = {variant: marks for marks in _VARIANTS for variant in marks}
-_APOSTROPHE = re.compile(r"(?<=[^\W\d_])['’ʼ´`‘′＇](?=[^\W\d_])")
+_PLAIN = {variant: marks for marks in VARIANTS for variant in marks}
+_APOSTROPHE = re.compile(rf"(?<=[^\W\d_])[{APOSTROPHES}](?=[^\W\d_])")
 _HYPHEN = re.compile(r"(?<=[^\W\d_])[-‐‑–−](?=[^\W\d_])")
 _WIDE = {wide: chr(wide - 0xFEE0) for wide in (*range(0xFF21, 0xFF3B), *range(0xFF41, 0xFF5B))}  # letters
 _OTHER = re.compile(r'["“”„‟″«»＂。．，、？！：；（）]')

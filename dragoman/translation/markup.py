@@ -8,7 +8,7 @@ The model's own alignment of words (`word_alignment`) says where each span goes.
 Left alone: code, scripts, styles, comments, entities, processing instructions, `translate="no"` and the class
 "notranslate". Attributes that are text (`markup_trees.TEXT_ATTRIBUTES`) are translated.
 
-Limits: a document of `MAX_CHARACTERS` characters, nested `markup_trees.MAX_DEPTH` deep.
+Limits: a document of `MAX_CHARACTERS` characters, nested `inline.MAX_DEPTH` deep.
 """
 
 from __future__ import annotations

@@ -10,23 +10,19 @@ before it (`breaks`: a block, a line break), or flows with the text around it, i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from html import escape
 from importlib import import_module
-from itertools import zip_longest
-from typing import Any, NoReturn
+from typing import Any
 
 from dragoman.console import one_line
 from dragoman.errors import DataError
-from dragoman.translation.inline import Content, Inline, Placed, Span
+from dragoman.translation.inline import MAX_DEPTH, MAX_RUN, Content, Item, Placed, TaggedDocument, too_deep
 
-MAX_DEPTH = 250  # of nested elements; more than 256 is an error of libxml2, too
 MAX_ATTRIBUTES = 1000  # of a tag
-MAX_RUN = 500  # words and tags that are translated together; more are split at a tag
-SHORT = 3  # words of a fixed text that the model sees; more would only confuse it
 
 TEXT_ATTRIBUTES = ("alt", "title", "placeholder", "aria-label")
 HIDDEN = frozenset(["script", "style", "textarea", "svg", "math", "template", "noscript", "iframe", "object"])
 FIXED = HIDDEN | {"code", "kbd", "samp", "var", "pre", "<!doctype>"}
-LINKS = frozenset(["a", "button", "label"])
 BLOCKS = frozenset(
     [
         "address", "article", "aside", "blockquote", "body", "br", "caption", "center", "col", "colgroup", "dd",
@@ -39,14 +35,15 @@ BLOCKS = frozenset(
 VOID = frozenset(
     ["area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr"]
 )
+# Elements whose text has no entities.
+RAW = frozenset(["script", "style", "xmp", "iframe", "noembed", "noframes", "noscript", "plaintext"])
 FRAGMENT = "fragment"  # the element around XML that is no document
 
 Node = Any  # an element, comment, entity or processing instruction of either library
-Item = str | Any  # of a node: text, or a child
 
 
-class TreeDocument:
-    """A tree whose text is replaced. See `markup.Document`."""
+class TreeDocument(TaggedDocument):
+    """A tree whose text is replaced."""
 
     def __init__(self, root: Node, breaks: Callable[[Node, bool], bool], serialize: Callable[[], str]) -> None:
         """Collect what to translate.
@@ -54,23 +51,44 @@ class TreeDocument:
         Args:
             breaks: whether a child ends the sentence before it; the flag says whether there is text beside it
         """
-        self.inlines: list[Inline] = []
+        super().__init__()
         self._breaks, self._serialize = breaks, serialize
-        self._attributes: list[tuple[int, Node, str]] = []
         self._elements: list[tuple[Node, list[Any]]] = []  # items, or the number of an inline
+        self._mixed = True  # whether the element that is being collected has text of its own
         self._collect(root, 1)
+
+    def items(self, element: Node) -> list[Item]:
+        """The text and the children of a node, in order."""
+        return _items(element)
+
+    def is_fixed(self, element: Node) -> bool:
+        """Whether a node stays as it is."""
+        if not isinstance(element.tag, str) or _name(element) in FIXED or element.get("translate") == "no":
+            return True
+        return "notranslate" in (element.get("class") or "").split() or _is_note(element)
+
+    def shown(self, element: Node) -> str:
+        """The text of a fixed element, for the model to see."""
+        return "" if _name(element) in HIDDEN or _is_note(element) else _text(element)
+
+    def texts(self, element: Node) -> dict[str, str]:
+        """The attributes of an element that may be text."""
+        return {name: element.get(name) or "" for name in TEXT_ATTRIBUTES}
+
+    def size(self, item: Item) -> int:
+        """Words and tags of an item; more than MAX_RUN if it is to be collected by itself."""
+        if not isinstance(item, str) and self._breaks(item, self._mixed):
+            return MAX_RUN + 1
+        return super().size(item)
 
     def write(self, contents: Sequence[Content]) -> str:
         """See `markup.Document`."""
-        for number, element, name in self._attributes:
+        for number, element, name in self.attributes:
             element.set(name, "".join(_legal(each) for each in contents[number] if isinstance(each, str)))
         for element, items in self._elements:
             written: list[Any] = []
             for item in items:
-                if isinstance(item, int):
-                    written += self.inlines[item].with_edges(contents[item])
-                else:
-                    written.append(item)
+                written += self.inlines[item].with_edges(contents[item]) if isinstance(item, int) else [item]
             _set_items(element, written)
         return self._serialize()
 
@@ -78,88 +96,18 @@ class TreeDocument:
         """Collect the inlines of an element and of all elements in it."""
         if depth > MAX_DEPTH:
             too_deep()
-        self._collect_attributes(element)
-        mixed = any(text and not text.isspace() for text in (element.text, *(child.tail for child in element)))
+        self.add_attributes(element)
+        self._mixed = any(text and not text.isspace() for text in (element.text, *(child.tail for child in element)))
         items: list[Any] = []
-        run: list[Item] = []
-        room = MAX_RUN
-
-        def end_run() -> None:
-            nonlocal room
-            items.extend(self._run(run))
-            run.clear()
-            room = MAX_RUN
-
-        for item in _items(element):
-            size = len(item.split()) if isinstance(item, str) else self._size(item, mixed)
-            if size > room:
-                end_run()
-            if isinstance(item, str) or size <= MAX_RUN:
-                run.append(item)
-                room -= size
-                continue
-            items.append(item)
-            if not _is_fixed(item):
-                self._collect(item, depth + 1)
-        end_run()
+        for run, is_apart in [(run, self.is_apart(run)) for run in self.runs(_items(element))]:
+            number = None if is_apart else self.add_run(run)
+            items += run if number is None else [number]
+            if is_apart and not self.is_fixed(run[0]):
+                self._collect(run[0], depth + 1)
         self._elements.append((element, items))
-
-    def _collect_attributes(self, element: Node) -> None:
-        for name in TEXT_ATTRIBUTES:
-            value = element.get(name)
-            if value and any(map(str.isalpha, value)):
-                self._attributes.append((len(self.inlines), element, name))
-                self.inlines.append(Inline(value))
-
-    def _size(self, node: Node, mixed: bool) -> int:
-        """Words and tags of a node that flows with the text; more than MAX_RUN if it is to be collected by itself."""
-        if self._breaks(node, mixed):
-            return MAX_RUN + 1
-        if _is_fixed(node):
-            return 1
-        size = 1
-        for item in _items(node):
-            size += len(item.split()) if isinstance(item, str) else self._size(item, True)
-            if size > MAX_RUN:
-                break
-        return size
-
-    def _run(self, run: Sequence[Item]) -> list[Any]:
-        """A run as the number of its inline, or as it is if there is nothing to translate."""
-        inline = Inline("")
-        free = self._add(inline, inline.spans, run)
-        if not any(map(str.isalpha, free)):
-            return list(run)
-        self.inlines.append(inline)
-        return [len(self.inlines) - 1]
-
-    def _add(self, inline: Inline, spans: list[Span], items: Sequence[Item]) -> str:
-        """Append items to an inline, elements as spans; return the text that is not fixed."""
-        free = ""
-        for item, following in zip_longest(items, items[1:]):
-            start = len(inline.text)
-            if isinstance(item, str):
-                inline.text += item
-                free += item
-                continue
-            fixed = _is_fixed(item)
-            # A raised number after a word is a note or a power.
-            if not fixed and _name(item) == "sup" and inline.text[-1:].strip() and _text(item).strip().isdigit():
-                spans.append(Span(item, start, start, fixed=True))
-                continue
-            span = Span(item, start, start, fixed=fixed, is_link=_name(item) in LINKS)
-            spans.append(span)
-            if not fixed:
-                self._collect_attributes(item)
-                free += self._add(inline, span.inside, _items(item))
-            elif _name(item) not in HIDDEN:
-                inline.text += shown_of(_text(item), inline.text, following)
-            span.end = len(inline.text)
-        return free
 
 
 def _items(node: Node) -> list[Item]:
-    """The text and the children of a node, in order."""
     items: list[Item] = [node.text] if isinstance(node.tag, str) and node.text else []
     for child in node:
         items.append(child)
@@ -195,27 +143,14 @@ def _text(node: Node) -> str:
     return "".join(item if isinstance(item, str) else _text(item) for item in _items(node))
 
 
-def _is_fixed(node: Node) -> bool:
-    """Whether a node stays as it is."""
-    if not isinstance(node.tag, str) or _name(node) in FIXED or node.get("translate") == "no":
-        return True
-    return "notranslate" in (node.get("class") or "").split()
+def _is_note(node: Node) -> bool:
+    """Whether an element is a raised number: a note or a power."""
+    return _name(node) == "sup" and _text(node).strip().isdigit()
 
 
 def _legal(text: str) -> str:
     """Text without the control characters that neither XML nor HTML allow."""
     return "".join(c for c in text if c >= " " or c in "\t\n\r").replace("\ufffe", "").replace("\uffff", "")
-
-
-def shown_of(text: str, before: str, after: Any) -> str:
-    """What the model sees of a fixed text: nothing if it is long, or if it would become part of a word beside it."""
-    beside = before[-1:] + (after[:1] if isinstance(after, str) else "")
-    return "" if len(text.split()) > SHORT or any(map(str.isalnum, beside)) else text
-
-
-def too_deep() -> NoReturn:
-    """Refuse a document."""
-    raise DataError(f"tags are nested more than {MAX_DEPTH} deep: split the document.")
 
 
 # ---- HTML
@@ -224,7 +159,6 @@ def too_deep() -> NoReturn:
 def parse_html(text: str) -> TreeDocument:
     """Parse an HTML document, or a fragment of one. Raises DataError if it is nested too deeply."""
     import html5lib
-    from html5lib.serializer import HTMLSerializer
     from html5lib.treebuilders import getTreeBuilder
 
     class OpenElements(list):
@@ -260,44 +194,36 @@ def parse_html(text: str) -> TreeDocument:
         root = parser.tree.document._element
     else:
         root = parser.parseFragment(text)
-    writer = HTMLSerializer(
-        quote_attr_values="always",
-        omit_optional_tags=False,
-        resolve_entities=False,
-        alphabetical_attributes=False,
-        inject_meta_charset=False,
-    )
-    return TreeDocument(root, lambda node, _: _name(node) in BLOCKS, lambda: writer.render(_html_tokens(root)))
+    return TreeDocument(root, lambda node, _: _name(node) in BLOCKS, lambda: "".join(_html(root)))
 
 
-def _html_tokens(node: Node) -> Iterator[dict[str, Any]]:
-    """The content of an element as tokens for html5lib's serializer.
-
-    html5lib's own tokens take quadratic time, and lose the prefix of xlink:href.
-    """
+def _html(node: Node, raw: bool = False) -> Iterator[str]:
+    """The content of an element as HTML. html5lib's own writer loses the prefix of xlink:href."""
     for item in _items(node):
         if isinstance(item, str):
-            yield {"type": "Characters", "data": item}
+            yield item if raw else escape(item, quote=False)
         elif not isinstance(item.tag, str):
-            text = item.text or ""
             # A processing instruction has become a comment.
-            raw = {"type": "SpaceCharacters", "data": f"<{text}>"}
-            yield raw if text.startswith("?") else {"type": "Comment", "data": text}
+            yield f"<{item.text}>" if (item.text or "").startswith("?") else f"<!--{item.text or ''}-->"
         elif item.tag == "<!DOCTYPE>":
             public, system = item.get("publicId"), item.get("systemId")
-            yield {"type": "Doctype", "name": item.text, "publicId": public, "systemId": system}
+            kind = f' PUBLIC "{public}"' if public else " SYSTEM" if system else ""
+            yield f"<!DOCTYPE {item.text}{kind}" + (f' "{system}">' if system else ">")
         else:
             name = item.tag.rpartition("}")[2]
-            attributes = {}
-            for key, value in item.attrib.items():
-                namespace, _, local = key.rpartition("}")
-                prefix = namespace.rpartition("/")[2]  # xlink or xmlns
-                prefix = "xml" if prefix == "namespace" else prefix
-                attributes[None, f"{prefix}:{local}" if prefix and prefix != local else local] = value
-            yield {"type": "EmptyTag" if name in VOID else "StartTag", "name": name, "data": attributes}
+            yield f"<{name}{''.join(map(_attribute, item.attrib.items()))}>"
             if name not in VOID:
-                yield from _html_tokens(item)
-                yield {"type": "EndTag", "name": name}
+                yield from _html(item, raw or name in RAW)
+                yield f"</{name}>"
+
+
+def _attribute(pair: tuple[str, str]) -> str:
+    """An attribute of HTML; one in a namespace with the prefix xlink, xml or xmlns."""
+    namespace, _, name = pair[0].rpartition("}")
+    prefix = namespace.rstrip("/").rpartition("/")[2].replace("namespace", "xml")
+    quote = "'" if '"' in pair[1] and "'" not in pair[1] else '"'
+    value = pair[1].replace("&", "&amp;").replace(quote, "&quot;")
+    return f" {prefix + ':' if prefix and prefix != name else ''}{name}={quote}{value}{quote}"
 
 
 def _is_html_document(text: str) -> bool:

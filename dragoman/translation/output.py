@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -131,17 +132,26 @@ class AttentionPage:
             console.warn(f"{self.path} shows the first {LARGEST_PAGE} sentences and leaves out {self.left_out:,}")
 
 
+def write(output: BinaryIO, text: str) -> None:
+    """Write a text so that it can be seen at once, and cannot control a terminal."""
+    output.write((printable(text) if output.isatty() else text).encode())
+    output.flush()
+
+
 def printable(text: str) -> str:
     """Text that cannot control a terminal; line feeds stay."""
     return "\n".join(map(visible, text.split("\n")))
 
 
 @contextmanager
-def open_output(path: Path) -> Iterator[BinaryIO]:
+def open_output(path: Path | None) -> Iterator[BinaryIO]:
     """Context manager: a file that appears under its name only when it is complete, so it may be the input as well.
 
-    Raises OSError with the path given, not that of the temporary file.
+    None: standard output. Raises OSError with the path given, not that of the temporary file.
     """
+    if path is None:
+        yield sys.stdout.buffer
+        return
     if path.exists() and not path.is_file():  # a device or a pipe
         with path.open("wb") as output:
             yield output

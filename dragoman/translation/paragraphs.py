@@ -19,7 +19,7 @@ from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
 
 from dragoman.console import display_width
-from dragoman.corpora.sentence_splitting import CLOSING_MARKS, MARKS
+from dragoman.corpora.marks import CLOSING_MARKS, FINAL_MARKS, PAUSES
 
 if TYPE_CHECKING:
     from dragoman.translation.inline import Content
@@ -31,8 +31,8 @@ LONGEST_WORD = 40  # a longer one, such as an address, sticks out of a text that
 BROKEN = 0.3  # share of the ends of lines that are inside sentences, in text that is wrapped
 ENDING = 0.1  # share of its lines in or behind which sentences end; text without marks shows no ends
 _LINE = re.compile(r"((?:\s*>)*)(\s*)((?:[-*+•◦–]|\(?(?:\d{1,3}[.)]|[a-z]\)))\s+)?(.*)")
-_END = re.compile(rf"[{MARKS[0]}][{re.escape(CLOSING_MARKS)}]*(?:\s|$)")
-_FINAL = re.compile(rf"[{MARKS[0]}:][{re.escape(CLOSING_MARKS)}]*$")
+_END = re.compile(rf"[{FINAL_MARKS}][{re.escape(CLOSING_MARKS)}]*(?:\s|$)")
+_FINAL = re.compile(rf"[{FINAL_MARKS}:][{re.escape(CLOSING_MARKS)}]*$")
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Line:
     @property
     def has_words(self) -> bool:
         """Whether there is something to translate, if only the mark that ends a French question."""
-        return any(map(str.isalnum, self.text)) or self.text in tuple("".join(MARKS) + CLOSING_MARKS)
+        return any(map(str.isalnum, self.text)) or self.text in tuple(FINAL_MARKS + PAUSES + CLOSING_MARKS)
 
     @cached_property
     def width(self) -> int:
@@ -136,7 +136,7 @@ def _is_wrapped(line: Line, following: Line, width: int) -> bool:
     word = start[0] if _is_spaceless(start[0]) else f" {start.split()[0]}"
     if line.width + display_width(word) > max(FULL * width, NARROWEST):
         return True
-    ends = line.text[-1] in "".join(MARKS) + CLOSING_MARKS
+    ends = line.text[-1] in FINAL_MARKS + PAUSES + CLOSING_MARKS
     return following.text[0].islower() and not following.bullet and not ends and line.width > HALF * width
 
 

@@ -12,7 +12,7 @@ from functools import cache
 
 from dragoman.corpora.cleaning import clean
 from dragoman.corpora.conventions import WORD, Conventions, in_language
-from dragoman.corpora.sentence_splitting import sentence_joiner, split_sentences, split_text
+from dragoman.corpora.sentence_splitting import split_text
 from dragoman.directions import Direction, tag_of
 from dragoman.translation.glossary import Term
 from dragoman.translation.limits import target_room
@@ -43,33 +43,26 @@ class Piece:
 def encode_request(trained: TrainedModel, request: Request, warn: Callable[[str], object]) -> Iterator[list[Piece]]:
     """The pieces of each line of a request; none for a line that is blank or does not fit into the model."""
     for number, line in enumerate(request.text.split("\n")):
-        pieces = encode_line(trained, clean(line), request.direction, warn)
+        if not line:
+            pieces = []
+        elif trained.config.is_language_model:
+            text = clean(line, trained.config.data)
+            pieces = [Piece(text, [], [], *trained.target.encode_with_tokens(text), read_as=text)]
+        else:
+            pieces = _split_and_encode(trained, line, request.direction, warn)
+        if any(target_room(trained, len(piece.ids)) <= len(piece.prefix) for piece in pieces):
+            warn("not translated, because it needs more positions than the model has (model.max_positions).")
+            pieces = []
         if request.prefix and pieces and number == 0:
             prefix, words = encode_translation(trained, request.prefix, pieces[0])
             pieces[0] = replace(pieces[0], prefix=prefix, prefix_words=words)
         if request.glossary:
             terms = [request.glossary.find(piece.read_as, *request.direction) for piece in pieces]
             pieces = [
-                replace(piece, terms=found, is_kept=piece.is_kept and not found)
-                for piece, found in zip(pieces, terms, strict=True)
+                replace(piece, terms=own, is_kept=piece.is_kept and not own)
+                for piece, own in zip(pieces, terms, strict=True)
             ]
         yield pieces
-
-
-def encode_line(trained: TrainedModel, line: str, direction: Direction, warn: Callable[[str], object]) -> list[Piece]:
-    """The pieces of a line that `clean` has cleaned without settings: its capitals show where sentences begin."""
-    if not line:
-        return []
-    if trained.config.is_language_model:
-        text = clean(line, trained.config.data)
-        ids, words = trained.target.encode_with_tokens(text)
-        pieces = [Piece(text, [], [], ids, words, read_as=text)]
-    else:
-        pieces = _split_and_encode(trained, line, direction, warn)
-    if any(target_room(trained, len(piece.ids)) <= len(piece.prefix) for piece in pieces):
-        warn("not translated, because it needs more positions than the model has (model.max_positions).")
-        return []
-    return pieces
 
 
 def encode_piece(trained: TrainedModel, text: str, direction: Direction) -> Piece:
@@ -128,11 +121,11 @@ def write_as_typed(trained: TrainedModel, piece: Piece, translation: str) -> str
 def _split_and_encode(
     trained: TrainedModel, line: str, direction: Direction, warn: Callable[[str], object]
 ) -> list[Piece]:
-    longest = trained.trained_on.longest
+    """The pieces of a line whose capitals still show where sentences begin."""
     statistics = trained.trained_on
     if not trained.config.decoding.split_sentences:
         # Fill each piece up to the longest training line; no line has more sentences than characters.
-        statistics = replace(statistics, usual=longest, sentences=len(line))
+        statistics = replace(statistics, usual=statistics.longest, sentences=len(line))
 
     @cache
     def encode(text: str) -> Piece:
@@ -141,17 +134,12 @@ def _split_and_encode(
     def lengths(texts: Sequence[str]) -> list[int]:
         return [len(encode(text).ids) for text in texts]
 
-    joiner = sentence_joiner(direction.source)
-    parts = split_text(line, direction.source, statistics, lengths)
-    parts = _with_letters(parts, lengths(parts), longest, joiner)
+    def warn_of_length(length: int) -> None:
+        longest = f"the longest training sentence has {statistics.longest}"
+        warn(f"a sentence of {length:,} tokens is translated in parts, because {longest}.")
+
+    parts = split_text(line, direction.source, statistics, lengths, warn_of_length)
     parts = [line] if len(parts) == 1 else parts
-    stops = statistics.stops(direction.source)
-    for length in lengths(split_sentences(line, direction.source, stops)) if len(parts) > 1 else ():
-        if length > longest:
-            warn(
-                f"a sentence of {length:,} tokens is translated in parts, because the longest training sentence has "
-                f"{longest}."
-            )
     if trained.readable is None or not trained.config.decoding.tolerant:
         return [encode(part) for part in parts]
     pieces: list[Piece] = []
@@ -167,21 +155,3 @@ def _with_kept_name(source: Conventions, label: Piece) -> Piece:
     words = WORD.findall(label.text)
     is_name = all(word[0].isupper() and not (source.usual(word) or word).islower() for word in words)
     return replace(label, is_kept=label.is_kept or (is_name and not all(map(source.has, words))))
-
-
-def _with_letters(parts: Sequence[str], lengths: Sequence[int], longest: int, joiner: str) -> list[str]:
-    """Join a part without letters, such as "1." or "???", to the one behind it if it is the first, else to the last.
-
-    A part has at most `longest` tokens then, too.
-    """
-    found: list[str] = []
-    total = 0  # tokens of the last part
-    for part, length in zip(parts, lengths, strict=True):
-        lacks = found and not (any(map(str.isalpha, found[-1])) and any(map(str.isalpha, part)))
-        if lacks and total + length <= longest:
-            found[-1] += joiner + part
-            total += length
-        else:
-            found.append(part)
-            total = length
-    return found

@@ -23,7 +23,7 @@ import regex
 import tokenizers
 from tokenizers import normalizers
 
-from dragoman.corpora.conventions import FINAL_MARKS
+from dragoman.corpora.marks import FINAL_MARKS
 from dragoman.dataset import BYTES, JOINER, UNSEEN, Tokenizer
 from dragoman.settings import UNK
 from dragoman.translation import literals

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from dragoman.corpora.cleaning import require_text
+from dragoman.corpora.cleaning import clean, require_text
 from dragoman.directions import Direction, split_tag, tag_of, targets
 from dragoman.errors import ConfigError
 from dragoman.settings import DataConfig
@@ -22,13 +22,16 @@ from dragoman.translation.glossary import Glossary
 
 @dataclass(frozen=True)
 class Request:
-    """A text to translate, and how."""
+    """A text to translate, and how. This is where a text is cleaned, line by line."""
 
     text: str  # without its tag
     direction: Direction
     prefix: str = ""  # the words that the translation must begin with
     unknown_target: str = ""  # the language of a tag that the model does not know; that tag is part of the text
     glossary: Glossary | None = None  # the terms that the translation must contain
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "text", "\n".join(map(clean, self.text.split("\n"))))
 
 
 def usual_direction(data: DataConfig) -> Direction:

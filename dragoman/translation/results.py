@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -51,12 +51,3 @@ class Translation:
     text: str
     sentences: list[Sentence]
     warnings: list[str]  # those of `Translator.warnings` about this text
-
-
-def warnings_by_text(warnings: Iterable[str], first: int, count: int) -> list[list[str]]:
-    """Sort warnings like "text 3: ..." into a list for each of `count` texts, which are numbered from `first`."""
-    found: list[list[str]] = [[] for _ in range(count)]
-    for warning in warnings:
-        number, _, message = warning.partition(": ")
-        found[int(number.removeprefix("text ")) - first].append(message)
-    return found

@@ -4,25 +4,22 @@ The model translates as usual. Where its translation lacks the target of a term,
 model wrote for it, and the target replaces that word. Nothing else changes: an article or an adjective beside a term
 keeps the form that it had beside the replaced word.
 
-Another way is to search again with a forced prefix, the translation up to the term and the term, and to let the model
-continue. On Multi30k it gained little where the references have the terms, and lost more with made-up names:
-docs/translating.md has the figures.
+Two other ways were tried: to search again with a forced prefix, the translation up to the term and the term, and to
+hide the term behind a placeholder. Both spoil more of the sentence around a made-up name: docs/translating.md.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dragoman.corpora.letter_case import capitalized, uncapitalized
 from dragoman.dataset import EMPTY, JOINER, Tokenizer
-from dragoman.settings import DecodingConfig
 from dragoman.translation import literals
 from dragoman.translation.glossary import Term, Word, split_words
-from dragoman.translation.hypotheses import normalizer
 from dragoman.translation.loading import TrainedModel
 from dragoman.translation.pieces import Piece, encode_translation
 from dragoman.translation.results import Candidate, Sentence
@@ -39,29 +36,34 @@ def place_terms(trained: TrainedModel, pieces: Sequence[Piece], sentences: Seque
 
     Changed candidates are scored and ranked again; of equal texts the best stays.
     """
-    candidates = [list(sentence.candidates) for sentence in sentences]
     lacking = [
-        (i, k)
-        for i, piece in enumerate(pieces)
-        for k, candidate in enumerate(candidates[i])
+        (i, candidate.text)
+        for i, (piece, sentence) in enumerate(zip(pieces, sentences, strict=True))
+        for candidate in sentence.candidates
         if missing_targets(piece.terms, candidate.text)
     ]
     if not lacking:
         return list(sentences)
     from dragoman.translation.teacher_forcing import score_texts  # slow to import
 
-    texts = _replace_words(trained, [(pieces[i], candidates[i][k].text) for i, k in lacking])
+    texts = _replace_words(trained, [(pieces[i], text) for i, text in lacking])
     scored = score_texts(trained, [(pieces[i], text) for (i, _), text in zip(lacking, texts, strict=True)])
-    for (i, k), text, candidate in zip(lacking, texts, scored, strict=True):
-        if text != candidates[i][k].text and isinstance(candidate, Candidate):
-            cut_off = not candidates[i][k].complete
-            candidates[i][k] = _without_eos(candidate, trained.config.decoding) if cut_off else candidate
-    found = list(sentences)
+    changed = {key: each for key, each in zip(lacking, scored, strict=True) if isinstance(each, Candidate)}
+    placed = list(sentences)
     for i in {i for i, _ in lacking}:
-        ranked = _ranked(candidates[i], pieces[i].terms)
-        lost = list(missing_targets(pieces[i].terms, ranked[0].text))
-        found[i] = replace(found[i], candidates=ranked, rewritten=True, lost_terms=lost)
-    return found
+        terms = pieces[i].terms
+        candidates = [_changed(each, changed.get((i, each.text), each)) for each in sentences[i].candidates]
+        candidates.sort(key=lambda each: (-missing_targets(terms, each.text).total(), each.score))
+        ranked = [*{each.text: each for each in candidates}.values()][::-1]
+        lost = list(missing_targets(terms, ranked[0].text))
+        placed[i] = replace(sentences[i], candidates=ranked, rewritten=True, lost_terms=lost)
+    return placed
+
+
+def _changed(candidate: Candidate, scored: Candidate) -> Candidate:
+    """The scored candidate, cut off where the search was: its score counts [EOS] all the same."""
+    end = len(scored.ids) + candidate.complete
+    return replace(scored, tokens=scored.tokens[:end], log_probs=scored.log_probs[:end], complete=candidate.complete)
 
 
 def missing_targets(terms: Sequence[Term], text: str) -> Counter[str]:
@@ -79,7 +81,7 @@ def find_targets(text: str, targets: Sequence[str], language: str = "") -> list[
     """
     words = split_words(text)
     ends = {word.end for word in words}
-    found: list[tuple[str, int, int]] = []
+    places: list[tuple[str, int, int]] = []
     for target in sorted(set(targets), key=len, reverse=True):
         for start in (word.start for word in words):
             end = start + len(target)
@@ -87,9 +89,9 @@ def find_targets(text: str, targets: Sequence[str], language: str = "") -> list[
                 text[start:end] in (capitalized(target, language), uncapitalized(target, language))
                 and _starts_sentence(text, start)
             )
-            if same and end in ends and all(end <= a or b <= start for _, a, b in found):
-                found.append((target, start, end))
-    return found
+            if same and end in ends and all(end <= a or b <= start for _, a, b in places):
+                places.append((target, start, end))
+    return places
 
 
 def tokens_of_spans(
@@ -121,30 +123,27 @@ def _replace_words(trained: TrainedModel, translations: Sequence[tuple[Piece, st
     pairs = [(piece.ids, ids) for (piece, _), (ids, _) in zip(translations, encoded, strict=True)]
     # A text that is too long for the model has no alignment, so nothing is replaced.
     weights = alignments(trained, [([], []) if why_too_long(trained, pair) else pair for pair in pairs])
-    found = []
-    for (piece, text), (_, tokens), each in zip(translations, encoded, weights, strict=True):
+    texts = []
+    for (piece, text), (_, tokens), alignment in zip(translations, encoded, weights, strict=True):
         words = _free_words(trained, piece, text)
         rows = tokens_of_spans(trained.target, tokens, text, words)
         columns = tokens_of_spans(trained.source, piece.words, piece.read_as, piece.terms)
-        places = choose_places(piece.terms, missing_targets(piece.terms, text), words, rows, columns, each)
+        places = choose_places(piece.terms, missing_targets(piece.terms, text), words, rows, columns, alignment)
         for start, end, term in sorted(places, key=lambda place: place[0], reverse=True):
             text = text[:start] + _cased(term, text, start) + text[end:]
-        found.append(text)
-    return found
+        texts.append(text)
+    return texts
 
 
 def _free_words(trained: TrainedModel, piece: Piece, text: str) -> list[Word]:
     """The words of a translation that a target may replace: not those of targets, web addresses and the prefix."""
     prefix = len(trained.target.decode_with(piece.prefix, dict(enumerate(piece.prefix_words))))
     targets = [term.target for term in piece.terms]
-    taken = [(start, end) for _, start, end in find_targets(text, targets, piece.language)]
-    taken += literals.find(text)
+    taken = [(0, prefix), *literals.find(text), *(place[1:] for place in find_targets(text, targets, piece.language))]
     return [
         word
         for word in split_words(text)
-        if any(map(str.isalnum, word.text))
-        and word.start >= prefix
-        and all(word.end <= start or end <= word.start for start, end in taken)
+        if any(map(str.isalnum, word.text)) and all(word.end <= start or end <= word.start for start, end in taken)
     ]
 
 
@@ -158,73 +157,41 @@ def choose_places(
 ) -> list[tuple[int, int, Term]]:
     """Choose the words that the missing targets replace: start and end in the translation, and the term.
 
-    Each term gets the word with the largest alignment weight, unless all weights are below LEAST_SHARE; the largest of
-    all is chosen first. In scripts without spaces, where a word is a letter, it gets all adjacent letters that look at
-    it.
+    Each term gets the word with the largest alignment weight, unless all weights are below LEAST_SHARE. In scripts
+    without spaces, where a word is a letter, it also gets the adjacent letters that look at it.
 
     Args:
         words: those that may be replaced
         rows, columns: the tokens of each word in the translation, and of each term in the source
         weights: alignment (T, S)
     """
-    shares = [
-        (float(weights[row][:, column].sum(1).max()), t, w)
-        for t, column in enumerate(columns)
-        for w, row in enumerate(rows)
-        if row and column and weights.size
-    ]
     missing = missing.copy()
-    waiting, free = set(range(len(terms))), set(range(len(words)))
+    free = [w for w, row in enumerate(rows) if row and weights.size]
     places = []
-    for share, t, w in sorted(shares, key=lambda share: -share[0]):
-        target = terms[t].target
-        if share < LEAST_SHARE or t not in waiting or w not in free or not missing[target]:
+    for term, column in zip(terms, columns, strict=True):
+        shares = {w: float(weights[rows[w]][:, column].sum(1).max()) for w in free}
+        best = max(shares, key=lambda w: shares[w], default=0)
+        if not missing[term.target] or shares.get(best, 0.0) < LEAST_SHARE:
             continue
-        looking = {k for k in free if rows[k] and int(weights[rows[k]].mean(0).argmax()) in columns[t]}
-        run = _touching(words, w, looking.__contains__)
-        places.append((words[run[0]].start, words[run[-1]].end, terms[t]))
-        waiting.discard(t)
-        free -= set(run)
-        missing[target] -= 1
+        looking = [w for w in free if w == best or int(weights[rows[w]].mean(0).argmax()) in column]
+        first = last = best
+        while first - 1 in looking and words[first - 1].end == words[first].start:
+            first -= 1
+        while last + 1 in looking and words[last].end == words[last + 1].start:
+            last += 1
+        places.append((words[first].start, words[last].end, term))
+        free = [w for w in free if not first <= w <= last]
+        missing[term.target] -= 1
     return places
-
-
-def _touching(words: Sequence[Word], first: int, fits: Callable[[int], bool]) -> range:
-    """The words around a word, without a space between them, that fit."""
-    end = first + 1
-    while first > 0 and words[first - 1].end == words[first].start and fits(first - 1):
-        first -= 1
-    while end < len(words) and words[end - 1].end == words[end].start and fits(end):
-        end += 1
-    return range(first, end)
 
 
 def _cased(term: Term, text: str, start: int) -> str:
     """The target of a term, with a capital if it replaces a capital at the start of a sentence."""
-    target = term.target
-    keeps_case = term.as_written or any(map(str.isupper, target))
+    keeps_case = term.as_written or any(map(str.isupper, term.target))
     if keeps_case or not text[start].isupper() or not _starts_sentence(text, start):
-        return target
-    return capitalized(target, term.language)
+        return term.target
+    return capitalized(term.target, term.language)
 
 
 def _starts_sentence(text: str, position: int) -> bool:
     return _SENTENCE_START.search(text[:position]) is not None
-
-
-def _without_eos(candidate: Candidate, decoding: DecodingConfig) -> Candidate:
-    log_probs = candidate.log_probs[:-1]
-    score = sum(log_probs) / normalizer(len(log_probs), decoding)
-    return replace(candidate, tokens=candidate.tokens[:-1], log_probs=log_probs, score=score, complete=False)
-
-
-def _ranked(candidates: Sequence[Candidate], terms: Sequence[Term]) -> list[Candidate]:
-    """The candidates with different texts: those that lack the fewest targets first, then complete and good ones."""
-
-    def rank(candidate: Candidate) -> tuple[int, bool, float]:
-        return -missing_targets(terms, candidate.text).total(), candidate.complete, candidate.score
-
-    unique: dict[str, Candidate] = {}
-    for candidate in sorted(candidates, key=rank, reverse=True):
-        unique.setdefault(candidate.text, candidate)
-    return list(unique.values())

@@ -16,7 +16,7 @@ line.
 from __future__ import annotations
 
 import copy
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
@@ -26,21 +26,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from dragoman import command_line, console
-from dragoman.corpora.cleaning import clean
 from dragoman.corpora.sentence_splitting import sentence_joiner
 from dragoman.dataset import Tokenizer
 from dragoman.directions import Direction
 from dragoman.errors import ConfigError, EngineError, ExportError, UnsupportedError
 from dragoman.settings import EOS, Config
 from dragoman.translation import ctranslate2_engine
-from dragoman.translation.assembly import as_typed, lacks_words, loses_numbers, make_sentences, shortcomings
+from dragoman.translation.assembly import as_typed, make_sentences
 from dragoman.translation.ctranslate2_engine import POSITIONS, CTranslate2Engine
+from dragoman.translation.doubts import lacks_words, loses_numbers, shortcomings
 from dragoman.translation.glossary import Glossary
 from dragoman.translation.hypotheses import Hypothesis
 from dragoman.translation.loading import UNSURE, TrainedModel, bleu_of, line_statistics
 from dragoman.translation.pieces import Piece, encode_request, with_hidden_numbers
 from dragoman.translation.request import Request, parse_request, usual_direction
-from dragoman.translation.results import Candidate, Sentence, Translation, warnings_by_text
+from dragoman.translation.results import Candidate, Sentence, Translation
 from dragoman.translation.term_placement import place_terms
 
 if TYPE_CHECKING:
@@ -54,7 +54,6 @@ if TYPE_CHECKING:
     from dragoman.translation.engines import Engine
 
 EngineName = Literal["auto", "ctranslate2", "torch"]
-BEAM = 4  # to search for what a greedy search does not find
 GROUP = 512  # texts that are encoded at a time, while earlier ones are translated
 
 
@@ -150,6 +149,7 @@ class Translator:
     def _start(self, trained: TrainedModel) -> None:
         self.trained = trained
         self.warnings: list[str] = []
+        self._messages: defaultdict[int, list[str]] = defaultdict(list)  # the same by the number of the text
         self.glossary: Glossary | None = None
         self._weights_change = False
         self._engine: Engine | None = None
@@ -301,15 +301,14 @@ class Translator:
         for number, (request, lines) in enumerate(zip(requests, encoded, strict=True), first):
             joiner = sentence_joiner(request.direction.target)
             translated = [[next(found) for _ in line] for line in lines]
-            text = "\n".join(  # a line that was not translated keeps its text, cleaned
-                clean(joiner.join(sentence.candidates[0].text for sentence in line) if line else raw)
+            text = "\n".join(  # a line that was not translated keeps its text
+                joiner.join(sentence.candidates[0].text for sentence in line).strip() if line else raw
                 for line, raw in zip(translated, request.text.split("\n"), strict=True)
             )
             sentences = [sentence for line in translated for sentence in line]
             self._warn(number, *shortcomings(self.trained, sentences))
-            translations.append(Translation(request.text, text, sentences, []))
-        warnings = warnings_by_text(self.warnings, first, len(translations))
-        return [replace(each, warnings=own) for each, own in zip(translations, warnings, strict=True)]
+            translations.append(Translation(request.text, text, sentences, self._messages[number]))
+        return translations
 
     def _translate(
         self, groups: Iterable[Sequence[list[list[Piece]]]], advance: Callable[[int], object] | None
@@ -347,43 +346,23 @@ class Translator:
         placed = place_terms(self.trained, pieces, [found[k] for k in range(len(pieces))])
         return as_typed(self.trained, pieces, placed)
 
-    def _search_again(self, pieces: list[Piece], found: dict[int, Sentence]) -> None:
-        """Translate again what is spoilt: with stand-ins for lost numbers, or with a beam if there is not one word.
+    def _search_again(self, pieces: list[Piece], sentences: dict[int, Sentence]) -> None:
+        """Translate again, with stand-ins for all numbers, what has lost some. A text for which no word is found stays.
 
-        A text for which no word is found stays as it is. Without decoding.tolerant, only numbers are looked at.
+        Without decoding.tolerant, only numbers are looked at.
         """
-        decoding = self.config.decoding
-        without = [k for k, sentence in found.items() if decoding.tolerant and lacks_words(pieces[k], sentence)]
-        if without and decoding.beam_size == 1 and not (decoding.sample or self.trained.writes_at_once):
-            self.with_decoding(beam_size=BEAM, n_best=BEAM)._replace_if(
-                lacks_words, pieces, {k: pieces[k] for k in without}, found
-            )
-        for k in without:
-            pieces[k] = replace(pieces[k], is_kept=lacks_words(pieces[k], found[k]))
-        if self.trained.hides_numbers:
-            lost = [k for k, sentence in found.items() if loses_numbers(pieces[k], sentence)]
-            hidden = {k: with_hidden_numbers(self.trained, pieces[k]) for k in lost}
-            self._replace_if(loses_numbers, pieces, hidden, found)
-
-    def _replace_if(
-        self,
-        spoilt: Callable[[Piece, Sentence], bool],
-        pieces: list[Piece],
-        others: Mapping[int, Piece],
-        found: dict[int, Sentence],
-    ) -> None:
-        """Translate other pieces in place of those with the same indices, and keep what is not spoilt."""
-        if not others:
+        for k, sentence in sentences.items():
+            if self.config.decoding.tolerant and lacks_words(pieces[k], sentence):
+                pieces[k] = replace(pieces[k], is_kept=True)
+        if not self.trained.hides_numbers:
             return
-        indices, chosen = list(others), list(others.values())
-        for batch, hypotheses in self._search(iter([chosen])):
-            for i, sentence in zip(
-                batch, make_sentences(self.trained, [chosen[i] for i in batch], hypotheses), strict=True
-            ):
-                ways = [replace(sentence, candidates=sentence.candidates[k:]) for k in range(len(sentence.candidates))]
-                if best := next((way for way in ways if not spoilt(chosen[i], way)), None):
-                    kept = best.candidates[: len(found[indices[i]].candidates)]
-                    pieces[indices[i]], found[indices[i]] = chosen[i], replace(best, candidates=kept)
+        lost = [k for k, sentence in sentences.items() if loses_numbers(pieces[k], sentence)]
+        hidden = [with_hidden_numbers(self.trained, pieces[k]) for k in lost]
+        for batch, hypotheses in self._search(iter([hidden])) if lost else ():
+            new = make_sentences(self.trained, [hidden[i] for i in batch], hypotheses)
+            for i, sentence in zip(batch, new, strict=True):
+                if not loses_numbers(hidden[i], sentence):
+                    pieces[lost[i]], sentences[lost[i]] = hidden[i], sentence
 
     def speak(self, text: str | Request, write: Callable[[str], object]) -> Translation:
         """Translate one line and write each word of the translation as soon as the search has settled it.
@@ -398,7 +377,7 @@ class Translator:
             sentences.append(self._speak_piece(piece, write))
         self._warn(1, *shortcomings(self.trained, sentences))
         translation = joiner.join(sentence.candidates[0].text for sentence in sentences)
-        return Translation(request.text, translation, sentences, *warnings_by_text(self.warnings, 1, 1))
+        return Translation(request.text, translation, sentences, self._messages[1])
 
     def score(self, pairs: Sequence[tuple[str | Request, str]], first: int = 1) -> list[Candidate]:
         """Score given translations, each taken as one sentence.
@@ -467,7 +446,7 @@ class Translator:
         """The texts as requests. Clears the warnings of the last call, and warns of unknown languages."""
         if isinstance(texts, str):
             raise TypeError("give a list of texts, since a string is a sequence of letters")
-        self.warnings = []
+        self.warnings, self._messages = [], defaultdict(list)
         requests = [self.request(text) if isinstance(text, str) else text for text in texts]
         _check_prefixes(self.trained, requests)
         for number, request in enumerate(requests, first):
@@ -483,6 +462,7 @@ class Translator:
         ]
 
     def _warn(self, number: int, *messages: str) -> None:
+        self._messages[number] += messages
         self.warnings += [f"text {number}: {message}" for message in messages]
 
     def _speak_piece(self, piece: Piece, write: Callable[[str], object]) -> Sentence:

@@ -23,16 +23,9 @@ from itertools import pairwise
 
 import regex
 
-from dragoman.corpora import letter_case
-from dragoman.corpora.conventions import (
-    FINAL_MARKS,
-    LETTERS,
-    RARELY,
-    WORD,
-    Conventions,
-    ends_sentence,
-    final_marks,
-)
+from dragoman.corpora.conventions import LETTERS, RARELY, WORD, Conventions, ends_sentence, final_marks
+from dragoman.corpora.letter_case import capitalized, in_capitals, lower, uncapitalized, upper
+from dragoman.corpora.marks import CLOSING_MARKS, FINAL_MARKS
 from dragoman.translation import literals, margins
 
 WORDS = 2**13  # whose reading is remembered: they make up most text, and a hostile one fills 40 MB at most
@@ -41,7 +34,6 @@ CLEAR = 20  # a form is meant if it is this many times as frequent as the one ty
 _ADDRESS = re.compile(r"[/@#\\=_`<>{}\[\]|]")  # no mark belongs right behind it
 _PAUSE = re.compile(r"""[^\w\s,'’/&-]""")  # behind it, a capital may be that of a sentence
 _WORD_END = regex.compile(r"\w\Z")
-_ENCLOSING = "\"'”’»)）」』"  # a mark may stand in front of these
 _QUANTITY = re.compile(r"[\d.,]+ ?[^\W\d]+")
 _INSIDE_DOTS = regex.compile(r"(?<=\w\.)\w\b|\b\w(?=\.\w)")  # a letter of e.g., i.e., U.S.
 _REPEATED = re.compile(r"(.)\1+")
@@ -80,13 +72,15 @@ class Form:
         if (self.added_mark or self.marks) and 0 < len(end) < len(text):  # a mark that is all there is stays
             text = text[: -len(end)].rstrip() + self.marks
         if self.capitals:
-            return _outside_literals(text, lambda part: letter_case.upper(part, target.language))
+            return _outside_literals(text, lambda part: upper(part, target.language))
         if self.title:
-            return _outside_literals(text, lambda part: WORD.sub(lambda word: _capitalized(word[0], target), part))
+            return _outside_literals(
+                text, lambda part: WORD.sub(lambda word: capitalized(word[0], target.language), part)
+            )
         first = WORD.search(text)
         if first and self.lower_start and (target.usual(first[0]) or "").islower():
-            return _with_start(text, lambda word: letter_case.uncapitalized(word, target.language))
-        return _with_start(text, lambda word: _capitalized(word, target)) if self.capital_start else text
+            return _with_start(text, lambda word: uncapitalized(word, target.language))
+        return _with_start(text, lambda word: capitalized(word, target.language)) if self.capital_start else text
 
 
 AS_IS = Form()
@@ -139,26 +133,26 @@ def _in_usual_form(
     """Write each word in the form that the training text has. Returns the typos that were corrected, too."""
     if _is_lone_word(text, source):
         return text, []
-    lower = text == _lower(text, source)
+    is_lower = text == lower(text, source.language)
     corrections: list[tuple[str, str]] = []
     parts: list[str] = []
     end = 0
     for found, starts in places:
         word = found[0]
         if capitals or (title and word[0].isupper()):
-            unknown = _capitalized if source.nouns_have_capitals else _lower
-            meant = _known_form(word, source) or unknown(word, source)
+            unknown = capitalized if source.nouns_have_capitals else lower
+            meant = _known_form(word, source) or unknown(word, source.language)
         elif _INSIDE_DOTS.match(text, found.start()):
             meant = word
         else:
-            meant = _meant(word, source, starts, lower)
+            meant = _meant(word, source, starts, is_lower)
             is_name = word[0].isupper() and (bool(parts) or not word[1:].islower())  # McDonald, D'Angelo
             if meant == word and not is_name and (corrected := _corrected(word, source)) != word:
                 meant = corrected
                 corrections.append((word, meant))
-        capital = source.begins_with_capital and (not parts or (starts and (capitals or title or lower)))
+        capital = source.begins_with_capital and (not parts or (starts and (capitals or title or is_lower)))
         if capital and not any(map(str.isalnum, text[end : found.start()])):
-            meant = _at_start(meant, source) or (_capitalized(meant, source) if word[0].isupper() else meant)
+            meant = _at_start(meant, source) or (capitalized(meant, source.language) if word[0].isupper() else meant)
         parts += [text[end : found.start()], meant]
         end = found.end()
     return "".join([*parts, text[end:]]), corrections
@@ -166,7 +160,7 @@ def _in_usual_form(
 
 def _at_start(word: str, source: Conventions) -> str | None:
     """The known form of a word for the start of a sentence, with a capital if possible; None if it has none."""
-    forms = (_capitalized(word, source), word, source.usual(word))
+    forms = (capitalized(word, source.language), word, source.usual(word))
     return next((form for form in forms if form and source.has(form)), None)
 
 
@@ -190,7 +184,7 @@ def _with_final_mark(text: str, source: Conventions) -> tuple[str, bool, str]:
     end, first = final_marks(text), WORD.search(text)
     if not source.ends_with_mark or first is None:
         return text, False, ""
-    if not end and text[-1] not in _ENCLOSING:
+    if not end and text[-1] not in CLOSING_MARKS:
         bare = _is_lone_word(text, source) or not _WORD_END.search(text) or _ADDRESS.search(text.rpartition(" ")[2])
         return text if bare else text + source.final_mark(first[0]), True, ""
     if end and (end not in source.marks or (len(end) > 1 and source.marks[end] <= RARELY)):
@@ -208,7 +202,7 @@ def _is_lone_word(text: str, source: Conventions) -> bool:
 
 def _is_in_capitals(words: list[str]) -> bool:
     """Whether all words are; a single letter alone says nothing."""
-    return all(map(letter_case.in_capitals, words)) and any(len(word) > 1 for word in words)
+    return all(map(in_capitals, words)) and any(len(word) > 1 for word in words)
 
 
 def _is_title(places: list[tuple[regex.Match[str], bool]], source: Conventions) -> bool:
@@ -249,19 +243,19 @@ def _known_form(word: str, source: Conventions) -> str | None:
         return usual
     if not any(source.usual(part) for part in LETTERS.findall(word)):
         return None
-    return LETTERS.sub(lambda part: source.usual(part[0]) or _lower(part[0], source), word)
+    return LETTERS.sub(lambda part: source.usual(part[0]) or lower(part[0], source.language), word)
 
 
 @lru_cache(WORDS)
-def _meant(word: str, source: Conventions, starts: bool, lower: bool) -> str:
+def _meant(word: str, source: Conventions, starts: bool, is_lower: bool) -> str:
     """The form of a word that is meant, in a text of mixed case, or in one all in lower case."""
     known = _known_form(word, source)
     if known is None or known == word:
         return word
     if word.islower():  # "anna", "i"; in German, a noun
         times = source.occurs(word)
-        return known if not times or (lower and source.inside.get(known, 0) >= CLEAR * times) else word
-    if source.is_lowercase or (len(word) > 1 and letter_case.in_capitals(word) and not source.occurs(word)):
+        return known if not times or (is_lower and source.inside.get(known, 0) >= CLEAR * times) else word
+    if source.is_lowercase or (len(word) > 1 and in_capitals(word) and not source.occurs(word)):
         return known
     # A capital at the start of a sentence is as it should be, and elsewhere it may be that of a name.
     return known if starts and not source.begins_with_capital else word
@@ -270,12 +264,12 @@ def _meant(word: str, source: Conventions, starts: bool, lower: bool) -> str:
 @lru_cache(WORDS)
 def _corrected(word: str, source: Conventions) -> str:
     """A word without its typos, as far as they can be told."""
-    near = nearest(_lower(word, source), source)
+    near = nearest(lower(word, source.language), source)
     if near is None and word.isalpha():
         return word
     if near is None:  # the parts of a word with an apostrophe
-        near = LETTERS.sub(lambda part: nearest(_lower(part[0], source), source) or part[0], word)
-    return _capitalized(near, source) if word[0].isupper() else near
+        near = LETTERS.sub(lambda part: nearest(lower(part[0], source.language), source) or part[0], word)
+    return capitalized(near, source.language) if word[0].isupper() else near
 
 
 def nearest(word: str, source: Conventions) -> str | None:
@@ -325,14 +319,6 @@ def _split_contraction(word: str, source: Conventions) -> list[str]:
 def join_marks(text: str) -> str:
     """Join marks to their words again."""
     return _OPENING.sub(r"\1", _CLOSING.sub(r"\1", html.unescape(text)))
-
-
-def _capitalized(word: str, text: Conventions) -> str:
-    return letter_case.capitalized(word, text.language)
-
-
-def _lower(word: str, text: Conventions) -> str:
-    return letter_case.lower(word, text.language)
 
 
 def _with_start(text: str, change: Callable[[str], str]) -> str:
