@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.corpora.conventions import Conventions, in_language
+from dragoman.corpora.full_stops import FullStops
 from dragoman.corpora.letter_case import capitalized, in_capitals, lower, uncapitalized, upper
 from dragoman.translation.glossary import Glossary
 from dragoman.translation.term_placement import find_targets
@@ -136,3 +137,10 @@ def test_glossary_terms_follow_the_language() -> None:
     assert find_targets("IJs is koud.", ["ijs"], "nl") == [("ijs", 0, 3)]
     assert find_targets("IJs is koud.", ["ijs"], "de") == []
     assert find_targets("İzmir ve izmir", ["izmir"], "tr") == [("izmir", 0, 5), ("izmir", 9, 14)]
+
+
+def test_words_that_begin_sentences_follow_the_language() -> None:
+    """Guards full stops before İki, which is iki elsewhere."""
+    lines = 9 * ["İki ev var.", "Burada iki kedi var.", "Bu Hz. Ali iki."]
+    assert "iki" in FullStops.of(lines, "tr").starters
+    assert "iki" not in FullStops.of(lines, "en").starters

@@ -14,6 +14,7 @@ from conftest import ROOT, in_child, tiny_pairs, write_tsv
 from dragoman.command_line import override
 from dragoman.corpora import prepared_files
 from dragoman.corpora import report as report_module
+from dragoman.corpora.full_stops import FullStops
 from dragoman.corpora.origin import has_only_moved
 from dragoman.corpora.preparation import PreparedData, prepare_data
 from dragoman.corpora.report import CorpusReport, sample_indices
@@ -331,6 +332,7 @@ def test_sentences_are_counted_in_a_sample(tiny: Make, tmp_path: Path, monkeypat
     exact = prepare_data(config, tmp_path / "all", quiet).report
     assert len(counted) == 8000
     assert [side.usual_sentences for side in exact.sides] == [3, 2]
+    assert exact.sides[0].full_stops == {"en": FullStops.of(source for source, _ in train).json}
     monkeypatch.setattr(report_module, "SAMPLE", 1000)
     counted.clear()
     assert prepare_data(config, tmp_path / "sample", quiet).report == exact

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dragoman.corpora.cleaning import clean
+from dragoman.corpora.full_stops import FullStops
 from dragoman.corpora.sentence_splitting import (
     LineStatistics,
     split_long_sentence,
@@ -89,6 +90,31 @@ def test_two_sentences_are_split() -> None:
 def test_shape_and_context_of_a_full_stop(text: str, language: str, expected: int) -> None:
     """Guards the rules for words that no corpus knows."""
     assert len(split_sentences(text, language)) == expected
+
+
+GERMAN = [
+    *10 * ["Sein zugel. Fahrzeug ist alt.", "Wir fahren auf der Kungsg. Richtung Hafen."],
+    *10 * ["Das ist der 4. Versuch von Anna.", "Im 12. Jahr kam Peter.", "Es geschah 1990.", "Es war gut."],
+    *10 * ["Das war gut. Peter lachte.", "Es war gut so.", "Er wohnt dort.", "Sie sieht es.", "Dort sieht es gut aus."],
+]
+
+
+def test_corpus_teaches_which_full_stops_end_no_sentence() -> None:
+    """Guards abbreviations that no list has, and words at the end of the sentences of the same corpus."""
+    stops = FullStops.of(GERMAN)
+    assert stops.abbreviations == {"zugel", "kungsg", "0", "00"}
+    assert {"gut", "dort"} <= stops.ends
+    assert "es" in stops.starters
+    for text in ("Ihr zugel. Motorrad ist neu.", "Ich wohne Kungsg. Nummer 3.", "Nur Versuch 5. Grades zählt."):
+        assert len(split_sentences(text, "de")) == 2
+        assert split_sentences(text, "de", stops) == [text]
+    for text in ("Alles war gut. Anna lachte.", "Nimm Nummer 5. Es wartet.", "Es war 1990. Anna kam."):
+        assert len(split_sentences(text, "de", stops)) == 2
+    assert [len(split_sentences("Det var gut. 3 dagar.", "sv", each)) for each in (FullStops(), stops)] == [1, 2]
+    assert FullStops.from_json(stops.json) == stops
+    for known, expected in ({}, 2), ({"de": stops}, 1):
+        trained = LineStatistics(9, 9, 1, full_stops=known)
+        assert len(split_text("Ihr zugel. Motorrad ist neu.", "de", trained, words)) == expected
 
 
 @pytest.mark.parametrize(("most", "usual", "expected"), [(1, 99, 4), (2, 99, 2), (3, 99, 2), (9, 99, 1), (9, 9, 3)])

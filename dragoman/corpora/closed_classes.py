@@ -1,6 +1,6 @@
 """Small classes of words by language: those with which sentences begin, those before ordinals, and abbreviations.
 
-They decide which full stops end a sentence, see `full_stops`.
+They decide where no corpus does, see `full_stops`.
 """
 
 from __future__ import annotations

@@ -1,79 +1,173 @@
 """Full stops that end no sentence: after abbreviations, initials and ordinals.
 
-    continues("Wir wohnen im 4. Stock.", 17, "de")     # True: this is one sentence
+    stops = FullStops.of(lines)                              # learnt from a corpus whose lines are mostly sentences
+    stops.continues("Wir wohnen im 4. Stock.", 17, "de")     # True: this is one sentence
 
-The shape of the word before the full stop, the language and what follows decide.
+An abbreviation is a word that nearly always has a full stop inside lines, before words that begin no sentence, as in
+Punkt (Kiss and Strunk 2006). Numbers are one such word for each number of digits: in German "4." is mostly an ordinal,
+in English mostly an end. For words that the corpus does not settle, the shape of the word and the language decide.
 
-Limits: a short word with vowels is an abbreviation only before a number or a small letter, unless it is one of the
-abbreviations known for 13 languages. Function words are known for these, too.
+Limits: without a corpus, a short word with vowels is an abbreviation only before a number or a small letter, unless
+it is one of the abbreviations known for 13 languages. Function words are known for these, too.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
 from enum import Enum
 from functools import lru_cache
 from itertools import pairwise
+from typing import Any
 
 from dragoman.corpora.closed_classes import function_words, known_abbreviations, may_precede_ordinal
 from dragoman.corpora.letter_case import lower
-from dragoman.corpora.marks import OPENING_MARKS
+from dragoman.corpora.marks import CLOSING_MARKS, OPENING_MARKS
 from dragoman.directions import base_code
 
+OFTEN = 3  # times that a corpus shows an abbreviation inside lines, at least
+LONGEST = 7  # letters of an abbreviation without a full stop inside
 SHORT = 5  # letters up to which a word before a number or a small letter is taken for an abbreviation
+MOST = 2_000  # words of each kind that are kept
 AROUND = 300  # letters before and after a full stop that are looked at
+STARTER = 0.001  # share of the lines that begin with a word that begins sentences
 
 _WORD = re.compile(r"[^\W\d_]+")
+_AROUND = f"{OPENING_MARKS}{CLOSING_MARKS}.,;:!?…]}}"  # a word
 _CONTINUES = re.compile(r"[,;/]|:\s|-\w")  # no sentence begins like this
 _VOWEL = re.compile("[aeiouyæœøıаеиоуыъэюяієαεηιουω]")
 _SYLLABIC = re.compile(r"[^\W\d_][rlрл][^\W\d_]")  # "krk" has a vowel, "str." has none
 _ALPHABETS = re.compile("[a-zæœøßþðıͰ-ϿЀ-ӿ]+")  # without accents; other scripts may write no vowels
+_DIGITS = re.compile(r"\d")
 _ROMAN = re.compile("[IVXLC]+")
 _NUMBER = re.compile(r"\d|[IVXLC]{2,}\b")
 _PARTICLE = re.compile(r"(L[aeo]|L[ao]s|Les|D[eia]|Den) (?=[^\W\d_])(?![a-zß-ÿ])")  # of a name: "M. Le Pen"
 _INITIALS = re.compile(r"[^\W\d_]\.(-?[^\W\d_]\.)?(?=\s|$)")
 
 
-def continues(text: str, at: int, language: str) -> bool:
-    """Whether the mark before a position in a line, after which a splitter would cut, stands inside a sentence."""
-    last = text[text.rfind(" ", 0, at - 1) + 1 : at].rstrip()
-    kind = _kind(last, language)
-    if kind is Kind.WORD and text[at].isupper() and text[at + 1 : at + 2].islower():
-        return False
-    before, after = text[max(0, at - AROUND) : at].rstrip(), text[at : at + AROUND]
-    if _CONTINUES.match(after):
-        return True
-    # A small letter begins no sentence if the writer uses capitals.
-    continued = after.lstrip("-–— ")[:1].islower() and before != before.lower()
-    if kind is Kind.OTHER:
-        return continued and (before[-1:] not in "?!" or not after[0].isalpha())
-    if kind is Kind.WORD and last[:-1].lstrip(OPENING_MARKS).lower() in function_words(language):
-        return False
-    rest = before[: -len(last)].rstrip()
-    if not rest and kind in (Kind.NUMBER, Kind.LETTER):  # the number of an item, or "M."
-        return True
-    if kind is Kind.NUMBER:
-        ordinal = len(last) <= len("999.") and may_precede_ordinal(rest[rest.rfind(" ") + 1 :], language)
-        return continued or ((ordinal or rest[-1] in ".!?…") and not _begins(after, language))
-    if continued or _NUMBER.match(after):
-        return kind is not Kind.WORD or len(last) <= SHORT + 1 or "." in last[:-1]
-    if kind is Kind.WORD:
-        return False
-    if rest[-1:].isdecimal() and last == last.lower() and not _INITIALS.match(after):  # "5 kg.", unlike "44 a. C."
-        return False
-    return not _begins(after, language)
+@dataclass(frozen=True)
+class FullStops:
+    """What a corpus in one language shows. Words are lower-cased, without their full stop; digits are zeros."""
 
+    abbreviations: frozenset[str] = frozenset()
+    ends: frozenset[str] = frozenset()  # words that look like abbreviations, but end sentences
+    starters: frozenset[str] = frozenset()  # words that begin sentences
 
-def _begins(text: str, language: str) -> bool:
-    """Whether a text begins like a sentence: with a function word, or a single letter that is no initial."""
-    word = _first_word(text)
-    if len(word) == 1:
-        return not text.startswith(word + ".")
-    if _PARTICLE.match(text):
-        return False
-    small = lower(word, language)
-    return word != small and small in function_words(language)
+    @classmethod
+    def of(cls, lines: Iterable[str], language: str = "") -> FullStops:
+        """Learn from cased lines in a language. Memory holds the distinct words."""
+        first: Counter[str] = Counter()
+        plain: Counter[str] = Counter()  # words without a full stop
+        final: Counter[str] = Counter()  # words with one at the end of a line
+        inner: Counter[tuple[str, str]] = Counter()  # words with one inside a line, and what comes next
+        count = 0
+        for line in lines:
+            count += 1
+            strings = line.split()
+            if strings and (start := _WORD.match(strings[0].lstrip(OPENING_MARKS))):
+                first[start[0]] += 1
+            for number, string in enumerate(strings):
+                if not string.endswith("."):
+                    plain[string.strip(_AROUND)] += 1
+                elif number == len(strings) - 1:
+                    final[_shape(string)] += 1
+                else:
+                    following = _first_word(strings[number + 1])
+                    # A number that opens a line may count its items, and one before a small letter is no evidence.
+                    if not string[:-1].isdecimal() or (number and following != following.lower()):
+                        inner[_shape(string), lower(following, language)] += 1
+        starters = [
+            small
+            for word, times in first.most_common(MOST)
+            if times >= max(OFTEN, STARTER * count) and plain[small := lower(word, language)] and word != small
+        ]
+        return cls._judged(inner, final, plain, frozenset(starters))
+
+    @classmethod
+    def _judged(
+        cls, inner: Counter[tuple[str, str]], final: Counter[str], plain: Counter[str], starters: frozenset[str]
+    ) -> FullStops:
+        """Tell abbreviations from words at the end of a sentence by how often they are where."""
+        inside: Counter[str] = Counter()
+        before_starters: Counter[str] = Counter()
+        for (word, following), times in inner.items():
+            (before_starters if following in starters else inside)[word] += times
+        without: Counter[str] = Counter()
+        for word, times in plain.items():
+            without[word.lower()] += times
+        abbreviations: dict[str, int] = {}
+        for word, times in inside.items():
+            ending = before_starters[word] + final[word]
+            if word.isdecimal():
+                is_one = times > ending
+            else:
+                known = len(word) <= LONGEST or "." in word
+                is_one = known and times > without[word] and times > 2 * before_starters[word] and 10 * times > ending
+            if is_one and times >= OFTEN and word.strip("."):
+                abbreviations[word] = times
+        ends = {
+            word: times
+            for word, times in (final + before_starters).items()
+            if times >= OFTEN and word not in abbreviations and _looks_like_one(word) and without[word] >= OFTEN
+        }
+        return cls(_most(abbreviations), _most(ends), starters)
+
+    @property
+    def json(self) -> dict[str, list[str]]:
+        """All of it, for `from_json`."""
+        return {field.name: sorted(getattr(self, field.name)) for field in fields(self)}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> FullStops:
+        """Load what `json` returned. Raises LookupError or ValueError for anything else."""
+        lists = [values[field.name] for field in fields(cls)]
+        if not all(isinstance(each, list) and all(isinstance(word, str) for word in each) for each in lists):
+            raise ValueError("the words before full stops are malformed")
+        return cls(*map(frozenset, lists))
+
+    def continues(self, text: str, at: int, language: str) -> bool:
+        """Whether the mark before a position in a line, after which a splitter would cut, stands inside a sentence."""
+        last = text[text.rfind(" ", 0, at - 1) + 1 : at].rstrip()
+        kind, shape = _kind_and_shape(last, language)
+        if kind is Kind.WORD and text[at].isupper() and text[at + 1 : at + 2].islower():
+            return shape in self.abbreviations and not self._begins(text[at : at + AROUND], language)
+        before, after = text[max(0, at - AROUND) : at].rstrip(), text[at : at + AROUND]
+        if _CONTINUES.match(after):
+            return True
+        # A small letter begins no sentence if the writer uses capitals.
+        continued = after.lstrip("-–— ")[:1].islower() and before != before.lower()
+        if kind is Kind.OTHER:
+            return continued and (before[-1:] not in "?!" or not after[0].isalpha())
+        if shape in self.abbreviations:
+            return not self._begins(after, language)
+        if shape in self.ends or (kind is Kind.WORD and shape in function_words(language)):
+            return False
+        rest = before[: -len(last)].rstrip()
+        if not rest and kind in (Kind.NUMBER, Kind.LETTER):  # the number of an item, or "M."
+            return True
+        if kind is Kind.NUMBER:
+            ordinal = len(last) <= len("999.") and may_precede_ordinal(rest[rest.rfind(" ") + 1 :], language)
+            return continued or ((ordinal or rest[-1] in ".!?…") and not self._begins(after, language))
+        if continued or _NUMBER.match(after):
+            return kind is not Kind.WORD or len(last) <= SHORT + 1 or "." in last[:-1]
+        if kind is Kind.WORD:
+            return False
+        if rest[-1:].isdecimal() and last == last.lower() and not _INITIALS.match(after):  # "5 kg.", unlike "44 a. C."
+            return False
+        return not self._begins(after, language)
+
+    def _begins(self, text: str, language: str) -> bool:
+        """Whether a text begins like a sentence: with a function word, or a single letter that is no initial."""
+        word = _first_word(text)
+        if len(word) == 1:
+            return not text.startswith(word + ".")
+        if _PARTICLE.match(text):
+            return False
+        small = lower(word, language)
+        return word != small and (small in self.starters or small in function_words(language))
 
 
 class Kind(Enum):
@@ -87,10 +181,10 @@ class Kind(Enum):
 
 
 @lru_cache(2**13)
-def _kind(last: str, language: str) -> Kind:
-    """The kind of a string before a sentence."""
+def _kind_and_shape(last: str, language: str) -> tuple[Kind, str]:
+    """The kind of a string, and the string as the words of `FullStops` are written."""
     if not last.endswith(".") or last.endswith(".."):
-        return Kind.OTHER
+        return Kind.OTHER, ""
     word = last[:-1].lstrip(OPENING_MARKS)
     if word.isdecimal() or (len(word) > 1 and _ROMAN.fullmatch(word)):
         kind = Kind.NUMBER
@@ -102,7 +196,12 @@ def _kind(last: str, language: str) -> Kind:
         kind = Kind.ABBREVIATION
     else:
         kind = Kind.WORD
-    return kind
+    return kind, _shape(last)
+
+
+def _shape(string: str) -> str:
+    """A word with a full stop, as the words of `FullStops` are written."""
+    return _DIGITS.sub("0", string[:-1].lstrip(OPENING_MARKS).lower())
 
 
 def _first_word(text: str) -> str:
@@ -118,3 +217,12 @@ def _lacks_vowels(word: str, language: str) -> bool:
     if len(lower) > 2 and any(one == other for one, other in pairwise(lower)):
         return False
     return not (base_code(language) in {"cs", "sk", "sl", "hr", "sr", "bs", "mk"} and _SYLLABIC.search(lower))
+
+
+def _looks_like_one(word: str) -> bool:
+    """Whether a word of more than one letter could be taken for an abbreviation."""
+    return len(word) > 1 and word.isalpha() and (len(word) <= SHORT or _lacks_vowels(word, ""))
+
+
+def _most(counts: Mapping[str, int]) -> frozenset[str]:
+    return frozenset(sorted(counts, key=lambda word: (-counts[word], word))[:MOST])

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from itertools import chain, compress
 from typing import Any
 
 import numpy as np
 
+from dragoman.corpora.full_stops import FullStops
 from dragoman.corpora.origin import SIDES, Tokenizers
 from dragoman.corpora.prepared_files import CleanText, load_pairs
 from dragoman.corpora.sentence_splitting import split_sentences
@@ -34,6 +35,7 @@ class SideReport:
     left_out: int  # distinct words of training without an id
     unknown: float  # share of the validation tokens
     usual_sentences: int = 1  # half of the lines have at least this many; older data do not say
+    full_stops: dict[str, dict[str, list[str]]] = field(default_factory=dict)  # `FullStops` by language; likewise
 
 
 @dataclass(frozen=True)
@@ -139,7 +141,8 @@ def make_report(
         for tagged in texts:
             line, name = _without_tag(tagged, language, data)
             by_language[name].append(line)
-        sentences = [len(split_sentences(line, name)) for name, lines in by_language.items() for line in lines]
+        stops = {name: FullStops.of(lines, name) for name, lines in by_language.items()}
+        sentences = [len(split_sentences(line, name, stops[name])) for name in stops for line in by_language[name]]
         sides.append(
             SideReport(
                 language,
@@ -148,6 +151,7 @@ def make_report(
                 percentile_99=float(np.percentile(lengths, 99)),
                 longest=int(lengths.max()),
                 usual_sentences=int(np.median(sentences)),
+                full_stops={name: each.json for name, each in stops.items()},
                 vocabulary=len(tokenizer),
                 left_out=tokenizer.left_out,
                 unknown=float((getattr(validation, side).ids == UNK).mean()),

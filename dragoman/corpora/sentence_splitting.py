@@ -12,16 +12,17 @@ Limits: texts are cleaned lines. The caller counts their tokens.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import sentencex
 
-from dragoman.corpora.full_stops import continues
+from dragoman.corpora.full_stops import FullStops
 from dragoman.corpora.marks import CLOSING_MARKS, FINAL_MARKS, PAUSES
 from dragoman.directions import base_code
 
 CountTokens = Callable[[Sequence[str]], list[int]]  # texts to their lengths in tokens
+NO_CORPUS = FullStops()
 MARKS = (FINAL_MARKS, PAUSES)  # split after one of the first if possible, else after one of the second
 
 
@@ -33,6 +34,11 @@ class LineStatistics:
     longest: int  # tokens of the longest one
     sentences: int  # half of them had at least this many sentences
     length_ratio: float = 1.0  # tokens in their translations per token
+    full_stops: Mapping[str, FullStops] = field(default_factory=dict)  # by language; older data have none
+
+    def stops(self, language: str) -> FullStops:
+        """What the corpus has taught about full stops in a language."""
+        return self.full_stops.get(language, NO_CORPUS)
 
 
 def sentence_joiner(language: str) -> str:
@@ -40,17 +46,18 @@ def sentence_joiner(language: str) -> str:
     return "" if base_code(language) in {"zh", "ja", "th", "lo", "km", "my"} else " "
 
 
-def split_sentences(text: str, language: str) -> list[str]:
+def split_sentences(text: str, language: str, stops: FullStops = NO_CORPUS) -> list[str]:
     """Split a cleaned text into sentences by the rules of its language, or of English if there are none for it.
 
-    A part without letters, such as "1." or "???", is no sentence of its own.
+    A part without letters, such as "1." or "???", is no sentence of its own. `stops` are what a corpus in this language
+    has taught about full stops.
     """
     sentences: list[str] = []
     start = end = 0
     complete = False  # whether what has been read since `start` has letters
     for part in sentencex.segment(language, text):  # type: ignore[attr-defined]
         has_letters = any(map(str.isalpha, part))
-        if complete and has_letters and not continues(text, end, language):
+        if complete and has_letters and not stops.continues(text, end, language):
             sentences.append(text[start:end].strip())
             start, complete = end, False
         end += len(part)
@@ -68,7 +75,7 @@ def split_text(
     """
     chunks: list[str] = []
     last: list[int] = []  # number of sentences and tokens in the last chunk; empty if nothing may be added to it
-    parts = split_sentences(text, language)
+    parts = split_sentences(text, language, trained.stops(language))
     for part, length in zip(parts, count(parts), strict=True):
         if last and last[0] < trained.sentences and last[1] + length <= trained.usual:
             chunks[-1] += sentence_joiner(language) + part

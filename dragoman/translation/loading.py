@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from dragoman import checkpoint, config_file, console, resources, serialization
 from dragoman.corpora.conventions import Conventions
+from dragoman.corpora.full_stops import FullStops
 from dragoman.corpora.sentence_splitting import LineStatistics
 from dragoman.dataset import BLANK, BYTES, JOINER, Tokenizer
 from dragoman.errors import CheckpointError
@@ -112,7 +113,8 @@ def line_statistics(sides: Sequence[Mapping[str, Any]]) -> LineStatistics:
     ratio = target["mean"] / max(1.0, side["mean"])
     if min(usual, longest, sentences, ratio) < 0:
         raise ValueError("no line of text has fewer than 0 tokens")
-    return LineStatistics(usual, longest, sentences, ratio)
+    stops = {language: FullStops.from_json(words) for language, words in dict(side.get("full_stops", {})).items()}
+    return LineStatistics(usual, longest, sentences, ratio, stops)
 
 
 def unpack(found: checkpoint.Checkpoint) -> TrainedModel:

@@ -243,10 +243,11 @@ def test_37_forged_part_is_refused_in_one_line(run: Path, name: str, data: bytes
 
 
 FORGED_LENGTHS = [{"longest": {}}, {"longest": "x"}, {"longest": -1}, {"mean": 10**400}]
+FORGED_STOPS = [{"full_stops": value} for value in (3, "x", {"en": 3}, {"en": {}}, {"en": {"abbreviations": [3]}})]
 
 
 @faults
-@pytest.mark.parametrize("forged", FORGED_LENGTHS)
+@pytest.mark.parametrize("forged", FORGED_LENGTHS + FORGED_STOPS)
 def test_37_forged_lengths_are_refused(run: Path, forged: dict[str, object]) -> None:
     """Guards against a traceback much later, when a text is split by the lengths of the training lines."""
     report = json.loads((untrained.newest(run) / "trained_on.json").read_bytes())
