@@ -23,18 +23,16 @@ from conftest import ROOT, SHARED, tiny_config, write_tsv
 from dragoman import run_lock, train
 from dragoman.command_line import parse_clean
 from dragoman.console import display_width
-from dragoman.corpora.checks.letters import SIGNS_OF_FLAWS, find_flaw
 from dragoman.corpora.readers import read_units
 from dragoman.corpora.sources import find_sources
 from dragoman.errors import ConfigError, DataError, RunInUseError
 from dragoman.filtering import fitting, rules
 from dragoman.filtering.clean import clean_corpus, main, train_command
 from dragoman.filtering.duplicates import SeenKeys, keys_of, long_in
-from dragoman.filtering.judge import Judge, Sample, cleaned_pair
+from dragoman.filtering.judge import Judge, Sample
 from dragoman.filtering.model_scores import Scorer, chosen, dual_score
 from dragoman.filtering.numbers import numbers_differ
 from dragoman.filtering.outcome import WIDTH, Outcome
-from dragoman.filtering.screening import Screen
 from dragoman.filtering.words import Encoder, Words, digest, words_of
 from dragoman.filtering.workers import CHUNK
 from dragoman.settings import DataConfig
@@ -91,34 +89,13 @@ def test_good_pairs_pass_all_rules(pair: Pair) -> None:
 def test_bad_pairs_go_for_their_reason(reason: str, pair: Pair) -> None:
     """Guards each rule, and --keep."""
     assert rules.first_reason(*pair, SIDES) == reason
-    assert (rules.first_reason(*pair, SIDES, keep=[reason]) == reason) == (reason == "unreadable")
+    assert rules.first_reason(*pair, SIDES, keep=[reason]) != reason
 
 
-@given(
-    st.lists(
-        st.tuples(
-            *[st.text("ab1٢ .,-ÃÂ¤©â€œïğðŸÄÅÎÏÐÑ\ufffdдПπ文²_\u0301", max_size=14).map(lambda text: text * 7)] * 2
-        ),
-        max_size=8,
-    ),
-    st.sampled_from([SIDES, rules.Sides((frozenset([""]), frozenset(["", "CYRILLIC", "CJK"])))]),
-    st.sets(st.sampled_from(list(rules.RULES))),
-)
-def test_screen_misses_no_pair_that_breaks_a_rule(pairs: list[Pair], sides: rules.Sides, keep: set[str]) -> None:
-    """Guards the table of properties: a sign that one of the rules looks for and the table lacks."""
-    pairs += [pair for _, pair in BAD] + GOOD
-    pairs = [cleaned_pair(pair, DataConfig()) for pair in pairs]
-    assert Screen(sides).first_reasons(pairs, keep) == [rules.first_reason(*pair, sides, keep) for pair in pairs]
-
-
-def test_signs_of_flaws_are_all_that_flawed_text_begins_with() -> None:
-    """Guards the signs against a pattern that is added and not listed."""
-    letters = "".join(map(chr, range(0x80, 0x180))) + "€ƒˆ‰Š‹ŒŽ˜™š›œžŸ†‡‚„…‘’“”•–—\ufffd"
-    texts = (text for a in letters for b in letters for text in (f"x{a}{b}{a}{b}a", f"x{a}€{b}", f"x{a}¿{b}"))
-    missed = [
-        text for text in texts if SIGNS_OF_FLAWS.isdisjoint(text) and find_flaw(text, "") not in (None, "control")
-    ]
-    assert missed == []
+def test_good_text_is_not_mojibake() -> None:
+    """Guards letters before marks that look like traces of two bytes: quotes, capitals, degrees."""
+    good = "„Spaß“ und «É», à 20 °C|a MANHÃ” É» Ä“ på Åse|CAFÉ…” ñandú ¿Qué? ½|Ĉu ŝi Żółć|Ça “où” — l’été…"
+    assert not any(map(rules.is_mojibake, good.split("|")))
 
 
 def test_rules_have_meanings_that_fit_a_terminal() -> None:
@@ -426,7 +403,7 @@ def test_page_and_summary_show_what_was_dropped(tmp_path: Path, capsys: pytest.C
     output = capsys.readouterr().out
     assert output.rstrip().endswith(train_command(parsed))
     command = train_command(parsed).split()
-    assert command[:2] == ["dragoman", "train"]
+    assert command[:2] == ["python", "train.py"]
     assert command[command.index("--data.train") + 1] == str(tmp_path / "clean" / "train.tsv")
     assert "1,2" not in command
 

@@ -111,7 +111,6 @@ READERS = {
     "corpora/prepared_files.py": "its own unfinished text, line by line",
     "corpora/preparation.py": "its own unfinished arrays",
     "filtering/clean.py": "its own unfinished tables, and the code of the program",
-    "filtering/progress.py": "the same tables",
     "checkpoint.py": "what it has just written",
     "translation/engine_writer.py": "what the library has just written",
     "export/tokenizer_files.py": "what it has just written",

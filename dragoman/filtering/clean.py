@@ -9,10 +9,10 @@ command with --keep REASON puts them back. Validation and test are not touched. 
 models score what stays (scores.tsv), and the worst of it is dropped too.
 
 The corpus is read twice: once for a sample to learn from, once to judge each pair, in chunks, on all cores. Memory
-holds the sample, some chunks, and 80 bytes for each pair that stays. Files get their names when all is done. If it is
-stopped, only files that end in .part are left, and the same command continues with the same result, see `progress`: the
-sample is learnt again, and pairs that were judged or scored are only read. With another corpus, or other settings than
---processes, --share and --threshold, it starts over.
+holds the sample, some chunks, and 80 bytes for each pair that stays. Files get their names at the end. A command that
+is stopped leaves only files that end in .part. The same command then learns from the sample again, only reads the pairs
+that are judged or scored already, and has the same result. With another corpus, or other settings than --processes,
+--share and --threshold, it starts over.
 
 Exit codes: 0 done; 2 a mistake in the options; 3 data that cannot be read; 4 no usable model; 5 another cleaning is
 writing to the same folder; 7 a disk that fails; 130 stopped by Ctrl-C.
@@ -24,32 +24,29 @@ import argparse
 import hashlib
 import importlib.metadata
 import os
-import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO, Literal, TextIO
+from typing import Literal, TextIO
 
 import numpy as np
 
 from dragoman import console, reading, resources, run_lock, storage
-from dragoman.corpora.formats.languages import within_one
 from dragoman.corpora.formats.units import Unit, unmarked
 from dragoman.corpora.language_choice import with_languages
-from dragoman.corpora.prepared_files import progress_bar
+from dragoman.corpora.prepared_files import GrowingFiles, progress_bar, read_json
 from dragoman.corpora.readers import Split, read_units
 from dragoman.corpora.sources import find_sources, parse_mixture
 from dragoman.errors import ConfigError, DataError
-from dragoman.filtering import page
+from dragoman.filtering.commands import command_line
 from dragoman.filtering.duplicates import KEYS as KEY_COUNT
 from dragoman.filtering.duplicates import Repeats
-from dragoman.filtering.judge import SAME_LANGUAGE, Judge, Sample
+from dragoman.filtering.judge import Judge, Sample
 from dragoman.filtering.model_scores import Score, Scorer, chosen
-from dragoman.filtering.outcome import Outcome
-from dragoman.filtering.progress import Unfinished, remove_unfinished, unfinished
-from dragoman.filtering.rules import REASONS
+from dragoman.filtering.outcome import Outcome, render
+from dragoman.filtering.rules import REASONS, UNREADABLE
 from dragoman.filtering.workers import CHUNK, judged
 from dragoman.processes import cores
 from dragoman.serialization import json_bytes, sha256_of
@@ -58,9 +55,12 @@ from dragoman.settings import DataConfig
 
 TRAIN, DROPPED, SCORES_TABLE = "train.tsv", "dropped.tsv", "scores.tsv"
 OUTCOME, PAGE = "cleaning.json", "report.html"
+PART = ".part"  # ends the names of files that are not complete
+RECORD = "progress.json" + PART
 DROPPED_HEAD = b"reason\tposition\tsource\ttarget\n"
 # Arrays that a cleaning needs to continue: keys of the pairs seen, positions and scores of those that stay.
 KEYS, POSITIONS, SCORES = "keys", "positions", "scores"
+GROWING = (TRAIN, DROPPED, KEYS, POSITIONS, SCORES)
 SCORED = 2000  # pairs at a time
 SAVED_EVERY = 10  # chunks
 _ONE_LINE = str.maketrans("\t\n\r", "   ")  # what a cell of a .tsv cannot hold
@@ -83,12 +83,16 @@ def main(options: argparse.Namespace) -> None:
         console.say(train_command(options))
 
 
+def train_command(options: argparse.Namespace) -> str:
+    """Return the command that trains on the cleaned corpus, with the settings that were given."""
+    cleaned = {"data.train": str(options.output / TRAIN), "data.columns": None, "data.on_bad_line": "error"}
+    return command_line(options.config, cleaned)
+
+
 def clean_corpus(options: argparse.Namespace) -> Outcome:
     """Clean a corpus; see the module. Raises ConfigError, DataError and RunInUseError."""
     data: DataConfig = replace(options.config.data, on_bad_line="skip")
     _check(options, data)
-    if within_one(data):
-        options.keep = [*options.keep, *SAME_LANGUAGE]
     with run_lock.lock(options.output, "choose another --output"):
         return _clean_locked(options, data)
 
@@ -100,24 +104,43 @@ def _clean_locked(options: argparse.Namespace, data: DataConfig) -> Outcome:
     split = _training(data)
     sample, count, corpus = _read_sample(split)
     outcome = Outcome(data.train, str(data.source_lang), data.target_lang, split.unit)
-    heads = {TRAIN: f"{outcome.source_lang}\t{outcome.target_lang}\n".encode(), DROPPED: DROPPED_HEAD, KEYS: b""}
-    if scorer:
-        heads |= {POSITIONS: b"", SCORES: b""}
     fingerprint = _fingerprint(options, data, profane, scorer, corpus)
-    with storage.storing(options.output):
-        with unfinished(options.output, fingerprint, heads) as work:
-            outcome.restore(work.state)
+    folder = options.output
+    with storage.storing(folder):
+        _start_over_unless(folder, fingerprint)
+        languages = f"{outcome.source_lang}\t{outcome.target_lang}\n"
+        heads = dict.fromkeys(_paths(folder), b"") | {
+            _part(folder, TRAIN): languages.encode(), _part(folder, DROPPED): DROPPED_HEAD,
+        }  # fmt: skip
+        with GrowingFiles(folder / RECORD, heads, {"fingerprint": fingerprint, **outcome.state()}) as growing:
+            outcome.restore(growing.state)
             if outcome.read:
                 console.say(f"Continuing after {outcome.read:,} pairs.")
             if outcome.read < count:
                 judge = Judge.learn(sample.pairs(), data, options.keep, profane)
                 del sample
-                _judge_all(work, judge, _training(data).units, count, options.processes, outcome)
+                repeats = _seen_before(folder, judge)
+                chunks = judged(islice(_training(data).units, outcome.read, None), judge, options.processes or cores())
+                with closing(chunks), progress_bar("pair", count, outcome.read) as bar:
+                    bar.set_description("cleaning")
+                    while some := list(islice(chunks, SAVED_EVERY)):
+                        rows = [_rows(units, *judgement, repeats, outcome) for units, judgement in some]
+                        growing.state.update(outcome.state())
+                        growing.append(b"".join(parts) for parts in zip(*rows, strict=True))
+                        bar.update(sum(len(units) for units, _ in some))
             if scorer:
-                _score_all(work, scorer, outcome)
-        kept = _drop_by_score(work, options.share, options.threshold, outcome) if scorer else work.path(TRAIN)
-        _publish(work, kept, outcome)
+                _score_all(folder, growing, scorer)
+        kept = _drop_by_score(folder, options.share, options.threshold, outcome) if scorer else _part(folder, TRAIN)
+        _publish(folder, kept, outcome)
     return outcome
+
+
+def _part(folder: Path, name: str) -> Path:
+    return folder / (name + PART)
+
+
+def _paths(folder: Path) -> list[Path]:
+    return [_part(folder, name) for name in GROWING]
 
 
 def _read_sample(split: Split) -> tuple[Sample, int, str]:
@@ -150,47 +173,39 @@ def program_files() -> list[Path]:
     return sorted([*resources.HOME.glob("*.py"), *Path(__file__).parent.parent.rglob("*.py")])
 
 
-def _judge_all(
-    work: Unfinished, judge: Judge, units: Iterator[Unit], count: int, processes: int | None, outcome: Outcome
-) -> None:
-    """Judge all pairs that have not been judged yet, and write each to its table."""
+def _start_over_unless(folder: Path, fingerprint: str) -> None:
+    """Remove what another cleaning has left unfinished, so that this one continues only its own work."""
+    record = read_json(folder / RECORD)
+    if record and record["state"]["fingerprint"] == fingerprint:
+        return
+    if record:
+        console.warn(
+            f"{folder} has an unfinished cleaning, but with other settings, another corpus or another version of the "
+            "program: starting over."
+        )
+    _remove_parts(folder)
+
+
+def _remove_parts(folder: Path) -> None:
+    (folder / RECORD).unlink(missing_ok=True)  # first: it must not outlive a file that it describes
+    for path in folder.glob("*" + PART):
+        path.unlink()
+
+
+def _seen_before(folder: Path, judge: Judge) -> Repeats:
+    """Return the pairs that are judged already, to find repetitions of them."""
     repeats = Repeats(judge.keep)
-    with open(work.path(KEYS), "rb") as file:
+    with _part(folder, KEYS).open("rb") as file:
         while block := file.read(SAVED_EVERY * CHUNK * KEY_COUNT * 8):
             repeats.add(np.frombuffer(block, np.uint64).reshape(-1, KEY_COUNT))
-    chunks = judged(islice(units, outcome.read, None), judge, processes or cores())
-    with closing(chunks), progress_bar("pair", count, outcome.read) as bar:
-        bar.set_description("cleaning")
-        for number, (chunk, (reasons, keys)) in enumerate(chunks, 1):
-            repeats.mark(reasons, keys)
-            work.files[KEYS].write(keys[keys.any(1)].tobytes())
-            _write(chunk, reasons, work.files, outcome)
-            bar.update(len(chunk))
-            if number % SAVED_EVERY == 0:
-                work.save(outcome.state())
-    work.save(outcome.state())
-
-
-def train_command(options: argparse.Namespace) -> str:
-    """Return the command that trains on the cleaned corpus, with the settings that were given."""
-    words = list(options.settings)
-    for name in ("data.train", "data.columns", "data.on_bad_line"):
-        for i in reversed(range(len(words))):
-            if words[i] == f"--{name}":
-                del words[i : i + 2]
-            elif words[i].startswith(f"--{name}="):
-                del words[i]
-    data = options.config.data
-    words += ["--data.train", str(options.output / TRAIN)]
-    words += ["--data.columns", "null"] if data.columns else []
-    return shlex.join(["dragoman", "train", *words])
+    return repeats
 
 
 def _check(options: argparse.Namespace, data: DataConfig) -> None:
     """Raise an error for settings that this command cannot work with."""
+    names = [name for name in REASONS if name not in UNREADABLE]
     for reason in options.keep:
-        if reason not in REASONS or reason == "unreadable":
-            names = [name for name in REASONS if name != "unreadable"]
+        if reason not in names:
             hint = did_you_mean(reason, names, "") if reason not in REASONS else ": such pairs cannot be read."
             raise ConfigError(f"--keep names {reason}, which cannot be kept{hint}")
     if not data.source_lang:
@@ -223,7 +238,11 @@ def _training(data: DataConfig) -> Split:
     return read_units(source, data, console.warn)["train"]
 
 
-def _write(units: Sequence[Unit], reasons: Sequence[str], files: Mapping[str, BinaryIO], outcome: Outcome) -> None:
+def _rows(
+    units: Sequence[Unit], reasons: list[str], keys: np.ndarray, repeats: Repeats, outcome: Outcome
+) -> tuple[bytes, ...]:
+    """Mark repeated pairs, count what is dropped, and return what to append to each of GROWING."""
+    repeats.mark(reasons, keys)
     kept: list[str] = []
     dropped: list[str] = []
     positions: list[int] = []
@@ -237,44 +256,46 @@ def _write(units: Sequence[Unit], reasons: Sequence[str], files: Mapping[str, Bi
         else:
             kept.append(f"{source}\t{target}\n")
             positions.append(position)
-    files[TRAIN].write("".join(kept).encode())
-    files[DROPPED].write("".join(dropped).encode(errors="backslashreplace"))  # bytes that are not UTF-8: \\udce4
-    if POSITIONS in files:
-        files[POSITIONS].write(np.array(positions, np.int64).tobytes())
     outcome.read += len(units)
+    return (
+        "".join(kept).encode(),
+        "".join(dropped).encode(errors="backslashreplace"),  # bytes that are not UTF-8: \\udce4
+        keys[keys.any(1)].tobytes(),
+        np.array(positions, np.int64).tobytes(),
+        b"",
+    )
 
 
-def _score_all(work: Unfinished, scorer: Scorer, outcome: Outcome) -> None:
+def _score_all(folder: Path, growing: GrowingFiles, scorer: Scorer) -> None:
     """Score the pairs that have stayed so far and have no score yet, in blocks that are the same at each start."""
-    done, count = (work.files[name].tell() // size for name, size in ((SCORES, 3 * 8), (POSITIONS, 8)))
+    done, count = (_part(folder, name).stat().st_size // size for name, size in ((SCORES, 3 * 8), (POSITIONS, 8)))
     with (
-        open(work.path(TRAIN), encoding="utf-8", newline="\n") as table,
+        open(_part(folder, TRAIN), encoding="utf-8", newline="\n") as table,
         progress_bar("pair", count, done) as bar,
     ):
         bar.set_description("scoring")
         rows = islice(table, 1 + done, None)
         while block := [(source, target) for source, target in map(_cells, islice(rows, SCORED))]:
-            work.files[SCORES].write(np.array(scorer.score(block), np.float64).tobytes())
-            work.save(outcome.state())
+            growing.append([b"", b"", b"", b"", np.array(scorer.score(block), np.float64).tobytes()])
             bar.update(len(block))
 
 
-def _drop_by_score(work: Unfinished, share: float | None, least: float | None, outcome: Outcome) -> Path:
+def _drop_by_score(folder: Path, share: float | None, least: float | None, outcome: Outcome) -> Path:
     """Write scores.tsv, and drop the pairs that score too low. Returns the table of the others."""
-    scores = np.fromfile(work.path(SCORES)).reshape(-1, 3)
-    positions = np.fromfile(work.path(POSITIONS), np.int64).tolist()
+    scores = np.fromfile(_part(folder, SCORES)).reshape(-1, 3)
+    positions = np.fromfile(_part(folder, POSITIONS), np.int64).tolist()
     stays = chosen(scores[:, 0].tolist(), share, least)
-    path = work.path(f"kept-{TRAIN}")
+    path = _part(folder, f"kept-{TRAIN}")
     with (
-        open(work.path(TRAIN), encoding="utf-8", newline="\n") as rows,
+        open(_part(folder, TRAIN), encoding="utf-8", newline="\n") as rows,
         _written(path) as kept,
-        _written(work.path(SCORES_TABLE)) as table,
-        _written(work.path(DROPPED), "a") as dropped,
+        _written(_part(folder, SCORES_TABLE)) as table,
+        _written(_part(folder, DROPPED), "a") as dropped,
     ):
         table.write("position\tscore\tforward\tbackward\n")
         kept.write(next(rows))
-        for row, position, stay, found in zip(rows, positions, stays, map(Score._make, scores.tolist()), strict=True):
-            table.write(f"{position}\t{found.score:.4f}\t{found.forward:.3f}\t{found.backward:.3f}\n")
+        for row, position, stay, score in zip(rows, positions, stays, map(Score._make, scores.tolist()), strict=True):
+            table.write(f"{position}\t{score.score:.4f}\t{score.forward:.3f}\t{score.backward:.3f}\n")
             if stay:
                 kept.write(row)
             else:
@@ -290,23 +311,25 @@ def _cells(row: str) -> list[str]:
 
 @contextmanager
 def _written(path: Path, mode: Literal["w", "a"] = "w") -> Iterator[TextIO]:
-    """Open a table, and write it through to the disk at the end."""
+    """Context manager: open a table, and write it through to the disk at the end."""
     with open(path, mode, encoding="utf-8", newline="\n") as file:
         yield file
         file.flush()
         os.fsync(file.fileno())
 
 
-def _publish(work: Unfinished, kept: Path, outcome: Outcome) -> None:
+def _publish(folder: Path, kept: Path, outcome: Outcome) -> None:
     """Write the report, give all files their names, train.tsv last, and remove what only a new start would need."""
-    folder, content = work.folder, outcome.as_json()
+    content = outcome.as_json()
     (folder / TRAIN).unlink(missing_ok=True)  # it never stands beside the list of another cleaning
-    storage.replace_durably(folder / PAGE, page.render(content).encode())
-    os.replace(work.path(DROPPED), folder / DROPPED)
+    storage.replace_durably(folder / PAGE, render(content).encode())
+    (folder / RECORD).unlink()  # it must not outlive a file that it describes
+    storage.sync(folder)
+    os.replace(_part(folder, DROPPED), folder / DROPPED)
     (folder / SCORES_TABLE).unlink(missing_ok=True)
-    if work.path(SCORES_TABLE).exists():
-        os.replace(work.path(SCORES_TABLE), folder / SCORES_TABLE)
+    if _part(folder, SCORES_TABLE).exists():
+        os.replace(_part(folder, SCORES_TABLE), folder / SCORES_TABLE)
     storage.replace_durably(folder / OUTCOME, json_bytes(content))
     os.replace(kept, folder / TRAIN)
-    remove_unfinished(folder)
+    _remove_parts(folder)
     storage.sync(folder)

@@ -14,10 +14,11 @@ from itertools import islice
 from multiprocessing.connection import wait
 
 from dragoman.corpora.formats.units import Unit
-from dragoman.filtering.judge import Judge, Judgement, Pair
+from dragoman.dataset import Pair
+from dragoman.filtering.judge import Judge, Judgement
 
 CHUNK = 5000  # pairs
-AHEAD = 3  # chunks that wait for each process: so many are in memory
+AHEAD = 3  # chunks in memory for each process
 
 _judge: Judge | None = None  # of this worker
 

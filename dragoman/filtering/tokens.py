@@ -13,11 +13,10 @@ from dataclasses import replace
 import numpy as np
 
 from dragoman import presets
-from dragoman.corpora.checks.corpus import CheckedCorpus, sample
-from dragoman.corpora.checks.findings import KINDS, Finding, SuggestedSetting
 from dragoman.corpora.sources import unit_name
 from dragoman.corpora.subwords import SMALLEST_SUBWORDS
 from dragoman.dataset import encode_side
+from dragoman.filtering.checked import KINDS, CheckedCorpus, Finding, SuggestedSetting, sample
 from dragoman.settings import UNK
 
 
@@ -42,10 +41,10 @@ def check_vocabulary(corpus: CheckedCorpus) -> Iterator[Finding | SuggestedSetti
         split = replace(validation, name="validation")
         yield from split.finding("unknown", [], len(encoded.ids), len(missing), language=language, words=most_common)
     share, count = max(shares), len(train_rows)
-    if share >= KINDS["unknown"][0] and corpus.borrowed:
+    if share >= KINDS["unknown"].grave and corpus.borrowed:
         why = f"with its vocabulary {share:.0%} of the validation tokens are unknown"
         yield SuggestedSetting("training.init_from", "null", why)
-    elif share >= KINDS["unknown"][0]:
+    elif share >= KINDS["unknown"].grave:
         yield SuggestedSetting("tokenizer.kind", "bpe", f"as words, {share:.0%} of the validation tokens are unknown")
         if config.tokenizer.vocab_size < SMALLEST_SUBWORDS:
             size = presets.PRESETS[presets.choose(count)]["tokenizer.vocab_size"]
