@@ -178,15 +178,6 @@ def test_threshold_separates_a_mixture_and_leaves_a_clean_corpus_alone() -> None
     assert fitting.threshold(good[:10], dirt) == -np.inf
 
 
-def test_logistic_regression_orders_two_classes() -> None:
-    """Guards the sign of the weights."""
-    draw = np.random.default_rng(1)
-    good, dirt = draw.normal([1, 0], 1, (2000, 2)), draw.normal([-1, 0], 1, (500, 2))
-    weights = fitting.fit_logistic(good, dirt)
-    assert weights[0] == pytest.approx(2, abs=0.3)  # twice the distance over the variance
-    assert abs(weights[1]) < 0.2
-
-
 @given(st.lists(st.lists(st.sampled_from(["uno", "due", "tre", "7"]), max_size=6), min_size=1, max_size=8))
 def test_taken_texts_are_those_encoded_alone(texts: list[list[str]]) -> None:
     """Guards the arrays of words: offsets that slip at empty texts."""
@@ -378,17 +369,6 @@ def test_kept_reasons_come_back(tmp_path: Path) -> None:
     assert [(a, b) for a, b in rows(tmp_path / "clean" / "train.tsv")] == pairs
 
 
-def test_swapped_sides_and_other_languages_are_named(tmp_path: Path) -> None:
-    """Guards the two reasons about languages."""
-    pairs = made_pairs(400)
-    pairs[10] = (pairs[10][1], pairs[10][0])
-    pairs[20] = (pairs[20][0], "Les enfants jouent avec un ballon rouge dans le jardin.")
-    clean_corpus(options(tmp_path, pairs, "--processes", "1"))
-    dropped = {int(position): reason for reason, position, *_ in rows(tmp_path / "clean" / "dropped.tsv")}
-    assert dropped[12] == "swapped"
-    assert dropped[22] == "language"
-
-
 def test_page_and_summary_show_what_was_dropped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Guards texts of a corpus that would act in a browser, and the command that trains on the rest."""
     pairs = [*made_pairs(100), ("<script>alert(1)</script>", "?"), ("cost 100", "kosten 200")]
@@ -433,21 +413,6 @@ def test_wrong_options_exit_with_2(words: list[str], capsys: pytest.CaptureFixtu
         parse_clean(words)
     assert stop.value.code == 2
     assert capsys.readouterr().err.count("\n") == 1
-
-
-def test_foreign_table_is_not_overwritten(tmp_path: Path) -> None:
-    """Guards a corpus of the user's that lies in the output folder."""
-    write_tsv(tmp_path / "clean" / "train.tsv", [("mine", "meins")])
-    with pytest.raises(ConfigError, match="another --output"):
-        clean_corpus(options(tmp_path, made_pairs(20)))
-
-
-def test_cleaned_corpus_is_not_cleaned_into_itself(tmp_path: Path) -> None:
-    """Guards the list of what was dropped before, which would be replaced."""
-    parsed = options(tmp_path, made_pairs(20))
-    clean_corpus(parsed)
-    with pytest.raises(ConfigError, match="another folder"):
-        clean_corpus(options(tmp_path, made_pairs(20), f"--data.train={parsed.output / 'train.tsv'}"))
 
 
 @pytest.mark.slow

@@ -74,11 +74,10 @@ def check_pairs(corpus: CheckedCorpus) -> Iterator[Finding | SuggestedSetting]:
 
 
 def _reasons(judge: Judge, pairs: list[Pair], with_repeats: bool) -> list[str]:
-    units, repeats = ((i, *pair) for i, pair in enumerate(pairs)), Repeats()
-    reasons: list[str] = []
-    for _, judgement in judged(units, judge, 1 if len(pairs) < ONE_PROCESS else cores()):
+    repeats, reasons = Repeats(), list[str]()
+    for judgement in judged(pairs, judge, 1 if len(pairs) < ONE_PROCESS else cores()):
         if with_repeats:
-            repeats.mark(judgement.reasons, judgement.keys)
+            repeats.mark(*judgement)
         reasons += judgement.reasons
     return reasons
 

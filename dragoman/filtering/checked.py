@@ -15,11 +15,11 @@ from dragoman.corpora.downloads.fetch import Record, read_record
 from dragoman.corpora.formats.units import unmarked
 from dragoman.corpora.readers import Split, read_units
 from dragoman.corpora.report import SAMPLE
-from dragoman.corpora.sources import SPLITS, find_sources, parse_mixture
+from dragoman.corpora.sources import SPLITS, find_sources
 from dragoman.corpora.splitting import assign, key_text, nothing_for
 from dragoman.corpora.subwords import train_tokenizers
 from dragoman.dataset import Pair, Tokenizer
-from dragoman.errors import DataError
+from dragoman.filtering.commands import require_one_corpus
 from dragoman.filtering.judge import cleaned_pair
 from dragoman.filtering.rules import NEVER, REASONS, Kind
 from dragoman.settings import Config, DataConfig
@@ -148,13 +148,7 @@ class CheckedCorpus:
     def read(cls, config: Config, borrowed: tuple[Tokenizer, Tokenizer] | None = None) -> CheckedCorpus:
         """Find and read everything that the settings name. Raises DataError for what cannot be read or has no text."""
         data = replace(config.data, on_bad_line="skip")
-        if len(parse_mixture(data.train)) > 1:
-            raise DataError("data.train names several corpora, but the check reads one at a time: set it to one.")
-        if data.several:
-            raise DataError(
-                "data.directions is set, but the check reads one direction at a time: set it to null, and "
-                "data.source_lang and data.target_lang to one of them."
-            )
+        require_one_corpus(data, "the check reads")
         given: dict[str, Split] = {}
         sources = find_sources(data)
         for source in sources:  # train first: a named split replaces the one that came with train

@@ -1,4 +1,4 @@
-"""The commands that the check and the cleaning print, to be copied."""
+"""What the check and the cleaning have in common: which data they take, and the commands that they print."""
 
 from __future__ import annotations
 
@@ -8,7 +8,20 @@ from typing import Any
 
 from dragoman import presets, resources, settings
 from dragoman.corpora.language_choice import KEYS as LANGUAGES
-from dragoman.settings import DEFAULTS, Config
+from dragoman.corpora.sources import parse_mixture
+from dragoman.errors import ConfigError, DataError
+from dragoman.settings import DEFAULTS, Config, DataConfig
+
+
+def require_one_corpus(data: DataConfig, command_takes: str) -> None:
+    """Raise an error unless the settings name one corpus and one direction; "clean takes" begins the explanation."""
+    if data.several:
+        raise ConfigError(
+            f"data.directions is set, but {command_takes} one direction at a time: set it to null, and "
+            "data.source_lang and data.target_lang to one of them."
+        )
+    if len(parse_mixture(data.train)) > 1:
+        raise DataError(f"data.train names several corpora, but {command_takes} one at a time: set it to one.")
 
 
 def command_line(config: Config, changes: Mapping[str, Any], name: str = "train", *options: str) -> str:

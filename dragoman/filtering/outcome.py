@@ -44,15 +44,6 @@ class Outcome:
             examples.sort()
             del examples[EXAMPLES:]
 
-    def state(self) -> dict[str, Any]:
-        """Return all of this for JSON, which `restore` takes."""
-        return {"read": self.read, "dropped": self.dropped, "examples": self.examples}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Continue from what `state` returned."""
-        self.read, self.dropped = state["read"], Counter(state["dropped"])
-        self.examples = {reason: [tuple(row) for row in rows] for reason, rows in state["examples"].items()}
-
     def as_json(self) -> dict[str, Any]:
         """Return the content of cleaning.json, in the order of REASONS."""
         return {
