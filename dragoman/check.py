@@ -33,7 +33,7 @@ from dragoman.corpora.sources import unit_name
 from dragoman.dataset import encode_side
 from dragoman.filtering.advice import check_conventions, check_labels, check_overlap, check_pairs, check_wording
 from dragoman.filtering.checked import KINDS, LEVELS, CheckedCorpus, Finding, SuggestedSetting, sample
-from dragoman.filtering.commands import command_line
+from dragoman.filtering.commands import command_line, share
 from dragoman.filtering.rules import REASONS
 from dragoman.filtering.tokens import check_amounts, check_limits, check_vocabulary
 from dragoman.serialization import json_bytes
@@ -210,9 +210,8 @@ def _origin_lines(record: Record) -> list[str]:
 
 
 def _finding_lines(finding: Finding, units: Mapping[str, str], plain: bool) -> list[str]:
-    share = finding.count / finding.of
-    share = "< 0.01 %" if share < 0.0001 else f"{100 * share:.2f} %"
-    head = f"{finding.level:<5}  {finding.split:<10}  {finding.count:>9,}  {share:>8}  "
+    percent = share(finding.count, finding.of)
+    head = f"{finding.level:<5}  {finding.split:<10}  {finding.count:>9,}  {percent:>8}  "
     lines = _hanging(head, console.visible(finding.text))
     for example in finding.examples:
         sides = [example.source, example.target][plain:]

@@ -25,10 +25,10 @@ from dragoman.filtering.workers import judged
 from dragoman.processes import cores
 
 ONE_PROCESS = 100_000  # pairs that are judged before others would have started
-NOT_PLAIN = ("length", "misaligned", "cut")  # reasons that need two sides
-# A stretch of pairs has slipped if this many more of its pairs are bad than good, and the words of these
-# reasons say so. The shifts are tried for an explanation, by the lengths of the two sides.
-PROOF, BAD = 20, frozenset(["misaligned", "length", "cut"])
+UNALIGNED = ("length", "misaligned", "cut")  # reasons that compare the two sides
+# A stretch of pairs has slipped if PROOF more of its pairs are unaligned than are not. Shifts are tried for an
+# explanation, by the lengths of the two sides.
+PROOF = 20
 SHIFTS, STRETCHES = (1, -1, 2, -2, 3, -3), 5
 # What people call the columns of a table of pairs, besides languages and the words of BESIDE.
 _NAMES = BESIDE | {
@@ -36,9 +36,7 @@ _NAMES = BESIDE | {
     "frase", "phrases", "frasi", "frases", "sätze", "zin", "zdanie", "oración", "oraciones", "quelle", "ziel",
     "originale", "origen", "destino", "question", "answer", "term", "terms", "begriff", "sl", "tl", "l1", "l2",
 }  # fmt: skip
-OFTEN = 10  # times that a pair comes, apart from digits, capitals and marks, to be boilerplate
 _MARKS = re.compile(r"[\W_]+")
-_MARKS_AND_DIGITS = re.compile(r"[\W\d_]+")
 _LOOP = re.compile(r"\b(\w+(?:\W+\w+){0,3})(?:\W+\1\b){3,}", re.IGNORECASE)
 _NOTICE = re.compile(
     r"MYMEMORY WARNING|translated (?:by|with) (?:google|deepl|bing|microsoft|yandex)|as an ai language model",
@@ -46,7 +44,6 @@ _NOTICE = re.compile(
 )
 _LOST_LETTER = re.compile(r"[^\W\d_]\?[^\W\d_A-Z]")
 _MARKUP = re.compile(r"</?[A-Za-z][^<>]*>|&(?:[a-z]+|#[0-9]+|#x[0-9a-f]+);")
-_ADDRESS = re.compile(r"https?://|www\.[a-z0-9]")
 # Not the joiners of Persian, Hindi and emoji.
 _CONTROL = re.compile("[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\u00ad\u200b\u202a-\u202e\u2060-\u2069\ufeff]")
 
@@ -60,13 +57,13 @@ def check_pairs(corpus: CheckedCorpus) -> Iterator[Finding | SuggestedSetting]:
     learnt = Sample()
     for pair in pairs["train"]:
         learnt.add(*pair)
-    judge = Judge.learn(learnt.pairs(), data, NOT_PLAIN if plain else ())
+    judge = Judge.learn(learnt.pairs(), data, UNALIGNED if plain else ())
     stopping = 0
     for name, split in corpus.splits.items():
         reasons = np.array(_reasons(judge, pairs[name], with_repeats=name == "train"), object)
         for reason in REASONS:
             yield from split.finding(reason, np.flatnonzero(reasons == reason))
-        yield from _slips(split, pairs[name], np.isin(reasons, [*BAD]))
+        yield from _slips(split, pairs[name], np.isin(reasons, UNALIGNED))
         stopping += int((reasons == "unreadable").sum())
     if stopping and data.on_bad_line == "error":
         why = f"drops the {stopping:,} {unit_name(corpus.config.data)}s that cannot be read"
@@ -117,16 +114,12 @@ def _correlation(one: np.ndarray, other: np.ndarray) -> float:
 
 
 def check_wording(corpus: CheckedCorpus) -> Iterator[Finding]:
-    """Report names of columns, boilerplate, text made by machines, and letters that became question marks."""
+    """Report names of columns, text made by machines, and letters that became question marks."""
     for split in corpus.splits.values():
         first = split.pairs[0] if split.pairs else ("", "")
         yield from split.finding("header", [0] if all(map(_names_a_column, first[corpus.sides[0] :])) else [])
         for name, test in TESTS.items():
             yield from split.finding(name, split.where(test))
-    train = corpus.splits["train"]
-    rough = [hash(_rough(*train.pairs[i], _MARKS_AND_DIGITS)) for i in train.whole.tolist()]
-    _, places, counts = np.unique(rough, return_inverse=True, return_counts=True)
-    yield from train.finding("boilerplate", train.whole[counts[places] >= OFTEN])
 
 
 def _names_a_column(text: str) -> bool:
@@ -157,14 +150,12 @@ TESTS: dict[str, Callable[[str, str], object]] = {
     "question_marks": lambda source, target: _lost_letters(source) or _lost_letters(target),
     "machine": _machine_made,
     "markup": lambda source, target: _MARKUP.search(source) or _MARKUP.search(target),
-    "addresses": lambda source, target: _ADDRESS.search(source) or _ADDRESS.search(target),
 }
 
 
-def _rough(source: str, target: str, left_out: re.Pattern[str]) -> tuple[str, str]:
-    """Return both texts without capitals and some characters; a text of nothing else as it is."""
-    one, other = (left_out.sub("", text.casefold()) or text for text in (source, target))
-    return one, other
+def _rough(text: str) -> str:
+    """Return a text without capitals and marks; a text of nothing else as it is."""
+    return _MARKS.sub("", text.casefold()) or text
 
 
 def check_overlap(corpus: CheckedCorpus) -> Iterator[Finding]:
@@ -172,10 +163,10 @@ def check_overlap(corpus: CheckedCorpus) -> Iterator[Finding]:
     train, *others = corpus.splits.values()
     side = corpus.sides[0]
     # Collect the few held-out texts, not those of training, which would take as much memory as the pairs.
-    held_out = {text: _rough(text, "", _MARKS)[0] for split in others for text in split.texts(split.whole, side)}
+    held_out = {text: _rough(text) for split in others for text in split.texts(split.whole, side)}
     few, exact, rough = {*held_out.values()}, set[str](), set[str]()
     for text in train.texts(train.whole, side) if few else ():
-        if (key := _rough(text, "", _MARKS)[0]) in few:
+        if (key := _rough(text)) in few:
             exact.add(text)
             rough.add(key)
     for split in others:

@@ -47,8 +47,6 @@ KINDS = {"slipped": SLIPPED, **REASONS} | {
     "too_uneven": Kind("more uneven than data.max_ratio ({limit:g}): training drops them", 0.1),
     "unknown": Kind("tokens that the vocabulary would not know ({language}): {words}", 0.05, 0.005),
     "markup": Kind("with HTML tags or entities", 0.05),
-    "addresses": Kind("with web addresses", 0.1),
-    "boilerplate": Kind("that occur ten times or more, apart from digits, capitals and marks", 0.3, 0.005),
 }
 
 

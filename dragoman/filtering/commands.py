@@ -24,11 +24,16 @@ def require_one_corpus(data: DataConfig, command_takes: str) -> None:
         raise DataError(f"data.train names several corpora, but {command_takes} one at a time: set it to one.")
 
 
+def share(count: int, of: int) -> str:
+    """Write a share as a percentage."""
+    return "< 0.01 %" if 0 < count / max(of, 1) < 0.0001 else f"{100 * count / max(of, 1):.2f} %"
+
+
 def command_line(config: Config, changes: Mapping[str, Any], name: str = "train", *options: str) -> str:
     """Return the command that does this with the settings of a config and some changes; clean takes those of data."""
     of_preset = set(presets.KEYS) - config.chosen if config.model.preset else set()
     left_out = of_preset | config.unsaid | {"run.name"}
-    values = {key: value for key, value in settings.values(config).items() if key not in left_out} | changes
+    values = {key: value for key, value in settings.values(config).items() if key not in left_out} | dict(changes)
     other_data = values["data.train"] != DEFAULTS["data.train"]
     words = []
     for key, value in values.items():

@@ -10,6 +10,7 @@ from typing import Any
 
 from dragoman.console import shorten, visible
 from dragoman.evaluation.page import environment
+from dragoman.filtering.commands import share
 from dragoman.filtering.rules import REASONS
 from dragoman.filtering.words import digest
 
@@ -89,9 +90,7 @@ def render(content: Mapping[str, Any]) -> str:
 
 
 def _row(count: int, of: int, text: str) -> str:
-    share = 100 * count / max(of, 1)
-    shown = "< 0.01 %" if 0 < share < 0.01 else f"{share:.2f} %"
-    return f"{count:>10,}  {shown:>8}  {text}"
+    return f"{count:>10,}  {share(count, of):>8}  {text}"
 
 
 def _example(text: str) -> str:

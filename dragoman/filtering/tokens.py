@@ -81,12 +81,9 @@ def check_amounts(corpus: CheckedCorpus) -> Iterator[SuggestedSetting]:
     """Suggest settings that follow from the number of pairs."""
     (_, train), (_, validation) = corpus.used.values()
     total, units = len(train) + len(validation), f"{unit_name(corpus.config.data)}s"
-    batch = corpus.config.training.batch_tokens
     if "validation" not in corpus.splits and len(validation) > 5000:
         why = f"2,000 {units} measure as well as {len(validation):,}, in less time"
         yield SuggestedSetting("data.validation_fraction", f"{2000 / total:.2g}", why)
     if "validation" not in corpus.splits and len(validation) < 100 and total >= 1000:
         why = f"{len(validation):,} {units} are too few to compare models"
         yield SuggestedSetting("data.validation_fraction", f"{min(500 / total, 0.2):.2g}", why)
-    if len(train) >= 1_000_000 and isinstance(batch, int) and batch < 4096:
-        yield SuggestedSetting("training.batch_tokens", "auto", f"{len(train):,} {units} are a large corpus")
