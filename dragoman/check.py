@@ -7,12 +7,11 @@
     print("\n".join(diagnosis_lines(diagnosis)))
 
 The corpus is read by the same strict readers as in training, but lines that are not UTF-8 are counted, where training
-would stop. A check is a function of `CheckedCorpus` that yields findings and suggested settings; CHECKS lists them all.
+would stop. The check reports the pairs that `dragoman clean` would drop, by the same rules, and adds advice. A check is
+a function of `CheckedCorpus` that yields findings and suggested settings; CHECKS lists them all.
 
-Limits: meaning is not looked at. Misalignment shows in lengths and numbers. A line in a wrong language shows only if it
-is that of the other side or in another script; a whole side in a wrong language shows if py3langid knows it. All pairs
-are held in memory, a million in 0.6 GB, and take 35 seconds of processor time. Larger corpora are tokenised in a sample
-of SAMPLE pairs, and the output says so.
+Limits: all pairs are held in memory, a million in 0.6 GB. Larger corpora are tokenised in a sample of SAMPLE pairs, and
+the output says so.
 
 Exit codes: 0 checked, whatever was found; 2 a mistake in the settings; 3 data that cannot be read; 4 training.init_from
 names no model.
@@ -21,36 +20,58 @@ names no model.
 from __future__ import annotations
 
 import math
-import shlex
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 
-from dragoman import console, presets, resources, settings
-from dragoman.corpora.checks import corpus as checked
-from dragoman.corpora.checks.alignment import check_alignment
-from dragoman.corpora.checks.corpus import CheckedCorpus, sample
-from dragoman.corpora.checks.findings import KINDS, LEVELS, Diagnosis, Finding, SplitSummary, SuggestedSetting
-from dragoman.corpora.checks.languages import check_labels, check_languages
-from dragoman.corpora.checks.pairs import check_letters, check_repeats, check_sides
-from dragoman.corpora.checks.tokens import check_amounts, check_limits, check_vocabulary
-from dragoman.corpora.checks.wording import check_conventions, check_wording
+from dragoman import console
 from dragoman.corpora.downloads.fetch import Record
-from dragoman.corpora.language_choice import KEYS as LANGUAGES
 from dragoman.corpora.language_choice import with_languages
+from dragoman.corpora.report import SAMPLE
 from dragoman.corpora.sources import unit_name
 from dragoman.dataset import encode_side
+from dragoman.filtering.advice import check_conventions, check_labels, check_overlap, check_pairs, check_wording
+from dragoman.filtering.checked import KINDS, LEVELS, CheckedCorpus, Finding, SuggestedSetting, sample
+from dragoman.filtering.commands import command_line, share
+from dragoman.filtering.rules import REASONS
+from dragoman.filtering.tokens import check_amounts, check_limits, check_vocabulary
 from dragoman.serialization import json_bytes
-from dragoman.settings import DEFAULTS, Config
+from dragoman.settings import Config
 from dragoman.training.outlook import Outlook
 from dragoman.translation.translator import Translator
 
 WIDTH, TEXT = 80, 56  # columns of the output, and of the examples in it
 CHECKS: tuple[Callable[[CheckedCorpus], Iterator[Finding | SuggestedSetting]], ...] = (
-    check_letters, check_sides, check_alignment, check_repeats, check_languages, check_labels,
-    check_wording, check_conventions, check_vocabulary, check_limits, check_amounts,
+    check_pairs, check_overlap, check_labels, check_wording, check_conventions, check_vocabulary, check_limits,
+    check_amounts,
 )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class SplitSummary:
+    """What was read, and what example numbers count, such as line or row."""
+
+    name: str
+    read: int
+    unit: str
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """The result of the check; `asdict` turns it into the JSON object."""
+
+    format: int  # of this record; changes when readers must change
+    source_lang: str | None
+    target_lang: str
+    splits: list[SplitSummary]
+    downloads: list[Record]  # where the corpus came from, if it came from the internet
+    sampled: int  # training pairs that were tokenised
+    findings: list[Finding]  # the gravest first
+    settings: list[SuggestedSetting]
+    verdict: str
+    command: str  # that trains as suggested
+    clean: str | None = None  # the command that drops what is grave, if there is something that it drops
 
 
 def main(options: tuple[Config, bool]) -> None:
@@ -73,21 +94,30 @@ def check_corpus(config: Config) -> Diagnosis:
     config = with_languages(config, console.warn)
     other = Translator(config.training.init_from, "cpu") if config.training.init_from else None
     corpus = CheckedCorpus.read(config, other and (other.source, other.target))
-    found = [each for check in CHECKS for each in check(corpus)]
-    findings = [each for each in found if isinstance(each, Finding)]
-    kinds = list(KINDS)
+    results = [result for check in CHECKS for result in check(corpus)]
+    findings = [result for result in results if isinstance(result, Finding)]
+    suggested = [result for result in results if isinstance(result, SuggestedSetting)]
+    changes, kinds = {setting.key: setting.value for setting in suggested}, list(KINDS)
     return Diagnosis(
-        format=1,
+        format=2,
         source_lang=config.data.source_lang,
         target_lang=config.data.target_lang,
         splits=[SplitSummary(split.name, len(split.pairs), split.unit) for split in corpus.splits.values()],
         downloads=list(corpus.downloads),
-        sampled=min(checked.SAMPLE, len(corpus.used["train"][1])),
+        sampled=min(SAMPLE, len(corpus.used["train"][1])),
         findings=sorted(findings, key=lambda finding: (LEVELS.index(finding.level), kinds.index(finding.name))),
-        settings=(suggested := [each for each in found if isinstance(each, SuggestedSetting)]),
+        settings=suggested,
         verdict=_verdict(corpus, findings),
-        command=_command(config, suggested),
-        clean=_command(config, suggested, "clean") if cleaned_by(findings) else None,
+        command=command_line(config, changes),
+        clean=command_line(config, changes, "clean", "--output", "cleaned") if cleaned_by(findings) else None,
+    )
+
+
+def cleaned_by(findings: Sequence[Finding]) -> bool:
+    """Whether `dragoman clean` would drop some of what is grave in training."""
+    return any(
+        finding.level == "grave" and finding.split == "train" and finding.name in {"slipped", *REASONS}
+        for finding in findings
     )
 
 
@@ -111,9 +141,9 @@ def _verdict(corpus: CheckedCorpus, findings: Sequence[Finding]) -> str:
     shortages = "; ".join(outlook.shortages(corpus.config.training)) if outlook else ""
     first = f"Too little training: {shortages}." if shortages else "Nothing here stands in the way of training."
     if grave:
-        first = f"Mend first what is grave above ({grave}): {offer}."
-    here = f" On this machine, {outlook.until_usable()}." if outlook else ""
-    return f"{first} {count:,} {unit}s to train on: {expectation}.{here}"
+        first = f"First fix what is grave above ({grave}): {offer}."
+    speed = f" On this machine, {outlook.until_usable()}." if outlook else ""
+    return f"{first} {count:,} {unit}s to train on: {expectation}.{speed}"
 
 
 def _outlook(corpus: CheckedCorpus) -> Outlook | None:
@@ -133,39 +163,11 @@ def _measured_speed(config: Config, length: float) -> float:
     from dragoman import device
     from dragoman.training.speed import target_tokens_per_second
 
-    here = device.choose_device(config.training.device)
-    device.tune_device(here)
-    rates = device.matmul_rates(here)
-    dtype = device.choose_precision(config.training.precision, here, rates)
-    return target_tokens_per_second(config, length, here, dtype, rates.get(dtype, rates[torch.float32]))
-
-
-# What `dragoman clean` drops, for one reason or another.
-CLEANED = frozenset([
-    "not_utf8", "broken_row", "slipped", "unaligned", "mojibake", "replaced", "empty", "swapped", "language", "script",
-    "copied", "near_copied", "uneven", "numbers", "duplicates",
-])  # fmt: skip
-
-
-def cleaned_by(findings: Sequence[Finding]) -> bool:
-    """Whether `dragoman clean` would drop some of what is grave in training."""
-    return any(each.level == "grave" and each.split == "train" and each.name in CLEANED for each in findings)
-
-
-def _command(config: Config, suggested: Sequence[SuggestedSetting], name: str = "train") -> str:
-    """The command that trains with these settings and those that are suggested."""
-    of_preset = set(presets.KEYS) - config.chosen if config.model.preset else set()
-    left_out = of_preset | config.unsaid | {"run.name"}
-    given = {key: value for key, value in settings.values(config).items() if key not in left_out}
-    given = {key: value for key, value in given.items() if value != DEFAULTS[key] or key in LANGUAGES}
-    given |= {each.key: each.value for each in suggested}
-    if config.data.train == DEFAULTS["data.train"]:
-        given = {key: value for key, value in given.items() if key not in LANGUAGES}
-    if name == "clean":
-        given = {key: value for key, value in given.items() if key.startswith("data.")}
-    words = [word for key, value in given.items() for word in (f"--{key}", "null" if value is None else str(value))]
-    words += ["--output", "cleaned"] if name == "clean" else []
-    return " ".join([resources.command(name), *map(shlex.quote, words)])
+    chosen = device.choose_device(config.training.device)
+    device.tune_device(chosen)
+    rates = device.matmul_rates(chosen)
+    dtype = device.choose_precision(config.training.precision, chosen, rates)
+    return target_tokens_per_second(config, length, chosen, dtype, rates.get(dtype, rates[torch.float32]))
 
 
 def diagnosis_lines(diagnosis: Diagnosis) -> list[str]:
@@ -174,8 +176,8 @@ def diagnosis_lines(diagnosis: Diagnosis) -> list[str]:
     read = ", ".join(f"{split.read:,} {split.name}" for split in diagnosis.splits)
     languages = diagnosis.target_lang if plain else f"{diagnosis.source_lang} to {diagnosis.target_lang}"
     title = f"{languages}: {read} {'text' if plain else 'pair'}s"
-    if diagnosis.sampled == checked.SAMPLE:
-        title += f"; tokens are those of {checked.SAMPLE:,}"
+    if diagnosis.sampled == SAMPLE:
+        title += f"; tokens are those of {SAMPLE:,}"
     units = {split.name: split.unit for split in diagnosis.splits}
     lines = [console.shorten(console.visible(title), WIDTH)]
     for record in diagnosis.downloads:
@@ -187,8 +189,8 @@ def diagnosis_lines(diagnosis: Diagnosis) -> list[str]:
     options = [f"--{setting.key} {setting.value}" for setting in diagnosis.settings]
     width = max(map(len, options), default=0)
     lines += ["", "suggested settings:"] if options else []
-    for option, each in zip(options, diagnosis.settings, strict=True):
-        lines += _hanging(f"  {option:<{width}}   ", each.why)
+    for option, setting in zip(options, diagnosis.settings, strict=True):
+        lines += _hanging(f"  {option:<{width}}   ", setting.why)
     clean = ["", "clean with:", diagnosis.clean] if diagnosis.clean else []
     return [*lines, "", *textwrap.wrap(diagnosis.verdict, WIDTH), *clean, "", "train with:", diagnosis.command]
 
@@ -208,14 +210,13 @@ def _origin_lines(record: Record) -> list[str]:
 
 
 def _finding_lines(finding: Finding, units: Mapping[str, str], plain: bool) -> list[str]:
-    share = finding.count / finding.of
-    share = "< 0.01 %" if share < 0.0001 else f"{100 * share:.2f} %"
-    head = f"{finding.level:<5}  {finding.split:<10}  {finding.count:>9,}  {share:>8}  "
+    percent = share(finding.count, finding.of)
+    head = f"{finding.level:<5}  {finding.split:<10}  {finding.count:>9,}  {percent:>8}  "
     lines = _hanging(head, console.visible(finding.text))
-    for each in finding.examples:
-        sides = [each.source, each.target][plain:]
+    for example in finding.examples:
+        sides = [example.source, example.target][plain:]
         both = " | ".join(sides)
         texts = [both] if console.display_width(both) <= TEXT else [console.shorten(side, TEXT) for side in sides]
-        number = f"       {units[finding.split]} {each.line:,}"
+        number = f"       {units[finding.split]} {example.line:,}"
         lines += [f"{'' if i else number:<{WIDTH - TEXT - 2}}  {text}" for i, text in enumerate(texts)]
     return lines

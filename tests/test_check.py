@@ -7,7 +7,6 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -17,18 +16,18 @@ import pytest
 from conftest import ROOT, SHARED, tiny_pairs, write_tsv
 from dragoman import check, command_line, presets
 from dragoman.__main__ import run as run_command
-from dragoman.check import CHECKS, check_corpus, diagnosis_lines
+from dragoman.check import Diagnosis, SplitSummary, check_corpus, diagnosis_lines
 from dragoman.command_line import override, parse_check
 from dragoman.console import display_width
-from dragoman.corpora.checks import corpus as checked
-from dragoman.corpora.checks.findings import KINDS, LEVELS, Diagnosis, SplitSummary
 from dragoman.dataset import Pair
+from dragoman.filtering import checked
+from dragoman.filtering.checked import KINDS, LEVELS
 from dragoman.settings import Config, changes
 from dragoman.training import outlook
 
 # Every source and every target occurs once, and is long enough to show its language.
-GOOD = [(a.capitalize(), b.capitalize()) for a, b in dict(tiny_pairs(1500)).items() if len(a.split()) > 3][:800]
-
+MANY = [(a.capitalize(), b.capitalize()) for a, b in dict(tiny_pairs(3000)).items() if len(a.split()) > 3][:1400]
+GOOD = MANY[:800]  # fewer than a lexicon is learnt from
 
 needs_multi30k = pytest.mark.skipif(not (SHARED / "multi30k").is_dir(), reason="needs Multi30k in ../shared/data")
 
@@ -71,44 +70,64 @@ def test_the_verdict_says_how_long_usable_translations_take(
     assert verdict.startswith("Nothing here stands in the way") != too_short
 
 
-def put(*lines: int, source: str | None = None, target: str | None = None) -> Callable[[list[Pair]], list[Pair]]:
-    """Change the texts of some lines; {} stands for the old text."""
+# Lines of a file, what becomes of their texts ({} is the text, {:.0} leaves none of it), and what is found there.
+FAULTS: list[tuple[int, str, str, list[str]]] = [
+    (1, "English sentence {:.0}", "Testo {:.0}", ["header"]),
+    (5, "{} CafÃ© Ã  lâ€™heure", "{}", ["mojibake"]),
+    (9, "{}", "{} citt\ufffd", ["mojibake"]),
+    (14, "{}\x07\x1b[31m", "{}", ["control"]),
+    (16, "cat \u00ad{}", "{}", ["control"]),
+    (21, "{:.0}", "il gatto", ["empty"]),
+    (22, "cat", "!{:.0}", ["empty"]),
+    (31, "{}", "вот что было здесь, и ещё раз здесь", ["script"]),
+    (35, "Σ σ 猫 {}", "{}", []),
+    (41, "{}", "The black cat wants the red bread.", ["language"]),
+    (
+        43, "I bambini giocano con una palla rossa nel giardino.",
+        "The children are playing with a red ball in the garden.", ["swapped"],
+    ),
+    (51, "Xyz Qaa, 1, 2, 3, 4", "Xyz Qaa, 1, 2, 3, 4 {:.0}", ["copied"]),
+    (61, "{}", "{}" + " il pane è qui" * 9, ["length", "machine"]),
+    (65, "{} and sees the dog today.", "{} e vede e vede e vede e vede.", ["machine"]),
+    (67, "{} no no no no no no.", "{} no no no no no no.", []),
+    (69, "MYMEMORY WARNING: {}", "MYMEMORY WARNING: {}", ["machine"]),
+    (73, "{}", "{} perch?no citt?.", ["question_marks"]),
+    (75, "{} https://a.b/?c=d?e", "{} https://a.b/?c=d?e", []),
+    (81, "{} 1,101.", "{} 1.101,0", []),
+    (83, "{} 1,101.", "{} 1.102", ["numbers"]),
+    (91, "<b>{}</b>", "{}&amp;", ["markup"]),
+]  # fmt: skip
 
-    def change(pairs: list[Pair]) -> list[Pair]:
-        for line in lines:
-            a, b = pairs[line - 1]
-            pairs[line - 1] = (source or "{}").format(a), (target or "{}").format(b)
-        return pairs
 
-    return change
-
-
-def swapped(pairs: list[Pair]) -> list[Pair]:
-    return [(b, a) if line in (7, 400) else (a, b) for line, (a, b) in enumerate(pairs, 1)]
-
-
-def numbered(pairs: list[Pair]) -> list[Pair]:
-    """Put a number into twelve pairs, as each language writes it; in six of them it differs."""
-    for line in range(100, 112):
+def test_each_fault_is_found_where_it_is(tmp_path: Path) -> None:
+    """Each check sees its fault on the right lines, and no other check reports it."""
+    pairs, expected = list(GOOD), dict[str, list[int]]()
+    for line, source, target, names in FAULTS:
         a, b = pairs[line - 1]
-        pairs[line - 1] = f"{a[:-1]} 1,{line}.", f"{b[:-1]} 1.{line + line % 2}."
-    return pairs
-
-
-def paged(pairs: list[Pair]) -> list[Pair]:
-    """Add page numbers, which only the vocabulary check has no examples of."""
-    return [*pairs, *((f"Page {i}.", f"Pagina {i}.") for i in range(10))]
+        pairs[line - 1] = source.format(a), target.format(b)
+        for name in names:
+            expected.setdefault(name, []).append(line)
+    pairs += [GOOD[200], GOOD[300]]
+    pairs += [(f"{a[:-1]}!", b.upper()) for a, b in GOOD[400:430]]
+    pairs += [(f"Page {i}.", f"Pagina {i}.") for i in range(10)]
+    expected |= {"duplicate": [801, 802], "near_duplicate": [803, 804, 805]}
+    diagnosis = check_corpus(settings(tmp_path, pairs))
+    assert {name: lines for name, lines in found(diagnosis).items() if name != "unknown"} == expected
+    for finding in [finding for finding in diagnosis.findings if finding.examples]:
+        assert finding.split == "train"
+        assert 0 < finding.count <= finding.of <= len(pairs)
+        assert finding.examples[0].target[:3].rstrip("\ufffd") in pairs[finding.examples[0].line - 1][1]
 
 
 def test_lowercase_corpus_is_checked_in_lower_case(tmp_path: Path) -> None:
     """Guards against treating duplicates of training as different, or a pair in capitals as column names."""
     written = [(a, b) if i % 2 else (a.upper(), b.upper()) for i, (a, b) in enumerate([*GOOD, GOOD[1]])]
     expected = check_corpus(settings(tmp_path, [(a.lower(), b.lower()) for a, b in written]))
-    assert found(expected) == {"duplicates": [801], "lowercased": []}
+    assert found(expected) == {"duplicate": [801], "lowercased": []}
     diagnosis = check_corpus(settings(tmp_path, written, data__lowercase=True))
     assert diagnosis.findings == [each for each in expected.findings if each.name != "lowercased"]
     assert diagnosis.splits == expected.splits
-    assert "duplicates" not in found(check_corpus(settings(tmp_path, written)))
+    assert "duplicate" not in found(check_corpus(settings(tmp_path, written)))
 
 
 def test_good_corpus_has_no_findings(tmp_path: Path) -> None:
@@ -119,97 +138,31 @@ def test_good_corpus_has_no_findings(tmp_path: Path) -> None:
     assert diagnosis.verdict.startswith("Nothing here stands in the way of training. 7")
 
 
-@pytest.mark.parametrize(
-    ("change", "expected"),
-    [
-        (put(5, 60, source="{} CafÃ© Ã  lâ€™heure"), {"mojibake": [5, 60]}),
-        (put(5, target="{} cittÃ\xa0"), {"mojibake": [5]}),
-        (put(9, target="{} citt\ufffd"), {"replaced": [9]}),
-        (put(9, 10, source="{}\x07\x1b[31m"), {"control": [9, 10]}),
-        (put(9, source="cat \u00ad{}"), {"control": [9]}),
-        (lambda pairs: [*pairs[:20], ("", "il gatto"), *pairs[20:], ("cat", "")], {"empty": [21, 802]}),
-        (swapped, {"swapped": [7, 400]}),
-        (put(30, 31, target="вот что было здесь, и ещё раз здесь"), {"script": [30, 31]}),
-        (put(30, source="Σ σ 猫 {}"), {}),
-        (put(31, target="The black cat wants the red bread."), {"language": [31]}),
-        (put(30, source="Xyz Qaa, 1, 2, 3, 4", target="Xyz Qaa, 1, 2, 3, 4"), {"copied": [30]}),
-        (put(30, source="Xyz Qaa, 1, 2, 3, 4", target="Xyz Qaa, 1, 2, 3, 4 {:.0}"), {"copied": [30]}),
-        (put(30, source="Xyz Qaa, 1, 2, 3, 4, 5", target="Xyz Qaa, 1, 2, 3, 4, 6"), {"near_copied": [30]}),
-        (put(44, target="{}" + " il pane è qui" * 9), {"uneven": [44], "machine": [44]}),
-        (put(44, source="{} and sees the dog today.", target="{} e vede e vede e vede e vede."), {"machine": [44]}),
-        (put(44, source="{} no no no no no no.", target="{} no no no no no no."), {}),
-        (put(44, target="MYMEMORY WARNING: {}"), {"machine": [44]}),
-        (put(44, target="{} perch?no citt?."), {"question_marks": [44]}),
-        (put(44, source="{} https://a.b/?c=d?e", target="{} https://a.b/?c=d?e"), {"addresses": [44]}),
-        (lambda pairs: [("English sentence", "Testo"), *pairs], {"header": [1]}),
-        (paged, {"boilerplate": [801, 802, 803], "unknown": []}),
-        (numbered, {"numbers": [101, 103, 105]}),
-        (put(3, source="<b>{}</b>", target="{}&amp;"), {"markup": [3]}),
-        (put(3, 4, source="{} www.cat.com", target="{} www.cat.com"), {"addresses": [3, 4]}),
-        (lambda pairs: [*pairs, pairs[16], pairs[16]], {"duplicates": [801, 802]}),
-        (lambda pairs: pairs + [(a, f"oggi {b}") for a, b in pairs[:250]], {"same_source": [801, 802, 803]}),
-        (lambda pairs: pairs + [(f"today {a}", b) for a, b in pairs[:250]], {"same_target": [801, 802, 803]}),
-    ],
-)  # fmt: skip
-def test_one_fault_is_one_finding(
-    tmp_path: Path, change: Callable[[list[Pair]], list[Pair]], expected: dict[str, list[int]]
-) -> None:
-    """Each check sees its fault on the right lines, and no other check reports it."""
-    pairs = change(list(GOOD))
-    diagnosis = check_corpus(settings(tmp_path, pairs))
-    assert found(diagnosis) == expected
-    for finding in [finding for finding in diagnosis.findings if finding.examples]:
-        shown = pairs[finding.examples[0].line - 1]
-        assert finding.split == "train"
-        assert 0 < finding.count <= finding.of <= len(pairs)
-        assert finding.examples[0].target[:3] == shown[1][:3]
-
-
-def test_good_text_is_not_mojibake(tmp_path: Path) -> None:
-    """Guards letters before marks that look like traces of two bytes: quotes, capitals, degrees."""
-    good = [
-        "„Spaß“ und «É», à 20 °C",
-        "a MANHÃ” É» Ä“ på Åse",
-        "CAFÉ…” ñandú ¿Qué? ½",
-        "Ĉu ŝi Żółć",
-        "Ça “où” — l’été…",
-    ]
-    pairs = [(f"{a} {word}", f"{b} {word}") for (a, b), word in zip(GOOD, good * 160, strict=True)]
-    assert "mojibake" not in found(check_corpus(settings(tmp_path, pairs)))
-
-
 @pytest.mark.parametrize(("shift", "where"), [(1, "1 line below"), (-1, "1 line above"), (2, "2 lines below")])
 def test_slip_is_located(tmp_path: Path, shift: int, where: str) -> None:
     """Guards against the worst fault of parallel text: one extra line on one side, after which no pair matches."""
-    sides = [list(side) for side in zip(*GOOD, strict=True)]
+    sides = [list(side) for side in zip(*MANY, strict=True)]
     late, early = (sides[1], sides[0]) if shift > 0 else (sides[0], sides[1])
     late[500:500] = ["Ecco una riga che non è di troppo."] * abs(shift)
     early[700:700] = ["Una riga qui mancava finora, ecco."] * abs(shift)
     diagnosis = check_corpus(settings(tmp_path, list(zip(*sides, strict=True))))
-    assert diagnosis.findings[0].name == "slipped"
-    assert diagnosis.findings[0].level == "grave"
-    assert where in diagnosis.findings[0].text
-    [first] = [finding.examples[0].line for finding in diagnosis.findings if finding.name == "slipped"]
-    assert abs(first - 501) <= 5
-    assert abs(diagnosis.findings[0].count - 200) <= 8
-    assert set(found(diagnosis)) <= {"slipped", "uneven", "duplicates"}
+    slip, misaligned = diagnosis.findings
+    assert (slip.name, slip.level, misaligned.name) == ("slipped", "grave", "misaligned")
+    assert where in slip.text
+    assert slip.examples[0].line == pytest.approx(501, abs=2)
+    assert slip.count == pytest.approx(200, abs=3)
+    assert diagnosis.clean is not None
 
 
 def test_random_pairs_are_reported(tmp_path: Path) -> None:
     """Guards against slips by more lines than are tried, and sides of two different corpora."""
-    sources, targets = map(list, zip(*GOOD, strict=True))
-    targets[400:] = targets[500:] + targets[400:500]
-    diagnosis = check_corpus(settings(tmp_path, list(zip(sources, targets, strict=True))))
-    assert diagnosis.findings[0].name == "unaligned"
-    assert set(found(diagnosis)) <= {"unaligned", "uneven"}
-    assert abs(diagnosis.findings[0].examples[0].line - 401) <= 10
-    everything = list(zip(sources, np.roll(targets, 99).tolist(), strict=True))
-    assert found(check_corpus(settings(tmp_path, everything)))["unaligned"][0] < 20
-
-
-def test_lines_in_order_of_length_are_no_slip(tmp_path: Path) -> None:
-    """In a sorted corpus such as Tatoeba, the neighbour of a line fits nearly as well as its own translation."""
-    assert found(check_corpus(settings(tmp_path, sorted(GOOD, key=lambda pair: len(pair[0]))))) == {}
+    sources, targets = map(list, zip(*MANY, strict=True))
+    half = targets[:700] + targets[800:] + targets[700:800]
+    for mixed, first in ((half, 701), (np.roll(targets, 99).tolist(), 1)):
+        [slip, *_] = check_corpus(settings(tmp_path, list(zip(sources, mixed, strict=True)))).findings
+        assert slip.name == "slipped"
+        assert slip.examples[0].line == pytest.approx(first, abs=2)
+        assert "somewhere else" in slip.text
 
 
 def test_bad_bytes_are_shown_and_skip_is_suggested(tmp_path: Path) -> None:
@@ -221,31 +174,23 @@ def test_bad_bytes_are_shown_and_skip_is_suggested(tmp_path: Path) -> None:
         (tmp_path / f"corpus.{name}").write_bytes(b"\n".join(text))
     config = settings(tmp_path, GOOD, data__train=tmp_path / "corpus")
     diagnosis = check_corpus(config)
-    assert found(diagnosis) == {"not_utf8": [42]}
+    assert found(diagnosis) == {"unreadable": [42]}
     assert diagnosis.findings[0].level == "grave"
     assert [(setting.key, setting.value) for setting in diagnosis.settings] == [("data.on_bad_line", "skip")]
     assert "⟨U+DCE0⟩" in "\n".join(diagnosis_lines(diagnosis))
     assert check_corpus(replace(config, data=replace(config.data, on_bad_line="skip"))).settings == []
 
 
-def test_broken_rows_are_shown_and_skip_is_suggested(tmp_path: Path) -> None:
-    """Guards against a check that stops at a row with too few cells, or calls it empty or not UTF-8."""
-    rows = [f"{a}\t{b}" for a, b in GOOD]
-    rows[41], rows[50] = "only one side", "one\ttoo\tmany"
-    (tmp_path / "rows.tsv").write_text("\n".join(rows), encoding="utf-8")
-    config = settings(tmp_path, [], data__train=tmp_path / "rows.tsv")
-    diagnosis = check_corpus(config)
-    assert found(diagnosis) == {"broken_row": [42, 51]}
-    assert [(setting.key, setting.value) for setting in diagnosis.settings] == [("data.on_bad_line", "skip")]
-
-
 def test_overlap_with_given_files_is_reported(tmp_path: Path) -> None:
     """Guards against scores that are too good. A split by hash never overlaps."""
-    test = write_tsv(tmp_path / "test.tsv", [*GOOD[700:], GOOD[3], (GOOD[4][0], "oggi il gatto nero vede il pane")])
-    diagnosis = check_corpus(settings(tmp_path, GOOD[:700], data__test=test))
-    assert found(diagnosis) == {"overlap": [101, 102]}
+    rough = [(GOOD[5][0].upper(), GOOD[5][1]), (GOOD[6][0][:-1] + "!", GOOD[6][1])]
+    digits = ("Today 7 cats see the dog here and the wine.", "Oggi 7 gatti vedono il cane qui e il vino.")
+    test = write_tsv(tmp_path / "test.tsv", [*GOOD[700:], GOOD[3], *rough, digits])
+    train = [*GOOD[:700], tuple(text.replace("7", "8") for text in digits)]
+    diagnosis = check_corpus(settings(tmp_path, train, data__test=test))
+    assert found(diagnosis) == {"overlap": [101, 102, 103]}
     assert diagnosis.findings[0].split == "test"
-    assert "(1 with the same target)" in diagnosis.findings[0].text
+    assert "whose source is also in training, 2 with other capitals or marks" in diagnosis.findings[0].text
     assert "overlap" not in found(check_corpus(settings(tmp_path, GOOD + GOOD)))
 
 
@@ -297,7 +242,7 @@ def test_plain_text(tmp_path: Path) -> None:
     config = settings(tmp_path, GOOD, data__source_lang=None, data__train=file, **PLAIN)
     assert found(check_corpus(config)) == {}
     file.write_text("\n".join([*texts[:50], "", "citt\ufffd", "вот что было", *texts, texts[0]]), encoding="utf-8")
-    expected = {"replaced": [52], "script": [53], "empty": [51], "duplicates": [54, 55, 56]}
+    expected = {"mojibake": [52], "script": [53], "empty": [51], "duplicate": [54, 55, 56]}
     diagnosis = check_corpus(config)
     assert found(diagnosis) == expected
     again = check_corpus(settings(tmp_path, GOOD, data__test=file, data__train=file, **PLAIN, data__source_lang=None))
@@ -307,7 +252,7 @@ def test_plain_text(tmp_path: Path) -> None:
 
 def test_lines_are_those_of_the_file(tmp_path: Path) -> None:
     """Guards against line numbers off by the header, or by cells of several lines, where the first line counts."""
-    pairs = put(40, source="{} <b>")(list(GOOD))
+    pairs = [(f"{a} <b>" if line == 40 else a, b) for line, (a, b) in enumerate(GOOD, 1)]
     config = settings(tmp_path, [("en", "it"), *pairs])
     assert found(check_corpus(config)) == {"markup": [41]}
     assert check_corpus(config).splits == [SplitSummary("train", 800, "line")]
@@ -325,10 +270,11 @@ def test_lines_are_those_of_the_file(tmp_path: Path) -> None:
 
 def test_sample_is_mentioned_and_representative(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Guards against shares of a sample reported as shares of all, and lines of the sample as lines of the file."""
-    pairs = put(*range(1, 801, 8), source=" ".join(["the cat"] * 20))(list(GOOD))
+    pairs = [(" ".join(["the cat"] * 20) if line % 8 == 1 else a, b) for line, (a, b) in enumerate(GOOD, 1)]
     config = settings(tmp_path, pairs, data__max_length=30)
     [whole] = [each for each in check_corpus(config).findings if each.name == "too_long"]
-    monkeypatch.setattr(checked, "SAMPLE", 400)
+    for module in (checked, check):
+        monkeypatch.setattr(module, "SAMPLE", 400)
     diagnosis = check_corpus(config)
     [sample] = [each for each in diagnosis.findings if each.name == "too_long"]
     assert (diagnosis.sampled, sample.of) == (400, 400)
@@ -337,7 +283,7 @@ def test_sample_is_mentioned_and_representative(tmp_path: Path, monkeypatch: pyt
     assert "400" in diagnosis_lines(diagnosis)[0]
 
 
-def test_auto_preset_is_the_one_for_the_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_preset_is_the_one_for_the_data(tmp_path: Path) -> None:
     """Guards against a diagnosis of a vocabulary that the training will not have."""
     config = settings(tmp_path, GOOD)
     auto = override(config, ["--model.preset", "auto"])
@@ -345,11 +291,6 @@ def test_auto_preset_is_the_one_for_the_data(tmp_path: Path, monkeypatch: pytest
     assert corpus.config.tokenizer.vocab_size == presets.PRESETS["tiny"]["tokenizer.vocab_size"]
     assert corpus.config.tokenizer.kind == "bpe"
     assert checked.CheckedCorpus.read(config).config == config
-    # The pairs held out for validation and test are not trained on.
-    monkeypatch.setitem(presets.UP_TO, "tiny", len(GOOD) - 10)
-    assert checked.CheckedCorpus.read(auto).config.tokenizer == corpus.config.tokenizer
-    monkeypatch.setitem(presets.UP_TO, "tiny", len(GOOD) * 9 // 10)
-    assert checked.CheckedCorpus.read(auto).config.tokenizer != corpus.config.tokenizer
 
 
 def test_size_of_validation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -372,7 +313,7 @@ def test_hostile_text(tmp_path: Path) -> None:
     shown = diagnosis_lines(diagnosis)
     assert all(line.isascii() or not set(line) & set("\x1b\x07\u202e\u2028\x85\r") for line in shown)
     assert all(display_width(line) <= 80 for line in shown if not line.startswith(("  --", "python", "dragoman")))
-    assert "not_utf8" in found(diagnosis)
+    assert "unreadable" in found(diagnosis)
     assert json.loads(json.dumps(asdict(diagnosis)).encode())["findings"]
     assert len(json.dumps(asdict(diagnosis))) < 100_000
 
@@ -389,12 +330,12 @@ SCHEMA = {
 
 def test_json_has_these_names(tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
     """Guards programs that read it: another name requires another `format`."""
-    config = settings(tmp_path, put(5, source="<b> {}")(list(GOOD)), tokenizer__vocab_size=12)
+    config = settings(tmp_path, [("<b> cat.", "<b> gatto."), *GOOD], tokenizer__vocab_size=8)
     assert run_command("check", (config, True)) == 0
     out, err = capsysbinary.readouterr()
     values = json.loads(out)
     assert err == b""
-    assert values["format"] == 1
+    assert values["format"] == 2
     assert set(values) == SCHEMA[""]
     for name, keys in SCHEMA.items():
         for each in values[name] if name else []:
@@ -410,15 +351,12 @@ def test_json_has_these_names(tmp_path: Path, capsysbinary: pytest.CaptureFixtur
     ("arguments", "code", "fragment"),
     [
         (["--data.trian", "x"], 2, "did you mean --data.train?"),
-        (["--json", "--data.train"], 2, "--data.train needs a value"),
         (["--data.train", "nowhere/at/all.tsv"], 3, "data.train is nowhere/at/all.tsv, but there is no such thing"),
-        (["--data.train", "bad.parquet"], 3, "bad.parquet cannot be read as parquet"),
         (
             ["--data.train", "empty.tsv", "--data.source_lang", "en", "--data.target_lang", "it"],
             3,
             "there is no pair for train",
         ),
-        (["--tokenizer.kind", "bpe", "--tokenizer.vocab_size", "9"], 2, "tokenizer.vocab_size is 9"),
     ],
 )
 def test_mistake_is_one_line(
@@ -430,7 +368,6 @@ def test_mistake_is_one_line(
     fragment: str,
 ) -> None:
     """Guards against tracebacks, and against checking the wrong corpus."""
-    (tmp_path / "bad.parquet").write_text("no parquet", encoding="utf-8")
     (tmp_path / "empty.tsv").write_text("\t\n\t\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     try:
@@ -442,22 +379,14 @@ def test_mistake_is_one_line(
     assert fragment in err
 
 
-def test_every_kind_has_a_check_and_a_test() -> None:
-    """Guards against a kind that no check reports any more."""
-    code = "".join(path.read_text(encoding="utf-8") for path in Path(checked.__file__).parent.glob("*.py"))
-    tests = Path(__file__).read_text(encoding="utf-8")
-    assert all(code.count(f'"{name}"') > 1 and f'"{name}"' in tests for name in KINDS)
-    assert len(set(CHECKS)) == len(CHECKS)
-
-
 def test_rows_that_are_no_pairs_are_shown_as_they_are(tmp_path: Path) -> None:
     """Guards against private marks in place of the row, and against "grave" without the command that mends it."""
     rows = [f"{a}\t{b}" for a, b in GOOD]
     (tmp_path / "a.tsv").write_text("\n".join(["en\tit", *rows, "only one", "en\tit", *rows]), encoding="utf-8")
     diagnosis = check_corpus(settings(tmp_path, [], data__train=tmp_path / "a.tsv"))
     by_name = {each.name: each for each in diagnosis.findings}
-    assert by_name["broken_row"].examples[0].source == "only one"
-    assert "but the first row names 2" in by_name["broken_row"].examples[0].target
+    assert by_name["unreadable"].examples[0].source == "only one"
+    assert "but the first row names 2" in by_name["unreadable"].examples[0].target
     assert by_name["no_pair"].examples[0].source == "en | it"
     assert diagnosis.clean is not None
     assert diagnosis.clean in diagnosis_lines(diagnosis)
@@ -478,16 +407,6 @@ def test_phrasebook_from_the_command_line() -> None:
     )
 
 
-def test_rough_copies_of_training_in_the_test_set(tmp_path: Path) -> None:
-    """Guards scores against pairs that differ from training in a capital or a mark; other digits are another pair."""
-    sources = [a.upper() for a, _ in GOOD[:4]] + [GOOD[4][0][:-1] + "!", "Today 7 cats see the dog here and the wine."]
-    test = write_tsv(tmp_path / "test.tsv", [(source, "Qui il gatto vede il cane rosso.") for source in sources])
-    train = [*GOOD, ("Today 8 cats see the dog here and the wine.", "Oggi 8 gatti vedono il cane qui e il vino.")]
-    assert found(check_corpus(settings(tmp_path, train, data__test=test))) == {"near_overlap": [1, 2, 3]}
-    [finding] = check_corpus(settings(tmp_path, train, data__test=test)).findings
-    assert finding.count == 5
-
-
 def test_text_that_a_tool_has_changed(tmp_path: Path) -> None:
     """Guards against text without capitals, or with marks apart, that nobody notices until people type."""
     lower = [(a.lower(), b) for a, b in GOOD]
@@ -506,7 +425,7 @@ def test_wrong_labels_are_found(tmp_path: Path) -> None:
     assert text_of(diagnosis, "label") == "in Spanish by their text, not in Italian"
     assert [(each.key, each.value) for each in diagnosis.settings if each.key == "data.target_lang"]
     assert "--data.target_lang es" in diagnosis.command
-    assert "Mend first what is grave above" in diagnosis.verdict
+    assert "First fix what is grave above" in diagnosis.verdict
 
 
 @pytest.mark.parametrize(("count", "words"), [(200, "phrases, not sentences"), (5000, "simple sentences")])
@@ -532,10 +451,10 @@ def test_findings_in_multi30k() -> None:
     diagnosis = check_corpus(override(Config(), ["--data.target_lang", "de", *words]))
     reported = {(each.name, each.split): each for each in diagnosis.findings}
     assert set(reported) == {
-        ("uneven", "train"), ("markup", "train"), ("overlap", "validation"), ("unknown", "validation")
+        ("empty", "train"), ("numbers", "train"), ("length", "train"), ("markup", "train"),
+        ("overlap", "validation"), ("unknown", "validation"),
     }  # fmt: skip
-    assert [each.line for each in reported["uneven", "train"].examples[:2]] == [16664, 16510]  # "@@" is no translation
-    assert reported["uneven", "train"].count < 10
+    assert [each.line for each in reported["empty", "train"].examples] == [16510, 16664]  # "@@" is no translation
     assert all(each.level != "grave" for each in diagnosis.findings)
 
 
@@ -554,4 +473,3 @@ def test_two_slips_in_multi30k_are_two_findings(tmp_path: Path) -> None:
     assert all("1 line " in slip.text for slip in slips)
     assert [slip.examples[0].line for slip in slips] == pytest.approx([8000, 4001], abs=5)
     assert [slip.count for slip in slips] == pytest.approx([2000, 400], abs=10)
-    assert not any(finding.name == "unaligned" for finding in diagnosis.findings)

@@ -23,18 +23,16 @@ from conftest import ROOT, SHARED, tiny_config, write_tsv
 from dragoman import run_lock, train
 from dragoman.command_line import parse_clean
 from dragoman.console import display_width
-from dragoman.corpora.checks.letters import SIGNS_OF_FLAWS, find_flaw
 from dragoman.corpora.readers import read_units
 from dragoman.corpora.sources import find_sources
 from dragoman.errors import ConfigError, DataError, RunInUseError
 from dragoman.filtering import fitting, rules
 from dragoman.filtering.clean import clean_corpus, main, train_command
 from dragoman.filtering.duplicates import SeenKeys, keys_of, long_in
-from dragoman.filtering.judge import Judge, Sample, cleaned_pair
+from dragoman.filtering.judge import Judge, Sample
 from dragoman.filtering.model_scores import Scorer, chosen, dual_score
 from dragoman.filtering.numbers import numbers_differ
 from dragoman.filtering.outcome import WIDTH, Outcome
-from dragoman.filtering.screening import Screen
 from dragoman.filtering.words import Encoder, Words, digest, words_of
 from dragoman.filtering.workers import CHUNK
 from dragoman.settings import DataConfig
@@ -91,34 +89,13 @@ def test_good_pairs_pass_all_rules(pair: Pair) -> None:
 def test_bad_pairs_go_for_their_reason(reason: str, pair: Pair) -> None:
     """Guards each rule, and --keep."""
     assert rules.first_reason(*pair, SIDES) == reason
-    assert (rules.first_reason(*pair, SIDES, keep=[reason]) == reason) == (reason == "unreadable")
+    assert rules.first_reason(*pair, SIDES, keep=[reason]) != reason
 
 
-@given(
-    st.lists(
-        st.tuples(
-            *[st.text("ab1٢ .,-ÃÂ¤©â€œïğðŸÄÅÎÏÐÑ\ufffdдПπ文²_\u0301", max_size=14).map(lambda text: text * 7)] * 2
-        ),
-        max_size=8,
-    ),
-    st.sampled_from([SIDES, rules.Sides((frozenset([""]), frozenset(["", "CYRILLIC", "CJK"])))]),
-    st.sets(st.sampled_from(list(rules.RULES))),
-)
-def test_screen_misses_no_pair_that_breaks_a_rule(pairs: list[Pair], sides: rules.Sides, keep: set[str]) -> None:
-    """Guards the table of properties: a sign that one of the rules looks for and the table lacks."""
-    pairs += [pair for _, pair in BAD] + GOOD
-    pairs = [cleaned_pair(pair, DataConfig()) for pair in pairs]
-    assert Screen(sides).first_reasons(pairs, keep) == [rules.first_reason(*pair, sides, keep) for pair in pairs]
-
-
-def test_signs_of_flaws_are_all_that_flawed_text_begins_with() -> None:
-    """Guards the signs against a pattern that is added and not listed."""
-    letters = "".join(map(chr, range(0x80, 0x180))) + "€ƒˆ‰Š‹ŒŽ˜™š›œžŸ†‡‚„…‘’“”•–—\ufffd"
-    texts = (text for a in letters for b in letters for text in (f"x{a}{b}{a}{b}a", f"x{a}€{b}", f"x{a}¿{b}"))
-    missed = [
-        text for text in texts if SIGNS_OF_FLAWS.isdisjoint(text) and find_flaw(text, "") not in (None, "control")
-    ]
-    assert missed == []
+def test_good_text_is_not_mojibake() -> None:
+    """Guards letters before marks that look like traces of two bytes: quotes, capitals, degrees."""
+    good = "„Spaß“ und «É», à 20 °C|a MANHÃ” É» Ä“ på Åse|CAFÉ…” ñandú ¿Qué? ½|Ĉu ŝi Żółć|Ça “où” — l’été…"
+    assert not any(map(rules.is_mojibake, good.split("|")))
 
 
 def test_rules_have_meanings_that_fit_a_terminal() -> None:
@@ -199,15 +176,6 @@ def test_threshold_separates_a_mixture_and_leaves_a_clean_corpus_alone() -> None
     assert 0 < limit < 1
     assert np.mean(good < fitting.threshold(good, dirt)) < 0.001
     assert fitting.threshold(good[:10], dirt) == -np.inf
-
-
-def test_logistic_regression_orders_two_classes() -> None:
-    """Guards the sign of the weights."""
-    draw = np.random.default_rng(1)
-    good, dirt = draw.normal([1, 0], 1, (2000, 2)), draw.normal([-1, 0], 1, (500, 2))
-    weights = fitting.fit_logistic(good, dirt)
-    assert weights[0] == pytest.approx(2, abs=0.3)  # twice the distance over the variance
-    assert abs(weights[1]) < 0.2
 
 
 @given(st.lists(st.lists(st.sampled_from(["uno", "due", "tre", "7"]), max_size=6), min_size=1, max_size=8))
@@ -401,17 +369,6 @@ def test_kept_reasons_come_back(tmp_path: Path) -> None:
     assert [(a, b) for a, b in rows(tmp_path / "clean" / "train.tsv")] == pairs
 
 
-def test_swapped_sides_and_other_languages_are_named(tmp_path: Path) -> None:
-    """Guards the two reasons about languages."""
-    pairs = made_pairs(400)
-    pairs[10] = (pairs[10][1], pairs[10][0])
-    pairs[20] = (pairs[20][0], "Les enfants jouent avec un ballon rouge dans le jardin.")
-    clean_corpus(options(tmp_path, pairs, "--processes", "1"))
-    dropped = {int(position): reason for reason, position, *_ in rows(tmp_path / "clean" / "dropped.tsv")}
-    assert dropped[12] == "swapped"
-    assert dropped[22] == "language"
-
-
 def test_page_and_summary_show_what_was_dropped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Guards texts of a corpus that would act in a browser, and the command that trains on the rest."""
     pairs = [*made_pairs(100), ("<script>alert(1)</script>", "?"), ("cost 100", "kosten 200")]
@@ -426,7 +383,7 @@ def test_page_and_summary_show_what_was_dropped(tmp_path: Path, capsys: pytest.C
     output = capsys.readouterr().out
     assert output.rstrip().endswith(train_command(parsed))
     command = train_command(parsed).split()
-    assert command[:2] == ["dragoman", "train"]
+    assert command[:2] == ["python", "train.py"]
     assert command[command.index("--data.train") + 1] == str(tmp_path / "clean" / "train.tsv")
     assert "1,2" not in command
 
@@ -456,21 +413,6 @@ def test_wrong_options_exit_with_2(words: list[str], capsys: pytest.CaptureFixtu
         parse_clean(words)
     assert stop.value.code == 2
     assert capsys.readouterr().err.count("\n") == 1
-
-
-def test_foreign_table_is_not_overwritten(tmp_path: Path) -> None:
-    """Guards a corpus of the user's that lies in the output folder."""
-    write_tsv(tmp_path / "clean" / "train.tsv", [("mine", "meins")])
-    with pytest.raises(ConfigError, match="another --output"):
-        clean_corpus(options(tmp_path, made_pairs(20)))
-
-
-def test_cleaned_corpus_is_not_cleaned_into_itself(tmp_path: Path) -> None:
-    """Guards the list of what was dropped before, which would be replaced."""
-    parsed = options(tmp_path, made_pairs(20))
-    clean_corpus(parsed)
-    with pytest.raises(ConfigError, match="another folder"):
-        clean_corpus(options(tmp_path, made_pairs(20), f"--data.train={parsed.output / 'train.tsv'}"))
 
 
 @pytest.mark.slow

@@ -26,12 +26,6 @@ def test_identify_names_the_language_of_a_sentence(language: str) -> None:
     assert confidence > 0.6
 
 
-def test_many_texts_give_what_each_gives_alone() -> None:
-    """Guards against an order that is lost."""
-    texts = list(SENTENCES.values())
-    assert language_id.identify_many(texts) == [language_id.identify(text) for text in texts]
-
-
 def test_answers_are_those_of_the_library() -> None:
     """Guards the table that is laid out anew for speed: its rows and columns must stay where they were."""
     library = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)

@@ -17,8 +17,7 @@ from dragoman.evaluation import curves
 from dragoman.evaluation.evaluate import evaluate
 from dragoman.evaluation.page import render_page
 from dragoman.evaluation.pairs import EarlierTranslations
-from dragoman.filtering.outcome import Outcome
-from dragoman.filtering.page import render
+from dragoman.filtering.outcome import Outcome, render
 from dragoman.filtering.rules import REASONS
 from dragoman.translation.attention_page import View, page
 from echo import echo

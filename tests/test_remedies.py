@@ -23,13 +23,13 @@ from dragoman import check, command_line
 from dragoman.__main__ import COMMANDS, main
 from dragoman.command_line import as_word, parse_check, parse_clean, parse_train, read_settings
 from dragoman.config_file import loads
-from dragoman.corpora.checks.corpus import CheckedCorpus
 from dragoman.corpora.formats import files, spreadsheets, units
 from dragoman.corpora.language_choice import with_languages
 from dragoman.corpora.preparation import prepare_data
 from dragoman.corpora.sources import find_sources
 from dragoman.corpora.splitting import check_splits, read_portions
 from dragoman.errors import ConfigError, DataError
+from dragoman.filtering.checked import CheckedCorpus
 from dragoman.filtering.clean import clean_corpus
 from dragoman.settings import DEFAULTS, Config, DataConfig, values
 

@@ -161,10 +161,10 @@ def spoken(data: DataConfig, sources: Sequence[Source] | None = None) -> tuple[S
 
 def spoken_in(texts: Sequence[str]) -> Spoken | None:
     """Return the language of most texts, going by the longest; None if too few are clear."""
-    from dragoman.corpora.language_id import CLEAR, FEWEST_LETTERS, identify_many
+    from dragoman.corpora.language_id import CLEAR, FEWEST_LETTERS, identify
 
     letters = (text for text in texts if sum(map(str.isalpha, text)) >= FEWEST_LETTERS and is_text(text))
-    found = identify_many(heapq.nlargest(LONGEST, letters, key=len))
+    found = map(identify, heapq.nlargest(LONGEST, letters, key=len))
     counts = Counter(language for language, confidence in found if confidence >= CLEAR)
     if counts.total() < FEWEST:
         return None

@@ -1,7 +1,6 @@
 """Which language a text is in, by py3langid.
 
     identify("Wo ist der Bahnhof?")               # ("de", 0.96)
-    identify_many(texts)                          # one (language, confidence) each
     other_language("Wo ist der Bahnhof?", "en")   # "de"; None unless the text is clearly in another language
 
 It knows 114 languages with an ISO 639-1 code, and is not confident about short texts. On 3,000 lines each of Multi30k
@@ -16,7 +15,6 @@ confidences have different scales, so the comparison at one value is rough.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -30,30 +28,23 @@ if TYPE_CHECKING:
 CLEAR = 0.6  # confidence
 FEWEST_LETTERS = 12
 # Languages whose sentences are often mistaken for each other's.
-ALIKE = tuple(
-    map(
-        frozenset,
-        [
-            ["no", "nb", "nn", "da", "sv", "fo", "is"], ["hr", "sr", "bs", "sl", "sh"], ["cs", "sk"],
-            ["id", "ms", "jv", "su"], ["es", "gl", "pt", "ca", "an", "oc"], ["it", "la"], ["fr", "oc", "wa", "ht"],
-            ["ru", "uk", "be", "bg", "mk", "sr"], ["kk", "ky", "tt", "ba"], ["tr", "az", "tk", "uz"],
-            ["fa", "ur", "ps", "ku", "ar", "ug"], ["hi", "mr", "ne", "sa"], ["nl", "af", "fy"], ["de", "lb"],
-            ["zu", "xh"], ["zh", "ja"], ["bn", "as"], ["fi", "et"], ["ga", "gd"], ["rw", "rn"],
-        ],
-    )
-)  # fmt: skip
+_ALIKE = """
+no nb nn da sv fo is | hr sr bs sl sh | cs sk | id ms jv su | es gl pt ca an oc | it la | fr oc wa ht
+ru uk be bg mk sr | kk ky tt ba | tr az tk uz | fa ur ps ku ar ug | hi mr ne sa | nl af fy | de lb | zu xh
+zh ja | bn as | fi et | ga gd | rw rn
+"""
+ALIKE = tuple(frozenset(group.split()) for line in _ALIKE.strip().splitlines() for group in line.split("|"))
 
 
 @cache
 def _identifier() -> LanguageIdentifier:
     from py3langid.langid import MODEL_FILE, LanguageIdentifier  # here: unpacking the model takes half a second
 
-    found = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
-    found.set_languages([label for label in found.labels if len(label) == 2])
+    model = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+    model.set_languages([label for label in model.labels if len(label) == 2])
     # Each text sums rows of the table. Choosing languages has left it in column order, which takes twice as long.
-    table = np.ascontiguousarray(found.nb_ptc, np.float32)
-    classes, next_state, output = found.nb_classes, found.tk_nextmove, found.tk_output
-    return LanguageIdentifier(table, found.nb_pc, classes, next_state, output, norm_probs=True, tk_row=found.tk_row)
+    model.nb_ptc = np.ascontiguousarray(model.nb_ptc, np.float32)
+    return model
 
 
 @cache
@@ -75,12 +66,6 @@ def identify(text: str) -> tuple[str, float]:
     A text without letters gets a confidence near 0.
     """
     return _identifier().classify(text)
-
-
-def identify_many(texts: Iterable[str]) -> list[tuple[str, float]]:
-    """Like `identify`, for many texts."""
-    classify = _identifier().classify
-    return [classify(text) for text in texts]
 
 
 def other_language(text: str, expected: str) -> str | None:

@@ -3,7 +3,7 @@
     units = undone(units, "pairs.tsv", say)      # "peut @-@ être" becomes "peut-être", and this is said once
 
 Texts that people type, and translations that they want, have none of these marks. Training, validation, test, the check
-and the cleaning all read through here, so they agree. The first SAMPLE units decide about a corpus.
+and the cleaning all read through here, so they agree. The first SAMPLE units decide for a corpus.
 
 Limits: the spaces that a tokenizer puts around marks cannot be undone exactly, so the command that does it is named.
 """
@@ -55,7 +55,7 @@ LEFTOVERS = (
         "&apos;",
         re.compile(r"(?:^| )&(?:apos|quot|#91|#93|#124);\w* |\w&apos; "),
         0.002,
-        lambda text: _ESCAPE.sub(lambda found: _ESCAPES[found[1]], text),
+        lambda text: _ESCAPE.sub(lambda escape: _ESCAPES[escape[1]], text),
     ),
 )
 
@@ -68,10 +68,10 @@ def undone(units: Units, name: str, say: Say) -> Units:
 def _parts(units: Units, name: str, say: Say) -> Iterator[Iterator[Unit] | Sequence[Unit]]:
     sample = list(islice(units, SAMPLE))
     texts = [text for unit in sample for text in unit[1:] if text and text < LEFT_OUT]
-    found = [each for each in LEFTOVERS if sum(map(bool, map(each.sign.search, texts))) > each.share * len(texts)]
+    there = [kind for kind in LEFTOVERS if sum(map(bool, map(kind.sign.search, texts))) > kind.share * len(texts)]
     tagged = any(_without_tags(unit) is not unit for unit in sample)
-    for tool in dict.fromkeys(each.tool for each in found):
-        marks = " and ".join(each.mark for each in found if each.tool == tool)
+    for tool in dict.fromkeys(kind.tool for kind in there):
+        marks = " and ".join(kind.mark for kind in there if kind.tool == tool)
         spaces = (
             "; the spaces around marks stay, unless you take them out first, of a file in one language, with "
             "sacremoses -l LANGUAGE detokenize"
@@ -79,13 +79,13 @@ def _parts(units: Units, name: str, say: Say) -> Iterator[Iterator[Unit] | Seque
         say(f"{name}: {marks} of {tool} are undone{spaces if tool == 'Moses' else ''}")
     if tagged:
         say(f"{name}: tags of a test set are undone: <seg> is read, and lines that hold only tags are left out")
-    if not found and not tagged:
+    if not there and not tagged:
         yield sample
         yield units
         return
 
     def undo(text: str) -> str:
-        return reduce(lambda so_far, each: each.undo(so_far), found, text)
+        return reduce(lambda so_far, kind: kind.undo(so_far), there, text)
 
     for position, source, target in map(_without_tags, chain(sample, units)) if tagged else chain(sample, units):
         whole = source < LEFT_OUT and target < LEFT_OUT
@@ -99,6 +99,6 @@ def _without_tags(unit: Unit) -> Unit:
         return unit
     segments = [_SEGMENT.fullmatch(text) for text in texts if text]
     if None not in segments:
-        source, target = (of_each(text, lambda each: _SEGMENT.sub(r"\1", each).strip()) for text in texts)
+        source, target = (of_each(text, lambda one: _SEGMENT.sub(r"\1", one).strip()) for text in texts)
         return position, source, target
     return left_out(position, " | ".join(texts), "tags") if all(map(_TAGS.fullmatch, filter(None, texts))) else unit

@@ -10,7 +10,7 @@ Three tests, each with a threshold that `fitting` finds by comparing the corpus 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -45,56 +45,51 @@ class Pairs:
         folds = np.array([digest(text) & 1 for text in sources], np.int64)
         return cls(encoder.encode(sources), encoder.encode(targets), characters, ended, folds)
 
-    def take(self, rows: np.ndarray) -> Pairs:
-        """Return some of the pairs."""
-        return Pairs(
-            self.source.take(rows), self.target.take(rows), self.characters[rows], self.ended[rows], self.folds[rows]
+    def take(self, rows: np.ndarray, targets: np.ndarray | None = None) -> Pairs:
+        """Return some of the pairs, or some of the sources beside the targets of other pairs."""
+        of_targets = rows if targets is None else targets
+        characters, ended = (
+            np.stack([both[rows, 0], both[of_targets, 1]], 1) for both in (self.characters, self.ended)
         )
+        return Pairs(self.source.take(rows), self.target.take(of_targets), characters, ended, self.folds[rows])
 
 
-@dataclass(frozen=True)
+@dataclass
 class AlignmentJudge:
     """What was learnt from a sample of the corpus."""
 
     ratio: float  # characters of the target for one of the source
-    middle: float
-    unit: float  # of the usual deviation
-    lexicons: tuple[Lexicon, Lexicon] | None = None  # the first judges pairs of fold 0 and was learnt from fold 1
-    random: tuple[float, ...] = ()  # threshold of each bucket
-    cut_weights: tuple[np.ndarray, np.ndarray] | None = None  # for a cut source, and for a cut target
-    cut: tuple[float, float] = (-np.inf, -np.inf)  # their thresholds
+    middle: float  # of the deviations of the lengths
+    unit: float  # the usual deviation from the middle
+    lexicons: tuple[Lexicon, ...] = ()  # the first judges pairs of fold 0 and was learnt from fold 1
+    random: np.ndarray = field(default_factory=lambda: np.full(len(BUCKETS), -np.inf))  # threshold of each bucket
+    cut: list[tuple[np.ndarray, float]] = field(default_factory=list)  # weights and thresholds: cut source, cut target
 
     @classmethod
     def learn(cls, encoder: Encoder, sources: Sequence[str], targets: Sequence[str], seed: int = 1) -> AlignmentJudge:
         """Learn from pairs without repetitions that passed the other rules."""
-        pairs = Pairs.of(encoder, sources, targets)
+        pairs, everything = Pairs.of(encoder, sources, targets), np.arange(len(sources))
         judge = cls(*_usual_lengths(pairs.characters))
         if len(sources) < FEWEST:
             return judge
-        lexicons = tuple(
-            Lexicon.learn(part.source, part.target)
-            for part in (pairs.take(np.flatnonzero(pairs.folds != fold)) for fold in (0, 1))
-        )
-        judge = cls(judge.ratio, judge.middle, judge.unit, lexicons)  # pyright: ignore[reportArgumentType]
+        halves = [pairs.take(np.flatnonzero(pairs.folds != fold)) for fold in (0, 1)]
+        judge.lexicons = tuple(Lexicon.learn(half.source, half.target) for half in halves)
         draw = np.random.default_rng(seed)
         scores, sizes = judge.scores(pairs), _buckets(pairs)
-        mixed = _with_targets(pairs, draw.permutation(len(sources)))
+        mixed = pairs.take(everything, draw.permutation(len(sources)))
         at_random, random_sizes = judge.scores(mixed), _buckets(mixed)
-        limits = tuple(
-            threshold(scores[sizes == bucket], at_random[random_sizes == bucket]) for bucket in range(len(BUCKETS))
+        judge.random = np.array(
+            [threshold(scores[sizes == i], at_random[random_sizes == i]) for i in range(len(BUCKETS))]
         )
-        aligned = np.flatnonzero(scores >= np.array(limits)[sizes])
+        aligned = np.flatnonzero(scores >= judge.random[sizes])
         cuts = [_cut(side, aligned, sources, targets, draw) for side in (0, 1)]
-        whole = pairs.take(aligned)
-        weights, thresholds = [], []
         for side, (rows, *texts) in enumerate(cuts):
-            made = Pairs.of(encoder, *texts)
-            made = Pairs(made.source, made.target, made.characters, made.ended, pairs.folds[rows])
-            of_made, of_whole = judge.cut_features(made, side), judge.cut_features(whole, side)
-            fitted = fit_logistic(of_whole, of_made)
-            weights.append(fitted)
-            thresholds.append(threshold(logistic_scores(fitted, of_whole), logistic_scores(fitted, of_made)))
-        return cls(judge.ratio, judge.middle, judge.unit, judge.lexicons, limits, tuple(weights), tuple(thresholds))  # pyright: ignore
+            made = replace(Pairs.of(encoder, *texts), folds=pairs.folds[rows])
+            of_made, of_whole = judge.cut_features(made, side), judge.cut_features(pairs.take(aligned), side)
+            weights = fit_logistic(of_whole, of_made)
+            limit = threshold(logistic_scores(weights, of_whole), logistic_scores(weights, of_made))
+            judge.cut.append((weights, limit))
+        return judge
 
     def deviations(self, characters: np.ndarray) -> np.ndarray:
         """Return the deviation of the lengths of each pair, positive if the target is too long, in usual deviations."""
@@ -102,13 +97,12 @@ class AlignmentJudge:
 
     def explain(self, pairs: Pairs) -> Explained:
         """Return what the lexicon of the other fold explains of each word."""
-        assert self.lexicons is not None
         source, target = np.zeros(len(pairs.source.ids)), np.zeros(len(pairs.target.ids))
         for fold, lexicon in enumerate(self.lexicons):
             rows = np.flatnonzero(pairs.folds == fold)
-            found = lexicon.explain(pairs.source.take(rows), pairs.target.take(rows))
-            source[pairs.folds[pairs.source.owners] == fold] = found.source
-            target[pairs.folds[pairs.target.owners] == fold] = found.target
+            nats = lexicon.explain(pairs.source.take(rows), pairs.target.take(rows))
+            source[pairs.folds[pairs.source.owners] == fold] = nats.source
+            target[pairs.folds[pairs.target.owners] == fold] = nats.target
         return Explained(source, target)
 
     def scores(self, pairs: Pairs, explained: Explained | None = None) -> np.ndarray:
@@ -119,29 +113,26 @@ class AlignmentJudge:
     def cut_features(self, pairs: Pairs, side: int, explained: Explained | None = None) -> np.ndarray:
         """Return (N, 6): signs that one side was cut, 0 the source and 1 the target."""
         explained = explained or self.explain(pairs)
-        words, nats = ((pairs.target, explained.target), (pairs.source, explained.source))[side]
-        own, own_nats = ((pairs.source, explained.source), (pairs.target, explained.target))[side]
-        excess = self.deviations(pairs.characters) * (1 if side == 0 else -1)  # of the other side
-        logs = np.log((pairs.characters[:, 1 - side] + 1) / (pairs.characters[:, side] + 1))
-        logs += np.log(self.ratio) * (1 if side == 1 else -1)
+        views = (pairs.source, explained.source), (pairs.target, explained.target)
+        (own, own_nats), (other, nats), sign = views[side], views[1 - side], 1 - 2 * side
+        excess = self.deviations(pairs.characters) * sign  # of the other side
+        logs = np.log((pairs.characters[:, 1 - side] + 1) / (pairs.characters[:, side] + 1)) - np.log(self.ratio) * sign
         unended = pairs.ended[:, 1 - side] & ~pairs.ended[:, side]
-        halves = [words.means(nats, 0, 0.5), words.means(nats, 0.5, 1)]
+        halves = [other.means(nats, 0, 0.5), other.means(nats, 0.5, 1)]
         return np.stack([excess, logs, *halves, own.means(own_nats), unended], 1)
 
     def judge(self, pairs: Pairs) -> list[str]:
         """Return for each pair "length", "misaligned", "cut", or "" if nothing is wrong."""
-        found = np.full(len(pairs.folds), "", object)
-        found[np.abs(self.deviations(pairs.characters)) > FAR] = "length"
-        if self.lexicons is None:
-            return found.tolist()
-        explained = self.explain(pairs)
-        if self.cut_weights is not None:
-            for side in (0, 1):
-                scores = logistic_scores(self.cut_weights[side], self.cut_features(pairs, side, explained))
+        reasons = np.full(len(pairs.folds), "", object)
+        reasons[np.abs(self.deviations(pairs.characters)) > FAR] = "length"
+        if self.lexicons:
+            explained = self.explain(pairs)
+            for side, (weights, limit) in enumerate(self.cut):
+                scores = logistic_scores(weights, self.cut_features(pairs, side, explained))
                 long = (pairs.target, pairs.source)[side].sizes >= FEWEST_CUT
-                found[(scores < self.cut[side]) & long] = "cut"
-        found[self.scores(pairs, explained) < np.array(self.random)[_buckets(pairs)]] = "misaligned"
-        return found.tolist()
+                reasons[(scores < limit) & long] = "cut"
+            reasons[self.scores(pairs, explained) < self.random[_buckets(pairs)]] = "misaligned"
+        return reasons.tolist()
 
 
 def _usual_lengths(characters: np.ndarray) -> tuple[float, float, float]:
@@ -149,9 +140,9 @@ def _usual_lengths(characters: np.ndarray) -> tuple[float, float, float]:
     if not len(characters):
         return 1.0, 0.0, 1.0
     ratio = float(np.median(characters[:, 1] / characters[:, 0]))
-    found = _deviations(characters, ratio)
-    middle = float(np.median(found))
-    return ratio, middle, max(1.5 * float(np.median(np.abs(found - middle))), 0.5)
+    deviations = _deviations(characters, ratio)
+    middle = float(np.median(deviations))
+    return ratio, middle, max(1.5 * float(np.median(np.abs(deviations - middle))), 0.5)
 
 
 def _deviations(characters: np.ndarray, ratio: float) -> np.ndarray:
@@ -162,17 +153,6 @@ def _deviations(characters: np.ndarray, ratio: float) -> np.ndarray:
 def _buckets(pairs: Pairs) -> np.ndarray:
     """Return the index of the bucket of each pair."""
     return np.searchsorted(BUCKETS, np.minimum(pairs.source.sizes, pairs.target.sizes), "right") - 1
-
-
-def _with_targets(pairs: Pairs, rows: np.ndarray) -> Pairs:
-    """Give each source another pair's target."""
-    return Pairs(
-        pairs.source,
-        pairs.target.take(rows),
-        np.stack([pairs.characters[:, 0], pairs.characters[rows, 1]], 1),
-        np.stack([pairs.ended[:, 0], pairs.ended[rows, 1]], 1),
-        pairs.folds,
-    )
 
 
 def _cut(

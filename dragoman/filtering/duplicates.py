@@ -65,42 +65,24 @@ class SeenKeys:
     def __init__(self) -> None:
         self._parts: list[np.ndarray] = []
 
-    def contains(self, keys: np.ndarray) -> np.ndarray:
-        """Whether each key is in the set."""
-        found = np.zeros(len(keys), bool)
+    def find_repeated(self, keys: np.ndarray) -> np.ndarray:
+        """Return whether each row (N, K) has a key that an earlier row had, now or before; then add all its keys."""
+        flat = keys.ravel()
+        unique, first, which = np.unique(flat, return_index=True, return_inverse=True)
+        before = np.zeros(len(unique), bool)
         for part in self._parts:
-            found |= _is_among(keys, part)
-        return found
+            before |= part[np.minimum(np.searchsorted(part, unique), len(part) - 1)] == unique
+        self._add(unique[~before & (unique != 0)])
+        rows = np.arange(len(flat)) // keys.shape[1]
+        repeated = (before[which] | (rows[first][which] < rows)) & (flat != 0)
+        return np.any(repeated.reshape(keys.shape), axis=1)
 
-    def add(self, keys: np.ndarray) -> None:
+    def _add(self, keys: np.ndarray) -> None:
         """Add sorted keys that are not in the set."""
         if len(keys):
             self._parts.append(keys)
         while len(self._parts) > 1 and len(self._parts[-2]) < 2 * len(self._parts[-1]):
             self._parts[-2:] = [np.sort(np.concatenate(self._parts[-2:]), kind="stable")]  # it merges sorted runs
-
-    def find_repeated(self, keys: np.ndarray) -> np.ndarray:
-        """Return whether each row (N, K) has a key that an earlier row had, now or before; then add all its keys."""
-        flat = keys.ravel()
-        keys_in_order = np.sort(flat[flat != 0])
-        again = np.diff(keys_in_order, prepend=np.uint64(0)) == 0
-        unique = keys_in_order[~again]
-        before = self.contains(unique)
-        self.add(unique[~before])
-        found = _is_among(flat, unique[before])
-        # Most keys occur once. The first row is looked for only among the others.
-        at = np.flatnonzero(_is_among(flat, np.unique(keys_in_order[again])))
-        _, first, which = np.unique(flat[at], return_index=True, return_inverse=True)
-        rows = at // keys.shape[1]
-        found[at[rows[first][which] < rows]] = True
-        return np.any(found.reshape(keys.shape), axis=1)
-
-
-def _is_among(values: np.ndarray, ordered: np.ndarray) -> np.ndarray:
-    """Whether each value is among sorted ones."""
-    if not len(ordered):
-        return np.zeros(len(values), bool)
-    return ordered[np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)] == values
 
 
 class Repeats:

@@ -1,6 +1,6 @@
 """Judge chunks of pairs, in any number of processes, by what a sample of the corpus has taught.
 
-    judge = Judge.learn(sample, data, keep=(), profane=None)
+    judge = Judge.learn(sample.pairs(), data)
     judge.judge([("Hello.", "Ciao."), ...])           # reasons, and the keys by which repeated pairs are found
 
 Nothing here depends on other chunks, so that the number of processes does not change the result.
@@ -9,22 +9,21 @@ Nothing here depends on other chunks, so that the number of processes does not c
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from dragoman.corpora.cleaning import clean, is_text
 from dragoman.corpora.formats.languages import within_one
+from dragoman.dataset import Pair
 from dragoman.filtering.alignment import AlignmentJudge, Pairs
 from dragoman.filtering.duplicates import KEYS, LONG, keys_of, long_in
 from dragoman.filtering.languages import LanguageJudge
-from dragoman.filtering.rules import Sides, common_scripts_of, profanity_pattern
-from dragoman.filtering.screening import Screen
+from dragoman.filtering.rules import Sides, common_scripts, first_reason, profanity_pattern
 from dragoman.filtering.words import Encoder, digest
 from dragoman.settings import DataConfig
 
-Pair = tuple[str, str]
 SAME_LANGUAGE = ("copied", "language", "swapped")  # no reasons where both sides are in one language
 SAME_SOURCE = 4  # pairs of the same source in a sample
 SCRIPTS_FROM = 20_000  # pairs that tell the scripts of the two sides
@@ -76,10 +75,6 @@ class Judge:
     languages: LanguageJudge | None = None
     alignment: AlignmentJudge | None = None
     long: int = LONG  # words, see `duplicates`
-    screen: Screen = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.screen = Screen(self.sides)
 
     @classmethod
     def learn(
@@ -90,15 +85,11 @@ class Judge:
         The sample should have all pairs of each of its sources.
         """
         pairs = [cleaned for pair in sample if all(map(is_text, cleaned := cleaned_pair(pair, data)))]
-        scripts = (common_scripts_of(pair[side] for pair in pairs[:SCRIPTS_FROM]) for side in (0, 1))
+        scripts = (common_scripts(pair[side] for pair in pairs[:SCRIPTS_FROM]) for side in (0, 1))
         sides = Sides((next(scripts), next(scripts)), profanity_pattern(profane))
-        judge = cls(data, frozenset(keep), sides, Encoder([]))
-        fine = SAME_LANGUAGE if within_one(data) else ()
-        good = [
-            pair
-            for pair, reason in zip(pairs, judge.screen.first_reasons(pairs), strict=True)
-            if not reason or reason in judge.keep
-        ]
+        kept = frozenset([*keep, *(SAME_LANGUAGE if within_one(data) else ())])
+        judge = cls(data, kept, sides, Encoder([]))
+        good = [pair for pair in pairs if not first_reason(*pair, sides, kept)]
         if not good:
             return judge
         judge.encoder = Encoder.learn(text for pair in good for text in pair)
@@ -107,26 +98,23 @@ class Judge:
         judge.languages = LanguageJudge.learn(texts, words, (str(data.source_lang), data.target_lang))
         wrong = judge.languages.judge(texts, words)
         judge.long = long_in(good)
-        unique = dict(pair for pair, reason in zip(good, wrong, strict=True) if not reason or reason in fine)
+        unique = dict(pair for pair, reason in zip(good, wrong, strict=True) if not reason or reason in kept)
         judge.alignment = AlignmentJudge.learn(judge.encoder, [*unique.keys()], [*unique.values()])
         return judge
 
     def judge(self, chunk: Sequence[Pair]) -> Judgement:
         """Judge raw pairs by all rules but those for repeated pairs and scores."""
         pairs = [cleaned_pair(pair, self.data) for pair in chunk]
-        reasons = self.screen.first_reasons(pairs, self.keep)
+        reasons = [first_reason(*pair, self.sides, self.keep) for pair in pairs]
         keys = np.zeros((len(pairs), KEYS), np.uint64)
         rows = [row for row, reason in enumerate(reasons) if not reason]
-        if not rows:
+        if not rows or not self.languages or not self.alignment:
             return Judgement(reasons, keys)
         texts = tuple(zip(*(pairs[row] for row in rows), strict=True))
         seen = Pairs.of(self.encoder, *texts)
         keys[rows] = keys_of([pairs[row] for row in rows], seen.source, seen.target, self.long)
-        for judged in (
-            self.languages.judge(texts, (seen.source, seen.target)) if self.languages else [],
-            self.alignment.judge(seen) if self.alignment else [],
-        ):
-            for row, reason in zip(rows, judged, strict=False):
+        for judged in (self.languages.judge(texts, (seen.source, seen.target)), self.alignment.judge(seen)):
+            for row, reason in zip(rows, judged, strict=True):
                 if reason and not reasons[row] and reason not in self.keep:
                     reasons[row] = reason
         keys[[row for row in rows if reasons[row]]] = 0

@@ -77,8 +77,8 @@ def _entropies(model: Translator, pairs: Sequence[tuple[str, str]], source: str,
     to = {"to": target, "source": source} if model.config.data.directions else {}
     requests = [model.request(text, **to) for text, _ in pairs]
     pieces = [encode_piece(model.trained, request.text, request.direction) for request in requests]
-    for found in score_texts(model.trained, [(piece, text) for piece, (_, text) in zip(pieces, pairs, strict=True)]):
-        yield float("inf") if isinstance(found, str) else -sum(found.log_probs) / len(found.log_probs)
+    for scored in score_texts(model.trained, [(piece, text) for piece, (_, text) in zip(pieces, pairs, strict=True)]):
+        yield float("inf") if isinstance(scored, str) else -sum(scored.log_probs) / len(scored.log_probs)
 
 
 def chosen(scores: Sequence[float], share: float | None, least: float | None) -> list[bool]:

@@ -1,13 +1,16 @@
-"""What a cleaning has done: counts and examples, in cleaning.json, for the terminal and for the page."""
+"""What a cleaning has dropped: counts and examples, in cleaning.json, for the terminal and for the page."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from dragoman.console import shorten, visible
+from dragoman.evaluation.page import environment
+from dragoman.filtering.commands import share
 from dragoman.filtering.rules import REASONS
 from dragoman.filtering.words import digest
 
@@ -35,22 +38,12 @@ class Outcome:
     def drop(self, reason: str, position: int, source: str, target: str) -> None:
         """Count a dropped pair. The examples are those whose positions have the smallest hashes."""
         self.dropped[reason] += 1
-        found = self.examples.setdefault(reason, [])
+        examples = self.examples.setdefault(reason, [])
         rank = digest(f"{reason} {position}")
-        if len(found) < EXAMPLES or rank < found[-1][0]:
-            found.append((rank, position, _example(source), _example(target)))
-            found.sort()
-            del found[EXAMPLES:]
-
-    def state(self) -> dict[str, Any]:
-        """Return all of this for JSON, which `restore` takes."""
-        return {"read": self.read, "dropped": self.dropped, "examples": self.examples}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Continue from what `state` returned; nothing happens if it is empty."""
-        if state:
-            self.read, self.dropped = state["read"], Counter(state["dropped"])
-            self.examples = {reason: [tuple(each) for each in found] for reason, found in state["examples"].items()}
+        if len(examples) < EXAMPLES or rank < examples[-1][0]:
+            examples.append((rank, position, _example(source), _example(target)))
+            examples.sort()
+            del examples[EXAMPLES:]
 
     def as_json(self) -> dict[str, Any]:
         """Return the content of cleaning.json, in the order of REASONS."""
@@ -65,14 +58,14 @@ class Outcome:
             "dropped": [
                 {
                     "reason": reason,
-                    "meaning": meaning,
+                    "meaning": kind.text,
                     "pairs": self.dropped[reason],
                     "examples": [
                         {"position": position, "source": source, "target": target}
-                        for _, position, source, target in sorted(self.examples[reason], key=lambda each: each[1])
+                        for _, position, source, target in sorted(self.examples[reason], key=lambda row: row[1])
                     ],
                 }
-                for reason, meaning in REASONS.items()
+                for reason, kind in REASONS.items()
                 if self.dropped[reason]
             ],
         }
@@ -84,16 +77,20 @@ class Outcome:
         lines = [shorten(visible(title), WIDTH), "", f"{self.read:>10,}            pairs read"]
         lines += [_row(self.kept, self.read, "kept"), _row(total, self.read, "dropped")]
         lines += [""] * bool(total)
-        for reason, meaning in REASONS.items():
+        for reason, kind in REASONS.items():
             if self.dropped[reason]:
-                lines.append(_row(self.dropped[reason], self.read, f"{reason:<15} {meaning}"))
+                lines.append(_row(self.dropped[reason], self.read, f"{reason:<15} {kind.text}"))
         return lines
 
 
+def render(content: Mapping[str, Any]) -> str:
+    """Render the content of cleaning.json as a page: one HTML file without scripts."""
+    template = environment(Path(__file__).parent / "templates").get_template("cleaning.html")
+    return template.render(outcome=content)
+
+
 def _row(count: int, of: int, text: str) -> str:
-    share = 100 * count / max(of, 1)
-    shown = "< 0.01 %" if 0 < share < 0.01 else f"{share:.2f} %"
-    return f"{count:>10,}  {shown:>8}  {text}"
+    return f"{count:>10,}  {share(count, of):>8}  {text}"
 
 
 def _example(text: str) -> str:

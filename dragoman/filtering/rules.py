@@ -1,45 +1,72 @@
-"""Rules for a single pair: each is a function of the two texts, and its name is the reason for which a pair is dropped.
+"""The reasons for which a pair is dropped, and the rules that look at one pair.
 
     first_reason(source, target, sides)     # "empty", "copied", ...; "" if the pair may stay
 
-A pair that breaks several rules is dropped for the first of them. What these rules need to know of the corpus is in
-`Sides`. `judge` has the rules that look at many pairs at once, and REASONS lists all of them.
+`dragoman clean` drops pairs for these reasons, and `dragoman check` reports the same pairs. A pair that breaks several
+rules has the first reason. What these rules need to know of the corpus is in `Sides`. The rules that look at many pairs
+at once are in `judge`.
 """
 
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
+from typing import NamedTuple
 
-from dragoman.corpora.checks.letters import UNREADABLE, find_flaw
-from dragoman.corpora.checks.scripts import common_scripts, script_of
+from dragoman.corpora.cleaning import is_text
+from dragoman.corpora.formats.units import is_left_out
 from dragoman.filtering.numbers import numbers_differ
 
-REASONS = {  # with their meanings, at most 42 characters long
-    "unreadable": "not UTF-8, a broken row, or no pair",
-    "empty": "a side without a letter or digit",
-    "mojibake": "decoded wrongly, as in Ã¤ for ä",
-    "script": "a side in another script",
-    "long": "over 1,000 characters or 200 words",
-    "copied": "both sides the same, or nearly",
-    "numbers": "each side has numbers of its own",
-    "profanity": "a word of the list",
-    "swapped": "source and target exchanged",
-    "language": "a side in another language",
-    "length": "lengths that do not fit",
-    "misaligned": "not a translation, judging by the words",
-    "cut": "a side without its second half",
-    "duplicate": "occurred before",
-    "near_duplicate": "occurred before with a few changes",
-    "score": "a low score by the models",
+
+class Kind(NamedTuple):
+    """What is wrong with some pairs, and how much of it the check reports."""
+
+    text: str
+    grave: float = 0.01  # share of pairs that makes it grave; a tenth of it is worth a look, less is a note
+    least: float = 0  # share below which it is not reported: the rules that compare pairs are sometimes wrong
+
+
+NEVER = 10  # a share that is not reached
+
+REASONS = {  # with texts of at most 42 characters
+    "no_pair": Kind("no pair, such as a fuzzy message", NEVER),
+    "unreadable": Kind("not UTF-8, or a row unlike the others", 0),
+    "empty": Kind("a side without a letter or digit", 0.1),
+    "mojibake": Kind("decoded wrongly, as in Ã¤ for ä"),
+    "script": Kind("a side in another script"),
+    "long": Kind("over 1,000 characters or 200 words"),
+    "copied": Kind("both sides the same, or nearly"),
+    "numbers": Kind("each side has numbers of its own", 0.05),
+    "profanity": Kind("a word of the list"),
+    "swapped": Kind("source and target exchanged"),
+    "language": Kind("a side in another language", least=0.001),
+    "length": Kind("lengths that do not fit"),
+    "misaligned": Kind("not a translation, judging by the words", 0.02, 0.002),
+    "cut": Kind("a side without its second half", 0.02, 0.002),
+    "duplicate": Kind("occurred before", 0.3, 0.001),
+    "near_duplicate": Kind("occurred before with a few changes", 0.3, 0.02),
+    "score": Kind("a low score by the models"),
 }
+UNREADABLE = ("no_pair", "unreadable")  # pairs that training does not read either, so they cannot be kept
 MOST_CHARACTERS, MOST_WORDS = 1000, 200
 FEW = 3  # words that may well be the same in both languages: names, titles
 NEARLY = 0.8  # share of the words of a copy
 _WORD_CHARACTER = re.compile(r"[^\W_]")
+
+# The bytes of UTF-8 after the first, as Latin-1 and Windows-1252 show them. Those of the second kind are punctuation
+# that may well follow a capital letter, as in “MANHÃ”.
+_LATER = "\x80-\x9f\xa1-\xa6\xa8-\xaa\xac-\xb6\xb8-\xba\xbc-\xbf€ƒˆ‰Š‹ŒŽ˜™š›œžŸ†‡"
+_PUNCTUATION = "\xa0\xa7\xab\xb7\xbb‚„…‘’“”•–—"
+# Letters of Latin-1; punctuation, €, ™, the byte order mark, U+FFFD; emoji; other Latin letters; Greek and Cyrillic.
+# Follows ftfy (Robyn Speer), but only patterns that correct text never has; its other rules weigh two readings.
+_MOJIBAKE = re.compile(
+    rf"\ufffd|[ÂÃ][{_LATER}]|(?<![A-ZÀ-Þ])[ÂÃ][{_PUNCTUATION}]|â(?:€|\x80)[{_LATER}{_PUNCTUATION}]|â‚¬|â„¢|ï»¿|ï¿½"
+    rf"|ðŸ[{_LATER}{_PUNCTUATION}]|[ÄÅ][{_LATER}](?=[a-zß-ÿ])|(?:[ÎÏÐÑ][{_LATER}{_PUNCTUATION}]){{2}}"
+)
 
 
 @dataclass(frozen=True)
@@ -50,12 +77,22 @@ class Sides:
     profane: re.Pattern[str] | None = None
 
 
-def common_scripts_of(texts: Iterable[str]) -> frozenset[str]:
-    """Return the scripts of at least one letter in fifty."""
-    counts: Counter[str] = Counter()
+@cache
+def script_of(letter: str) -> str:
+    """Return LATIN, CYRILLIC, CJK and so on, the first word of a letter's name; "" for other characters."""
+    return unicodedata.name(letter, "?").split()[0] if letter.isalpha() else ""
+
+
+def common_scripts(texts: Iterable[str]) -> frozenset[str]:
+    """Return the scripts of at least one letter in fifty, and ""."""
+    characters: Counter[str] = Counter()
     for text in texts:
-        counts.update(text)
-    return frozenset(common_scripts({ord(character): number for character, number in counts.items()}))
+        characters.update(text)
+    counts: Counter[str] = Counter()
+    for character, number in characters.items():
+        counts[script_of(character)] += number
+    letters = counts.total() - counts[""]
+    return frozenset(["", *(script for script, number in counts.items() if number >= 0.02 * letters)])
 
 
 def profanity_pattern(words: Collection[str]) -> re.Pattern[str] | None:
@@ -64,19 +101,9 @@ def profanity_pattern(words: Collection[str]) -> re.Pattern[str] | None:
     return re.compile(rf"(?<!\w)(?:{listed})(?!\w)", re.IGNORECASE) if listed else None
 
 
-def is_unreadable(source: str, target: str) -> bool:
-    """Whether a side is not UTF-8, or the row could not be split into two sides."""
-    return _flaw(source, target) in UNREADABLE
-
-
-def is_empty(source: str, target: str) -> bool:
-    """Whether a side has no letter and no digit."""
-    return not (_WORD_CHARACTER.search(source) and _WORD_CHARACTER.search(target))
-
-
-def is_mojibake(source: str, target: str) -> bool:
-    """Whether a side was decoded with the wrong encoding."""
-    return _flaw(source, target) in ("mojibake", "replaced")
+def is_mojibake(text: str) -> bool:
+    """Whether a text was decoded with the wrong encoding, or has lost letters to U+FFFD."""
+    return not text.isascii() and bool(_MOJIBAKE.search(text))
 
 
 def is_long(source: str, target: str) -> bool:
@@ -103,36 +130,29 @@ def is_other_script(text: str, common: frozenset[str]) -> bool:
     """Whether most letters of a text, at least three, are in a script that its side hardly uses."""
     if common <= {""} or (text.isascii() and "LATIN" in common):  # nothing is known, or nothing to look for
         return False
-    strange_letters = {character for character in set(text) if script_of(ord(character)) not in common}
+    strange_letters = [character for character in set(text) if script_of(character) not in common]
     strange = sum(map(text.count, strange_letters))
     return strange > 2 and 2 * strange > sum(map(str.isalpha, text))
 
 
-def is_profane(source: str, target: str, pattern: re.Pattern[str] | None) -> bool:
-    """Whether a side has a word of the list."""
-    return bool(pattern and (pattern.search(source) or pattern.search(target)))
-
-
-RULES: dict[str, Callable[[str, str, Sides], bool]] = {
-    "unreadable": lambda source, target, sides: is_unreadable(source, target),
-    "empty": lambda source, target, sides: is_empty(source, target),
-    "mojibake": lambda source, target, sides: is_mojibake(source, target),
+RULES: dict[str, Callable[[str, str, Sides], object]] = {
+    "no_pair": lambda source, target, sides: is_left_out(source),
+    "unreadable": lambda source, target, sides: not (is_text(source) and is_text(target)),
+    "empty": lambda source, target, sides: not (_WORD_CHARACTER.search(source) and _WORD_CHARACTER.search(target)),
+    "mojibake": lambda source, target, sides: is_mojibake(source) or is_mojibake(target),
     "script": lambda source, target, sides: any(map(is_other_script, (source, target), sides.scripts)),
     "long": lambda source, target, sides: is_long(source, target),
     "copied": lambda source, target, sides: is_copied(source, target),
     "numbers": lambda source, target, sides: numbers_differ(source, target),
-    "profanity": lambda source, target, sides: is_profane(source, target, sides.profane),
+    "profanity": lambda source, target, sides: (
+        sides.profane and (sides.profane.search(source) or sides.profane.search(target))
+    ),
 }
 
 
 def first_reason(source: str, target: str, sides: Sides, keep: Collection[str] = ()) -> str:
-    """Return the first rule that a pair breaks, except those in `keep`; "" if none. Unreadable pairs cannot stay."""
+    """Return the first rule that a pair breaks, except those in `keep`; "" if none."""
     for name, rule in RULES.items():
-        if (name not in keep or name == "unreadable") and rule(source, target, sides):
+        if name not in keep and rule(source, target, sides):
             return name
     return ""
-
-
-@lru_cache(maxsize=1)  # two rules ask for the same pair
-def _flaw(source: str, target: str) -> str | None:
-    return None if source.isascii() and target.isascii() else find_flaw(source, target)

@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from hashlib import blake2b
 from itertools import islice
 
@@ -18,7 +18,7 @@ import numpy as np
 
 STEM = 5  # letters
 VOCABULARY = 60_000  # most frequent stems
-MOST_KNOWN = 500_000  # words whose ids are remembered
+MOST_KNOWN = 500_000  # words whose hashes are remembered
 BLOCK = 10_000  # texts that are searched at once, which is faster than one by one
 # Letters of Thai, Lao, Burmese, Khmer, Japanese and Chinese stand alone.
 _ALONE = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
@@ -36,6 +36,9 @@ def words_of(text: str) -> list[str]:
 def digest(text: str) -> int:
     """Return a hash of 64 bits that is the same in every process."""
     return int.from_bytes(blake2b(text.encode(errors="surrogatepass"), digest_size=8).digest(), "little")
+
+
+_word_digest = lru_cache(MOST_KNOWN)(digest)
 
 
 @dataclass(frozen=True)
@@ -74,44 +77,33 @@ def ranges(starts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
     return np.repeat(starts - offsets, sizes) + np.arange(sizes.sum())
 
 
-class Encoder(dict[str, int]):
-    """Turns texts into `Words`. As a dictionary it numbers the words that it has seen, at most MOST_KNOWN."""
+class Encoder:
+    """Turns texts into `Words`."""
 
     def __init__(self, stems: Sequence[str]) -> None:
-        super().__init__()
         self.stems = {stem: number for number, stem in enumerate(stems, 1)}
-        self._new: list[tuple[int, int]] = []  # id and hash of the words that are not in the table yet
-        self._table = np.zeros((0, 2), np.uint64)  # of the others
 
     @classmethod
     def learn(cls, texts: Iterable[str]) -> Encoder:
         """Give an id to each stem that occurs twice."""
-        found: Counter[str] = Counter()
+        words: Counter[str] = Counter()
         texts = iter(texts)
         while block := list(islice(texts, BLOCK)):
-            found.update(words_of("\n".join(block)))
+            words.update(words_of("\n".join(block)))
         counts: Counter[str] = Counter()
-        for word, count in found.items():
+        for word, count in words.items():
             counts[word[:STEM]] += count
         return cls([stem for stem, count in counts.most_common(VOCABULARY) if count > 1])
 
-    def __missing__(self, word: str) -> int:
-        self[word] = number = len(self)
-        word = _NUMBER if word.isdecimal() else word
-        self._new.append((self.stems.get(word[:STEM], 0), digest(word)))
-        return number
-
     def encode(self, texts: Sequence[str]) -> Words:
         """Encode many texts, none of which has a line feed."""
-        if len(self) > MOST_KNOWN:
-            self.clear()
-            self._table = self._table[:0]
-        found = _WORD_OR_END.findall("\n".join([*texts, ""]).lower())
-        end = self[_END]
-        flat = np.fromiter(map(self.__getitem__, found), np.int64, len(found))
-        ends = np.flatnonzero(flat == end)
+        numbers = {_END: 0}  # of the distinct words
+        words = _WORD_OR_END.findall("\n".join([*texts, ""]).lower())
+        flat = np.array([numbers.setdefault(word, len(numbers)) for word in words], np.int64)
+        ends = np.flatnonzero(flat == 0)
         sizes = np.diff(ends, prepend=-1) - 1
         flat = np.delete(flat, ends)
-        self._table = np.concatenate([self._table, np.array(self._new, np.uint64).reshape(-1, 2)])
-        self._new.clear()
-        return Words(self._table[flat, 0].astype(np.int64), self._table[flat, 1], sizes)
+        distinct = [_NUMBER if word.isdecimal() else word for word in numbers]
+        ids = np.array([self.stems.get(word[:STEM], 0) for word in distinct], np.int64)
+        hashes = np.array([_word_digest(word) for word in distinct], np.uint64)
+        return Words(ids[flat], hashes[flat], sizes)

@@ -13,37 +13,34 @@ from contextlib import contextmanager
 from itertools import islice
 from multiprocessing.connection import wait
 
-from dragoman.corpora.formats.units import Unit
-from dragoman.filtering.judge import Judge, Judgement, Pair
+from dragoman.dataset import Pair
+from dragoman.filtering.judge import Judge, Judgement
 
 CHUNK = 5000  # pairs
-AHEAD = 3  # chunks that wait for each process: so many are in memory
+AHEAD = 3  # chunks in memory for each process
 
 _judge: Judge | None = None  # of this worker
 
 
-def judged(units: Iterable[Unit], judge: Judge, processes: int) -> Generator[tuple[list[Unit], Judgement]]:
-    """Yield chunks of units with their judgements, in order, whatever the number of processes."""
-    units = iter(units)
-    chunks = iter(lambda: list(islice(units, CHUNK)), [])
+def judged(pairs: Iterable[Pair], judge: Judge, processes: int) -> Generator[Judgement]:
+    """Yield the judgements of CHUNK pairs at a time, in order, whatever the number of processes."""
+    pairs = iter(pairs)
+    chunks = iter(lambda: list(islice(pairs, CHUNK)), [])
     if processes == 1:
-        for chunk in chunks:
-            yield chunk, judge.judge([unit[1:] for unit in chunk])
+        yield from map(judge.judge, chunks)
         return
-    waiting: deque[tuple[list[Unit], Future[Judgement]]] = deque()
+    waiting: deque[Future[Judgement]] = deque()
     # Not fork: libraries may run threads, which a forked process lacks.
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(processes, context, initializer=_start, initargs=(judge,))
     try:
         for chunk in chunks:
             with _interrupts_blocked():  # this may start a process
-                future = pool.submit(_work, [unit[1:] for unit in chunk])
-            waiting.append((chunk, future))
+                waiting.append(pool.submit(_work, chunk))
             if len(waiting) >= AHEAD * processes:
-                done, future = waiting.popleft()
-                yield done, future.result()
-        for done, future in waiting:
-            yield done, future.result()
+                yield waiting.popleft().result()
+        for future in waiting:
+            yield future.result()
     finally:
         pool.shutdown(cancel_futures=True)
 

@@ -1,67 +1,110 @@
-"""The corpus as the checks see it: every pair in memory, with its line number, none dropped."""
+"""A corpus as `dragoman check` sees it, with every pair in memory, and what the check can report."""
 
 from __future__ import annotations
 
 from array import array
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
 from dragoman import console, presets, settings
-from dragoman.corpora.checks.findings import KINDS, LEVELS, Example, Finding
-from dragoman.corpora.checks.letters import UNREADABLE, find_flaw
-from dragoman.corpora.cleaning import clean
+from dragoman.corpora.cleaning import is_text
 from dragoman.corpora.downloads.fetch import Record, read_record
 from dragoman.corpora.formats.units import unmarked
 from dragoman.corpora.readers import Split, read_units
 from dragoman.corpora.report import SAMPLE
-from dragoman.corpora.sources import SPLITS, find_sources, parse_mixture
+from dragoman.corpora.sources import SPLITS, find_sources
 from dragoman.corpora.splitting import assign, key_text, nothing_for
 from dragoman.corpora.subwords import train_tokenizers
 from dragoman.dataset import Pair, Tokenizer
-from dragoman.errors import DataError
+from dragoman.filtering.commands import require_one_corpus
+from dragoman.filtering.judge import cleaned_pair
+from dragoman.filtering.rules import NEVER, REASONS, Kind
 from dragoman.settings import Config, DataConfig
 
 EXAMPLES = 3  # shown for each finding
+LEVELS = ("grave", "look", "note")
+SLIPPED = Kind("slipped: from about {unit} {first:,} to {last:,}, the translation is {where}", 0)
+KINDS = {"slipped": SLIPPED, **REASONS} | {
+    "label": Kind("in {language} by their text, not in {expected}", 0),
+    "header": Kind("like names of columns, not like a pair: leave this row out", 0),
+    "overlap": Kind(
+        "whose {what} is also in training, {rough:,} with other capitals or marks: scores will be too good"
+    ),
+    "question_marks": Kind("with a question mark inside a word, where a letter was lost"),
+    "control": Kind("with control characters or invisible ones, which spoil words"),
+    "machine": Kind("made by a machine: one side repeats itself, or says so"),
+    "lowercased": Kind("lower-cased before ({language}): what people type will be lower-cased, too", NEVER, 0.5),
+    "tokenized": Kind(
+        "tokenized before ({language}): what people type will be split, too; to undo it in a file of this language "
+        "alone: sacremoses -l {language} detokenize",
+        NEVER,
+        0.5,
+    ),
+    "too_long": Kind("longer than data.max_length ({limit} tokens): training drops them", 0.02),
+    "too_uneven": Kind("more uneven than data.max_ratio ({limit:g}): training drops them", 0.1),
+    "unknown": Kind("tokens that the vocabulary would not know ({language}): {words}", 0.05, 0.005),
+    "markup": Kind("with HTML tags or entities", 0.05),
+}
+
+
+@dataclass(frozen=True)
+class Example:
+    """A pair that is safe to print on a terminal, shortened if it is long."""
+
+    line: int  # or the number of whatever SplitSummary.unit says
+    source: str
+    target: str
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that is wrong with some of the pairs, or may be."""
+
+    name: str  # one of KINDS
+    level: str  # one of LEVELS
+    split: str
+    count: int
+    of: int  # how many were looked at: all, a sample, or those that the question is about
+    text: str
+    examples: list[Example]
+
+
+@dataclass(frozen=True)
+class SuggestedSetting:
+    """A setting that suits this corpus better."""
+
+    key: str
+    value: str
+    why: str
 
 
 @dataclass(frozen=True)
 class CheckedSplit:
-    """A split as it was read: N pairs, 2 sides."""
+    """A split as it was read: N pairs."""
 
     name: str
     unit: str  # what the positions count, such as line
     positions: np.ndarray  # (N), of the pairs in the file, from 1
     pairs: list[Pair]  # (N), cleaned
-    flaws: Mapping[str, list[int]]  # from faults of the raw text to the pairs that have them
     whole: np.ndarray  # indices of the pairs that are UTF-8 and have text on each side
-    sizes: np.ndarray  # (N, 2), characters
-    hashes: np.ndarray  # (N, 2), 64 bits to find equal texts with a tenth of the memory of a set
 
     @classmethod
     def of(cls, name: str, split: Split, data: DataConfig) -> CheckedSplit:
         """Read a split, and clean it as training would."""
         pairs: list[Pair] = []
         positions = array("q")
-        flaws: dict[str, list[int]] = defaultdict(list)
-        for number, (position, source, target) in enumerate(split.units):
+        for position, *pair in split.units:
             positions.append(position)
-            if not (source.isascii() and target.isascii() and source.isprintable() and target.isprintable()):
-                flaw = find_flaw(source, target)
-                if flaw:
-                    flaws[flaw].append(number)
-            pairs.append((clean(source, data), clean(target, data)))
-        sizes, hashes = (
-            np.stack([np.fromiter((of(pair[side]) for pair in pairs), np.int64, len(pairs)) for side in (0, 1)], 1)
-            for of in (len, hash)
-        )
-        good = np.all(sizes[:, int(not data.source_lang) :] > 0, axis=1)
-        for flaw in UNREADABLE:
-            good[flaws[flaw]] = False
-        return cls(name, split.unit, np.array(positions), pairs, flaws, np.flatnonzero(good), sizes, hashes)
+            pairs.append(cleaned_pair((pair[0], pair[1]), data))
+        whole = [
+            i
+            for i, (source, target) in enumerate(pairs)
+            if target and (source or not data.source_lang) and is_text(source) and is_text(target)
+        ]
+        return cls(name, split.unit, np.array(positions), pairs, np.array(whole, int))
 
     def finding(
         self, name: str, which: Sequence[int] | np.ndarray, of: int = 0, count: int = 0, **words: object
@@ -73,17 +116,11 @@ class CheckedSplit:
             count: how many were found, if they are not pairs
             words: values for the text of the kind
         """
-        of, count = of or len(self.pairs), count or len(which)
-        grave, least, text = KINDS[name]
-        if count and count / of >= least:
-            level = LEVELS[0 if count / of >= grave else 1 if count / of >= grave / 10 else 2]
+        of, count, kind = of or len(self.pairs), count or len(which), KINDS[name]
+        if count and count / of >= kind.least:
+            level = LEVELS[0 if count / of >= kind.grave else 1 if count / of >= kind.grave / 10 else 2]
             examples = [Example(int(self.positions[i]), *map(_printable, self.pairs[i])) for i in which[:EXAMPLES]]
-            yield Finding(name, level, self.name, count, of, text.format(unit=self.unit, **words), examples)
-
-    def stretch(self, name: str, start: int, end: int, where: str = "") -> Iterator[Finding]:
-        """Report the whole pairs from `start` to before `end`."""
-        rows = self.whole[start:end]
-        return self.finding(name, rows, first=self.positions[rows[0]], last=self.positions[rows[-1]], where=where)
+            yield Finding(name, level, self.name, count, of, kind.text.format(unit=self.unit, **words), examples)
 
     def where(self, test: Callable[[str, str], object]) -> list[int]:
         """Return the whole pairs whose two texts pass a test."""
@@ -109,14 +146,8 @@ class CheckedCorpus:
     def read(cls, config: Config, borrowed: tuple[Tokenizer, Tokenizer] | None = None) -> CheckedCorpus:
         """Find and read everything that the settings name. Raises DataError for what cannot be read or has no text."""
         data = replace(config.data, on_bad_line="skip")
+        require_one_corpus(data, "the check reads")
         given: dict[str, Split] = {}
-        if len(parse_mixture(data.train)) > 1:
-            raise DataError("data.train names several corpora, but the check reads one at a time: set it to one.")
-        if data.several:
-            raise DataError(
-                "data.directions is set, but the check reads one direction at a time: set it to null, and "
-                "data.source_lang and data.target_lang to one of them."
-            )
         sources = find_sources(data)
         for source in sources:  # train first: a named split replaces the one that came with train
             for name, split in read_units(source, data, console.warn).items():
@@ -141,13 +172,13 @@ class CheckedCorpus:
         data, train = self.config.data, self.splits["train"]
         fractions = [0.0 if name in self.splits else getattr(data, f"{name}_fraction") for name in SPLITS[1:]]
         names = np.array([assign(key_text(train.pairs[i], data), *fractions) for i in train.whole.tolist()])
-        validation = self.splits.get("validation")
-        found = {name: (train, train.whole[names == name]) for name in ("train", "validation")}
-        found |= {"validation": (validation, validation.whole)} if validation else {}
-        for name, (split, rows) in found.items():
+        used = {name: (train, train.whole[names == name]) for name in ("train", "validation")}
+        if validation := self.splits.get("validation"):
+            used["validation"] = validation, validation.whole
+        for name, (split, rows) in used.items():
             if not len(rows):
                 raise nothing_for(name, len(split.pairs), data)
-        return found
+        return used
 
     @cached_property
     def tokenizers(self) -> tuple[Tokenizer, Tokenizer]:

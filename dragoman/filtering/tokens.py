@@ -13,11 +13,10 @@ from dataclasses import replace
 import numpy as np
 
 from dragoman import presets
-from dragoman.corpora.checks.corpus import CheckedCorpus, sample
-from dragoman.corpora.checks.findings import KINDS, Finding, SuggestedSetting
 from dragoman.corpora.sources import unit_name
 from dragoman.corpora.subwords import SMALLEST_SUBWORDS
 from dragoman.dataset import encode_side
+from dragoman.filtering.checked import KINDS, CheckedCorpus, Finding, SuggestedSetting, sample
 from dragoman.settings import UNK
 
 
@@ -42,10 +41,10 @@ def check_vocabulary(corpus: CheckedCorpus) -> Iterator[Finding | SuggestedSetti
         split = replace(validation, name="validation")
         yield from split.finding("unknown", [], len(encoded.ids), len(missing), language=language, words=most_common)
     share, count = max(shares), len(train_rows)
-    if share >= KINDS["unknown"][0] and corpus.borrowed:
+    if share >= KINDS["unknown"].grave and corpus.borrowed:
         why = f"with its vocabulary {share:.0%} of the validation tokens are unknown"
         yield SuggestedSetting("training.init_from", "null", why)
-    elif share >= KINDS["unknown"][0]:
+    elif share >= KINDS["unknown"].grave:
         yield SuggestedSetting("tokenizer.kind", "bpe", f"as words, {share:.0%} of the validation tokens are unknown")
         if config.tokenizer.vocab_size < SMALLEST_SUBWORDS:
             size = presets.PRESETS[presets.choose(count)]["tokenizer.vocab_size"]
@@ -82,12 +81,9 @@ def check_amounts(corpus: CheckedCorpus) -> Iterator[SuggestedSetting]:
     """Suggest settings that follow from the number of pairs."""
     (_, train), (_, validation) = corpus.used.values()
     total, units = len(train) + len(validation), f"{unit_name(corpus.config.data)}s"
-    batch = corpus.config.training.batch_tokens
     if "validation" not in corpus.splits and len(validation) > 5000:
         why = f"2,000 {units} measure as well as {len(validation):,}, in less time"
         yield SuggestedSetting("data.validation_fraction", f"{2000 / total:.2g}", why)
     if "validation" not in corpus.splits and len(validation) < 100 and total >= 1000:
         why = f"{len(validation):,} {units} are too few to compare models"
         yield SuggestedSetting("data.validation_fraction", f"{min(500 / total, 0.2):.2g}", why)
-    if len(train) >= 1_000_000 and isinstance(batch, int) and batch < 4096:
-        yield SuggestedSetting("training.batch_tokens", "auto", f"{len(train):,} {units} are a large corpus")
