@@ -1,4 +1,4 @@
-"""All settings of a run: name, type, default, limits and meaning, in one place.
+"""All settings of a run: name, type, default and limits. config.yaml says what each means.
 
     config = parse_train(["--model.preset", "small"])            # `command_line`: what a user typed
     config = load(run / "config.yaml")                           # `config_file`: what a run saved with dump()
@@ -47,11 +47,9 @@ class Section:
 class RunConfig(Section):
     """Where results go, and the seed."""
 
-    name: str = free("phrasebook", "name of the run; its results go to the folder <run.dir>/<run.name>")
-    dir: str = free("runs", "folder that holds all runs")
-    seed: int = refused(
-        1, "random seed; the same seed gives the same run on the same machine", at_least=0, at_most=2**32 - 1
-    )
+    name: str = free("phrasebook")
+    dir: str = free("runs")
+    seed: int = refused(1, at_least=0, at_most=2**32 - 1)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -66,53 +64,26 @@ class RunConfig(Section):
 class DataConfig(Section):
     """The sentence pairs."""
 
-    source_lang: str | None = refused(
-        "en", "language to translate from; null: train a language model on text in target_lang"
-    )
-    target_lang: str = refused("it", "language to translate into")
-    directions: str | None = refused(
-        None, "directions of one multilingual model, such as en-it, it-en; the two languages above name the default"
-    )
-    temperature: float = refused(
-        1.0, "several directions: 1 uses each in proportion to its pairs, 5 uses small ones more often", at_least=1
-    )
+    source_lang: str | None = refused("en")
+    target_lang: str = refused("it")
+    directions: str | None = refused(None)
+    temperature: float = refused(1.0, at_least=1)
     # Free, because a corpus may move. `corpora.origin` compares its content.
-    train: str = free(
-        "data/phrasebook",
-        "training pairs: a folder, a file, a data set on the hub or opus:NAME; several as a + 2.5 * b",
-    )
-    validation: str | None = free(None, "validation pairs; null: the data set's own, or a share of train")
-    test: str | None = free(None, "test pairs; null: the data set's own, or a share of train")
-    columns: str | None = refused(
-        None, "columns of source and target in a table, as 1,3 or english,italian; null: by their names and contents"
-    )
-    config: str | None = refused(None, "configuration of a data set on the hub, such as en-it")
-    revision: str | None = refused(None, "commit or tag of a data set on the hub; null: the newest")
-    validation_fraction: float = refused(
-        0.02, "share of train held out for validation, if there are no validation pairs", above=0, at_most=0.5
-    )
-    test_fraction: float = refused(
-        0.02, "share of train held out for testing, if there are no test pairs", at_least=0, at_most=0.5
-    )
-    on_bad_line: Literal["error", "skip"] = refused(
-        "error", "at a line that is not UTF-8, or a broken row: stop with an error, or skip its pair and count it"
-    )
-    check_languages: bool = free(
-        True, "stop if the text is plainly in other languages than source_lang and target_lang"
-    )
-    lowercase: bool = refused(False, "lower-case all text, in training and in translation")
-    normalize: Literal["nfc", "nfkc"] = refused(
-        "nfc", "Unicode form; nfkc also replaces variants such as ﬁ, ２ and ² with plain characters"
-    )
-    max_length: int = refused(
-        128, "most tokens per side: longer training pairs are dropped, longer input is split", at_least=1
-    )
-    max_ratio: float | None = refused(
-        None, "drop a training pair if one side has more than this many times the other's tokens", at_least=1
-    )
-    bleu_tokenize: Literal["auto", "13a", "intl", "char", "zh", "ja-mecab", "ko-mecab", "none"] = warned(
-        "auto", "sacreBLEU's tokenization for BLEU; auto: by the target language; none: the text is tokenized already"
-    )
+    train: str = free("data/phrasebook")
+    validation: str | None = free(None)
+    test: str | None = free(None)
+    columns: str | None = refused(None)
+    config: str | None = refused(None)
+    revision: str | None = refused(None)
+    validation_fraction: float = refused(0.02, above=0, at_most=0.5)
+    test_fraction: float = refused(0.02, at_least=0, at_most=0.5)
+    on_bad_line: Literal["error", "skip"] = refused("error")
+    check_languages: bool = free(True)
+    lowercase: bool = refused(False)
+    normalize: Literal["nfc", "nfkc"] = refused("nfc")
+    max_length: int = refused(128, at_least=1)
+    max_ratio: float | None = refused(None, at_least=1)
+    bleu_tokenize: Literal["auto", "13a", "intl", "char", "zh", "ja-mecab", "ko-mecab", "none"] = warned("auto")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -131,16 +102,15 @@ class DataConfig(Section):
 
     def _check_columns(self, columns: str) -> None:
         names = [name.strip() for name in columns.split(",")]
-        numbers = [name.isdecimal() for name in names]
-        counts = range(2, len(names) + 1) if self.source_lang else (1, 2)  # more than two: further references
-        if len(names) not in counts or len({*names}) < len(names) or "" in names or any(numbers) != all(numbers):
+        numbers = [name for name in names if name.isdecimal()]
+        right = "" not in names and "0" not in names and len({*names}) == len(names) and len(numbers) in (0, len(names))
+        # More than two columns of a translator: further references.
+        if not right or (len(names) < 2 if self.source_lang else len(names) > 2):
             count = "two columns" if self.source_lang else "one column or two"
             raise ConfigError(
                 f"data.columns is {shown(columns)}, but it must name {count}, by numbers from 1 as in 1,3 or by names "
                 "as in english,italian."
             )
-        if all(numbers) and min(map(int, names)) < 1:
-            raise ConfigError(f"data.columns is {shown(columns)}, but columns are counted from 1.")
         if self.directions:
             raise ConfigError(
                 f"data.columns is {shown(columns)}, but with data.directions columns must be named after languages: "
@@ -157,45 +127,35 @@ class DataConfig(Section):
 class TokenizerConfig(Section):
     """How text is split into tokens."""
 
-    kind: Literal["word", "bpe", "unigram"] = refused("word", "whole words, or subwords by BPE or a unigram model")
-    vocab_size: int = refused(16000, "most tokens in a vocabulary", at_least=8)
-    min_frequency: int = refused(2, "how often a token must occur to be kept", at_least=1)
-    shared: bool = refused(False, "one vocabulary for both languages")
+    kind: Literal["word", "bpe", "unigram"] = refused("word")
+    vocab_size: int = refused(16000, at_least=8)
+    min_frequency: int = refused(2, at_least=1)
+    shared: bool = refused(False)
 
 
 @dataclass(frozen=True)
 class ModelConfig(Section):
     """The shape of the Transformer."""
 
-    preset: Literal["auto", "tiny", "small", "base", "big"] | None = refused(
-        None, "size, dropout, vocabulary, batches and schedule as one choice; auto: by number of pairs and time limit"
-    )
-    architecture: Literal["encoder-decoder", "decoder-only", "encoder-only"] = refused(
-        "encoder-decoder", "two stacks; one stack that continues the source; or one that writes all words at once"
-    )
-    d_model: int = refused(128, "width of the vectors between layers; must be even", at_least=2)
-    n_heads: int = refused(4, "attention heads; must divide d_model", at_least=1)
-    kv_heads: int | None = refused(
-        None, "key and value heads, each shared by several attention heads; null: n_heads", at_least=1
-    )
-    encoder_layers: int = refused(2, "layers that read the source; not used by decoder-only", at_least=1)
-    decoder_layers: int = refused(2, "layers that write the target", at_least=1)
-    d_ff: int = refused(256, "width inside the feed-forward blocks", at_least=1)
-    activation: Literal["relu", "gelu", "swiglu"] = refused("relu", "activation function of the feed-forward blocks")
-    dropout: float = warned(0.0, "share of values set to zero in training", at_least=0, below=1)
-    attention_dropout: float = warned(0.0, "the same for attention weights", at_least=0, below=1)
-    activation_dropout: float = warned(0.0, "the same inside the feed-forward blocks", at_least=0, below=1)
-    attention_bias: bool = refused(True, "use a bias in the projections of attention")
-    norm: Literal["pre", "post"] = refused("pre", "normalize before or after each block")
-    norm_kind: Literal["layer", "rms"] = refused("layer", "LayerNorm or RMSNorm")
-    positions: Literal["sinusoidal", "learned", "rotary", "none"] = refused(
-        "sinusoidal", "how the model knows the order of words"
-    )
-    max_positions: int = refused(512, "number of positions, if positions are learned", at_least=2)
-    upsampling: int = refused(2, "encoder-only: target positions per source token", at_least=1)
-    tie: Literal["none", "output", "all"] = refused(
-        "output", "matrices shared: target embedding and output projection; all: the source embedding too"
-    )
+    preset: Literal["auto", "tiny", "small", "base", "big"] | None = refused(None)
+    architecture: Literal["encoder-decoder", "decoder-only", "encoder-only"] = refused("encoder-decoder")
+    d_model: int = refused(128, at_least=2)
+    n_heads: int = refused(4, at_least=1)
+    kv_heads: int | None = refused(None, at_least=1)
+    encoder_layers: int = refused(2, at_least=1)
+    decoder_layers: int = refused(2, at_least=1)
+    d_ff: int = refused(256, at_least=1)
+    activation: Literal["relu", "gelu", "swiglu"] = refused("relu")
+    dropout: float = warned(0.0, at_least=0, below=1)
+    attention_dropout: float = warned(0.0, at_least=0, below=1)
+    activation_dropout: float = warned(0.0, at_least=0, below=1)
+    attention_bias: bool = refused(True)
+    norm: Literal["pre", "post"] = refused("pre")
+    norm_kind: Literal["layer", "rms"] = refused("layer")
+    positions: Literal["sinusoidal", "learned", "rotary", "none"] = refused("sinusoidal")
+    max_positions: int = refused(512, at_least=2)
+    upsampling: int = refused(2, at_least=1)
+    tie: Literal["none", "output", "all"] = refused("output")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -228,67 +188,37 @@ class ModelConfig(Section):
 
 @dataclass(frozen=True)
 class TrainingConfig(Section):
-    """Optimization, limits and logging. A step is one update of the weights."""
+    """Optimization, limits and logging. A step updates the weights once."""
 
-    init_from: str | None = refused(
-        None, "run or checkpoint whose weights and tokenizers to start from; null: random weights"
-    )
-    max_steps: int | None = free(None, "stop after this many steps", at_least=1)
-    max_epochs: int | None = free(8, "stop after this many passes over the data", at_least=1)
-    max_minutes: float | None = free(
-        None, "stop after this many minutes; linear and cosine schedules fall within them", above=0
-    )
-    plan_minutes: float | None = free(
-        5.0,
-        "on a slow machine, make fewer steps, so that the run takes about this many minutes; only if no limit is set",
-        above=0,
-    )
-    batch_tokens: int | Literal["auto"] = refused(
-        1024, "most padded positions on the longer side of a batch; auto: chosen when the run starts", at_least=1
-    )
-    accumulate: int = refused(1, "batches whose gradients are summed for one step", at_least=1)
-    optimizer: Literal["adamw", "muon"] = refused(
-        "muon", "Muon for the matrices inside the layers and AdamW for the rest; or AdamW for all"
-    )
-    lr: float = warned(0.007, "peak learning rate", above=0)
-    warmup_steps: int = warned(
-        100, "steps until the learning rate peaks, or a tenth of max_minutes if that is sooner", at_least=0
-    )
-    schedule: Literal["inverse_sqrt", "linear", "cosine", "constant"] = warned(
-        "linear", "how the learning rate changes after its peak"
-    )
-    decay_share: float = warned(
-        1.0,
-        "last share of the steps after warm-up, in which linear and cosine fall; until then the rate is constant",
-        above=0,
-        at_most=1,
-    )
-    label_smoothing: float = warned(
-        0.1,
-        "share of the target probability spread over the other tokens; not used by encoder-only",
-        at_least=0,
-        below=1,
-    )
-    placeholders: float = warned(
-        0.1, "share of the batches in which placeholders hide words, to teach copying; 0: none", at_least=0, at_most=1
-    )
-    ema: float = refused(
-        0.0, "decay per step of a running mean of the weights, used in their place; 0: no mean", at_least=0, below=1
-    )
-    clip_norm: float = warned(1.0, "largest gradient norm; a longer gradient is scaled down to it", above=0)
-    weight_decay: float = warned(0.1, "pull of the weights towards zero", at_least=0)
-    precision: Literal["auto", "float32", "bfloat16", "float16"] = warned("auto", "number format of matrix products")
-    compile: bool = warned(False, "compile the model: a slow start, then faster steps")
-    device: str = warned("auto", "auto, cpu, cuda, cuda:1 (the second GPU) or mps")
-    ranks: int = free(1, "processes of this machine that train together, each on a GPU of its own", at_least=1)
-    fsdp: bool = free(False, "with several ranks: shard the weights over the GPUs, for a model too large for one")
-    log_every: int = free(10, "steps between points of the training curves", at_least=1)
-    validate_every: int = free(500, "steps between validations", at_least=1)
-    save_every: int = free(500, "steps between checkpoints", at_least=1)
-    keep_last: int = free(3, "how many of the newest checkpoints to keep, besides the best", at_least=1)
-    patience: int | None = free(None, "stop after this many validations without a better BLEU", at_least=1)
-    health_every: int = free(100, "steps between layer statistics in TensorBoard; 0: none", at_least=0)
-    profile: int = free(0, "number of updates to trace, near the start; 0: none", at_least=0)
+    init_from: str | None = refused(None)
+    max_steps: int | None = free(None, at_least=1)
+    max_epochs: int | None = free(8, at_least=1)
+    max_minutes: float | None = free(None, above=0)
+    plan_minutes: float | None = free(5.0, above=0)
+    batch_tokens: int | Literal["auto"] = refused(1024, at_least=1)
+    accumulate: int = refused(1, at_least=1)
+    optimizer: Literal["adamw", "muon"] = refused("muon")
+    lr: float = warned(0.007, above=0)
+    warmup_steps: int = warned(100, at_least=0)
+    schedule: Literal["inverse_sqrt", "linear", "cosine", "constant"] = warned("linear")
+    decay_share: float = warned(1.0, above=0, at_most=1)
+    label_smoothing: float = warned(0.1, at_least=0, below=1)
+    placeholders: float = warned(0.1, at_least=0, at_most=1)
+    ema: float = refused(0.0, at_least=0, below=1)
+    clip_norm: float = warned(1.0, above=0)
+    weight_decay: float = warned(0.1, at_least=0)
+    precision: Literal["auto", "float32", "bfloat16", "float16"] = warned("auto")
+    compile: bool = warned(False)
+    device: str = warned("auto")
+    ranks: int = free(1, at_least=1)
+    fsdp: bool = free(False)
+    log_every: int = free(10, at_least=1)
+    validate_every: int = free(500, at_least=1)
+    save_every: int = free(500, at_least=1)
+    keep_last: int = free(3, at_least=1)
+    patience: int | None = free(None, at_least=1)
+    health_every: int = free(100, at_least=0)
+    profile: int = free(0, at_least=0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -322,36 +252,26 @@ class TrainingConfig(Section):
 class DecodingConfig(Section):
     """How to search for a translation."""
 
-    beam_size: int = warned(1, "hypotheses followed at a time; 1: greedy search", at_least=1)
-    length_penalty: float = warned(
-        1.0, "alpha in length_formula; 0: none, higher favours longer translations", at_least=-10, at_most=10
-    )
-    length_formula: Literal["power", "paper"] = warned(
-        "power", "divide log-probability by length**alpha, or by ((5 + length) / 6)**alpha as in the paper"
-    )
-    max_length: int = warned(256, "most tokens in a translation", at_least=1)
-    max_ratio: float = warned(2.0, "a translation has at most max_ratio x source tokens + 10 tokens", above=0)
-    min_ratio: float = warned(0.0, "a translation has at least min_ratio x source tokens", at_least=0)
-    no_repeat_ngram: int | None = warned(
-        None, "never repeat a run of this many tokens within a translation", at_least=1
-    )
-    precision: Literal["auto", "float32", "bfloat16", "int8"] = warned("auto", "number format of the weights")
-    shortlist: bool = free(True, "choose words from the vocabulary shortlist of the run, if it has one")
-    unknown: Literal["copy", "keep", "drop"] = warned(
-        "copy", "replace an unknown word with the source word it attends to, show [UNK], or leave it out"
-    )
-    split_sentences: bool = warned(True, "translate long texts sentence by sentence")
-    tolerant: bool = warned(True, "read capitals, missing final marks and typos as the training text is written")
-    n_best: int = warned(1, "number of different translations of a sentence", at_least=1)
-    diversity_groups: int = warned(1, "groups in the beam that avoid each other's words", at_least=1)
-    diversity_penalty: float = warned(0.5, "cost of a word that another group has just chosen", at_least=0)
-    sample: bool = warned(False, "sample translations at random instead of searching for the best")
-    temperature: float = warned(1.0, "sampling: below 1 favours likely words, above 1 is more random", above=0)
-    top_k: int | None = warned(None, "sampling: choose from this many most likely words only", at_least=1)
-    top_p: float = warned(
-        1.0, "sampling: choose from the most likely words with this total probability only", above=0, at_most=1
-    )
-    seed: int = warned(1, "sampling: the same seed gives the same samples for a sentence", at_least=0)
+    beam_size: int = warned(1, at_least=1)
+    length_penalty: float = warned(1.0, at_least=-10, at_most=10)
+    length_formula: Literal["power", "paper"] = warned("power")
+    max_length: int = warned(256, at_least=1)
+    max_ratio: float = warned(2.0, above=0)
+    min_ratio: float = warned(0.0, at_least=0)
+    no_repeat_ngram: int | None = warned(None, at_least=1)
+    precision: Literal["auto", "float32", "bfloat16", "int8"] = warned("auto")
+    shortlist: bool = free(True)
+    unknown: Literal["copy", "keep", "drop"] = warned("copy")
+    split_sentences: bool = warned(True)
+    tolerant: bool = warned(True)
+    n_best: int = warned(1, at_least=1)
+    diversity_groups: int = warned(1, at_least=1)
+    diversity_penalty: float = warned(0.5, at_least=0)
+    sample: bool = warned(False)
+    temperature: float = warned(1.0, above=0)
+    top_k: int | None = warned(None, at_least=1)
+    top_p: float = warned(1.0, above=0, at_most=1)
+    seed: int = warned(1, at_least=0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -428,33 +348,10 @@ SECTIONS: dict[str, type[Section]] = {
     section.name: type(section.default) for section in fields(Config) if isinstance(section.default, Section)
 }
 SETTINGS = {f"{name}.{declared.name}": declared for name, section in SECTIONS.items() for declared in fields(section)}
-# Settings of version 0.1; files that name them still load. Placeholders replaced copy dropout; the others lost BLEU in
-# every measurement.
-RETIRED = frozenset(
-    {
-        "training.copy_dropout",
-        "model.word_dropout",
-        "model.depth_dropout",
-        "training.r_drop",
-        "training.subword_dropout",
-    }
-)
-# What a file that names one of them means by the settings that it leaves out: the defaults of version 0.1.
-DEFAULTS_BEFORE: dict[str, Any] = {
-    "model.encoder_layers": 3,
-    "model.decoder_layers": 3,
-    "model.d_ff": 512,
-    "model.dropout": 0.1,
-    "training.optimizer": "adamw",
-    "training.weight_decay": 0.0,
-    "training.max_epochs": 9,
-    "training.batch_tokens": 1024,
-    "training.lr": 0.003,
-    "training.warmup_steps": 200,
-    "training.validate_every": 500,
-    "training.save_every": 500,
-}
-
+# Settings of earlier versions, which acted in training only. Files that name them still load.
+RETIRED = frozenset({
+    "model.depth_dropout", "model.word_dropout", "training.copy_dropout", "training.r_drop", "training.subword_dropout",
+})  # fmt: skip
 STAND_IN = f"model.preset auto looks at the data when a run starts; until then it stands for {presets.STAND_IN}."
 
 
@@ -465,11 +362,6 @@ class Change(NamedTuple):
     old: Any
     new: Any
     resume: Resume
-
-
-def keys() -> list[str]:
-    """The dotted names of all settings, in the order of the sections."""
-    return list(SETTINGS)
 
 
 def values(config: Config) -> dict[str, Any]:

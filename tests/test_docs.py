@@ -72,7 +72,7 @@ def missing(text: str, path: Path) -> str | None:
     if not text.startswith("`"):
         return None
     if path.suffix == ".yaml":
-        return None if name in settings_module.keys() else f"there is no setting {name}"  # noqa: SIM118
+        return None if name in settings_module.SETTINGS else f"there is no setting {name}"
     if path.suffix == ".py" and name.removeprefix(f"{path.stem}.") not in names(path):
         return f"{path.name} has no {name}"
     return None

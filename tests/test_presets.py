@@ -49,7 +49,7 @@ def test_all_presets_set_the_same_settings() -> None:
     (declared,) = (field for field in fields(ModelConfig) if field.name == "preset")
     assert get_args(get_args(declared.type)[0]) == ("auto", *presets.PRESETS)
     assert list(presets.UP_TO) == NAMES
-    assert set(presets.KEYS) <= set(settings_module.keys())
+    assert set(presets.KEYS) <= set(settings_module.SETTINGS)
     assert [name for name in NAMES if set(presets.PRESETS[name]) != set(presets.KEYS)] == []
 
 
