@@ -49,7 +49,6 @@ class Parser(argparse.ArgumentParser):
         columns = max(min(shutil.get_terminal_size((100, 24)).columns, 110), 68)
         layout = partial(argparse.HelpFormatter, max_help_position=38, width=columns)
         super().__init__(prog, usage, about, allow_abbrev=False, formatter_class=layout, add_help=False)
-        self.register("action", None, _Once)
         self.add_argument("-h", action="help", help="show this help with the main settings and exit")
         self.add_argument("--help", action="help", help="show this help with all settings and exit")
 
@@ -63,7 +62,7 @@ class Parser(argparse.ArgumentParser):
             hint = did_you_mean(wrong.lstrip("-"), options, "--") if wrong else ": it stands alone; see --help."
             self.error(f"{wrong or rest[0]} is not an option of this command{hint}")
         given = {key: text for key, text in vars(parsed).items() if key in SETTINGS}
-        parsed.overrides = [word for key, text in given.items() for word in (f"--{key}", text)]
+        parsed.overrides = [f"--{key}={text}" for key, text in given.items()]
         try:
             parsed.values = {key: parse_value(key, SETTINGS[key], text) for key, text in given.items()}
         except ConfigError as error:
@@ -79,11 +78,12 @@ class Parser(argparse.ArgumentParser):
             for key in keys:
                 text = f"{meanings[key]} [{as_word(DEFAULTS[key])}]".replace("%", "%%")
                 group.add_argument(
-                    f"--{key}", dest=key, action="store", default=argparse.SUPPRESS,
+                    f"--{key}", dest=key, default=argparse.SUPPRESS,
                     metavar=_NOUNS[kind_of(SETTINGS[key]).base], help=text if key in shown else argparse.SUPPRESS,
                 )  # fmt: skip
 
     def error(self, message: str) -> NoReturn:
+        message = message.removeprefix("argument ").replace(": expected one argument", " needs a value after it")
         self.exit(2, f"{self.prog}: error: {one_line(message)}\n")
 
 
@@ -98,7 +98,7 @@ class _Once(argparse.Action):
     """Store a value, and refuse an option that is given twice, whose first value argparse would drop."""
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
-        if getattr(namespace, self.dest) is not self.default:
+        if getattr(namespace, self.dest) is not None:
             raise argparse.ArgumentError(self, "given twice, but it takes one value")
         setattr(namespace, self.dest, values)
 
@@ -142,7 +142,9 @@ def _parse_run(parser: Parser, words: Sequence[str], default_file: Path | None) 
     """
     parser.usage = f"{parser.prog} [DATA] [--config FILE] [--section.key VALUE] ..."
     parser.add_argument("data", nargs="?", metavar="DATA", help="training pairs, as --data.train; or a config file")
-    parser.add_argument("--config", metavar="FILE", help="YAML file with settings; the command line overrules it")
+    parser.add_argument(
+        "--config", action=_Once, metavar="FILE", help="YAML file with settings; the command line overrules it"
+    )
     parser.add_argument("--print_config", action="store_true", help="print all settings as YAML and exit")
     parsed = parser.parse(words, SECTIONS)
     typed, parsed.file = parsed.values, parsed.config
@@ -374,7 +376,7 @@ def parse_evaluate(words: Sequence[str], prog: str = "dragoman evaluate") -> arg
     add("--split", choices=("test", "validation"), default="test", help="pairs of the run to use")
     add("--data", metavar="NAME", help="other pairs: a file, the common prefix of two file names, or sacrebleu:NAME")
     add(
-        "--against", type=Path, metavar="OTHER",
+        "--against", action=_Once, type=Path, metavar="OTHER",
         help="compare with a run, a report's JSON, or a TSV like a report's; dragoman runs lists all runs",
     )  # fmt: skip
     add("--output", type=Path, metavar="DIR", help="folder of the report (default: RUN/report)")
