@@ -15,7 +15,7 @@ typing mistake are answered at once.
 
 import operator
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
@@ -33,6 +33,14 @@ SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[SOS]", "[EOS]")
 PLACEHOLDERS = tuple(f"⟦{number}⟧" for number in range(1, 9))
 
 
+class Rule(NamedTuple):
+    """What must hold: "{key} is {value}, but it must {must}." if it does not."""
+
+    holds: object
+    key: str
+    must: str
+
+
 @dataclass(frozen=True)
 class Section:
     """A group of settings. Every value is checked whenever a section is made, from a file or in code."""
@@ -41,6 +49,13 @@ class Section:
         section = type(self).__name__.removesuffix("Config").lower()
         for declared in fields(self):
             check_value(f"{section}.{declared.name}", declared, getattr(self, declared.name))
+        for holds, name, must in self.rules():
+            if not holds:
+                raise ConfigError(f"{section}.{name} is {shown(getattr(self, name))}, but it must {must}.")
+
+    def rules(self) -> Iterator[Rule]:
+        """What must hold besides the limits of each value."""
+        return iter(())
 
 
 @dataclass(frozen=True)
@@ -51,13 +66,9 @@ class RunConfig(Section):
     dir: str = free("runs")
     seed: int = refused(1, at_least=0, at_most=2**32 - 1)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def rules(self) -> Iterator[Rule]:
         plain = self.name.isprintable() and self.name == self.name.strip() and not set(self.name) & set("/\\")
-        if not plain or self.name in (".", ".."):
-            raise ConfigError(
-                f"run.name is {shown(self.name)}, but it must be a plain folder name: put the path in run.dir."
-            )
+        yield Rule(plain and self.name not in (".", ".."), "name", "be a plain folder name: put the path in run.dir")
 
 
 @dataclass(frozen=True)
@@ -85,42 +96,32 @@ class DataConfig(Section):
     max_ratio: float | None = refused(None, at_least=1)
     bleu_tokenize: Literal["auto", "13a", "intl", "char", "zh", "ja-mecab", "ko-mecab", "none"] = warned("auto")
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def rules(self) -> Iterator[Rule]:
+        yield Rule(
+            not self.several or Direction(self.source_lang or "", self.target_lang) in self.several,
+            "target_lang",
+            f"be one of data.directions with data.source_lang ({self.source_lang}): the direction used when a request "
+            "names none",
+        )
         if self.columns is not None:
-            self._check_columns(self.columns)
-        try:
-            several = self.several
-        except ValueError as error:
-            raise ConfigError(f"data.directions is {shown(self.directions)}, but {error}.") from None
-        default = Direction(self.source_lang or "", self.target_lang)
-        if several and default not in several:
-            raise ConfigError(
-                f"data.source_lang and data.target_lang are {self.source_lang} and {self.target_lang}, but they must "
-                f"be one of data.directions ({self.directions}): the direction used when a request names none."
-            )
-
-    def _check_columns(self, columns: str) -> None:
-        names = [name.strip() for name in columns.split(",")]
-        numbers = [name for name in names if name.isdecimal()]
-        right = "" not in names and "0" not in names and len({*names}) == len(names) and len(numbers) in (0, len(names))
-        # More than two columns of a translator: further references.
-        if not right or (len(names) < 2 if self.source_lang else len(names) > 2):
+            names = [name.strip() for name in self.columns.split(",")]
+            numbers = [name for name in names if name.isdecimal()]
+            plain = "" not in names and "0" not in names and len({*names}) == len(names)
+            # More than two columns of a translator: further references.
+            right = plain and (len(names) > 1 if self.source_lang else len(names) < 3)
             count = "two columns" if self.source_lang else "one column or two"
-            raise ConfigError(
-                f"data.columns is {shown(columns)}, but it must name {count}, by numbers from 1 as in 1,3 or by names "
-                "as in english,italian."
-            )
-        if self.directions:
-            raise ConfigError(
-                f"data.columns is {shown(columns)}, but with data.directions columns must be named after languages: "
-                "set it to null."
-            )
+            must = f"name {count}, by numbers from 1 as in 1,3 or by names as in english,italian"
+            yield Rule(right and len(numbers) in (0, len(names)), "columns", must)
+            must = "be null with data.directions, where columns are named after languages: set it to null"
+            yield Rule(not self.directions, "columns", must)
 
     @cached_property
     def several(self) -> list[Direction]:
         """The directions in data.directions; empty if the model has just one direction and needs no tags."""
-        return parse_directions(self.directions) if self.directions else []
+        try:
+            return parse_directions(self.directions) if self.directions else []
+        except ValueError as error:
+            raise ConfigError(f"data.directions is {shown(self.directions)}, but {error}.") from None
 
 
 @dataclass(frozen=True)
@@ -157,23 +158,16 @@ class ModelConfig(Section):
     upsampling: int = refused(2, at_least=1)
     tie: Literal["none", "output", "all"] = refused("output")
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.d_model % 2:
-            raise ConfigError(f"model.d_model is {self.d_model}, but it must be even: sine and cosine come in pairs.")
-        if self.d_model % self.n_heads:
-            choices = [heads for heads in range(1, min(self.d_model, 32) + 1) if self.d_model % heads == 0]
-            raise ConfigError(
-                f"model.n_heads is {self.n_heads}, but it must divide model.d_model ({self.d_model}): "
-                f"choose one of {', '.join(map(str, choices))}."
-            )
-        if self.kv_heads is not None and self.n_heads % self.kv_heads:
-            raise ConfigError(f"model.kv_heads is {self.kv_heads}, but it must divide model.n_heads ({self.n_heads}).")
-        if self.positions == "rotary" and (self.d_model // self.n_heads) % 2:
-            raise ConfigError(
-                f"model.positions is rotary, but a head has {self.d_model // self.n_heads} features, an odd number: "
-                "choose another model.n_heads."
-            )
+    def rules(self) -> Iterator[Rule]:
+        yield Rule(self.d_model % 2 == 0, "d_model", "be even: sine and cosine come in pairs")
+        choices = [str(heads) for heads in range(1, min(self.d_model, 32) + 1) if self.d_model % heads == 0]
+        must = f"divide model.d_model ({self.d_model}): choose one of {', '.join(choices)}"
+        yield Rule(self.d_model % self.n_heads == 0, "n_heads", must)
+        divides = self.kv_heads is None or self.n_heads % self.kv_heads == 0
+        yield Rule(divides, "kv_heads", f"divide model.n_heads ({self.n_heads})")
+        features = self.d_model // self.n_heads
+        must = f"have heads with an even number of features, not {features}: choose another model.n_heads"
+        yield Rule(self.positions != "rotary" or features % 2 == 0, "positions", must)
 
     def positions_of(self, source: int, target: int) -> int:
         """How many positions a pair with `source` and `target` tokens takes, end tokens included."""
@@ -220,32 +214,21 @@ class TrainingConfig(Section):
     health_every: int = free(100, at_least=0)
     profile: int = free(0, at_least=0)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.max_steps is None and self.max_epochs is None and self.max_minutes is None:
-            raise ConfigError(
-                "training.max_steps, training.max_epochs and training.max_minutes are all null, "
-                "but training must end: set at least one."
-            )
-        if self.schedule == "inverse_sqrt" and self.warmup_steps < 1:
-            raise ConfigError("training.warmup_steps is 0, but it must be at least 1 for the schedule inverse_sqrt.")
-        if self.fsdp:
-            for key, other, remedy in (
-                ("batch_tokens", "auto", "a number"),
-                ("optimizer", "muon", "adamw"),
-                ("precision", "float16", "bfloat16"),
-            ):
-                if getattr(self, key) == other:
-                    raise ConfigError(
-                        f"training.fsdp is true, but it cannot be combined with training.{key} {other}: "
-                        f"set that to {remedy}."
-                    )
-            if self.ema:
-                raise ConfigError("training.fsdp is true, but it cannot be combined with training.ema: set that to 0.")
-        if not re.fullmatch(r"auto|cpu|mps|cuda(:[0-9]+)?", self.device):
-            raise ConfigError(
-                f"training.device is {shown(self.device)}, but it must be one of auto, cpu, cuda, cuda:1, mps."
-            )
+    def rules(self) -> Iterator[Rule]:
+        ends = self.max_steps, self.max_epochs, self.max_minutes
+        must = "end the training, or training.max_steps or training.max_minutes must: set at least one"
+        yield Rule(ends != (None, None, None), "max_epochs", must)
+        warms_up = self.schedule != "inverse_sqrt" or self.warmup_steps
+        yield Rule(warms_up, "warmup_steps", "be at least 1 for the schedule inverse_sqrt")
+        for name, other, remedy in (
+            ("batch_tokens", "auto", "a number"),
+            ("optimizer", "muon", "adamw"),
+            ("precision", "float16", "bfloat16"),
+        ):
+            yield Rule(not self.fsdp or getattr(self, name) != other, name, f"be {remedy} with training.fsdp")
+        yield Rule(not self.fsdp or not self.ema, "ema", "be 0 with training.fsdp")
+        known = re.fullmatch(r"auto|cpu|mps|cuda(:[0-9]+)?", self.device)
+        yield Rule(known, "device", "be one of auto, cpu, cuda, cuda:1, mps")
 
 
 @dataclass(frozen=True)
@@ -273,23 +256,16 @@ class DecodingConfig(Section):
     top_p: float = warned(1.0, above=0, at_most=1)
     seed: int = warned(1, at_least=0)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.sample:
-            if self.beam_size > 1 or self.diversity_groups > 1:
-                raise ConfigError(
-                    "decoding.sample is true, but beam search does not sample: set decoding.beam_size and "
-                    "decoding.diversity_groups to 1; decoding.n_best sets the number of samples."
-                )
-        elif self.n_best > self.beam_size:
-            raise ConfigError(
-                f"decoding.n_best is {self.n_best}, but it must be at most decoding.beam_size ({self.beam_size})."
-            )
-        if self.beam_size % self.diversity_groups:
-            raise ConfigError(
-                f"decoding.diversity_groups is {self.diversity_groups}, but it must divide decoding.beam_size "
-                f"({self.beam_size})."
-            )
+    def rules(self) -> Iterator[Rule]:
+        must = (
+            "be false with beam search: set decoding.beam_size and decoding.diversity_groups to 1; decoding.n_best "
+            "sets the number of samples"
+        )
+        yield Rule(not self.sample or self.beam_size == self.diversity_groups == 1, "sample", must)
+        most = f"be at most decoding.beam_size ({self.beam_size})"
+        yield Rule(self.sample or self.n_best <= self.beam_size, "n_best", most)
+        divides = self.beam_size % self.diversity_groups == 0
+        yield Rule(divides, "diversity_groups", f"divide decoding.beam_size ({self.beam_size})")
 
 
 @dataclass(frozen=True)
@@ -310,33 +286,32 @@ class Config:
     unsaid: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
+        for holds, key, must in self.rules():
+            if not holds:
+                raise ConfigError(f"{key} is {shown(operator.attrgetter(key)(self))}, but it must {must}.")
+
+    def rules(self) -> Iterator[Rule]:
+        """What must hold between settings of several sections."""
         model, search = self.model, self.decoding
-        if model.tie == "all" and not self.tokenizer.shared:
-            raise ConfigError(
-                "model.tie is all, but one matrix for both languages needs one vocabulary: "
-                "set tokenizer.shared to true, or model.tie to output."
-            )
-        if self.is_language_model:
-            if model.architecture != "decoder-only":
-                raise ConfigError(
-                    f"data.source_lang is null, but model.architecture is {model.architecture}, which reads a source: "
-                    "set it to decoder-only for a language model."
-                )
-            if not self.tokenizer.shared:
-                raise ConfigError("data.source_lang is null, which leaves one language: set tokenizer.shared to true.")
+        must = "be none or output without one vocabulary: set tokenizer.shared to true, or model.tie to output"
+        yield Rule(model.tie != "all" or self.tokenizer.shared, "model.tie", must)
+        reads = not self.is_language_model
+        must = "be decoder-only without data.source_lang: set it to decoder-only for a language model"
+        yield Rule(reads or model.architecture == "decoder-only", "model.architecture", must)
+        must = "be true without data.source_lang: set tokenizer.shared to true for the one language"
+        yield Rule(reads or self.tokenizer.shared, "tokenizer.shared", must)
         longest = self.data.max_length + 1
-        needed = model.positions_of(1 if self.is_language_model else longest, longest)
-        if model.positions == "learned" and model.max_positions < needed:
-            raise ConfigError(
-                f"model.max_positions is {model.max_positions}, but sentences of up to data.max_length "
-                f"({self.data.max_length}) tokens need {needed}: raise max_positions or lower max_length."
-            )
+        needed = model.positions_of(longest if reads else 1, longest)
+        must = (
+            f"be at least {needed} for sentences of data.max_length ({self.data.max_length}): raise it, or lower that"
+        )
+        yield Rule(model.positions != "learned" or model.max_positions >= needed, "model.max_positions", must)
         searches = search.beam_size > 1 or search.sample or search.min_ratio or search.no_repeat_ngram
-        if model.architecture == "encoder-only" and searches:
-            raise ConfigError(
-                "model.architecture is encoder-only, which writes all words at once and does not search: "
-                "decoding.beam_size must be 1, sample false, min_ratio 0 and no_repeat_ngram null."
-            )
+        must = (
+            "be another, as this one does not search; or set decoding.beam_size to 1, sample to false, min_ratio to 0 "
+            "and no_repeat_ngram to null"
+        )
+        yield Rule(model.architecture != "encoder-only" or not searches, "model.architecture", must)
 
     @property
     def is_language_model(self) -> bool:

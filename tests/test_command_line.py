@@ -45,7 +45,7 @@ ARGUMENTS: list[tuple[list[str], list[str]]] = [
     (["--model.norm", "past"], ["model.norm is past", "did you mean post?"]),
     (["--run.name="], ["run.name is empty"]),
     (["--model.d_model", "null"], ["model.d_model is null", "whole number"]),
-    (["--model.architecture=encoder-only", "--decoding.beam_size=5"], ["encoder-only", "beam_size must be 1"]),
+    (["--model.architecture=encoder-only", "--decoding.beam_size=5"], ["encoder-only", "beam_size to 1"]),
     (["--training.r_drop", "5"], ["--training.r_drop is not an option"]),
     (["--config", "nowhere.yaml"], ["nowhere.yaml", "No such file"]),
     (["--config", "."], [".: cannot read", "directory"]),

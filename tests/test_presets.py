@@ -104,7 +104,7 @@ def test_preset_is_valid_with_fsdp(name: str) -> None:
     assert isinstance(training.batch_tokens, int)
     begun = parse_settings(given(model__preset=name))
     if begun.training.optimizer == "muon":  # a run that started with it is not changed silently
-        with pytest.raises(ConfigError, match=r"fsdp is true, but .* training\.optimizer muon"):
+        with pytest.raises(ConfigError, match=r"training\.optimizer is muon, .* training\.fsdp"):
             settings_module.with_saved_preset(parse_settings(given(model__preset=name, training__fsdp="true")), begun)
 
 
