@@ -81,20 +81,6 @@ def test_message_about_a_long_value_stays_short(capsys: pytest.CaptureFixture[st
     assert len(failure(["--model.d_model", "x" * 100_000], capsys)) < 200
 
 
-@pytest.mark.parametrize(
-    ("arguments", "fragment"), [(["--model.d_modle", "64"], "model.d_model"), (["--config", "no.yaml"], "no.yaml")]
-)
-def test_mistake_ends_the_process_before_anything_is_made(arguments: list[str], fragment: str, tmp_path: Path) -> None:
-    """Guards against a wrong exit code, a traceback, and folders made before the settings are checked."""
-    command = [sys.executable, "-B", str(ROOT / "train.py"), *arguments]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=HANG)
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert done.stderr.count("\n") == 1
-    assert fragment in done.stderr
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_no_arguments_give_the_defaults() -> None:
     """Guards against a parser with defaults of its own."""
     assert parse_settings([]) == Config()
