@@ -2,8 +2,8 @@
 
     python docs/generate.py
 
-Settings come from `dragoman.settings`. A module's line is the first line of its docstring. A test fails while a page
-differs from what this program would write.
+Settings come from `dragoman.settings`, and their meanings from config.yaml. A module's line is the first line of its
+docstring. A test fails while a page differs from what this program would write.
 """
 
 from __future__ import annotations
@@ -11,19 +11,20 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Iterator
-from dataclasses import MISSING, Field, fields
+from dataclasses import Field, fields
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "dragoman"
 sys.path.insert(0, str(ROOT))
 
-from dragoman.setting_types import kind_of  # noqa: E402
+from dragoman.config_file import meanings  # noqa: E402
+from dragoman.setting_types import as_word, kind_of  # noqa: E402
 from dragoman.settings import SECTIONS  # noqa: E402
 
 START, END = "<!-- modules: python docs/generate.py -->\n", "<!-- end of modules -->\n"
 INTRODUCTION = """\
-<!-- Written by docs/generate.py: change the meanings in dragoman/settings.py, then run it again. -->
+<!-- Written by docs/generate.py: change the meanings in config.yaml, then run it again. -->
 
 # Settings
 
@@ -41,8 +42,8 @@ def settings_page() -> str:
     parts = [INTRODUCTION]
     for name, section in SECTIONS.items():
         entries = [
-            f"- `{name}.{each.name}`: {_cell(each.metadata['meaning'])}<br>\n"
-            f"  <small>{_values(each)}; default `{_text(each.default)}`; "
+            f"- `{name}.{each.name}`: {_cell(meanings()[f'{name}.{each.name}'])}<br>\n"
+            f"  <small>{_values(each)}; default `{as_word(each.default)}`; "
             f"resume: {RESUME[each.metadata['resume']]}</small>"
             for each in fields(section)
         ]
@@ -58,11 +59,6 @@ def _values(declared: Field) -> str:
     kinds = [words] if base is str and choices else [names[base], *filter(None, [words])]
     limits = " and ".join(f"{rule} {bound:,}" for rule, bound in declared.metadata["limits"].items())
     return ", ".join([" ".join(filter(None, [kinds[0], limits])), *kinds[1:], *["`null`"] * optional])
-
-
-def _text(value: object) -> str:
-    assert value is not MISSING
-    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _cell(text: str) -> str:

@@ -10,6 +10,7 @@ import argparse
 import os
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +80,7 @@ def average(checkpoints: Sequence[Path]) -> tuple[list[int], dict[str, bytes]]:
 def _traits(found: Checkpoint, weights: Mapping[str, Tensor]) -> dict[str, Any]:
     """What must be equal in checkpoints that are averaged."""
     try:
-        model = config_file.written(found.files[CONFIG], found.path / CONFIG, "model")
+        model = asdict(config_file.loads(found.files[CONFIG], found.path / CONFIG).model)
     except ConfigError as error:
         raise unusable(found.path / CONFIG, "is not a configuration of this program") from error
     named = sorted(weights.items())  # safetensors returns them in any order

@@ -1,42 +1,32 @@
 """The command line of every command, and its --help.
 
-`train`, `check` and `summary` take settings, as `--section.key value`; the other commands take options, and settings of
-the search as `--decoding.key value`. Nothing here imports torch, so that --help and a mistake are answered at once.
+`train`, `check`, `clean` and `summary` take the settings of a run, as `--section.key value`, and a config file; the
+commands that translate take those of the search. Nothing here imports torch, so that --help and a mistake are answered
+at once.
 """
 
 from __future__ import annotations
 
 import argparse
-import glob
+import math
 import os
 import re
 import shutil
-import sys
-import textwrap
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import fields, replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NoReturn
 
-from dragoman import presets, resources
-from dragoman.config_file import dump, read_config_file, settings_in_file
+from dragoman import config_file, presets, resources
 from dragoman.console import one_line
 from dragoman.errors import ConfigError
-from dragoman.setting_types import did_you_mean, kind_of, parse_value, shown
-from dragoman.settings import (
-    DEFAULTS,
-    SECTIONS,
-    SETTINGS,
-    STAND_IN,
-    Config,
-    keys,
-    values,
-    with_preset_values,
-    with_values,
-)
+from dragoman.setting_types import as_word, did_you_mean, kind_of, parse_value
+from dragoman.settings import DEFAULTS, SECTIONS, SETTINGS, STAND_IN, Config, values, with_preset_values, with_values
 
 AVERAGED = "averaged.json"  # lists what an average was made of; only an average has this file
+EXPORT_MARK = "export.json"  # describes an export; only an export has this file
 # Names of files that say less about the data than the folder does.
 GENERAL_NAMES = frozenset({"corpus", "data", "pairs", "text", "train", "training"})
 # The settings that -h shows.
@@ -46,150 +36,146 @@ MAIN = (
 )  # fmt: skip
 # A file that sets one of these describes a model and its training, to which no preset is added.
 _OF_A_MODEL = frozenset(presets.KEYS) - {*presets.LIMITS}
-CLEAN_OPTIONS = (
-    ("--output DIR", "folder for train.tsv, dropped.tsv and report.html"),
-    ("--keep REASON,...", "reasons for which no pair is dropped, as they stand in dropped.tsv"),
-    ("--profanity FILE", "drop pairs with one of these words or phrases, one a line"),
-    ("--processes N", "processes to use (default: all cores); the result is the same"),
-    ("--forward RUN", "run or checkpoint that translates source to target, to score pairs"),
-    ("--backward RUN", "run or checkpoint that translates target to source"),
-    ("--share NUMBER", "with models: keep this share of the pairs, those with the best scores"),
-    ("--threshold NUMBER", "with models: keep the pairs that score at least this, from 0 to 1"),
-    ("--device NAME", "with models: auto, cpu, cuda, cuda:1 or mps (default: auto)"),
-)
-CLEAN_PATHS = ("output", "profanity", "forward", "backward")
-EXPORT_MARK = "export.json"  # describes an export; only an export has this file
+_NOUNS = {bool: "BOOL", int: "INT", float: "NUMBER", str: "TEXT"}
 
 
-def parse_train(arguments: Sequence[str], prog: str = "train.py") -> Config:
-    """Parse the settings of a run. Without --config, they start from the config.yaml that comes with the program."""
-    about = "Train a translator. The same command resumes a run that was stopped."
-    return parse_settings(arguments, prog, resources.HOME / "config.yaml", about)
+class Parser(argparse.ArgumentParser):
+    """The parser of every command: options, and settings as `--section.key value`.
 
-
-def parse_check(arguments: Sequence[str], prog: str = "dragoman check") -> tuple[Config, bool]:
-    """Parse the settings of the run whose corpus to check, and whether --json is given."""
-    about = "Check the corpus of a run before training."
-    rest = [word for word in arguments if word != "--json"]
-    options = [("--json", "print the diagnosis as one JSON object")]
-    return parse_settings(rest, prog, resources.HOME / "config.yaml", about, options), len(rest) < len(arguments)
-
-
-def parse_clean(arguments: Sequence[str], prog: str = "dragoman clean") -> argparse.Namespace:
-    """Parse the options of clean; `config` holds the settings, and `settings` the words that gave them."""
-    parser = Parser(prog, "")
-    for option, _ in CLEAN_OPTIONS:
-        name, _, metavar = option.partition(" ")
-        parser.add_argument(name, metavar=metavar, action="append")
-    own, rest = argparse.Namespace(), list(arguments)
-    if not {"-h", "--help"} & set(arguments):
-        own, rest = parser.parse_known_args(arguments)
-    about = "Drop dirty pairs from the training corpus of a run: a copy of it without them, and a list of them."
-    config = parse_settings(rest, prog, resources.HOME / "config.yaml", about, CLEAN_OPTIONS)
-    for name, given in vars(own).items():
-        if given and len(given) > 1 and name != "keep":
-            parser.error(f"--{name} is given twice")
-    if not own.output:
-        parser.error("choose a folder for the cleaned corpus with --output")
-
-    def number(name: str, kind: type[int] | type[float], low: float, high: float) -> Any:
-        [text] = getattr(own, name) or [None]
-        try:
-            value = None if text is None else kind(text)
-        except ValueError:
-            value = -1
-        if value is not None and not low <= value <= high:
-            parser.error(f"--{name} is {text}, but it must be a number from {low:g} to {high:g}")
-        return value
-
-    paths = {name: Path(given[0]) if (given := getattr(own, name)) else None for name in CLEAN_PATHS}
-    keep = [reason for given in own.keep or [] for reason in given.split(",")]
-    share, least = number("share", float, 0, 1), number("threshold", float, 0, 1)
-    if bool(paths["forward"]) != bool(paths["backward"]):
-        parser.error("pairs are scored in both directions: give --forward and --backward (one run may serve as both)")
-    if (share is None) == (least is None) and (paths["forward"] or share is not None):
-        parser.error("give either --share or --threshold to drop pairs by score")
-    if not paths["forward"] and (share is not None or least is not None):
-        parser.error("--share and --threshold need the models that score: give --forward and --backward")
-    return argparse.Namespace(
-        **paths, config=config, settings=rest, keep=keep, share=share, threshold=least,
-        processes=number("processes", int, 1, 1024), device=(own.device or ["auto"])[0],
-    )  # fmt: skip
-
-
-def parse_summary(arguments: Sequence[str], prog: str = "dragoman summary") -> Config:
-    """Parse the settings of the run whose model to show."""
-    about = "Show the parameters, shapes and operations of a model. Takes the settings of a run."
-    return parse_settings(arguments, prog, resources.HOME / "config.yaml", about)
-
-
-def parse_settings(
-    arguments: Sequence[str],
-    prog: str = "train.py",
-    default_file: Path | None = None,
-    about: str = "",
-    options: Sequence[tuple[str, str]] = (),
-) -> Config:
-    """Combine the settings on the command line with those in the file it names, or in `default_file` if that exists.
-
-    `options` are rows for --help about options that are no settings.
-
-    --help, -h and --print_config print and exit with 0. A mistake prints one line to standard error and
-    exits with 2.
+    A mistake is one line, with the nearest name. -h shows the main settings, --help shows them all.
     """
-    if {"-h", "--help"} & set(arguments):
-        print(_settings_help(prog, about, keys() if "--help" in arguments else MAIN, options))
-        raise SystemExit(0)
-    try:
-        config = read_settings(arguments, default_file)
-    except ConfigError as error:
-        print(f"{prog}: error: {one_line(str(error))}", file=sys.stderr)
-        raise SystemExit(2) from None
-    if "--print_config" in arguments:
-        if config.model.preset == "auto":
-            print(f"# {STAND_IN}")
-        if config.unsaid & {"data.source_lang", "data.target_lang"}:
-            print("# Set both languages: nobody has named them, and en and it are those of the default run.")
-        print(dump(config), end="")
-        raise SystemExit(0)
-    return config
+
+    def __init__(self, prog: str = "", about: str = "", usage: str | None = None) -> None:
+        columns = max(min(shutil.get_terminal_size((100, 24)).columns, 110), 68)
+        layout = partial(argparse.HelpFormatter, max_help_position=38, width=columns)
+        super().__init__(prog, usage, about, allow_abbrev=False, formatter_class=layout, add_help=False)
+        self.add_argument("-h", action="help", help="show this help with the main settings and exit")
+        self.add_argument("--help", action="help", help="show this help with all settings and exit")
+
+    def parse(self, words: Sequence[str], sections: Collection[str]) -> argparse.Namespace:
+        """Parse options and settings of some sections: `values` by name, and `overrides`, the words that gave them."""
+        self._add_settings(sections, MAIN if "--help" not in words else SETTINGS)
+        parsed, rest = self.parse_known_args(_joined(words))
+        if rest:
+            wrong = next((word.partition("=")[0] for word in rest if word.startswith("-")), "")
+            options = [name.lstrip("-") for name in self._option_string_actions if name.startswith("--")]
+            hint = did_you_mean(wrong.lstrip("-"), options, "--") if wrong else ": it stands alone; see --help."
+            self.error(f"{wrong or rest[0]} is not an option of this command{hint}")
+        given = {key: text for key, text in vars(parsed).items() if key in SETTINGS}
+        parsed.overrides = [f"--{key}={text}" for key, text in given.items()]
+        try:
+            parsed.values = {key: parse_value(key, SETTINGS[key], text) for key, text in given.items()}
+        except ConfigError as error:
+            self.error(str(error))
+        return parsed
+
+    def _add_settings(self, sections: Collection[str], shown: Collection[str]) -> None:
+        meanings = config_file.meanings()
+        for section in sections:
+            keys = [f"{section}.{declared.name}" for declared in fields(SECTIONS[section])]
+            title = f"{section} ({(SECTIONS[section].__doc__ or '').rstrip('.')})"
+            group = self.add_argument_group(title) if {*keys} & {*shown} else self
+            for key in keys:
+                text = f"{meanings[key]} [{as_word(DEFAULTS[key])}]".replace("%", "%%")
+                group.add_argument(
+                    f"--{key}", dest=key, default=argparse.SUPPRESS,
+                    metavar=_NOUNS[kind_of(SETTINGS[key]).base], help=text if key in shown else argparse.SUPPRESS,
+                )  # fmt: skip
+
+    def error(self, message: str) -> NoReturn:
+        message = message.removeprefix("argument ").replace(": expected one argument", " needs a value after it")
+        self.exit(2, f"{self.prog}: error: {one_line(message)}\n")
 
 
-def read_settings(arguments: Sequence[str], default_file: Path | None = None) -> Config:
+class _Library(Parser):
+    """Raises ConfigError where a command would exit."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(message)
+
+
+class _Once(argparse.Action):
+    """Store a value, and refuse an option that is given twice, whose first value argparse would drop."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        if getattr(namespace, self.dest) is not None:
+            raise argparse.ArgumentError(self, "given twice, but it takes one value")
+        setattr(namespace, self.dest, values)
+
+
+def _joined(words: Sequence[str]) -> list[str]:
+    """Join a setting and a value such as -1e-3, which argparse would take for an option."""
+    joined: list[str] = []
+    for word in words:
+        if re.match("-[^-]", word) and joined and re.fullmatch(r"--\w+\.\w+", joined[-1]):
+            joined[-1] += f"={word}"
+        else:
+            joined.append(word)
+    return joined
+
+
+def parse_train(words: Sequence[str], prog: str = "train.py") -> Config:
+    """Parse the settings of a run. Without --config, they start from the config.yaml that comes with the program."""
+    return parse_settings(words, prog, config_file.DEFAULT)
+
+
+def parse_settings(words: Sequence[str], prog: str = "train.py", default_file: Path | None = None) -> Config:
+    """Combine the settings on the command line with those in the file it names, or in `default_file` if that exists."""
+    about = "Train a translator. The same command resumes a run that was stopped."
+    return _parse_run(Parser(prog, about), words, default_file).config
+
+
+def read_settings(words: Sequence[str], default_file: Path | None = None) -> Config:
     """As `parse_settings`, but raises ConfigError for a mistake."""
-    if arguments and not arguments[0].startswith("-"):
-        if arguments[0].endswith((".yaml", ".yml")):
-            arguments = ["--config", *arguments]
-        elif _names_data(arguments[0]):
-            arguments = ["--data.train", *arguments]
-    given = list(_pairs(arguments, ["config", "print_config", *SETTINGS]))
-    files = [Path(text) for key, text in given if key == "config"]
-    if len(files) > 1:
-        raise ConfigError("--config is given twice, but a run takes one file.")
-    if not files and default_file is not None and default_file.exists():
-        files = [default_file]
-    in_file = settings_in_file(read_config_file(files[0]), files[0]) if files else {}
-    if files and default_file is not None and default_file.exists() and files[0].samefile(default_file):
-        # It spells out every default. Only what differs from them is the user's choice.
-        in_file = {key: value for key, value in in_file.items() if value != DEFAULTS[key]}
-    return _combined(in_file, {key: parse_value(key, SETTINGS[key], text) for key, text in given if key in SETTINGS})
+    return _parse_run(_Library(), words, default_file).config
 
 
-def _names_data(word: str) -> bool:
-    """Whether a word that stands alone names training pairs: a file or folder, the prefix of two files, a download."""
-    path = Path(word)
-    files = path.parent.glob(f"{glob.escape(path.name)}.*") if path.name else ()
-    return os.path.exists(word) or word.startswith(("opus:", "sacrebleu:")) or any(files)  # no error for a long name
+def override(config: Config, words: Sequence[str]) -> Config:
+    """Change just the settings that words such as `--section.key value` name. Raises ConfigError."""
+    return with_values(config, _Library().parse(words, SECTIONS).values)
 
 
-def as_word(value: Any) -> str:
-    """A value of a setting as on the command line."""
-    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+def _parse_run(parser: Parser, words: Sequence[str], default_file: Path | None) -> argparse.Namespace:
+    """Parse the options of a command that takes the settings of a run; `config` holds them all.
+
+    --print_config prints them and exits with 0.
+    """
+    parser.usage = f"{parser.prog} [DATA] [--config FILE] [--section.key VALUE] ..."
+    parser.add_argument("data", nargs="?", metavar="DATA", help="training pairs, as --data.train; or a config file")
+    parser.add_argument(
+        "--config", action=_Once, metavar="FILE", help="YAML file with settings; the command line overrules it"
+    )
+    parser.add_argument("--print_config", action="store_true", help="print all settings as YAML and exit")
+    parsed = parser.parse(words, SECTIONS)
+    typed, parsed.file = parsed.values, parsed.config
+    if parsed.data and parsed.data.endswith((".yaml", ".yml")):
+        parsed.file = parsed.data
+    elif parsed.data:
+        typed = {"data.train": parsed.data, **typed}
+    try:
+        parsed.config = _combined(_in_file(parsed.file, default_file), typed)
+    except ConfigError as error:
+        parser.error(str(error))
+    if parsed.print_config:
+        if parsed.config.model.preset == "auto":
+            print(f"# {STAND_IN}")
+        if parsed.config.unsaid & {"data.source_lang", "data.target_lang"}:
+            print("# Set both languages: nobody has named them, and en and it are those of the default run.")
+        print(config_file.dump(parsed.config), end="")
+        parser.exit(0)
+    return parsed
 
 
-def override(config: Config, arguments: Sequence[str]) -> Config:
-    """Change just the settings that arguments such as `--section.key value` name. Raises ConfigError."""
-    return with_values(config, {key: parse_value(key, SETTINGS[key], text) for key, text in _pairs(arguments, keys())})
+def _in_file(file: str | None, default: Path | None) -> dict[str, Any]:
+    """The user's choices in a config file, or in the default one. The latter spells out every default."""
+    has_default = default is not None and default.exists()
+    if file is None and not has_default:
+        return {}
+    path = Path(file) if file is not None else default
+    assert path is not None
+    given = config_file.settings_in_file(config_file.read_config_file(path), path)
+    is_default = has_default and path.samefile(default)
+    return {key: value for key, value in given.items() if not is_default or value != DEFAULTS[key]}
 
 
 def _combined(in_file: Mapping[str, Any], typed: Mapping[str, Any]) -> Config:
@@ -234,63 +220,6 @@ def _own_limit(in_file: Mapping[str, Any], typed: Mapping[str, Any]) -> bool:
     return False
 
 
-def _pairs(arguments: Sequence[str], options: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Split `--key value` and `--key=value` into key and value.
-
-    Unlike argparse, which would take the value `-1e-3` for an option, any word after a key is its value unless it
-    starts with two dashes.
-    """
-    rest = list(reversed(arguments))
-    while rest:
-        argument = rest.pop()
-        key, equals, text = argument.removeprefix("--").partition("=")
-        if not argument.startswith("--"):
-            if _names_data(argument):
-                raise ConfigError(f"{shown(argument)} stands alone: put it first, or write --data.train {argument}")
-            raise ConfigError(
-                f"{shown(argument)} stands alone, but it is no file, and settings are given as --section.key value."
-            )
-        if key not in options:
-            raise ConfigError(f"{shown('--' + key)} is not an option{did_you_mean(key, options, '--')}")
-        if key == "print_config":
-            if equals:
-                raise ConfigError("--print_config takes no value.")
-        elif not equals:
-            if not rest or rest[-1].startswith("--"):
-                raise ConfigError(f"--{key} needs a value after it.")
-            text = rest.pop()
-        yield key, text
-
-
-def _settings_help(prog: str, about: str, shown_keys: Collection[str], options: Sequence[tuple[str, str]] = ()) -> str:
-    """Settings with their types, meanings, choices and defaults, as wide as the terminal, from 68 to 110 columns."""
-    rows = [
-        ("DATA", "training pairs, as --data.train names them"),
-        *options,
-        ("--config FILE", "YAML file with settings; the command line overrules it"),
-        ("--print_config", "print all settings as YAML and exit"),
-        ("-h", "show the main settings and exit; defaults are in brackets"),
-        ("--help", "show all settings and exit"),
-    ]
-    for name, section in SECTIONS.items():
-        chosen = [declared for declared in fields(section) if f"{name}.{declared.name}" in shown_keys]
-        rows += [("", ""), (f"{name}: {section.__doc__}", "")] if chosen else []
-        for declared in chosen:
-            base, choices, _ = kind_of(declared)
-            noun = {bool: "BOOL", int: "INT", float: "NUMBER", str: "WORD" if choices else "TEXT"}[base]
-            default = "null" if declared.default is None else declared.default
-            default = str(default).lower() if base is bool else default
-            meaning = declared.metadata["meaning"] + (f" ({', '.join(choices)})" if noun == "WORD" else "")
-            rows.append((f"  --{name}.{declared.name} {noun}", f"{meaning} [{default}]"))
-    columns = max(min(shutil.get_terminal_size((100, 24)).columns, 110), 68)
-    lines = [f"usage: {prog} [DATA] [--config FILE] [--section.key VALUE] ...", ""]
-    lines += [*textwrap.wrap(about, columns), ""] if about else []
-    for left, right in rows:
-        first, *more = textwrap.wrap(right, columns - 38) or [""]
-        lines += [f"{left:<38}{first}".rstrip(), *(" " * 38 + line for line in more)]
-    return "\n".join(lines)
-
-
 def run_name(data: str) -> str:
     """A name for a run on the data that a value of data.train names: "letters" for my/letters.tsv."""
     first = Path(re.split(r"\s\+\s", data)[0].rpartition("* ")[2])
@@ -300,112 +229,116 @@ def run_name(data: str) -> str:
     return re.sub(r"[^\w-]+", "-", name).strip("-") or "mine"
 
 
-class Parser(argparse.ArgumentParser):
-    """The parser of the other commands. Reports a mistake in one line, without the usage before it."""
-
-    def __init__(self, prog: str, description: str) -> None:
-        super().__init__(prog=prog, description=description, allow_abbrev=False)
-
-    def parse_args(self, args: Sequence[str]) -> argparse.Namespace:  # type: ignore[override]
-        """Parse the words of a command line. A mistyped option gets the name that is most like it."""
-        parsed, rest = self.parse_known_args(args)
-        if rest:
-            wrong = next((word.partition("=")[0] for word in rest if word.startswith("-")), "")
-            options = [name.lstrip("-") for name in self._option_string_actions if name.startswith("--")]
-            hint = did_you_mean(wrong.lstrip("-"), options, "--") if wrong else ": it stands alone; see --help."
-            self.error(f"{wrong or rest[0]} is not an option of this command{hint}")
-        return parsed
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: error: {one_line(message)}\n")
+def parse_check(words: Sequence[str], prog: str = "dragoman check") -> tuple[Config, bool]:
+    """Parse the settings of the run whose corpus to check, and whether --json is given."""
+    parser = Parser(prog, "Check the corpus of a run before training.")
+    parser.add_argument("--json", action="store_true", help="print the diagnosis as one JSON object")
+    parsed = _parse_run(parser, words, config_file.DEFAULT)
+    return parsed.config, parsed.json
 
 
-def _add_model_options(parser: Parser) -> None:
-    """Add --run, --checkpoint and --device, which choose the model and where it runs."""
-    where = parser.add_mutually_exclusive_group()
-    where.add_argument("--run", type=Path, metavar="DIR", help="folder of a run (default: the one finished last)")
-    where.add_argument(
-        "--checkpoint",
-        type=Path,
-        metavar="DIR",
-        action="append",
-        help="folder of a checkpoint, instead of a run's best; give it several times to translate with an ensemble",
+def parse_summary(words: Sequence[str], prog: str = "dragoman summary") -> Config:
+    """Parse the settings of the run whose model to show."""
+    parser = Parser(prog, "Show the parameters, shapes and operations of a model. Takes the settings of a run.")
+    return _parse_run(parser, words, config_file.DEFAULT).config
+
+
+def parse_clean(words: Sequence[str], prog: str = "dragoman clean") -> argparse.Namespace:
+    """Parse the options of clean; `config` holds the settings, and `settings` the words that gave them."""
+    parser = Parser(
+        prog, "Drop dirty pairs from the training corpus of a run: a copy of it without them, and a list of them."
     )
-    _add_device_option(parser)
+    add = parser.add_argument
+    add("--output", type=Path, metavar="DIR", required=True, help="folder for train.tsv, dropped.tsv and report.html")
+    add(
+        "--keep", type=lambda text: text.split(","), action="extend", default=[], metavar="REASON,...",
+        help="reasons for which no pair is dropped, as they stand in dropped.tsv",
+    )  # fmt: skip
+    add("--profanity", type=Path, metavar="FILE", help="drop pairs with one of these words or phrases, one a line")
+    add("--processes", type=_number(int, 1, 1024), metavar="N", help="processes to use (default: all cores)")
+    add("--forward", type=Path, metavar="RUN", help="run that translates source to target, to score pairs")
+    add("--backward", type=Path, metavar="RUN", help="run that translates target to source")
+    add("--share", type=_number(float, 0, 1), metavar="NUMBER", help="with models: keep this share of the pairs")
+    add(
+        "--threshold", type=_number(float, 0, 1), metavar="NUMBER",
+        help="with models: keep the pairs that score at least this, from 0 to 1",
+    )  # fmt: skip
+    add("--device", **_SHARED["--device"])
+    parsed = _parse_run(parser, words, config_file.DEFAULT)
+    parsed.settings = [*(["--config", parsed.file] if parsed.file else []), *parsed.overrides]
+    chosen = [name for name in (parsed.share, parsed.threshold) if name is not None]
+    if bool(parsed.forward) != bool(parsed.backward):
+        parser.error("pairs are scored in both directions: give --forward and --backward (one run may serve as both)")
+    if chosen and not parsed.forward:
+        parser.error("--share and --threshold need the models that score: give --forward and --backward")
+    if len(chosen) != bool(parsed.forward):
+        parser.error("give either --share or --threshold to drop pairs by score")
+    return parsed
 
 
-def _add_device_option(parser: Parser) -> None:
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 or mps (default: auto)")
+def _number(kind: type[int] | type[float], least: float, most: float = math.inf) -> Callable[[str], Any]:
+    """The type of an option: a number in these limits."""
+
+    def read(text: str) -> Any:
+        try:
+            value = kind(text)
+        except ValueError:
+            value = math.nan
+        if not least <= value <= most:
+            limits = f"from {least:g} to {most:g}" if most < math.inf else f"of at least {least:g}"
+            raise argparse.ArgumentTypeError(f"{text} is not a number {limits}")
+        return value
+
+    return read
 
 
-def _add_glossary_option(parser: argparse._ActionsContainer) -> None:
-    parser.add_argument("--glossary", type=Path, metavar="FILE", help="terms to use, one SOURCE TAB TARGET per line")
+# Options of several commands.
+_SHARED: dict[str, dict[str, Any]] = {
+    "--run": {"type": Path, "metavar": "DIR", "help": "folder of a run (default: the one finished last)"},
+    "--checkpoint": {
+        "type": Path, "metavar": "DIR", "action": "append",
+        "help": "folder of a checkpoint, instead of a run's best; several form an ensemble",
+    },
+    "--device": {"default": "auto", "help": "auto, cpu, cuda, cuda:1 or mps (default: auto)"},
+    "--to": {"metavar": "LANGUAGE", "help": "multilingual model: translate into LANGUAGE"},
+    "--from": {"dest": "source", "metavar": "LANGUAGE", "help": "multilingual model: translate from LANGUAGE"},
+    "--glossary": {"type": Path, "metavar": "FILE", "help": "terms to use, one SOURCE TAB TARGET per line"},
+}  # fmt: skip
 
 
-def _add_direction_options(parser: argparse._ActionsContainer) -> None:
-    """Add --to and --from, which choose a direction of a multilingual model."""
-    parser.add_argument("--to", metavar="LANGUAGE", help="multilingual model: translate into LANGUAGE")
-    parser.add_argument("--from", dest="source", metavar="LANGUAGE", help="multilingual model: translate from LANGUAGE")
+def _add_shared(parser: argparse._ActionsContainer, *names: str) -> None:
+    for name in names:
+        parser.add_argument(name, **_SHARED[name])
 
 
-def _add_decoding_options(parser: Parser) -> None:
-    """Add `--decoding.beam_size 5` and the other settings of the search; `_decoding_options` collects them."""
-    chosen = [key for key in SETTINGS if key.startswith("decoding.")]
-    parser.epilog = f"Settings of the search, as in config.yaml: {', '.join('--' + key for key in chosen)}."
-    for key in chosen:
-        if f"--{key}" not in parser._option_string_actions:  # the beam may be listed already
-            parser.add_argument(f"--{key}", dest=key, help=argparse.SUPPRESS)
-
-
-def _decoding_options(parser: Parser, parsed: argparse.Namespace) -> list[str]:
-    """Collect the given settings of the search, as `override` takes them.
-
-    Exits with 2 if a value is invalid by itself. Combinations can only be checked with the run's own settings.
-    """
-    given = {key: text for key, text in vars(parsed).items() if key in SETTINGS and text is not None}
-    try:
-        for key, text in given.items():
-            parse_value(key, SETTINGS[key], text)
-    except ConfigError as error:
-        parser.error(str(error))
-    return [word for key, text in given.items() for word in (f"--{key}", text)]
-
-
-def parse_translate(arguments: Sequence[str], prog: str = "dragoman translate") -> argparse.Namespace:
+def parse_translate(words: Sequence[str], prog: str = "dragoman translate") -> argparse.Namespace:
     """Parse the options of translate; `overrides` holds the settings of the search."""
-    parser = Parser(prog, "Translate sentences, a file, standard input line by line, or what you type at a prompt.")
-    parser.usage = f"{prog} [SENTENCE ...] [--run DIR] [--input FILE] [OPTION ...]"
-    parser.add_argument("sentences", nargs="*", metavar="SENTENCE", help="text to translate (none: --input or stdin)")
-    _add_model_options(parser)
-    parser.add_argument("--input", type=Path, metavar="FILE", help="read lines from FILE instead of standard input")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="write to FILE instead of standard output")
-    parser.add_argument("--paragraphs", action="store_true", help="join wrapped lines, as of a mail, to paragraphs")
-    parser.add_argument("--json", action="store_true", help="print scores, tokens, alignment and n-best as JSON lines")
-    meaning = SETTINGS["decoding.beam_size"].metadata["meaning"]
-    parser.add_argument("--decoding.beam_size", dest="decoding.beam_size", metavar="N", help=meaning)
-    more = parser.add_argument_group("more options")
-    _add_direction_options(more)
-    _add_glossary_option(more)
-    more.add_argument(
-        "--markup",
-        choices=("html", "xml", "markdown", "none"),
+    parser = Parser(
+        prog,
+        "Translate sentences, a file, standard input line by line, or what you type at a prompt.",
+        f"{prog} [SENTENCE ...] [--run DIR] [--input FILE] [OPTION ...]",
+    )
+    add = parser.add_argument
+    add("sentences", nargs="*", metavar="SENTENCE", help="text to translate (none: --input or stdin)")
+    _add_shared(parser.add_mutually_exclusive_group(), "--run", "--checkpoint")
+    _add_shared(parser, "--device", "--to", "--from", "--glossary")
+    add("--input", type=Path, metavar="FILE", help="read lines from FILE instead of standard input")
+    add("--output", type=Path, metavar="FILE", help="write to FILE instead of standard output")
+    add("--paragraphs", action="store_true", help="join wrapped lines, as of a mail, to paragraphs")
+    add(
+        "--markup", choices=("html", "xml", "markdown", "none"),
         help="each argument, or the whole input, is a document with tags; none: take every line of any file as text",
-    )
-    more.add_argument("--prefix", metavar="TEXT", help="start the translation of every line with TEXT")
-    more.add_argument("--align", action="store_true", help="show which source word produced each word")
-    more.add_argument("--attention", type=Path, metavar="FILE", help="write an HTML page that shows the attention")
-    more.add_argument("--score", action="store_true", help="score given translations: SOURCE TAB TRANSLATION lines")
-    more.add_argument("--embed", action="store_true", help="print a vector for each line, as JSON, not a translation")
-    more.add_argument(
-        "--example", type=int, metavar="N", action="append", help="translate sentence N of the run's test set"
-    )
-    more.add_argument(
-        "--engine", choices=("auto", "ctranslate2", "torch"), default="auto", help="what searches (default: auto)"
-    )
-    _add_decoding_options(parser)
-    parsed = parser.parse_args(arguments)
+    )  # fmt: skip
+    add("--prefix", metavar="TEXT", help="start the translation of every line with TEXT")
+    add("--json", action="store_true", help="print scores, tokens, alignment and n-best as JSON lines")
+    add("--align", action="store_true", help="show which source word produced each word")
+    add("--attention", type=Path, metavar="FILE", help="write an HTML page that shows the attention")
+    add("--score", action="store_true", help="score given translations: SOURCE TAB TRANSLATION lines")
+    add("--embed", action="store_true", help="print a vector for each line, as JSON, not a translation")
+    add("--example", type=int, metavar="N", action="append", help="translate sentence N of the run's test set")
+    add("--engine", choices=("auto", "ctranslate2", "torch"), default="auto", help="what searches (default: auto)")
+    parsed = parser.parse(words, ["decoding"])
     _refuse_contradictions(parser, parsed)
-    parsed.overrides = _decoding_options(parser, parsed)
     return parsed
 
 
@@ -413,95 +346,62 @@ def _refuse_contradictions(parser: Parser, parsed: argparse.Namespace) -> None:
     """Exit with 2 if options of translate exclude each other."""
     if bool(parsed.sentences) + bool(parsed.input) + bool(parsed.example) > 1:
         parser.error("give only one of sentences, --input and --example")
-    if parsed.example and (parsed.to or parsed.source):
-        parser.error("--example keeps the direction of its sentence: leave out --to and --from")
-    if parsed.align and parsed.json:
-        parser.error("give either --align, for people, or --json, for programs")
-    given = (parsed.align, parsed.attention, parsed.example, parsed.prefix, parsed.glossary)
-    if parsed.score and any(given):
-        parser.error(
-            "--score scores given translations: leave out --align, --attention, --example, --prefix and --glossary"
-        )
-    if parsed.embed and any((*given, parsed.json, parsed.score)):
-        parser.error(
-            "--embed prints vectors: "
-            "leave out --align, --attention, --example, --json, --score, --prefix and --glossary"
-        )
-    tagged = parsed.markup not in (None, "none")
-    if tagged and parsed.paragraphs:
-        parser.error(f"--paragraphs is for plain text: leave out it or --markup {parsed.markup}")
-    if (tagged or parsed.paragraphs) and any((*given[:-1], parsed.embed, parsed.json, parsed.score)):
-        parser.error(
-            f"{'--markup' if tagged else '--paragraphs'} writes documents: "
-            "leave out --align, --attention, --embed, --example, --json, --prefix and --score"
-        )
-    if parsed.engine == "ctranslate2" and any(
-        (parsed.json, parsed.align, parsed.attention, parsed.score, parsed.embed)
+    inside = ("align", "attention", "embed", "json", "score")  # they show what only our own search reports
+    line_by_line = (*inside, "example", "prefix")
+    markup = parsed.markup if parsed.markup != "none" else None
+    for option, value, others, why in (
+        ("--example", parsed.example, ("to", "from"), "keeps the direction of its sentence"),
+        ("--align", parsed.align, ("json",), "is for people, and --json for programs"),
+        ("--score", parsed.score, ("align", "attention", "example", "prefix", "glossary"), "reads translations"),
+        ("--embed", parsed.embed, (*{*line_by_line} - {"embed"}, "glossary"), "prints vectors"),
+        (f"--markup {markup}", markup, (*line_by_line, "paragraphs"), "translates documents"),
+        ("--paragraphs", parsed.paragraphs, line_by_line, "translates documents"),
+        ("--engine ctranslate2", parsed.engine == "ctranslate2", inside, "does not say how likely each token is"),
     ):
-        parser.error(
-            "--engine ctranslate2 does not say how likely each token is: "
-            "leave out --json, --align, --attention, --score and --embed, or choose --engine torch"
-        )
+        given = [f"--{other}" for other in others if vars(parsed)["source" if other == "from" else other]]
+        if value and given:
+            parser.error(f"{option} {why}: leave out {' and '.join(given)}, or {option}")
 
 
-def parse_evaluate(arguments: Sequence[str], prog: str = "dragoman evaluate") -> argparse.Namespace:
+def parse_evaluate(words: Sequence[str], prog: str = "dragoman evaluate") -> argparse.Namespace:
     """Parse the options of evaluate; `overrides` holds the settings of the search."""
     parser = Parser(
         prog,
         "Translate the test pairs of a run and report the scores: in the terminal, and as JSON, HTML and TSV in the "
         "folder report of the run.",
+        f"{prog} [--run DIR] [--data NAME] [OPTION ...]",
     )
-    parser.add_argument("--run", type=Path, metavar="DIR", help="folder of a run (default: the one finished last)")
-    parser.add_argument(
-        "--checkpoint",
-        type=Path,
-        metavar="DIR",
-        action="append",
-        help="weights to use instead of the run's best; several form an ensemble; save the report with --output",
-    )
-    parser.add_argument("--split", choices=("test", "validation"), default="test", help="pairs of the run to use")
-    parser.add_argument(
-        "--data", metavar="NAME", help="other pairs: a file, the common prefix of two file names, or sacrebleu:NAME"
-    )
-    parser.add_argument(
-        "--against",
-        type=Path,
-        metavar="OTHER",
-        action="append",
-        help="compare with a run, a report's JSON, or a TSV like a report's",
-    )
-    parser.add_argument("--output", type=Path, metavar="DIR", help="folder of the report (default: RUN/report)")
-    _add_device_option(parser)
-    parser.add_argument("--json", action="store_true", help="print the report as JSON instead of tables")
-    _add_direction_options(parser)
-    _add_decoding_options(parser)
-    parsed = parser.parse_args(arguments)
-    if len(parsed.against or []) > 1:
-        parser.error("--against compares with one other: give it once, or list all runs with dragoman runs")
-    parsed.against = parsed.against[0] if parsed.against else None
-    parsed.overrides = _decoding_options(parser, parsed)
-    return parsed
+    add = parser.add_argument
+    _add_shared(parser, "--run", "--checkpoint", "--device", "--to", "--from")
+    add("--split", choices=("test", "validation"), default="test", help="pairs of the run to use")
+    add("--data", metavar="NAME", help="other pairs: a file, the common prefix of two file names, or sacrebleu:NAME")
+    add(
+        "--against", action=_Once, type=Path, metavar="OTHER",
+        help="compare with a run, a report's JSON, or a TSV like a report's; dragoman runs lists all runs",
+    )  # fmt: skip
+    add("--output", type=Path, metavar="DIR", help="folder of the report (default: RUN/report)")
+    add("--json", action="store_true", help="print the report as JSON instead of tables")
+    return parser.parse(words, ["decoding"])
 
 
-def parse_runs(arguments: Sequence[str], prog: str = "dragoman runs") -> argparse.Namespace:
+def parse_runs(words: Sequence[str], prog: str = "dragoman runs") -> argparse.Namespace:
     """Parse the options of runs."""
     parser = Parser(prog, "List the runs of a folder with their scores, the one that saved last first.")
     parser.add_argument("folder", nargs="?", type=Path, metavar="DIR", help="default: runs, where all commands look")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    return parser.parse_args(arguments)
+    return parser.parse(words, [])
 
 
-def parse_export(arguments: Sequence[str], prog: str = "dragoman export") -> argparse.Namespace:
+def parse_export(words: Sequence[str], prog: str = "dragoman export") -> argparse.Namespace:
     """Parse the options of export. Refuse to overwrite anything but an export, and that only with --replace."""
     parser = Parser(prog, "Write a trained translator in the format of another engine.")
-    parser.add_argument("--run", type=Path, required=True, metavar="DIR", help="folder of a run, as runs/phrasebook")
-    parser.add_argument(
-        "--to", required=True, choices=("ctranslate2", "huggingface", "onnx", "argos"), help="the engine"
-    )
-    parser.add_argument("--quantize", choices=("int8",), help="store each weight in one byte, as the engine does it")
-    parser.add_argument("--output", type=Path, metavar="DIR", help="folder to create (default: in RUN/exports)")
-    parser.add_argument("--replace", action="store_true", help="replace an existing export")
-    parsed = parser.parse_args(arguments)
+    add = parser.add_argument
+    add("--run", type=Path, required=True, metavar="DIR", help="folder of a run, as runs/phrasebook")
+    add("--to", required=True, choices=("ctranslate2", "huggingface", "onnx", "argos"), help="the engine")
+    add("--quantize", choices=("int8",), help="store each weight in one byte, as the engine does it")
+    add("--output", type=Path, metavar="DIR", help="folder to create (default: in RUN/exports)")
+    add("--replace", action="store_true", help="replace an existing export")
+    parsed = parser.parse(words, [])
     if parsed.quantize and parsed.to == "huggingface":
         parser.error("--quantize does not apply to huggingface: transformers has no int8 files of its own")
     name = f"{parsed.to}-{parsed.quantize}" if parsed.quantize else parsed.to
@@ -526,45 +426,38 @@ SERVER_BUDGETS = (
 )  # fmt: skip
 
 
-def parse_serve(arguments: Sequence[str], prog: str = "dragoman serve") -> argparse.Namespace:
+def parse_serve(words: Sequence[str], prog: str = "dragoman serve") -> argparse.Namespace:
     """Parse the options of serve; `overrides` holds the settings of the search."""
-    parser = Parser(prog, "Translate over HTTP, for a browser and for other programs.")
-    _add_model_options(parser)
-    parser.add_argument(
-        "--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1, this computer only)"
-    )
-    parser.add_argument("--port", type=int, default=8000, help="port to listen on; 0: any (default: 8000)")
-    _add_glossary_option(parser)
+    parser = Parser(prog, "Translate over HTTP, for a browser and for other programs.", f"{prog} [OPTION ...]")
+    add = parser.add_argument
+    _add_shared(parser.add_mutually_exclusive_group(), "--run", "--checkpoint")
+    _add_shared(parser, "--device", "--glossary")
+    add("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1, this computer only)")
+    add("--port", type=_number(int, 0, 65535), default=8000, help="port to listen on; 0: any (default: 8000)")
     for option, kind, default, what in SERVER_BUDGETS:
         text = f"{what} (default: {default:,})"
-        parser.add_argument(option, type=kind, default=argparse.SUPPRESS, metavar="N", help=text)
-    _add_decoding_options(parser)
-    parsed = parser.parse_args(arguments)
-    for option, *_ in SERVER_BUDGETS:
-        if not vars(parsed).get(option[2:].replace("-", "_"), 1) > 0:
-            parser.error(f"{option} must be more than 0")
-    if not 0 <= parsed.port < 2**16:
-        parser.error(f"--port is {parsed.port}, but it must be from 0 to 65535")
+        add(option, type=_number(kind, 1 if kind is int else 0.01), default=argparse.SUPPRESS, metavar="N", help=text)
+    parsed = parser.parse(words, ["decoding"])
     missing = [name for name in ("fastapi", "uvicorn") if find_spec(name) is None]
     if missing:
         install = resources.install("serve")
         parser.error(f"cannot find {' and '.join(missing)}: install what the server needs with {install}")
-    parsed.overrides = _decoding_options(parser, parsed)
     return parsed
 
 
-def parse_average(arguments: Sequence[str], prog: str = "dragoman average") -> argparse.Namespace:
+def parse_average(words: Sequence[str], prog: str = "dragoman average") -> argparse.Namespace:
     """Parse the options of average. Refuse an output in which no average may be written."""
     parser = Parser(
         prog,
         "Average the weights of several checkpoints of one training run into a new checkpoint to translate with. "
         "Averaging checkpoints of separate runs gives a useless model.",
     )
-    parser.add_argument("checkpoints", nargs="*", type=Path, metavar="DIR", help="folders of two or more checkpoints")
-    parser.add_argument("--run", type=Path, metavar="DIR", help="instead: folder of a run, as runs/phrasebook")
-    parser.add_argument("--last", type=int, metavar="N", help="how many of the run's newest checkpoints (default: 5)")
-    parser.add_argument("--output", type=Path, metavar="DIR", help="folder to create (default: RUN/averaged)")
-    parsed = parser.parse_args(arguments)
+    add = parser.add_argument
+    add("checkpoints", nargs="*", type=Path, metavar="DIR", help="folders of two or more checkpoints")
+    add("--run", type=Path, metavar="DIR", help="instead: folder of a run, as runs/phrasebook")
+    add("--last", type=_number(int, 2), metavar="N", help="how many of the run's newest checkpoints (default: 5)")
+    add("--output", type=Path, metavar="DIR", help="folder to create (default: RUN/averaged)")
+    parsed = parser.parse(words, [])
     if bool(parsed.checkpoints) == bool(parsed.run):
         parser.error("give either a run with --run, or the folders of two or more checkpoints")
     if parsed.run is None:
@@ -574,11 +467,8 @@ def parse_average(arguments: Sequence[str], prog: str = "dragoman average") -> a
             parser.error("--last counts the checkpoints of a run: give it with --run")
         if parsed.output is None:
             parser.error("choose a folder for the average with --output")
-    else:
-        parsed.last = 5 if parsed.last is None else parsed.last
-        if parsed.last < 2:
-            parser.error(f"--last is {parsed.last}, but an average takes two checkpoints or more")
-        parsed.output = parsed.output or parsed.run / "averaged"
+    parsed.last = parsed.last or 5
+    parsed.output = parsed.output or parsed.run / "averaged"
     if parsed.output.resolve().parent.name == "checkpoints":
         parser.error(f"{parsed.output} is where training keeps its own checkpoints: choose a folder outside of it")
     if os.path.lexists(parsed.output) and not (parsed.output / AVERAGED).is_file():

@@ -9,10 +9,12 @@ from typing import Any
 
 import yaml
 
-from dragoman import reading
+from dragoman import reading, resources
 from dragoman.errors import ConfigError
 from dragoman.setting_types import NULLS, did_you_mean, kind_of, parse_value, shown
-from dragoman.settings import DEFAULTS_BEFORE, RETIRED, SECTIONS, SETTINGS, Config, with_values
+from dragoman.settings import RETIRED, SECTIONS, SETTINGS, Config, with_values
+
+DEFAULT = resources.HOME / "config.yaml"  # the default run; its comments are the meanings of the settings
 
 
 def load(path: Path) -> Config:
@@ -49,6 +51,18 @@ def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
 _Dumper.add_representer(str, _represent_text)
 
 
+def meanings() -> dict[str, str]:
+    """What each setting means, by its dotted name: the comment beside it in the config.yaml of the program."""
+    found, section = {}, ""
+    for line in DEFAULT.read_text(encoding="utf-8").splitlines():
+        name, colon, rest = line.partition(":")
+        if line.endswith(":") and name in SECTIONS:
+            section = name
+        elif colon and (key := f"{section}.{name.strip()}") in SETTINGS:
+            found[key] = rest.partition("# ")[2]
+    return found
+
+
 def read_config_file(path: Path) -> bytes:
     """Read a config file as bytes. Raises ConfigError."""
     try:
@@ -64,7 +78,7 @@ def settings_in_file(data: bytes, path: Path) -> dict[str, Any]:
         raise ConfigError(
             f"{path}: the file is empty, but it must contain sections such as model: with settings under them."
         )
-    values, older = {}, False
+    values = {}
     for section, line, content in _items(path, root, "the file"):
         if section in SETTINGS:
             raise ConfigError(
@@ -75,8 +89,7 @@ def settings_in_file(data: bytes, path: Path) -> dict[str, Any]:
             raise ConfigError(f"{path}:{line}: {shown(section)} is not a section{hint}")
         for name, line, node in _items(path, content, section):
             key = f"{section}.{name}"
-            if key in RETIRED:  # it acted in training only, so a saved model is the same without it
-                older = True
+            if key in RETIRED:
                 continue
             if key not in SETTINGS:
                 raise ConfigError(f"{path}:{line}: {shown(key)} is not a setting{did_you_mean(key, SETTINGS)}")
@@ -84,42 +97,20 @@ def settings_in_file(data: bytes, path: Path) -> dict[str, Any]:
                 values[key] = _scalar(key, node)
             except ConfigError as error:
                 raise ConfigError(f"{path}:{line}: {error}") from None
-    return (DEFAULTS_BEFORE if older else {}) | values
-
-
-def written(data: bytes, path: Path, section: str) -> dict[str, str]:
-    """One section of a file as it is written, also if another version of this program wrote it. Raises ConfigError."""
-    root = _compose(data, path)
-    for name, _, content in _items(path, root, "the file") if root else ():
-        if name == section:
-            return {key: node.value for key, _, node in _items(path, content, section)}
-    raise ConfigError(f"{path}: the section {section} is missing.")
+    return values
 
 
 def _compose(data: bytes, path: Path) -> yaml.Node | None:
-    """The syntax tree of a YAML file; None if it is empty."""
+    """The syntax tree of a YAML file; None if it is empty. No object is made, and no alias is copied."""
     if len(data) > reading.CONFIG:  # it would take the parser seconds for each hundred thousand lines
         raise ConfigError(f"{path}: larger than {reading.shown(reading.CONFIG)}, but a config file has 10,000 bytes.")
     try:
-        text = data.decode("utf-8")
-        depth = 0
-        for event in yaml.parse(text, Loader=yaml.SafeLoader):
-            # Stop here: the parser would take minutes over a hundred thousand brackets.
-            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-            if depth > 20:
-                raise ConfigError(f"{path}: nested too deeply, but a config file has two levels.")
-            line = event.start_mark.line + 1
-            if getattr(event, "anchor", None) is not None:
-                raise ConfigError(
-                    f"{path}:{line}: & and * refer to another value: write the value itself, or quote the text."
-                )
-            if getattr(event, "tag", None) is not None:
-                tag = shown(event.tag.replace("tag:yaml.org,2002:", "!!"))
-                raise ConfigError(f"{path}:{line}: the tag {tag} is refused: settings are plain values.")
-        return yaml.compose(text, Loader=yaml.SafeLoader)
+        return yaml.compose(data.decode("utf-8"), Loader=yaml.SafeLoader)
     except UnicodeDecodeError as error:
         line, byte = error.object.count(b"\n", 0, error.start) + 1, error.object[error.start]
         raise ConfigError(f"{path}:{line}: byte 0x{byte:02x} is not valid UTF-8: save the file as UTF-8.") from None
+    except RecursionError:
+        raise ConfigError(f"{path}: nested too deeply, but a config file has two levels.") from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)  # a forbidden character has a reason but no mark
         line = f":{mark.line + 1}" if mark else ""
@@ -130,10 +121,10 @@ def _compose(data: bytes, path: Path) -> yaml.Node | None:
 def _items(path: Path, node: yaml.Node, name: str) -> Iterator[tuple[str, int, yaml.Node]]:
     """The keys of a mapping, each with its line and value. Refuses duplicate keys, of which YAML keeps the last."""
     if not isinstance(node, yaml.MappingNode):
-        found = "a list" if isinstance(node, yaml.SequenceNode) else shown(node.value)
+        kind = "a list" if isinstance(node, yaml.SequenceNode) else shown(node.value)
         things = "sections such as model:" if name == "the file" else "settings, each on an indented line of its own"
-        raise ConfigError(f"{path}:{node.start_mark.line + 1}: {name} is {found}, but it must contain {things}.")
-    lines: dict[Any, int] = {}
+        raise ConfigError(f"{path}:{node.start_mark.line + 1}: {name} is {kind}, but it must contain {things}.")
+    lines: dict[str, int] = {}
     for key, value in node.value:
         line = key.start_mark.line + 1
         if not isinstance(key, yaml.ScalarNode):
@@ -148,8 +139,8 @@ def _items(path: Path, node: yaml.Node, name: str) -> Iterator[tuple[str, int, y
 def _scalar(key: str, node: yaml.Node) -> Any:
     """The checked value of one setting in a file."""
     if not isinstance(node, yaml.ScalarNode):
-        found = "a list" if isinstance(node, yaml.SequenceNode) else "a mapping"
-        raise ConfigError(f"{key} is {found}, but it must be a single value.")
+        kind = "a list" if isinstance(node, yaml.SequenceNode) else "a mapping"
+        raise ConfigError(f"{key} is {kind}, but it must be a single value.")
     value = parse_value(key, SETTINGS[key], node.value, quoted=node.style is not None)
     # We could accept `no` as Norwegian, but every other program that reads the file would see False.
     if isinstance(value, str) and not kind_of(SETTINGS[key]).choices and node.tag != "tag:yaml.org,2002:str":

@@ -16,7 +16,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from dragoman import command_line, resources
+from dragoman import command_line, config_file
+from dragoman.setting_types import as_word
 
 if TYPE_CHECKING:
     from dragoman.translation.translator import Translator
@@ -37,8 +38,8 @@ def train(config: str | Path | None = None, settings: Mapping[str, Any] | None =
     from dragoman.translation.translator import Translator
 
     words = ["--config", str(config)] if config is not None else []
-    words += [f"--{key}={command_line.as_word(value)}" for key, value in (settings or {}).items()]
-    read = command_line.read_settings(words, resources.HOME / "config.yaml")
+    words += [f"--{key}={as_word(value)}" for key, value in (settings or {}).items()]
+    read = command_line.read_settings(words, config_file.DEFAULT)
     module.main(read)
     return Translator(Path(read.run.dir) / read.run.name, read.training.device)
 

@@ -1,7 +1,7 @@
 """How a setting is declared, checked and read from text; `settings` declares them all.
 
-    lr: float = warned(0.003, "peak learning rate", above=0)     # a field of a section, a frozen dataclass
-    parse_value("training.lr", field, "5e-4")                     # 0.0005, or ConfigError
+    lr: float = warned(0.003, above=0)           # a field of a section, a frozen dataclass
+    parse_value("training.lr", field, "5e-4")     # 0.0005, or ConfigError
 
 A config file and the command line both hand over text, so a value means the same in both, `5e-4` is a number in
 both, and no file can build an object.
@@ -13,7 +13,6 @@ import difflib
 import json
 import math
 import operator
-import re
 from collections.abc import Collection
 from dataclasses import Field, field
 from functools import partial
@@ -24,23 +23,19 @@ from dragoman.errors import ConfigError
 Resume = Literal["free", "warned", "refused"]
 NULLS = ("", "~", "null", "none")  # text that unsets a setting
 _LIMITS = {"at least": operator.ge, "greater than": operator.gt, "at most": operator.le, "less than": operator.lt}
+_WORDS = {"at_least": "at least", "above": "greater than", "at_most": "at most", "below": "less than"}
 _NOUNS = {bool: "true or false", int: "a whole number", float: "a number"}
 
 
-def setting(
-    default: Any,
-    meaning: str,
-    *,
-    resume: Resume,
-    at_least: float | None = None,
-    above: float | None = None,
-    at_most: float | None = None,
-    below: float | None = None,
-) -> Any:
-    """Declare a field of a section: its default, meaning and limits, and whether a resumed run may change it."""
-    bounds = zip(_LIMITS, (at_least, above, at_most, below), strict=True)
-    limits = {words: bound for words, bound in bounds if bound is not None}
-    return field(default=default, metadata={"meaning": meaning, "resume": resume, "limits": limits})
+def setting(default: Any, *, resume: Resume, **limits: float) -> Any:
+    """Declare a field of a section.
+
+    Args:
+        default: its value if the user gives none
+        resume: whether a resumed run may change it
+        limits: at_least, above, at_most and below
+    """
+    return field(default=default, metadata={"resume": resume, "limits": {_WORDS[k]: v for k, v in limits.items()}})
 
 
 # May a run that resumes from a checkpoint change the setting?
@@ -63,13 +58,9 @@ class Kind(NamedTuple):
 
 def kind_of(declared: Field) -> Kind:
     """Take the type of a declared setting apart."""
-    parts = get_args(declared.type)
-    if get_origin(declared.type) is Literal:
-        return Kind(str, parts, False)
-    base = parts[0] if parts else declared.type
+    parts = [declared.type] if get_origin(declared.type) is Literal else get_args(declared.type) or [declared.type]
     choices = next((get_args(part) for part in parts if get_origin(part) is Literal), ())
-    base = str if get_origin(base) is Literal else base
-    assert isinstance(base, type)
+    base = parts[0] if isinstance(parts[0], type) else str
     return Kind(base, choices, type(None) in parts)
 
 
@@ -84,19 +75,25 @@ def parse_value(key: str, declared: Field, text: str, quoted: bool = False) -> A
         # bool("false") is True, so look the two words up.
         value = {"true": True, "false": False}[text.lower()] if kind.base is bool else kind.base(text)
     except (KeyError, ValueError):
-        number = kind.base is int and re.fullmatch(r"[+-]?[0-9]+(\.[0-9]*)?(e\+?[0-9]+)?", text.lower())
-        whole = float(text) if number else math.nan
-        remedy = f": write {whole:.0f}" if whole.is_integer() and abs(whole) < 1e15 else ""
         noun = " or ".join([_NOUNS[kind.base], *kind.choices, *["null"] * kind.optional])
+        remedy = f": write {float(text):.0f}" if kind.base is int and _is_whole(text) else ""
         raise ConfigError(f"{key} is {shown(text)}, but it must be {noun}{remedy}.") from None
     check_value(key, declared, value)
     return value
 
 
+def _is_whole(text: str) -> bool:
+    """Whether a text such as 1e5 or 3.0 is a whole number of at most 15 digits."""
+    try:
+        return float(text).is_integer() and abs(float(text)) < 1e15
+    except ValueError:
+        return False
+
+
 def check_value(key: str, declared: Field, value: Any) -> None:
     """Check a value against the choices and limits of its setting. Raises ConfigError."""
     choices, limits = kind_of(declared).choices, declared.metadata["limits"]
-    if value in choices:
+    if value is None or value in choices:
         return
     if choices and isinstance(value, str):
         near = difflib.get_close_matches(value.lower(), choices, n=1)
@@ -106,14 +103,19 @@ def check_value(key: str, declared: Field, value: Any) -> None:
         raise ConfigError(f"{key} is empty, but it must be some text.")
     if isinstance(value, float) and not math.isfinite(value):
         raise ConfigError(f"{key} is {value}, but it must be a finite number.")
-    if value is not None and not all(_LIMITS[words](value, bound) for words, bound in limits.items()):
+    if not all(_LIMITS[words](value, bound) for words, bound in limits.items()):
         rule = " and ".join(f"{words} {bound}" for words, bound in limits.items())
         raise ConfigError(f"{key} is {shown(value)}, but it must be {rule}.")
 
 
+def as_word(value: Any) -> str:
+    """Format a value as on the command line."""
+    return json.dumps(value) if value is None or isinstance(value, bool) else str(value)
+
+
 def shown(value: Any) -> str:
     """Format a value for a message as a config file has it: quoted if needed, shortened to 60 characters."""
-    text = json.dumps(value) if value is None or isinstance(value, bool) else str(value)
+    text = as_word(value)
     text = text if len(text) <= 60 else text[:57] + "..."
     if not text:
         return "empty"

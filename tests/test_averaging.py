@@ -154,7 +154,7 @@ DIFFERENCES: dict[str, tuple[str, Callable[[Path], Path]]] = {
         lambda root: save_model(root, 2, tied(2), config_with(n_heads=4)),
     ),
     "a setting of a later version": (
-        r"model\.new \(None and 1\)",
+        r"config\.yaml is not a conf",
         lambda root: save_model(root, 2, tied(2), config_with(new=1)),
     ),
     "no configuration": (
@@ -206,7 +206,7 @@ def test_average_of_fewer_checkpoints_than_requested(root: Path, capsys: pytest.
         (["a", "--output", "b"], "a is only one"),
         (["a", "b"], "--output"),
         (["a", "b", "--last", "2", "--output", "c"], "--run"),
-        (["--run", "a", "--last", "1"], "--last is 1"),
+        (["--run", "a", "--last", "1"], "--last: 1 is not"),
         (["--run", "a", "--last", "few"], "--last"),
         (["--run", "a", "--outp", "b"], "--outp"),
         (["--run", "a", "--output", "run/checkpoints/best"], "outside"),

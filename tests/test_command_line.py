@@ -17,7 +17,7 @@ from dragoman import command_line
 from dragoman.command_line import override, parse_settings
 from dragoman.config_file import load
 from dragoman.errors import ConfigError
-from dragoman.settings import Config, DecodingConfig, ModelConfig, RunConfig, TrainingConfig, keys
+from dragoman.settings import SETTINGS, Config, DecodingConfig, ModelConfig, RunConfig, TrainingConfig
 
 ARGUMENTS: list[tuple[list[str], list[str]]] = [
     (["--model.d_modle", "64"], ["--model.d_modle", "did you mean --model.d_model?"]),
@@ -34,10 +34,9 @@ ARGUMENTS: list[tuple[list[str], list[str]]] = [
     (["--model.d_model", "--model.n_heads", "2"], ["--model.d_model needs a value"]),
     (["--tokenizer.shared"], ["--tokenizer.shared needs a value"]),
     (["--config"], ["--config needs a value"]),
-    (["--print_config=1"], ["--print_config takes no value"]),
-    (["pairs.tsv"], ["pairs.tsv stands alone", "--section.key value"]),
-    (["--model.d_model", "64", "128"], ["128 stands alone"]),
-    (["-m", "64"], ["-m stands alone"]),
+    (["--print_config=1"], ["--print_config", "ignored"]),
+    (["a.tsv", "--model.d_model", "64", "128"], ["128 is not an option", "stands alone"]),
+    (["-m", "64"], ["-m is not an option"]),
     (["--model.d_model", "abc"], ["model.d_model is abc", "whole number"]),
     (["--model.d_model", "1e3"], ["model.d_model is 1e3", "write 1000."]),
     (["--training.lr", "-1e-3"], ["training.lr is -0.001", "greater than 0"]),
@@ -46,11 +45,11 @@ ARGUMENTS: list[tuple[list[str], list[str]]] = [
     (["--model.norm", "past"], ["model.norm is past", "did you mean post?"]),
     (["--run.name="], ["run.name is empty"]),
     (["--model.d_model", "null"], ["model.d_model is null", "whole number"]),
-    (["--model.architecture=encoder-only", "--decoding.beam_size=5"], ["encoder-only", "beam_size must be 1"]),
+    (["--model.architecture=encoder-only", "--decoding.beam_size=5"], ["encoder-only", "beam_size to 1"]),
     (["--training.r_drop", "5"], ["--training.r_drop is not an option"]),
     (["--config", "nowhere.yaml"], ["nowhere.yaml", "No such file"]),
     (["--config", "."], [".: cannot read", "directory"]),
-    (["--config", "a.yaml", "--config=b.yaml"], ["--config is given twice"]),
+    (["--config", "a.yaml", "--config=b.yaml"], ["--config: given twice"]),
 ]
 
 
@@ -80,20 +79,6 @@ def test_mistake_names_the_setting_and_the_remedy(
 def test_message_about_a_long_value_stays_short(capsys: pytest.CaptureFixture[str]) -> None:
     """Guards against a terminal full of a pasted file."""
     assert len(failure(["--model.d_model", "x" * 100_000], capsys)) < 200
-
-
-@pytest.mark.parametrize(
-    ("arguments", "fragment"), [(["--model.d_modle", "64"], "model.d_model"), (["--config", "no.yaml"], "no.yaml")]
-)
-def test_mistake_ends_the_process_before_anything_is_made(arguments: list[str], fragment: str, tmp_path: Path) -> None:
-    """Guards against a wrong exit code, a traceback, and folders made before the settings are checked."""
-    command = [sys.executable, "-B", str(ROOT / "train.py"), *arguments]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=HANG)
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert done.stderr.count("\n") == 1
-    assert fragment in done.stderr
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_no_arguments_give_the_defaults() -> None:
@@ -127,6 +112,7 @@ def test_a_first_word_names_the_data_or_the_config(tmp_path: Path, monkeypatch: 
     Path("mine.yaml").write_text("training: {max_steps: 7}", encoding="utf-8")
     for word in ("pairs.xlsx", "corpus", "folder", "opus:Tatoeba-v2023-04-12"):
         assert parse_settings([word, "--training.max_steps", "5"]).data.train == word
+        assert parse_settings(["--training.max_steps", "5", word]).data.train == word
     assert parse_settings(["mine.yaml"]).training.max_steps == 7
 
 
@@ -211,19 +197,15 @@ def test_help_shows_every_setting(columns: str, capsys: pytest.CaptureFixture[st
     """Guards against a setting that only the source mentions, and a narrow terminal that breaks the layout."""
     monkeypatch.setenv("COLUMNS", columns)
     with pytest.raises(SystemExit) as stopped:
-        command_line.parse_train(["--model.d_model", "--help"])
+        command_line.parse_train(["--model.d_model", "64", "--help"])
     assert stopped.value.code == 0
     printed = capsys.readouterr().out
     assert max(map(len, printed.splitlines())) <= max(int(columns), 80)
     text = " ".join(printed.split())
-    assert [key for key in keys() if f" --{key} " not in text] == []
-    assert "(inverse_sqrt, linear, cosine, constant) [linear]" in text
+    assert [key for key in SETTINGS if f" --{key} " not in text] == []
     # 1 == True, so a careless table of words would print these as true and false.
-    assert "INT batches whose gradients are summed for one step [1]" in text
-    assert "NUMBER pull of the weights towards zero [0.1]" in text
-    assert "BOOL one vocabulary for both languages [false]" in text
-    assert "passes over the data [8]" in text
-    assert "stop after this many steps [null]" in text
+    for line in ("for one step [1]", "with adamw, 0 [0.1]", "subwords [false]", "training pairs [8]", "steps [null]"):
+        assert line in text
 
 
 @pytest.mark.parametrize("name", program.COMMANDS)
@@ -323,7 +305,6 @@ def test_the_short_help_is_one_screen_of_the_long_one(capsys: pytest.CaptureFixt
         assert ended.value.code == 0
         texts.append(capsys.readouterr().out)
     short, whole = (set(text.splitlines()) for text in texts)
-    assert len(texts[0].splitlines()) < 50
-    assert short < whole
-    assert sum(f"--{key} " in texts[0] for key in keys()) == len(command_line.MAIN)
-    assert set(keys()) >= set(command_line.MAIN)
+    assert len(texts[0].splitlines()) < 60
+    assert len(short) < len(whole) / 2
+    assert [key for key in SETTINGS if f"--{key} " in texts[0]] == [key for key in SETTINGS if key in command_line.MAIN]

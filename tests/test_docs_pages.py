@@ -19,22 +19,10 @@ from dragoman import errors
 DOCS = ROOT / "docs"
 README = ROOT / "README.md"
 NOTEBOOK = ROOT / "examples" / "first_translator.ipynb"
-OUTSIDE = [README, ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", ROOT / "CHANGELOG.md", ROOT / "runs" / "README.md"]
-BLOCK = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 
 
 def text_of(page: Path) -> str:
     return page.read_text(encoding="utf-8")
-
-
-def anchors(page: Path) -> set[str]:
-    """The headings of a page as addresses within it."""
-    headings = re.findall(r"^#+ (.*)$", BLOCK.sub("", text_of(page)), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
-
-
-def links(page: Path) -> set[str]:
-    return {target for target in re.findall(r"\]\(([^)\s]+)\)", BLOCK.sub("", text_of(page))) if ":" not in target}
 
 
 def test_readme_is_short() -> None:
@@ -42,23 +30,10 @@ def test_readme_is_short() -> None:
     assert len(text_of(README).splitlines()) <= 200
 
 
-@pytest.mark.parametrize("page", [*OUTSIDE, *sorted(DOCS.glob("*.md"))], ids=lambda page: page.name)
-def test_links_lead_somewhere(page: Path) -> None:
-    """Guards links to files, pages and headings that were renamed."""
-    for link in links(page):
-        file, _, anchor = link.partition("#")
-        target = page.parent / file if file else page
-        assert target.exists(), link
-        assert not anchor or anchor in anchors(target), link
-
-
-def test_every_page_is_in_the_navigation_and_every_picture_is_shown() -> None:
-    """Guards against pages and pictures that no reader finds, and pictures that are slow to load."""
+def test_every_page_is_in_the_navigation() -> None:
+    """Guards against pages that no reader finds."""
     navigation = set(re.findall(r": ([\w-]+\.md)$", text_of(ROOT / "mkdocs.yml"), re.MULTILINE))
     assert navigation == {page.name for page in DOCS.glob("*.md")}
-    shown = {link for page in DOCS.glob("*.md") for link in links(page) if link.startswith("images/")}
-    assert shown == {f"images/{picture.name}" for picture in (DOCS / "images").iterdir()}
-    assert all(picture.stat().st_size < 200_000 for picture in (DOCS / "images").iterdir())
 
 
 def test_every_exit_code_is_explained() -> None:
@@ -124,13 +99,6 @@ def test_module_table_is_fresh(generate: ModuleType) -> None:
     """Guards the map of the code against a module that was added or moved. Remedy: python docs/generate.py"""
     page = text_of(DOCS / "code.md")
     assert page == generate.code_page(page)
-
-
-def test_journeys_visit_eight_modules_at_most() -> None:
-    """Guards the two journeys: a ninth module means that the code or the list has become harder to follow."""
-    section = text_of(DOCS / "code.md").partition("\n## Two journeys\n")[2].partition("\n## ")[0]
-    for journey in re.split(r"^\*\*A sentence", section, flags=re.MULTILINE)[1:]:
-        assert len(set(re.findall(r"\]\(\.\./([\w/]+\.py)\)", journey))) <= 8
 
 
 # Slow

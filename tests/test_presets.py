@@ -51,7 +51,7 @@ def test_all_presets_set_the_same_settings() -> None:
     (declared,) = (field for field in fields(ModelConfig) if field.name == "preset")
     assert get_args(get_args(declared.type)[0]) == ("auto", *presets.PRESETS)
     assert list(presets.UP_TO) == NAMES
-    assert set(presets.KEYS) <= set(settings_module.keys())
+    assert set(presets.KEYS) <= set(settings_module.SETTINGS)
     assert [name for name in NAMES if set(presets.PRESETS[name]) != set(presets.KEYS)] == []
 
 
@@ -106,7 +106,7 @@ def test_preset_is_valid_with_fsdp(name: str) -> None:
     assert isinstance(training.batch_tokens, int)
     begun = parse_settings(given(model__preset=name))
     if begun.training.optimizer == "muon":  # a run that started with it is not changed silently
-        with pytest.raises(ConfigError, match=r"fsdp is true, but .* training\.optimizer muon"):
+        with pytest.raises(ConfigError, match=r"training\.optimizer is muon, .* training\.fsdp"):
             settings_module.with_saved_preset(parse_settings(given(model__preset=name, training__fsdp="true")), begun)
 
 

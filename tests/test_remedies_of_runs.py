@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import fcntl
-import os
 import re
 import shlex
 import shutil
@@ -18,21 +15,19 @@ import pytest
 import torch
 
 from conftest import ROOT, in_child, tiny_config, tiny_pairs, write_tsv
-from dragoman import checkpoint, reading, resources, run_lock, train, translate
+from dragoman import checkpoint, resources, run_lock, train
 from dragoman.__main__ import main
-from dragoman.command_line import override, parse_serve, parse_train, read_settings
+from dragoman.command_line import override, parse_train
 from dragoman.corpora.sources import find_sources
 from dragoman.dataset import Batch
-from dragoman.distributed import Ranks
-from dragoman.errors import ConfigError, DataError, DeviceError
+from dragoman.errors import ConfigError, DataError
 from dragoman.export import formats
 from dragoman.serialization import sealed
 from dragoman.settings import Config
-from dragoman.training import checks, outlook, saving, starting
+from dragoman.training import checks, saving
 from dragoman.training.progress import Progress, end_reason
 from dragoman.training.state import TrainingState
-from dragoman.translation import markup, markup_markdown
-from echo import echo
+from dragoman.translation import markup
 from faults import harness
 from faults.harness import Fault, flip_a_bit, training_of
 from faults.test_numerical import spoilt_loss
@@ -180,16 +175,6 @@ def test_lengths_that_do_not_fit(line: str, remedy: Remedy, tmp_path: Path, monk
     training_of(override(config, followed(str(refused.value), *remedy)))
 
 
-def test_a_model_that_is_not_trained_enough(here: Path, run: Callable[..., str]) -> None:
-    """Guards a command that can be given for ever, since the best weights stay those of an early step."""
-    said = run("evaluate --run runs/tiny")
-    command = found(r"Continue with: (.*? --training\.max_steps \d+)", said)
-    run(f"{command} --training.save_every 50")
-    root = Path("runs/tiny/checkpoints")
-    checkpoint.set_best(root, min(map(checkpoint.step_of, checkpoint.steps(root))))
-    assert "not trained enough" not in run("evaluate --run runs/tiny")
-
-
 def test_a_run_in_use(here: Path, run: Callable[..., str]) -> None:
     """Guards both ways on: under another name at once, or under the same one afterwards."""
     words = [*train_tiny(), "--training.max_steps", "9"]
@@ -198,23 +183,6 @@ def test_a_run_in_use(here: Path, run: Callable[..., str]) -> None:
         assert "wait until it ends, stop it, or" in said
         run([*words, *followed(said, *NAME), *UNTESTED])
     run(words)
-
-
-@pytest.mark.slow
-def test_a_disk_without_locks(here: Path, run: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards a run that is put on another disk."""
-    lock = fcntl.flock
-
-    def flock(descriptor: int, operation: int) -> None:
-        if os.path.samestat(os.fstat(descriptor), os.stat("runs/tiny/.lock")):
-            raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
-        lock(descriptor, operation)
-
-    monkeypatch.setattr(fcntl, "flock", flock)
-    words = [*train_tiny(), "--training.max_steps", "9"]
-    said = run(words, 7)
-    shutil.copytree("runs", "elsewhere")
-    run([*words, *followed(said, r"put the run on another disk, with (?P<key>--run\.dir)\.", "elsewhere")])
 
 
 def test_all_checkpoints_are_damaged(here: Path, template: Path, run: Callable[..., str]) -> None:
@@ -243,27 +211,6 @@ def test_another_checkpoint_to_translate_with(version: bool, here: Path, run: Ca
     run(f"translate --checkpoint {other} cat")
 
 
-@pytest.mark.slow
-def test_averages(here: Path, run: Callable[..., str]) -> None:
-    """Guards averages of too few checkpoints, and of two runs."""
-    said = run("average --run runs/tiny")
-    words = followed(said, r"holds only 2 checkpoints; (?P<key>training\.keep_last) sets", "9")
-    run([*train_tiny(), *UNTESTED, *words, "--training.save_every", "1", "--run.name", "many"])
-    assert "holds only" not in run("average --run runs/many")
-
-    shutil.rmtree(checkpoint.steps(Path("runs/tiny/checkpoints"))[-1])
-    said = run("average --run runs/tiny --output one", 4)
-    assert "choose a run that has saved more, and raise training.keep_last" in said
-    run("average --run runs/many --output one")
-
-    run([*train_tiny(), *UNTESTED, "--run.name", "wide", "--model.d_ff", "32"])
-    one, two = (checkpoint.steps(Path(f"runs/{name}/checkpoints"))[0] for name in ("many", "wide"))
-    said = run(f"average {one} {two} --output both", 4)
-    assert "choose checkpoints of one training run" in said
-    other = checkpoint.steps(one.parent)[1]
-    run(f"average {one} {other} --output both")
-
-
 def test_other_data_than_the_run_was_trained_on(here: Path, run: Callable[..., str]) -> None:
     """Guards a corpus that is restored, but whose prepared data are not."""
     corpus = Path("corpus/pairs.tsv")
@@ -289,16 +236,8 @@ def test_a_training_state_of_another_kind(here: Path, run: Callable[..., str]) -
 
 def test_weights_of_another_model(here: Path, run: Callable[..., str]) -> None:
     """Guards two refusals in a row, of which the first names half of what has to be set."""
-    words = [
-        *train_tiny(),
-        *UNTESTED,
-        "--run.name",
-        "other",
-        "--training.init_from",
-        "runs/tiny",
-        "--tokenizer.kind",
-        "word",
-    ]
+    other = "--run.name other --training.init_from runs/tiny --tokenizer.kind word"
+    words = [*train_tiny(), *UNTESTED, *other.split()]
     said = run(words, 2)
     assert "set them as in that model" in said
     for key, value in re.findall(r"([\w.]+) is \w+, but (\w+)", said):
@@ -395,48 +334,6 @@ def test_too_little_memory(
     assert complaint not in "".join(capfd.readouterr())
 
 
-@pytest.mark.parametrize("limit", ["max_minutes", "max_epochs"])
-def test_limits_before_translations_are_usable(limit: str) -> None:
-    """Guards a number that is still too low."""
-    here = outlook.Outlook(speed=1000 / outlook.FOR_UPDATES, tokens=60_000, usable=5)
-    config = override(Config(), [f"--training.{limit}", "3"])
-    [said] = here.shortages(config.training)
-    words = followed(said, r"(?P<key>training\.\w+) is 3, .* raise it to (?P<value>\d+) or more", "")
-    assert not list(here.shortages(override(config, words).training))
-
-
-def test_ranks_that_cannot_share_a_device() -> None:
-    """Guards a device that is proposed and then refused."""
-    ranks = Ranks(rank=1, world_size=2, local_rank=1)
-    with pytest.raises(DeviceError) as refused:
-        ranks.own_device(torch.device("cuda:0"))
-    words = followed(str(refused.value), r"set (?P<key>training\.device) to cuda or (?P<value>cpu)\.", "")
-    ranks.own_device(torch.device(override(Config(), words).training.device))
-
-
-PRESETS: list[tuple[str, str, str]] = [
-    ("", "seldom suit other data", r": (?P<options>--model\.preset auto) chooses"),
-    ("preset: tiny", "it has no effect", r"or use (?P<options>--model\.preset tiny), which overrules"),
-]
-
-
-@pytest.mark.parametrize(("preset", "complaint", "remedy"), PRESETS)
-def test_presets(preset: str, complaint: str, remedy: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    """Guards a preset that still does nothing."""
-    text = (ROOT / "config.yaml").read_text(encoding="utf-8").replace("preset: null", preset or "preset: null")
-    (tmp_path / "mine.yaml").write_text(text, encoding="utf-8")
-    corpus = write_tsv(tmp_path / "pairs.tsv", tiny_pairs(99))
-    words = ["--config", str(tmp_path / "mine.yaml"), "--data.train", str(corpus)]
-    starting.with_preset(read_settings(words), torch.device("cpu"))
-    said = " ".join(capsys.readouterr().out.split())
-    assert complaint in said
-    words += shlex.split(found(remedy.replace("?P<options>", ""), said))
-    starting.with_preset(read_settings(words), torch.device("cpu"))
-    said = capsys.readouterr().out
-    assert complaint not in said
-    assert "model.preset " in said
-
-
 # --- Translation ----------------------------------------------------------------------------------------------------
 
 
@@ -448,133 +345,6 @@ def test_no_trained_model_here(here: Path, run: Callable[..., str], monkeypatch:
     run(["translate", "cat", *followed(said, r"or name a run with (?P<key>--run)\.", "../runs/tiny")])
     main_file = shlex.split(found(r": run (.*?), or name", said))
     assert parse_train(main_file[main_file.index("train.py") + 1 :] if "train.py" in main_file else [])
-
-
-def test_data_that_only_another_run_has(here: Path, run: Callable[..., str]) -> None:
-    """Guards what needs the prepared data of a run."""
-    shutil.copytree("runs/tiny", "runs/bare")
-    shutil.rmtree("runs/bare/data")
-    for command in ("translate --example 1 --attention map.html", "export --to ctranslate2"):
-        if command.startswith("export"):
-            pytest.importorskip("ctranslate2")
-        said = run(f"{command} --run runs/bare", 3)
-        assert re.search(r"needs the test set of a run|name a run that still has its data folder", said)
-        run(f"{command} --run runs/tiny")
-
-
-@pytest.mark.slow
-def test_ensembles(here: Path, run: Callable[..., str]) -> None:
-    """Guards ensembles that fit: of one set of prepared data, and one way to write."""
-    write_tsv(Path("corpus/other.tsv"), tiny_pairs(80, seed=5))
-    brief = [*train_tiny(), "--training.max_steps", "2", *UNTESTED, "--run.name"]
-    tiny, both = "--checkpoint runs/tiny", "--checkpoint runs/tiny --checkpoint runs"
-    run([*brief, "other", "--data.train", "corpus/other.tsv"])
-    assert "must be trained on the same prepared data" in run(f"translate {both}/other cat", 4)
-    run([*brief, "same", "--run.seed", "2", "--data.test_fraction", "0.05"])
-    run(f"translate {both}/same cat")
-    run(
-        [
-            *brief,
-            "ctc",
-            "--data.test_fraction",
-            "0.05",
-            "--model.architecture",
-            "encoder-only",
-            "--model.upsampling",
-            "3",
-        ]
-    )
-    assert "must all write word by word, or all be encoder-only" in run(f"translate {both}/ctc cat", 4)
-    assert "name one checkpoint" in run(f"translate {both}/same --embed cat", 2)
-    run(f"translate {tiny} --embed cat")
-
-
-def test_ctranslate2_and_another_search(here: Path, run: Callable[..., str]) -> None:
-    """Guards a setting of the search that the engine lacks."""
-    pytest.importorskip("ctranslate2")
-    words = shlex.split("translate --run runs/tiny --engine ctranslate2 --decoding.length_formula paper cat")
-    said = run([*words, "--decoding.beam_size", "2"], 2)
-    words += followed(said, r"(?P<key>decoding\.length_formula) is paper, .* set it to (?P<value>\w+)", "")
-    run([*words, "--decoding.beam_size", "2"])
-
-
-def test_a_list_of_texts() -> None:
-    """Guards a text that would be translated letter by letter."""
-    with pytest.raises(TypeError, match="give a list of texts"):
-        echo().explain("live in")
-    assert [each.text for each in echo().explain(["live in"])] == ["live in"]
-
-
-DOCUMENTS: list[tuple[str, Any, int, str, str]] = [
-    ("MAX_CHARACTERS", markup, 20, "markdown", "My name is, and I live in: number!\n\n"),
-    ("MAX_RUN", markup_markdown, 9, "markdown", "[My name is, and I live in: number!](x)\n\n"),
-]
-
-
-@pytest.mark.parametrize(("limit", "module", "most", "kind", "text"), DOCUMENTS)
-def test_documents_to_split(
-    limit: str, module: Any, most: int, kind: str, text: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Guards a document whose halves are still refused."""
-    pytest.importorskip("markdown_it")
-    monkeypatch.setattr(module, limit, most)
-    with pytest.raises(DataError, match="split it"):
-        markup.translate_markup(echo(), text, kind)
-    halves = ["My name is,", "I live in:"] if limit == "MAX_CHARACTERS" else ["[My name is,](x)", "[and I live](x)"]
-    assert [markup.translate_markup(echo(), half, kind).strip() for half in halves] == halves
-
-
-def test_a_file_to_split(tmp_path: Path, run: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards a document that is too large to be parsed."""
-    pytest.importorskip("markdown_it")
-    monkeypatch.setattr(reading, "TEXT", 20)
-    monkeypatch.setattr(translate, "load_translator", lambda *_: echo())
-    (tmp_path / "whole.md").write_text("My name is\n\nand I live\n", encoding="utf-8")
-    (tmp_path / "half.md").write_text("My name is\n", encoding="utf-8")
-    words = ["translate", "--run", "here", "--markup", "markdown", "--input"]
-    assert re.search(r"may have: split it\.$", run([*words, str(tmp_path / "whole.md")], 3))
-    run([*words, str(tmp_path / "half.md")])
-
-
-GLOSSARIES = [
-    (b"a\tb\ndog\tHu\x1bnd\n", "g.tsv", r"U\+(001B): remove it", lambda data: data.replace(b"\x1b", b"")),
-    (b"a,b\ndog,Hu\rnd\n", "g.csv", r"(quote) cells that contain commas", lambda data: b'a,b\ndog,"Hu\rnd"\n'),
-]
-
-
-@pytest.mark.parametrize(("data", "name", "remedy", "mend"), GLOSSARIES)
-def test_glossaries(data: bytes, name: str, remedy: str, mend: Callable[[bytes], bytes], tmp_path: Path) -> None:
-    """Guards a glossary that is refused again."""
-    file = tmp_path / name
-    file.write_bytes(data)
-    with pytest.raises(DataError) as refused:
-        echo().with_glossary(file)
-    assert re.search(remedy, str(refused.value))
-    file.write_bytes(mend(data))
-    echo().with_glossary(file)
-
-
-# --- Server ---------------------------------------------------------------------------------------------------------
-
-
-def test_a_port_that_is_free() -> None:
-    """Guards a port that is taken, too."""
-    connection = pytest.importorskip("dragoman.server.connection", reason="needs the libraries of the server")
-    with connection.listen("127.0.0.1", 0) as taken:
-        with pytest.raises(ConfigError) as refused:
-            connection.listen("127.0.0.1", taken.getsockname()[1])
-        words = followed(str(refused.value), r"(?P<key>--port) (?P<value>\d+) is free\.", "")
-        with connection.listen("127.0.0.1", parse_serve(words).port):
-            pass
-
-
-def test_requests_that_are_refused() -> None:
-    """Guards clients that do what the answer says."""
-    serve = pytest.importorskip("test_serve", reason="needs the libraries of the server")
-    with serve.serving(echo(), max_wait=2) as server:
-        reply = server.post({"text": "live"}, kind="text/plain")
-        assert reply.status == 415
-        assert server.post({"text": "live"}, kind=found(r"Content-Type: (\S+)$", reply.json["detail"])).status == 200
 
 
 # --- Installing -----------------------------------------------------------------------------------------------------

@@ -165,4 +165,4 @@ def test_a_second_other_run_is_refused(capsys: pytest.CaptureFixture[str]) -> No
     with pytest.raises(SystemExit) as stopped:
         main(["evaluate", "--against", "a", "--against", "b"])
     assert stopped.value.code == 2
-    assert "--against compares with one other" in capsys.readouterr().err
+    assert "--against: given twice" in capsys.readouterr().err

@@ -699,7 +699,7 @@ def test_the_command_starts_answers_and_stops(trained: Path, number: signal.Sign
     ("arguments", "code", "fragment"),
     [
         (["--run", "runs/nothing"], 4, "holds no checkpoint"),
-        (["--port", "65536"], 2, "--port is 65536"),
+        (["--port", "65536"], 2, "--port: 65536 is not"),
         (["--host", "no such host"], 2, "cannot listen"),
         (["--port", "TAKEN"], 2, "in use"),
         (["--decoding.beam_size", "0"], 2, "decoding.beam_size is 0"),
