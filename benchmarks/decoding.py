@@ -11,8 +11,7 @@ ones. Contenders take turns and the shortest time of each counts, so the ratios 
 absolute speeds are less so. On a machine that emulates bfloat16, it is left out.
 
 Contenders:
-    ours         our search with the fast engine of `translation.engines`
-    model        our search with `model.Transformer`, which is written to be read
+    ours         our search
     marian       `generate` of Hugging Face's Marian of the same shape, if `transformers` is installed
     ctranslate2  CTranslate2, if it is installed
 
@@ -25,13 +24,12 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -41,11 +39,10 @@ from peers import marian_model
 from dragoman.architectures.build import build_model
 from dragoman.architectures.ctranslate2_spec import ctranslate2_spec, save_ctranslate2
 from dragoman.dataset import source_batch
-from dragoman.device import choose_device, describe_device, tune_device
+from dragoman.device import DTYPES, autocast, choose_device, describe_device, tune_device
 from dragoman.evaluation.metrics import score, tokenization
 from dragoman.model import Transformer
 from dragoman.settings import PAD, SPECIAL_TOKENS, DecodingConfig, ModelConfig
-from dragoman.translation.engines import make_engine
 from dragoman.translation.search import read_off, search
 from dragoman.translation.translator import Translator
 
@@ -53,40 +50,25 @@ TURNS = 4
 TOKENS = 20
 VOCABULARY = 10_000
 SHAPES = {
-    "tiny": ModelConfig(d_model=32, d_ff=64, n_heads=2, encoder_layers=1, decoder_layers=1, tie="none"),  # for tests
     "small": ModelConfig(d_model=256, d_ff=1024, n_heads=4, encoder_layers=3, decoder_layers=3, tie="none"),
     "base": ModelConfig(d_model=512, d_ff=2048, n_heads=8, encoder_layers=6, decoder_layers=6, tie="none"),
 }
 
 Batch = list[list[int]]  # ids, without [EOS]
 Translate = Callable[[list[Batch]], list[list[int]]]  # batches -> translations
-Maker = Callable[[], list[Translate]]  # makes a contender: the same translator in one or several settings
 
 
-class Comparison(NamedTuple):
-    """How fast contenders translated the same batches."""
-
-    title: str
-    speeds: dict[str, float]  # sentences per second
-    failed: dict[str, str]  # why the others have no speed
-    same: float | None  # share of the translations that are the same for ours and CTranslate2, in float32
-
-
-def ours(model: Any, device: torch.device, thread_counts: Sequence[int]) -> list[Translate]:
-    """Return our search with each of these numbers of threads."""
-    return [_ours(model, device, threads) for threads in thread_counts]
-
-
-def _ours(model: Any, device: torch.device, threads: int) -> Translate:
+def ours(model: Any, kind: str, device: torch.device, threads: int) -> Translate:
     """Return our search: one batch after another on a GPU or for one batch, else one batch per thread."""
 
     def translate_batch(batch: Batch) -> list[list[int]]:
         exactly, source = [TOKENS] * len(batch), source_batch(batch).to(device)
-        if hasattr(model, "places"):  # writes all words at once
-            found = read_off(model, source, exactly)
-        else:
-            found = search(model, source, exactly, DecodingConfig(), min_lengths=exactly)
-        return [best[0].tokens for best in found]
+        with autocast(device, DTYPES[kind]):
+            if hasattr(model, "places"):  # writes all words at once
+                hypotheses = read_off(model, source, exactly)
+            else:
+                hypotheses = search(model, source, exactly, DecodingConfig(), min_lengths=exactly)
+        return [best[0].tokens for best in hypotheses]
 
     def translate(batches: list[Batch]) -> list[list[int]]:
         if len(batches) == 1 or device.type != "cpu":
@@ -100,7 +82,7 @@ def _ours(model: Any, device: torch.device, threads: int) -> Translate:
     return translate
 
 
-def marian(shape: ModelConfig, device: torch.device, threads: int) -> list[Translate]:
+def marian(shape: ModelConfig, device: torch.device, threads: int) -> Translate:
     """Return greedy `generate` of Hugging Face's encoder-decoder."""
     model = marian_model(shape, VOCABULARY, VOCABULARY).eval().to(device)
 
@@ -117,22 +99,17 @@ def marian(shape: ModelConfig, device: torch.device, threads: int) -> list[Trans
             found += rows[:, 1:].tolist()
         return found
 
-    return [translate]
+    return translate
 
 
-def convert(model: Transformer, folder: Path, quantization: str | None) -> None:
-    """Write the model for CTranslate2, with numbers as tokens."""
-    words = [*SPECIAL_TOKENS, *(str(i) for i in range(len(SPECIAL_TOKENS), VOCABULARY))]
-    folder.mkdir()
-    save_ctranslate2(ctranslate2_spec(model, words, words), folder, quantization)
-
-
-def ctranslate2(model: Transformer, folder: Path, kind: str, device: str, threads: int) -> list[Translate]:
+def ctranslate2(model: Transformer, folder: Path, kind: str, device: str, threads: int) -> Translate:
     """Return the search of CTranslate2, with one worker for each thread."""
     from ctranslate2 import Translator as CTranslate2  # pyright: ignore[reportMissingImports]
 
     place = Path(tempfile.mkdtemp(dir=folder)) / kind
-    convert(model, place, None if kind == "float32" else kind)
+    words = [*SPECIAL_TOKENS, *(str(i) for i in range(len(SPECIAL_TOKENS), VOCABULARY))]  # numbers as tokens
+    place.mkdir()
+    save_ctranslate2(ctranslate2_spec(model, words, words), place, None if kind == "float32" else kind)
     translator = CTranslate2(str(place), device=device, inter_threads=threads, intra_threads=1, compute_type=kind)
 
     def translate(batches: list[Batch]) -> list[list[int]]:
@@ -144,7 +121,7 @@ def ctranslate2(model: Transformer, folder: Path, kind: str, device: str, thread
         names = {token: i for i, token in enumerate(SPECIAL_TOKENS)}
         return [[names.get(word) or int(word) for word in result.hypotheses[0]] for result in results]
 
-    return [translate]
+    return translate
 
 
 def sentences(data: str | None, count: int) -> Batch:
@@ -158,81 +135,50 @@ def sentences(data: str | None, count: int) -> Batch:
     return [random.integers(len(SPECIAL_TOKENS), VOCABULARY, length).tolist() for length in chosen]
 
 
-def compare(
-    shapes: list[str], sizes: list[int], data: str | None, device: torch.device, architecture: str = "encoder-decoder"
-) -> Iterator[Comparison]:
-    """Let all contenders translate, for each shape and batch size. Peers have encoder-decoders only."""
+def compare(options: argparse.Namespace, device: torch.device) -> None:
+    """Let all contenders translate, for each shape and batch size, and print the speeds. Peers have no other models."""
     on_cpu = device.type == "cpu"
     cores = torch.get_num_threads() if on_cpu else 4  # batches
-    kinds = [*(("auto", "int8") if on_cpu else ()), *reversed(number_formats(device))]
     with tempfile.TemporaryDirectory() as folder:
-        for name in shapes:
-            shape = replace(SHAPES[name], architecture=architecture)
-            peers = architecture == "encoder-decoder"
+        for name in options.shapes:
+            shape = replace(SHAPES[name], architecture=options.architecture)
             torch.manual_seed(1)
             model: Any = build_model(shape, VOCABULARY, VOCABULARY).eval().requires_grad_(False).to(device)
-            engines: dict[str, Any] = {f"ours {kind}": make_engine(model, kind) for kind in kinds}
-            for size in sizes:
+            for size in options.batches:
                 many = size > 1 and on_cpu
-                batches = [sentences(data, size * cores)[i * size : (i + 1) * size] for i in range(cores)]
+                batches = [sentences(options.data, size * cores)[i * size : (i + 1) * size] for i in range(cores)]
                 groups = [batches] if many else [[batch] for batch in batches] * (6 if size == 1 else 1)
+                # Single sentences are translated on one thread or on all, whichever is faster.
                 thread_counts = [cores] if many or not on_cpu else sorted({1, cores})
-                contenders: dict[str, Maker] = {
-                    kind: partial(ours, engine, device, thread_counts)
-                    for kind, engine in {**engines, "model float32": model}.items()
+                contenders = {
+                    f"ours {kind}": [ours(model, kind, device, threads) for threads in thread_counts]
+                    for kind in reversed(number_formats(device))
                 }
-                if peers and find_spec("transformers"):
-                    contenders["marian float32"] = partial(marian, shape, device, cores)
-                if peers and find_spec("ctranslate2"):
+                if options.architecture == "encoder-decoder" and find_spec("transformers"):
+                    contenders["marian float32"] = [marian(shape, device, cores)]
+                if options.architecture == "encoder-decoder" and find_spec("ctranslate2"):
                     for kind in ("int8", "float32") if on_cpu else ("float16", "float32"):
-                        workers = cores if many else 1
-                        contenders[f"ctranslate2 {kind}"] = partial(
-                            ctranslate2, model, Path(folder), kind, device.type, workers
-                        )
-                yield take_turns(f"{name}, batch {size}", contenders, groups)
+                        peer = ctranslate2(model, Path(folder), kind, device.type, cores if many else 1)
+                        contenders[f"ctranslate2 {kind}"] = [peer]
+                print(f"{name}, batch {size}")
+                print_speeds(contenders, groups)
 
 
-def take_turns(title: str, contenders: dict[str, Maker], groups: list[list[Batch]]) -> Comparison:
-    """Let all contenders translate all groups of batches, in turns. The shortest time of each counts.
-
-    One that fails, as CTranslate2 does where it finds no library for the GPU, does not stop the others.
-    """
-    made: dict[str, list[Translate]] = {}
+def print_speeds(contenders: dict[str, list[Translate]], groups: list[list[Batch]]) -> None:
+    """Let all contenders translate all groups of batches, in turns. The shortest time of each counts."""
     best = dict.fromkeys(contenders, float("inf"))
     translations: dict[str, list[list[int]]] = {}
-    failed: dict[str, str] = {}
     for turn in range(TURNS + 1):
-        for name in list(best):
-            try:
-                made[name] = made.get(name) or contenders[name]()
-                for translate in made[name]:
-                    started = time.perf_counter()
-                    translations[name] = [tokens for group in groups for tokens in translate(group)]
-                    if turn:  # the first turn warms up
-                        best[name] = min(best[name], time.perf_counter() - started)
-            except (RuntimeError, ValueError, ImportError) as error:
-                failed[name] = " ".join(str(error).split())[:200]
-                del best[name]
+        for name, ways in contenders.items():
+            for translate in ways:
+                started = time.perf_counter()
+                translations[name] = [tokens for group in groups for tokens in translate(group)]
+                if turn:  # the first turn warms up
+                    best[name] = min(best[name], time.perf_counter() - started)
     count = sum(len(batch) for group in groups for batch in group)
-    same = None
-    if "ctranslate2 float32" in best and "ours float32" in best:
-        pairs = zip(translations["ours float32"], translations["ctranslate2 float32"], strict=True)
-        same = sum(a == b for a, b in pairs) / count
-    return Comparison(title, {name: count / taken for name, taken in best.items()}, failed, same)
-
-
-def table(found: Comparison) -> None:
-    """Print the speeds of a comparison."""
-    speeds = found.speeds
-    against = [name for name in ("marian float32", "ctranslate2 int8", "ctranslate2 float16") if name in speeds]
-    print(f"{found.title:20} sentences/s" + "".join(f"  x {name}" for name in against))
-    for name, speed in speeds.items():
-        ratios = "".join(f"{speed / speeds[other]:{len(other) + 4}.2f}" for other in against)
-        print(f"{name:20} {speed:11.1f}{ratios}")
-    for name, reason in found.failed.items():
-        print(f"{name:20} failed: {reason}")
-    if found.same is not None:
-        print(f"translations that are the same for ours and CTranslate2, in float32: {found.same:.0%}")
+    for name, taken in best.items():
+        same = sum(a == b for a, b in zip(translations[name], translations["ours float32"], strict=True)) / count
+        print(f"{name:20} {count / taken:9.1f} sentences/s, {same:4.0%} the same as ours in float32")
     print()
 
 
@@ -291,8 +237,7 @@ def main() -> None:
         beams(options, device)
         return
     print(f"{describe_device(device, torch.float32)}\n{TOKENS} tokens for each sentence\n")
-    for found in compare(options.shapes, options.batches, options.data, device, options.architecture):
-        table(found)
+    compare(options, device)
 
 
 if __name__ == "__main__":

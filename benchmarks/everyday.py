@@ -26,7 +26,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import common  # noqa: F401  # it sets sys.path
-from placeholders import is_unharmed, name
 
 from dragoman.translation.translator import Translator
 
@@ -49,6 +48,16 @@ DIALOGUE = (
     "- Where are you? - I'm here.", "Hello, {name}!", "Dear {name},", "Chapter {digit}", "Well, Anna is tired.",
     "“Where is {name}?”", "The cat: I like it.", "{name}! Where are you?", "Yes. I know.", "No! Come here.", "Thank you, {name}.",
 )  # fmt: skip
+
+
+def name(draw: random.Random) -> str:
+    """A name that no list has."""
+    return "".join(draw.choice("bdfgklmnprstvz") + draw.choice("aeiou") for _ in range(draw.randint(2, 4))).capitalize()
+
+
+def is_unharmed(literal: str, translation: str) -> bool:
+    """Whether a literal stands in a translation exactly once, by itself."""
+    return len(re.findall(rf"(?<![^\W_]){re.escape(literal)}(?![^\W_])", translation)) == 1
 
 
 @dataclass(frozen=True)

@@ -420,7 +420,7 @@ SERVER_BUDGETS = (
     ("--max-work", int, 100_000, "work of a request: its characters and 10 for each line, times the beam size, times 4 "
         "for attention or markup"),
     ("--max-seconds", float, 20, "seconds of computing for a request"),
-    ("--max-wait", float, 60, "seconds until a request is answered, and again for its client to take the answer"),
+    ("--max-wait", float, 60, "seconds until a request is answered"),
     ("--max-waiting", int, 200, "requests that wait; a tenth of them may be long"),
     ("--max-connections", int, 500, "connections; for a new one, an idle one is closed"),
 )  # fmt: skip

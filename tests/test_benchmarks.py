@@ -6,20 +6,16 @@ import importlib.util
 import os
 import platform
 import re
-import select
-import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 
 import pytest
 import torch
 
-from conftest import HANG, ROOT, tiny_config, tiny_pairs, write_tsv
-from dragoman import config_file, device, settings
+from conftest import HANG, ROOT, tiny_config, tiny_pairs
+from dragoman import config_file, device
 from dragoman.corpora import preparation
 from faults import untrained
 
@@ -179,115 +175,7 @@ serve_turns({}, turn)
     assert turns[1]["added"] < 100
 
 
-@pytest.mark.slow
-def test_contenders_are_trained_once_on_the_same_text(file: Path, tmp_path: Path) -> None:
-    """Guards hours of training against being repeated, and comparisons against runs with another time budget."""
-    work = tmp_path / "work"
-    arguments = ["--config", file, "--threads", 1, "--device", "cpu", "--work", work, "--pairs", 200]
-    contenders = ["--contenders", "ours", "pieces"]
-    first = run("quality", *arguments, "--minutes", 0.05, *contenders)
-    assert first.returncode == 0, first.stderr
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in first.stdout.splitlines()[2:4]]
-    assert [row[0] for row in rows] == ["ours", "pieces"]
-    for _, minutes, whole, *_, validation, test in rows:
-        assert 0 < float(minutes) <= float(whole)
-        assert 0 <= float(validation) <= 100
-        assert 0 <= float(test) <= 100
-    assert "tok:13a" in first.stdout
-    assert "ours - pieces:" in first.stdout
-    assert len((work / "text" / "train.en").read_text(encoding="utf-8").splitlines()) == 200
-    written = {path: path.stat().st_mtime_ns for path in work.glob("*/**/*.safetensors")}
-    assert run("quality", *arguments, "--minutes", 0.05, *contenders).stdout == first.stdout
-    assert {path: path.stat().st_mtime_ns for path in work.glob("*/**/*.safetensors")} == written
-    longer = run("quality", *arguments, "--minutes", 0.1, *contenders)
-    assert longer.returncode == 1
-    assert "other options" in longer.stderr
-
-
-@pytest.mark.slow
-def test_students_train_on_translations_of_teachers(file: Path, tmp_path: Path) -> None:
-    """Guards against swapped sides of forward and backward teachers, real pairs missing from a student's data, held-out
-    pairs in it, a second round that forgets the first, and repeated work."""
-    work = tmp_path / "work"
-    arguments = ["--config", file, "--work", work, "--teachers", 1, "--backward", 1, "--seeds", 1, 2, "--jobs", 2]
-    arguments += ["--student=--training.max_epochs 2", "--tests", work / "text" / "test"]
-    first = run("diversify", *arguments)
-    assert first.returncode == 0, first.stderr
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in first.stdout.splitlines()[2:-2]]
-    students = ["round-1-student-1", "round-1-student-2"]
-    assert [row[0] for row in rows] == ["forward-1", "backward-1", *students, "round 1, mean"]
-    assert {len(row) for row in rows} == {6}, "a further test set with the name of the first takes its place"
-
-    def lines(name: str) -> list[str]:
-        return (work / "text" / name).read_text(encoding="utf-8").splitlines()
-
-    assert lines("forward-1/train.en") == lines("train.en")
-    assert lines("backward-1/train.it") == lines("train.it")
-    assert lines("forward-1/train.it") != lines("train.it")
-    assert len(lines("forward-1/train.it")) == len(lines("backward-1/train.en")) == len(lines("train.en"))
-    assert not set(lines("train.en")) & set(lines("test.en"))
-    backward = config_file.load(work / "backward-1" / "config.yaml")
-    assert (backward.data.source_lang, backward.data.target_lang) == ("it", "en")
-    student = config_file.load(work / "round-1-student-2" / "config.yaml")
-    assert (student.run.seed, student.training.max_epochs, backward.training.max_epochs) == (2, 2, 1)
-    text = work / "text"
-    assert student.data.train == f"2 * {text}/train + {text}/forward-1/train + {text}/backward-1/train"
-    written = {path: path.stat().st_mtime_ns for path in work.glob("*/**/*.safetensors")}
-    assert run("diversify", *arguments).stdout == first.stdout
-    assert {path: path.stat().st_mtime_ns for path in work.glob("*/**/*.safetensors")} == written
-    second = run("diversify", *arguments, "--rounds", 2)
-    assert second.returncode == 0, second.stderr
-    assert {path: path.stat().st_mtime_ns for path in written} == written
-    means = [line.split("|")[1].strip() for line in second.stdout.splitlines()[-4:-2]]
-    assert means == ["round 1, mean", "round 2, mean"]
-    again = config_file.load(work / "round-2-student-1" / "config.yaml")
-    assert again.data.train == " + ".join([str(student.data.train), *(f"{text}/{name}/train" for name in students)])
-    assert again.training.init_from is None
-    weights = [max((work / name).glob("checkpoints/*/model.safetensors")).read_bytes() for name in students]
-    assert weights[0] != weights[1], "each student has its own seed"
-
-
-@torch.inference_mode()
-def test_stepwise_decoding_equals_training() -> None:
-    """Guards the tutorial's model in our search: step by step, with reordered hypotheses, it gives its own logits."""
-    tutorial = load("quality_tutorial")
-    torch.manual_seed(1)
-    model = tutorial.Tutorial(settings.ModelConfig(**{**tutorial.SHAPE, "d_model": 16, "d_ff": 16}), 20, 20).eval()
-    source = torch.tensor([[5, 6, 7, 3], [8, 3, 0, 0], [9, 9, 3, 0]])
-    target = torch.tensor([[2, 10, 11, 12], [2, 13, 14, 15], [2, 16, 17, 18]])
-    stepwise = tutorial.Stepwise(model)
-    state = stepwise.start(source)
-    _, state = stepwise.step(target[:, 0], state)
-    kept = torch.tensor([2, 0])
-    both = torch.tensor([2, 2, 0, 0])  # two hypotheses of each remaining sentence, which then differ
-    state = state.select(both, kept)
-    written = target[[2, 1, 0, 1]]
-    for place in (1, 2, 3):
-        logits, state = stepwise.step(written[:, place], state)
-    torch.testing.assert_close(logits, model(source[both], written)[:, -1])
-
-
-def test_a_peer_is_stopped_like_by_hand(tmp_path: Path) -> None:
-    """Guards the minutes of a peer: they count from the start of its training, and end so that it can still save."""
-    contenders = load("quality_contenders")
-    program = tmp_path / "peer.py"
-    program.write_text(
-        "import time\nprint('ready', flush=True)\ntime.sleep(0.2)\nprint('EPOCH 1', flush=True)\n"
-        f"try:\n    time.sleep({HANG})\nexcept KeyboardInterrupt:\n    print('saved', flush=True)\n",
-        encoding="utf-8",
-    )
-    lines = list(
-        contenders.output_lines([sys.executable, program], tmp_path / "peer", tmp_path, stop_after=("EPOCH 1", 0.3))
-    )
-    assert [line for line, _ in lines] == ["ready\n", "EPOCH 1\n", "saved\n"]
-    assert lines[2][1] - lines[1][1] > 0.25
-    assert (tmp_path / "peer.log").read_text(encoding="utf-8") == "ready\nEPOCH 1\nsaved\n"
-    program.write_text("raise SystemExit(3)", encoding="utf-8")
-    with pytest.raises(SystemExit, match="ended with 3"):
-        list(contenders.output_lines([sys.executable, program], tmp_path / "peer", tmp_path))
-
-
-@pytest.mark.parametrize("name", ["recipes", "speedrun", "quality"])
+@pytest.mark.parametrize("name", ["recipes", "speedrun"])
 def test_a_config_without_bleu_is_refused_before_training(name: str, file: Path, tmp_path: Path) -> None:
     """Guards against hours of training without a score."""
     text = file.read_text(encoding="utf-8").replace("source_lang: en", "source_lang: null")
@@ -304,13 +192,10 @@ def test_a_config_without_bleu_is_refused_before_training(name: str, file: Path,
     [
         ("recipes", ["--change", "wrong: --model.heads 4"]),
         ("speedrun", ["--model.heads", 4]),
-        ("quality", ["--model.heads", 4]),
-        ("diversify", ["--model.heads", 4]),
-        ("diversify", ["--student=--model.heads 4"]),
     ],
 )
 def test_a_wrong_setting_is_refused_before_training(name: str, given: list[object], file: Path, tmp_path: Path) -> None:
-    """Guards against a traceback, and against a mistake in settings of the students that shows after hours."""
+    """Guards against a traceback, and against a mistake that shows after hours."""
     refused = run(name, "--config", file, "--work", tmp_path / "work", *given)
     assert refused.returncode == 2
     assert "model.heads" in refused.stderr
@@ -322,14 +207,12 @@ def test_a_wrong_setting_is_refused_before_training(name: str, given: list[objec
 @pytest.mark.slow
 def test_corpus_size_runs(tmp_path: Path) -> None:
     """Guards against a benchmark that no longer runs, or that measures the preparation of other text."""
-    for _ in range(2):  # the second run uses the preparation of the first
-        arguments = ["--sizes", 300, 900, "--seconds", 0.1, "--rounds", 1, "--work", tmp_path]
-        done = run("corpus_size", *arguments)
-        assert done.returncode == 0, done.stderr
-        first, *lines = done.stdout.splitlines()
-        assert first.split() == ["pairs", "300", "900"]
-        assert [line[:12].strip() for line in lines] == list(load("corpus_size").ROWS)
-    trained = preparation.load(tmp_path / "900" / "word" / "data").report.counts
+    done = run("corpus_size", "--sizes", 300, 900, "--updates", 2, "--work", tmp_path)
+    assert done.returncode == 0, done.stderr
+    head, *rows = done.stdout.splitlines()
+    assert "2 updates" in head
+    assert [row.split()[0] for row in rows] == ["300", "900"]
+    trained = preparation.load(tmp_path / "data-900").report.counts
     assert sum(count.read for count in trained.values()) == 900
 
 
@@ -346,19 +229,6 @@ def test_made_up_text_is_parallel(tmp_path: Path) -> None:
         assert min(len(line.split()) for line in lines) >= 3
 
 
-def test_literals_are_counted(tmp_path: Path) -> None:
-    """Guards a benchmark that counts what is not there, or no longer runs."""
-    done = run("placeholders", untrained.run(tmp_path), "--count", 2)
-    assert done.returncode == 0, done.stderr
-    rows = {line[:14].strip(): line.split()[-3:] for line in done.stdout.splitlines()[1:]}
-    placeholders = load("placeholders")
-    assert set(rows) == {*placeholders.KINDS, "all but names", "without repair"}
-    assert rows["web address"][0] == "100.0%", "repaired, because this model has learnt nothing"
-    assert float(rows["without repair"][0].rstrip("%")) < 50
-    assert placeholders.is_unharmed("%s", "Ho %s euro.")
-    assert not any(placeholders.is_unharmed("%s", text) for text in ("Ho 5 euro.", "%s e %s", "%secco"))
-
-
 def test_a_file_is_timed_beside_ctranslate2(tmp_path: Path) -> None:
     """Guards the two contenders: the program in a process of its own, and the library alone on the same sentences."""
     text = tmp_path / "text.en"
@@ -371,135 +241,3 @@ def test_a_file_is_timed_beside_ctranslate2(tmp_path: Path) -> None:
     assert found, done.stdout
     assert int(found[1]) >= 20
     assert float(found[2]) > 0
-
-
-def test_the_cost_of_hiding_is_reckoned_from_both_speeds(tmp_path: Path) -> None:
-    """Guards a benchmark that no longer runs, or reckons a cost that does not follow from the speeds it prints."""
-    corpus = write_tsv(tmp_path / "pairs.tsv", tiny_pairs(300))
-    settings = ["--data.train", corpus, "--data.source_lang", "en", "--data.target_lang", "it"]
-    small = ["--model.d_model", 16, "--model.n_heads", 2, "--model.d_ff", 16, "--training.batch_tokens", 256]
-    done = run("hiding", "--updates", 4, "--model.preset", "small", *settings, *small, "--training.placeholders", 1)
-    assert done.returncode == 0, done.stderr
-    plain, hidden = (float(each.replace(",", "")) for each in re.findall(r"([\d,]+) (?:as|with)", done.stdout))
-    cost = float(re.search(r"in 100% of the batches, they cost (-?[\d.]+)%", done.stdout)[1])  # type: ignore[index]
-    assert cost == pytest.approx(100 * (1 - hidden / plain), abs=0.2)
-
-
-def test_augmented_text_is_the_corpus_and_more(tmp_path: Path) -> None:
-    """Guards the comparison of augmentation with reading as typed: each pass has each pair, and most are unchanged."""
-    pairs = tiny_pairs(200)
-    for language, side in zip(("en", "it"), zip(*pairs, strict=True), strict=True):
-        (tmp_path / f"train.{language}").write_text("".join(f"{line}\n" for line in side), encoding="utf-8")
-    arguments = ["--data", tmp_path / "train", "--languages", "en", "it", "--passes", 2, "--output", tmp_path / "more"]
-    done = run("augmentation", "text", *arguments)
-    assert done.returncode == 0, done.stderr
-    sides = [(tmp_path / "more" / f"train.{language}").read_text(encoding="utf-8") for language in ("en", "it")]
-    more = list(zip(*(side.splitlines() for side in sides), strict=True))
-    assert len(more) == 400
-    same = [new == old for new, old in zip(more, pairs + pairs, strict=True)]
-    assert 0.6 < sum(same) / len(same) < 0.85
-    assert more[:200] != more[200:], "each pass is drawn anew"
-    assert any(a.isupper() and b.isupper() for a, b in more)
-    done = run("augmentation", "table", untrained.run(tmp_path / "run"))
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[2].startswith("| as it is |")
-
-
-def test_a_part_of_the_gpu_benchmark_that_fails_is_a_row(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Guards the table of the one call on a GPU: a part that fails, hangs or is killed must not cost the other rows.
-
-    The clock jumps to the end of a part that hangs, but not before it has started.
-    """
-    gpu = load("gpu")
-    jumped = [0.0]
-    monkeypatch.setattr(gpu, "time", SimpleNamespace(perf_counter=lambda: time.perf_counter() + jumped[0]))
-    monkeypatch.setattr(gpu, "GRACE", 3.0)
-    fifo = tmp_path / "fifo"
-    os.mkfifo(fifo)
-    reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
-    hang = (
-        "import signal, subprocess, sys, time; signal.signal(signal.SIGINT, lambda *_: {on_interrupt}); "
-        f"subprocess.Popen(['sleep', '{2 * HANG}'], stdout=open({str(fifo)!r}, 'w')); "
-        f"print('on', flush=True); time.sleep({HANG})"
-    )
-
-    def program(code: str) -> Callable[..., Iterator[tuple[str, str]]]:
-        def run(options: object, folder: Path, seconds: float) -> Iterator[tuple[str, str]]:
-            for _, line in gpu.lines([sys.executable, "-c", code], seconds):
-                yield "said", line
-                if line == "on\n":
-                    jumped[0] += seconds - gpu.GRACE
-            yield "ended", "well"
-
-        return run
-
-    def terminate(*_: object) -> Iterator[tuple[str, str]]:
-        yield "said", "a | b"
-        os.kill(os.getpid(), signal.SIGTERM)
-        yield "never", "this"
-
-    parts = {  # with their shares of the time
-        "broken": (10, program("print('one'); raise SystemExit(3)")),
-        "hanging": (2, program(hang.replace("{on_interrupt}", "sys.exit('interrupted')"))),
-        "deaf": (2, program(hang.replace("{on_interrupt}", "None"))),
-        "good": (10, program("print('two')")),
-        "killed": (1, terminate),
-        "late": (1, program("print('three')")),
-    }
-    monkeypatch.setattr(gpu, "chosen_parts", lambda _: parts)
-    monkeypatch.setattr("sys.argv", ["gpu.py", "--data", str(tmp_path), "--minutes", str(HANG)])
-    before = [(number, signal.getsignal(number)) for number in (signal.SIGINT, signal.SIGTERM)]
-    try:
-        gpu.main()
-    finally:
-        for number, handler in before:
-            signal.signal(number, handler)
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in capsys.readouterr().out.splitlines()]
-    found = [(part, what, re.sub(r"\d+ s", "N s", result)) for part, what, result in rows[2:]]
-    assert found == [
-        ("broken", "said", "one"),
-        ("broken", "failed", "exit code 3; its last line: one"),
-        ("hanging", "said", "on"),
-        ("hanging", "said", "interrupted"),
-        ("hanging", "failed", "stopped after N s; its last line: interrupted"),
-        ("deaf", "said", "on"),
-        ("deaf", "failed", "stopped after N s; its last line: on"),
-        ("good", "said", "two"),
-        ("good", "ended", "well"),
-        ("killed", "said", "a / b"),
-        ("all", "interrupted", "the parts after this row did not run"),
-    ]
-    assert select.select([reader], [], [], HANG)[0], "what a part started ends with it, and with it the fifo"
-    os.close(reader)
-
-
-@pytest.mark.slow
-def test_the_gpu_benchmark_in_miniature(tmp_path: Path) -> None:
-    """Guards the one call on a GPU against parts that no longer run, on a CPU and with tiny models."""
-    common = load("common")
-    for name, count in (("train", 400), ("val", 30), ("test_2016_flickr", 30)):
-        common.write_made_up_text(tmp_path / name, count, 50)
-    tiny = ["model.preset=null", "model.d_model=16", "tokenizer.min_frequency=1", "training.validate_every=10"]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TORCHDYNAMO_DISABLE", "1")  # a compiler takes a minute
-        done = run(
-            "gpu", "--data", tmp_path, "--device", "cpu", "--shapes", "tiny", "--batches", 1, 2, "--batch_tokens", 200,
-            "--seconds", 0.3, "--warm_up", 1, "--minutes", 5, "--quality_minutes", 0.05, "--bleu", 0,
-            *(f"--setting=--{setting}" for setting in tiny),
-        )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in done.stdout.splitlines()[2:]]
-    assert not [row for row in rows if "failed" in row[1:]], done.stderr
-    found = {(part, what): result for part, what, result in rows}
-    assert re.match(r"\d+ (passed|skipped)", found["tests", "pytest -m gpu"])
-    for name in ("ours", "ours, compiled", "nn.Transformer with our batches", "nn.Transformer, tutorial, float32"):
-        rate, share = re.findall(r"([\d.,]+)(?: target tokens/s|%)", found["training, tiny", name])
-        assert float(rate.replace(",", "")) > 0
-        assert 0 <= float(share) < 100
-    assert float(found["auto", "tiny, the last updates"].split()[0].replace(",", "")) > 0
-    for name in ("model float32", "ours float32"):
-        assert float(found["decoding", f"tiny, batch 2, {name}"].split()[0].replace(",", "")) > 0
-    assert re.match(r"after \d+ s", found["quality", "validation BLEU of 0"])
-    assert any(what.startswith("BLEU, 0.1 minutes") for part, what in found if part == "quality")

@@ -15,6 +15,7 @@ from fastapi import FastAPI, HTTPException, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import ValidationError
 from starlette.requests import ClientDisconnect
+from starlette.routing import Route
 
 from dragoman.console import one_line
 from dragoman.errors import ConfigError, DataError
@@ -81,23 +82,9 @@ def create_application(batcher: Batcher, info: ServerInfo) -> FastAPI:
         return JSONResponse({"detail": "internal error: see the server's log"}, 500)
 
     for path, (name, media_type) in PAGE_FILES.items():
-        add_page_file(app, path, name, media_type)
+        page_file = Response((STATIC / name).read_bytes(), media_type=media_type)
+        app.router.routes.append(Route(path, page_file, methods=["GET"], include_in_schema=False))
     return app
-
-
-def add_page_file(app: FastAPI, path: str, name: str, media_type: str) -> None:
-    """Serve a file of the page from memory."""
-    content = (STATIC / name).read_bytes()
-
-    async def page_file() -> Response:
-        return Response(content, media_type=media_type)
-
-    app.get(path, include_in_schema=False)(page_file)
-
-
-def parse_documents(asked: TranslateRequest) -> list[Document]:
-    """Parse the texts of a request; none if they are plain text. Raises DataError and ConfigError."""
-    return [] if asked.format == "text" else [parse_markup(text, asked.format) for text in asked.texts or [asked.text]]
 
 
 def make_job(asked: TranslateRequest, translator: Translator) -> tuple[list[Document], Job]:
@@ -105,15 +92,16 @@ def make_job(asked: TranslateRequest, translator: Translator) -> tuple[list[Docu
 
     Raises ConfigError for languages that the model does not know, and DataError for faulty markup or a faulty glossary.
     """
-    documents = parse_documents(asked)
+    texts = asked.texts or [asked.text]
+    documents = [] if asked.format == "text" else [parse_markup(text, asked.format) for text in texts]
     to, source = asked.target_lang or "", asked.source_lang or ""
     if asked.glossary:
         own = translator.glossary.terms if translator.glossary else {}
         translator = translator.with_glossary(own | asked.glossary)
     if documents:
-        requests = [each for document in documents for each in inline_requests(translator, document, to, source)]
+        requests = [inline for document in documents for inline in inline_requests(translator, document, to, source)]
     else:
-        requests = [translator.request(text, to, source) for text in asked.texts or [asked.text]]
+        requests = [translator.request(text, to, source) for text in texts]
     return documents, Job(requests, asked.n_best, asked.beam_size, weights=asked.attention or bool(documents))
 
 
@@ -148,20 +136,20 @@ def write_documents(
     rest = iter(zip(requests, results, strict=True))
     written = []
     for source, document in zip(asked.texts or [asked.text], documents, strict=True):
-        part = list(islice(rest, len(document.inlines)))
-        found = [result for _, result in part]
+        inlines = list(islice(rest, len(document.inlines)))
+        translations = [result.translation for _, result in inlines]
+        # For each sentence, the weights of its best candidate.
+        best = [[candidates[0] for candidates in result.weights or ()] for _, result in inlines]
         text = write_translated(
             translator,
             document,
-            [request for request, _ in part if not isinstance(request, str)],
-            [result.translation for result in found],
-            [[weights[0] for weights in result.weights or ()] for result in found],
+            [request for request, _ in inlines if not isinstance(request, str)],
+            translations,
+            best,
         )
-        sentences = [sentence for result in found for sentence in result.translation.sentences]
-        warnings = [
-            quoted(result.translation.source, warning) for result in found for warning in result.translation.warnings
-        ]
-        weights = [each for result in found for each in result.weights or ()]
+        sentences = [sentence for translation in translations for sentence in translation.sentences]
+        warnings = [quoted(each.source, warning) for each in translations for warning in each.warnings]
+        weights = [candidates for _, result in inlines for candidates in result.weights or ()]
         written.append(TextResult(Translation(source, text, sentences, warnings), weights))
     return written
 
@@ -171,19 +159,23 @@ async def read_request(request: Request, budgets: Limits) -> TranslateRequest:
     content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if content_type != "application/json":
         raise HTTPException(415, "send JSON, with Content-Type: application/json")
+    length = int(request.headers.get("content-length", 0))
+    # uvicorn takes microseconds for each chunk, of a byte perhaps. Closing ends that.
+    most = budgets.max_bytes if length else min(budgets.max_bytes, limits.MAX_CHUNKED)
     too_long = HTTPException(
         413,
         f"too long: at most {limits.MAX_CHARACTERS:,} characters and {budgets.max_bytes:,} bytes (--max-bytes) are "
-        "allowed",
+        f"allowed, {limits.MAX_CHUNKED:,} of them without Content-Length",
+        None if length else {"Connection": "close"},
     )
-    if int(request.headers.get("content-length", 0)) > budgets.max_bytes:
+    if length > most:
         raise too_long
     body = bytearray()
     try:
         async with asyncio.timeout(limits.READ_TIMEOUT):
             async for part in request.stream():
                 body += part
-                if len(body) > budgets.max_bytes:
+                if len(body) > most:
                     raise too_long
     except TimeoutError:
         raise HTTPException(408, f"the request did not arrive within {limits.READ_TIMEOUT:.0f} seconds") from None

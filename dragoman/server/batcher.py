@@ -26,7 +26,6 @@ from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any
 
 import numpy as np
 
@@ -34,7 +33,7 @@ from dragoman.server import limits
 from dragoman.server.limits import Limits
 from dragoman.signals import Stopped
 from dragoman.translation.request import Request
-from dragoman.translation.results import Candidate, Sentence, Translation
+from dragoman.translation.results import Sentence, Translation
 from dragoman.translation.translator import Translator
 
 
@@ -47,7 +46,7 @@ class TextResult:
     weights: list[list[np.ndarray]] | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Job:
     """Texts to translate together with the same search settings, and the future of their results."""
 
@@ -55,7 +54,11 @@ class Job:
     n_best: int | None = None  # None: the translator's setting
     beam_size: int | None = None  # None: the translator's setting; raised to n_best if smaller
     weights: bool = False  # whether to return the weights, and the log-probabilities of all tokens
-    results: Future[list[TextResult]] = field(default_factory=Future, compare=False, repr=False)
+    results: Future[list[TextResult]] = field(default_factory=Future)
+    parts: Iterator[None] = field(
+        default_factory=lambda: iter(())
+    )  # of a long job: each step translates one, and the last returns the results
+    seconds: float = 0.0  # that a long job has been computed for
 
 
 class QueueFull(Exception):  # noqa: N818  (not a mistake: the server is busy)
@@ -70,15 +73,6 @@ class TookTooLong(Exception):  # noqa: N818  (not a mistake of the server)
     """A job has been computed for as many seconds as a job may take, and is not finished."""
 
 
-@dataclass
-class LongJob:
-    """A job that is translated a part at a time."""
-
-    job: Job
-    steps: Generator[None, None, list[TextResult]]
-    seconds: float = 0.0  # that it has been computed for
-
-
 class Batcher:
     """The translating thread and its queues of jobs."""
 
@@ -86,13 +80,12 @@ class Batcher:
         self.translator = translator
         self.limits = budgets or Limits()
         self._short: deque[Job] = deque()
-        self._long: deque[LongJob] = deque()
+        self._long: deque[Job] = deque()
         self._under_way: list[Job] = []
         self._changed = threading.Condition()
         self._closed = False
         self._last_short = float("-inf")  # when the last short job was submitted
         self._rest_until = float("-inf")  # when the next part of a long job may be translated
-        self._trim_at = float("inf")  # when to give memory back
         self._thread = threading.Thread(target=self._run, name="translating")
         self._thread.start()
 
@@ -107,29 +100,22 @@ class Batcher:
             raise TooMuchWork(f"{work:,}")
         with self._changed:
             if work > limits.SHORT_WORK:
-                steps = self._translate_in_parts(job)
-                self._enqueue(self._long, LongJob(job, steps), -(-self.limits.max_waiting // limits.LONG_SHARE))
+                job.parts = self._translate_in_parts(job)
+                queue, most = self._long, -(-self.limits.max_waiting // limits.LONG_SHARE)
             else:
                 self._last_short = time.monotonic()
-                self._enqueue(self._short, job, self.limits.max_waiting)
+                queue, most = self._short, self.limits.max_waiting
+            if sum(not waiting.results.cancelled() for waiting in queue) >= most or self._closed:
+                raise QueueFull
+            queue.append(job)
             self._changed.notify()
         return job.results
-
-    def _enqueue(self, queue: deque[Any], new: Job | LongJob, most: int) -> None:
-        """Put a job into one of the queues. Raises QueueFull; jobs that are cancelled do not count."""
-        if self._closed or len(queue) >= most:
-            kept = [each for each in queue if not _job(each).results.cancelled()]
-            queue.clear()
-            queue.extend(kept)
-        if self._closed or len(queue) >= most:
-            raise QueueFull
-        queue.append(new)
 
     def give_up(self) -> None:
         """Cancel all jobs that are not finished, and accept no more."""
         with self._changed:
             self._closed = True
-            jobs = [*self._short, *(each.job for each in self._long), *self._under_way]
+            jobs = [*self._short, *self._long, *self._under_way]
             self._changed.notify()
         for job in jobs:
             job.results.cancel()
@@ -161,7 +147,6 @@ class Batcher:
                 for group in groups.values():
                     self._finish(group)
                 self._advance_long_job()
-                self._trim()
         finally:  # however the thread ends, nobody may wait for it
             self.give_up()
 
@@ -169,8 +154,7 @@ class Batcher:
         """Wait until there is something to do; False when the batcher is closed."""
         with self._changed:
             self._under_way = []
-            wake_at = min(self._trim_at, self._rest_until if self._long else float("inf"))
-            timeout = None if wake_at == float("inf") else max(wake_at - time.monotonic(), 0)
+            timeout = max(self._rest_until - time.monotonic(), 0) if self._long else None
             self._changed.wait_for(lambda: self._short or self._has_long_job() or self._closed, timeout)
             return not self._closed
 
@@ -213,29 +197,28 @@ class Batcher:
         with self._changed:
             if not self._has_long_job() or self._closed:
                 return
-            long = self._long.popleft()
-            self._under_way.append(long.job)
-        if long.job.results.cancelled():
-            self._trim_soon()
-            return
-        started = time.perf_counter()
-        try:
-            next(long.steps)
-            seconds = time.perf_counter() - started
-            self._rest_until = time.monotonic() + (0 if self._is_quiet() else seconds)
-            long.seconds += seconds
-            if long.seconds > self.limits.max_seconds:
-                raise TookTooLong
-        except StopIteration as stop:
-            with suppress(InvalidStateError):  # cancelled in the meantime
-                long.job.results.set_result(stop.value)
-        except BaseException as error:  # as in _finish
-            _fail(long.job, error)
-        else:
-            with self._changed:
-                self._long.append(long)
-            return
-        self._trim_soon()
+            job = self._long.popleft()
+            self._under_way.append(job)
+        if not job.results.cancelled():
+            started = time.perf_counter()
+            try:
+                next(job.parts)
+                seconds = time.perf_counter() - started
+                self._rest_until = time.monotonic() + (0 if self._is_quiet() else seconds)
+                job.seconds += seconds
+                if job.seconds > self.limits.max_seconds:
+                    raise TookTooLong
+            except StopIteration as stop:
+                with suppress(InvalidStateError):  # cancelled in the meantime
+                    job.results.set_result(stop.value)
+            except BaseException as error:  # as in _finish
+                _fail(job, error)
+            else:
+                with self._changed:
+                    self._long.append(job)
+                return
+        job.parts = iter(())
+        trim_memory()
 
     def _translate(self, jobs: list[Job]) -> list[TextResult]:
         """Translate jobs that ask for the same. Raises Stopped when all of them are cancelled."""
@@ -251,7 +234,7 @@ class Batcher:
         if not jobs[0].weights:
             return list(map(TextResult, translations))
         stop_if_cancelled()
-        return _weighed(translations, _weigh(translator, _pairs(translations)))
+        return _weighed(translations, [_weigh(translator, _sentences(translations))])
 
     def _translate_in_parts(self, job: Job) -> Generator[None, None, list[TextResult]]:
         """Translate a job, with a pause after each part."""
@@ -264,26 +247,15 @@ class Batcher:
         translations = yield from translator.explain_in_parts(job.texts, tokens, first=0)
         if not job.weights:
             return list(map(TextResult, translations))
-        found: list[Weighed] = []
-        for part in _parts(_pairs(translations), tokens):
+        weighed = []
+        for part in _parts(_sentences(translations), tokens):
             yield
-            found += _weigh(translator, part)
-        return _weighed(translations, found)
+            weighed.append(_weigh(translator, part))
+        return _weighed(translations, weighed)
 
     def _translator_for(self, job: Job) -> Translator:
         n_best, beam_size = self.search_settings(job)
         return self.translator.with_decoding(n_best=n_best, beam_size=beam_size)
-
-    def _trim_soon(self) -> None:
-        """After a long job, have memory given back, once its answer has been sent."""
-        if self._trim_at == float("inf"):
-            self._trim_at = time.monotonic() + limits.TRIM_INTERVAL
-
-    def _trim(self) -> None:
-        """Give memory that long jobs took back to the system."""
-        if time.monotonic() >= self._trim_at:
-            self._trim_at = float("inf")
-            trim_memory()
 
 
 def trim_memory() -> None:
@@ -296,10 +268,6 @@ def _text(text: str | Request) -> str:
     return text if isinstance(text, str) else text.text
 
 
-def _job(job: Job | LongJob) -> Job:
-    return job.job if isinstance(job, LongJob) else job
-
-
 def _fail(job: Job, error: BaseException) -> None:
     """Let a job raise an error. One that is no Exception, such as a panic of Rust code, would end its caller."""
     if not isinstance(error, Exception):
@@ -310,48 +278,39 @@ def _fail(job: Job, error: BaseException) -> None:
         job.results.set_exception(error)
 
 
-Pair = tuple[Sentence, Candidate]
-Weighed = tuple[Candidate, np.ndarray]
+Weighed = tuple[list[Sentence], list[np.ndarray]]  # sentences, and the weights of all their candidates
 
 
-def _pairs(translations: Sequence[Translation]) -> list[Pair]:
-    """Each candidate of each sentence, with the sentence."""
-    return [(sentence, each) for one in translations for sentence in one.sentences for each in sentence.candidates]
+def _sentences(translations: Sequence[Translation]) -> list[Sentence]:
+    return [sentence for translation in translations for sentence in translation.sentences]
 
 
-def _parts(pairs: Sequence[Pair], tokens: Callable[[], int]) -> Iterator[list[Pair]]:
-    """Split pairs into parts of about `tokens()` source tokens."""
-    part: list[Pair] = []
-    size = 0
-    for pair in pairs:
-        part.append(pair)
-        size += len(pair[0].tokens)
-        if size >= tokens():
+def _parts(sentences: Sequence[Sentence], tokens: Callable[[], int]) -> Iterator[list[Sentence]]:
+    """Split sentences into parts of about `tokens()` source tokens, counted for each candidate."""
+    part: list[Sentence] = []
+    for sentence in sentences:
+        part.append(sentence)
+        if sum(len(member.tokens) * len(member.candidates) for member in part) >= tokens():
             yield part
-            part, size = [], 0
+            part = []
     if part:
         yield part
 
 
-def _weigh(translator: Translator, pairs: Sequence[Pair]) -> list[Weighed]:
-    """The candidates with the log-probabilities of all tokens, and their weights."""
-    alone = [replace(sentence, candidates=[each]) for sentence, each in pairs]
-    [whole] = translator.with_log_probs([Translation("", "", alone, [])])
-    candidates = [sentence.candidates[0] for sentence in whole.sentences]
-    weights = translator.alignments([(sentence, each) for (sentence, _), each in zip(pairs, candidates, strict=True)])
-    return list(zip(candidates, weights, strict=True))
+def _weigh(translator: Translator, sentences: list[Sentence]) -> Weighed:
+    """Sentences with the log-probabilities of all tokens, and the weights of their candidates."""
+    [whole] = translator.with_log_probs([Translation("", "", sentences, [])])
+    pairs = [(sentence, candidate) for sentence in whole.sentences for candidate in sentence.candidates]
+    return whole.sentences, translator.alignments(pairs)
 
 
-def _weighed(translations: Sequence[Translation], found: Sequence[Weighed]) -> list[TextResult]:
-    """The translations with what `_weigh` found about their pairs."""
-    rest = iter(found)
+def _weighed(translations: Sequence[Translation], parts: Sequence[Weighed]) -> list[TextResult]:
+    """The results of texts whose sentences went through `_weigh`, in parts."""
+    sentences = iter([sentence for part, _ in parts for sentence in part])
+    weights = iter([array for _, arrays in parts for array in arrays])
     results = []
-    for one in translations:
-        own = [list(islice(rest, len(sentence.candidates))) for sentence in one.sentences]
-        sentences = [
-            replace(sentence, candidates=[each for each, _ in pairs])
-            for sentence, pairs in zip(one.sentences, own, strict=True)
-        ]
-        weights = [[each for _, each in pairs] for pairs in own]
-        results.append(TextResult(replace(one, sentences=sentences), weights))
+    for translation in translations:
+        own = list(islice(sentences, len(translation.sentences)))
+        arrays = [list(islice(weights, len(sentence.candidates))) for sentence in own]
+        results.append(TextResult(replace(translation, sentences=own), arrays))
     return results

@@ -1,32 +1,125 @@
-"""HTTP connections: the listening socket, the protocol of each connection, and the uvicorn server."""
+"""The listening socket, the limits of its connections, and the uvicorn server.
+
+uvicorn waits for ever for a client that sends nothing or does not read its answer. So the listening socket keeps a list
+of its connections, an ASGI middleware notes what each is doing, and a connection that meets a limit is cut off at its
+socket.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import errno
-import json
 import socket
 import struct
-from collections.abc import Callable, Sequence
-from http import HTTPStatus
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 import h11
 import uvicorn
-from starlette.types import ASGIApp
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from fastapi.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dragoman.errors import ConfigError
 from dragoman.server import limits
-from dragoman.server.limits import Limits
 from dragoman.server.security import SECURITY_HEADERS
 
 
-def listen(host: str, port: int) -> socket.socket:
+@dataclass(eq=False)
+class Connection:
+    """A connection to a client."""
+
+    socket: socket.socket
+    is_busy: bool = False  # a whole request has arrived, and its answer has not been sent
+    served: bool = False  # whether it has had an answer
+    idle_since: float = field(default_factory=time.monotonic)
+
+    def cut(self) -> None:
+        """Close at once; with SO_LINGER 0, the kernel does not keep what the client has not read."""
+        with suppress(OSError):  # the client has closed it
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self.socket.shutdown(socket.SHUT_RDWR)
+
+
+class Listener(socket.socket):
+    """A listening socket that limits its connections, in number and in the time that their clients take."""
+
+    def __init__(self, bound: socket.socket, max_connections: int) -> None:
+        """Take over a bound socket."""
+        # asyncio sets TCP_NODELAY for sockets with this protocol number only, and `socket.create_server` gives 0.
+        # Without it, the second and further responses on a connection are 40 ms late.
+        super().__init__(bound.family, bound.type, socket.IPPROTO_TCP, bound.detach())
+        self.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, limits.RECEIVE_BUFFER)
+        self.max_connections = max_connections
+        self.connections: dict[tuple[str, int], Connection] = {}  # by the client's address, as in an ASGI scope
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """Accept a connection. If there are too many, it takes the place of an idle one.
+
+        First go those that never had an answer, of these the one that has been idle longest.
+        """
+        accepted, address = super().accept()
+        self.connections = {key: each for key, each in self.connections.items() if each.socket.fileno() >= 0}
+        idle = {key: each for key, each in self.connections.items() if not each.is_busy}
+        if len(self.connections) >= self.max_connections and idle:
+            least = min(idle, key=lambda key: (idle[key].served, idle[key].idle_since))
+            self.connections.pop(least).cut()
+        self.connections[address[:2]] = Connection(accepted)
+        return accepted, address
+
+    def limited(self, app: ASGIApp) -> ASGIApp:
+        """Wrap an application: refuse requests while all connections are busy, and cut off clients that do not read."""
+
+        async def limited_app(scope: Scope, receive: Receive, send: Send) -> None:
+            await asyncio.sleep(0)  # where the body is no HTTP, uvicorn closes the connection now, and before an answer
+            connection = self.connections.get(tuple(scope["client"]))
+            if connection is None or sum(each.is_busy for each in self.connections.values()) >= self.max_connections:
+                detail = f"{self.max_connections} connections are in use (--max-connections): try again in a moment"
+                headers = {"Connection": "close", "Retry-After": str(limits.RETRY_AFTER)}
+                await JSONResponse({"detail": detail}, 503, headers)(scope, receive, send)
+                return
+
+            async def noted_receive() -> Message:
+                message = await receive()
+                connection.is_busy = not message.get("more_body", False)
+                return message
+
+            async def send_in_time(message: Message) -> None:
+                try:
+                    async with asyncio.timeout(limits.STALL_TIMEOUT):
+                        await send(message)
+                except TimeoutError:
+                    connection.cut()
+
+            async def send_in_parts(message: Message) -> None:
+                # uvicorn waits for the client before it takes a message, but takes messages of any size.
+                body = message.get("body", b"")
+                for start in range(0, len(body), limits.PART_BYTES):
+                    part = body[start : start + limits.PART_BYTES]
+                    await send_in_time({**message, "body": part, "more_body": True})
+                await send_in_time({**message, "body": b""} if body else message)
+
+            try:
+                await app(scope, noted_receive, send_in_parts)
+            finally:
+                connection.is_busy, connection.served, connection.idle_since = False, True, time.monotonic()
+
+        return limited_app
+
+    def cut_idle(self, seconds: float) -> None:
+        """Cut off the clients that have been idle, or have not read the end of an answer, for this long."""
+        for connection in self.connections.values():
+            if not connection.is_busy and time.monotonic() - connection.idle_since > seconds:
+                connection.cut()
+
+
+def listen(host: str, port: int, max_connections: int) -> Listener:
     """Open a listening socket; port 0 picks a free one. Raises ConfigError if the address cannot be used."""
     try:
         family, *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        return socket.create_server((host, port), family=family, backlog=2048)
+        return Listener(socket.create_server((host, port), family=family), max_connections)
     except (OSError, UnicodeError) as error:
         remedy = ""
         if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
@@ -36,173 +129,49 @@ def listen(host: str, port: int) -> socket.socket:
         raise ConfigError(f"cannot listen on --host {host} --port {port}: {reason}.{remedy}") from None
 
 
-class Reader(h11.Connection):
-    """Reads requests, and refuses bodies in too many chunks."""
-
-    chunks = 0
-
-    def next_event(self) -> Any:
-        """The next event. Raises RemoteProtocolError for what is no HTTP, and for too many chunks."""
-        event = super().next_event()
-        if isinstance(event, h11.Request):
-            self.chunks = 0
-        elif isinstance(event, h11.Data):
-            self.chunks += 1
-            if self.chunks > limits.MAX_CHUNKS:
-                raise h11.RemoteProtocolError("too many chunks")
-        return event
-
-
-class HttpProtocol(H11Protocol):
-    """uvicorn's HTTP/1.1 with budgets: for the time that a client takes to send and to read, and for connections."""
-
-    budgets = Limits()
-    idle_timer: asyncio.TimerHandle | None = None
-    answer_timer: asyncio.TimerHandle | None = None
-    served = False  # whether it has had an answer
-    idle_since = 0.0  # by the clock of the event loop
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        """Set up a connection that is not made yet; the arguments are uvicorn's."""
-        super().__init__(*arguments, **options)
-        self.conn = Reader(h11.SERVER, self.conn._max_incomplete_event_size)
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Set up a new connection and wait for its first request."""
-        # asyncio does this for TCP sockets, but takes one of socket.create_server, with protocol number 0, for another
-        # kind. Without it, every further response on a kept-alive connection is 40 ms late: the kernel holds back the
-        # body until the client has acknowledged the head.
-        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        super().connection_made(transport)
-        self._restart_timer()
-        if len(self.connections) > self.budgets.max_connections and not self._take_the_place_of_another():
-            self._refuse(
-                HTTPStatus.SERVICE_UNAVAILABLE,
-                f"{self.budgets.max_connections} connections are in use (--max-connections): try again in a moment",
-            )
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the connection."""
-        for timer in (self.idle_timer, self.answer_timer):
-            if timer:
-                timer.cancel()
-        super().connection_lost(exc)
-
-    def on_response_complete(self) -> None:
-        """Wait until the client has taken the answer, and for the next request."""
-        super().on_response_complete()
-        self.served = True
-        self._restart_timer()
-        if self.transport.get_write_buffer_size():
-            self._watch_answer(self.loop.time() + self.budgets.max_wait)
-
-    def send_400_response(self, msg: str) -> None:
-        """Refuse what is no HTTP, and too many chunks."""
-        if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):  # part of an answer has been sent
-            self.transport.close()
-        elif self.conn.chunks > limits.MAX_CHUNKS:
-            detail = f"the body comes in too many chunks: at most {limits.MAX_CHUNKS:,} are allowed"
-            self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail)
-        else:
-            self._refuse(HTTPStatus.BAD_REQUEST, "this is not HTTP/1.1")
-
-    def is_replaceable(self) -> bool:
-        """Whether nothing is lost by closing: no request has arrived as a whole and is not answered yet."""
-        waits = self.cycle is None or self.cycle.response_complete or self.cycle.more_body
-        return waits and not self.transport.get_write_buffer_size()
-
-    def _take_the_place_of_another(self) -> bool:
-        """Close the connection that is least missed: first those that were never answered, of these the oldest."""
-        others = [each for each in self.connections if each is not self and isinstance(each, HttpProtocol)]
-        idle = [each for each in others if each.is_replaceable()]
-        if idle:
-            victim = min(idle, key=lambda each: (each.served, each.idle_since))
-            self.connections.discard(victim)  # at once, so that the next new connection finds another one
-            victim.abort()
-        return bool(idle)
-
-    def abort(self) -> None:
-        """Close at once, whatever the client has not read: the kernel need not keep it either."""
-        connection = self.transport.get_extra_info("socket")
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        self.transport.abort()
-
-    def _refuse(self, status: HTTPStatus, detail: str) -> None:
-        """Answer with an error and close, whatever has been received."""
-        body = json.dumps({"detail": detail}).encode()
-        fields = {
-            "Content-Type": "application/json",
-            "Content-Length": len(body),
-            "Connection": "close",
-            **({"Retry-After": limits.RETRY_AFTER} if status == HTTPStatus.SERVICE_UNAVAILABLE else {}),
-            **SECURITY_HEADERS,
-        }
-        head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
-        self.transport.write(f"HTTP/1.1 {status.value} {status.phrase}\r\n{head}\r\n".encode() + body)
-        self.transport.close()
-
-    def _restart_timer(self) -> None:
-        self.idle_since = self.loop.time()
-        if self.idle_timer:
-            self.idle_timer.cancel()
-        self.idle_timer = self.loop.call_later(limits.READ_TIMEOUT, self._close_if_idle)
-
-    def _close_if_idle(self) -> None:
-        if self.cycle is None or self.cycle.response_complete:  # else a request is being answered
-            self.transport.close()
-
-    def _watch_answer(self, deadline: float, left: float = float("inf")) -> None:
-        """Cut the client off if it has taken nothing of its answer since the last look, or not all in time.
-
-        Closing would wait for the client to read the rest.
-        """
-        size = self.transport.get_write_buffer_size()
-        if size and (size >= left or self.loop.time() > deadline):
-            self.abort()
-        elif size:
-            if self.answer_timer:
-                self.answer_timer.cancel()
-            self.answer_timer = self.loop.call_later(limits.STALL_TIMEOUT, self._watch_answer, deadline, size)
-
-
-class Server(uvicorn.Server):
-    """A uvicorn server that answers the requests it has accepted before it stops, within seconds."""
-
-    def __init__(self, config: uvicorn.Config, give_up: Callable[[], object]) -> None:
-        """give_up: called when the requests under way have had their time; it must let all of them be answered."""
-        super().__init__(config)
-        self.give_up = give_up
-
-    async def shutdown(self, sockets: Sequence[socket.socket] | None = None) -> None:  # type: ignore[override]
-        """Answer what has been accepted, but wait for nobody who does not read."""
-        loop = asyncio.get_running_loop()
-        loop.call_later(limits.FINISH_TIMEOUT, self.give_up)
-        loop.call_later(limits.ABORT_TIMEOUT, self.abort_connections)
-        await super().shutdown(list(sockets or ()))
-
-    def abort_connections(self) -> None:
-        """Cut off all clients that are left."""
-        for connection in list(self.server_state.connections):
-            connection.abort()  # type: ignore[union-attr]
-
-
-def make_server(app: ASGIApp, budgets: Limits, give_up: Callable[[], object]) -> Server:
-    """The server of an application, see `Server`."""
-
-    class Protocol(HttpProtocol):
-        pass
-
-    Protocol.budgets = budgets
-    return Server(
+def make_server(app: ASGIApp, listener: Listener) -> uvicorn.Server:
+    """The server of an application, for `serve`."""
+    return uvicorn.Server(
         uvicorn.Config(
-            app,
-            http=Protocol,
+            listener.limited(app),
+            loop="asyncio",  # uvloop would not call `Listener.accept`
+            http="h11",
+            ws="none",
+            lifespan="off",
+            headers=list(SECURITY_HEADERS.items()),
             log_level="warning",
             access_log=False,
             server_header=False,
             proxy_headers=False,
-            ws="none",
             timeout_graceful_shutdown=int(limits.ABORT_TIMEOUT) + 1,
-        ),
-        give_up,
+        )
     )
+
+
+async def serve(server: uvicorn.Server, listener: Listener, give_up: Callable[[], object]) -> None:
+    """Serve until the server is asked to stop, then answer the requests it has accepted, within seconds.
+
+    give_up: called when the requests under way have had their time; it must let all of them be answered.
+    """
+    asyncio.get_running_loop().set_exception_handler(_log_failure)
+    watching = asyncio.create_task(_watch(server, listener, give_up))
+    await server.serve([listener])
+    watching.cancel()
+
+
+async def _watch(server: uvicorn.Server, listener: Listener, give_up: Callable[[], object]) -> None:
+    """Cut off clients that take too long, also when the server stops."""
+    while not server.should_exit:
+        await asyncio.sleep(limits.WATCH_INTERVAL)
+        listener.cut_idle(limits.READ_TIMEOUT)
+    await asyncio.sleep(limits.FINISH_TIMEOUT)
+    give_up()
+    await asyncio.sleep(limits.ABORT_TIMEOUT - limits.FINISH_TIMEOUT)
+    for connection in listener.connections.values():
+        connection.cut()
+
+
+def _log_failure(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Log a failure of the event loop, except where uvicorn fails to tell a client that its request is no HTTP."""
+    if not isinstance(context.get("exception"), h11.LocalProtocolError):
+        loop.default_exception_handler(context)

@@ -8,21 +8,25 @@ from dataclasses import dataclass
 MAX_CHARACTERS = 5_000  # in one request
 MAX_TEXTS = 32  # in one request
 MAX_TERMS = 200  # of a glossary in one request
+MAX_CHUNKED = 50_000  # bytes of a request that comes in chunks
 MAX_TERM = 100  # characters of a term
 MAX_N_BEST = MAX_BEAM_SIZE = 10
-MAX_CHUNKS = 4_000  # in which a body may arrive: each takes time, and 900,000 of one byte took 5 seconds
 BATCH_CHARACTERS = 50_000  # of short jobs per batch, so that the first ones do not wait for too many others
 SHORT_WORK = 2_000  # the most of a job that is translated at once; longer jobs are translated a part at a time
 PART_TOKENS = 25  # of the source in such a part, fewer for a wide beam: a short job may have to wait for it
 QUIET = 1.0  # seconds without short jobs, after which parts are larger, and follow one another without a rest
 QUIET_FACTOR = 16  # times as large
 LONG_SHARE = 10  # one in ten places of the queue is for long jobs
-READ_TIMEOUT = 10.0  # seconds for a client to send the head of a request, and again for its body
-STALL_TIMEOUT = 5.0  # seconds in which a client must take some of its answer
+READ_TIMEOUT = (
+    10.0  # seconds for a client to send the head of a request, again for its body, and to read the last 64 kB
+)
+STALL_TIMEOUT = 5.0  # seconds in which a client must read 64 kB of its answer
+RECEIVE_BUFFER = 2**13  # bytes that the kernel keeps for a connection, so that uvicorn gets few chunks at once
+PART_BYTES = 2**14  # of an answer, given to uvicorn at once
+WATCH_INTERVAL = 0.5  # seconds between two looks at idle connections
 FINISH_TIMEOUT = 5.0  # seconds for the requests under way when the server is asked to stop; the rest get a 503
 ABORT_TIMEOUT = 8.0  # seconds from then until clients that do not take their answers are cut off
 RETRY_AFTER = 2  # seconds that a client should wait when the server is busy
-TRIM_INTERVAL = 5.0  # seconds between attempts to give memory back to the system
 
 
 @dataclass(frozen=True)
@@ -32,7 +36,7 @@ class Limits:
     max_bytes: int = 900_000  # of a request; far more than valid ones need, so that most invalid bodies are explained
     max_work: int = 100_000  # of a request, see `work`
     max_seconds: float = 20.0  # of computing for a request
-    max_wait: float = 60.0  # seconds from the whole request to its answer, and again for the client to take that
+    max_wait: float = 60.0  # seconds from the whole request to its answer
     max_waiting: int = 200  # requests in the queue
     max_connections: int = 500
 

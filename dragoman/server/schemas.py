@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import zip_longest
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -12,13 +11,16 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 
 from dragoman.server.batcher import TextResult
 from dragoman.server.limits import MAX_BEAM_SIZE, MAX_CHARACTERS, MAX_N_BEST, MAX_TERM, MAX_TERMS, MAX_TEXTS, Limits
-from dragoman.translation.results import Candidate, Sentence
 from dragoman.translation.translator import Translator
 
 
 def _to_int(value: object) -> object:
     """Turn 7.0 into 7: JSON has only one type of number."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _rounded(score: float) -> float | None:
+    return round(score, 4) if math.isfinite(score) else None
 
 
 Text = Annotated[str, Field(max_length=MAX_CHARACTERS)]
@@ -83,24 +85,33 @@ class TranslateRequest(BaseModel):
         return self
 
 
-class CandidateResponse(BaseModel):
+class FromResult(BaseModel):
+    """A response with the fields of an object of the translator."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+
+class CandidateResponse(FromResult):
     """One translation of a sentence."""
 
-    translation: str
-    score: float | None = Field(
+    translation: str = Field(validation_alias="text")
+    score: Annotated[float | None, BeforeValidator(_rounded)] = Field(
         description="log-probability normalised by length; null: the search settings allowed no translation"
     )
     complete: bool = Field(description="false: cut off by a length limit")
     tokens: list[str] = Field(description='a copied word appears as itself; the last token is "[EOS]" if complete')
     log_probs: list[float] | None = Field(description="log-probability of each token, in nats")
     copied: dict[int, int] = Field(description="position of each copied token, and of the source token it copies")
-    alignment: list[int] | None = Field(description="source token that each token except [EOS] is translated from")
+    alignment: list[int] | None = Field(
+        default=None, description="source token that each token except [EOS] is translated from"
+    )
     attention: list[list[float]] | None = Field(
-        description="one row per token, one column per source token, without [EOS]; mean over all heads"
+        default=None,
+        description="one row per token, one column per source token, without [EOS]; mean over all heads",
     )
 
 
-class SentenceResponse(BaseModel):
+class SentenceResponse(FromResult):
     """A part of a text that was translated in one piece."""
 
     source: str
@@ -110,11 +121,11 @@ class SentenceResponse(BaseModel):
     candidates: list[CandidateResponse] = Field(description="best first")
 
 
-class TextResponse(BaseModel):
+class TextResponse(FromResult):
     """A text and its translation."""
 
     source: str
-    translation: str
+    translation: str = Field(validation_alias="text")
     warnings: list[str] = Field(description="problems that the translation alone does not show")
     sentences: list[SentenceResponse]
 
@@ -193,54 +204,23 @@ def request_schema(info: ServerInfo) -> dict[str, Any]:
     schema = TranslateRequest.model_json_schema()
     directions = [info, *info.directions]
     for side in ("source_lang", "target_lang"):
-        known = {language: None for each in directions if (language := getattr(each, side))}
+        known = {language: None for direction in directions if (language := getattr(direction, side))}
         schema["properties"][side]["anyOf"] = [{"enum": [*known, None]}]
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
 def translate_response(results: Sequence[TextResult], attention: bool) -> TranslateResponse:
     """Turn the results of a job into a response, with what is known of each token if asked for."""
-    return TranslateResponse(
-        translations=[
-            TextResponse(
-                source=result.translation.source,
-                translation=result.translation.text,
-                warnings=result.translation.warnings,
-                sentences=[
-                    _sentence_response(sentence, weights)
-                    for sentence, weights in zip_longest(
-                        result.translation.sentences, (result.weights if attention else None) or ()
-                    )
-                ],
-            )
-            for result in results
-        ]
-    )
-
-
-def _sentence_response(sentence: Sentence, weights: Sequence[np.ndarray] | None) -> SentenceResponse:
-    return SentenceResponse(
-        source=sentence.source,
-        read_as=sentence.read_as,
-        tokens=sentence.tokens,
-        unknown=sentence.unknown,
-        candidates=[_candidate_response(*each) for each in zip_longest(sentence.candidates, weights or ())],
-    )
-
-
-def _candidate_response(candidate: Candidate, weights: np.ndarray | None) -> CandidateResponse:
-    inside: dict[str, Any] = dict.fromkeys(("log_probs", "alignment", "attention"))
-    if weights is not None:
-        inside = {
-            "log_probs": [round(each, 4) for each in candidate.log_probs],
-            "alignment": candidate.made_from(weights),
-            "attention": weights.astype(np.float64).round(4).tolist(),
-        }
-    return CandidateResponse(
-        translation=candidate.text,
-        score=round(candidate.score, 4) if math.isfinite(candidate.score) else None,
-        complete=candidate.complete,
-        tokens=candidate.tokens,
-        copied=candidate.copied,
-        **inside,
-    )
+    response = TranslateResponse(translations=[TextResponse.model_validate(result.translation) for result in results])
+    written = [each for text in response.translations for sentence in text.sentences for each in sentence.candidates]
+    if not attention:
+        for candidate in written:
+            candidate.log_probs = None
+        return response
+    found = [each for result in results for sentence in result.translation.sentences for each in sentence.candidates]
+    weights = [array for result in results for candidates in result.weights or () for array in candidates]
+    for candidate, made, array in zip(written, found, weights, strict=True):
+        candidate.log_probs = [round(value, 4) for value in made.log_probs]
+        candidate.alignment = made.made_from(array)
+        candidate.attention = array.astype(np.float64).round(4).tolist()
+    return response

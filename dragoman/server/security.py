@@ -1,4 +1,4 @@
-"""Protection for browsers: security headers on every response, and a check of the Host header."""
+"""Protection for browsers: security headers, and a check of the Host header."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import ipaddress
 from urllib.parse import urlsplit
 
 from fastapi.responses import JSONResponse
-from starlette.datastructures import MutableHeaders
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 SECURITY_HEADERS = {
     "Content-Security-Policy": (
@@ -22,27 +21,20 @@ SECURITY_HEADERS = {
 }
 
 
-def secure(app: ASGIApp, loopback: bool) -> ASGIApp:
-    """Wrap an application: add the security headers to every response, errors included.
+def only_for_this_computer(app: ASGIApp) -> ASGIApp:
+    """Wrap an application: refuse requests whose Host header does not name this computer.
 
-    With `loopback`, refuse requests whose Host header does not name this computer. This stops DNS rebinding: any web
-    page could otherwise read the translations, by making its own host name resolve to 127.0.0.1.
+    This stops DNS rebinding: any web page could otherwise read the translations, by making its own host name resolve to
+    127.0.0.1.
     """
 
-    async def secured(scope: Scope, receive: Receive, send: Send) -> None:
-        async def send_with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(SECURITY_HEADERS)
-            await send(message)
+    async def checked(scope: Scope, receive: Receive, send: Send) -> None:
+        hosts = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
+        refusal = JSONResponse({"detail": "this server only answers to 127.0.0.1 and localhost"}, 421)
+        answer = app if hosts and all(map(is_loopback, hosts)) else refusal
+        await answer(scope, receive, send)
 
-        hosts = [value.decode("latin-1") for name, value in scope.get("headers", []) if name == b"host"]
-        if scope["type"] == "http" and loopback and not (hosts and all(map(is_loopback, hosts))):
-            refusal = JSONResponse({"detail": "this server only answers to 127.0.0.1 and localhost"}, 421)
-            await refusal(scope, receive, send_with_headers)
-        else:
-            await app(scope, receive, send_with_headers)
-
-    return secured
+    return checked
 
 
 def is_loopback(host: str) -> bool:

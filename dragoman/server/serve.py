@@ -11,6 +11,7 @@ within ten seconds; requests that need more time are asked to come back later.
 from __future__ import annotations
 
 import argparse
+import asyncio
 from contextlib import closing
 
 from dragoman import console
@@ -18,17 +19,18 @@ from dragoman.device import choose_device, tune_device
 from dragoman.errors import ConfigError
 from dragoman.server.application import create_application
 from dragoman.server.batcher import Batcher
-from dragoman.server.connection import listen, make_server
+from dragoman.server.connection import listen, make_server, serve
 from dragoman.server.limits import Limits
 from dragoman.server.schemas import ServerInfo
-from dragoman.server.security import is_loopback, secure
+from dragoman.server.security import is_loopback, only_for_this_computer
 from dragoman.translation.loading import usual_run
 from dragoman.translation.translator import Translator
 
 
 def main(options: argparse.Namespace) -> None:
     """Run the server until it is asked to stop. Raises ConfigError, CheckpointError and DataError."""
-    with listen(options.host, options.port) as listener:
+    budgets = Limits(**{name: vars(options)[name] for name in vars(Limits()) if name in options})
+    with listen(options.host, options.port, budgets.max_connections) as listener:
         tune_device(choose_device(options.device))
         path = options.checkpoint or options.run or usual_run()
         # With a shortlist, a translation would depend on what other clients send at the same moment.
@@ -42,7 +44,6 @@ def main(options: argparse.Namespace) -> None:
                 )
             translator = translator.with_glossary(options.glossary)
         translator.translate(["."])  # a warm-up: fails before anyone connects, and makes the first request fast
-        budgets = Limits(**{name: vars(options)[name] for name in vars(Limits()) if name in options})
         info = ServerInfo.of(translator, budgets)
         host, port = listener.getsockname()[:2]
         host = f"[{host}]" if ":" in host else host
@@ -54,5 +55,6 @@ def main(options: argparse.Namespace) -> None:
             f"http://{host}:{port} translates {languages} (run {info.run}, step {info.step}); press Ctrl-C to stop"
         )
         with closing(Batcher(translator, budgets)) as batcher:
-            app = secure(create_application(batcher, info), is_loopback(host))
-            make_server(app, budgets, batcher.give_up).run(sockets=[listener])
+            app = create_application(batcher, info)
+            server = make_server(only_for_this_computer(app) if is_loopback(host) else app, listener)
+            asyncio.run(serve(server, listener, batcher.give_up))
