@@ -11,8 +11,7 @@ ones. Contenders take turns and the shortest time of each counts, so the ratios 
 absolute speeds are less so. On a machine that emulates bfloat16, it is left out.
 
 Contenders:
-    ours         our search with the fast engine of `translation.engines`
-    model        our search with `model.Transformer`, which is written to be read
+    ours         our search
     marian       `generate` of Hugging Face's Marian of the same shape, if `transformers` is installed
     ctranslate2  CTranslate2, if it is installed
 
@@ -41,11 +40,10 @@ from peers import marian_model
 from dragoman.architectures.build import build_model
 from dragoman.architectures.ctranslate2_spec import ctranslate2_spec, save_ctranslate2
 from dragoman.dataset import source_batch
-from dragoman.device import choose_device, describe_device, tune_device
+from dragoman.device import DTYPES, autocast, choose_device, describe_device, tune_device
 from dragoman.evaluation.metrics import score, tokenization
 from dragoman.model import Transformer
 from dragoman.settings import PAD, SPECIAL_TOKENS, DecodingConfig, ModelConfig
-from dragoman.translation.engines import make_engine
 from dragoman.translation.search import read_off, search
 from dragoman.translation.translator import Translator
 
@@ -72,21 +70,22 @@ class Comparison(NamedTuple):
     same: float | None  # share of the translations that are the same for ours and CTranslate2, in float32
 
 
-def ours(model: Any, device: torch.device, thread_counts: Sequence[int]) -> list[Translate]:
+def ours(model: Any, kind: str, device: torch.device, thread_counts: Sequence[int]) -> list[Translate]:
     """Return our search with each of these numbers of threads."""
-    return [_ours(model, device, threads) for threads in thread_counts]
+    return [_ours(model, kind, device, threads) for threads in thread_counts]
 
 
-def _ours(model: Any, device: torch.device, threads: int) -> Translate:
+def _ours(model: Any, kind: str, device: torch.device, threads: int) -> Translate:
     """Return our search: one batch after another on a GPU or for one batch, else one batch per thread."""
 
     def translate_batch(batch: Batch) -> list[list[int]]:
         exactly, source = [TOKENS] * len(batch), source_batch(batch).to(device)
-        if hasattr(model, "places"):  # writes all words at once
-            found = read_off(model, source, exactly)
-        else:
-            found = search(model, source, exactly, DecodingConfig(), min_lengths=exactly)
-        return [best[0].tokens for best in found]
+        with autocast(device, DTYPES[kind]):
+            if hasattr(model, "places"):  # writes all words at once
+                hypotheses = read_off(model, source, exactly)
+            else:
+                hypotheses = search(model, source, exactly, DecodingConfig(), min_lengths=exactly)
+        return [best[0].tokens for best in hypotheses]
 
     def translate(batches: list[Batch]) -> list[list[int]]:
         if len(batches) == 1 or device.type != "cpu":
@@ -164,22 +163,20 @@ def compare(
     """Let all contenders translate, for each shape and batch size. Peers have encoder-decoders only."""
     on_cpu = device.type == "cpu"
     cores = torch.get_num_threads() if on_cpu else 4  # batches
-    kinds = [*(("auto", "int8") if on_cpu else ()), *reversed(number_formats(device))]
     with tempfile.TemporaryDirectory() as folder:
         for name in shapes:
             shape = replace(SHAPES[name], architecture=architecture)
             peers = architecture == "encoder-decoder"
             torch.manual_seed(1)
             model: Any = build_model(shape, VOCABULARY, VOCABULARY).eval().requires_grad_(False).to(device)
-            engines: dict[str, Any] = {f"ours {kind}": make_engine(model, kind) for kind in kinds}
             for size in sizes:
                 many = size > 1 and on_cpu
                 batches = [sentences(data, size * cores)[i * size : (i + 1) * size] for i in range(cores)]
                 groups = [batches] if many else [[batch] for batch in batches] * (6 if size == 1 else 1)
                 thread_counts = [cores] if many or not on_cpu else sorted({1, cores})
                 contenders: dict[str, Maker] = {
-                    kind: partial(ours, engine, device, thread_counts)
-                    for kind, engine in {**engines, "model float32": model}.items()
+                    f"ours {kind}": partial(ours, model, kind, device, thread_counts)
+                    for kind in reversed(number_formats(device))
                 }
                 if peers and find_spec("transformers"):
                     contenders["marian float32"] = partial(marian, shape, device, cores)

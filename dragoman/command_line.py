@@ -435,13 +435,6 @@ def _refuse_contradictions(parser: Parser, parsed: argparse.Namespace) -> None:
             f"{'--markup' if tagged else '--paragraphs'} writes documents: "
             "leave out --align, --attention, --embed, --example, --json, --prefix and --score"
         )
-    if parsed.engine == "ctranslate2" and any(
-        (parsed.json, parsed.align, parsed.attention, parsed.score, parsed.embed)
-    ):
-        parser.error(
-            "--engine ctranslate2 does not say how likely each token is: "
-            "leave out --json, --align, --attention, --score and --embed, or choose --engine torch"
-        )
 
 
 def parse_evaluate(arguments: Sequence[str], prog: str = "dragoman evaluate") -> argparse.Namespace:

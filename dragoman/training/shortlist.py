@@ -7,6 +7,7 @@ and the most frequent target tokens of a source token are its list.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from dragoman.storage import storing
 from dragoman.training.validation import UNSURE_SHARE
 from dragoman.translation import shortlist
 from dragoman.translation.assembly import mean_log_prob
-from dragoman.translation.ctranslate2_engine import CTranslate2Engine, thread_count
+from dragoman.translation.ctranslate2_engine import CTranslate2Engine
 from dragoman.translation.engine_files import engine_files
 from dragoman.translation.loading import TrainedModel
 from dragoman.translation.shortlist import Shortlist
@@ -48,12 +49,12 @@ def make_shortlist(config: Config, directory: Path, data: PreparedData) -> dict[
         return None
     try:
         translator = Translator(directory, "cpu", ["--decoding.precision", "float32"], "ctranslate2")
-        files = engine_files(translator.path)
     except (EngineError, ExportError):  # whoever translates will hear of it
         return None
     trained = Translator(translator.path, config.training.device).trained
     learnt = Shortlist.of(learn(trained, data.train), trained.source)
-    engine = CTranslate2Engine(files, "cpu", "float32", thread_count(), trained.source, trained.target, learnt)
+    files = partial(engine_files, translator.path)
+    engine = CTranslate2Engine(files, "cpu", "float32", trained.source, trained.target, learnt)
     both = translator.with_engine(engine), data.validation, tokenization(config.data, config.data.target_lang)
     (with_list, among_few), (without, among_all) = (measure(*both, listed) for listed in (True, False))
     learnt = replace(learnt, surer=among_few - among_all)

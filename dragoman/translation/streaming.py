@@ -10,7 +10,6 @@ from itertools import takewhile
 from dragoman.settings import UNK
 from dragoman.translation.assembly import as_typed, make_sentences
 from dragoman.translation.batch_search import search_batch, suitable_threads
-from dragoman.translation.engines import Engine
 from dragoman.translation.loading import TrainedModel
 from dragoman.translation.pieces import Piece, write_as_typed
 from dragoman.translation.placeholders import as_target
@@ -20,7 +19,6 @@ from dragoman.translation.term_placement import place_terms
 
 def stream_piece(
     trained: TrainedModel,
-    engine: Engine,
     piece: Piece,
     write: Callable[[str], object],
     search_again: Callable[[list[Piece], dict[int, Sentence]], None],
@@ -52,8 +50,8 @@ def stream_piece(
             write(text[len(written) :])
             written = text
 
-    with suitable_threads(trained, engine):
-        hypotheses = search_batch(trained, engine, [piece], None if piece.terms else write_settled)
+    with suitable_threads(trained):
+        hypotheses = search_batch(trained, [piece], None if piece.terms else write_settled)
     pieces, found = [piece], dict(enumerate(make_sentences(trained, [piece], hypotheses)))
     search_again(pieces, found)
     [sentence] = as_typed(trained, pieces, place_terms(trained, pieces, [found[0]]))
