@@ -113,7 +113,7 @@ def test_waiting(tmp_path: Path, architecture: str, dtype: torch.dtype) -> None:
 def test_search(architecture: str) -> None:
     """Guards every kind of search, with every rule, by models and ensembles, and how often each step waits."""
     model, source = model_and_source(architecture)
-    rules: list[Any] = [[2, 0, 3], [0, 1, 3], [[5], [], [6, 7]], None, [[9], [], [6]]]
+    rules: list[Any] = [[2, 0, 3], [0, 1, 3], [[5], [], [6, 7]], [[9], [], [6]]]
 
     def run(source: Tensor, gpu: FakeGpu | None = None) -> list[Any]:
         found = []

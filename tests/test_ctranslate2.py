@@ -352,7 +352,7 @@ def test_the_choice_of_the_engine_names_its_reason(monkeypatch: pytest.MonkeyPat
     def choose(name: str, device: str = "cpu", models: int = 1, **changes: Any) -> ctranslate2_engine.Choice:
         return ctranslate2_engine.choose_engine(name, models, Config(**changes), device)  # type: ignore[arg-type]
 
-    def decoding(**changes: Any) -> dict[str, DecodingConfig]:
+    def decoding(**changes: Any) -> dict[str, Any]:
         return {"decoding": DecodingConfig(**changes)}
 
     monkeypatch.setattr(ctranslate2, "get_cuda_device_count", lambda: 1)

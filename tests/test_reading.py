@@ -120,7 +120,6 @@ READERS = {
     "device.py": "files of the kernel",
     "resources.py": "pyproject.toml, which comes with the program",
     "translation/file_kinds.py": "the first 64 KiB of a file",
-    "translation/engine_precision.py": "a file of the kernel",
     "server/application.py": "a page that comes with the program",
     "translation/attention_page.py": "a page that comes with the program",
 }

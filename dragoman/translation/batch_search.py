@@ -16,7 +16,7 @@ from dragoman.device import DTYPES, autocast, choose_precision, matmul_rates
 from dragoman.signals import Stopped
 from dragoman.translation.batches import BATCH_TOKENS, batches_by_length
 from dragoman.translation.constraints import constraints
-from dragoman.translation.hypotheses import Hypothesis, Watch
+from dragoman.translation.hypotheses import Hypothesis
 from dragoman.translation.loading import TrainedModel
 from dragoman.translation.pieces import Piece
 from dragoman.translation.search import read_off, search
@@ -24,26 +24,19 @@ from dragoman.translation.search import read_off, search
 CACHE = 16 * 2**20  # bytes of cache that every CPU core has
 
 
-def search_batch(
-    trained: TrainedModel, pieces: Sequence[Piece], watch: Watch | None = None, stop: Event | None = None
-) -> list[list[Hypothesis]]:
+def search_batch(trained: TrainedModel, pieces: Sequence[Piece], stop: Event | None = None) -> list[list[Hypothesis]]:
     """The best hypotheses for each piece of a batch. Raises DataError if a prefix is too long.
 
-    Args:
-        watch: called as in `search`; a model that writes all words at once settles them all in one step
-        stop: ends the search at its next step once it is set
+    stop ends the search at its next step once it is set, with Stopped.
     """
     limits, minima, unknowns, prefixes, absent = constraints(trained, pieces)
     source = source_batch([piece.ids for piece in pieces]).to(trained.device)
-    decoding, model = trained.config.decoding, _StoppableModel(trained.model.eval(), stop)
+    decoding = trained.config.decoding
+    model: Any = _StoppableModel(trained.model.eval(), stop)
     with autocast(trained.device, search_dtype(trained)):
-        if not trained.writes_at_once:
-            return search(model, source, limits, decoding, minima, unknowns, prefixes, watch, absent)
-        hypotheses = read_off(model, source, limits, decoding, unknowns, absent)
-    if watch:
-        for i, [hypothesis] in enumerate(hypotheses):
-            watch(i, hypothesis.tokens)
-    return hypotheses
+        if trained.writes_at_once:
+            return read_off(model, source, limits, decoding, unknowns, absent)
+        return search(model, source, limits, decoding, minima, unknowns, prefixes, absent)
 
 
 def search_dtype(trained: TrainedModel) -> torch.dtype:
@@ -92,7 +85,7 @@ def search_in_batches(
     stop = Event()
     pool = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
     try:
-        searches = {pool.submit(search_batch, trained, chosen, None, stop): batch for batch, chosen in batches}
+        searches = {pool.submit(search_batch, trained, chosen, stop): batch for batch, chosen in batches}
         for done in as_completed(searches):
             yield searches[done], done.result()
     finally:

@@ -382,16 +382,15 @@ class Translator:
                     pieces[indices[i]], found[indices[i]] = chosen[i], replace(best, candidates=kept)
 
     def speak(self, text: str | Request, write: Callable[[str], object]) -> Translation:
-        """Translate one line and write each word of the translation as soon as the search has settled it.
-
-        CTranslate2 settles a whole sentence at once."""
+        """Translate one line and write each sentence of the translation as soon as it is finished."""
         [request] = self._parse([text], 1)
         [lines] = self._encode([request], 1)
         joiner = sentence_joiner(request.direction.target)
         sentences: list[Sentence] = []
         for piece in _flatten([lines])[0]:
             write(joiner if sentences else "")
-            sentences.append(self._speak_piece(piece, write))
+            sentences += self._translate([[[[piece]]]], None)
+            write(sentences[-1].candidates[0].text)
         self._warn(1, *shortcomings(self.trained, sentences))
         translation = joiner.join(sentence.candidates[0].text for sentence in sentences)
         return Translation(request.text, translation, sentences, *warnings_by_text(self.warnings, 1, 1))
@@ -484,15 +483,6 @@ class Translator:
 
     def _warn(self, number: int, *messages: str) -> None:
         self.warnings += [f"text {number}: {message}" for message in messages]
-
-    def _speak_piece(self, piece: Piece, write: Callable[[str], object]) -> Sentence:
-        if self._is_for_ctranslate2([piece]):
-            [sentence] = self._translate([[[[piece]]]], None)
-            write(sentence.candidates[0].text)
-            return sentence
-        from dragoman.translation.streaming import stream_piece  # slow to import
-
-        return stream_piece(self.trained, piece, write, self._search_again)
 
     def _search(self, groups: Iterable[list[Piece]]) -> Generator[tuple[list[int], list[list[Hypothesis]]], None, None]:
         """Yield the indices, among all groups, and the hypotheses of one batch of pieces after another."""
