@@ -75,8 +75,8 @@ def settings_in_file(data: bytes, path: Path) -> dict[str, Any]:
             raise ConfigError(f"{path}:{line}: {shown(section)} is not a section{hint}")
         for name, line, node in _items(path, content, section):
             key = f"{section}.{name}"
-            if key in RETIRED:  # it acted in training only, so a saved model is the same without it
-                older = True
+            if key in RETIRED:  # a saved model is the same without it
+                older = older or key != "decoding.shortlist"  # all others are of version 0.1
                 continue
             if key not in SETTINGS:
                 raise ConfigError(f"{path}:{line}: {shown(key)} is not a setting{did_you_mean(key, SETTINGS)}")

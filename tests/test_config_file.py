@@ -157,7 +157,8 @@ def test_retired_settings_still_load(key: str) -> None:
     """Guards the runs of users: a checkpoint saved by an earlier version names settings that no longer exist."""
     section, _, name = key.partition(".")
     assert key not in SETTINGS
-    assert loads(f"{section}:\n  {name}: 0.1\n".encode(), Path("old.yaml")) == with_values(Config(), DEFAULTS_BEFORE)
+    expected = Config() if key == "decoding.shortlist" else with_values(Config(), DEFAULTS_BEFORE)
+    assert loads(f"{section}:\n  {name}: 0.1\n".encode(), Path("old.yaml")) == expected
 
 
 def test_a_file_means_the_defaults_of_its_version() -> None:

@@ -36,8 +36,6 @@ from dragoman.translation.engine_files import engine_files
 from dragoman.translation.hypotheses import NOTHING, Hypothesis
 from dragoman.translation.loading import TEXT, TrainedModel, find_checkpoint, unpack
 from dragoman.translation.pieces import Piece
-from dragoman.translation.shortlist import Shortlist
-from dragoman.translation.shortlist import read as read_shortlist
 
 POSITIONS = 1024  # that the files describe; a longer piece is left to our own search
 BATCH_SENTENCES = 32  # on a CPU, more are no faster in float32 and slower in int8
@@ -118,8 +116,6 @@ def open_run(
     if choice.engine == "torch":
         return opened, trained, None
     engine = open_engine(opened.path, trained, choice.device)
-    if engine.shortlist:
-        trained = replace(trained, unsure=trained.unsure + engine.shortlist.surer)
 
     @cache
     def weights() -> Any:
@@ -133,9 +129,8 @@ def open_run(
 
 def open_engine(path: Path, trained: TrainedModel, device: str) -> CTranslate2Engine:
     """An engine for the checkpoint in this folder. Raises EngineError and CheckpointError."""
-    decoding, sides = trained.config.decoding, (trained.source, trained.target)
-    shortlist = read_shortlist(path, trained.source) if decoding.shortlist else None
-    return CTranslate2Engine(partial(engine_files, path), device, decoding.precision, *sides, shortlist)
+    precision = trained.config.decoding.precision
+    return CTranslate2Engine(partial(engine_files, path), device, precision, trained.source, trained.target)
 
 
 def choose_precision(name: str, size: int, device: str) -> str:
@@ -187,7 +182,6 @@ class CTranslate2Engine:
         precision: str,
         source: Tokenizer,
         target: Tokenizer,
-        shortlist: Shortlist | None = None,
     ) -> None:
         """Load the files of `engine_files`. Raises EngineError for a device or precision that does not exist here.
 
@@ -198,7 +192,6 @@ class CTranslate2Engine:
         self.read_files, self.device, self.precision = read_files, device, precision
         self.source, self.target = source.tokens_by_id, target.tokens_by_id
         self.ids = target.vocabulary
-        self.shortlist = shortlist
         self.threads = thread_count()
         self.translator = self._load()
         _engines.add(self)
@@ -217,7 +210,7 @@ class CTranslate2Engine:
                 inter_threads=self.threads,
                 intra_threads=1,
                 max_queued_batches=-1,  # no limit: `search_in_batches` has its own
-                files={**files, **({"vmap.txt": self.shortlist.vmap.encode()} if self.shortlist else {})},
+                files=dict(files),
             )
         except (ValueError, RuntimeError) as error:
             raise EngineError(f"CTranslate2 cannot translate on {self.device} in {self.precision}: {error}") from None
@@ -249,9 +242,9 @@ class CTranslate2Engine:
         """Group pieces of similar length that may use the same tokens, since a batch has one list for all."""
         whole, decoding = constraints(trained, pieces), trained.config.decoding
         groups: dict[Any, list[int]] = {}
-        for k, piece in enumerate(pieces):
+        for k in range(len(pieces)):
             unknowns = bool(whole.max_unknowns is None or whole.max_unknowns[k])
-            groups.setdefault((unknowns, tuple(whole.absent[k]), self._is_listed(piece, decoding)), []).append(k)
+            groups.setdefault((unknowns, tuple(whole.absent[k])), []).append(k)
         width = max(decoding.beam_size, decoding.n_best)
         for group in groups.values():
             lengths = [len(pieces[k].ids + pieces[k].prefix) + 1 for k in group]
@@ -263,10 +256,6 @@ class CTranslate2Engine:
                 for start in range(0, len(batch), most):
                     chosen = [group[i] for i in batch[start : start + most]]
                     yield chosen, whole.chosen(chosen)
-
-    def _is_listed(self, piece: Piece, settings: DecodingConfig) -> bool:
-        """Whether the search for a piece uses the shortlist."""
-        return self.shortlist is not None and self.shortlist.serves(piece, settings)
 
     def _search(
         self, pieces: Sequence[Piece], given: Constraints, settings: DecodingConfig, attention: bool
@@ -317,7 +306,6 @@ class CTranslate2Engine:
             min_decoding_length=0,
             max_decoding_length=max(given.limits),
             max_input_length=0,
-            use_vmap=self._is_listed(pieces[0], settings),  # all of a batch alike, see `_batches`
             return_scores=True,
             return_end_token=True,
             return_attention=attention,
