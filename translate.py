@@ -124,10 +124,7 @@ def count_hidden(warnings: int) -> None:
 
 def load_translator(options: argparse.Namespace, run: Path) -> Translator:
     """The translator that the options name. Raises ConfigError for options that the model has no use for."""
-    # These options show what only our own search reports, or need the model itself.
-    inside = options.json or options.align or options.attention or options.score or options.embed
-    engine = "torch" if inside and options.engine == "auto" else options.engine
-    translator = Translator(options.checkpoint or run, options.device, options.overrides, engine)
+    translator = Translator(options.checkpoint or run, options.device, options.overrides, options.engine)
     if translator.config.is_language_model and (options.align or options.attention or options.example):
         raise ConfigError("--align, --attention and --example show the source, but a language model has no source.")
     if options.glossary:
@@ -203,6 +200,8 @@ def translate_block(
         advance(len(texts))
         return [json.dumps([round(each, 6) for each in vector]) for vector in vectors]
     translations = translator.explain(list(map(request, texts)), first, advance)
+    if options.json or options.align or options.attention:
+        translations = translator.with_log_probs(translations)
     if page:
         page.add(translator, translations)
     rows = zip_longest(translations, given.references[: len(texts)])

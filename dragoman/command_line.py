@@ -356,7 +356,6 @@ def _refuse_contradictions(parser: Parser, parsed: argparse.Namespace) -> None:
         ("--embed", parsed.embed, (*{*line_by_line} - {"embed"}, "glossary"), "prints vectors"),
         (f"--markup {markup}", markup, (*line_by_line, "paragraphs"), "translates documents"),
         ("--paragraphs", parsed.paragraphs, line_by_line, "translates documents"),
-        ("--engine ctranslate2", parsed.engine == "ctranslate2", inside, "does not say how likely each token is"),
     ):
         given = [f"--{other}" for other in others if vars(parsed)["source" if other == "from" else other]]
         if value and given:

@@ -241,7 +241,6 @@ class DecodingConfig(Section):
     min_ratio: float = warned(0.0, at_least=0)
     no_repeat_ngram: int | None = warned(None, at_least=1)
     precision: Literal["auto", "float32", "bfloat16", "int8"] = warned("auto")
-    shortlist: bool = free(True)
     unknown: Literal["copy", "keep", "drop"] = warned("copy")
     split_sentences: bool = warned(True)
     tolerant: bool = warned(True)
@@ -323,8 +322,8 @@ SECTIONS: dict[str, type[Section]] = {
 SETTINGS = {f"{name}.{declared.name}": declared for name, section in SECTIONS.items() for declared in fields(section)}
 # Settings of earlier versions, which acted in training only. Files that name them still load.
 RETIRED = frozenset({
-    "model.depth_dropout", "model.word_dropout", "training.copy_dropout", "training.health_every", "training.profile",
-    "training.r_drop", "training.subword_dropout",
+    "decoding.shortlist", "model.depth_dropout", "model.word_dropout", "training.copy_dropout", "training.health_every",
+    "training.profile", "training.r_drop", "training.subword_dropout",
 })  # fmt: skip
 STAND_IN = f"model.preset auto looks at the data when a run starts; until then it stands for {presets.STAND_IN}."
 

@@ -23,8 +23,6 @@ from dragoman.translation.translator import Translator
 class Echo(Transformer):
     """A model that repeats the source, position by position, and attends to the position it repeats."""
 
-    step_bytes = 0  # as an engine
-
     def __init__(self, size: int) -> None:
         super().__init__(ModelConfig(d_model=8, n_heads=2, encoder_layers=1, decoder_layers=1, d_ff=8), size, size)
         self.size = size
@@ -60,7 +58,7 @@ def echo(*settings: str, kind: str = "word", conventions: Conventions | None = N
         source=source, target=target, report=report, conventions=conventions and 2 * (conventions,)
     )
     model: Any = Echo(len(source))
-    return Translator.around(model, data, config, torch.float32).with_engine(model)
+    return Translator.around(model, data, config, torch.float32)
 
 
 def complaints(translator: Translator) -> list[str]:

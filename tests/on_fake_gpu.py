@@ -27,7 +27,6 @@ from dragoman.model import Embedding, sinusoid
 from dragoman.settings import DecodingConfig, ModelConfig
 from dragoman.training import gradients, validation
 from dragoman.training.state import TrainingState
-from dragoman.translation.engines import make_engine
 from dragoman.translation.search import read_off, search
 from fake_gpu import FakeGpu
 from faults.harness import training_of
@@ -111,15 +110,14 @@ def test_waiting(tmp_path: Path, architecture: str, dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("architecture", ["encoder-decoder", "decoder-only"])
 def test_search(architecture: str) -> None:
-    """Guards every kind of search, with every rule, by models, engines and ensembles, and how often each step waits."""
+    """Guards every kind of search, with every rule, by models and ensembles, and how often each step waits."""
     model, source = model_and_source(architecture)
-    rules: list[Any] = [[2, 0, 3], [0, 1, 3], [[5], [], [6, 7]], None, [[9], [], [6]]]
+    rules: list[Any] = [[2, 0, 3], [0, 1, 3], [[5], [], [6, 7]], [[9], [], [6]]]
 
     def run(source: Tensor, gpu: FakeGpu | None = None) -> list[Any]:
-        engine: Any = make_engine(model, "float32")
         found = []
         for each in SEARCHES:
-            for contender in (model, engine) if each else (model, engine, Ensemble([engine, engine])):
+            for contender in (model,) if each else (model, Ensemble([model, model])):
                 hypotheses = search(contender, source, [7, 8, 5], DecodingConfig(**each), *rules)
                 found.append([[(h.tokens, pytest.approx(h.score, rel=1e-3)) for h in some] for some in hypotheses])
                 if gpu:
@@ -139,8 +137,7 @@ def test_reading_off() -> None:
     model, source = model_and_source("encoder-only")
 
     def run(source: Tensor) -> list[list[int]]:
-        engine: Any = make_engine(model, "float32")
-        found = read_off(engine, source, [8, 9, 7], None, [0, 3, 3], [[5], [], [6, 7]])
+        found = read_off(model, source, [8, 9, 7], None, [0, 3, 3], [[5], [], [6, 7]])
         return [best[0].tokens for best in found]
 
     expected = run(source)

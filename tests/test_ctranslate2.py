@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import json
 import os
 import shutil
 import subprocess
@@ -20,9 +21,8 @@ from dragoman.__main__ import run as run_command
 from dragoman.architectures import ctranslate2_spec
 from dragoman.errors import EngineError, ExportError, UnsupportedError
 from dragoman.evaluation.metrics import score
-from dragoman.serialization import sealed, unsealed
-from dragoman.settings import UNK, Config, DecodingConfig
-from dragoman.translation import assembly, ctranslate2_engine, engine_files, engine_precision, engine_writer
+from dragoman.settings import UNK, Config, DecodingConfig, ModelConfig
+from dragoman.translation import assembly, ctranslate2_engine, engine_files
 from dragoman.translation.loading import TEXT, find_checkpoint
 from dragoman.translation.translator import Translator
 from test_export_formats import PAIRS
@@ -54,8 +54,9 @@ def slow(run: Path, *overrides: str) -> Translator:
     return Translator(run, "cpu", [*FLOAT32, *overrides])
 
 
-def files_of(run: Path) -> Path:
-    [folder] = (run / "exports").glob("engine-*")
+def kept() -> Path:
+    """The one folder of files for CTranslate2 in the cache."""
+    [folder] = engine_files.cache_folder().iterdir()
     return folder
 
 
@@ -123,20 +124,6 @@ def test_int8_translates_as_well_as_float32(learned: Config, tmp_path: Path, mon
     assert bleu["int8"] > bleu["float32"] - 10
 
 
-def test_another_precision_keeps_the_engine(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards against our own engine, three times as slow, after `with_decoding(precision=...)`."""
-    one = fast(run)
-    loaded: list[object] = []
-    monkeypatch.setattr(type(one.trained), "model", property(lambda _: loaded.append(1)))
-    int8 = one.with_decoding(precision="int8")
-    assert int8._fast is not one._fast
-    assert int8._fast is not None
-    assert int8._fast.translator.compute_type.startswith("int8")
-    int8.translate(TEXTS[:3])
-    assert not loaded
-    assert one.with_decoding(precision="bfloat16")._fast is None  # CTranslate2's bfloat16 is not for every CPU
-
-
 def test_what_needs_the_model_still_works(run: Path) -> None:
     """Guards the model that is loaded only when something asks for it."""
     one, other = slow(run), fast(run)
@@ -153,24 +140,32 @@ def test_what_needs_the_model_still_works(run: Path) -> None:
     ).translate(long)
 
 
-def test_files_are_made_once_for_each_checkpoint(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards a run that is trained further, where old files would give old translations, and a user's own folder."""
-    made: list[Path] = []
-    write = engine_writer.write
-
-    def counted(path: Path, folder: Path, identity: str) -> None:
-        made.append(folder)
-        write(path, folder, identity)
-
-    monkeypatch.setattr(engine_writer, "write", counted)
-    (run / "exports" / "engine-phone").mkdir(parents=True)
-    for _ in range(2):
-        best = fast(run).path
-    assert len(made) == 1
+def test_files_are_made_once_for_each_checkpoint(run: Path) -> None:
+    """Guards a run that is trained further, where old files would give old translations, and a run that cannot be
+    written: nothing is added to it."""
+    before = sorted(run.rglob("*"))
+    best = fast(run).path
+    made = (kept() / "model.bin").stat().st_ino
+    fast(run)
+    assert (kept() / "model.bin").stat().st_ino == made
     other = next(path for path in checkpoint.steps(run / "checkpoints") if path != best)
     assert fast(other).translate(TEXTS) == slow(other).translate(TEXTS)
-    assert len(made) == 2
-    assert {path.name for path in (run / "exports").iterdir()} == {made[1].name, "engine-phone"}
+    assert len(list(engine_files.cache_folder().iterdir())) == 2
+    assert sorted(run.rglob("*")) == before
+
+
+def test_files_that_nobody_uses_are_removed(run: Path) -> None:
+    """Guards the disk: each new checkpoint adds its weights to the cache."""
+    old = engine_files.cache_folder() / "old"
+    fast(run)
+    first = kept()
+    for folder in (first, old):
+        folder.mkdir(exist_ok=True)
+        os.utime(folder, (0, 0))
+    fast(run)  # uses the first folder again
+    fast(next(path for path in checkpoint.steps(run / "checkpoints") if path != fast(run).path))
+    assert first.exists()
+    assert not old.exists()
 
 
 def flip(path: Path) -> None:
@@ -179,88 +174,50 @@ def flip(path: Path) -> None:
     path.write_bytes(data)
 
 
-def forge(folder: Path, model: int = 0, **changes: Any) -> None:
-    """Change what the mark says, with a hash that agrees; give model.bin this size if it is not 0."""
-    mark = unsealed((folder / engine_files.MARK).read_bytes())
-    (folder / engine_files.MARK).write_bytes(sealed({**mark, **changes}))
-    if model:
-        os.truncate(folder / "model.bin", model)
-
-
 @pytest.mark.parametrize(
     "damage",
     [
         lambda folder: flip(folder / "model.bin"),
         lambda folder: (folder / "config.json").unlink(),
-        lambda folder: flip(folder / engine_files.MARK),
-        lambda folder: (folder / "model.bin").write_bytes(b""),
-        lambda folder: forge(folder, files=["model.bin"]),
-        lambda folder: forge(folder, files={"model.bin": {"size": 5}}),
-        lambda folder: forge(folder, files={}),
-        lambda folder: forge(folder, files={"../model.bin": {"size": 5, "sha256": ""}}),
-        lambda folder: forge(folder, files={"config.json": {"size": 10**15, "sha256": ""}}),
-        lambda folder: forge(folder, files={"model.bin": {"size": 10**13, "sha256": ""}}, model=10**13),
-        lambda folder: forge(folder, version=[]),
-        lambda folder: (folder / engine_files.MARK).write_bytes(b"[" * 100_000),
-        lambda folder: os.truncate(folder / engine_files.MARK, 50 * 10**9),
+        lambda folder: flip(folder / checkpoint.MANIFEST),
+        lambda folder: os.truncate(folder / "model.bin", 0),
+        lambda folder: os.truncate(folder / "model.bin", 10**13),
     ],
-    ids=[
-        "bit",
-        "missing",
-        "mark",
-        "empty",
-        "list",
-        "no sha256",
-        "no files",
-        "outside",
-        "large text",
-        "large model",
-        "version",
-        "no json",
-        "large mark",
-    ],
+    ids=["bit", "missing", "manifest", "empty", "large"],
 )
 def test_damaged_files_are_made_again(run: Path, damage: Callable[[Path], object]) -> None:
     """Guards against translating with half a model."""
     expected = fast(run).translate(TEXTS)
-    folder = files_of(run)
-    before = (folder / "model.bin").read_bytes()
-    damage(folder)
+    before = (kept() / "model.bin").read_bytes()
+    damage(kept())
     assert fast(run).translate(TEXTS) == expected
-    assert (files_of(run) / "model.bin").read_bytes() == before
+    assert (kept() / "model.bin").read_bytes() == before
 
 
-def test_files_of_others_are_made_again(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards against files that came with a stranger's run: all hashes fit, and CTranslate2 trusts what it reads."""
-    expected = fast(run).translate(TEXTS)
-    model = files_of(run) / "model.bin"
-    before = model.read_bytes()
-    mark = unsealed((files_of(run) / engine_files.MARK).read_bytes())
-    flip(model)
-    mark["files"]["model.bin"] = checkpoint.file_entry(model.read_bytes())
-    (files_of(run) / engine_files.MARK).write_bytes(sealed(mark))
-    assert fast(run).translate(TEXTS) == expected
-    assert model.read_bytes() == before
-    made = model.stat().st_ino
-    fast(run)
-    assert model.stat().st_ino == made
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache of another user"))
-    fast(run)
-    assert model.stat().st_ino != made
-    key = engine_files.user_cache() / engine_files.KEY
-    assert os.name == "nt" or key.stat().st_mode & 0o077 == 0
-
-
-def test_a_key_that_cannot_be_kept_is_no_reason_to_fail(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such modes")
+@pytest.mark.parametrize("place", ["writable by others", "no folder", "a link", "no home"])
+def test_a_cache_that_is_not_private_is_not_used(
+    run: Path, tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Guards containers and services without a home: the files are made for each process, which is said."""
-    (tmp_path / "no folder").touch()
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "no folder"))
-    assert fast(run).translate(TEXTS) == slow(run).translate(TEXTS)
-    made = files_of(run).stat().st_ino
+    """Guards against forged files, as CTranslate2 trusts what it reads, and services without a home."""
     fast(run)
-    assert files_of(run).stat().st_ino == made
+    folder = engine_files.cache_folder()
+    assert folder.stat().st_mode & 0o777 == 0o700
+    flip(kept() / "model.bin")  # a forger's work, which nobody looks at
+    match place:
+        case "writable by others":
+            folder.chmod(0o770)
+        case "no folder":
+            (tmp_path / "file").touch()
+            monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+        case "a link":
+            folder.rename(tmp_path / "elsewhere")
+            folder.symlink_to(tmp_path / "elsewhere")
+        case "no home":
+            monkeypatch.delenv("XDG_CACHE_HOME")
+            monkeypatch.delenv("HOME")
+            monkeypatch.setattr(os.path, "expanduser", lambda path: path)
+    assert fast(run).translate(TEXTS) == slow(run).translate(TEXTS)
     assert capsys.readouterr().err.count("are made at every start") == 1
 
 
@@ -275,33 +232,10 @@ def test_a_wrong_file_is_found(run: Path, monkeypatch: pytest.MonkeyPatch, capsy
     monkeypatch.setattr(ctranslate2_spec, "attention_projections", negated)
     with pytest.raises(ExportError, match="log-probabilities"):
         fast(run)
-    assert not list(run.glob("exports/engine-*"))
+    assert not list(engine_files.cache_folder().iterdir())
     capsys.readouterr()
     assert Translator(run, "cpu", FLOAT32, "auto").translate(TEXTS) == slow(run).translate(TEXTS)
     assert capsys.readouterr().err.count("Translating with torch instead") == 1
-
-
-def test_a_read_only_run_uses_the_cache(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Guards runs of another user or on a read-only disk: the files lie in the user's cache, and are made once."""
-    access = os.access
-    monkeypatch.setattr(os, "access", lambda path, mode: not Path(path).is_relative_to(run) and access(path, mode))
-    before = sorted(run.rglob("*"))
-    assert fast(run).translate(TEXTS) == slow(run).translate(TEXTS)
-    [made] = (tmp_path / "cache" / "dragoman").glob("engine-*")
-    assert str(made) in capsys.readouterr().err
-    assert sorted(run.rglob("*")) == before
-    changed = (made / "model.bin").stat().st_mtime_ns
-    fast(run)
-    assert (made / "model.bin").stat().st_mtime_ns == changed
-
-
-def test_no_place_to_write_is_no_reason_to_fail(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "access", lambda *_: False)
-    with pytest.raises(EngineError, match="can be written to none"):
-        fast(run)
-    assert Translator(run, "cpu", FLOAT32, "auto").translate(TEXTS) == slow(run).translate(TEXTS)
 
 
 def test_without_the_library_torch_translates(
@@ -322,17 +256,6 @@ def test_without_the_library_torch_translates(
         fast(run)
 
 
-def test_the_cache_is_in_the_home_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Guards the place of the cache: as the XDG specification says, and never relative to the current folder."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert engine_files.user_cache() == tmp_path / "dragoman"
-    monkeypatch.setenv("XDG_CACHE_HOME", "here")
-    assert engine_files.user_cache().is_absolute()
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    monkeypatch.setattr(sys, "platform", "linux")
-    assert engine_files.user_cache() == Path.home() / ".cache" / "dragoman"
-
-
 def translated(run: Path, *more: str) -> int:
     return run_command("translate", command_line.parse_translate(["--run", str(run), "--device", "cpu", *more]))
 
@@ -345,21 +268,24 @@ def test_engine_on_the_command_line(run: Path, capsysbinary: pytest.CaptureFixtu
     assert b"decoding.sample" in capsysbinary.readouterr().err
     assert translated(run, "--decoding.sample", "true", "the cat.") == 0
     assert b"decoding.sample" not in capsysbinary.readouterr().err  # a model this small may find no word
-    with pytest.raises(SystemExit, match="2"):
-        translated(run, "--engine", "ctranslate2", "--json", "the cat.")
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [{"min_ratio": 0.5}, {"beam_size": 2, "diversity_groups": 2}, {"beam_size": 2, "length_formula": "paper"}],
-)
-def test_settings_that_ctranslate2_lacks_are_refused(run: Path, changes: dict[str, Any]) -> None:
-    """Guards against a setting that would be ignored without a word."""
-    named = list(changes)[-1]
-    assert named in (ctranslate2_engine.unsupported_setting(DecodingConfig(**changes)) or "")
-    assert ctranslate2_engine.unsupported_setting(DecodingConfig(beam_size=4, n_best=2, length_penalty=0.5)) is None
-    with pytest.raises(UnsupportedError, match=named):
-        fast(run, *(word for key, value in changes.items() for word in (f"--decoding.{key}", str(value))))
+def test_json_does_not_change_translations(run: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    """Guards the choice of the engine: options that show more of a translation do not change it, nor its warnings."""
+    shown = []
+    for more in ([], ["--json"], ["--align"]):
+        assert translated(run, "--decoding.beam_size", "3", *more, *TEXTS[:5], TEXTS[-1]) == 0
+        shown.append(capsysbinary.readouterr())
+    rows = [json.loads(line) for line in shown[1].out.splitlines()]
+    assert "".join(row["translation"] + "\n" for row in rows).encode() == shown[0].out
+    assert {each.err for each in shown} == {shown[0].err}
+    for row in rows:
+        for candidate in (sentence["candidates"][0] for sentence in row["sentences"]):
+            assert len(candidate["log_probs"]) == len(candidate["tokens"])
+            if candidate["tokens"]:
+                assert candidate["score"] == pytest.approx(
+                    sum(candidate["log_probs"]) / len(candidate["tokens"]), abs=1e-3
+                )
 
 
 def test_translating_does_not_import_torch(run: Path) -> None:
@@ -397,46 +323,11 @@ def test_attention_of_ctranslate2_restores_placeholders(run: Path, monkeypatch: 
             assert translator.translate(prefixed) == slow(run).translate(prefixed)
 
 
-def test_the_fastest_precision_is_measured_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Guards int8 where float32 is faster, and a measurement at every start."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    measured: list[str] = []
-    times = {"int8": 1.0, "float32": 1.3}
-
-    def seconds(_: Any, __: Any, precision: str) -> float:
-        measured.append(precision)
-        return times[precision]
-
-    def chosen(name: str = "auto", size: int = engine_precision.CACHE + 1, supported: str = "int8 float32") -> str:
-        measured.clear()
-        return engine_precision.choose(name, {"model.bin": bytes(size)}, ["a"], supported.split())
-
-    monkeypatch.setattr(engine_precision, "seconds", seconds)
-    assert (chosen("int8"), chosen("float32"), chosen(size=9), chosen(supported="float32")) == (
-        "int8", "float32", "float32", "float32"
-    )  # fmt: skip
-    assert not measured
-    assert (chosen(), len(measured)) == ("int8", 2)
-    times["float32"] = 1.1
-    assert (chosen(), len(measured)) == ("int8", 0)  # remembered
-    assert (chosen(size=engine_precision.CACHE + 2), len(measured)) == ("float32", 2)  # another size
-    file = tmp_path / "cache" / "dragoman" / "precision.json"
-    file.write_text("{")
-    assert (chosen(), len(measured)) == ("float32", 2)
-    monkeypatch.setattr(engine_precision, "_processor", lambda: "another")
-    assert (chosen(), len(measured)) == ("float32", 2)
-    file.unlink()
-    file.mkdir()  # cannot be written
-    for _ in range(2):
-        assert (chosen(), len(measured)) == ("float32", 2)
-
-
-def test_precision_is_measured_on_a_real_model(run: Path) -> None:
-    """Guards the measurement itself."""
-    translator = fast(run)
-    files = engine_files.engine_files(translator.path)
-    for precision in ("int8", "float32"):
-        assert 0 < engine_precision.seconds(files, translator.source.tokens_by_id, precision) < 60
+def test_choice_of_precision() -> None:
+    """Guards int8 for weights that fit into the cache, which would gain little and cost accuracy."""
+    assert ctranslate2_engine.choose_precision("auto", ctranslate2_engine.CACHE, "cpu") == "float32"
+    assert ctranslate2_engine.choose_precision("auto", ctranslate2_engine.CACHE + 1, "cpu") == "int8"
+    assert ctranslate2_engine.choose_precision("float32", ctranslate2_engine.CACHE + 1, "cpu") == "float32"
 
 
 def test_two_processes_may_make_the_files_at_once(run: Path) -> None:
@@ -451,18 +342,40 @@ def test_two_processes_may_make_the_files_at_once(run: Path) -> None:
         assert process.returncode == 0, errors
         assert output == slow(run).translate(TEXTS[0]) + "\n"
     assert fast(run).translate(TEXTS[0]) == slow(run).translate(TEXTS[0])
-    assert [path.name for path in (run / "exports").iterdir()] == [files_of(run).name]
+    assert {path.name for path in kept().iterdir()} >= {"model.bin", "config.json", checkpoint.MANIFEST}
 
 
-def test_other_devices_are_left_to_torch() -> None:
-    """Guards devices that CTranslate2 does not know, and a GPU that nobody asked it to use."""
-    device = ctranslate2_engine._device
-    assert device("auto", False, 0) == "cpu"
-    assert device("auto", True, 1) == "cuda"
-    assert device("cuda:1", True, 2) == "cuda:1"
-    for name, gpu, gpus in [("mps", True, 1), ("cuda:1", True, 1), ("cuda", True, 0), ("auto", False, 1)]:
-        with pytest.raises(UnsupportedError):
-            device(name, gpu, gpus)
+def test_the_choice_of_the_engine_names_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards settings that would be ignored, unknown devices, and a GPU that nobody asked CTranslate2 to use."""
+    import ctranslate2
+
+    def choose(name: str, device: str = "cpu", models: int = 1, **changes: Any) -> ctranslate2_engine.Choice:
+        return ctranslate2_engine.choose_engine(name, models, Config(**changes), device)  # type: ignore[arg-type]
+
+    def decoding(**changes: Any) -> dict[str, Any]:
+        return {"decoding": DecodingConfig(**changes)}
+
+    monkeypatch.setattr(ctranslate2, "get_cuda_device_count", lambda: 1)
+    assert choose("auto", **decoding(beam_size=4, n_best=2, length_penalty=0.5)).engine == "ctranslate2"
+    assert choose("torch").reason == "torch is asked for"
+    assert choose("ctranslate2", "auto")[:2] == ("ctranslate2", "cuda")
+    assert choose("auto", "cuda").engine == "torch"
+    for reason, given in {
+        "several models": {"models": 2},
+        "decoder-only": {"model": ModelConfig(architecture="decoder-only")},
+        "sample": decoding(sample=True),
+        "min_ratio": decoding(min_ratio=0.5),
+        "diversity_groups": decoding(beam_size=2, diversity_groups=2),
+        "length_formula": decoding(beam_size=2, length_formula="paper"),
+        "bfloat16": decoding(precision="bfloat16"),
+        "cuda:1": {"device": "cuda:1"},
+        "mps": {"device": "mps"},
+    }.items():
+        chosen = choose("auto", **given)
+        assert chosen.engine == "torch"
+        assert reason in chosen.reason
+        with pytest.raises(UnsupportedError, match=reason):
+            choose("ctranslate2", **given)
 
 
 def test_a_failure_of_ctranslate2_is_a_message(run: Path) -> None:
@@ -477,20 +390,6 @@ def test_a_failure_of_ctranslate2_is_a_message(run: Path) -> None:
     translator._fast._start = lambda *_, **__: [Failing()]  # type: ignore[method-assign, list-item]
     with pytest.raises(EngineError, match=r"libcublas.*--engine torch"):
         translator.translate("the cat.")
-
-
-def test_a_kill_while_the_files_are_made(run: Path) -> None:
-    """Guards against half-made files: the next start makes them, and removes what the killed one left."""
-    code = "import os, signal, sys\nfrom dragoman.translation import engine_writer\n"
-    code += "engine_writer.compare = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
-    code += "from dragoman.__main__ import main; main(sys.argv[1:])"
-    words = ["translate", "--run", str(run), "--device", "cpu", "--engine", "ctranslate2", TEXTS[0]]
-    killed = subprocess.run([sys.executable, "-c", code, *words], cwd=ROOT, capture_output=True)
-    assert killed.returncode == -9
-    assert not list((run / "exports").glob("engine-*"))
-    assert list((run / "exports").glob(".tmp-*"))
-    assert fast(run).translate(TEXTS[0]) == slow(run).translate(TEXTS[0])
-    assert [path.name for path in (run / "exports").iterdir()] == [files_of(run).name]
 
 
 FORKS = """

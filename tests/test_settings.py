@@ -69,7 +69,7 @@ RESUME = {
         run.name run.dir data.train data.validation data.test data.check_languages
         training.max_steps training.max_epochs training.max_minutes training.plan_minutes
         training.log_every training.validate_every training.save_every training.keep_last training.patience
-        training.ranks training.fsdp decoding.shortlist
+        training.ranks training.fsdp
     """,
 }
 

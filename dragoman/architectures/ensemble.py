@@ -11,15 +11,11 @@ from torch import Tensor, nn
 
 
 class Ensemble(nn.Module):
-    """Several models that translate together by averaging their probabilities. They share the vocabularies.
-
-    Members may be models, or anything else that offers the methods in use: `start` and `step` for a search, or `places`
-    and `lengths`. Any state with a `select` method will do.
-    """
+    """Several models that translate together by averaging their probabilities. They share the vocabularies."""
 
     def __init__(self, members: Sequence[Any]) -> None:
         super().__init__()
-        # A ModuleList, so that .to() and .eval() reach the members; engines are no modules and need neither.
+        # A ModuleList, so that .to() and .eval() reach the members; a table of a test is no module and needs neither.
         self.members: Sequence[Any] = (
             nn.ModuleList(members) if all(isinstance(each, nn.Module) for each in members) else list(members)  # type: ignore[assignment]
         )
@@ -45,10 +41,9 @@ class Ensemble(nn.Module):
         """See `EncoderOnly.lengths`."""
         return self.members[0].lengths(source)
 
-    @property
-    def step_bytes(self) -> int:
-        """Bytes of weights that a step reads, for the largest member. The members must be engines."""
-        return max(member.step_bytes for member in self.members)
+    def products(self) -> tuple[int, int]:
+        """See `Transformer.products`; those of the largest member."""
+        return max(member.products() for member in self.members)
 
     def cross_attention(self, source: Tensor, target: Tensor) -> Tensor:
         """The maps of all layers of all members, (layers, B, 1, T, S). Heads are averaged: members may differ there."""

@@ -33,9 +33,7 @@ def main(options: argparse.Namespace) -> None:
     with listen(options.host, options.port, budgets.max_connections) as listener:
         tune_device(choose_device(options.device))
         path = options.checkpoint or options.run or usual_run()
-        # With a shortlist, a translation would depend on what other clients send at the same moment.
-        overrides = ["--decoding.shortlist", "false", *options.overrides]
-        translator = Translator(path, options.device, overrides, engine="auto")
+        translator = Translator(path, options.device, options.overrides, engine="auto")
         if options.glossary:
             if translator.config.data.several:
                 raise ConfigError(

@@ -20,7 +20,6 @@ from dragoman.evaluation.report import report_lines, write_report
 from dragoman.settings import Config
 from dragoman.training import tensorboard
 from dragoman.training.progress import Progress
-from dragoman.training.shortlist import make_shortlist
 from dragoman.translation.loading import RESULT
 from dragoman.translation.translator import Translator
 
@@ -43,8 +42,6 @@ def report(config: Config, directory: Path, data: PreparedData, progress: Progre
         result |= perplexities(config, directory, data, progress)  # "validation" is one of them
     elif data.test:
         result["test"] = score_test_set(config, directory, data, progress)
-    if shortlist := make_shortlist(config, directory, data):
-        result["shortlist"] = shortlist
     if config.training.init_from:
         result["init_from"] = gained_and_lost(config, directory, progress)
     storage.replace_durably(directory / RESULT, serialization.json_bytes(result))

@@ -5,42 +5,62 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
+from functools import cache
+from threading import Event
 from typing import Any
 
 import torch
 
 from dragoman.dataset import source_batch
+from dragoman.device import DTYPES, autocast, choose_precision, matmul_rates
 from dragoman.signals import Stopped
 from dragoman.translation.batches import BATCH_TOKENS, batches_by_length
 from dragoman.translation.constraints import constraints
-from dragoman.translation.engines import CACHE, Engine
-from dragoman.translation.hypotheses import Hypothesis, Watch
+from dragoman.translation.hypotheses import Hypothesis
 from dragoman.translation.loading import TrainedModel
 from dragoman.translation.pieces import Piece
 from dragoman.translation.search import read_off, search
 
+CACHE = 16 * 2**20  # bytes of cache that every CPU core has
 
-def search_batch(
-    trained: TrainedModel, engine: Any, pieces: Sequence[Piece], watch: Watch | None = None
-) -> list[list[Hypothesis]]:
+
+def search_batch(trained: TrainedModel, pieces: Sequence[Piece], stop: Event | None = None) -> list[list[Hypothesis]]:
     """The best hypotheses for each piece of a batch. Raises DataError if a prefix is too long.
 
-    watch is called as in `search`; a model that writes all words at once settles them all in one step.
+    stop ends the search at its next step once it is set, with Stopped.
     """
     limits, minima, unknowns, prefixes, absent = constraints(trained, pieces)
     source = source_batch([piece.ids for piece in pieces]).to(trained.device)
     decoding = trained.config.decoding
-    if trained.writes_at_once:
-        found = read_off(engine, source, limits, decoding, unknowns, absent)
-        if watch:
-            for i, [hypothesis] in enumerate(found):
-                watch(i, hypothesis.tokens)
-        return found
-    return search(engine, source, limits, decoding, minima, unknowns, prefixes, watch, absent)
+    model: Any = _StoppableModel(trained.model.eval(), stop)
+    with autocast(trained.device, search_dtype(trained)):
+        if trained.writes_at_once:
+            return read_off(model, source, limits, decoding, unknowns, absent)
+        return search(model, source, limits, decoding, minima, unknowns, prefixes, absent)
+
+
+def search_dtype(trained: TrainedModel) -> torch.dtype:
+    """The number format of the matrix products of a search.
+
+    auto is bfloat16 on a GPU that has it, and on a CPU that is measured to be faster with it if the weights do not fit
+    into its cache. int8 is for CTranslate2 only, and means auto here.
+    """
+    name = trained.config.decoding.precision
+    if name not in ("auto", "int8"):
+        return DTYPES[name]
+    if trained.device.type != "cpu":
+        return trained.dtype
+    return _fastest_on_cpu() if 4 * max(trained.model.products()) > CACHE else torch.float32
+
+
+@cache
+def _fastest_on_cpu() -> torch.dtype:
+    cpu = torch.device("cpu")
+    return choose_precision("auto", cpu, matmul_rates(cpu))
 
 
 def search_in_batches(
-    trained: TrainedModel, engine: Engine, pieces: Sequence[Piece]
+    trained: TrainedModel, pieces: Sequence[Piece]
 ) -> Generator[tuple[list[int], list[list[Hypothesis]]], None, None]:
     """Yield the indices and the hypotheses of one batch of pieces after another, in the order in which they finish.
 
@@ -58,30 +78,30 @@ def search_in_batches(
     batches = [(batch, [pieces[k] for k in batch]) for batch in batches_by_length(lengths, budget)]
     if threads == 1 or len(batches) == 1:
         for batch, chosen in batches:
-            with suitable_threads(trained, engine):
-                found = search_batch(trained, engine, chosen)
-            yield batch, found
+            with suitable_threads(trained):
+                hypotheses = search_batch(trained, chosen)
+            yield batch, hypotheses
         return
-    stoppable = _StoppableEngine(engine)
+    stop = Event()
     pool = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
     try:
-        searches = {pool.submit(search_batch, trained, stoppable, chosen): batch for batch, chosen in batches}
+        searches = {pool.submit(search_batch, trained, chosen, stop): batch for batch, chosen in batches}
         for done in as_completed(searches):
             yield searches[done], done.result()
     finally:
-        stoppable.stopped = True
+        stop.set()
         pool.shutdown(cancel_futures=True)
         torch.set_num_threads(threads)  # set_num_threads in the pool also changes process-wide state
 
 
 @contextmanager
-def suitable_threads(trained: TrainedModel, engine: Engine) -> Iterator[None]:
+def suitable_threads(trained: TrainedModel) -> Iterator[None]:
     """Context manager: search a single batch on all threads, or on one if the weights fit into the CPU's cache.
 
     More threads help to read weights from memory, but slow down reading them from the cache.
     """
     threads = torch.get_num_threads()
-    if trained.device.type == "cpu" and engine.step_bytes < CACHE:
+    if trained.device.type == "cpu" and 4 * trained.model.products()[1] < CACHE:
         torch.set_num_threads(1)
     try:
         yield
@@ -89,17 +109,14 @@ def suitable_threads(trained: TrainedModel, engine: Engine) -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-class _StoppableEngine:
-    """An engine for searches in threads that can all be stopped: each then ends at its next step, with Stopped."""
+class _StoppableModel:
+    """A model for a search in a thread, which raises Stopped at its next step once `stop` is set."""
 
-    COMPUTING = ("step", "places")
-
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
-        self.stopped = False
+    def __init__(self, model: Any, stop: Event | None) -> None:
+        self.model, self.stop = model, stop
 
     def __getattr__(self, name: str) -> Any:
-        """The attribute of the engine. Raises Stopped for a method that computes."""
-        if self.stopped and name in self.COMPUTING:
+        """The attribute of the model."""
+        if self.stop and self.stop.is_set():
             raise Stopped
-        return getattr(self.engine, name)
+        return getattr(self.model, name)

@@ -1,6 +1,6 @@
 """CTranslate2 as the engine of an encoder-decoder: the search of this program's `search`, several times as fast.
 
-    engine = CTranslate2Engine(files, "cpu", "float32", threads=2)
+    engine = CTranslate2Engine(partial(engine_files, path), "cpu", "float32", source, target)
     for indices, hypotheses in engine.search_in_batches(trained, [pieces]): ...
 
 It runs the model from files of its own, see `engine_files`. Nothing here needs torch, whose import alone takes several
@@ -21,7 +21,7 @@ from dataclasses import replace
 from functools import cache, partial
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 from weakref import WeakSet
 
 from dragoman import command_line
@@ -29,16 +29,13 @@ from dragoman.checkpoint import Checkpoint
 from dragoman.dataset import Tokenizer
 from dragoman.errors import EngineError, UnsupportedError
 from dragoman.processes import cores
-from dragoman.settings import EOS, UNK, DecodingConfig
-from dragoman.translation import engine_precision
+from dragoman.settings import EOS, UNK, Config, DecodingConfig
 from dragoman.translation.batches import BATCH_TOKENS, batches_by_length
 from dragoman.translation.constraints import Constraints, constraints
 from dragoman.translation.engine_files import engine_files
 from dragoman.translation.hypotheses import NOTHING, Hypothesis
 from dragoman.translation.loading import TEXT, TrainedModel, find_checkpoint, unpack
 from dragoman.translation.pieces import Piece
-from dragoman.translation.shortlist import Shortlist
-from dragoman.translation.shortlist import read as read_shortlist
 
 POSITIONS = 1024  # that the files describe; a longer piece is left to our own search
 BATCH_SENTENCES = 32  # on a CPU, more are no faster in float32 and slower in int8
@@ -46,75 +43,110 @@ BATCH_SENTENCES = 32  # on a CPU, more are no faster in float32 and slower in in
 # With 1, its usual value, BLEU differs by up to 0.25; with 1.5 by 0.03, for 5 % more time (Multi30k, beams of 4).
 PATIENCE = 1.5
 AHEAD = 8  # batches for each thread that wait in its queue, while text is encoded or put together
+CACHE = 16 * 2**20  # bytes of cache that every CPU core has
+EngineName = Literal["auto", "ctranslate2", "torch"]
 _engines: WeakSet[CTranslate2Engine] = WeakSet()  # of this process
 
 
-def open_run(
-    paths: Sequence[Path], device: str, overrides: Sequence[str], gpu: bool
-) -> tuple[Checkpoint, TrainedModel, CTranslate2Engine]:
-    """Open a run or a checkpoint without torch: its text, its settings and an engine for it.
+class Choice(NamedTuple):
+    """What searches, and why."""
+
+    engine: Literal["ctranslate2", "torch"]
+    device: str  # its name; auto only for torch
+    reason: str
+
+
+def choose_engine(name: EngineName, models: int, config: Config, device: str) -> Choice:
+    """Choose what searches, and say what decided: CTranslate2 wherever it can, unless torch is asked for.
 
     Args:
+        models: how many translate together
+        config: with the settings in use
         device: a name, see `device.choose_device`; auto is the GPU that CTranslate2 finds, or the CPU
-        overrides: settings as on the command line
-        gpu: whether it may run on a GPU
 
-    Raises EngineError if CTranslate2 cannot translate like this, and CheckpointError and ConfigError.
+    Raises UnsupportedError if CTranslate2 is asked for and cannot do this, and EngineError if it is missing.
     """
-    if len(paths) > 1:
-        raise UnsupportedError("CTranslate2 runs one model, but several are named.")
-    found = find_checkpoint(paths[0], TEXT)
-    trained = unpack(found)
-    trained = replace(trained, config=command_line.override(trained.config, overrides))
-    if reason := unsupported_setting(trained.config.decoding):
-        raise UnsupportedError(f"CTranslate2 cannot search like this: {reason}.")
-    if trained.config.model.architecture != "encoder-decoder":
-        raise UnsupportedError(
-            f"CTranslate2 cannot run this model: model.architecture is {trained.config.model.architecture}."
-        )
+    if name == "torch":
+        return Choice("torch", device, "torch is asked for")
+    if models > 1:
+        reason = "several models translate together"
+    elif config.model.architecture != "encoder-decoder":
+        reason = f"model.architecture is {config.model.architecture}"
+    else:
+        reason = unsupported_setting(config.decoding)
+    if not reason:
+        device, reason = _device(device, name == "ctranslate2")
+    if not reason:
+        return Choice("ctranslate2", device, "CTranslate2 can do all that is asked for")
+    reason = f"CTranslate2 cannot translate like this: {reason}."
+    if name == "ctranslate2":
+        raise UnsupportedError(reason)
+    return Choice("torch", device, reason)
+
+
+def _device(name: str, gpu: bool) -> tuple[str, str | None]:
+    """The device with this name, and why CTranslate2 does not run on it; it runs on a GPU only if `gpu` asks for it."""
     try:
         import ctranslate2
     except ImportError as error:
         raise EngineError(f"CTranslate2 is missing ({error}): pip install ctranslate2.") from None
-    device = _device(device, gpu, ctranslate2.get_cuda_device_count())
-    engine = open_engine(found.path, trained, device)
-    if engine.shortlist:
-        trained = replace(trained, unsure=trained.unsure + engine.shortlist.surer)
+    gpus = ctranslate2.get_cuda_device_count()
+    if name == "auto":
+        name = "cuda" if gpus else "cpu"
+    kind, _, index = name.partition(":")
+    if kind != "cpu" and (kind != "cuda" or int(index or 0) >= gpus):
+        return name, f"it does not run on {name}"
+    if kind == "cuda" and not gpu:
+        return name, "it runs on a GPU only where --engine ctranslate2 asks for it"
+    return name, None
+
+
+def open_run(
+    paths: Sequence[Path], device: str, overrides: Sequence[str], name: EngineName
+) -> tuple[Checkpoint, TrainedModel, CTranslate2Engine | None]:
+    """Open a run or a checkpoint without torch: its text, its settings and an engine for it.
+
+    The engine is None if `choose_engine` chooses torch. Raises EngineError if CTranslate2 fails, and CheckpointError
+    and ConfigError.
+    """
+    opened = find_checkpoint(paths[0], TEXT)
+    trained = unpack(opened)
+    trained = replace(trained, config=command_line.override(trained.config, overrides))
+    choice = choose_engine(name, len(paths), trained.config, device)
+    if choice.engine == "torch":
+        return opened, trained, None
+    engine = open_engine(opened.path, trained, choice.device)
 
     @cache
     def weights() -> Any:
         from dragoman.device import choose_device  # slow to import
         from dragoman.translation.model_loading import load_later
 
-        return load_later(found, trained, choose_device(device))
+        return load_later(opened, trained, choose_device(choice.device))
 
-    return found, replace(trained, weights=weights), engine
+    return opened, replace(trained, weights=weights), engine
 
 
 def open_engine(path: Path, trained: TrainedModel, device: str) -> CTranslate2Engine:
     """An engine for the checkpoint in this folder. Raises EngineError and CheckpointError."""
+    precision = trained.config.decoding.precision
+    return CTranslate2Engine(partial(engine_files, path), device, precision, trained.source, trained.target)
+
+
+def choose_precision(name: str, size: int, device: str) -> str:
+    """The precision with this name, for weights that take this many bytes in float32.
+
+    auto is float16 on a GPU. On a CPU it is int8 for weights that do not fit into the cache, which costs a tenth of a
+    BLEU point; a smaller model would gain little.
+    """
     import ctranslate2
 
-    files, decoding = engine_files(path), trained.config.decoding
-    supported = ctranslate2.get_supported_compute_types(device[:4])
-    precision = engine_precision.choose(decoding.precision, files, trained.source.tokens_by_id, supported)
-    shortlist = read_shortlist(path, trained.source) if decoding.shortlist else None
-    sides = trained.source, trained.target
-    return CTranslate2Engine(
-        files, device, precision, thread_count(), *sides, shortlist, read_again=partial(engine_files, path)
-    )
-
-
-def _device(name: str, gpu: bool, gpus: int) -> str:
-    """The device with this name. Raises UnsupportedError for one that CTranslate2 lacks, and for a GPU unless `gpu`."""
-    if name == "auto":
-        name = "cuda" if gpus else "cpu"
-    kind, _, index = name.partition(":")
-    if kind != "cpu" and not (kind == "cuda" and int(index or 0) < gpus):
-        raise UnsupportedError(f"CTranslate2 does not run on {name}.")
-    if kind == "cuda" and not gpu:
-        raise UnsupportedError("CTranslate2 runs on a GPU only where it is asked for.")
-    return name
+    if name != "auto":
+        return name
+    supported = ctranslate2.get_supported_compute_types(device.partition(":")[0])
+    if "float16" in supported:  # only a GPU has it
+        return "float16"
+    return "int8" if size > CACHE and "int8" in supported else "float32"
 
 
 def thread_count() -> int:
@@ -145,41 +177,40 @@ class CTranslate2Engine:
 
     def __init__(
         self,
-        files: Mapping[str, bytes],
+        read_files: Callable[[], Mapping[str, bytes]],
         device: str,
         precision: str,
-        threads: int,
         source: Tokenizer,
         target: Tokenizer,
-        shortlist: Shortlist | None = None,
-        read_again: Callable[[], Mapping[str, bytes]] | None = None,
     ) -> None:
         """Load the files of `engine_files`. Raises EngineError for a device or precision that does not exist here.
 
-        read_again reads the files for a forked child; by default they stay in memory.
+        Args:
+            read_files: reads the files, now and once more in each forked child
+            precision: a name, see `choose_precision`
         """
-        self.device, self.precision, self.threads = device, precision, threads
+        self.read_files, self.device, self.precision = read_files, device, precision
         self.source, self.target = source.tokens_by_id, target.tokens_by_id
         self.ids = target.vocabulary
-        self.shortlist = shortlist
-        self.read_again = read_again or (lambda: files)
-        self.translator = self._load(files)
+        self.threads = thread_count()
+        self.translator = self._load()
         _engines.add(self)
 
-    def _load(self, files: Mapping[str, bytes]) -> Any:
+    def _load(self) -> Any:
         import ctranslate2
 
         kind, _, index = self.device.partition(":")
+        files = self.read_files()
         try:
             return ctranslate2.Translator(
                 "model",
                 device=kind,
                 device_index=int(index or 0),
-                compute_type=self.precision,
+                compute_type=choose_precision(self.precision, len(files["model.bin"]), self.device),
                 inter_threads=self.threads,
                 intra_threads=1,
                 max_queued_batches=-1,  # no limit: `search_in_batches` has its own
-                files={**files, **({"vmap.txt": self.shortlist.vmap.encode()} if self.shortlist else {})},
+                files=dict(files),
             )
         except (ValueError, RuntimeError) as error:
             raise EngineError(f"CTranslate2 cannot translate on {self.device} in {self.precision}: {error}") from None
@@ -211,9 +242,9 @@ class CTranslate2Engine:
         """Group pieces of similar length that may use the same tokens, since a batch has one list for all."""
         whole, decoding = constraints(trained, pieces), trained.config.decoding
         groups: dict[Any, list[int]] = {}
-        for k, piece in enumerate(pieces):
+        for k in range(len(pieces)):
             unknowns = bool(whole.max_unknowns is None or whole.max_unknowns[k])
-            groups.setdefault((unknowns, tuple(whole.absent[k]), self._is_listed(piece, decoding)), []).append(k)
+            groups.setdefault((unknowns, tuple(whole.absent[k])), []).append(k)
         width = max(decoding.beam_size, decoding.n_best)
         for group in groups.values():
             lengths = [len(pieces[k].ids + pieces[k].prefix) + 1 for k in group]
@@ -225,10 +256,6 @@ class CTranslate2Engine:
                 for start in range(0, len(batch), most):
                     chosen = [group[i] for i in batch[start : start + most]]
                     yield chosen, whole.chosen(chosen)
-
-    def _is_listed(self, piece: Piece, settings: DecodingConfig) -> bool:
-        """Whether the search for a piece uses the shortlist."""
-        return self.shortlist is not None and self.shortlist.serves(piece, settings)
 
     def _search(
         self, pieces: Sequence[Piece], given: Constraints, settings: DecodingConfig, attention: bool
@@ -263,7 +290,7 @@ class CTranslate2Engine:
     ) -> list[Any]:
         """Begin to search; the results wait until they are asked for."""
         if self.translator is None:
-            self.translator = self._load(self.read_again())
+            self.translator = self._load()
         absent = [[self.target[token]] for token in given.absent[0]]
         return self.translator.translate_batch(
             [[self.source[token] for token in piece.ids] for piece in pieces],
@@ -279,7 +306,6 @@ class CTranslate2Engine:
             min_decoding_length=0,
             max_decoding_length=max(given.limits),
             max_input_length=0,
-            use_vmap=self._is_listed(pieces[0], settings),  # all of a batch alike, see `_batches`
             return_scores=True,
             return_end_token=True,
             return_attention=attention,

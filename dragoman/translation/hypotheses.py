@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from dragoman.settings import DecodingConfig
-
-Watch = Callable[[int, list[int]], None]  # called with the index of a sentence and its settled tokens
 
 
 class Hypothesis(NamedTuple):

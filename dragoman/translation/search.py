@@ -22,7 +22,7 @@ from torch import Tensor
 
 from dragoman.architectures import ctc
 from dragoman.settings import EOS, SOS, UNK, DecodingConfig
-from dragoman.translation.hypotheses import NOTHING, Hypothesis, Watch, normalizer
+from dragoman.translation.hypotheses import NOTHING, Hypothesis, normalizer
 from dragoman.translation.next_tokens import Rules, best_continuations, sample_continuations, sentence_generators
 
 
@@ -39,87 +39,6 @@ class StepModel(Protocol):
 
 
 Found = list[list[list[Hypothesis]]]  # the finished hypotheses of each group of each sentence
-
-
-@torch.inference_mode()
-def search(
-    model: StepModel,
-    source: Tensor,
-    limits: Sequence[int],
-    settings: DecodingConfig | None = None,
-    min_lengths: Sequence[int] | None = None,
-    max_unknowns: Sequence[int] | None = None,
-    prefixes: Sequence[Sequence[int]] | None = None,
-    watch: Watch | None = None,
-    absent: Sequence[Sequence[int]] | None = None,
-) -> list[list[Hypothesis]]:
-    """The best translations of each sentence of source (A, S): different ones, best first, at most settings.n_best.
-
-    Each step keeps the best continuations of a sentence, finished ones included, so a beam of one is exactly greedy
-    decoding. A group is done when no hypothesis still alive in it can overtake those it has found. This can be known,
-    because a sum of log-probabilities never rises and the length normalization is bounded. A sentence leaves the batch
-    when all its groups are done.
-
-    Args:
-        limits: (A) the most tokens of a translation, counting [EOS]
-        settings: n_best and the settings of the search; None: greedy decoding
-        min_lengths: (A) the fewest tokens before [EOS]; None: no minimum
-        max_unknowns: (A) the most [UNK] in a translation; None: no limit
-        prefixes: (A) the tokens that each translation starts with; None: none
-        watch: called after each step with the index of a sentence and its settled tokens, those on which all hypotheses
-            that can still win agree
-        absent: (A) the tokens that a translation must not have; None: none
-    """
-    settings = settings or DecodingConfig()
-    rules = Rules(settings, min_lengths, max_unknowns, prefixes, source.device, absent)
-    if settings.beam_size == 1 and not settings.sample:
-        return greedy_search(model, source, limits, settings, rules, watch)
-    return beam_search(model, source, limits, settings, rules, watch)
-
-
-class PlacesModel(Protocol):
-    """What `read_off` needs of a model that writes all words at once."""
-
-    def places(self, source: Tensor) -> Tensor:
-        """Logits (A, N, V) of the token at each of N places; `ctc.BLANK` is an empty place."""
-        ...
-
-    def lengths(self, source: Tensor) -> Tensor:
-        """How many places are real: (A)."""
-        ...
-
-
-@torch.inference_mode()
-def read_off(
-    model: PlacesModel,
-    source: Tensor,
-    limits: Sequence[int],
-    settings: DecodingConfig | None = None,
-    max_unknowns: Sequence[int] | None = None,
-    absent: Sequence[Sequence[int]] | None = None,
-) -> list[list[Hypothesis]]:
-    """The translation that a model writes in a single pass, one per sentence: the likeliest path, see `ctc`.
-
-    The log-probability of a token is the sum over its places; that of [EOS] is the sum over all empty places.
-
-    Args:
-        limits, max_unknowns, absent: as for `search`; but [UNK] is ruled out only where max_unknowns is 0
-    """
-    settings = settings or DecodingConfig()
-    log_probs = model.places(source).float().log_softmax(-1)
-    log_probs[..., [SOS, EOS]] = -torch.inf
-    if max_unknowns is not None:
-        never = torch.tensor(max_unknowns, device=log_probs.device) == 0
-        log_probs[..., UNK].masked_fill_(never[:, None], -torch.inf)
-    for row, tokens in zip(log_probs, absent or [], strict=False):
-        row[:, list(tokens)] = -torch.inf
-    lengths = model.lengths(source)
-    sentences, path = ctc.best_path(log_probs, lengths)
-    by_token = [ctc.by_token(*row) for row in zip(log_probs, lengths.tolist(), sentences, path, strict=True)]
-    return [
-        [_finish([*ids, EOS] if len(ids) < limit else ids[:limit], each[:limit], settings)]
-        for ids, each, limit in zip(sentences, by_token, limits, strict=True)
-    ]
 
 
 @dataclass
@@ -185,24 +104,35 @@ class Beam:
         self.tokens, self.log_probs = self.tokens[index], self.log_probs[index]
         return index
 
-    def report_settled(self, watch: Watch, found: Found) -> None:
-        """Report the tokens on which all hypotheses of a sentence agree, those alive and those that have ended."""
-        for a, sentence in enumerate(self.sentences):
-            alive = self.tokens[a, self.scores[a].isfinite(), 1:].tolist()
-            ended = [hypothesis.tokens for group in found[sentence] for hypothesis in group]
-            columns = itertools.takewhile(lambda column: len(set(column)) == 1, zip(*alive, *ended, strict=False))
-            watch(sentence, [column[0] for column in columns])
 
-
-def beam_search(
+@torch.inference_mode()
+def search(
     model: StepModel,
     source: Tensor,
     limits: Sequence[int],
-    settings: DecodingConfig,
-    rules: Rules,
-    watch: Watch | None = None,
+    settings: DecodingConfig | None = None,
+    min_lengths: Sequence[int] | None = None,
+    max_unknowns: Sequence[int] | None = None,
+    prefixes: Sequence[Sequence[int]] | None = None,
+    absent: Sequence[Sequence[int]] | None = None,
 ) -> list[list[Hypothesis]]:
-    """`search` with several hypotheses per sentence."""
+    """The best translations of each sentence of source (A, S): different ones, best first, at most settings.n_best.
+
+    Each step keeps the best continuations of a sentence, finished ones included, so a beam of one is exactly greedy
+    decoding. A group is done when no hypothesis still alive in it can overtake those it has found. This can be known,
+    because a sum of log-probabilities never rises and the length normalization is bounded. A sentence leaves the batch
+    when all its groups are done.
+
+    Args:
+        limits: (A) the most tokens of a translation, counting [EOS]
+        settings: n_best and the settings of the search; None: greedy decoding
+        min_lengths: (A) the fewest tokens before [EOS]; None: no minimum
+        max_unknowns: (A) the most [UNK] in a translation; None: no limit
+        prefixes: (A) the tokens that each translation starts with; None: none
+        absent: (A) the tokens that a translation must not have; None: none
+    """
+    settings = settings or DecodingConfig()
+    rules = Rules(settings, min_lengths, max_unknowns, prefixes, source.device, absent)
     groups = settings.n_best if settings.sample else settings.diversity_groups
     width = 1 if settings.sample else settings.beam_size // groups
     generators = sentence_generators(source, rules, settings.seed) if settings.sample else []
@@ -220,8 +150,6 @@ def beam_search(
             origin, token = best_continuations(beam.scores, allowed, groups, width, settings.diversity_penalty)
         beam.extend(origin, token, allowed)
         beam.take_finished(found, settings)
-        if watch:
-            beam.report_settled(watch, found)
 
         row = torch.arange(len(origin), device=origin.device)[:, None] * allowed.shape[1] + origin  # (A, P)
         going = beam.unfinished(found, settings)
@@ -236,56 +164,49 @@ def beam_search(
     return [_ranked([*itertools.chain(*of_groups)])[: settings.n_best] or [NOTHING] for of_groups in found]
 
 
-def greedy_search(
-    model: StepModel,
+class PlacesModel(Protocol):
+    """What `read_off` needs of a model that writes all words at once."""
+
+    def places(self, source: Tensor) -> Tensor:
+        """Logits (A, N, V) of the token at each of N places; `ctc.BLANK` is an empty place."""
+        ...
+
+    def lengths(self, source: Tensor) -> Tensor:
+        """How many places are real: (A)."""
+        ...
+
+
+@torch.inference_mode()
+def read_off(
+    model: PlacesModel,
     source: Tensor,
     limits: Sequence[int],
-    settings: DecodingConfig,
-    rules: Rules,
-    watch: Watch | None = None,
+    settings: DecodingConfig | None = None,
+    max_unknowns: Sequence[int] | None = None,
+    absent: Sequence[Sequence[int]] | None = None,
 ) -> list[list[Hypothesis]]:
-    """`search` with a beam of one: take the likeliest token at each step.
+    """The translation that a model writes in a single pass, one per sentence: the likeliest path, see `ctc`.
 
-    Finds what `beam_search` would, without its bookkeeping, which takes as long as the model for a single sentence.
+    The log-probability of a token is the sum over its places; that of [EOS] is the sum over all empty places.
+
+    Args:
+        limits, max_unknowns, absent: as for `search`; but [UNK] is ruled out only where max_unknowns is 0
     """
-    found: list[tuple[list[int], list[float]]] = [([], []) for _ in limits]
-    sentences = list(range(len(limits)))  # (A) index of each sentence in the input
-    state = model.start(source)
-    tokens = torch.full((len(limits), 1, 1), SOS, device=source.device)  # (A, 1, 1 + T)
-    while sentences:
-        logits, state = model.step(tokens[:, 0, -1], state)
-        allowed = rules.apply(logits.float().log_softmax(-1)[:, None], tokens)  # (A, 1, V)
-        token = _argmax(allowed)  # (A, 1)
-        tokens = torch.cat((tokens, token[:, :, None]), 2)
-        log_probs = allowed.gather(2, token[:, :, None])
-        going = []
-        for a, (sentence, new, log_prob) in enumerate(
-            zip(sentences, token.flatten().tolist(), log_probs.flatten().tolist(), strict=True)
-        ):
-            ids, each = found[sentence]
-            if log_prob == -math.inf:
-                ids.clear()
-                continue
-            ids.append(new)
-            each.append(log_prob)
-            if watch:
-                watch(sentence, ids[:-1] if new == EOS else list(ids))
-            if new != EOS and len(ids) < limits[sentence]:
-                going.append(a)
-        if 0 < len(going) < len(sentences):
-            kept = torch.tensor(going, device=source.device)
-            tokens, state = tokens[kept], state.select(kept, kept)
-            rules.keep(kept)
-        sentences = [sentences[a] for a in going]
-    return [[_finish(ids, log_probs, settings) if ids else NOTHING] for ids, log_probs in found]
-
-
-def _argmax(x: Tensor) -> Tensor:
-    """The index of the largest value, or the first of equal ones, in each row of x (…, V): (…).
-
-    NumPy takes a tenth of torch's time on a CPU, where this would be half of a step of 64 sentences.
-    """
-    return torch.from_numpy(x.numpy().argmax(-1)) if x.device.type == "cpu" else x.argmax(-1)
+    settings = settings or DecodingConfig()
+    log_probs = model.places(source).float().log_softmax(-1)
+    log_probs[..., [SOS, EOS]] = -torch.inf
+    if max_unknowns is not None:
+        never = torch.tensor(max_unknowns, device=log_probs.device) == 0
+        log_probs[..., UNK].masked_fill_(never[:, None], -torch.inf)
+    for row, tokens in zip(log_probs, absent or [], strict=False):
+        row[:, list(tokens)] = -torch.inf
+    lengths = model.lengths(source)
+    sentences, path = ctc.best_path(log_probs, lengths)
+    by_token = [ctc.by_token(*row) for row in zip(log_probs, lengths.tolist(), sentences, path, strict=True)]
+    return [
+        [_finish([*ids, EOS] if len(ids) < limit else ids[:limit], each[:limit], settings)]
+        for ids, each, limit in zip(sentences, by_token, limits, strict=True)
+    ]
 
 
 def _finish(ids: list[int], log_probs: list[float], settings: DecodingConfig) -> Hypothesis:

@@ -23,20 +23,20 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from dragoman import command_line, console
 from dragoman.corpora.sentence_splitting import sentence_joiner
 from dragoman.dataset import Tokenizer
 from dragoman.directions import Direction
-from dragoman.errors import ConfigError, EngineError, ExportError, UnsupportedError
+from dragoman.errors import ConfigError, EngineError, ExportError
 from dragoman.settings import EOS, Config
 from dragoman.translation import ctranslate2_engine
 from dragoman.translation.assembly import as_typed, make_sentences
-from dragoman.translation.ctranslate2_engine import POSITIONS, CTranslate2Engine
+from dragoman.translation.ctranslate2_engine import POSITIONS, CTranslate2Engine, EngineName
 from dragoman.translation.doubts import lacks_words, loses_numbers, shortcomings
 from dragoman.translation.glossary import Glossary
-from dragoman.translation.hypotheses import Hypothesis
+from dragoman.translation.hypotheses import Hypothesis, normalizer
 from dragoman.translation.loading import UNSURE, TrainedModel, bleu_of, line_statistics
 from dragoman.translation.pieces import Piece, encode_request, with_hidden_numbers
 from dragoman.translation.request import Request, parse_request, usual_direction
@@ -51,9 +51,7 @@ if TYPE_CHECKING:
     from dragoman.architectures.ensemble import Ensemble
     from dragoman.architectures.protocol import Model
     from dragoman.corpora.preparation import PreparedData
-    from dragoman.translation.engines import Engine
 
-EngineName = Literal["auto", "ctranslate2", "torch"]
 GROUP = 512  # texts that are encoded at a time, while earlier ones are translated
 
 
@@ -85,7 +83,8 @@ class Translator:
             device: auto, cpu, cuda, cuda:1 or mps
             overrides: settings as on the command line, `["--decoding.beam_size", "5"]`
             engine: what searches. ctranslate2 is the fastest, but reports no log-probabilities of single tokens. auto
-                takes it where it can do what `overrides` ask for, and torch, the search of this program, elsewhere.
+                takes it where it can do what `overrides` ask for, and torch, the search of this program, elsewhere; see
+                `ctranslate2_engine.choose_engine`.
 
         Raises CheckpointError if a checkpoint is unusable or several do not fit together, ConfigError for a bad
         override, and EngineError if ctranslate2 cannot do what is asked for.
@@ -98,22 +97,25 @@ class Translator:
             trained, first = load(paths, choose_device(device))
             self._start(replace(trained, config=command_line.override(trained.config, overrides)))
             self.path, self.step = first.path, first.step
+            if self.config.decoding.precision == "int8":
+                console.warn("decoding.precision int8 needs CTranslate2: torch translates as with auto")
 
     def _starts_with_ctranslate2(
         self, paths: Sequence[Path], device: str, overrides: Sequence[str], engine: EngineName
     ) -> bool:
         """Start with CTranslate2 as the engine, or return False where auto leaves that to torch."""
         try:
-            found, trained, fast = ctranslate2_engine.open_run(paths, device, overrides, gpu=engine == "ctranslate2")
+            opened, trained, fast = ctranslate2_engine.open_run(paths, device, overrides, engine)
         except (EngineError, ExportError) as error:
             if engine == "ctranslate2":
                 raise
-            if not isinstance(error, UnsupportedError):
-                console.warn(f"{error} Translating with torch instead.")
+            console.warn(f"{error} Translating with torch instead.")
+            return False
+        if fast is None:
             return False
         self._start(trained)
         self._fast = fast
-        self.path, self.step = found.path, found.step
+        self.path, self.step = opened.path, opened.step
         return True
 
     @classmethod
@@ -133,7 +135,6 @@ class Translator:
                 data.conventions,
             )
         )
-        translator._weights_change = True
         return translator
 
     def __repr__(self) -> str:
@@ -151,8 +152,6 @@ class Translator:
         self.warnings: list[str] = []
         self._messages: defaultdict[int, list[str]] = defaultdict(list)  # the same by the number of the text
         self.glossary: Glossary | None = None
-        self._weights_change = False
-        self._engine: Engine | None = None
         self._fast: CTranslate2Engine | None = None
 
     def with_decoding(self, **changes: Any) -> Translator:
@@ -164,19 +163,16 @@ class Translator:
         decoding = replace(self.config.decoding, **changes)
         other.trained = replace(self.trained, config=replace(self.config, decoding=decoding))
         if "precision" in changes:
-            other._engine = other._fast = None
+            other._fast = None
             if self._fast and ctranslate2_engine.unsupported_setting(decoding) is None:
                 with suppress(EngineError):  # then torch translates
                     other._fast = ctranslate2_engine.open_engine(self.path, other.trained, self._fast.device)
         return other
 
-    def with_engine(self, engine: Engine | CTranslate2Engine) -> Translator:
-        """The same translator with another engine for its own search, or another CTranslate2."""
+    def with_engine(self, engine: CTranslate2Engine) -> Translator:
+        """The same translator with another engine."""
         other = copy.copy(self)
-        if isinstance(engine, CTranslate2Engine):
-            other._fast = engine
-        else:
-            other._engine = engine
+        other._fast = engine
         return other
 
     def with_glossary(self, terms: str | Path | Mapping[str, str]) -> Translator:
@@ -365,16 +361,15 @@ class Translator:
                     pieces[lost[i]], sentences[lost[i]] = hidden[i], sentence
 
     def speak(self, text: str | Request, write: Callable[[str], object]) -> Translation:
-        """Translate one line and write each word of the translation as soon as the search has settled it.
-
-        CTranslate2 settles a whole sentence at once."""
+        """Translate one line and write each sentence of the translation as soon as it is finished."""
         [request] = self._parse([text], 1)
         [lines] = self._encode([request], 1)
         joiner = sentence_joiner(request.direction.target)
         sentences: list[Sentence] = []
         for piece in _flatten([lines])[0]:
             write(joiner if sentences else "")
-            sentences.append(self._speak_piece(piece, write))
+            sentences += self._translate([[[[piece]]]], None)
+            write(sentences[-1].candidates[0].text)
         self._warn(1, *shortcomings(self.trained, sentences))
         translation = joiner.join(sentence.candidates[0].text for sentence in sentences)
         return Translation(request.text, translation, sentences, self._messages[1])
@@ -430,10 +425,14 @@ class Translator:
         found = iter(token_log_probs(self.trained, [(sentence.ids, each.ids) for sentence, each in candidates]))
 
         def completed(sentence: Sentence) -> Sentence:
-            known = [replace(each, log_probs=next(found)[: len(each.tokens)]) for each in sentence.candidates]
-            return replace(sentence, candidates=known)
+            return replace(sentence, candidates=[self._scored(each, next(found)) for each in sentence.candidates])
 
         return [replace(one, sentences=list(map(completed, one.sentences))) for one in translations]
+
+    def _scored(self, candidate: Candidate, log_probs: list[float]) -> Candidate:
+        log_probs = log_probs[: len(candidate.tokens)]
+        score = sum(log_probs) / normalizer(len(log_probs), self.config.decoding) if log_probs else candidate.score
+        return replace(candidate, log_probs=log_probs, score=score)
 
     def attention(self, sentence: Sentence, candidate: Candidate) -> Tensor:
         """Where each token of a candidate looked in its source, [EOS] included: (layers, heads, T, S)."""
@@ -465,15 +464,6 @@ class Translator:
         self._messages[number] += messages
         self.warnings += [f"text {number}: {message}" for message in messages]
 
-    def _speak_piece(self, piece: Piece, write: Callable[[str], object]) -> Sentence:
-        if self._is_for_ctranslate2([piece]):
-            [sentence] = self._translate([[[[piece]]]], None)
-            write(sentence.candidates[0].text)
-            return sentence
-        from dragoman.translation.streaming import stream_piece  # slow to import
-
-        return stream_piece(self.trained, self._ready_engine(), piece, write, self._search_again)
-
     def _search(self, groups: Iterable[list[Piece]]) -> Generator[tuple[list[int], list[list[Hypothesis]]], None, None]:
         """Yield the indices, among all groups, and the hypotheses of one batch of pieces after another."""
         # If sentences are split, no piece is longer than the training lines, so none has to be looked at first.
@@ -485,7 +475,7 @@ class Translator:
             return self._fast.search_in_batches(self.trained, [pieces])
         from dragoman.translation.batch_search import search_in_batches  # slow to import
 
-        return search_in_batches(self.trained, self._ready_engine(), pieces)
+        return search_in_batches(self.trained, pieces)
 
     def _is_for_ctranslate2(self, pieces: Sequence[Piece]) -> bool:
         """Whether CTranslate2 can translate these pieces."""
@@ -495,17 +485,6 @@ class Translator:
             and ctranslate2_engine.unsupported_setting(decoding) is None
             and ctranslate2_engine.fits(pieces, decoding.max_length)
         )
-
-    def _ready_engine(self) -> Engine:
-        """What our own search needs: made once, or for each call if the weights may have changed since the last."""
-        if self._engine is not None:
-            return self._engine
-        from dragoman.translation.engines import make_engine  # slow to import
-
-        engine = make_engine(self.model, self.config.decoding.precision)
-        if not self._weights_change:
-            self._engine = engine
-        return engine
 
 
 def _check_prefixes(trained: TrainedModel, requests: Sequence[Request]) -> None:

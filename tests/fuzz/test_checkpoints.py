@@ -1,4 +1,4 @@
-"""Checkpoints, prepared data and engine files of strangers: they load and work, or end in one of our errors.
+"""Checkpoints and prepared data of strangers: they load and work, or end in one of our errors.
 
 Accidents change bytes under a hash that no longer fits. Forgers change what the bytes mean, and make the hashes fit.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import io
 import json
 import random
-import shutil
 import struct
 from pathlib import Path
 from typing import Any
@@ -19,10 +18,10 @@ import torch
 
 from dragoman import checkpoint, dataset, train
 from dragoman.corpora import preparation
-from dragoman.serialization import sealed, sha256_of
+from dragoman.serialization import sealed
 from dragoman.settings import Config
 from dragoman.training import saving, starting
-from dragoman.translation import engine_files, engine_precision, loading
+from dragoman.translation import loading
 from dragoman.translation.translator import Translator
 from faults import untrained
 from fuzz.harness import survive
@@ -43,8 +42,6 @@ class Run:
         words = {"tokenizer__kind": "bpe", "tokenizer__vocab_size": 300, "training__max_epochs": None}
         self.folder = untrained.run(folder, training__max_steps=2, decoding__max_length=3, **words)
         self.step = untrained.newest(self.folder)
-        Translator(self.folder, engine="auto").translate(["the cat."])
-        self.exports = next((self.folder / "exports").iterdir())
         self.files = {path: path.read_bytes() for path in self.folder.rglob("*") if path.is_file()}
         self.data = preparation.load(self.folder / "data")
 
@@ -53,9 +50,6 @@ class Run:
             if not path.exists() or path.read_bytes() != data:
                 path.parent.mkdir(exist_ok=True)
                 path.write_bytes(data)
-        for path in (self.folder / "exports").iterdir():
-            if path != self.exports:
-                shutil.rmtree(path)
 
 
 @pytest.fixture(scope="module")
@@ -235,61 +229,3 @@ def test_prepared_data(run: Run, name: str) -> None:
         assert 0 <= int(batch.source.min()) <= int(batch.source.max())
 
     survive(f"prepared {name}", 150, attempt)
-
-
-def test_files_for_ctranslate2(run: Run) -> None:
-    """Guards the files that are made from a checkpoint: they are made again, or the forged ones are refused."""
-    run.restore()
-    identity = json.loads((run.exports / engine_files.MARK).read_bytes())
-
-    def attempt(draw: random.Random) -> None:
-        run.restore()
-        name = draw.choice([engine_files.MARK, *identity["files"]])
-        data = run.files[run.exports / name]
-        if name == engine_files.MARK:
-            mark = forged({key: value for key, value in identity.items() if key != "sha256"}, draw)
-            data = sealed(mark) if isinstance(mark, dict) else damaged(data, draw)
-        else:
-            data = damaged(data, draw)
-        (run.exports / name).write_bytes(data)
-        Translator(run.folder, engine="auto").translate(["the cat sees the dog."])
-
-    assert survive("engine files", 50, attempt).refused == 0
-
-
-def test_forged_files_for_ctranslate2(run: Run) -> None:
-    """Guards against vocabularies and configurations of a forger, whose hashes fit."""
-    run.restore()
-    mark = json.loads((run.exports / engine_files.MARK).read_bytes())
-    mark.pop("sha256")
-
-    def attempt(draw: random.Random) -> None:
-        run.restore()
-        name = draw.choice([name for name in mark["files"] if name.endswith(".json")])
-        data = forged_file(name, run.files[run.exports / name], draw)
-        (run.exports / name).write_bytes(data)
-        files = mark["files"] | {name: {"size": len(data), "sha256": sha256_of(data)}}
-        (run.exports / engine_files.MARK).write_bytes(sealed(mark | {"files": files}))
-        Translator(run.folder, engine="auto").translate(["the cat sees the dog."])
-
-    survive("forged engine files", 50, attempt)
-
-
-def test_measured_precision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards the note of what was measured, in the user's cache: whatever it says, a precision is chosen."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(engine_precision, "seconds", lambda files, tokens, precision: 1.0)
-    files = {"model.bin": bytes(engine_precision.CACHE + 1)}
-    path = engine_files.user_cache() / "precision.json"
-
-    def choose() -> str:
-        return engine_precision.choose("auto", files, [], ["int8", "float32"])
-
-    choose()
-    whole = path.read_bytes()
-
-    def attempt(draw: random.Random) -> None:
-        path.write_bytes(damaged(whole, draw) if draw.random() < 0.3 else forged_file(path.name, whole, draw))
-        assert choose() in ("int8", "float32")
-
-    assert survive("precision", 300, attempt).refused == 0
