@@ -320,7 +320,7 @@ SECTIONS: dict[str, type[Section]] = {
     section.name: type(section.default) for section in fields(Config) if isinstance(section.default, Section)
 }
 SETTINGS = {f"{name}.{declared.name}": declared for name, section in SECTIONS.items() for declared in fields(section)}
-# Settings of earlier versions, which acted in training only. Files that name them still load.
+# Settings of earlier versions, without which a saved model is the same. Files that name them still load.
 RETIRED = frozenset({
     "decoding.shortlist", "model.depth_dropout", "model.word_dropout", "training.copy_dropout", "training.health_every",
     "training.profile", "training.r_drop", "training.subword_dropout",

@@ -41,10 +41,6 @@ class Ensemble(nn.Module):
         """See `EncoderOnly.lengths`."""
         return self.members[0].lengths(source)
 
-    def products(self) -> tuple[int, int]:
-        """See `Transformer.products`; those of the largest member."""
-        return max(member.products() for member in self.members)
-
     def cross_attention(self, source: Tensor, target: Tensor) -> Tensor:
         """The maps of all layers of all members, (layers, B, 1, T, S). Heads are averaged: members may differ there."""
         return torch.cat([member.cross_attention(source, target).mean(2, keepdim=True) for member in self.members])

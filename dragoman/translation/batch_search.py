@@ -50,7 +50,12 @@ def search_dtype(trained: TrainedModel) -> torch.dtype:
         return DTYPES[name]
     if trained.device.type != "cpu":
         return trained.dtype
-    return _fastest_on_cpu() if 4 * max(trained.model.products()) > CACHE else torch.float32
+    return torch.float32 if _fits_into_cache(trained) else _fastest_on_cpu()
+
+
+def _fits_into_cache(trained: TrainedModel) -> bool:
+    """Whether the weights, in float32, fit into the cache of a CPU core."""
+    return 4 * sum(weight.numel() for weight in trained.model.parameters()) <= CACHE
 
 
 @cache
@@ -101,7 +106,7 @@ def suitable_threads(trained: TrainedModel) -> Iterator[None]:
     More threads help to read weights from memory, but slow down reading them from the cache.
     """
     threads = torch.get_num_threads()
-    if trained.device.type == "cpu" and 4 * trained.model.products()[1] < CACHE:
+    if trained.device.type == "cpu" and _fits_into_cache(trained):
         torch.set_num_threads(1)
     try:
         yield
