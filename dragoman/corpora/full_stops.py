@@ -4,34 +4,27 @@
 
 The shape of the word before the full stop, the language and what follows decide.
 
-Limits: a short word with vowels is an abbreviation only before a number or a small letter, unless it is one of the
-abbreviations known for 13 languages. Function words are known for these, too.
+Limits: a short word is an abbreviation only before a number or a small letter, unless it is one of the abbreviations
+known for 13 languages. Function words are known for these, too.
 """
 
 from __future__ import annotations
 
 import re
-import unicodedata
 from enum import Enum
 from functools import lru_cache
-from itertools import pairwise
 
 from dragoman.corpora.closed_classes import function_words, known_abbreviations, may_precede_ordinal
 from dragoman.corpora.letter_case import lower
 from dragoman.corpora.marks import OPENING_MARKS
-from dragoman.directions import base_code
 
 SHORT = 5  # letters up to which a word before a number or a small letter is taken for an abbreviation
 AROUND = 300  # letters before and after a full stop that are looked at
 
 _WORD = re.compile(r"[^\W\d_]+")
 _CONTINUES = re.compile(r"[,;/]|:\s|-\w")  # no sentence begins like this
-_VOWEL = re.compile("[aeiouyæœøıаеиоуыъэюяієαεηιουω]")
-_SYLLABIC = re.compile(r"[^\W\d_][rlрл][^\W\d_]")  # "krk" has a vowel, "str." has none
-_ALPHABETS = re.compile("[a-zæœøßþðıͰ-ϿЀ-ӿ]+")  # without accents; other scripts may write no vowels
 _ROMAN = re.compile("[IVXLC]+")
 _NUMBER = re.compile(r"\d|[IVXLC]{2,}\b")
-_PARTICLE = re.compile(r"(L[aeo]|L[ao]s|Les|D[eia]|Den) (?=[^\W\d_])(?![a-zß-ÿ])")  # of a name: "M. Le Pen"
 _INITIALS = re.compile(r"[^\W\d_]\.(-?[^\W\d_]\.)?(?=\s|$)")
 
 
@@ -67,11 +60,10 @@ def continues(text: str, at: int, language: str) -> bool:
 
 def _begins(text: str, language: str) -> bool:
     """Whether a text begins like a sentence: with a function word, or a single letter that is no initial."""
-    word = _first_word(text)
+    found = _WORD.match(text.lstrip(OPENING_MARKS))
+    word = found[0] if found else ""
     if len(word) == 1:
         return not text.startswith(word + ".")
-    if _PARTICLE.match(text):
-        return False
     small = lower(word, language)
     return word != small and small in function_words(language)
 
@@ -83,7 +75,7 @@ class Kind(Enum):
     WORD = "a word like any other"
     NUMBER = "a number, also in Roman figures"
     LETTER = "a letter or a Roman figure"
-    ABBREVIATION = "initials, a full stop inside, no vowel, or known"
+    ABBREVIATION = "initials, a full stop inside, or known"
 
 
 @lru_cache(2**13)
@@ -93,28 +85,9 @@ def _kind(last: str, language: str) -> Kind:
         return Kind.OTHER
     word = last[:-1].lstrip(OPENING_MARKS)
     if word.isdecimal() or (len(word) > 1 and _ROMAN.fullmatch(word)):
-        kind = Kind.NUMBER
-    elif len(word) == 1 and word.isalpha():
-        kind = Kind.LETTER
-    elif "." in word:
-        kind = Kind.ABBREVIATION if _INITIALS.fullmatch(last) or word == word.lower() else Kind.WORD
-    elif word.lower() in known_abbreviations(language) or _lacks_vowels(word, language):
-        kind = Kind.ABBREVIATION
-    else:
-        kind = Kind.WORD
-    return kind
-
-
-def _first_word(text: str) -> str:
-    found = _WORD.match(text.lstrip(OPENING_MARKS))
-    return found[0] if found else ""
-
-
-def _lacks_vowels(word: str, language: str) -> bool:
-    """Whether no word of its language looks like this, as "Mr" and "χλμ" do. "Hmm" and "TV" are words."""
-    lower = "".join(filter(str.isalpha, unicodedata.normalize("NFD", word.lower())))
-    if not word.isalpha() or word.isupper() or not _ALPHABETS.fullmatch(lower) or _VOWEL.search(lower):
-        return False
-    if len(lower) > 2 and any(one == other for one, other in pairwise(lower)):
-        return False
-    return not (base_code(language) in {"cs", "sk", "sl", "hr", "sr", "bs", "mk"} and _SYLLABIC.search(lower))
+        return Kind.NUMBER
+    if len(word) == 1 and word.isalpha():
+        return Kind.LETTER
+    if "." in word:
+        return Kind.ABBREVIATION if _INITIALS.fullmatch(last) or word == word.lower() else Kind.WORD
+    return Kind.ABBREVIATION if word.lower() in known_abbreviations(language) else Kind.WORD

@@ -184,8 +184,11 @@ class Translator:
 
         Raises DataError for a faulty glossary, and ConfigError for a language model.
         """
+        if self.config.is_language_model:
+            raise ConfigError("this model takes no glossary, because it continues each text and translates none.")
         other = copy.copy(self)
-        other.glossary = _fitting_glossary(self.config, terms)
+        glossary = Glossary(terms) if isinstance(terms, Mapping) else Glossary.read(terms)
+        other.glossary = glossary.cleaned(self.config.data)
         return other
 
     @property
@@ -516,14 +519,6 @@ def _check_prefixes(trained: TrainedModel, requests: Sequence[Request]) -> None:
         raise ConfigError("this model cannot start with a prefix, because it writes all words at once.")
     if trained.config.is_language_model:
         raise ConfigError("this model takes no prefix, because it continues each text itself.")
-
-
-def _fitting_glossary(config: Config, terms: str | Path | Mapping[str, str]) -> Glossary:
-    """The glossary as the model reads and writes it. Raises ConfigError for a language model."""
-    if config.is_language_model:
-        raise ConfigError("this model takes no glossary, because it continues each text and translates none.")
-    glossary = Glossary(terms) if isinstance(terms, Mapping) else Glossary.read(terms)
-    return glossary.cleaned(config.data)
 
 
 def _flatten(texts: Sequence[list[list[Piece]]]) -> tuple[list[Piece], list[int]]:

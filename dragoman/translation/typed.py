@@ -104,7 +104,8 @@ def read(typed: str, source: Conventions, characters: Collection[str] = "'") -> 
     as_written = text
     places = list(_words(text))
     words = [word[0] for word, _ in places]
-    capitals, title = _is_in_capitals(words), _is_title(places, source)
+    capitals = all(map(in_capitals, words)) and any(len(word) > 1 for word in words)  # a lone letter says nothing
+    title = _is_title(places, source)
     text, corrections = _in_usual_form(text, places, source, capitals, title)
     first = WORD.search(text)
     text, added, marks = _with_final_mark(text, source)
@@ -163,7 +164,7 @@ def _at_start(word: str, source: Conventions) -> str | None:
 
 def _words(text: str) -> Iterator[tuple[regex.Match[str], bool]]:
     """The words of a text that are not part of a literal, each with whether a sentence begins with it."""
-    # In "AT 9 A.M.", 9 A is no current.
+    # A quantity is no literal here: it may end inside a word, as "9 A" does in "AT 9 A.M."
     hidden = [(start, end) for start, end in literals.find(text) if not _QUANTITY.fullmatch(text, start, end)]
     end = 0
     word = ""
@@ -193,13 +194,8 @@ def _with_final_mark(text: str, source: Conventions) -> tuple[str, bool, str]:
 
 
 def _is_lone_word(text: str, source: Conventions) -> bool:
-    """Whether a text is a known word in small letters: as a sentence, with a capital and a mark, it may be unknown."""
+    """Whether a text is one known word in small letters. With a capital and a final mark the model may not know it."""
     return source.begins_with_capital and text.islower() and bool(WORD.fullmatch(text)) and source.has(text)
-
-
-def _is_in_capitals(words: list[str]) -> bool:
-    """Whether all words are; a single letter alone says nothing."""
-    return all(map(in_capitals, words)) and any(len(word) > 1 for word in words)
 
 
 def _is_title(places: list[tuple[regex.Match[str], bool]], source: Conventions) -> bool:
@@ -284,11 +280,11 @@ def nearest(word: str, source: Conventions) -> str | None:
 
 
 def is_likely_typo(word: str, meant: str) -> bool:
-    """Whether a word that is one edit from another is rather a slip of the finger than a word of its own.
+    """Whether a word that is one edit away from another one is a typing mistake and not a word of its own.
 
-    It is if two letters are swapped, a letter is doubled or not doubled, or an apostrophe is missing: of the 485 words
-    in the held-out sets of Multi30k that its training set does not have, six look like that, and five are typos, the
-    sixth a bandana. With a letter changed, added or missing, motel would become model, and butler butter.
+    It is one if two letters are swapped, a letter is doubled or not doubled, or an apostrophe is missing. The held-out
+    sets of Multi30k have 485 words that its training set does not have. Six of them pass this test, and five of these
+    are typos. If a changed, added or missing letter counted too, motel would become model, and butler butter.
     """
     if "'" in meant:
         return meant.replace("'", "") == word
