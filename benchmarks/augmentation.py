@@ -20,9 +20,9 @@ from pathlib import Path
 
 import common  # noqa: F401  # it sets sys.path
 
-from dragoman.corpora.letter_case import lower, upper
 from dragoman.dataset import Pair
 from dragoman.evaluation.typed_differently import title, typed_differently, with_typo, without_mark
+from dragoman.text.letter_case import lower, upper
 from dragoman.translation.translator import Translator
 
 BOTH_SIDES = (upper, title, lower, without_mark)

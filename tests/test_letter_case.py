@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.corpora.conventions import Conventions, in_language
-from dragoman.corpora.letter_case import capitalized, in_capitals, lower, uncapitalized, upper
+from dragoman.text.conventions import Conventions, in_language
+from dragoman.text.letter_case import capitalized, in_capitals, lower, uncapitalized, upper
 from dragoman.translation.glossary import Glossary
 from dragoman.translation.term_placement import find_targets
 from dragoman.translation.typed import read

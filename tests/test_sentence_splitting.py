@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dragoman.corpora.cleaning import clean
-from dragoman.corpora.sentence_splitting import (
+from dragoman.text.cleaning import clean
+from dragoman.text.sentence_splitting import (
     LineStatistics,
     split_long_sentence,
     split_sentences,

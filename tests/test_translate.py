@@ -22,9 +22,9 @@ from hypothesis import strategies as st
 from conftest import HANG, ROOT, in_child, tiny_config
 from dragoman import checkpoint, errors, translate
 from dragoman.__main__ import run as run_command
-from dragoman.corpora.cleaning import clean
 from dragoman.dataset import UNSEEN
 from dragoman.errors import DataError
+from dragoman.text.cleaning import clean
 from dragoman.translation.markup import translate_markup
 from dragoman.translation.output import printable
 from dragoman.translation.pieces import encode_request

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from conftest import ROOT, SHARED
 from dragoman.command_line import override
-from dragoman.corpora.conventions import Conventions, conventions_of_ids, words
 from dragoman.corpora.preparation import prepare_data
 from dragoman.corpora.subwords import train_tokenizers
 from dragoman.dataset import encode_pairs
 from dragoman.settings import Config, TokenizerConfig
+from dragoman.text.conventions import Conventions, conventions_of_ids, words
 from dragoman.translation.typed import AS_IS, Form, is_likely_typo, nearest, read
 
 needs_multi30k = pytest.mark.skipif(not (SHARED / "multi30k").is_dir(), reason="needs Multi30k in ../shared/data")

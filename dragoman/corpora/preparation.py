@@ -30,8 +30,6 @@ from typing import Any
 import numpy as np
 
 from dragoman import reading
-from dragoman.corpora.conventions import Conventions, conventions_of_ids
-from dragoman.corpora.letter_case import lower
 from dragoman.corpora.origin import SIDES, Tokenizers, check_unchanged, origin_of, with_hashes
 from dragoman.corpora.prepared_files import (
     HEADER,
@@ -57,6 +55,8 @@ from dragoman.directions import split_tag, targets
 from dragoman.errors import ConfigError, DataError
 from dragoman.settings import PLACEHOLDERS, Config, DataConfig
 from dragoman.storage import remove_temporaries, replace_durably, sync
+from dragoman.text.conventions import Conventions, conventions_of_ids
+from dragoman.text.letter_case import lower
 
 WEIGHTS = "train.weights.npy"
 # In the hidden folder:
@@ -113,7 +113,7 @@ def prepare_data(config: Config, directory: Path, say: Say, tokenizers: Tokenize
     for language in _lowercased_wrongly(config.data):
         say(
             f"warning: data.lowercase has one rule for all languages, which changes letters of {language}: set it to "
-            f'false and lower-case the corpus with dragoman.corpora.letter_case.lower(text, "{language}").'
+            f'false and lower-case the corpus with dragoman.text.letter_case.lower(text, "{language}").'
         )
     say_choices(sources, config.data, say)
     if _set_up(workplace, origin, sources, config.data):

@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dragoman.corpora.cleaning import clean, is_text
 from dragoman.corpora.formats.languages import within_one
 from dragoman.filtering.alignment import AlignmentJudge, Pairs
 from dragoman.filtering.duplicates import KEYS, LONG, keys_of, long_in
@@ -23,6 +22,7 @@ from dragoman.filtering.rules import Sides, common_scripts_of, profanity_pattern
 from dragoman.filtering.screening import Screen
 from dragoman.filtering.words import Encoder, digest
 from dragoman.settings import DataConfig
+from dragoman.text.cleaning import clean, is_text
 
 Pair = tuple[str, str]
 SAME_LANGUAGE = ("copied", "language", "swapped")  # no reasons where both sides are in one language

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from dragoman.console import shorten
 from dragoman.settings import DecodingConfig
-from dragoman.translation import literals
+from dragoman.text import literals
 from dragoman.translation.hypotheses import normalizer
 from dragoman.translation.loading import TrainedModel
 from dragoman.translation.pieces import Piece

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 from dragoman import console, reading
-from dragoman.corpora.cleaning import AS_WRITTEN, decode_line
 from dragoman.corpora.formats.files import File, lines
 from dragoman.errors import ConfigError, DataError
+from dragoman.text.cleaning import AS_WRITTEN, decode_line
 from dragoman.translation.file_kinds import kind_of
 
 

@@ -16,7 +16,7 @@ import re
 from collections.abc import Collection, Iterator
 from itertools import cycle
 
-from dragoman.corpora.marks import APOSTROPHES, EMOJI, FINAL_MARKS, VARIANTS
+from dragoman.text.marks import APOSTROPHES, EMOJI, FINAL_MARKS, VARIANTS
 
 _BULLETS = "–—―•◦▪▫‣⁃·●○■□◆◇►▶→⇒✓✔✗✘☐☑☒"
 _LIST_MARK = (
@@ -38,7 +38,6 @@ _OPENING = frozenset(opening[0] for opening, _ in _PAIRS)
 _PLAIN = {variant: marks for marks in VARIANTS for variant in marks}
 _APOSTROPHE = re.compile(rf"(?<=[^\W\d_])[{APOSTROPHES}](?=[^\W\d_])")
 _HYPHEN = re.compile(r"(?<=[^\W\d_])[-‐‑–−](?=[^\W\d_])")
-_WIDE = {wide: chr(wide - 0xFEE0) for wide in (*range(0xFF21, 0xFF3B), *range(0xFF41, 0xFF5B))}  # letters
 _OTHER = re.compile(r'["“”„‟″«»＂。．，、？！：；（）]')
 
 
@@ -117,7 +116,6 @@ def plain(text: str, characters: Collection[str]) -> tuple[str, dict[str, str]]:
         # A wide mark has its space in itself.
         return f"{mark} " if mark in ",.?!:;" and text[found.end() : found.end() + 1].isalnum() else mark
 
-    text = text.translate({wide: letter for wide, letter in _WIDE.items() if chr(wide) not in characters})
     for pattern in (_APOSTROPHE, _HYPHEN, _OTHER):
         text = pattern.sub(known, text)
     return text, {mark: marks for mark, marks in typed.items() if marks.strip(mark)}

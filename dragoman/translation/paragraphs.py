@@ -19,7 +19,7 @@ from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
 
 from dragoman.console import display_width
-from dragoman.corpora.marks import CLOSING_MARKS, FINAL_MARKS, PAUSES
+from dragoman.text.marks import CLOSING_MARKS, FINAL_MARKS, PAUSES
 
 if TYPE_CHECKING:
     from dragoman.translation.inline import Content

@@ -23,15 +23,15 @@ import regex
 import tokenizers
 from tokenizers import normalizers
 
-from dragoman.corpora.marks import FINAL_MARKS
 from dragoman.dataset import BYTES, JOINER, UNSEEN, Tokenizer
 from dragoman.settings import UNK
-from dragoman.translation import literals
+from dragoman.text import literals
+from dragoman.text.marks import FINAL_MARKS
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from dragoman.corpora.conventions import Conventions
+    from dragoman.text.conventions import Conventions
 
 _TO_BYTES = normalizers.ByteLevel()  # spells a text with the letters of subword tokens
 _DOTTED = r"(?:\b[^\W\d_]\.)+[^\W\d_]\b(?:\.(?!\s*$))?"  # U.S., e.g.; the full stop of the text is no part of it

@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from dragoman.corpora.cleaning import clean, require_text
 from dragoman.directions import Direction, split_tag, tag_of, targets
 from dragoman.errors import ConfigError
 from dragoman.settings import DataConfig
+from dragoman.text.cleaning import clean, require_text
 from dragoman.translation.glossary import Glossary
 
 

@@ -26,11 +26,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from dragoman import command_line, console
-from dragoman.corpora.sentence_splitting import sentence_joiner
 from dragoman.dataset import Tokenizer
 from dragoman.directions import Direction
 from dragoman.errors import ConfigError, EngineError, ExportError, UnsupportedError
 from dragoman.settings import EOS, Config
+from dragoman.text.sentence_splitting import sentence_joiner
 from dragoman.translation import ctranslate2_engine
 from dragoman.translation.assembly import as_typed, make_sentences
 from dragoman.translation.ctranslate2_engine import POSITIONS, CTranslate2Engine

@@ -23,10 +23,11 @@ from itertools import pairwise
 
 import regex
 
-from dragoman.corpora.conventions import LETTERS, RARELY, WORD, Conventions, ends_sentence, final_marks
-from dragoman.corpora.letter_case import capitalized, in_capitals, lower, uncapitalized, upper
-from dragoman.corpora.marks import CLOSING_MARKS, FINAL_MARKS
-from dragoman.translation import literals, margins
+from dragoman.text import literals
+from dragoman.text.conventions import LETTERS, RARELY, WORD, Conventions, ends_sentence, final_marks
+from dragoman.text.letter_case import capitalized, in_capitals, lower, uncapitalized, upper
+from dragoman.text.marks import CLOSING_MARKS, FINAL_MARKS
+from dragoman.translation import margins
 
 WORDS = 2**13  # whose reading is remembered: they make up most text, and a hostile one fills 40 MB at most
 SHORTEST_TYPO = 4  # letters; a shorter word is too easily another word
@@ -131,8 +132,6 @@ def _in_usual_form(
     text: str, places: list[tuple[regex.Match[str], bool]], source: Conventions, capitals: bool, title: bool
 ) -> tuple[str, list[tuple[str, str]]]:
     """Write each word in the form that the training text has. Returns the typos that were corrected, too."""
-    if _is_lone_word(text, source):
-        return text, []
     is_lower = text == lower(text, source.language)
     corrections: list[tuple[str, str]] = []
     parts: list[str] = []
@@ -183,7 +182,7 @@ def _with_final_mark(text: str, source: Conventions) -> tuple[str, bool, str]:
     if not source.ends_with_mark or first is None:
         return text, False, ""
     if not end and text[-1] not in CLOSING_MARKS:
-        bare = _is_lone_word(text, source) or not _WORD_END.search(text) or _ADDRESS.search(text.rpartition(" ")[2])
+        bare = not _WORD_END.search(text) or _ADDRESS.search(text.rpartition(" ")[2])
         return text if bare else text + source.final_mark(first[0]), True, ""
     if end and (end not in source.marks or (len(end) > 1 and source.marks[end] <= RARELY)):
         one = next((mark for mark in "?？!！" if mark in end), end[0])
@@ -191,11 +190,6 @@ def _with_final_mark(text: str, source: Conventions) -> tuple[str, bool, str]:
             one = source.final_mark(first[0])
         return text[: -len(end)].rstrip() + one, False, end
     return text, False, ""
-
-
-def _is_lone_word(text: str, source: Conventions) -> bool:
-    """Whether a text is one known word in small letters. With a capital and a final mark the model may not know it."""
-    return source.begins_with_capital and text.islower() and bool(WORD.fullmatch(text)) and source.has(text)
 
 
 def _is_title(places: list[tuple[regex.Match[str], bool]], source: Conventions) -> bool:

@@ -13,7 +13,6 @@ import numpy as np
 from dragoman import console, presets, settings
 from dragoman.corpora.checks.findings import KINDS, LEVELS, Example, Finding
 from dragoman.corpora.checks.letters import UNREADABLE, find_flaw
-from dragoman.corpora.cleaning import clean
 from dragoman.corpora.downloads.fetch import Record, read_record
 from dragoman.corpora.formats.units import unmarked
 from dragoman.corpora.readers import Split, read_units
@@ -24,6 +23,7 @@ from dragoman.corpora.subwords import train_tokenizers
 from dragoman.dataset import Pair, Tokenizer
 from dragoman.errors import DataError
 from dragoman.settings import Config, DataConfig
+from dragoman.text.cleaning import clean
 
 EXAMPLES = 3  # shown for each finding
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from dragoman.corpora.cleaning import is_text
 from dragoman.corpora.formats.units import BROKEN, is_left_out
+from dragoman.text.cleaning import is_text
 
 UNREADABLE = ("not_utf8", "broken_row", "no_pair")  # flaws of pairs that training does not read
 

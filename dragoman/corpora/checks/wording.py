@@ -9,8 +9,8 @@ import numpy as np
 
 from dragoman.corpora.checks.corpus import CheckedCorpus, CheckedSplit, sample
 from dragoman.corpora.checks.findings import Finding
-from dragoman.corpora.conventions import Conventions
 from dragoman.corpora.formats.languages import BESIDE, language_of
+from dragoman.text.conventions import Conventions
 
 # What people call the columns of a table of pairs, besides languages and the words of BESIDE.
 _NAMES = BESIDE | {

@@ -14,9 +14,9 @@ import re
 from enum import Enum
 from functools import lru_cache
 
-from dragoman.corpora.closed_classes import function_words, known_abbreviations, may_precede_ordinal
-from dragoman.corpora.letter_case import lower
-from dragoman.corpora.marks import OPENING_MARKS
+from dragoman.text.closed_classes import function_words, known_abbreviations, may_precede_ordinal
+from dragoman.text.letter_case import lower
+from dragoman.text.marks import OPENING_MARKS
 
 SHORT = 5  # letters up to which a word before a number or a small letter is taken for an abbreviation
 AROUND = 300  # letters before and after a full stop that are looked at

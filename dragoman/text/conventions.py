@@ -25,10 +25,10 @@ from typing import Any
 
 import regex
 
-from dragoman.corpora.letter_case import in_capitals, lower, upper
-from dragoman.corpora.marks import FINAL_MARKS
 from dragoman.dataset import CHUNK, EncodedSide, Tokenizer
 from dragoman.lazy import numpy as np
+from dragoman.text.letter_case import in_capitals, lower, upper
+from dragoman.text.marks import FINAL_MARKS
 
 FORMS = 100_000
 SAMPLE = 100_000  # sentences that are decoded, where the text itself is gone

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 
 import sentencex
 
-from dragoman.corpora.full_stops import continues
-from dragoman.corpora.marks import CLOSING_MARKS, FINAL_MARKS, PAUSES
 from dragoman.directions import base_code
+from dragoman.text.full_stops import continues
+from dragoman.text.marks import CLOSING_MARKS, FINAL_MARKS, PAUSES
 
 CountTokens = Callable[[Sequence[str]], list[int]]  # texts to their lengths in tokens
 MARKS = (FINAL_MARKS, PAUSES)  # split after one of the first if possible, else after one of the second
