@@ -126,7 +126,7 @@ def test_lowercase_equals_a_corpus_in_lower_case(tiny: Make, tmp_path: Path) -> 
     assert same(prepare_data(tiny(data__train=files[1], **settings), tmp_path / "upper", quiet), upper)
 
 
-@pytest.mark.parametrize(("language", "warned"), [("tr", True), ("az", True), ("lt", True), ("de", False)])
+@pytest.mark.parametrize(("language", "warned"), [("tr", True), ("az", True), ("de", False)])
 def test_lowercase_warns_of_languages_with_other_small_letters(
     tiny: Make, tmp_path: Path, language: str, warned: bool
 ) -> None:
