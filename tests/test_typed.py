@@ -205,7 +205,7 @@ def test_names_and_rare_words_are_not_corrected() -> None:
         for name in ("train", "val", "test_2016_flickr", "test_2017_flickr", "test_2017_mscoco")
     )
     conventions = Conventions.of(train)
-    lines = {word: line for text in held_out for line in text for word, _ in words(line)}
+    lines = {word[0]: line for text in held_out for line in text for word, _ in words(line)}
     unknown = {word: line for word, line in lines.items() if not conventions.counts[word.lower()]}
     assert len(unknown) > 400
     corrected = {pair for line in unknown.values() for pair in read(line, conventions).corrections}

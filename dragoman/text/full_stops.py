@@ -59,7 +59,7 @@ def continues(text: str, at: int, language: str) -> bool:
 
 
 def _begins(text: str, language: str) -> bool:
-    """Whether a text begins like a sentence: with a function word, or a single letter that is no initial."""
+    """Whether a text begins like a sentence: with a function word, or a single letter that is not an initial."""
     found = _WORD.match(text.lstrip(OPENING_MARKS))
     word = found[0] if found else ""
     if len(word) == 1:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from dragoman.text.conventions import Conventions
 
 _TO_BYTES = normalizers.ByteLevel()  # spells a text with the letters of subword tokens
-_DOTTED = r"(?:\b[^\W\d_]\.)+[^\W\d_]\b(?:\.(?!\s*$))?"  # U.S., e.g.; the full stop of the text is no part of it
+_DOTTED = r"(?:\b[^\W\d_]\.)+[^\W\d_]\b(?:\.(?!\s*$))?"  # U.S., e.g.; the full stop of the text does not belong to it
 _WORD = regex.compile(rf"{_DOTTED}|\w+(?:['’-]\w+)*")  # with its apostrophes and hyphens
 _PART = regex.compile(r"\w+")
 _BRACKETS = re.compile(r"\([^()]*+\)|\[[^\[\]]*+\]|\{[^{}]*+\}|【[^【】]*+】")

@@ -24,7 +24,7 @@ from itertools import pairwise
 import regex
 
 from dragoman.text import literals
-from dragoman.text.conventions import LETTERS, RARELY, WORD, Conventions, ends_sentence, final_marks
+from dragoman.text.conventions import LETTERS, RARELY, WORD, Conventions, final_marks, words
 from dragoman.text.letter_case import capitalized, in_capitals, lower, uncapitalized, upper
 from dragoman.text.marks import CLOSING_MARKS, FINAL_MARKS
 from dragoman.translation import margins
@@ -46,7 +46,7 @@ _ESCAPES = str.maketrans({"&": "&amp;", "'": "&apos;", '"': "&quot;"})
 
 @dataclass(frozen=True)
 class Form:
-    """How a text was typed, as far as its translation should look the same."""
+    """How a text was typed, in all that its translation should repeat."""
 
     capitals: bool = False  # ALL OF IT
     title: bool = False  # Each Word
@@ -69,7 +69,7 @@ class Form:
     def _restore_words(self, translation: str, target: Conventions) -> str:
         text = join_marks(translation) if self.join_marks and target.is_tokenized else translation
         end = final_marks(text)
-        if (self.added_mark or self.marks) and 0 < len(end) < len(text):  # a mark that is all there is stays
+        if (self.added_mark or self.marks) and 0 < len(end) < len(text):  # a text of marks alone stays
             text = text[: -len(end)].rstrip() + self.marks
         if self.capitals:
             return _outside_literals(text, lambda part: upper(part, target.language))
@@ -104,8 +104,8 @@ def read(typed: str, source: Conventions, characters: Collection[str] = "'") -> 
     text = _TIGHT.sub(r"\1", text) if source.apart <= RARELY else text
     as_written = text
     places = list(_words(text))
-    words = [word[0] for word, _ in places]
-    capitals = all(map(in_capitals, words)) and any(len(word) > 1 for word in words)  # a lone letter says nothing
+    forms = [word[0] for word, _ in places]
+    capitals = all(map(in_capitals, forms)) and any(len(form) > 1 for form in forms)  # "I" alone is no evidence
     title = _is_title(places, source)
     text, corrections = _in_usual_form(text, places, source, capitals, title)
     first = WORD.search(text)
@@ -116,8 +116,8 @@ def read(typed: str, source: Conventions, characters: Collection[str] = "'") -> 
     form = Form(
         capitals=capitals and text != as_written,
         title=title,
-        lower_start=begins and words[0][0].islower() and source.begins_with_capital,
-        capital_start=begins and words[0][0].isupper() and small,
+        lower_start=begins and forms[0][0].islower() and source.begins_with_capital,
+        capital_start=begins and forms[0][0].isupper() and small,
         join_marks=apart != text,
         added_mark=added,
         marks=marks,
@@ -165,11 +165,7 @@ def _words(text: str) -> Iterator[tuple[regex.Match[str], bool]]:
     """The words of a text that are not part of a literal, each with whether a sentence begins with it."""
     # A quantity is no literal here: it may end inside a word, as "9 A" does in "AT 9 A.M."
     hidden = [(start, end) for start, end in literals.find(text) if not _QUANTITY.fullmatch(text, start, end)]
-    end = 0
-    word = ""
-    for found in WORD.finditer(text):
-        begins = not word or ends_sentence(word, text[end : found.start()])
-        word, end = found[0], found.end()
+    for found, begins in words(text):
         while hidden and hidden[0][1] <= found.start():
             hidden.pop(0)
         if not hidden or found.end() <= hidden[0][0]:
@@ -195,13 +191,13 @@ def _with_final_mark(text: str, source: Conventions) -> tuple[str, bool, str]:
 def _is_title(places: list[tuple[regex.Match[str], bool]], source: Conventions) -> bool:
     """Whether Most Words Have a Capital that the training text does not give them.
 
-    A word says nothing at the start of a sentence or behind a mark, as in a dialogue, nor after a hyphen, where it may
-    stay small in a title. One capital is enough only if all words have one.
+    A word does not count at the start of a sentence, after a mark, as in a dialogue, or after a hyphen, where a title
+    may write it small. One capital is enough only if all words have one.
     """
     if not any(found[0][0].isupper() for found, _ in places[1:]):
         return False
     inner, lifted = [], []
-    is_sure = False  # whether a word with a capital follows one that is no name: Good Morning, not Tom Brown
+    is_sure = False  # whether a capital follows a word that is not a name: Good Morning, not Tom Brown
     for (before, _), (found, _) in pairwise(places):
         word, gap = found[0], found.string[before.end() : found.start()]
         if word.isupper() or gap == "-" or _PAUSE.search(gap):
@@ -250,7 +246,7 @@ def _meant(word: str, source: Conventions, starts: bool, is_lower: bool) -> str:
 
 @lru_cache(WORDS)
 def _corrected(word: str, source: Conventions) -> str:
-    """A word without its typos, as far as they can be told."""
+    """A word without the typos that can be recognised."""
     near = nearest(lower(word, source.language), source)
     if near is None and word.isalpha():
         return word
@@ -269,7 +265,7 @@ def nearest(word: str, source: Conventions) -> str | None:
     near = process.extract(word, source.well_known, scorer=OSA.distance, score_cutoff=1, limit=None)
     meant = [other for other, _, _ in near if is_likely_typo(word, other)]
     usual = source.usual(max(meant, key=lambda other: source.counts[other])) if meant else None
-    # "coal" is not "Cola": a word in small letters is no name, except where most words have capitals, as in German.
+    # "coal" is not "Cola": a word in small letters is not a name, except where most words have capitals, as in German.
     return usual if usual and (usual.islower() or source.nouns_have_capitals) else None
 
 
