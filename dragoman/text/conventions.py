@@ -28,15 +28,13 @@ import regex
 from dragoman.dataset import CHUNK, EncodedSide, Tokenizer
 from dragoman.lazy import numpy as np
 from dragoman.text.letter_case import in_capitals, lower, upper
-from dragoman.text.marks import FINAL_MARKS
+from dragoman.text.marks import FINAL_MARKS, UNSPACED
 
 FORMS = 100_000
 SAMPLE = 100_000  # sentences that are decoded, where the text itself is gone
 OPENINGS = 2_000  # words whose sentences' final marks are kept, and strings with an apostrophe
 WELL_KNOWN = 5  # times that a word occurs, for a typo to be read as this word
-# Scripts that put no space between words: Thai and Lao, Burmese, Khmer, Japanese, Chinese.
-_UNSPACED = r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uff66-\uff9f"
-_LETTER = rf"[^\W\d_{_UNSPACED}]"
+_LETTER = rf"[^\W\d_{UNSPACED}]"
 # Not with `re`, which takes the vowel signs of Hindi, Bengali or Tamil for marks between words.
 LETTERS = regex.compile(rf"{_LETTER}+")
 WORD = regex.compile(rf"{_LETTER}+(?:['’]{_LETTER}+)*")  # "don't" and "l'amico" are one word
