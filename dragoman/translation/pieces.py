@@ -42,7 +42,7 @@ class Piece:
 
 def encode_request(trained: TrainedModel, request: Request, warn: Callable[[str], object]) -> Iterator[list[Piece]]:
     """The pieces of each line of a request; none for a line that is blank or does not fit into the model."""
-    for number, line in enumerate(request.text.split("\n")):
+    for number, line in enumerate(request.lines):
         if not line:
             pieces = []
         elif trained.config.is_language_model:

@@ -306,7 +306,7 @@ class Translator:
             translated = [[next(found) for _ in line] for line in lines]
             text = "\n".join(  # a line that was not translated keeps its text
                 joiner.join(sentence.candidates[0].text for sentence in line).strip() if line else raw
-                for line, raw in zip(translated, request.text.split("\n"), strict=True)
+                for line, raw in zip(translated, request.lines, strict=True)
             )
             sentences = [sentence for line in translated for sentence in line]
             self._warn(number, *shortcomings(self.trained, sentences))
