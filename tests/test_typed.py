@@ -185,6 +185,12 @@ def test_marks_come_back_as_they_were_typed(typed: str, text: str, translation: 
     assert reading.form.restore(translation, TARGET) == expected
 
 
+@pytest.mark.parametrize("text", ["I don't know, i.e. Anna is here.", "Where is it, e.g. at home?"])
+def test_letters_of_an_abbreviation_stay(text: str) -> None:
+    """Guards i.e., whose first letter is a word that has a capital in English."""
+    assert read(text, SOURCE).text == text
+
+
 def test_typos() -> None:
     """Guards the words that may be corrected, and those that may not."""
     assert read("Wehre is the staiton?", SOURCE).text == "Where is the station?"

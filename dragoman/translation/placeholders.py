@@ -155,9 +155,10 @@ class Hider:
         parts = [part.span() for part in _PART.finditer(text, *word.span())]
         is_name = any(text[start].isupper() for start, _ in parts[1:])  # where "o" is known, O'Brien is not
         known = self._has if is_name else self._knows
-        if all(known(text[slice(*part)]) for part in parts):
+        is_dotted = "." in word[0]
+        if all(known(text[slice(*part)]) for part in parts) and not (is_dotted and self._lacks_a_token(word[0])):
             return None
-        if "." in word[0]:
+        if is_dotted:
             return word.span()
         while len(parts) > 1 and self._has(first := text[slice(*parts[0])]):
             if text[parts[0][1]] == "-" and not first.islower():
@@ -170,6 +171,10 @@ class Hider:
         if self.tokenizer.is_of_words or name[0].isupper() or any(map(str.isdigit, name)):
             return None if name.isdigit() else (start, end)
         return None
+
+    def _lacks_a_token(self, word: str) -> bool:
+        """Whether a vocabulary of words cannot spell a word: one that has a and m, but no full stop inside a word."""
+        return self.tokenizer.is_of_words and UNK in self.tokenizer.encode_with_tokens(word)[0]
 
     def _hide(self, text: str, places: Sequence[tuple[int, int]]) -> tuple[list[int], list[str]]:
         """Encode a text, with [UNK] in place of what is at these places."""

@@ -36,6 +36,7 @@ _ADDRESS = re.compile(r"[/@#\\=_`<>{}\[\]|]")  # no mark belongs right behind it
 _PAUSE = re.compile(r"""[^\w\s,'’/&-]""")  # behind it, a capital may be that of a sentence
 _WORD_END = regex.compile(r"\w\Z")
 _QUANTITY = re.compile(r"[\d.,]+ ?[^\W\d]+")
+_INSIDE_DOTS = regex.compile(r"(?<=\w\.)\w\b|\b\w(?=\.\w)")  # a letter of e.g., i.e., U.S.
 _REPEATED = re.compile(r"(.)\1+")
 _TIGHT = re.compile(rf" +([{FINAL_MARKS},;:]+)(?=\s|$)")  # marks with a space before them
 # In a text whose marks stand apart: those that belong to the word before, and to the word after.
@@ -141,6 +142,8 @@ def _in_usual_form(
         if capitals or (title and word[0].isupper()):
             unknown = capitalized if source.nouns_have_capitals else lower
             meant = _known_form(word, source) or unknown(word, source.language)
+        elif _INSIDE_DOTS.match(text, found.start()):
+            meant = word
         else:
             meant = _meant(word, source, starts, is_lower)
             is_name = word[0].isupper() and (bool(parts) or not word[1:].islower())  # McDonald, D'Angelo
