@@ -169,7 +169,7 @@ def hint_at_paragraphs(texts: Sequence[str], first: int, given: Input) -> bool:
 
 
 def progress_bar(given: Input, options: argparse.Namespace) -> contextlib.AbstractContextManager[tqdm | None]:
-    """A bar on standard error that counts lines; None where it has no total, or where nobody would see it."""
+    """A bar on standard error that counts lines; None if the total is unknown or standard error is not a terminal."""
     beside_text = options.output is None and sys.stdout.isatty()  # it would get in the way of the translations
     if given.lines is None or beside_text or not sys.stderr.isatty():
         return contextlib.nullcontext()

@@ -13,10 +13,10 @@ import torch
 
 from conftest import HANG
 from dragoman.command_line import override
-from dragoman.corpora.conventions import Conventions
 from dragoman.corpora.subwords import train_tokenizers
 from dragoman.model import Transformer
 from dragoman.settings import Config, ModelConfig, TokenizerConfig
+from dragoman.text.conventions import Conventions
 from dragoman.translation.translator import Translator
 
 

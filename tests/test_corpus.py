@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 from conftest import SHARED
 from dragoman import resources
-from dragoman.corpora.cleaning import clean
 from dragoman.corpora.origin import file_hashes
 from dragoman.corpora.readers import read_splits
 from dragoman.corpora.selection import rows_of
@@ -25,6 +24,7 @@ from dragoman.corpora.splitting import assign
 from dragoman.dataset import UNSEEN, Pair
 from dragoman.errors import DataError
 from dragoman.settings import DataConfig
+from dragoman.text.cleaning import clean
 from whole_corpus import read_corpus
 
 # Text that careless readers change: quotes, apparent missing values, and characters that look like line breaks.

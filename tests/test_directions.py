@@ -16,7 +16,6 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from conftest import in_child, tiny_config, tiny_pairs, write_tsv
 from dragoman import command_line, dataset
 from dragoman.__main__ import run as run_command
-from dragoman.corpora.cleaning import clean
 from dragoman.corpora.origin import file_hashes
 from dragoman.corpora.preparation import prepare_data
 from dragoman.corpora.selection import balanced, rows_of
@@ -32,6 +31,7 @@ from dragoman.presets import ENOUGH
 from dragoman.server.application import make_job
 from dragoman.server.schemas import ServerInfo, TranslateRequest
 from dragoman.settings import UNK, Config, DataConfig, TokenizerConfig
+from dragoman.text.cleaning import clean
 from dragoman.training.starting import amount
 from dragoman.translation.assembly import make_sentences
 from dragoman.translation.pieces import encode_piece

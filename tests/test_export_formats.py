@@ -16,7 +16,6 @@ from tokenizers import normalizers
 from torch import nn
 
 from conftest import tiny_pairs
-from dragoman.corpora.cleaning import clean
 from dragoman.corpora.subwords import train_tokenizers
 from dragoman.dataset import Tokenizer, source_batch
 from dragoman.export import formats, verification
@@ -25,6 +24,7 @@ from dragoman.export.sentencepiece_model import pieces_by_id, sentencepiece_mode
 from dragoman.export.tokenizer_files import portable_tokenizer
 from dragoman.model import Transformer
 from dragoman.settings import UNK, DataConfig, DecodingConfig, ModelConfig, TokenizerConfig
+from dragoman.text.cleaning import clean
 from dragoman.translation.search import search
 
 PAIRS = tiny_pairs(300)

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.corpora.conventions import Conventions, in_language
-from dragoman.corpora.full_stops import FullStops
-from dragoman.corpora.letter_case import capitalized, in_capitals, lower, uncapitalized, upper
+from dragoman.text.conventions import Conventions, in_language
+from dragoman.text.full_stops import FullStops
+from dragoman.text.letter_case import capitalized, in_capitals, lower, uncapitalized, upper
 from dragoman.translation.glossary import Glossary
 from dragoman.translation.term_placement import find_targets
 from dragoman.translation.typed import read
@@ -34,11 +34,16 @@ CASES: list[tuple[Change, str, str, str]] = [
     (lower, "de", "STRAẞE", "straße"),
     (upper, "el", "Ποιος είναι ο Γιάννης;", "ΠΟΙΟΣ ΕΙΝΑΙ Ο ΓΙΑΝΝΗΣ;"),
     (upper, "el", "Μάιος, μαΐου, άυλος, ευφυΐα", "ΜΑΪΟΣ, ΜΑΪΟΥ, ΑΫΛΟΣ, ΕΥΦΥΪΑ"),
+    (upper, "el", "αυτό ή εκείνο ήδη", "ΑΥΤΟ Ή ΕΚΕΙΝΟ ΗΔΗ"),
     (upper, "el", "ἄνθρωπος τῷ", "ΑΝΘΡΩΠΟΣ ΤΩΙ"),
     (lower, "el", "ΟΔΟΣ ΣΊΣΥΦΟΣ", "οδος σίσυφος"),
     (capitalized, "el", "έλα", "Έλα"),
+    (upper, "lt", "i̇̀ ir į̇̃", "Ì IR Į̃"),
+    (lower, "lt", "Ì IR Į̃", "i̇̀ ir į̇̃"),
     (capitalized, "hr", "ǆep", "ǅep"),
     (upper, "hr", "ǆep", "ǄEP"),
+    (upper, "hy", "և", "ԵՎ"),
+    (capitalized, "hy", "և", "Եվ"),
     (capitalized, "ka", "კარგი", "კარგი"),
     (upper, "fr", "été", "ÉTÉ"),
 ]
@@ -59,7 +64,7 @@ def test_other_languages_keep_the_rules_of_unicode(text: str, language: str) -> 
 SPECIAL = st.sampled_from("aąeiįıjIİJĮΣςάΐϊήὦᾳßẞǆԵև\u0301\u0307\u0308 x")
 
 
-@given(st.text(SPECIAL), st.sampled_from(["tr", "nl", "el"]))
+@given(st.text(SPECIAL), st.sampled_from(["tr", "nl", "el", "lt", "hy"]))
 def test_capitals_and_small_letters_are_stable(text: str, language: str) -> None:
     """Guards against rules that change their own result."""
     text = unicodedata.normalize("NFC", text)
@@ -115,7 +120,7 @@ def test_typed_case_is_read(language: str, typed: str, read_as: str) -> None:
     ("typed", "language", "translation", "expected"),
     [
         ("HET IJS IS KOUD.", "tr", "Kız işe gidiyor.", "KIZ İŞE GİDİYOR."),
-        ("HET IJS IS KOUD.", "el", "Ο Γιάννης και ο Μάιος.", "Ο ΓΙΑΝΝΗΣ ΚΑΙ Ο ΜΑΪΟΣ."),
+        ("HET IJS IS KOUD.", "el", "Ο Γιάννης ή ο Μάιος.", "Ο ΓΙΑΝΝΗΣ Ή Ο ΜΑΪΟΣ."),
         ("HET IJS IS KOUD.", "de", "Die Straße ist weiß.", "DIE STRASSE IST WEISS."),
         ("Het IJs Is Koud.", "tr", "ilk ışık", "İlk Işık"),
         ("Het IJs Is Koud.", "nl", "ik eet ijs.", "Ik Eet IJs."),

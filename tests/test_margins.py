@@ -86,7 +86,6 @@ def test_other_marks() -> None:
     text, variants = plain("“a” “b”", '"')
     assert as_typed(text, variants) == "“a” “b”"
     assert plain("“a” — b…", "'") == ("“a” — b…", {})  # nothing better is known
-    assert plain("Ｗｈｅｒｅ", "'")[0] == "Where"
 
 
 @given(st.text(max_size=60) | st.text(alphabet="ab1 .,:;!?'\"’“”()[]*_-—•🙂)(", max_size=60))

@@ -12,15 +12,15 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from conftest import tiny_pairs
-from dragoman.corpora.cleaning import clean
-from dragoman.corpora.conventions import Conventions
 from dragoman.corpora.placeholders import Hiding, make_hiding
 from dragoman.corpora.selection import fits_upsampling
-from dragoman.corpora.sentence_splitting import LineStatistics
 from dragoman.corpora.subwords import train_tokenizers
 from dragoman.dataset import BYTES, EncodedPairs, EncodedSide, Tokenizer, encode_pairs, unzip_pairs
 from dragoman.settings import PLACEHOLDERS, UNK, Config, TokenizerConfig
-from dragoman.translation import literals
+from dragoman.text import literals
+from dragoman.text.cleaning import clean
+from dragoman.text.conventions import Conventions
+from dragoman.text.sentence_splitting import LineStatistics
 from dragoman.translation.placeholders import Hider, Restored, as_target, restore
 from echo import complaints, echo
 

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from conftest import ROOT, SHARED
 from dragoman.command_line import override
-from dragoman.corpora.conventions import Conventions, conventions_of_ids, words
 from dragoman.corpora.preparation import prepare_data
 from dragoman.corpora.subwords import train_tokenizers
 from dragoman.dataset import encode_pairs
 from dragoman.settings import Config, TokenizerConfig
+from dragoman.text.conventions import Conventions, conventions_of_ids, words
 from dragoman.translation.typed import AS_IS, Form, is_likely_typo, nearest, read
 
 needs_multi30k = pytest.mark.skipif(not (SHARED / "multi30k").is_dir(), reason="needs Multi30k in ../shared/data")
@@ -211,7 +211,7 @@ def test_names_and_rare_words_are_not_corrected() -> None:
         for name in ("train", "val", "test_2016_flickr", "test_2017_flickr", "test_2017_mscoco")
     )
     conventions = Conventions.of(train)
-    lines = {word: line for text in held_out for line in text for word, _ in words(line)}
+    lines = {word[0]: line for text in held_out for line in text for word, _ in words(line)}
     unknown = {word: line for word, line in lines.items() if not conventions.counts[word.lower()]}
     assert len(unknown) > 400
     corrected = {pair for line in unknown.values() for pair in read(line, conventions).corrections}

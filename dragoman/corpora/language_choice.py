@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dragoman import settings
-from dragoman.corpora.cleaning import is_text
 from dragoman.corpora.formats.languages import in_file_name, is_same, language_name, language_of
 from dragoman.corpora.formats.units import Say, languages_of
 from dragoman.corpora.readers import read_units
 from dragoman.corpora.sources import DOWNLOADS, Source, find_entry, named
 from dragoman.errors import ConfigError, DataError, OtherLanguagesError
 from dragoman.settings import Config, DataConfig
+from dragoman.text.cleaning import is_text
 
 UNKNOWN = ("qaa", "qab")  # codes that ISO 639 leaves to private use: no file is named after them
 KEYS = ("data.source_lang", "data.target_lang")

@@ -30,8 +30,6 @@ import numpy as np
 
 from dragoman import reading
 from dragoman.atomic_folder import publish
-from dragoman.corpora.conventions import Conventions, conventions_of_ids
-from dragoman.corpora.letter_case import lower
 from dragoman.corpora.origin import SIDES, Tokenizers, check_unchanged, origin_of, with_hashes
 from dragoman.corpora.prepared_files import (
     HEADER,
@@ -57,6 +55,8 @@ from dragoman.errors import CheckpointError, ConfigError, DataError
 from dragoman.serialization import json_bytes, load_json
 from dragoman.settings import PLACEHOLDERS, Config, DataConfig
 from dragoman.storage import remove_temporaries, replace_durably
+from dragoman.text.conventions import Conventions, conventions_of_ids
+from dragoman.text.letter_case import lower
 
 WEIGHTS = "train.weights.npy"
 # In the hidden folder:
@@ -120,7 +120,7 @@ def prepare_data(
     for language in _lowercased_wrongly(config.data):
         say(
             f"warning: data.lowercase has one rule for all languages, which changes letters of {language}: set it to "
-            f'false and lower-case the corpus with dragoman.corpora.letter_case.lower(text, "{language}").'
+            f'false and lower-case the corpus with dragoman.text.letter_case.lower(text, "{language}").'
         )
     say_choices(sources, config.data, say)
     if _set_up(workplace, origin, sources, config.data):

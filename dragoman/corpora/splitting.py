@@ -19,7 +19,6 @@ from functools import partial
 from itertools import chain, islice
 from typing import NamedTuple
 
-from dragoman.corpora.cleaning import clean, is_text
 from dragoman.corpora.formats.units import BROKEN, Unit, Units, is_left_out, unmarked
 from dragoman.corpora.readers import for_directions, read_units
 from dragoman.corpora.references import of_each
@@ -27,6 +26,7 @@ from dragoman.corpora.sources import SPLITS, Languages, Source, directions_of, u
 from dragoman.dataset import Pair
 from dragoman.errors import DataError
 from dragoman.settings import DataConfig
+from dragoman.text.cleaning import clean, is_text
 
 PORTION = 50_000  # pairs read at a time: 30 MB
 PLACES = 5  # of units that cannot be read, shown

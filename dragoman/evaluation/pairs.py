@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dragoman import console, reading, resources
-from dragoman.corpora.cleaning import AS_WRITTEN, clean, decode_line
 from dragoman.corpora.formats.units import OR_SKIP
 from dragoman.corpora.readers import say_choices
 from dragoman.corpora.references import reference as reference_of
@@ -21,6 +20,7 @@ from dragoman.directions import split_tag
 from dragoman.errors import DataError
 from dragoman.evaluation.per_direction import clean_source
 from dragoman.settings import DataConfig
+from dragoman.text.cleaning import AS_WRITTEN, clean, decode_line
 
 
 def read_pairs(path: Path, data: DataConfig = AS_WRITTEN) -> list[Pair]:

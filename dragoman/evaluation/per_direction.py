@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dragoman.corpora.cleaning import clean
 from dragoman.dataset import Pair
 from dragoman.directions import Direction, by_direction, split_tag, tagged
 from dragoman.evaluation.metrics import score, tokenization
 from dragoman.settings import DataConfig
+from dragoman.text.cleaning import clean
 from dragoman.translation.translator import Translator
 
 

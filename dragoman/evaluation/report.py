@@ -10,11 +10,11 @@ from typing import Any
 
 from dragoman import serialization, storage
 from dragoman.console import fit, shorten, visible
-from dragoman.corpora.cleaning import AS_WRITTEN, clean
 from dragoman.evaluation import curves
 from dragoman.evaluation.metrics import Comparison, MetricScore
 from dragoman.evaluation.page import render_page, setting_text
 from dragoman.settings import DecodingConfig, Section
+from dragoman.text.cleaning import AS_WRITTEN, clean
 
 NAME = 24  # columns of the name of a translator above a table
 WIDTH = 80  # columns on a terminal, except for signatures, which are copied

@@ -13,16 +13,16 @@ import random
 import re
 from collections.abc import Callable, Sequence
 
-from dragoman.corpora.conventions import final_marks
-from dragoman.corpora.letter_case import capitalized, lower, upper
 from dragoman.corpora.references import of_each, references_of
 from dragoman.corpora.references import reference as reference_of
-from dragoman.corpora.sentence_splitting import sentence_joiner
 from dragoman.dataset import Pair
 from dragoman.directions import Direction, split_tag, tag_of
 from dragoman.evaluation.metrics import score
 from dragoman.evaluation.per_direction import tokenizations
 from dragoman.evaluation.report import Bucket
+from dragoman.text.conventions import final_marks
+from dragoman.text.letter_case import capitalized, lower, upper
+from dragoman.text.sentence_splitting import sentence_joiner
 from dragoman.translation.request import usual_direction
 from dragoman.translation.translator import Translator
 

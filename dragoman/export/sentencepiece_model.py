@@ -24,9 +24,9 @@ from typing import Any
 
 from tokenizers import normalizers, pre_tokenizers
 
-from dragoman.corpora.cleaning import clean
 from dragoman.dataset import Tokenizer
 from dragoman.settings import EOS, PAD, SOS, SPECIAL_TOKENS, UNK, DataConfig
+from dragoman.text.cleaning import clean
 
 BLANK = "▁"  # how sentencepiece writes a blank
 NEVER = -1e6  # score of pieces that are not the result of a merge: single bytes

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from dragoman.corpora import language_choice
-from dragoman.corpora.conventions import Conventions
+from dragoman.text.conventions import Conventions
 from dragoman.corpora.formats.languages import BESIDE, language_name, language_of
 from dragoman.corpora.formats.units import languages_of
 from dragoman.corpora.sources import unit_name

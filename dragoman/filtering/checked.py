@@ -10,7 +10,6 @@ from functools import cached_property
 import numpy as np
 
 from dragoman import console, presets, settings
-from dragoman.corpora.cleaning import is_text
 from dragoman.corpora.downloads.fetch import Record, read_record
 from dragoman.corpora.formats.units import unmarked
 from dragoman.corpora.readers import Split, read_units
@@ -23,6 +22,7 @@ from dragoman.filtering.commands import require_one_corpus
 from dragoman.filtering.judge import cleaned_pair
 from dragoman.filtering.rules import NEVER, REASONS, Kind
 from dragoman.settings import Config, DataConfig
+from dragoman.text.cleaning import is_text
 
 EXAMPLES = 3  # shown for each finding
 LEVELS = ("grave", "look", "note")

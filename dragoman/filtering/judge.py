@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dragoman.corpora.cleaning import clean, is_text
 from dragoman.corpora.formats.languages import within_one
 from dragoman.dataset import Pair
 from dragoman.filtering.alignment import AlignmentJudge, Pairs
@@ -23,6 +22,7 @@ from dragoman.filtering.languages import LanguageJudge
 from dragoman.filtering.rules import Sides, common_scripts, first_reason, profanity_pattern
 from dragoman.filtering.words import Encoder, digest
 from dragoman.settings import DataConfig
+from dragoman.text.cleaning import clean, is_text
 
 SAME_LANGUAGE = ("copied", "language", "swapped")  # no reasons where both sides are in one language
 SAME_SOURCE = 4  # pairs of the same source in a sample

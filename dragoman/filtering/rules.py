@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
-from dragoman.corpora.cleaning import is_text
+from dragoman.text.cleaning import is_text
 from dragoman.corpora.formats.units import is_left_out
 from dragoman.filtering.numbers import numbers_differ
 

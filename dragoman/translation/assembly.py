@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from dragoman.corpora.cleaning import clean
 from dragoman.dataset import BLANK
 from dragoman.settings import UNK
+from dragoman.text.cleaning import clean
 from dragoman.translation.hypotheses import Hypothesis
 from dragoman.translation.loading import TrainedModel
 from dragoman.translation.pieces import Piece, write_as_typed

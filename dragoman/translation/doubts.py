@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from dragoman.console import shorten
 from dragoman.settings import DecodingConfig
-from dragoman.translation import literals
+from dragoman.text import literals
 from dragoman.translation.hypotheses import normalizer
 from dragoman.translation.loading import TrainedModel
 from dragoman.translation.pieces import Piece
@@ -24,7 +24,7 @@ MIN_COPIED = 4  # words; fewer may be a name
 
 
 def loses_numbers(piece: Piece, sentence: Sentence) -> bool:
-    """Whether a translation has other numbers than its source, or has taken one of several parts to pieces."""
+    """Whether a translation has other numbers than its source, or has split a number of several parts."""
     wanted, text = literals.numbers(piece.read_as), sentence.candidates[0].text
     if not wanted or piece.prefix:
         return False

@@ -28,7 +28,7 @@ OTHERS = {
 }
 ENDINGS = {ending: kind for kind, endings in (MARKUP | OTHERS).items() for ending in endings.split()}
 STARTS = {
-    "html": re.compile(rb"(?:<!--.*?-->\s*)*<(?:!doctype\s+html|html)\b", re.IGNORECASE | re.DOTALL),
+    "html": re.compile(rb"(?>(?><!--.*?-->)\s*)*+<(?:!doctype\s+html|html)\b", re.IGNORECASE | re.DOTALL),
     "xml": re.compile(rb"<\?xml\s"),
     "a subtitle file": re.compile(rb"WEBVTT\b|\[Script Info\]|(?:\d+[ \t]*\r?\n)?\d+:\d\d:\d\d[,.]\d+[ \t]*-->"),
     "an office document": re.compile(rb"PK\x03\x04|%PDF-|\{\\rtf"),

@@ -23,11 +23,11 @@ from pathlib import Path
 from tokenizers import Regex, pre_tokenizers
 
 from dragoman import reading
-from dragoman.corpora.cleaning import clean, decode_line
-from dragoman.corpora.letter_case import lower
 from dragoman.errors import DataError
 from dragoman.settings import DataConfig
-from dragoman.translation import literals
+from dragoman.text import literals
+from dragoman.text.cleaning import clean, decode_line
+from dragoman.text.letter_case import lower
 
 # A word with its accents, a single letter in scripts that put no space between words, or a single mark.
 _UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"

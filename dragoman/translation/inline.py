@@ -51,7 +51,7 @@ class Inline:
         return " ".join(self.text.split())
 
     def with_edges(self, content: Content) -> Content:
-        """A content with the white space that the text begins and ends with, as far as no span is in it."""
+        """A content with the white space at the ends of the text, except for white space inside spans."""
         first = min([len(self.text) - len(self.text.lstrip()), *(span.start for span in self.spans)])
         last = max([len(self.text.rstrip()), *(span.end for span in self.spans)])
         return [self.text[:first], *content, self.text[last:]]

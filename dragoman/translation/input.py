@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 from dragoman import console, reading
-from dragoman.corpora.cleaning import AS_WRITTEN, decode_line
 from dragoman.corpora.formats.files import File, lines
 from dragoman.errors import ConfigError, DataError
+from dragoman.text.cleaning import AS_WRITTEN, decode_line
 from dragoman.translation.file_kinds import kind_of
 
 
@@ -31,7 +31,7 @@ class Input:
 def find_input(options: argparse.Namespace, run: Path) -> Input:
     """The lines that the options name; those of --example come from the test set of the run.
 
-    Raises DataError if they cannot be read or are no text, and ConfigError for options that a document has no use for.
+    Raises DataError if they cannot be read or are not text, and ConfigError for options that a document cannot have.
     """
     markup = _markup(options)
     if options.example:
@@ -89,23 +89,16 @@ def _blocks(stream: BinaryIO, name: str) -> Iterator[list[str]]:
     number = 1
     try:
         for lines in reading.lines(stream.fileno(), name):
-            yield from _decode(lines, name, number)
-            number += len(lines)
+            texts: list[str] = []
+            try:
+                for line in lines:
+                    texts.append(decode_line(line, name, number))
+                    number += 1
+            finally:
+                if texts:
+                    yield texts
     except OSError as error:
         raise DataError(f"{name}: {error.strerror}.") from error
-
-
-def _decode(lines: Sequence[bytes], name: str, first: int) -> Iterator[list[str]]:
-    texts: list[str] = []
-    for number, line in enumerate(lines, first):
-        try:
-            texts.append(decode_line(line, name, number))
-        except DataError:
-            if texts:
-                yield texts
-            raise
-    if texts:
-        yield texts
 
 
 def _examples(run: Path, numbers: Sequence[int]) -> list[tuple[str, str]]:

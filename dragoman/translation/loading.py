@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dragoman import checkpoint, config_file, console, resources, serialization
-from dragoman.corpora.conventions import Conventions
-from dragoman.corpora.full_stops import FullStops
-from dragoman.corpora.sentence_splitting import LineStatistics
+from dragoman.text.full_stops import FullStops
 from dragoman.dataset import BLANK, BYTES, JOINER, Tokenizer
 from dragoman.errors import CheckpointError
 from dragoman.settings import UNK, Config, ModelConfig
+from dragoman.text.conventions import Conventions
+from dragoman.text.sentence_splitting import LineStatistics
 from dragoman.translation.placeholders import Hider
 
 if TYPE_CHECKING:

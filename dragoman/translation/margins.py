@@ -1,11 +1,11 @@
-"""Tell a sentence from what stands around it, and its marks from their typographic variants.
+"""Separate a sentence from the marks around it, and read typographic variants of marks.
 
     around("1) “Where is it?” :)")             # ("1) “", "Where is it?", "” :)")
     split_label("Step 1: Open the door.")      # ["Step 1:", "Open the door."]
     plain("I’m here.", {"'", …})               # ("I'm here.", {"'": "’"})
 
-List marks, labels, enclosing quotes, smileys and the like are no part of a sentence, so a model that has read sentences
-only would spoil them. They are kept, and put around the translation again.
+A model that has read only sentences would mistranslate list marks, labels, enclosing quotes and smileys. So these are
+kept apart, and put around the translation again.
 
 Limits: texts are cleaned lines. A search takes time in proportion to the text.
 """
@@ -16,7 +16,7 @@ import re
 from collections.abc import Collection, Iterator
 from itertools import cycle
 
-from dragoman.corpora.marks import APOSTROPHES, EMOJI, FINAL_MARKS, VARIANTS
+from dragoman.text.marks import APOSTROPHES, EMOJI, FINAL_MARKS, VARIANTS
 
 _BULLETS = "–—―•◦▪▫‣⁃·●○■□◆◇►▶→⇒✓✔✗✘☐☑☒"
 _LIST_MARK = (
@@ -38,12 +38,11 @@ _OPENING = frozenset(opening[0] for opening, _ in _PAIRS)
 _PLAIN = {variant: marks for marks in VARIANTS for variant in marks}
 _APOSTROPHE = re.compile(rf"(?<=[^\W\d_])[{APOSTROPHES}](?=[^\W\d_])")
 _HYPHEN = re.compile(r"(?<=[^\W\d_])[-‐‑–−](?=[^\W\d_])")
-_WIDE = {wide: chr(wide - 0xFEE0) for wide in (*range(0xFF21, 0xFF3B), *range(0xFF41, 0xFF5B))}  # letters
 _OTHER = re.compile(r'["“”„‟″«»＂。．，、？！：；（）]')
 
 
 def around(text: str) -> tuple[str, str, str]:
-    """What stands before a sentence, the sentence, and what stands behind it."""
+    """The text before a sentence, the sentence, and the text after it."""
     start = _front(text)
     start, end = _enclosed(text, start, _end(text, start))
     end = _end(text, start, end)
@@ -71,7 +70,7 @@ def _end(text: str, start: int, end: int | None = None) -> int:
 
 
 def _is_apart(before: str, token: str) -> bool:
-    """Whether the last token of a text is no part of its sentence, as a smiley is; € after a number is."""
+    """Whether the last token of a text is outside its sentence, as a smiley is. € after a number is inside."""
     if before.isdigit():
         return False
     no_word = not (any(map(str.isalnum, token)) or set(token) & set(_BRACKETS))
@@ -117,7 +116,6 @@ def plain(text: str, characters: Collection[str]) -> tuple[str, dict[str, str]]:
         # A wide mark has its space in itself.
         return f"{mark} " if mark in ",.?!:;" and text[found.end() : found.end() + 1].isalnum() else mark
 
-    text = text.translate({wide: letter for wide, letter in _WIDE.items() if chr(wide) not in characters})
     for pattern in (_APOSTROPHE, _HYPHEN, _OTHER):
         text = pattern.sub(known, text)
     return text, {mark: marks for mark, marks in typed.items() if marks.strip(mark)}

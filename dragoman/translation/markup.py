@@ -22,8 +22,8 @@ import numpy as np
 
 from dragoman import resources
 from dragoman.console import shorten
-from dragoman.corpora.cleaning import require_text
 from dragoman.errors import ConfigError, DataError
+from dragoman.text.cleaning import require_text
 from dragoman.translation.inline import Content, Inline, move_spans
 from dragoman.translation.request import Request
 from dragoman.translation.results import Translation

@@ -9,6 +9,7 @@ before it (`breaks`: a block, a line break), or flows with the text around it, i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from html import escape
 from importlib import import_module
@@ -37,6 +38,10 @@ VOID = frozenset(
 )
 # Elements whose text has no entities.
 RAW = frozenset(["script", "style", "xmp", "iframe", "noembed", "noframes", "noscript", "plaintext"])
+# How a document begins, after comments and processing instructions. Nothing in it can match in two ways.
+HTML_START = re.compile(
+    r"(?>\s|\ufeff|(?><!--.*?-->)|(?><\?[^>]*>))*+<(?:!doctype|html|head[ >]|body)", re.IGNORECASE | re.DOTALL
+)
 FRAGMENT = "fragment"  # the element around XML that is no document
 
 Node = Any  # an element, comment, entity or processing instruction of either library
@@ -189,7 +194,7 @@ def parse_html(text: str) -> TreeDocument:
             super().mainLoop()
 
     parser = Parser(tree=Builder, namespaceHTMLElements=False)
-    if _is_html_document(text):
+    if HTML_START.match(text):
         parser.parse(text)
         root = parser.tree.document._element
     else:
@@ -224,22 +229,6 @@ def _attribute(pair: tuple[str, str]) -> str:
     quote = "'" if '"' in pair[1] and "'" not in pair[1] else '"'
     value = pair[1].replace("&", "&amp;").replace(quote, "&quot;")
     return f" {prefix + ':' if prefix and prefix != name else ''}{name}={quote}{value}{quote}"
-
-
-def _is_html_document(text: str) -> bool:
-    """Whether a text begins like a document, after comments and processing instructions."""
-    at = 0
-    while at < len(text):
-        if text[at].isspace() or text[at] == "\ufeff":
-            at += 1
-        elif text.startswith(("<!--", "<?"), at):
-            end = "-->" if text.startswith("<!--", at) else ">"
-            at = text.find(end, at) + len(end)
-            if at < len(end):
-                break
-        else:
-            return text[at : at + 9].lower().startswith(("<!doctype", "<html", "<head>", "<head ", "<body"))
-    return False
 
 
 # ---- XML

@@ -12,8 +12,8 @@ from typing import Any, BinaryIO
 
 from dragoman import console
 from dragoman.console import visible
-from dragoman.corpora.sentence_splitting import sentence_joiner
 from dragoman.storage import replacing
+from dragoman.text.sentence_splitting import sentence_joiner
 from dragoman.translation import attention_page
 from dragoman.translation.results import Candidate, Sentence, Translation
 from dragoman.translation.translator import Translator

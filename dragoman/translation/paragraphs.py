@@ -11,7 +11,6 @@ changes, at a bullet, and where the line above ends so early that the next word 
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,7 +18,7 @@ from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
 
 from dragoman.console import display_width
-from dragoman.corpora.marks import CLOSING_MARKS, FINAL_MARKS, PAUSES
+from dragoman.text.marks import CLOSING_MARKS, FINAL_MARKS, PAUSES, UNSPACED
 
 if TYPE_CHECKING:
     from dragoman.translation.inline import Content
@@ -31,6 +30,7 @@ LONGEST_WORD = 40  # a longer one, such as an address, sticks out of a text that
 BROKEN = 0.3  # share of the ends of lines that are inside sentences, in text that is wrapped
 ENDING = 0.1  # share of its lines in or behind which sentences end; text without marks shows no ends
 _LINE = re.compile(r"((?:\s*>)*)(\s*)((?:[-*+•◦–]|\(?(?:\d{1,3}[.)]|[a-z]\)))\s+)?(.*)")
+_SPACELESS = re.compile(rf"[{UNSPACED}\u3000-\u303f\uff01-\uff65]")  # letters and marks
 _END = re.compile(rf"[{FINAL_MARKS}][{re.escape(CLOSING_MARKS)}]*(?:\s|$)")
 _FINAL = re.compile(rf"[{FINAL_MARKS}:][{re.escape(CLOSING_MARKS)}]*$")
 
@@ -133,7 +133,7 @@ def _has_its_shape(line: Line, part: Sequence[Line]) -> bool:
 def _is_wrapped(line: Line, following: Line, width: int) -> bool:
     """Whether a line ended because it was full, or where no sentence ends."""
     start = following.bullet or following.text
-    word = start[0] if _is_spaceless(start[0]) else f" {start.split()[0]}"
+    word = start[0] if _SPACELESS.match(start) else f" {start.split()[0]}"
     if line.width + display_width(word) > max(FULL * width, NARROWEST):
         return True
     ends = line.text[-1] in FINAL_MARKS + PAUSES + CLOSING_MARKS
@@ -146,14 +146,6 @@ def _joined(part: Sequence[Line]) -> str:
     for line in part[1:]:
         text = line.bullet + line.text
         hyphenated = whole[-1] in "-‐" and whole[-2:-1].isalpha() and text[0].isalnum()
-        direct = hyphenated or (_is_spaceless(whole[-1]) and _is_spaceless(text[0]))
+        direct = hyphenated or (_SPACELESS.match(whole[-1]) and _SPACELESS.match(text))
         whole = whole[:-1] + text if whole.endswith("\u00ad") else whole + " " * (not direct) + text
     return whole
-
-
-def _is_spaceless(letter: str) -> bool:
-    """Whether a letter is of a script that puts no spaces between words."""
-    name = unicodedata.name(letter, "")
-    if unicodedata.east_asian_width(letter) in "WF":
-        return not name.startswith("HANGUL")
-    return name.startswith(("THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN"))

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 
-from dragoman.corpora.cleaning import clean
-from dragoman.corpora.conventions import WORD, Conventions, in_language
-from dragoman.corpora.sentence_splitting import split_text
 from dragoman.directions import Direction, tag_of
+from dragoman.text.cleaning import clean
+from dragoman.text.conventions import WORD, Conventions, in_language
+from dragoman.text.sentence_splitting import split_text
 from dragoman.translation.glossary import Term
 from dragoman.translation.limits import target_room
 from dragoman.translation.loading import TrainedModel
@@ -42,7 +42,7 @@ class Piece:
 
 def encode_request(trained: TrainedModel, request: Request, warn: Callable[[str], object]) -> Iterator[list[Piece]]:
     """The pieces of each line of a request; none for a line that is blank or does not fit into the model."""
-    for number, line in enumerate(request.text.split("\n")):
+    for number, line in enumerate(request.lines):
         if not line:
             pieces = []
         elif trained.config.is_language_model:

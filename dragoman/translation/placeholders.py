@@ -23,18 +23,18 @@ import regex
 import tokenizers
 from tokenizers import normalizers
 
-from dragoman.corpora.marks import FINAL_MARKS
 from dragoman.dataset import BYTES, JOINER, UNSEEN, Tokenizer
 from dragoman.settings import UNK
-from dragoman.translation import literals
+from dragoman.text import literals
+from dragoman.text.marks import FINAL_MARKS
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from dragoman.corpora.conventions import Conventions
+    from dragoman.text.conventions import Conventions
 
 _TO_BYTES = normalizers.ByteLevel()  # spells a text with the letters of subword tokens
-_DOTTED = r"(?:\b[^\W\d_]\.)+[^\W\d_]\b(?:\.(?!\s*$))?"  # U.S., e.g.; the full stop of the text is no part of it
+_DOTTED = r"(?:\b[^\W\d_]\.)+[^\W\d_]\b(?:\.(?!\s*$))?"  # U.S., e.g.; the full stop of the text does not belong to it
 _WORD = regex.compile(rf"{_DOTTED}|\w+(?:['’-]\w+)*")  # with its apostrophes and hyphens
 _PART = regex.compile(r"\w+")
 _BRACKETS = re.compile(r"\([^()]*+\)|\[[^\[\]]*+\]|\{[^{}]*+\}|【[^【】]*+】")

@@ -11,8 +11,8 @@ from typing import Any
 
 from dragoman import console
 from dragoman.console import visible
-from dragoman.corpora.cleaning import decode_line
 from dragoman.errors import DataError
+from dragoman.text.cleaning import decode_line
 from dragoman.translation.output import printable
 from dragoman.translation.translator import Translator
 

@@ -12,17 +12,18 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import cached_property
 
-from dragoman.corpora.cleaning import clean, require_text
 from dragoman.directions import Direction, split_tag, tag_of, targets
 from dragoman.errors import ConfigError
 from dragoman.settings import DataConfig
+from dragoman.text.cleaning import clean, require_text
 from dragoman.translation.glossary import Glossary
 
 
 @dataclass(frozen=True)
 class Request:
-    """A text to translate, and how. This is where a text is cleaned, line by line."""
+    """A text to translate, and how."""
 
     text: str  # without its tag
     direction: Direction
@@ -30,8 +31,10 @@ class Request:
     unknown_target: str = ""  # the language of a tag that the model does not know; that tag is part of the text
     glossary: Glossary | None = None  # the terms that the translation must contain
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "text", "\n".join(map(clean, self.text.split("\n"))))
+    @cached_property
+    def lines(self) -> list[str]:
+        """The lines of the text, cleaned once for all that follows."""
+        return [clean(line) for line in self.text.split("\n")]
 
 
 def usual_direction(data: DataConfig) -> Direction:

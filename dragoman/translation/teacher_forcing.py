@@ -17,11 +17,11 @@ from torch import Tensor
 
 from dragoman.architectures import ctc
 from dragoman.architectures.ensemble import alignment
-from dragoman.corpora.cleaning import clean
 from dragoman.dataset import masks, source_batch
 from dragoman.device import autocast
 from dragoman.errors import DataError
 from dragoman.settings import EOS, PAD, SOS
+from dragoman.text.cleaning import clean
 from dragoman.translation.batches import BATCH_TOKENS, batches_by_length
 from dragoman.translation.hypotheses import normalizer
 from dragoman.translation.limits import target_room

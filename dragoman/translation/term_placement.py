@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from dragoman.corpora.letter_case import capitalized, uncapitalized
 from dragoman.dataset import EMPTY, JOINER, Tokenizer
-from dragoman.translation import literals
+from dragoman.text import literals
+from dragoman.text.letter_case import capitalized, uncapitalized
 from dragoman.translation.glossary import Term, Word, split_words
 from dragoman.translation.loading import TrainedModel
 from dragoman.translation.pieces import Piece, encode_translation

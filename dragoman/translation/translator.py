@@ -26,11 +26,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from dragoman import command_line, console
-from dragoman.corpora.sentence_splitting import sentence_joiner
 from dragoman.dataset import Tokenizer
 from dragoman.directions import Direction
 from dragoman.errors import ConfigError, EngineError, ExportError
 from dragoman.settings import EOS, Config
+from dragoman.text.sentence_splitting import sentence_joiner
 from dragoman.translation import ctranslate2_engine
 from dragoman.translation.assembly import as_typed, make_sentences
 from dragoman.translation.ctranslate2_engine import POSITIONS, CTranslate2Engine, EngineName
@@ -180,8 +180,11 @@ class Translator:
 
         Raises DataError for a faulty glossary, and ConfigError for a language model.
         """
+        if self.config.is_language_model:
+            raise ConfigError("this model takes no glossary, because it continues each text and translates none.")
         other = copy.copy(self)
-        other.glossary = _fitting_glossary(self.config, terms)
+        glossary = Glossary(terms) if isinstance(terms, Mapping) else Glossary.read(terms)
+        other.glossary = glossary.cleaned(self.config.data)
         return other
 
     @property
@@ -299,7 +302,7 @@ class Translator:
             translated = [[next(found) for _ in line] for line in lines]
             text = "\n".join(  # a line that was not translated keeps its text
                 joiner.join(sentence.candidates[0].text for sentence in line).strip() if line else raw
-                for line, raw in zip(translated, request.text.split("\n"), strict=True)
+                for line, raw in zip(translated, request.lines, strict=True)
             )
             sentences = [sentence for line in translated for sentence in line]
             self._warn(number, *shortcomings(self.trained, sentences))
@@ -495,14 +498,6 @@ def _check_prefixes(trained: TrainedModel, requests: Sequence[Request]) -> None:
         raise ConfigError("this model cannot start with a prefix, because it writes all words at once.")
     if trained.config.is_language_model:
         raise ConfigError("this model takes no prefix, because it continues each text itself.")
-
-
-def _fitting_glossary(config: Config, terms: str | Path | Mapping[str, str]) -> Glossary:
-    """The glossary as the model reads and writes it. Raises ConfigError for a language model."""
-    if config.is_language_model:
-        raise ConfigError("this model takes no glossary, because it continues each text and translates none.")
-    glossary = Glossary(terms) if isinstance(terms, Mapping) else Glossary.read(terms)
-    return glossary.cleaned(config.data)
 
 
 def _flatten(texts: Sequence[list[list[Piece]]]) -> tuple[list[Piece], list[int]]:

@@ -23,10 +23,11 @@ from itertools import pairwise
 
 import regex
 
-from dragoman.corpora.conventions import LETTERS, RARELY, WORD, Conventions, ends_sentence, final_marks
-from dragoman.corpora.letter_case import capitalized, in_capitals, lower, uncapitalized, upper
-from dragoman.corpora.marks import CLOSING_MARKS, FINAL_MARKS
-from dragoman.translation import literals, margins
+from dragoman.text import literals
+from dragoman.text.conventions import LETTERS, RARELY, WORD, Conventions, final_marks, words
+from dragoman.text.letter_case import capitalized, in_capitals, lower, uncapitalized, upper
+from dragoman.text.marks import CLOSING_MARKS, FINAL_MARKS
+from dragoman.translation import margins
 
 WORDS = 2**13  # whose reading is remembered: they make up most text, and a hostile one fills 40 MB at most
 SHORTEST_TYPO = 4  # letters; a shorter word is too easily another word
@@ -46,7 +47,7 @@ _ESCAPES = str.maketrans({"&": "&amp;", "'": "&apos;", '"': "&quot;"})
 
 @dataclass(frozen=True)
 class Form:
-    """How a text was typed, as far as its translation should look the same."""
+    """How a text was typed, in all that its translation should repeat."""
 
     capitals: bool = False  # ALL OF IT
     title: bool = False  # Each Word
@@ -69,7 +70,7 @@ class Form:
     def _restore_words(self, translation: str, target: Conventions) -> str:
         text = join_marks(translation) if self.join_marks and target.is_tokenized else translation
         end = final_marks(text)
-        if (self.added_mark or self.marks) and 0 < len(end) < len(text):  # a mark that is all there is stays
+        if (self.added_mark or self.marks) and 0 < len(end) < len(text):  # a text of marks alone stays
             text = text[: -len(end)].rstrip() + self.marks
         if self.capitals:
             return _outside_literals(text, lambda part: upper(part, target.language))
@@ -104,8 +105,9 @@ def read(typed: str, source: Conventions, characters: Collection[str] = "'") -> 
     text = _TIGHT.sub(r"\1", text) if source.apart <= RARELY else text
     as_written = text
     places = list(_words(text))
-    words = [word[0] for word, _ in places]
-    capitals, title = _is_in_capitals(words), _is_title(places, source)
+    forms = [word[0] for word, _ in places]
+    capitals = all(map(in_capitals, forms)) and any(len(form) > 1 for form in forms)  # "I" alone is no evidence
+    title = _is_title(places, source)
     text, corrections = _in_usual_form(text, places, source, capitals, title)
     first = WORD.search(text)
     text, added, marks = _with_final_mark(text, source)
@@ -115,8 +117,8 @@ def read(typed: str, source: Conventions, characters: Collection[str] = "'") -> 
     form = Form(
         capitals=capitals and text != as_written,
         title=title,
-        lower_start=begins and words[0][0].islower() and source.begins_with_capital,
-        capital_start=begins and words[0][0].isupper() and small,
+        lower_start=begins and forms[0][0].islower() and source.begins_with_capital,
+        capital_start=begins and forms[0][0].isupper() and small,
         join_marks=apart != text,
         added_mark=added,
         marks=marks,
@@ -131,8 +133,6 @@ def _in_usual_form(
     text: str, places: list[tuple[regex.Match[str], bool]], source: Conventions, capitals: bool, title: bool
 ) -> tuple[str, list[tuple[str, str]]]:
     """Write each word in the form that the training text has. Returns the typos that were corrected, too."""
-    if _is_lone_word(text, source):
-        return text, []
     is_lower = text == lower(text, source.language)
     corrections: list[tuple[str, str]] = []
     parts: list[str] = []
@@ -166,13 +166,9 @@ def _at_start(word: str, source: Conventions) -> str | None:
 
 def _words(text: str) -> Iterator[tuple[regex.Match[str], bool]]:
     """The words of a text that are not part of a literal, each with whether a sentence begins with it."""
-    # In "AT 9 A.M.", 9 A is no current.
+    # A quantity is no literal here: it may end inside a word, as "9 A" does in "AT 9 A.M."
     hidden = [(start, end) for start, end in literals.find(text) if not _QUANTITY.fullmatch(text, start, end)]
-    end = 0
-    word = ""
-    for found in WORD.finditer(text):
-        begins = not word or ends_sentence(word, text[end : found.start()])
-        word, end = found[0], found.end()
+    for found, begins in words(text):
         while hidden and hidden[0][1] <= found.start():
             hidden.pop(0)
         if not hidden or found.end() <= hidden[0][0]:
@@ -185,7 +181,7 @@ def _with_final_mark(text: str, source: Conventions) -> tuple[str, bool, str]:
     if not source.ends_with_mark or first is None:
         return text, False, ""
     if not end and text[-1] not in CLOSING_MARKS:
-        bare = _is_lone_word(text, source) or not _WORD_END.search(text) or _ADDRESS.search(text.rpartition(" ")[2])
+        bare = not _WORD_END.search(text) or _ADDRESS.search(text.rpartition(" ")[2])
         return text if bare else text + source.final_mark(first[0]), True, ""
     if end and (end not in source.marks or (len(end) > 1 and source.marks[end] <= RARELY)):
         one = next((mark for mark in "?？!！" if mark in end), end[0])
@@ -195,26 +191,16 @@ def _with_final_mark(text: str, source: Conventions) -> tuple[str, bool, str]:
     return text, False, ""
 
 
-def _is_lone_word(text: str, source: Conventions) -> bool:
-    """Whether a text is a known word in small letters: as a sentence, with a capital and a mark, it may be unknown."""
-    return source.begins_with_capital and text.islower() and bool(WORD.fullmatch(text)) and source.has(text)
-
-
-def _is_in_capitals(words: list[str]) -> bool:
-    """Whether all words are; a single letter alone says nothing."""
-    return all(map(in_capitals, words)) and any(len(word) > 1 for word in words)
-
-
 def _is_title(places: list[tuple[regex.Match[str], bool]], source: Conventions) -> bool:
     """Whether Most Words Have a Capital that the training text does not give them.
 
-    A word says nothing at the start of a sentence or behind a mark, as in a dialogue, nor after a hyphen, where it may
-    stay small in a title. One capital is enough only if all words have one.
+    A word does not count at the start of a sentence, after a mark, as in a dialogue, or after a hyphen, where a title
+    may write it small. One capital is enough only if all words have one.
     """
     if not any(found[0][0].isupper() for found, _ in places[1:]):
         return False
     inner, lifted = [], []
-    is_sure = False  # whether a word with a capital follows one that is no name: Good Morning, not Tom Brown
+    is_sure = False  # whether a capital follows a word that is not a name: Good Morning, not Tom Brown
     for (before, _), (found, _) in pairwise(places):
         word, gap = found[0], found.string[before.end() : found.start()]
         if word.isupper() or gap == "-" or _PAUSE.search(gap):
@@ -263,7 +249,7 @@ def _meant(word: str, source: Conventions, starts: bool, is_lower: bool) -> str:
 
 @lru_cache(WORDS)
 def _corrected(word: str, source: Conventions) -> str:
-    """A word without its typos, as far as they can be told."""
+    """A word without the typos that can be recognised."""
     near = nearest(lower(word, source.language), source)
     if near is None and word.isalpha():
         return word
@@ -282,16 +268,16 @@ def nearest(word: str, source: Conventions) -> str | None:
     near = process.extract(word, source.well_known, scorer=OSA.distance, score_cutoff=1, limit=None)
     meant = [other for other, _, _ in near if is_likely_typo(word, other)]
     usual = source.usual(max(meant, key=lambda other: source.counts[other])) if meant else None
-    # "coal" is not "Cola": a word in small letters is no name, except where most words have capitals, as in German.
+    # "coal" is not "Cola": a word in small letters is not a name, except where most words have capitals, as in German.
     return usual if usual and (usual.islower() or source.nouns_have_capitals) else None
 
 
 def is_likely_typo(word: str, meant: str) -> bool:
-    """Whether a word that is one edit from another is rather a slip of the finger than a word of its own.
+    """Whether a word that is one edit away from another one is a typing mistake and not a word of its own.
 
-    It is if two letters are swapped, a letter is doubled or not doubled, or an apostrophe is missing: of the 485 words
-    in the held-out sets of Multi30k that its training set does not have, six look like that, and five are typos, the
-    sixth a bandana. With a letter changed, added or missing, motel would become model, and butler butter.
+    It is one if two letters are swapped, a letter is doubled or not doubled, or an apostrophe is missing. The held-out
+    sets of Multi30k have 485 words that its training set does not have. Six of them pass this test, and five of these
+    are typos. If a changed, added or missing letter counted too, motel would become model, and butler butter.
     """
     if "'" in meant:
         return meant.replace("'", "") == word

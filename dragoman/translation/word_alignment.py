@@ -16,10 +16,10 @@ from itertools import islice, pairwise
 
 import numpy as np
 
-from dragoman.corpora.sentence_splitting import sentence_joiner
 from dragoman.dataset import Tokenizer
 from dragoman.directions import Direction
 from dragoman.settings import UNK
+from dragoman.text.sentence_splitting import sentence_joiner
 from dragoman.translation.pieces import encode_piece
 from dragoman.translation.results import Sentence, Translation
 from dragoman.translation.translator import Translator

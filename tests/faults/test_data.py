@@ -13,7 +13,6 @@ from conftest import in_child, tiny_config, tiny_pairs, write_tsv
 from dragoman import checkpoint
 from dragoman.__main__ import run as run_command
 from dragoman.command_line import run_name
-from dragoman.corpora.cleaning import clean
 from dragoman.corpora.origin import check_unchanged, data_settings
 from dragoman.corpora.preparation import PreparedData, prepare_data
 from dragoman.corpora.readers import read_splits
@@ -22,6 +21,7 @@ from dragoman.corpora.splitting import PairCounts
 from dragoman.dataset import Pair
 from dragoman.errors import DataChangedError, DataError
 from dragoman.settings import Config
+from dragoman.text.cleaning import clean
 from faults import untrained
 from whole_corpus import read_corpus
 

@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 
 from conftest import tiny_config, tiny_pairs, write_tsv
 from dragoman.console import display_width, fit, shorten, visible
-from dragoman.corpora.cleaning import clean
-from dragoman.corpora.conventions import Conventions
 from dragoman.corpora.preparation import prepare_data
 from dragoman.corpora.readers import read_splits
-from dragoman.corpora.sentence_splitting import LineStatistics, split_sentences, split_text
 from dragoman.corpora.sources import find_source
 from dragoman.corpora.subwords import train_tokenizer
 from dragoman.dataset import EMPTY, JOINER, Tokenizer, encode_pairs
 from dragoman.settings import EOS, PAD, SOS, UNK, TokenizerConfig
+from dragoman.text.cleaning import clean
+from dragoman.text.conventions import Conventions
+from dragoman.text.sentence_splitting import LineStatistics, split_sentences, split_text
 from dragoman.translation.translator import Translator
 from echo import echo
 from faults import untrained

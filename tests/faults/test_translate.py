@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from conftest import HANG, ROOT, tiny_pairs
-from dragoman.corpora.cleaning import clean
 from dragoman.dataset import Tokenizer
 from dragoman.errors import CheckpointError
 from dragoman.settings import SPECIAL_TOKENS
+from dragoman.text.cleaning import clean
 from dragoman.translation import batch_search
 from dragoman.translation.pieces import encode_piece, encode_request
 from dragoman.translation.translator import Translator

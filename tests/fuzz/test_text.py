@@ -11,9 +11,9 @@ import pytest
 
 from conftest import tiny_pairs
 from dragoman.console import display_width, fit, visible
-from dragoman.corpora.cleaning import clean, require_text
-from dragoman.corpora.conventions import Conventions
-from dragoman.corpora.sentence_splitting import LineStatistics, split_text
+from dragoman.text.cleaning import clean, require_text
+from dragoman.text.conventions import Conventions
+from dragoman.text.sentence_splitting import LineStatistics, split_text
 from dragoman.translation.translator import Translator
 from echo import echo
 from faults import untrained

@@ -19,11 +19,11 @@ from functools import partial
 from pathlib import Path, PurePath
 from typing import Any
 
-from dragoman.corpora.cleaning import decode_line
 from dragoman.corpora.formats.units import BROKEN, require, require_skip
 from dragoman.errors import DataError
 from dragoman.reading import BLOCK, LONGEST_LINE, shown
 from dragoman.settings import DataConfig
+from dragoman.text.cleaning import decode_line
 
 LONGEST_SHOWN = 300  # bytes of a line that is too long
 LONGEST_WHOLE = 2**28  # bytes of a file that is read into memory

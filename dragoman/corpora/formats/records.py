@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any
 
-from dragoman.corpora.cleaning import is_text
 from dragoman.corpora.formats.files import File, lines, read_text, seekable
 from dragoman.corpora.formats.languages import serves_others
 from dragoman.corpora.formats.tables import columns_by_name, find_columns, further_columns, languages_in
@@ -21,6 +20,7 @@ from dragoman.corpora.formats.units import Fault, Say, Unit, Units, as_unit, bro
 from dragoman.corpora.references import reference, references_of
 from dragoman.errors import DataError, OtherLanguagesError
 from dragoman.settings import DataConfig
+from dragoman.text.cleaning import is_text
 
 ROWS = 10_000  # parquet rows turned into Python objects at a time
 _BETWEEN = re.compile(r"(?:\}\s*,?|,|\n)\s*(?=\{)")  # two records of an array

@@ -5,7 +5,7 @@
     conventions.final_mark("where")              # "?": how sentences that begin with this word end
     Conventions.from_json(conventions.json)
 
-`translation.typed` uses them to read what people type, who care less about all this than a training text does. They
+`translation.typed` uses them to read what people type, which follows these conventions less strictly. They
 are saved with the data of a run and with each of its checkpoints.
 
 Limits: the most frequent FORMS word forms are kept. A sentence that begins inside a line is recognised by the mark
@@ -25,18 +25,16 @@ from typing import Any
 
 import regex
 
-from dragoman.corpora.letter_case import in_capitals, lower, upper
-from dragoman.corpora.marks import FINAL_MARKS
 from dragoman.dataset import CHUNK, EncodedSide, Tokenizer
 from dragoman.lazy import numpy as np
+from dragoman.text.letter_case import in_capitals, lower, upper
+from dragoman.text.marks import FINAL_MARKS, UNSPACED
 
 FORMS = 100_000
 SAMPLE = 100_000  # sentences that are decoded, where the text itself is gone
 OPENINGS = 2_000  # words whose sentences' final marks are kept, and strings with an apostrophe
 WELL_KNOWN = 5  # times that a word occurs, for a typo to be read as this word
-# Scripts that put no space between words: Thai and Lao, Burmese, Khmer, Japanese, Chinese.
-_UNSPACED = r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uff66-\uff9f"
-_LETTER = rf"[^\W\d_{_UNSPACED}]"
+_LETTER = rf"[^\W\d_{UNSPACED}]"
 # Not with `re`, which takes the vowel signs of Hindi, Bengali or Tamil for marks between words.
 LETTERS = regex.compile(rf"{_LETTER}+")
 WORD = regex.compile(rf"{_LETTER}+(?:['’]{_LETTER}+)*")  # "don't" and "l'amico" are one word
@@ -83,7 +81,8 @@ class Conventions:
             if "'" in line:
                 apostrophes.update(string for string in line.split() if "'" in string)
             spaces.update(bool(space) for space in _MARK.findall(line))
-            for number, (word, begins) in enumerate(words(line)):
+            for number, (found, begins) in enumerate(words(line)):
+                word = found[0]
                 (first if begins else inside).update(forms(word))
                 if number == 0:
                     opened[lower(word, language)][mark] += 1
@@ -163,7 +162,7 @@ class Conventions:
 
     @cached_property
     def _by_capitals(self) -> dict[str, str]:
-        """The usual forms that are lost in capitals, as Greek accents and ß are, by what remains of them."""
+        """Usual forms that capitals change for good, such as ß and Greek accents, by the form after the change."""
         found: dict[str, str] = {}
         for small, form in sorted(self._usual.items(), key=lambda item: self.counts[item[0]]):
             large = upper(small, self.language)
@@ -179,7 +178,7 @@ class Conventions:
     def usual(self, word: str) -> str | None:
         """The form that a word usually has inside sentences, whatever the case of its letters here; None if unknown.
 
-        The capital of a word that is only ever first says nothing.
+        A capital is no evidence if the word only ever comes first.
         """
         usual = self._usual.get(lower(word, self.language))
         return self._by_capitals.get(upper(word, self.language)) if usual is None and in_capitals(word) else usual
@@ -199,7 +198,7 @@ class Conventions:
 
     @property
     def is_lowercase(self) -> bool:
-        """Whether the text has no capitals at the start of lines, because someone has lower-cased it."""
+        """Whether the text has no capitals at the start of lines, because it was lower-cased."""
         return bool(self.counts) and self.capitals <= RARELY
 
     @property
@@ -237,14 +236,13 @@ def conventions_of_ids(side: EncodedSide, tokenizer: Tokenizer) -> Conventions:
     return Conventions.of(texts)
 
 
-def words(line: str) -> Iterator[tuple[str, bool]]:
+def words(line: str) -> Iterator[tuple[regex.Match[str], bool]]:
     """The words of a line, each with whether a sentence begins with it."""
     end = 0
     word = ""
     for found in WORD.finditer(line):
-        begins = not word or ends_sentence(word, line[end : found.start()])
+        yield found, not word or ends_sentence(word, line[end : found.start()])
         word, end = found[0], found.end()
-        yield word, begins
 
 
 def ends_sentence(word: str, between: str) -> bool:

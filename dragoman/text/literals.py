@@ -13,8 +13,8 @@ import re
 from collections import Counter
 from itertools import pairwise
 
-from dragoman.corpora.marks import EMOJI
 from dragoman.dataset import UNSEEN
+from dragoman.text.marks import EMOJI
 
 # Endings by which a file is known without a path, and domains by which a host is known without "www.".
 _FILES = (

@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 
 import sentencex
 
-from dragoman.corpora.full_stops import FullStops
-from dragoman.corpora.marks import CLOSING_MARKS, FINAL_MARKS, PAUSES
 from dragoman.directions import base_code
+from dragoman.text.full_stops import FullStops
+from dragoman.text.marks import CLOSING_MARKS, FINAL_MARKS, PAUSES
 
 CountTokens = Callable[[Sequence[str]], list[int]]  # texts to their lengths in tokens
 NO_CORPUS = FullStops()
