@@ -14,7 +14,6 @@ from conftest import ROOT, in_child, tiny_pairs, write_tsv
 from dragoman.command_line import override
 from dragoman.corpora import prepared_files
 from dragoman.corpora import report as report_module
-from dragoman.text.full_stops import FullStops
 from dragoman.corpora.origin import has_only_moved
 from dragoman.corpora.preparation import PreparedData, prepare_data
 from dragoman.corpora.report import CorpusReport, sample_indices
@@ -30,6 +29,7 @@ from dragoman.dataset import (
 )
 from dragoman.errors import DataChangedError, DataError
 from dragoman.settings import EOS, UNK, Config, TokenizerConfig
+from dragoman.text.full_stops import FullStops
 
 WORD = TokenizerConfig(kind="word", min_frequency=1)
 

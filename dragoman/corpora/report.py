@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from dragoman.text.full_stops import FullStops
 from dragoman.corpora.origin import SIDES, Tokenizers
 from dragoman.corpora.prepared_files import CleanText, load_pairs
 from dragoman.corpora.splitting import PairCounts, key_text
 from dragoman.dataset import EncodedPairs, Pair, encode_pairs, unzip_pairs
 from dragoman.directions import split_tag
 from dragoman.settings import UNK, DataConfig
+from dragoman.text.full_stops import FullStops
 from dragoman.text.sentence_splitting import split_sentences
 
 SAMPLE = 100_000  # training pairs whose sentences are counted; more would hardly change the result

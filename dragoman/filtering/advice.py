@@ -12,7 +12,6 @@ from dataclasses import replace
 import numpy as np
 
 from dragoman.corpora import language_choice
-from dragoman.text.conventions import Conventions
 from dragoman.corpora.formats.languages import BESIDE, language_name, language_of
 from dragoman.corpora.formats.units import languages_of
 from dragoman.corpora.sources import unit_name
@@ -23,6 +22,7 @@ from dragoman.filtering.judge import Judge, Sample
 from dragoman.filtering.rules import REASONS
 from dragoman.filtering.workers import judged
 from dragoman.processes import cores
+from dragoman.text.conventions import Conventions
 
 ONE_PROCESS = 100_000  # pairs that are judged before others would have started
 UNALIGNED = ("length", "misaligned", "cut")  # reasons that compare the two sides

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
-from dragoman.text.cleaning import is_text
 from dragoman.corpora.formats.units import is_left_out
 from dragoman.filtering.numbers import numbers_differ
+from dragoman.text.cleaning import is_text
 
 
 class Kind(NamedTuple):

@@ -23,10 +23,10 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
+from dragoman.directions import base_code
 from dragoman.text.closed_classes import function_words, known_abbreviations, may_precede_ordinal
 from dragoman.text.letter_case import lower
 from dragoman.text.marks import CLOSING_MARKS, OPENING_MARKS
-from dragoman.directions import base_code
 
 OFTEN = 3  # times that a corpus shows an abbreviation inside lines, at least
 LONGEST = 7  # letters of an abbreviation without a full stop inside

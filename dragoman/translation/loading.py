@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dragoman import checkpoint, config_file, console, resources, serialization
-from dragoman.text.full_stops import FullStops
 from dragoman.dataset import BLANK, BYTES, JOINER, Tokenizer
 from dragoman.errors import CheckpointError
 from dragoman.settings import UNK, Config, ModelConfig
 from dragoman.text.conventions import Conventions
+from dragoman.text.full_stops import FullStops
 from dragoman.text.sentence_splitting import LineStatistics
 from dragoman.translation.placeholders import Hider
 
