@@ -34,7 +34,7 @@ from dragoman.filtering.duplicates import SeenKeys, keys_of, long_in
 from dragoman.filtering.judge import Judge, Sample
 from dragoman.filtering.model_scores import Scorer, chosen, dual_score
 from dragoman.filtering.numbers import numbers_differ
-from dragoman.filtering.outcome import WIDTH, Outcome
+from dragoman.filtering.outcome import WIDTH, Dropped, Outcome
 from dragoman.filtering.words import Encoder, digest, words_of
 from dragoman.filtering.workers import CHUNK
 from dragoman.settings import DataConfig
@@ -102,8 +102,8 @@ def test_good_text_is_not_mojibake() -> None:
 
 def test_rules_have_meanings_that_fit_a_terminal() -> None:
     """Guards the width of the summary, with the largest numbers."""
-    outcome = Outcome("corpus", "en", "de", "line", read=999_999_999)
-    outcome.dropped.update(dict.fromkeys(rules.REASONS, 99_999_999))
+    dropped = [Dropped(reason, kind.text, 99_999_999) for reason, kind in rules.REASONS.items()]
+    outcome = Outcome("corpus", "en", "de", "line", 999_999_999, 1, dropped)
     assert max(map(display_width, outcome.lines())) <= WIDTH
     assert set(rules.RULES) < set(rules.REASONS)
 
@@ -239,6 +239,10 @@ def rows(path: Path) -> list[list[str]]:
     return [line.split("\t") for line in path.read_bytes().decode().split("\n")[1:-1]]
 
 
+def counts(outcome: Outcome) -> dict[str, int]:
+    return {part.reason: part.pairs for part in outcome.dropped}
+
+
 def folder_bytes(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
@@ -261,7 +265,7 @@ def test_nothing_is_lost(tmp_path: Path) -> None:
     dropped = rows(tmp_path / "clean" / "dropped.tsv")
     assert outcome.read == len(pairs) + 2 == len(kept) + len(dropped)
     assert outcome.kept == len(kept)
-    assert Counter(reason for reason, *_ in dropped) == outcome.dropped
+    assert Counter(reason for reason, *_ in dropped) == counts(outcome)
     expected = Counter((a.replace("\r", " "), b) for a, b in pairs)
     found = Counter([*kept, *((a, b) for reason, _, a, b in dropped if reason != "unreadable")])
     assert found == expected
@@ -285,8 +289,8 @@ def test_clean_removes_dirt_and_keeps_good_pairs(tmp_path: Path) -> None:
     dirty = soiled()
     clean_corpus(options(tmp_path, [pair for _, pair in dirty], "--processes", "1", "--keep", "near_duplicate"))
     reasons = {int(position): reason for reason, position, *_ in rows(tmp_path / "clean" / "dropped.tsv")}
-    counts = benchmark.count([kind for kind, _ in dirty], reasons)
-    gone = {kind: 1 - found[""] / found.total() for kind, found in counts.items()}
+    by_kind = benchmark.count([kind for kind, _ in dirty], reasons)
+    gone = {kind: 1 - found[""] / found.total() for kind, found in by_kind.items()}
     assert gone["good"] <= 0.03
     for kind in ("shifted", "language", "copied", "cut", "mojibake", "duplicate"):
         assert gone[kind] >= 0.95, kind
@@ -351,9 +355,9 @@ def test_kept_reasons_come_back(tmp_path: Path) -> None:
     """Guards --keep for a rule of single pairs, and for one that looks at many."""
     pairs = made_pairs(100)
     pairs += [("He was born in 1950.", "Er wurde 1960 geboren."), *pairs[:3]]
-    assert clean_corpus(options(tmp_path, pairs)).dropped == {"numbers": 1, "duplicate": 3}
+    assert counts(clean_corpus(options(tmp_path, pairs))) == {"numbers": 1, "duplicate": 3}
     kept = options(tmp_path, pairs, "--keep", "numbers,duplicate", "--keep", "near_duplicate")
-    assert clean_corpus(kept).dropped == {}
+    assert counts(clean_corpus(kept)) == {}
     assert [(a, b) for a, b in rows(tmp_path / "clean" / "train.tsv")] == pairs
 
 
@@ -472,7 +476,7 @@ def test_models_of_both_directions_score_pairs(tmp_path: Path) -> None:
     outcome = clean_corpus(parse_clean(words))
     scores = [float(row[1]) for row in rows(tmp_path / "clean" / "scores.tsv")]
     dropped = [row for row in rows(tmp_path / "clean" / "dropped.tsv") if row[0] == "score"]
-    assert len(scores) == outcome.read - outcome.dropped.total() + len(dropped)
+    assert len(scores) == outcome.kept + len(dropped)
     assert outcome.kept == round(0.8 * len(scores)) == len(rows(tmp_path / "clean" / "train.tsv"))
     by_position = {row[0]: float(row[1]) for row in rows(tmp_path / "clean" / "scores.tsv")}
     assert max(by_position[row[1]] for row in dropped) <= sorted(scores)[len(dropped)]
