@@ -111,6 +111,7 @@ def _clean_locked(options: argparse.Namespace, data: DataConfig) -> Outcome:
                 console.say(f"Continuing after {done:,} pairs.")
             if done < count:
                 judge = Judge.learn(sample.pairs(), data, options.keep, profane)
+                del sample  # judging needs the memory
                 _judge_all(folder, growing, judge, done, count, options.processes or cores())
             if scorer:
                 _score_all(folder, growing, scorer, data)
