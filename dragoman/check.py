@@ -10,7 +10,7 @@ The corpus is read by the same strict readers as in training, but lines that are
 would stop. The check reports the pairs that `dragoman clean` would drop, by the same rules, and adds advice. A check is
 a function of `CheckedCorpus` that yields findings and suggested settings; CHECKS lists them all.
 
-Limits: all pairs are held in memory, a million in 0.6 GB. Larger corpora are tokenised in a sample of SAMPLE pairs, and
+Limits: all pairs are held in memory, a million in 1.1 GB. Larger corpora are tokenised in a sample of SAMPLE pairs, and
 the output says so.
 
 Exit codes: 0 checked, whatever was found; 2 a mistake in the settings; 3 data that cannot be read; 4 training.init_from

@@ -9,7 +9,6 @@ import shutil
 import signal
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ from typing import Any
 import pytest
 
 from conftest import in_child, write_tsv
-from dragoman.__main__ import run as run_command
 from dragoman.command_line import parse_clean
 from dragoman.corpora import language_id
 from dragoman.corpora.prepared_files import GrowingFiles
@@ -154,51 +152,6 @@ def test_cleaning_that_is_killed_again_and_again_ends(tmp_path: Path, whole: Who
     assert [run(parsed, fault)[0] for fault in deaths] == [KILLED] * 4
     assert run(parsed) == (0, Counter(scored=whole[1]["scored"] - 3))
     assert folder_bytes(parsed.output) == whole[0]
-
-
-def test_interrupted_cleaning_says_that_it_continues(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], whole: Whole
-) -> None:
-    """Guards Ctrl-C against a bare prompt, which looks as if all the work were lost."""
-    parsed = dirty_options(tmp_path, "clean")
-
-    def interrupted() -> int:
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's job in the background ignores it
-        wrap(Judge, "judge", lambda call: os.kill(os.getpid(), signal.SIGINT) if call == 6 else None)()
-        return run_command("clean", parsed)
-
-    assert in_child(interrupted) == 130
-    assert capfd.readouterr().err.endswith("stopped: run the same command again to continue\n")
-    code, work = run(parsed)
-    assert code == 0
-    assert work["judged"] == whole[1]["judged"] - 4
-    assert folder_bytes(parsed.output) == whole[0]
-
-
-def blocks_ctrl_c() -> bool:
-    return signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, [])
-
-
-class MaskPool:
-    """Answers whether a process that is started now would get Ctrl-C: it inherits what is blocked."""
-
-    def __init__(self, *_: object, **named: object) -> None:
-        pass
-
-    def submit(self, work: object, pairs: Sequence[Pair]) -> Future[Any]:
-        future: Future[Any] = Future()
-        future.set_result([blocks_ctrl_c() for _ in pairs])
-        return future
-
-    def shutdown(self, cancel_futures: bool) -> None:
-        pass
-
-
-def test_workers_never_get_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards against tracebacks of workers that are still importing when Ctrl-C reaches all processes."""
-    monkeypatch.setattr(workers, "ProcessPoolExecutor", MaskPool)
-    assert list(workers.judged([("a", "b")], Judge.__new__(Judge), 2)) == [[True]]
-    assert not blocks_ctrl_c()
 
 
 @pytest.mark.parametrize("change", ["corpus", "keep", "setting"])

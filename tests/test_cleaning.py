@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
+import os
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -32,8 +34,8 @@ from dragoman.filtering.duplicates import SeenKeys, keys_of, long_in
 from dragoman.filtering.judge import Judge, Sample
 from dragoman.filtering.model_scores import Scorer, chosen, dual_score
 from dragoman.filtering.numbers import numbers_differ
-from dragoman.filtering.outcome import WIDTH, Outcome
-from dragoman.filtering.words import Encoder, Words, digest, words_of
+from dragoman.filtering.outcome import WIDTH, Dropped, Outcome
+from dragoman.filtering.words import Encoder, digest, words_of
 from dragoman.filtering.workers import CHUNK
 from dragoman.settings import DataConfig
 
@@ -100,8 +102,8 @@ def test_good_text_is_not_mojibake() -> None:
 
 def test_rules_have_meanings_that_fit_a_terminal() -> None:
     """Guards the width of the summary, with the largest numbers."""
-    outcome = Outcome("corpus", "en", "de", "line", read=999_999_999)
-    outcome.dropped.update(dict.fromkeys(rules.REASONS, 99_999_999))
+    dropped = [Dropped(reason, kind.text, 99_999_999) for reason, kind in rules.REASONS.items()]
+    outcome = Outcome("corpus", "en", "de", "line", 999_999_999, 1, dropped)
     assert max(map(display_width, outcome.lines())) <= WIDTH
     assert set(rules.RULES) < set(rules.REASONS)
 
@@ -140,13 +142,6 @@ def test_near_duplicates_are_found_and_others_are_not() -> None:
     assert repeated([other, (other[0], "ein ganz neuer Satz")], 10) == [False, False]  # too short for one word
 
 
-@given(st.lists(st.sampled_from("abcdefgh"), max_size=40), st.integers(1, 7))
-def test_repetitions_do_not_depend_on_chunks(letters: list[str], size: int) -> None:
-    """Guards the sorted arrays of keys: a key that is lost in a merge, or found within a chunk only."""
-    pairs = [(letter * 3, letter * 4) for letter in letters]
-    assert repeated(pairs, size) == [letter in letters[:i] for i, letter in enumerate(letters)]
-
-
 @given(st.lists(st.lists(st.integers(0, 12), min_size=3, max_size=3), max_size=30), st.integers(1, 30))
 def test_repeated_keys_are_found_as_in_a_set(numbers: list[list[int]], size: int) -> None:
     """Guards rows with a key of their own twice, keys of 0, and the first row of several with the same key."""
@@ -176,21 +171,6 @@ def test_threshold_separates_a_mixture_and_leaves_a_clean_corpus_alone() -> None
     assert 0 < limit < 1
     assert np.mean(good < fitting.threshold(good, dirt)) < 0.001
     assert fitting.threshold(good[:10], dirt) == -np.inf
-
-
-@given(st.lists(st.lists(st.sampled_from(["uno", "due", "tre", "7"]), max_size=6), min_size=1, max_size=8))
-def test_taken_texts_are_those_encoded_alone(texts: list[list[str]]) -> None:
-    """Guards the arrays of words: offsets that slip at empty texts."""
-    lines = [" ".join(words) for words in texts]
-    encoder = Encoder.learn(["uno due uno due"])
-    whole = encoder.encode(lines)
-    rows = np.arange(len(lines))[::-1]
-    alone = [encoder.encode([lines[row]]) for row in rows]
-    taken = whole.take(rows)
-    assert taken.sizes.tolist() == [int(each.sizes[0]) for each in alone]
-    assert taken.hashes.tolist() == [value for each in alone for value in each.hashes.tolist()]
-    means = Words(whole.ids, whole.hashes, whole.sizes).means(np.ones(len(whole.ids)))
-    assert means.tolist() == [float(bool(words)) for words in texts]
 
 
 @given(st.lists(st.text("aΣσς1٢²_ -.ไทยพบ\u0301"), min_size=1, max_size=6))
@@ -259,6 +239,10 @@ def rows(path: Path) -> list[list[str]]:
     return [line.split("\t") for line in path.read_bytes().decode().split("\n")[1:-1]]
 
 
+def counts(outcome: Outcome) -> dict[str, int]:
+    return {part.reason: part.pairs for part in outcome.dropped}
+
+
 def folder_bytes(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
@@ -281,7 +265,7 @@ def test_nothing_is_lost(tmp_path: Path) -> None:
     dropped = rows(tmp_path / "clean" / "dropped.tsv")
     assert outcome.read == len(pairs) + 2 == len(kept) + len(dropped)
     assert outcome.kept == len(kept)
-    assert Counter(reason for reason, *_ in dropped) == outcome.dropped
+    assert Counter(reason for reason, *_ in dropped) == counts(outcome)
     expected = Counter((a.replace("\r", " "), b) for a, b in pairs)
     found = Counter([*kept, *((a, b) for reason, _, a, b in dropped if reason != "unreadable")])
     assert found == expected
@@ -305,8 +289,8 @@ def test_clean_removes_dirt_and_keeps_good_pairs(tmp_path: Path) -> None:
     dirty = soiled()
     clean_corpus(options(tmp_path, [pair for _, pair in dirty], "--processes", "1", "--keep", "near_duplicate"))
     reasons = {int(position): reason for reason, position, *_ in rows(tmp_path / "clean" / "dropped.tsv")}
-    counts = benchmark.count([kind for kind, _ in dirty], reasons)
-    gone = {kind: 1 - found[""] / found.total() for kind, found in counts.items()}
+    by_kind = benchmark.count([kind for kind, _ in dirty], reasons)
+    gone = {kind: 1 - found[""] / found.total() for kind, found in by_kind.items()}
     assert gone["good"] <= 0.03
     for kind in ("shifted", "language", "copied", "cut", "mojibake", "duplicate"):
         assert gone[kind] >= 0.95, kind
@@ -323,24 +307,32 @@ def test_result_does_not_depend_on_the_number_of_processes(tmp_path: Path) -> No
         assert (tmp_path / "1" / "clean" / name).read_bytes() == (tmp_path / "3" / "clean" / name).read_bytes()
 
 
-def test_killed_cleaning_leaves_no_table_and_can_be_repeated(tmp_path: Path) -> None:
-    """Guards half a table under its final name, and workers that wait forever for a process that is gone."""
-    pairs = [pair for _, pair in soiled(7000)]
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="looks for child processes in /proc")
+@pytest.mark.parametrize(
+    ("stop", "code", "said"), [(signal.SIGKILL, -9, ""), (signal.SIGINT, 130, "run the same command again to continue")]
+)
+def test_stopped_cleaning_leaves_no_table_and_can_be_repeated(
+    tmp_path: Path, stop: signal.Signals, code: int, said: str
+) -> None:
+    """Guards half a table under its final name, workers that wait forever, and their tracebacks after Ctrl-C."""
+    pairs = [pair for _, pair in soiled(CHUNK)]
     parsed = options(tmp_path, pairs)
     clean_corpus(options(tmp_path, pairs, "--processes", "1"))
     wanted = folder_bytes(tmp_path / "clean")
-    for path in (tmp_path / "clean").iterdir():
-        path.unlink()
+    shutil.rmtree(tmp_path / "clean")
     command = [sys.executable, "-m", "dragoman", "clean", *parsed.settings, "--output", str(tmp_path / "clean")]
-    process = subprocess.Popen([*command, "--processes", "2"], cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    while process.poll() is None and not list((tmp_path / "clean").glob("*.part")):
-        time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()  # ends when no worker holds standard output any more
-    if process.returncode == -signal.SIGKILL:
-        assert not (tmp_path / "clean" / "train.tsv").exists()
-    result = subprocess.run([*command, "--processes", "2"], cwd=ROOT, capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
+    command += ["--processes", "2"]
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        while process.poll() is None and not children.read_text():
+            time.sleep(0.01)
+        (os.killpg if stop == signal.SIGINT else os.kill)(process.pid, stop)  # a terminal signals the whole group
+        _, errors = process.communicate()  # ends when no worker holds standard error any more
+    assert process.returncode == code
+    assert errors.strip().endswith(said)
+    assert "Traceback" not in errors
+    assert not (tmp_path / "clean" / "train.tsv").exists()
+    subprocess.run(command, cwd=ROOT, check=True)
     assert folder_bytes(tmp_path / "clean") == wanted
 
 
@@ -363,9 +355,9 @@ def test_kept_reasons_come_back(tmp_path: Path) -> None:
     """Guards --keep for a rule of single pairs, and for one that looks at many."""
     pairs = made_pairs(100)
     pairs += [("He was born in 1950.", "Er wurde 1960 geboren."), *pairs[:3]]
-    assert clean_corpus(options(tmp_path, pairs)).dropped == {"numbers": 1, "duplicate": 3}
+    assert counts(clean_corpus(options(tmp_path, pairs))) == {"numbers": 1, "duplicate": 3}
     kept = options(tmp_path, pairs, "--keep", "numbers,duplicate", "--keep", "near_duplicate")
-    assert clean_corpus(kept).dropped == {}
+    assert counts(clean_corpus(kept)) == {}
     assert [(a, b) for a, b in rows(tmp_path / "clean" / "train.tsv")] == pairs
 
 
@@ -484,7 +476,7 @@ def test_models_of_both_directions_score_pairs(tmp_path: Path) -> None:
     outcome = clean_corpus(parse_clean(words))
     scores = [float(row[1]) for row in rows(tmp_path / "clean" / "scores.tsv")]
     dropped = [row for row in rows(tmp_path / "clean" / "dropped.tsv") if row[0] == "score"]
-    assert len(scores) == outcome.read - outcome.dropped.total() + len(dropped)
+    assert len(scores) == outcome.kept + len(dropped)
     assert outcome.kept == round(0.8 * len(scores)) == len(rows(tmp_path / "clean" / "train.tsv"))
     by_position = {row[0]: float(row[1]) for row in rows(tmp_path / "clean" / "scores.tsv")}
     assert max(by_position[row[1]] for row in dropped) <= sorted(scores)[len(dropped)]

@@ -93,19 +93,19 @@ class CorpusReport:
         remedy = "set tokenizer.kind to bpe, or lower tokenizer.min_frequency."
         if self.borrowed:
             remedy = "the tokenizers are those of training.init_from, so set that to null for a vocabulary of its own."
-        warnings = [
+        found = [
             f"{count.dropped / count.read:.0%} of the {split} {self._units} are dropped: is this the right corpus, and "
             "is data.max_length large enough?"
             for split, count in self.counts.items()
             if count.dropped > 0.2 * count.read
         ]
-        warnings += [
+        found += [
             f"{side.unknown:.0%} of the {side.language} validation tokens are unknown and will be "
             f"{'written' if self.plain else 'translated'} as [UNK]: {remedy}"
             for side in self.sides[self.plain :]
             if side.unknown > 0.05
         ]
-        return warnings + [
+        return found + [
             f"{number:,} {'texts' if self.plain else 'source sentences'} of {split} are also in train: its scores will "
             "be too good."
             for split, number in self.repeated.items()
@@ -131,16 +131,16 @@ def make_report(
     samples = unzip_pairs([*compress(cased, wanted.tobytes())])
     languages = [data.source_lang, data.target_lang]
     if data.several:
-        names = (", ".join(dict.fromkeys(codes)) for codes in zip(*data.several, strict=True))
-        languages = [f"{side} ({codes})" for side, codes in zip(SIDES, names, strict=True)]
+        each = (", ".join(dict.fromkeys(names)) for names in zip(*data.several, strict=True))
+        languages = [f"{side} ({names})" for side, names in zip(SIDES, each, strict=True)]
     for side, language, tokenizer, texts in zip(SIDES, languages, tokenizers, samples, strict=True):
         if language is None:
             continue
         lengths = np.diff(getattr(train, side).offsets)
         by_language: defaultdict[str, list[str]] = defaultdict(list)
-        for text_of_side in texts:
-            direction, line = split_tag(text_of_side) if data.several else (None, text_of_side)
-            by_language[direction.source if direction else language].append(line)
+        for tagged in texts:
+            line, name = _without_tag(tagged, language, data)
+            by_language[name].append(line)
         stops = {name: FullStops.of(lines, name) for name, lines in by_language.items()}
         sentences = [len(split_sentences(line, name, stops[name])) for name in stops for line in by_language[name]]
         sides.append(
@@ -151,7 +151,7 @@ def make_report(
                 percentile_99=float(np.percentile(lengths, 99)),
                 longest=int(lengths.max()),
                 usual_sentences=int(np.median(sentences)),
-                full_stops={name: known.json for name, known in stops.items()},
+                full_stops={name: each.json for name, each in stops.items()},
                 vocabulary=len(tokenizer),
                 left_out=tokenizer.left_out,
                 unknown=float((getattr(validation, side).ids == UNK).mean()),
@@ -169,13 +169,19 @@ def sample_indices(count: int) -> np.ndarray:
     return np.sort(np.random.default_rng(0).choice(count, SAMPLE, replace=False))
 
 
+def _without_tag(text: str, language: str, data: DataConfig) -> tuple[str, str]:
+    """Return a text without its tag, if it has one, and the language that it is in."""
+    direction, rest = split_tag(text) if data.several else (None, text)
+    return rest, direction.source if direction else language
+
+
 def _count_repeated(text: CleanText, held_out: dict[str, list[Pair]], data: DataConfig) -> dict[str, int]:
     """Count the pairs of each held-out split that share a source, or plain text, with training; see `_keys`."""
     # Collect the few held-out texts, not those of training, which would take as much memory as their ids.
     keys = {split: [_keys(pair, data) for pair in pairs] for split, pairs in held_out.items()}
     few = set(chain(*chain(*keys.values())))
     known = {key for pair in text.training_pairs() for key in _keys(pair, data) if key in few}
-    return {split: sum(not known.isdisjoint(of_pair) for of_pair in of_split) for split, of_split in keys.items()}
+    return {split: sum(not known.isdisjoint(each) for each in of_split) for split, of_split in keys.items()}
 
 
 def _keys(pair: Pair, data: DataConfig) -> list[str]:

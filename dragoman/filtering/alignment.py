@@ -1,7 +1,7 @@
 """Pairs that are no translations of each other, and pairs of which one side was cut in half.
 
-Three tests, each with a threshold that `fitting` finds by comparing the corpus with dirt made from it:
-    length       how far the lengths deviate (Gale and Church 1993), without made dirt: FAR times the usual deviation
+Three tests; `fitting` finds the thresholds of the last two by comparing the corpus with dirt made from it:
+    length       the lengths deviate FAR times as far as usual (Gale and Church 1993)
     misaligned   the mean of what the lexicon explains on both sides, against random targets, by number of words
     cut          a classifier of lengths, and of what is explained in the first and the second half of the longer side,
                  against pairs of which one side was cut

@@ -26,13 +26,14 @@ from dragoman.text.cleaning import is_text
 
 EXAMPLES = 3  # shown for each finding
 LEVELS = ("grave", "look", "note")
-SLIPPED = Kind("slipped: from about {unit} {first:,} to {last:,}, the translation is {where}", 0)
-KINDS = {"slipped": SLIPPED, **REASONS} | {
+KINDS = {
+    "slipped": Kind("slipped: from about {unit} {first:,} to {last:,}, the translation is {where}", 0),
     "label": Kind("in {language} by their text, not in {expected}", 0),
     "header": Kind("like names of columns, not like a pair: leave this row out", 0),
     "overlap": Kind(
         "whose {what} is also in training, {rough:,} with other capitals or marks: scores will be too good"
     ),
+    **REASONS,  # what `dragoman clean` drops
     "question_marks": Kind("with a question mark inside a word, where a letter was lost"),
     "control": Kind("with control characters or invisible ones, which spoil words"),
     "machine": Kind("made by a machine: one side repeats itself, or says so"),

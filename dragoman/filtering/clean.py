@@ -45,7 +45,7 @@ from dragoman.filtering.duplicates import KEYS as KEY_COUNT
 from dragoman.filtering.duplicates import Repeats
 from dragoman.filtering.judge import Judge, Sample
 from dragoman.filtering.model_scores import Score, Scorer, chosen
-from dragoman.filtering.outcome import Outcome, render
+from dragoman.filtering.outcome import Outcome, dropped_of, render
 from dragoman.filtering.rules import REASONS, UNREADABLE
 from dragoman.filtering.workers import CHUNK, judged
 from dragoman.processes import cores
@@ -111,6 +111,7 @@ def _clean_locked(options: argparse.Namespace, data: DataConfig) -> Outcome:
                 console.say(f"Continuing after {done:,} pairs.")
             if done < count:
                 judge = Judge.learn(sample.pairs(), data, options.keep, profane)
+                del sample  # judging needs the memory
                 _judge_all(folder, growing, judge, done, count, options.processes or cores())
             if scorer:
                 _score_all(folder, growing, scorer, data)
@@ -226,37 +227,39 @@ def _score_all(folder: Path, growing: GrowingFiles, scorer: Scorer, data: DataCo
 
 
 def _write_tables(folder: Path, options: argparse.Namespace, data: DataConfig) -> Outcome:
-    """Write all tables, under the names of parts, and count what is dropped, by the rules or by the scores."""
+    """Write all tables, under the names of parts: the pairs that stay, and those that the rules or the scores drop."""
     split, reasons = _training(data), list(NUMBERS)
-    outcome = Outcome(data.train, str(data.source_lang), data.target_lang, split.unit)
-    scores = np.fromfile(folder / SCORED).reshape(-1, 3).tolist()
-    stay = chosen([score for score, _, _ in scores], options.share, options.threshold)
-    scored = zip(map(Score._make, scores), stay, strict=True)
+    numbers = np.fromfile(folder / JUDGED, np.uint8)
+    scores = np.fromfile(folder / SCORED).reshape(-1, 3)
+    if options.forward:
+        stay = np.array(chosen(scores[:, 0].tolist(), options.share, options.threshold), bool)
+        numbers[np.flatnonzero(numbers == 0)[~stay]] = NUMBERS["score"]
+    scored = map(Score._make, scores.tolist())
+    dropped, shown = dropped_of(numbers)
     with (
-        _written(folder / (TRAIN + PART)) as kept,
-        _written(folder / (DROPPED + PART)) as dropped,
-        _written(folder / (SCORES + PART)) as table,
+        _written(folder / (TRAIN + PART)) as train_table,
+        _written(folder / (DROPPED + PART)) as dropped_table,
+        _written(folder / (SCORES + PART)) as scores_table,
     ):
-        kept.write(f"{outcome.source_lang}\t{outcome.target_lang}\n")
-        dropped.write("reason\tposition\tsource\ttarget\n")
-        table.write("position\tscore\tforward\tbackward\n")
-        for (position, *texts), number in zip(split.units, (folder / JUDGED).read_bytes(), strict=True):
+        train_table.write(f"{data.source_lang}\t{data.target_lang}\n")
+        dropped_table.write("reason\tposition\tsource\ttarget\n")
+        scores_table.write("position\tscore\tforward\tbackward\n")
+        for row, ((position, *texts), number) in enumerate(zip(split.units, numbers.tobytes(), strict=True)):
             source, target = (
                 text if text.isprintable() else unmarked(text).translate(_ONE_LINE)  # `translate` is slow
                 for text in texts
             )
-            reason = reasons[number]
-            if not reason and options.forward:
-                score, stays = next(scored)
-                table.write(f"{position}\t{score.score:.4f}\t{score.forward:.3f}\t{score.backward:.3f}\n")
-                reason = "" if stays else "score"
-            outcome.read += 1
-            if reason:
-                dropped.write(f"{reason}\t{position}\t{source}\t{target}\n")
-                outcome.drop(reason, position, source, target)
+            if options.forward and reasons[number] in ("", "score"):
+                score = next(scored)
+                scores_table.write(f"{position}\t{score.score:.4f}\t{score.forward:.3f}\t{score.backward:.3f}\n")
+            if number:
+                dropped_table.write(f"{reasons[number]}\t{position}\t{source}\t{target}\n")
             else:
-                kept.write(f"{source}\t{target}\n")
-    return outcome
+                train_table.write(f"{source}\t{target}\n")
+            if row in shown:
+                shown[row].add_example(position, source, target)
+    kept = int((numbers == 0).sum())
+    return Outcome(data.train, str(data.source_lang), data.target_lang, split.unit, len(numbers), kept, dropped)
 
 
 @contextmanager
@@ -271,7 +274,7 @@ def _written(path: Path) -> Iterator[TextIO]:
 
 def _publish(folder: Path, outcome: Outcome, with_scores: bool) -> None:
     """Write the report, give all files their names, train.tsv last, and remove what only a new start would need."""
-    content = outcome.as_json()
+    content = asdict(outcome)
     (folder / TRAIN).unlink(missing_ok=True)  # it never stands beside the list of another cleaning
     storage.replace_durably(folder / PAGE, render(content).encode())
     os.replace(folder / (DROPPED + PART), folder / DROPPED)

@@ -1,8 +1,8 @@
 """Pairs that occurred before, exactly or nearly. Memory holds keys of 64 bits, KEYS of them for a pair.
 
-A pair is nearly the same as another if both sides have the same words, whatever their case, marks and numbers; or if
-one side has the same words, and the other side, if it is long, differs only in one of its four quarters. Where the
-corpus has several translations of many sentences, that is how good pairs differ, and only very long ones count.
+Two pairs are nearly the same if both sides have the same words, with any case, marks and numbers; or if one side has
+the same words, and the other side is long and differs in only one of its four quarters. In a corpus with several
+translations of many sentences, good pairs differ like this, so only very long sides count there.
 """
 
 from __future__ import annotations

@@ -1,20 +1,20 @@
 """Where good pairs end and dirt begins: thresholds and small classifiers, fitted to the corpus itself.
 
-Nobody says which pairs of a corpus are dirty. But dirt can be made, such as a source beside a random target, and scored
-as the pairs are. The corpus is then a mixture of a share of such dirt and of good pairs.
+No pair of a corpus is labelled as good or dirty. But dirt can be made, such as a source beside a random target, and
+scored as the pairs are. The corpus is then a mixture of good pairs and an unknown share of such dirt.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-HARM = 4.0  # good pairs that may go with a piece of dirt
+HARM = 4.0  # good pairs that may be lost for each dirty one
 FEWEST = 100  # pairs and pieces of dirt without which no threshold is set
 SURE = 0.4  # quantile of the dirt below which hardly any good pair lies: what lies there tells the share of dirt
 
 
 def threshold(scores: np.ndarray, dirt: np.ndarray) -> float:
-    """Return the score below which a pair goes; -inf if there is no such score.
+    """Return the score below which pairs are dropped; -inf if there is no such score.
 
     Args:
         scores: (N), of the corpus

@@ -1,9 +1,9 @@
-"""Judge chunks of pairs, in any number of processes, by what a sample of the corpus has taught.
+"""Judge chunks of pairs by what was learnt from a sample of the corpus.
 
     judge = Judge.learn(sample.pairs(), data)
     judge.judge([("Hello.", "Ciao."), ...])           # reasons, and the keys by which repeated pairs are found
 
-Nothing here depends on other chunks, so that the number of processes does not change the result.
+A judgement does not depend on other chunks, so the number of processes does not change the result.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ SCRIPTS_FROM = 20_000  # pairs that tell the scripts of the two sides
 
 
 class Sample:
-    """Pairs of a corpus of any size: all or some of the sources, each with its first targets."""
+    """A bounded sample of a corpus: all or some of the sources, each with its first targets."""
 
     def __init__(self, size: int = 80_000) -> None:
         self._groups: dict[str, list[str]] = {}
         self._size, self._most, self._share = 0, 2 * size, 1
 
     def add(self, source: str, target: str) -> None:
-        """Add a pair, if its source is among those that are taken."""
+        """Add a pair if the sample takes its source."""
         if not self._taken(source):
             return
         group = self._groups.setdefault(source, [])
@@ -58,7 +58,7 @@ class Sample:
 
 
 class Judgement(NamedTuple):
-    """What was found out about a chunk of N pairs."""
+    """The reasons to drop pairs of a chunk of N."""
 
     reasons: list[str]  # (N), empty: the pair may stay
     keys: np.ndarray  # (N, KEYS) uint64; 0 for pairs that are dropped
@@ -66,7 +66,7 @@ class Judgement(NamedTuple):
 
 @dataclass
 class Judge:
-    """What a sample has taught, and the words seen so far."""
+    """What was learnt from a sample."""
 
     data: DataConfig
     keep: frozenset[str]  # reasons for which no pair is dropped

@@ -19,7 +19,7 @@ Texts = list[str] | tuple[str, ...]
 NAMED = 4000  # texts of each side whose languages are named to learn from
 ENOUGH = 6.0  # nats that prove a text right
 STRONGEST = 3.0  # nats of one word
-DOUBT = 8.0  # how often a word is assumed to occur in ten thousand words of other languages, beside what is counted
+DOUBT = 8.0  # times that every word is assumed to occur in ten thousand words of other languages
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class LanguageJudge:
 
     def judge(self, texts: Sequence[Texts], words: Sequence[Words]) -> list[str]:
         """Return for each pair "language", "swapped", or "" if nothing is clearly wrong."""
-        found = [""] * len(texts[0])
+        reasons = [""] * len(texts[0])
         others: list[dict[int, str]] = [{}, {}]
         for side in (0, 1):
             if not language_id.knows(self.languages[side]):
@@ -61,8 +61,8 @@ class LanguageJudge:
             for row in np.flatnonzero(proof < ENOUGH).tolist():
                 if other := language_id.other_language(texts[side][row], self.languages[side]):
                     others[side][row] = other
-                    found[row] = "language"
+                    reasons[row] = "language"
         for row in others[0].keys() & others[1].keys():
             if all(language_id.alike(others[side][row], self.languages[1 - side]) for side in (0, 1)):
-                found[row] = "swapped"
-        return found
+                reasons[row] = "swapped"
+        return reasons

@@ -3,8 +3,8 @@
 IBM model 1 (Brown et al. 1993) in both directions. A word is explained to the extent that the words of the other side
 make it more likely than its frequency does: log(mean over the other side of p(word | other) / p(word)), in nats.
 
-A lexicon knows the pairs it was learnt from too well, be they right or wrong. So two are learnt, each on one half of
-the pairs, and each judges the other half; the half is a function of the source, so that repeated pairs share it.
+A lexicon explains the pairs that it was learnt from too well, good or bad. So each of two lexicons is learnt from one
+half of the pairs and judges the other half. The half depends on the source, so repeated pairs are in the same one.
 """
 
 from __future__ import annotations
@@ -99,11 +99,11 @@ class Lexicon:
         slots = self._slots(keys)
         known = self.keys[slots] == keys
         same = source.hashes[of_source] == target.hashes[of_target]
-        found = []
+        explained = []
         for side, of_word, own, other in ((1, of_source, source, target), (0, of_target, target, source)):
             ratios = np.where(known, self.ratios[side][slots], 0)
             ratios = np.where(same, np.maximum(ratios, SAME), ratios)
             mean = np.bincount(of_word, ratios, len(own.ids)) / np.maximum(other.sizes, 1)[own.owners]
             nats = np.log(FLOOR + (1 - FLOOR) * mean)
-            found.append(np.where((own.ids == 0) & (mean == 0), 0, nats))
-        return Explained(*found)
+            explained.append(np.where((own.ids == 0) & (mean == 0), 0, nats))
+        return Explained(*explained)

@@ -106,12 +106,9 @@ def is_mojibake(text: str) -> bool:
     return not text.isascii() and bool(_MOJIBAKE.search(text))
 
 
-def is_long(source: str, target: str) -> bool:
-    """Whether a side is longer than any sentence."""
-    longest = max(len(source), len(target))
-    if longest > MOST_CHARACTERS:
-        return True
-    return longest > MOST_WORDS and max(source.count(" "), target.count(" ")) >= MOST_WORDS
+def is_long(text: str) -> bool:
+    """Whether a text is longer than any sentence."""
+    return len(text) > MOST_CHARACTERS or text.count(" ") >= MOST_WORDS
 
 
 def is_copied(source: str, target: str) -> bool:
@@ -141,7 +138,7 @@ RULES: dict[str, Callable[[str, str, Sides], object]] = {
     "empty": lambda source, target, sides: not (_WORD_CHARACTER.search(source) and _WORD_CHARACTER.search(target)),
     "mojibake": lambda source, target, sides: is_mojibake(source) or is_mojibake(target),
     "script": lambda source, target, sides: any(map(is_other_script, (source, target), sides.scripts)),
-    "long": lambda source, target, sides: is_long(source, target),
+    "long": lambda source, target, sides: is_long(source) or is_long(target),
     "copied": lambda source, target, sides: is_copied(source, target),
     "numbers": lambda source, target, sides: numbers_differ(source, target),
     "profanity": lambda source, target, sides: (

@@ -1,4 +1,4 @@
-"""Many texts as arrays of words: the form in which lexicon, languages and duplicates look at a chunk of pairs.
+"""Many texts as arrays of words, for the lexicon, the languages and the duplicates.
 
 A word is a run of letters, in lower case; letters of scripts without spaces stand alone. All numbers are one word, "0".
 Words that begin with the same STEM letters share an id, which inflected languages need.
