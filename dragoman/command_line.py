@@ -168,13 +168,12 @@ def _parse_run(parser: Parser, words: Sequence[str], default_file: Path | None) 
 
 def _in_file(file: str | None, default: Path | None) -> dict[str, Any]:
     """The user's choices in a config file, or in the default one. The latter spells out every default."""
-    has_default = default is not None and default.exists()
-    if file is None and not has_default:
-        return {}
+    default = default if default is not None and default.exists() else None
     path = Path(file) if file is not None else default
-    assert path is not None
+    if path is None:
+        return {}
     given = config_file.settings_in_file(config_file.read_config_file(path), path)
-    is_default = has_default and path.samefile(default)
+    is_default = default is not None and path.samefile(default)
     return {key: value for key, value in given.items() if not is_default or value != DEFAULTS[key]}
 
 
@@ -467,8 +466,9 @@ def parse_average(words: Sequence[str], prog: str = "dragoman average") -> argpa
             parser.error("--last counts the checkpoints of a run: give it with --run")
         if parsed.output is None:
             parser.error("choose a folder for the average with --output")
+    else:
+        parsed.output = parsed.output or parsed.run / "averaged"
     parsed.last = parsed.last or 5
-    parsed.output = parsed.output or parsed.run / "averaged"
     if parsed.output.resolve().parent.name == "checkpoints":
         parser.error(f"{parsed.output} is where training keeps its own checkpoints: choose a folder outside of it")
     if os.path.lexists(parsed.output) and not (parsed.output / AVERAGED).is_file():

@@ -215,7 +215,7 @@ def test_help_of_every_command_fits_80_columns(
     """Guards against lines that wrap in the middle of a word."""
     monkeypatch.setenv("COLUMNS", "80")
     with pytest.raises(SystemExit) as stopped:
-        program.COMMANDS[name].parse(["--help"], f"dragoman {name}")
+        program.parse(name, ["--help"], f"dragoman {name}")
     assert stopped.value.code == 0
     text = capsys.readouterr().out
     assert text.startswith(f"usage: dragoman {name} ")
