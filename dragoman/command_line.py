@@ -55,7 +55,7 @@ class Parser(argparse.ArgumentParser):
     def parse(self, words: Sequence[str], sections: Collection[str]) -> argparse.Namespace:
         """Parse options and settings of some sections: `values` by name, and `overrides`, the words that gave them."""
         self._add_settings(sections, MAIN if "--help" not in words else SETTINGS)
-        parsed, rest = self.parse_known_args(_joined(words))
+        parsed, rest = self.parse_known_args(words)
         if rest:
             wrong = next((word.partition("=")[0] for word in rest if word.startswith("-")), "")
             options = [name.lstrip("-") for name in self._option_string_actions if name.startswith("--")]
@@ -101,17 +101,6 @@ class _Once(argparse.Action):
         if getattr(namespace, self.dest) is not None:
             raise argparse.ArgumentError(self, "given twice, but it takes one value")
         setattr(namespace, self.dest, values)
-
-
-def _joined(words: Sequence[str]) -> list[str]:
-    """Join a setting and a value such as -1e-3, which argparse would take for an option."""
-    joined: list[str] = []
-    for word in words:
-        if re.match("-[^-]", word) and joined and re.fullmatch(r"--\w+\.\w+", joined[-1]):
-            joined[-1] += f"={word}"
-        else:
-            joined.append(word)
-    return joined
 
 
 def parse_train(words: Sequence[str], prog: str = "train.py") -> Config:

