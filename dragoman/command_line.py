@@ -149,7 +149,7 @@ def _parse_run(parser: Parser, words: Sequence[str], default_file: Path | None) 
         if parsed.config.model.preset == "auto":
             print(f"# {STAND_IN}")
         if parsed.config.unsaid & {"data.source_lang", "data.target_lang"}:
-            print("# Set both languages: nobody has named them, and en and it are those of the default run.")
+            print("# Set both languages: you named none, and en and it are those of the default run.")
         print(config_file.dump(parsed.config), end="")
         parser.exit(0)
     return parsed
@@ -173,7 +173,9 @@ def _combined(in_file: Mapping[str, Any], typed: Mapping[str, Any]) -> Config:
     data are known, auto stands for a preset that is valid with what the user chose, and the languages are unsaid.
     """
     given = {**in_file, **typed}
-    if _own_limit(in_file, typed):
+    # A limit of the user's own switches the plan off, unless the plan is set in the same place or nearer.
+    limited, nearer = (any(place.get(key) is not None for key in presets.ENDS) for place in (given, typed))
+    if limited and "training.plan_minutes" not in (typed if nearer else given):
         given["training.plan_minutes"] = None
     unsaid: set[str] = set()
     if given.get("data.train", DEFAULTS["data.train"]) != DEFAULTS["data.train"]:
@@ -196,16 +198,6 @@ def _combined(in_file: Mapping[str, Any], typed: Mapping[str, Any]) -> Config:
         except ConfigError as error:
             errors.append(error)
     raise errors[0]
-
-
-def _own_limit(in_file: Mapping[str, Any], typed: Mapping[str, Any]) -> bool:
-    """Whether the user says how long to train, in a place as near as that of training.plan_minutes or nearer."""
-    for place in (typed, in_file):
-        if "training.plan_minutes" in place:
-            return False
-        if any(place.get(key) is not None for key in presets.ENDS):
-            return True
-    return False
 
 
 def run_name(data: str) -> str:
