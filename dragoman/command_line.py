@@ -327,18 +327,19 @@ def _refuse_contradictions(parser: Parser, parsed: argparse.Namespace) -> None:
     if bool(parsed.sentences) + bool(parsed.input) + bool(parsed.example) > 1:
         parser.error("give only one of sentences, --input and --example")
     inside = ("align", "attention", "embed", "json", "score")  # they show what only our own search reports
-    line_by_line = (*inside, "example", "prefix")
+    of_lines = (*inside, "example", "prefix")
     markup = parsed.markup if parsed.markup != "none" else None
     for option, value, others, why in (
         ("--example", parsed.example, ("to", "from"), "keeps the direction of its sentence"),
         ("--align", parsed.align, ("json",), "is for people, and --json for programs"),
         ("--score", parsed.score, ("align", "attention", "example", "prefix", "glossary"), "reads translations"),
-        ("--embed", parsed.embed, (*{*line_by_line} - {"embed"}, "glossary"), "prints vectors"),
-        (f"--markup {markup}", markup, (*line_by_line, "paragraphs"), "translates documents"),
-        ("--paragraphs", parsed.paragraphs, line_by_line, "translates documents"),
+        ("--embed", parsed.embed, (*of_lines, "glossary"), "prints vectors"),
+        (f"--markup {markup}", markup, (*of_lines, "paragraphs"), "translates documents"),
+        ("--paragraphs", parsed.paragraphs, of_lines, "translates documents"),
         ("--engine ctranslate2", parsed.engine == "ctranslate2", inside, "does not say how likely each token is"),
     ):
         given = [f"--{other}" for other in others if vars(parsed)["source" if other == "from" else other]]
+        given = [other for other in given if other != option]
         if value and given:
             parser.error(f"{option} {why}: leave out {' and '.join(given)}, or {option}")
 
