@@ -11,7 +11,7 @@ import io
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -19,37 +19,30 @@ from dragoman import command_line, console, processes, resources
 
 
 class Command(NamedTuple):
-    """One command of the program."""
+    """One command of the program. `command_line` has a function of its name that parses its options."""
 
     meaning: str
-    parse: Callable[[Sequence[str], str], Any]  # arguments and program name to options
     module: str  # its `main` takes the options and does the work
     output: str  # what it writes, for the message about a full disk
 
 
 COMMANDS = {
-    "train": Command("train a translator", command_line.parse_train, "dragoman.train", "the run"),
-    "translate": Command("translate text", command_line.parse_translate, "dragoman.translate", "the translations"),
-    "evaluate": Command(
-        "score a trained translator", command_line.parse_evaluate, "dragoman.evaluation.evaluate", "the report"
-    ),
-    "runs": Command("list the runs and their scores", command_line.parse_runs, "dragoman.evaluation.runs", "the list"),
-    "check": Command("check a corpus before training", command_line.parse_check, "dragoman.check", "the check"),
-    "clean": Command(
-        "drop dirty pairs before training", command_line.parse_clean, "dragoman.filtering.clean", "the cleaned corpus"
-    ),
-    "export": Command(
-        "write a model for another engine", command_line.parse_export, "dragoman.export.export", "the export"
-    ),
-    "serve": Command("translate over HTTP", command_line.parse_serve, "dragoman.server.serve", "the answers"),
-    "average": Command("average several checkpoints", command_line.parse_average, "dragoman.averaging", "the average"),
-    "summary": Command(
-        "show parameters, shapes and operations",
-        command_line.parse_summary,
-        "dragoman.architectures.summary",
-        "the summary",
-    ),
+    "train": Command("train a translator", "dragoman.train", "the run"),
+    "translate": Command("translate text", "dragoman.translate", "the translations"),
+    "evaluate": Command("score a trained translator", "dragoman.evaluation.evaluate", "the report"),
+    "runs": Command("list the runs and their scores", "dragoman.evaluation.runs", "the list"),
+    "check": Command("check a corpus before training", "dragoman.check", "the check"),
+    "clean": Command("drop dirty pairs before training", "dragoman.filtering.clean", "the cleaned corpus"),
+    "export": Command("write a model for another engine", "dragoman.export.export", "the export"),
+    "serve": Command("translate over HTTP", "dragoman.server.serve", "the answers"),
+    "average": Command("average several checkpoints", "dragoman.averaging", "the average"),
+    "summary": Command("show parameters, shapes and operations", "dragoman.architectures.summary", "the summary"),
 }
+
+
+def parse(name: str, words: Sequence[str], program: str) -> Any:
+    """Parse the command line of a command. A mistake exits with 2, and --help with 0."""
+    return getattr(command_line, f"parse_{name}")(words, program)
 
 
 def run(name: str, options: Any) -> int:
@@ -93,7 +86,7 @@ def main(arguments: Sequence[str] | None = None, program: str = "") -> int:
             # A file name that the locale cannot show must not end a training run.
             sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        options = COMMANDS[name].parse(rest, console.program)
+        options = parse(name, rest, console.program)
     except BrokenPipeError:  # `--help | head`
         console.discard_output()
         return 0

@@ -55,7 +55,7 @@ class Parser(argparse.ArgumentParser):
     def parse(self, words: Sequence[str], sections: Collection[str]) -> argparse.Namespace:
         """Parse options and settings of some sections: `values` by name, and `overrides`, the words that gave them."""
         self._add_settings(sections, MAIN if "--help" not in words else SETTINGS)
-        parsed, rest = self.parse_known_args(_joined(words))
+        parsed, rest = self.parse_known_args(words)
         if rest:
             wrong = next((word.partition("=")[0] for word in rest if word.startswith("-")), "")
             options = [name.lstrip("-") for name in self._option_string_actions if name.startswith("--")]
@@ -101,17 +101,6 @@ class _Once(argparse.Action):
         if getattr(namespace, self.dest) is not None:
             raise argparse.ArgumentError(self, "given twice, but it takes one value")
         setattr(namespace, self.dest, values)
-
-
-def _joined(words: Sequence[str]) -> list[str]:
-    """Join a setting and a value such as -1e-3, which argparse would take for an option."""
-    joined: list[str] = []
-    for word in words:
-        if re.match("-[^-]", word) and joined and re.fullmatch(r"--\w+\.\w+", joined[-1]):
-            joined[-1] += f"={word}"
-        else:
-            joined.append(word)
-    return joined
 
 
 def parse_train(words: Sequence[str], prog: str = "train.py") -> Config:
@@ -160,7 +149,7 @@ def _parse_run(parser: Parser, words: Sequence[str], default_file: Path | None) 
         if parsed.config.model.preset == "auto":
             print(f"# {STAND_IN}")
         if parsed.config.unsaid & {"data.source_lang", "data.target_lang"}:
-            print("# Set both languages: nobody has named them, and en and it are those of the default run.")
+            print("# Set both languages: you named none, and en and it are those of the default run.")
         print(config_file.dump(parsed.config), end="")
         parser.exit(0)
     return parsed
@@ -168,13 +157,12 @@ def _parse_run(parser: Parser, words: Sequence[str], default_file: Path | None) 
 
 def _in_file(file: str | None, default: Path | None) -> dict[str, Any]:
     """The user's choices in a config file, or in the default one. The latter spells out every default."""
-    has_default = default is not None and default.exists()
-    if file is None and not has_default:
-        return {}
+    default = default if default is not None and default.exists() else None
     path = Path(file) if file is not None else default
-    assert path is not None
+    if path is None:
+        return {}
     given = config_file.settings_in_file(config_file.read_config_file(path), path)
-    is_default = has_default and path.samefile(default)
+    is_default = default is not None and path.samefile(default)
     return {key: value for key, value in given.items() if not is_default or value != DEFAULTS[key]}
 
 
@@ -185,7 +173,9 @@ def _combined(in_file: Mapping[str, Any], typed: Mapping[str, Any]) -> Config:
     data are known, auto stands for a preset that is valid with what the user chose, and the languages are unsaid.
     """
     given = {**in_file, **typed}
-    if _own_limit(in_file, typed):
+    # A limit of the user's own switches the plan off, unless the plan is set in the same place or nearer.
+    limited, nearer = (any(place.get(key) is not None for key in presets.ENDS) for place in (given, typed))
+    if limited and "training.plan_minutes" not in (typed if nearer else given):
         given["training.plan_minutes"] = None
     unsaid: set[str] = set()
     if given.get("data.train", DEFAULTS["data.train"]) != DEFAULTS["data.train"]:
@@ -208,16 +198,6 @@ def _combined(in_file: Mapping[str, Any], typed: Mapping[str, Any]) -> Config:
         except ConfigError as error:
             errors.append(error)
     raise errors[0]
-
-
-def _own_limit(in_file: Mapping[str, Any], typed: Mapping[str, Any]) -> bool:
-    """Whether the user says how long to train, in a place as near as that of training.plan_minutes or nearer."""
-    for place in (typed, in_file):
-        if "training.plan_minutes" in place:
-            return False
-        if any(place.get(key) is not None for key in presets.ENDS):
-            return True
-    return False
 
 
 def run_name(data: str) -> str:
@@ -347,17 +327,18 @@ def _refuse_contradictions(parser: Parser, parsed: argparse.Namespace) -> None:
     if bool(parsed.sentences) + bool(parsed.input) + bool(parsed.example) > 1:
         parser.error("give only one of sentences, --input and --example")
     inside = ("align", "attention", "embed", "json", "score")  # they show what only our own search reports
-    line_by_line = (*inside, "example", "prefix")
+    of_lines = (*inside, "example", "prefix")
     markup = parsed.markup if parsed.markup != "none" else None
     for option, value, others, why in (
         ("--example", parsed.example, ("to", "from"), "keeps the direction of its sentence"),
         ("--align", parsed.align, ("json",), "is for people, and --json for programs"),
         ("--score", parsed.score, ("align", "attention", "example", "prefix", "glossary"), "reads translations"),
-        ("--embed", parsed.embed, (*{*line_by_line} - {"embed"}, "glossary"), "prints vectors"),
-        (f"--markup {markup}", markup, (*line_by_line, "paragraphs"), "translates documents"),
-        ("--paragraphs", parsed.paragraphs, line_by_line, "translates documents"),
+        ("--embed", parsed.embed, (*of_lines, "glossary"), "prints vectors"),
+        (f"--markup {markup}", markup, (*of_lines, "paragraphs"), "translates documents"),
+        ("--paragraphs", parsed.paragraphs, of_lines, "translates documents"),
     ):
         given = [f"--{other}" for other in others if vars(parsed)["source" if other == "from" else other]]
+        given = [other for other in given if other != option]
         if value and given:
             parser.error(f"{option} {why}: leave out {' and '.join(given)}, or {option}")
 
@@ -466,8 +447,9 @@ def parse_average(words: Sequence[str], prog: str = "dragoman average") -> argpa
             parser.error("--last counts the checkpoints of a run: give it with --run")
         if parsed.output is None:
             parser.error("choose a folder for the average with --output")
+    else:
+        parsed.output = parsed.output or parsed.run / "averaged"
     parsed.last = parsed.last or 5
-    parsed.output = parsed.output or parsed.run / "averaged"
     if parsed.output.resolve().parent.name == "checkpoints":
         parser.error(f"{parsed.output} is where training keeps its own checkpoints: choose a folder outside of it")
     if os.path.lexists(parsed.output) and not (parsed.output / AVERAGED).is_file():

@@ -196,13 +196,8 @@ def memory(values: Mapping[str, Any]) -> int:
 
 def summary(values: Mapping[str, Any]) -> str:
     """The settings that distinguish one preset from another, in a line."""
-    batch = values["training.batch_tokens"]
-    ends = [f"{values[key]:g} {key.removeprefix('training.max_')}" for key in ENDS if values[key] is not None]
-    layers = [values["model.encoder_layers"], values["model.decoder_layers"]]
-    layers = layers[values["model.architecture"] == "decoder-only" :]
-    return (
-        f"d_model {values['model.d_model']}, {'+'.join(map(str, layers))} layers, d_ff {values['model.d_ff']}, dropout "
-        f"{values['model.dropout']:g}, {values['tokenizer.kind']} of {values['tokenizer.vocab_size']:,}, batch_tokens "
-        f"{batch if batch == 'auto' else f'{batch:,}'}, {values['training.optimizer']}, lr {values['training.lr']:g}, "
-        f"{' or '.join(ends)}"
-    )
+    keys = (
+        "model.d_model", "model.encoder_layers", "model.decoder_layers", "model.d_ff", "model.dropout",
+        "tokenizer.kind", "tokenizer.vocab_size", "training.batch_tokens", "training.optimizer", "training.lr", *ENDS,
+    )  # fmt: skip
+    return ", ".join(f"{key.partition('.')[2]} {values[key]}" for key in keys if values[key] is not None)

@@ -122,23 +122,17 @@ def shown(value: Any) -> str:
     return text if text.isprintable() and " " not in text else repr(text)
 
 
-# What other toolkits call some settings.
+# What other toolkits call settings whose names here are not similar.
 ELSEWHERE = {
     "batch_size": "training.batch_tokens",
-    "beams": "decoding.beam_size",
     "dim": "model.d_model",
-    "heads": "model.n_heads",
     "hidden_size": "model.d_model",
-    "layers": "model.encoder_layers",
     "learning_rate": "training.lr",
     "num_beams": "decoding.beam_size",
     "seq_len": "data.max_length",
-    "source": "data.source_lang",
     "src": "data.source_lang",
-    "target": "data.target_lang",
     "tgt": "data.target_lang",
     "time": "training.max_minutes",
-    "vocab": "tokenizer.vocab_size",
 }
 
 

@@ -33,14 +33,6 @@ SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[SOS]", "[EOS]")
 PLACEHOLDERS = tuple(f"⟦{number}⟧" for number in range(1, 9))
 
 
-class Rule(NamedTuple):
-    """What must hold: "{key} is {value}, but it must {must}." if it does not."""
-
-    holds: object
-    key: str
-    must: str
-
-
 @dataclass(frozen=True)
 class Section:
     """A group of settings. Every value is checked whenever a section is made, from a file or in code."""
@@ -49,12 +41,11 @@ class Section:
         section = type(self).__name__.removesuffix("Config").lower()
         for declared in fields(self):
             check_value(f"{section}.{declared.name}", declared, getattr(self, declared.name))
-        for holds, name, must in self.rules():
-            if not holds:
-                raise ConfigError(f"{section}.{name} is {shown(getattr(self, name))}, but it must {must}.")
+        for name, must in self.mistakes():
+            raise ConfigError(f"{section}.{name} is {shown(getattr(self, name))}, but it must {must}.")
 
-    def rules(self) -> Iterator[Rule]:
-        """What must hold besides the limits of each value."""
+    def mistakes(self) -> Iterator[tuple[str, str]]:
+        """The settings that do not suit the others of this section, and what each must be or do."""
         return iter(())
 
 
@@ -66,9 +57,10 @@ class RunConfig(Section):
     dir: str = free("runs")
     seed: int = refused(1, at_least=0, at_most=2**32 - 1)
 
-    def rules(self) -> Iterator[Rule]:
+    def mistakes(self) -> Iterator[tuple[str, str]]:
         plain = self.name.isprintable() and self.name == self.name.strip() and not set(self.name) & set("/\\")
-        yield Rule(plain and self.name not in (".", ".."), "name", "be a plain folder name: put the path in run.dir")
+        if not plain or self.name in (".", ".."):
+            yield "name", "be a plain folder name: put the path in run.dir"
 
 
 @dataclass(frozen=True)
@@ -96,24 +88,22 @@ class DataConfig(Section):
     max_ratio: float | None = refused(None, at_least=1)
     bleu_tokenize: Literal["auto", "13a", "intl", "char", "zh", "ja-mecab", "ko-mecab", "none"] = warned("auto")
 
-    def rules(self) -> Iterator[Rule]:
-        yield Rule(
-            not self.several or Direction(self.source_lang or "", self.target_lang) in self.several,
-            "target_lang",
-            f"be one of data.directions with data.source_lang ({self.source_lang}): the direction used when a request "
-            "names none",
-        )
-        if self.columns is not None:
-            names = [name.strip() for name in self.columns.split(",")]
-            numbers = [name for name in names if name.isdecimal()]
-            plain = "" not in names and "0" not in names and len({*names}) == len(names)
-            # More than two columns of a translator: further references.
-            right = plain and (len(names) > 1 if self.source_lang else len(names) < 3)
+    def mistakes(self) -> Iterator[tuple[str, str]]:
+        if self.several and Direction(self.source_lang or "", self.target_lang) not in self.several:
+            way = f"with data.source_lang ({self.source_lang})"
+            yield "target_lang", f"be one of data.directions {way}: the direction used when a request names none"
+        if self.columns is None:
+            return
+        if self.directions:
+            yield "columns", "be null with data.directions, where columns are named after languages: set it to null"
+        names = [name.strip() for name in self.columns.split(",")]
+        numbers = [name for name in names if name.isdecimal()]
+        plain = "" not in names and "0" not in names and len({*names}) == len(names)
+        # More than two columns of a translator: further references.
+        enough = len(names) > 1 if self.source_lang else len(names) < 3
+        if not plain or not enough or len(numbers) not in (0, len(names)):
             count = "two columns" if self.source_lang else "one column or two"
-            must = f"name {count}, by numbers from 1 as in 1,3 or by names as in english,italian"
-            yield Rule(right and len(numbers) in (0, len(names)), "columns", must)
-            must = "be null with data.directions, where columns are named after languages: set it to null"
-            yield Rule(not self.directions, "columns", must)
+            yield "columns", f"name {count}, by numbers from 1 as in 1,3 or by names as in english,italian"
 
     @cached_property
     def several(self) -> list[Direction]:
@@ -158,16 +148,17 @@ class ModelConfig(Section):
     upsampling: int = refused(2, at_least=1)
     tie: Literal["none", "output", "all"] = refused("output")
 
-    def rules(self) -> Iterator[Rule]:
-        yield Rule(self.d_model % 2 == 0, "d_model", "be even: sine and cosine come in pairs")
-        choices = [str(heads) for heads in range(1, min(self.d_model, 32) + 1) if self.d_model % heads == 0]
-        must = f"divide model.d_model ({self.d_model}): choose one of {', '.join(choices)}"
-        yield Rule(self.d_model % self.n_heads == 0, "n_heads", must)
-        divides = self.kv_heads is None or self.n_heads % self.kv_heads == 0
-        yield Rule(divides, "kv_heads", f"divide model.n_heads ({self.n_heads})")
+    def mistakes(self) -> Iterator[tuple[str, str]]:
+        if self.d_model % 2:
+            yield "d_model", "be even: sine and cosine come in pairs"
+        if self.d_model % self.n_heads:
+            choices = [str(heads) for heads in range(1, min(self.d_model, 32) + 1) if self.d_model % heads == 0]
+            yield "n_heads", f"divide model.d_model ({self.d_model}): choose one of {', '.join(choices)}"
+        if self.kv_heads is not None and self.n_heads % self.kv_heads:
+            yield "kv_heads", f"divide model.n_heads ({self.n_heads})"
         features = self.d_model // self.n_heads
-        must = f"have heads with an even number of features, not {features}: choose another model.n_heads"
-        yield Rule(self.positions != "rotary" or features % 2 == 0, "positions", must)
+        if self.positions == "rotary" and features % 2:
+            yield "positions", f"have an even number of features per head, not {features}: choose another model.n_heads"
 
     def positions_of(self, source: int, target: int) -> int:
         """How many positions a pair with `source` and `target` tokens takes, end tokens included."""
@@ -212,21 +203,22 @@ class TrainingConfig(Section):
     keep_last: int = free(3, at_least=1)
     patience: int | None = free(None, at_least=1)
 
-    def rules(self) -> Iterator[Rule]:
-        ends = self.max_steps, self.max_epochs, self.max_minutes
-        must = "end the training, or training.max_steps or training.max_minutes must: set at least one"
-        yield Rule(ends != (None, None, None), "max_epochs", must)
-        warms_up = self.schedule != "inverse_sqrt" or self.warmup_steps
-        yield Rule(warms_up, "warmup_steps", "be at least 1 for the schedule inverse_sqrt")
+    def mistakes(self) -> Iterator[tuple[str, str]]:
+        if self.max_steps is None and self.max_epochs is None and self.max_minutes is None:
+            yield "max_epochs", "be set, or training.max_steps or training.max_minutes: set at least one"
+        if self.schedule == "inverse_sqrt" and self.warmup_steps < 1:
+            yield "warmup_steps", "be at least 1 for the schedule inverse_sqrt"
+        if not re.fullmatch(r"auto|cpu|mps|cuda(:[0-9]+)?", self.device):
+            yield "device", "be one of auto, cpu, cuda, cuda:1, mps"
         for name, other, remedy in (
             ("batch_tokens", "auto", "a number"),
             ("optimizer", "muon", "adamw"),
             ("precision", "float16", "bfloat16"),
         ):
-            yield Rule(not self.fsdp or getattr(self, name) != other, name, f"be {remedy} with training.fsdp")
-        yield Rule(not self.fsdp or not self.ema, "ema", "be 0 with training.fsdp")
-        known = re.fullmatch(r"auto|cpu|mps|cuda(:[0-9]+)?", self.device)
-        yield Rule(known, "device", "be one of auto, cpu, cuda, cuda:1, mps")
+            if self.fsdp and getattr(self, name) == other:
+                yield name, f"be {remedy} with training.fsdp"
+        if self.fsdp and self.ema:
+            yield "ema", "be 0 with training.fsdp"
 
 
 @dataclass(frozen=True)
@@ -253,16 +245,14 @@ class DecodingConfig(Section):
     top_p: float = warned(1.0, above=0, at_most=1)
     seed: int = warned(1, at_least=0)
 
-    def rules(self) -> Iterator[Rule]:
-        must = (
-            "be false with beam search: set decoding.beam_size and decoding.diversity_groups to 1; decoding.n_best "
-            "sets the number of samples"
-        )
-        yield Rule(not self.sample or self.beam_size == self.diversity_groups == 1, "sample", must)
-        most = f"be at most decoding.beam_size ({self.beam_size})"
-        yield Rule(self.sample or self.n_best <= self.beam_size, "n_best", most)
-        divides = self.beam_size % self.diversity_groups == 0
-        yield Rule(divides, "diversity_groups", f"divide decoding.beam_size ({self.beam_size})")
+    def mistakes(self) -> Iterator[tuple[str, str]]:
+        if self.sample and (self.beam_size > 1 or self.diversity_groups > 1):
+            ones = "decoding.beam_size and decoding.diversity_groups to 1"
+            yield "sample", f"be false with beam search: set {ones}; decoding.n_best sets the number of samples"
+        if not self.sample and self.n_best > self.beam_size:
+            yield "n_best", f"be at most decoding.beam_size ({self.beam_size})"
+        if self.beam_size % self.diversity_groups:
+            yield "diversity_groups", f"divide decoding.beam_size ({self.beam_size})"
 
 
 @dataclass(frozen=True)
@@ -283,32 +273,27 @@ class Config:
     unsaid: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        for holds, key, must in self.rules():
-            if not holds:
-                raise ConfigError(f"{key} is {shown(operator.attrgetter(key)(self))}, but it must {must}.")
+        for key, must in self.mistakes():
+            raise ConfigError(f"{key} is {shown(operator.attrgetter(key)(self))}, but it must {must}.")
 
-    def rules(self) -> Iterator[Rule]:
-        """What must hold between settings of several sections."""
-        model, search = self.model, self.decoding
-        must = "be none or output without one vocabulary: set tokenizer.shared to true, or model.tie to output"
-        yield Rule(model.tie != "all" or self.tokenizer.shared, "model.tie", must)
-        reads = not self.is_language_model
-        must = "be decoder-only without data.source_lang: set it to decoder-only for a language model"
-        yield Rule(reads or model.architecture == "decoder-only", "model.architecture", must)
-        must = "be true without data.source_lang: set tokenizer.shared to true for the one language"
-        yield Rule(reads or self.tokenizer.shared, "tokenizer.shared", must)
+    def mistakes(self) -> Iterator[tuple[str, str]]:
+        """The settings that do not suit those of other sections, and what each must be or do."""
+        model, search, plain = self.model, self.decoding, self.is_language_model
+        if model.tie == "all" and not self.tokenizer.shared:
+            yield "model.tie", "not be all without one vocabulary: set tokenizer.shared to true, or model.tie to output"
+        if plain and model.architecture != "decoder-only":
+            yield "model.architecture", "be decoder-only without data.source_lang: set it to decoder-only"
+        if plain and not self.tokenizer.shared:
+            yield "tokenizer.shared", "be true without data.source_lang: set tokenizer.shared to true"
         longest = self.data.max_length + 1
-        needed = model.positions_of(longest if reads else 1, longest)
-        must = (
-            f"be at least {needed} for sentences of data.max_length ({self.data.max_length}): raise it, or lower that"
-        )
-        yield Rule(model.positions != "learned" or model.max_positions >= needed, "model.max_positions", must)
+        needed = model.positions_of(1 if plain else longest, longest)
+        if model.positions == "learned" and model.max_positions < needed:
+            most = f"data.max_length ({self.data.max_length})"
+            yield "model.max_positions", f"be raised, or {most} lowered: sentences of that length need {needed}"
         searches = search.beam_size > 1 or search.sample or search.min_ratio or search.no_repeat_ngram
-        must = (
-            "be another, as this one does not search; or set decoding.beam_size to 1, sample to false, min_ratio to 0 "
-            "and no_repeat_ngram to null"
-        )
-        yield Rule(model.architecture != "encoder-only" or not searches, "model.architecture", must)
+        if model.architecture == "encoder-only" and searches:
+            usual = "decoding.beam_size to 1, sample to false, min_ratio to 0 and no_repeat_ngram to null"
+            yield "model.architecture", f"be another, as this one does not search; or set {usual}"
 
     @property
     def is_language_model(self) -> bool:

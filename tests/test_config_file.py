@@ -29,53 +29,31 @@ FILES: list[tuple[str | bytes, list[str]]] = [
     # names
     ("model:\n  d_modle: 64", [":2:", "model.d_modle", "did you mean model.d_model?"]),
     ("modle:\n  d_model: 64", [":1:", "modle", "did you mean model?"]),
-    ("run:\n  name: a\nlr: 0.1", [":3:", "lr is not a section", "did you mean training.lr?"]),
-    ("training:\n  max_lenght: 64", ["training.max_lenght", "did you mean", "max_length?"]),
     ("model:\n  qqq: 1", ["model.qqq", "not a setting", "--help"]),
     ("model.d_model: 64", ["model.d_model", "two levels"]),
     # types
     ("model:\n  d_model: abc", [":2:", "model.d_model is abc", "whole number"]),
     ("model:\n  d_model: 3.0", ["model.d_model is 3.0", "whole number", "write 3."]),
     ("training:\n  max_steps: 1e5", ["training.max_steps is 1e5", "whole number or null", "write 100000."]),
-    ("training:\n  max_steps: 1.5", ["training.max_steps is 1.5", "whole number"]),
-    ("model:\n  d_model: true", ["model.d_model is true", "whole number"]),
     ("model:\n  d_model:", ["model.d_model is empty", "whole number"]),
-    ("model:\n  d_model: null", ["model.d_model is null", "whole number"]),
     ('training:\n  patience: "none"', ["training.patience is none", "whole number"]),
     ("training:\n  lr: fast", ["training.lr is fast", "a number"]),
     ("training:\n  compile: yes", ["training.compile is yes", "true or false"]),
-    ("training:\n  compile: 1", ["training.compile is 1", "true or false"]),
     ("training:\n  batch_tokens: many", ["training.batch_tokens is many", "a whole number or auto."]),
-    ("training:\n  batch_tokens: 1e3", ["training.batch_tokens is 1e3", "a whole number or auto: write 1000."]),
     ("model:\n  d_model: [64]", ["model.d_model is a list", "single value"]),
-    ("model:\n  d_model: {a: 64}", ["model.d_model is a mapping", "single value"]),
     ("data:\n  target_lang: no", [":2:", "data.target_lang is no", 'quote it, as "no"']),
-    ("data:\n  target_lang: null", ["data.target_lang is null", "quote it"]),
     ("data:\n  revision: 0123456", ["data.revision is 0123456", "quote it"]),
     ("run:\n  name: 12:30", ["run.name is 12:30", "quote it"]),
     # choices
     ("model:\n  preset: smal", ["model.preset is smal", "auto, tiny, small, base, big", "did you mean small?"]),
-    ("model:\n  norm: prre", ["model.norm is prre", "pre, post", "did you mean pre?"]),
     ("model:\n  tie: null", ["model.tie is null", "none, output, all"]),
-    ("training:\n  precision: bf16", ["training.precision is bf16", "auto, float32, bfloat16, float16"]),
     # limits, at their very edge
     ("training:\n  lr: -1", [":2:", "training.lr is -1.0, but it must be greater than 0."]),
-    ("training:\n  batch_tokens: 0", ["training.batch_tokens is 0", "at least 1"]),
     ("training:\n  lr: 0", ["training.lr is 0.0", "greater than 0"]),
     ("training:\n  lr: nan", ["training.lr is nan", "finite"]),
-    ("training:\n  lr: .nan", ["training.lr is .nan", "number"]),
     ("training:\n  lr: 1e999", ["training.lr is inf", "finite"]),
-    ("decoding:\n  length_penalty: -inf", ["decoding.length_penalty is -inf", "finite"]),
     ("model:\n  dropout: 1", ["model.dropout is 1.0", "at least 0 and less than 1"]),
-    ("model:\n  dropout: -0.1", ["model.dropout is -0.1", "at least 0"]),
-    ("data:\n  validation_fraction: 0", ["data.validation_fraction is 0.0", "greater than 0 and at most 0.5"]),
     ("data:\n  test_fraction: 0.6", ["data.test_fraction is 0.6", "at least 0 and at most 0.5"]),
-    ("run:\n  seed: -1", ["run.seed is -1", "at least 0"]),
-    ("tokenizer:\n  vocab_size: 7", ["tokenizer.vocab_size is 7", "at least 8"]),
-    ("decoding:\n  beam_size: 0", ["decoding.beam_size is 0", "at least 1"]),
-    ("decoding:\n  max_ratio: 0", ["decoding.max_ratio is 0.0", "greater than 0"]),
-    ("decoding:\n  top_p: 0", ["decoding.top_p is 0.0", "greater than 0"]),
-    ("decoding:\n  unknown: copie", ["decoding.unknown is copie", "did you mean copy?"]),
     ("decoding:\n  n_best: 3", ["decoding.n_best is 3", "beam_size"]),
     ("decoding:\n  beam_size: 4\n  diversity_groups: 3", ["decoding.diversity_groups is 3", "divide"]),
     ("decoding:\n  beam_size: 4\n  sample: true", ["decoding.sample is true", "beam_size"]),
@@ -87,18 +65,12 @@ FILES: list[tuple[str | bytes, list[str]]] = [
     ("training: {schedule: inverse_sqrt, warmup_steps: 0}", ["training.warmup_steps is 0", "at least 1"]),
     ("training:\n  device: gpu", ["training.device is gpu", "cuda"]),
     ("run:\n  name: a/b", ["run.name is a/b", "plain folder name"]),
-    ("run:\n  name: a\\b", ["run.name is a\\b", "plain folder name"]),
-    ("run:\n  name: ..", ["run.name is ..", "plain folder name"]),
     ('run:\n  name: ""', ["run.name is empty"]),
     ('run:\n  name: "a\\nb"', ["run.name is 'a\\nb'", "plain folder name"]),
     # the file
     ("", ["file is empty"]),
-    ("# only a comment\n", ["file is empty"]),
     ("- model\n- data\n", [":1:", "the file is a list", "sections"]),
-    ("hello", ["the file is hello", "sections"]),
     ("model:", [":1:", "model is empty", "settings"]),
-    ("model: 7", ["model is 7", "settings"]),
-    ("model: [d_model]", ["model is a list", "settings"]),
     ("model: {d_model: 64", ["not valid YAML"]),
     ("model:\n\td_model: 64", [":2:", "not valid YAML"]),
     ("a: 1\n---\nb: 2", ["not valid YAML", "another document"]),
@@ -202,25 +174,20 @@ def named(text: str) -> list[str]:
 
 def test_print_config_prints_what_load_reads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Guards against a printed config without the overrides, or without some of the keys."""
-    with pytest.raises(SystemExit) as stopped:
-        parse_settings(["--print_config", "--model.d_model", "64", "--run.name", "é: ü"])
-    assert stopped.value.code == 0
-    file = tmp_path / "printed.yaml"
-    file.write_text(capsys.readouterr().out, encoding="utf-8")
-    assert load(file) == Config(run=RunConfig(name="é: ü"), model=ModelConfig(d_model=64))
-    assert named(file.read_text(encoding="utf-8")) == list(SETTINGS)
 
+    def printed(*words: str) -> str:
+        with pytest.raises(SystemExit) as stopped:
+            parse_settings(["--print_config", *words])
+        assert stopped.value.code == 0
+        return capsys.readouterr().out
 
-def test_own_data_are_printed_with_their_preset(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Guards against a printed file that hides what is not decided yet."""
-    with pytest.raises(SystemExit):
-        parse_settings(["--print_config", "--data.train", "é: ü"])
-    printed = capsys.readouterr().out
-    file = tmp_path / "printed.yaml"
-    file.write_text(printed, encoding="utf-8")
-    config = load(file)
+    text = printed("--model.d_model", "64", "--run.name", "é: ü")
+    assert loads(text.encode(), tmp_path) == Config(run=RunConfig(name="é: ü"), model=ModelConfig(d_model=64))
+    assert named(text) == list(SETTINGS)
+    own = printed("--data.train", "é: ü")  # what is not decided yet is said in a comment
+    config = loads(own.encode(), tmp_path)
     assert (config.run.name, config.data.train, config.model.preset) == ("é-ü", "é: ü", "auto")
-    assert "# Set both languages" in printed
+    assert "# Set both languages" in own
 
 
 def test_shipped_file_is_the_default_run_and_explains_every_key() -> None:

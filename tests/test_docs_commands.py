@@ -22,7 +22,7 @@ import pytest
 
 from conftest import ROOT, in_child, tiny_pairs, write_tsv
 from dragoman import command_line, config_file, settings
-from dragoman.__main__ import COMMANDS
+from dragoman.__main__ import parse
 from dragoman.__main__ import run as run_command
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -230,9 +230,9 @@ def test_shown_command_has_valid_arguments(command: str, monkeypatch: pytest.Mon
     words = shlex.split(re.sub(r"^(?:echo|printf) .* \| ", "", command))
     match words:
         case ["python", "train.py" | "translate.py" as script, *arguments]:
-            COMMANDS[script.removesuffix(".py")].parse(arguments, script)
+            parse(script.removesuffix(".py"), arguments, script)
         case ["dragoman", name, *arguments]:
-            COMMANDS[name].parse(arguments, name)
+            parse(name, arguments, name)
         case ["python", script, *arguments]:
             source = (ROOT / script).read_text(encoding="utf-8")
             for option in re.findall(r"--[\w.]+", " ".join(arguments)):

@@ -448,7 +448,7 @@ def test_auto_from_the_first_step_to_the_resume(tmp_path: Path, capfd: Any) -> N
     code, told = run(settings())
     assert code == 0, told
     assert "model.preset auto: about 288 pairs to train on -> tiny; each is seen only about" in told
-    assert "times, so dropout is 0.1: d_model 128, 3+3 layers, d_ff 64" in told
+    assert "times, so dropout is 0.1: d_model 128, encoder_layers 3, decoder_layers 3, d_ff 64" in told
     (kept,) = (line.removeprefix("kept as given: ") for line in told.splitlines() if line.startswith("kept as given"))
     assert set(kept.split(", ")) == {"model.d_ff", "training.max_steps", "training.batch_tokens"}
     begun = load(tmp_path / "runs" / "auto" / "config.yaml")
