@@ -36,7 +36,7 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
-from serving import serving, test_sentences
+from serving import read_sources, serving
 
 ORDINARY = 4  # clients
 PAUSE = 0.25  # seconds, at most twice that, between two requests of an ordinary client
@@ -340,7 +340,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=10, metavar="N", help="minutes of abuse (default: 10)")
     options = parser.parse_args()
     seconds = 60 * options.minutes
-    texts = test_sentences(options.run)
+    texts = read_sources(options.run)
     found: dict[str, Counter[int]] = {}
     with serving(options.run) as (process, port, log):
         warm = http.client.HTTPConnection("127.0.0.1", port, timeout=120)

@@ -44,21 +44,12 @@ def fail(message: str) -> NoReturn:
 
 
 def number_formats(device: torch.device) -> list[str]:
-    """Return the number formats of matrix products to measure on a device, the fastest last.
-
-    bfloat16 is left out, and a line says so, where training with `auto` would not take it: a CPU that emulates it would
-    need minutes for each row.
-    """
+    """Return the number formats to measure on a device: bfloat16 only where training with `auto` takes it."""
     import torch
 
-    from dragoman.device import choose_precision, matmul_rates
+    from dragoman.device import choose_precision
 
-    rates = matmul_rates(device)
-    if choose_precision("auto", device, rates) == torch.bfloat16:
-        return ["float32", "bfloat16"]
-    measured = ", ".join(f"{rate / 1e9:,.0f} GFLOP/s in {str(dtype)[6:]}" for dtype, rate in rates.items())
-    print(f"bfloat16 is left out: matrix products reach {measured}")
-    return ["float32"]
+    return ["float32", *["bfloat16"] * (choose_precision("auto", device) == torch.bfloat16)]
 
 
 # Trainings

@@ -45,7 +45,7 @@ def serving(run: Path, settings: Sequence[str] = ()) -> Iterator[tuple[subproces
                 process.kill()
 
 
-def test_sentences(run: Path) -> list[str]:
+def read_sources(run: Path) -> list[str]:
     """The sources of the test set of a run."""
     rows = (run / "data" / "test.tsv").read_text(encoding="utf-8").split("\n")[:-1]
     return [row.split("\t")[0] for row in rows]
@@ -87,7 +87,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help="rounds of each kind (default: 5)")
     options, settings = parser.parse_known_args()
 
-    texts = list(islice(cycle(test_sentences(options.run)), options.texts))
+    texts = list(islice(cycle(read_sources(options.run)), options.texts))
     few = texts[: max(options.texts // 5, 1)]  # one client is slower
     alone, together = [], []
     with serving(options.run, settings) as (_, port, _):

@@ -11,10 +11,9 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-import torch
 
 from conftest import ROOT, tiny_config, tiny_pairs
-from dragoman import config_file, device
+from dragoman import config_file
 from dragoman.corpora import preparation
 from faults import untrained
 
@@ -75,31 +74,6 @@ def test_recipes_are_trained_once(file: Path, tmp_path: Path) -> None:
     wrong = run("recipes", *arguments, "--only", "plane")
     assert wrong.returncode == 2
     assert "there is no recipe plane" in wrong.stderr
-
-
-def test_a_useless_recipe_is_skipped(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Guards against hours of training a recipe that is the config itself, or that ends with an error."""
-    recipes = load("recipes")
-    monkeypatch.setitem(recipes.CHANGES, "five heads", "--model.n_heads 5")
-    config = tiny_config(tmp_path, training__optimizer="muon", model__dropout=0.3)
-    assert [name for name in recipes.CHANGES if not recipes.suits(config, name)] == ["muon", "five heads"]
-    assert "skipping five heads: model.n_heads" in capsys.readouterr().err
-
-
-def test_a_format_that_the_machine_emulates_is_left_out(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Guards against ten minutes for each row: a CPU without bfloat16 multiplied in it at 1 GFLOP/s."""
-    number_formats, cpu = load("common").number_formats, torch.device("cpu")
-    monkeypatch.setattr(device, "matmul_rates", lambda _: {torch.float32: 60e9, torch.bfloat16: 1e9})
-    assert number_formats(cpu) == ["float32"]
-    said = "bfloat16 is left out: matrix products reach 60 GFLOP/s in float32, 1 GFLOP/s in bfloat16\n"
-    assert capsys.readouterr().out == said
-    monkeypatch.setattr(device, "matmul_rates", lambda _: {torch.float32: 60e9, torch.bfloat16: 120e9})
-    assert number_formats(cpu) == ["float32", "bfloat16"]
-    assert not capsys.readouterr().out
 
 
 def test_mistakes_are_refused_before_training(file: Path, tmp_path: Path) -> None:
