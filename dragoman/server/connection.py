@@ -24,6 +24,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dragoman.errors import ConfigError
 from dragoman.server import limits
+from dragoman.server.limits import Limits
 from dragoman.server.security import SECURITY_HEADERS
 
 
@@ -115,7 +116,7 @@ class Listener(socket.socket):
                 connection.cut()
 
 
-def listen(host: str, port: int, max_connections: int) -> Listener:
+def listen(host: str, port: int, max_connections: int = Limits.max_connections) -> Listener:
     """Open a listening socket; port 0 picks a free one. Raises ConfigError if the address cannot be used."""
     try:
         family, *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
