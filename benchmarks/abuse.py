@@ -26,7 +26,6 @@ import socket
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,7 +36,7 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
-from common import ROOT
+from serving import read_sources, serving
 
 ORDINARY = 4  # clients
 PAUSE = 0.25  # seconds, at most twice that, between two requests of an ordinary client
@@ -45,21 +44,6 @@ CALM = 15.0  # seconds after the abuse until memory is measured
 PAGE = {"n_best": 3, "attention": True}  # what the web page asks for
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 ABUSERS = ("malformed", "slow", "huge", "idle", "unread", *4 * ["amplifying"])
-
-
-@contextmanager
-def serving(run: Path, log: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    """Context manager: start a server for a run and yield its process and port; what it says goes to a file."""
-    words = [sys.executable, "-m", "dragoman", "serve", "--run", str(run.resolve()), "--port", "0"]
-    with log.open("wb") as said, subprocess.Popen(words, cwd=ROOT, stderr=said) as process:
-        try:
-            while not (found := re.search(r"http://[^ ]*:(\d+) ", log.read_text(encoding="utf-8"))):
-                if process.poll() is not None:
-                    sys.exit(log.read_text(encoding="utf-8"))
-                time.sleep(0.1)
-            yield process, int(found[1])
-        finally:
-            process.kill()
 
 
 def resident(process: subprocess.Popen[bytes]) -> float:
@@ -76,8 +60,6 @@ class Notes:
     """What ordinary clients noticed."""
 
     seconds: dict[str, list[float]] = field(default_factory=lambda: {"plain": [], "page": []})
-    statuses: Counter[int] = field(default_factory=Counter)
-    reopened: int = 0
     lost: list[str] = field(default_factory=list)
 
 
@@ -105,9 +87,7 @@ def ordinary(port: int, texts: Sequence[str], notes: Notes, stop: Event, seed: i
                     connection.close()
                     if not kept:
                         raise
-                    notes.reopened += 1
                     status = exchange(connection, request)
-                notes.statuses[status] += 1
                 if status != 200:
                     notes.lost.append(f"{kind}: {status}")
             except (OSError, http.client.HTTPException) as error:
@@ -350,7 +330,7 @@ def row(name: str, notes: Notes) -> str:
         cuts = statistics.quantiles(seconds, n=20)
         cells.append(f"{1e3 * statistics.median(seconds):8.0f} {1e3 * cuts[18]:6.0f}")
     count = sum(map(len, notes.seconds.values()))
-    return f"{name:<14}{'   '.join(cells)}   {count:6} requests, {len(notes.lost)} lost, {notes.reopened} reopened"
+    return f"{name:<14}{'   '.join(cells)}   {count:6} requests, {len(notes.lost)} lost"
 
 
 def main() -> None:
@@ -360,10 +340,9 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=10, metavar="N", help="minutes of abuse (default: 10)")
     options = parser.parse_args()
     seconds = 60 * options.minutes
-    rows = (options.run / "data" / "test.tsv").read_text(encoding="utf-8").split("\n")[:-1]
-    texts = [line.split("\t")[0] for line in rows]
+    texts = read_sources(options.run)
     found: dict[str, Counter[int]] = {}
-    with tempfile.TemporaryDirectory() as folder, serving(options.run, Path(folder) / "log") as (process, port):
+    with serving(options.run) as (process, port, log):
         warm = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
         exchange(warm, {"text": texts[0], **PAGE})  # loads the model itself, which attention needs
         warm.close()
@@ -379,7 +358,7 @@ def main() -> None:
         with abusers(port, texts, {}):
             time.sleep(5)
             took, statuses = stopped_under_way(process, port, texts)
-        said = (Path(folder) / "log").read_text(encoding="utf-8", errors="replace")
+        messages = log.read_text(encoding="utf-8", errors="replace")
 
     print("latency in ms    plain: p50    p95     page: p50    p95")
     print(row("alone", alone))
@@ -389,9 +368,9 @@ def main() -> None:
     print(f"memory        {before:.0f} MB before, {peak:.0f} MB at most, {after:.0f} MB after")
     print(f"SIGTERM       {took:.1f} s, answers: {dict(statuses)}")
     print("\n".join(sorted(set(alone.lost + beside.lost))[:20]))
-    errors = said.count("Traceback") + sum(counts[500] for counts in found.values())
+    errors = messages.count("Traceback") + sum(counts[500] for counts in found.values())
     if errors:
-        print(f"{errors} errors of the server:\n{said[-3000:]}")
+        print(f"{errors} errors of the server:\n{messages[-3000:]}")
     good = not (alone.lost or beside.lost or errors or statuses[0] or statuses[500])
     sys.exit(0 if good and took < 10 and after < 1.2 * before else 1)
 

@@ -50,6 +50,7 @@ TURNS = 4
 TOKENS = 20
 VOCABULARY = 10_000
 SHAPES = {
+    "tiny": ModelConfig(d_model=32, d_ff=64, n_heads=2, encoder_layers=1, decoder_layers=1, tie="none"),  # for tests
     "small": ModelConfig(d_model=256, d_ff=1024, n_heads=4, encoder_layers=3, decoder_layers=3, tie="none"),
     "base": ModelConfig(d_model=512, d_ff=2048, n_heads=8, encoder_layers=6, decoder_layers=6, tie="none"),
 }

@@ -111,6 +111,15 @@ NUMBERS: dict[str, Callable[[random.Random], str]] = {
     "fraction": lambda d: f"{d.randint(1, 3)}/{d.randint(4, 9)}",
     "word with digits": lambda d: d.choice(["A{}", "COVID-{}", "{}th", "{}s", "B-{}", "MP{}"]).format(d.randint(2, 99)),
 }  # fmt: skip
+NUMBER_FRAMES = (
+    "The train leaves at {}.",
+    "It costs {}.",
+    "I have {} here",
+    "{} is a lot.",
+    "from {} to {}",
+    "Where is {}?",
+)
+NAME_FRAMES = ("My name is {}.", "{} is here.", "Where is {}?", "I know {} very well", "{}", "{}'s book is red.")
 NAMES: tuple[Callable[[random.Random], str], ...] = (
     name,
     lambda d: f"O'{name(d)}",
@@ -132,27 +141,12 @@ def inputs(draw: random.Random, words: list[str]) -> Iterator[Input]:
     for text in NOTHING:
         yield Input("nothing to translate", text, is_same=True)
     for kind, number in NUMBERS.items():
-        frames = (
-            "The train leaves at {}.",
-            "It costs {}.",
-            "I have {} here",
-            "{} is a lot.",
-            "from {} to {}",
-            "Where is {}?",
-        )
-        for frame in frames:
+        for frame in NUMBER_FRAMES:
             found = [number(draw) for _ in range(frame.count("{}"))]
             kept = tuple(found) if kind != "integer" and len(set(found)) == len(found) else ()
             yield Input("numbers", frame.format(*found), kept=kept)
     for made in NAMES:
-        for frame in (
-            "My name is {}.",
-            "{} is here.",
-            "Where is {}?",
-            "I know {} very well",
-            "{}",
-            "{}'s book is red.",
-        ):
+        for frame in NAME_FRAMES:
             found = made(draw)
             yield Input("names", frame.format(found), kept=(found,))
     for bracket in BRACKETS:

@@ -29,10 +29,6 @@ from pathlib import Path
 
 from common import last_progress, load_config, train
 
-from dragoman import command_line
-from dragoman.errors import ConfigError
-from dragoman.settings import Config
-
 PLAIN = "plain"
 CHANGES = {
     "no smoothing": "--training.label_smoothing 0",
@@ -78,11 +74,13 @@ def main() -> None:
     config = load_config(parser, options.config)
     if config.is_language_model:
         parser.error(f"{options.config} trains a language model, but recipes are compared by BLEU")
-    wanted = options.only or [name for name in recipes if name not in CHANGES or suits(config, name)]
-    for name in wanted:
+    wanted = []
+    for name in options.only or recipes:
         if name not in recipes:
             parser.error(f"there is no recipe {name}: choose from {', '.join(recipes)}")
-        load_config(parser, options.config, shlex.split(recipes[name]))
+        changed = load_config(parser, options.config, shlex.split(recipes[name]))
+        if name == PLAIN or changed != config:  # else the config has this setting
+            wanted.append(name)
 
     found: dict[str, dict[int, Outcome]] = {name: {} for name in wanted}
 
@@ -94,16 +92,6 @@ def main() -> None:
     with ThreadPoolExecutor(options.jobs) as pool:
         list(pool.map(run, [(name, seed) for name in wanted for seed in options.seeds]))
     print("\n".join(table(found)))
-
-
-def suits(config: Config, name: str) -> bool:
-    """Whether an entry of CHANGES is valid for a config and changes it."""
-    try:
-        changed = command_line.override(config, shlex.split(CHANGES[name]))
-    except ConfigError as error:
-        print(f"skipping {name}: {error}", file=sys.stderr)
-        return False
-    return changed != config
 
 
 def trained(options: argparse.Namespace, name: str, seed: int, settings: list[str]) -> Outcome:

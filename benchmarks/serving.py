@@ -17,29 +17,38 @@ import re
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
+from itertools import cycle, islice
 from pathlib import Path
 
 from common import ROOT
 
 
 @contextmanager
-def serving(run: Path, settings: Sequence[str]) -> Iterator[int]:
-    """Context manager: start a server for a run and yield its port."""
+def serving(run: Path, settings: Sequence[str] = ()) -> Iterator[tuple[subprocess.Popen[bytes], int, Path]]:
+    """Context manager: start a server for a run; yield its process, its port and the file with its messages."""
     words = [sys.executable, "-m", "dragoman", "serve", "--run", str(run.resolve()), "--port", "0", *settings]
-    with subprocess.Popen(words, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
-        line = process.stderr.readline()
-        found = re.search(r"http://[^ ]*:(\d+) ", line)
-        if not found:
-            sys.exit(line.strip())
-        try:
-            yield int(found[1])
-        finally:
-            process.terminate()
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "log"
+        with log.open("wb") as messages, subprocess.Popen(words, cwd=ROOT, stderr=messages) as process:
+            try:
+                while not (ready := re.search(r"http://[^ ]*:(\d+) ", log.read_text(encoding="utf-8"))):
+                    if process.poll() is not None:
+                        sys.exit(log.read_text(encoding="utf-8"))
+                    time.sleep(0.1)
+                yield process, int(ready[1]), log
+            finally:
+                process.kill()
+
+
+def read_sources(run: Path) -> list[str]:
+    """The sources of the test set of a run."""
+    rows = (run / "data" / "test.tsv").read_text(encoding="utf-8").split("\n")[:-1]
+    return [row.split("\t")[0] for row in rows]
 
 
 def client(port: int, texts: Sequence[str]) -> list[str]:
@@ -78,11 +87,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help="rounds of each kind (default: 5)")
     options, settings = parser.parse_known_args()
 
-    rows = (options.run / "data" / "test.tsv").read_text(encoding="utf-8").split("\n")[:-1]
-    texts = [rows[i % len(rows)].split("\t")[0] for i in range(options.texts)]
+    texts = list(islice(cycle(read_sources(options.run)), options.texts))
     few = texts[: max(options.texts // 5, 1)]  # one client is slower
     alone, together = [], []
-    with serving(options.run, settings) as port:
+    with serving(options.run, settings) as (_, port, _):
         for number in range(options.rounds + 1):
             one, expected = translate_with(port, 1, few)
             many, found = translate_with(port, options.clients, texts)

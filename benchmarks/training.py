@@ -3,8 +3,8 @@
     python benchmarks/training.py
     python benchmarks/training.py --shape base --data corpus/train --languages en de --contenders ours marian
 
-Every contender trains a model of the same shape on the same sentences, in a process and with settings of its own. They
-take turns, so a busy minute of the machine slows all of them alike. The speed is target tokens per second, without
+Every contender trains a model of the same shape on the same sentences, with settings of its own. They take turns, each
+in a new process, so a busy minute of the machine slows all of them alike. The speed is target tokens per second without
 padding. Useful FLOPs are 6 for each weight of a matrix product and each token that passes through it; lookups,
 attention scores and the projection of padding do not count. The limit is the fastest matrix product in bfloat16 or
 float32, measured in the same run. On a machine that emulates bfloat16, its contenders are left out.
@@ -21,7 +21,9 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import json
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -31,7 +33,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from common import number_formats, serve_turns, take_turns, tokens_per_second, write_made_up_text
+from common import fail, number_formats, write_made_up_text
 from peers import Tutorial, marian_model, tutorial_batches
 from torch import Tensor
 
@@ -46,7 +48,6 @@ SHAPES = {
     "tiny": {"d_model": 32, "d_ff": 64, "n_heads": 2, "encoder_layers": 1, "decoder_layers": 1},  # for tests
     "small": {"d_model": 256, "d_ff": 1024, "n_heads": 4, "encoder_layers": 3, "decoder_layers": 3},
     "base": {"d_model": 512, "d_ff": 2048, "n_heads": 8, "encoder_layers": 6, "decoder_layers": 6},
-    "big": {"d_model": 1024, "d_ff": 4096, "n_heads": 16, "encoder_layers": 6, "decoder_layers": 6},
 }
 CONTENDERS = {
     "nn.Transformer": ("tutorial", "float32"),
@@ -138,7 +139,7 @@ def peer(kind: str, config: Config, data: preparation.PreparedData, device: torc
 
 
 def work(options: argparse.Namespace) -> None:
-    """Be one contender: train for a while in each turn and report the speed."""
+    """Be one contender: train for a while and print the speed, and the source tokens for each target token."""
     kind, precision = CONTENDERS[options.contender]
     device = choose_device(options.device)
     with tempfile.TemporaryDirectory() as name:
@@ -153,13 +154,16 @@ def work(options: argparse.Namespace) -> None:
         else:
             step = peer(kind, config, data, device, precision)
 
-        def turn() -> dict[str, float]:
-            finish = torch.cuda.synchronize if device.type == "cuda" else lambda: None
-            return {"rate": tokens_per_second(step, options.seconds, finish)}
-
+        finish = torch.cuda.synchronize if device.type == "cuda" else lambda: None
         step()
+        finish()
+        tokens, started = 0, time.perf_counter()
+        while tokens == 0 or time.perf_counter() - started < options.seconds:
+            tokens += step()
+        finish()
+        rate = tokens / (time.perf_counter() - started)
         source, target = (lengths.sum() for lengths in data.train.lengths)
-        serve_turns({"source_per_target": source / target}, turn)
+        print(json.dumps([rate, source / target]))
 
 
 def useful_flops(options: argparse.Namespace, source_per_target: float) -> float:
@@ -221,14 +225,20 @@ def main() -> None:
         parser.error(f"no contender starts with {' or '.join(options.contenders)}: choose from {', '.join(CONTENDERS)}")
     limits = {precision: fastest_product(device, DTYPES[precision]) for precision in formats}
     print(f"limits: {', '.join(f'{name} {limit / 1e9:,.0f} GFLOP/s' for name, limit in limits.items())}")
+    turns: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
+    for _ in range(options.rounds):
+        for name in names:
+            command = [sys.executable, __file__, "--contender", name, *sys.argv[1:]]
+            done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+            if done.returncode:
+                fail(f"{name} ended with exit code {done.returncode}; memory may have run out.")
+            turns[name].append(json.loads(done.stdout.splitlines()[-1]))
     print(f"shape {options.shape}\n\n{'':24} target tokens/s  (best)   GFLOP/s  of limit   x {names[0]}")
-    commands = {name: [sys.executable, __file__, "--contender", name, *sys.argv[1:]] for name in names}
-    first = None
-    for name, facts, turns in take_turns(commands, options.rounds):
-        rates = [turn["rate"] for turn in turns]
+    first = statistics.median(rate for rate, _ in turns[names[0]])
+    for name, results in turns.items():
+        rates = [rate for rate, _ in results]
         rate = statistics.median(rates)
-        first = first or rate
-        speed = rate * useful_flops(options, facts["source_per_target"])
+        speed = rate * useful_flops(options, results[0][1])
         print(
             f"{name:24} {rate:15,.0f} {max(rates):8,.0f} {speed / 1e9:9,.0f} "
             f"{speed / limits[CONTENDERS[name][1]]:8.1%} {rate / first:8.2f}"

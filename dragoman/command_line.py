@@ -326,8 +326,7 @@ def _refuse_contradictions(parser: Parser, parsed: argparse.Namespace) -> None:
     """Exit with 2 if options of translate exclude each other."""
     if bool(parsed.sentences) + bool(parsed.input) + bool(parsed.example) > 1:
         parser.error("give only one of sentences, --input and --example")
-    inside = ("align", "attention", "embed", "json", "score")  # they show what only our own search reports
-    of_lines = (*inside, "example", "prefix")
+    of_lines = ("align", "attention", "embed", "json", "score", "example", "prefix")
     markup = parsed.markup if parsed.markup != "none" else None
     for option, value, others, why in (
         ("--example", parsed.example, ("to", "from"), "keeps the direction of its sentence"),

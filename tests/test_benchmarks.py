@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import platform
 import re
 import subprocess
 import sys
@@ -12,10 +11,9 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-import torch
 
-from conftest import HANG, ROOT, tiny_config, tiny_pairs
-from dragoman import config_file, device
+from conftest import ROOT, tiny_config, tiny_pairs
+from dragoman import config_file
 from dragoman.corpora import preparation
 from faults import untrained
 
@@ -78,129 +76,18 @@ def test_recipes_are_trained_once(file: Path, tmp_path: Path) -> None:
     assert "there is no recipe plane" in wrong.stderr
 
 
-def test_a_useless_recipe_is_skipped(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Guards against hours of training a recipe that is the config itself, or that ends with an error."""
-    recipes = load("recipes")
-    monkeypatch.setitem(recipes.CHANGES, "five heads", "--model.n_heads 5")
-    config = tiny_config(tmp_path, training__optimizer="muon", model__dropout=0.3)
-    assert [name for name in recipes.CHANGES if not recipes.suits(config, name)] == ["muon", "five heads"]
-    assert "skipping five heads: model.n_heads" in capsys.readouterr().err
-
-
-def test_a_speedrun_starts_from_nothing(file: Path, tmp_path: Path) -> None:
-    """Guards the budget: a limit of epochs must not shorten it, and an earlier run must not have used part of it."""
-    work = tmp_path / "work"
-    arguments = ["--config", file, "--minutes", 0.05, "--work", work]
-    first = run("speedrun", *arguments)
-    assert first.returncode == 0, first.stderr
-    [row] = first.stdout.splitlines()[2:]
-    budget, spent, passes, *scores = [cell.strip().removesuffix(" min") for cell in row.strip("|").split("|")]
-    assert budget == "0.05"
-    assert float(spent) >= 0.05
-    assert float(passes) > 1
-    assert all(0 <= float(score) <= 100 for score in scores)
-    again = run("speedrun", *arguments)
-    assert again.returncode == 1
-    assert "starts from nothing" in again.stderr
-
-
-def test_a_killed_contender_is_reported() -> None:
-    """Guards `training.py --shape base`: the system killed a contender for lack of memory, and the benchmark ended with
-    BrokenPipeError and no word about it."""
-    common = load("common")
-    code = "import os, signal; print('{}', flush=True); os.kill(os.getpid(), signal.SIGKILL)"
-    with pytest.raises(SystemExit, match="large was killed, probably because memory ran out"):
-        list(common.take_turns({"large": [sys.executable, "-c", code]}, 1))
-    with pytest.raises(SystemExit, match="broken ended with exit code 3"):
-        list(common.take_turns({"broken": [sys.executable, "-c", "raise SystemExit(3)"]}, 1))
-
-
-def test_a_format_that_the_machine_emulates_is_left_out(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Guards against ten minutes for each row: a CPU without bfloat16 multiplied in it at 1 GFLOP/s."""
-    number_formats, cpu = load("common").number_formats, torch.device("cpu")
-    monkeypatch.setattr(device, "matmul_rates", lambda _: {torch.float32: 60e9, torch.bfloat16: 1e9})
-    assert number_formats(cpu) == ["float32"]
-    said = "bfloat16 is left out: matrix products reach 60 GFLOP/s in float32, 1 GFLOP/s in bfloat16\n"
-    assert capsys.readouterr().out == said
-    monkeypatch.setattr(device, "matmul_rates", lambda _: {torch.float32: 60e9, torch.bfloat16: 120e9})
-    assert number_formats(cpu) == ["float32", "bfloat16"]
-    assert not capsys.readouterr().out
-
-
-def test_rows_appear_as_soon_as_they_are_known() -> None:
-    """Guards against a pipe that shows nothing until the end, and contenders that are held back for the others."""
-    code = "import common, time; print('row'); time.sleep(int(sys.argv[1]))"
-    start = f"import sys; sys.path.insert(0, {str(ROOT / 'benchmarks')!r}); "
-    with subprocess.Popen([sys.executable, "-c", start + code, str(HANG)], stdout=subprocess.PIPE) as process:
-        assert process.stdout
-        assert process.stdout.readline() == b"row\n"
-        process.kill()
-    code = "import common; turns = iter(sys.argv[1]); common.serve_turns({}, lambda: {'turn': next(turns)})"
-    commands = {name: [sys.executable, "-c", start + code, turns] for name, turns in (("a", "12"), ("b", "1"))}
-    rows = load("common").take_turns(commands, 2)
-    assert next(rows) == ("a", {}, [{"turn": "1"}, {"turn": "2"}])
-    with pytest.raises(SystemExit, match="b ended"):  # in its second turn, which comes after this row
-        next(rows)
-
-
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc can return freed memory")
-def test_a_waiting_contender_returns_its_memory() -> None:
-    """Guards the cause: `tune_device` keeps freed memory in the process, so each waiting contender held the 5 GB that
-    an update needs, and six of them did not fit into 24 GB."""
-    code = (
-        f"sys_path = {str(ROOT / 'benchmarks')!r}"
-        + """
-import json, sys
-sys.path.insert(0, sys_path)
-from common import serve_turns
-import torch
-from dragoman.device import tune_device
-tune_device(torch.device("cpu"))
-def resident():
-    return next(int(line.split()[1]) / 1e3 for line in open("/proc/self/status") if line.startswith("VmRSS"))
-before = resident()
-def turn():
-    added = resident() - before
-    del_me = [torch.ones(1000, 1000) for _ in range(100)]
-    return {"added": added, "used": resident() - before}
-serve_turns({}, turn)
-"""
-    )
-    [(_, _, turns)] = load("common").take_turns({"one": [sys.executable, "-c", code]}, 2)
-    assert turns[0]["used"] > 350, "megabytes"
-    assert turns[1]["added"] < 100
-
-
-@pytest.mark.parametrize("name", ["recipes", "speedrun"])
-def test_a_config_without_bleu_is_refused_before_training(name: str, file: Path, tmp_path: Path) -> None:
-    """Guards against hours of training without a score."""
+def test_mistakes_are_refused_before_training(file: Path, tmp_path: Path) -> None:
+    """Guards against hours of training without a score, and a traceback after them."""
+    wrong = run("recipes", "--config", file, "--work", tmp_path / "work", "--change", "wrong: --model.heads 4")
+    assert wrong.returncode == 2
+    assert "n_heads" in wrong.stderr
+    assert "Traceback" not in wrong.stderr
     text = file.read_text(encoding="utf-8").replace("source_lang: en", "source_lang: null")
     text = text.replace("shared: false", "shared: true").replace("encoder-decoder", "decoder-only")
     file.write_text(text, encoding="utf-8")
-    refused = run(name, "--config", file, "--work", tmp_path / "work")
+    refused = run("recipes", "--config", file, "--work", tmp_path / "work")
     assert refused.returncode == 2
-    assert "BLEU" in refused.stderr or "test set" in refused.stderr
-    assert not (tmp_path / "work").exists()
-
-
-@pytest.mark.parametrize(
-    ("name", "given"),
-    [
-        ("recipes", ["--change", "wrong: --model.heads 4"]),
-        ("speedrun", ["--model.heads", 4]),
-    ],
-)
-def test_a_wrong_setting_is_refused_before_training(name: str, given: list[object], file: Path, tmp_path: Path) -> None:
-    """Guards against a traceback, and against a mistake that shows after hours."""
-    refused = run(name, "--config", file, "--work", tmp_path / "work", *given)
-    assert refused.returncode == 2
-    assert "model.heads" in refused.stderr
-    assert "n_heads" in refused.stderr
-    assert "Traceback" not in refused.stderr
+    assert "BLEU" in refused.stderr
     assert not (tmp_path / "work").exists()
 
 

@@ -123,7 +123,6 @@ SLOW = {
     "python benchmarks/startup.py --run runs/phrasebook",
     "python benchmarks/corpus_size.py",
     "python train.py --config config.yaml --training.ranks 2",
-    "python benchmarks/ranks.py",
     "python benchmarks/training.py",
     *(f"dragoman export --run runs/phrasebook --to {engine}" for engine in ("huggingface", "onnx")),
 }
@@ -133,11 +132,9 @@ QUICK = {
     "make_phrasebook.py": ["--check"],
     "startup.py": ["--turns=1"],
     "files.py": ["--turns=1", "--precisions=int8"],
-    "architectures.py": ["--turns=1", "--pairs=9"],
     "decoding.py": ["--pairs=9", "--batches=9", "--shapes=tiny"],
     "training.py": ["--shape=tiny", "--rounds=1", "--seconds=0.1", "--contenders=ours", "--batch_tokens=500"],
-    "ranks.py": ["--turns=1", "--steps=1", "--counts=2", *SHORT],
-    "corpus_size.py": ["--sizes=3000", "--rounds=1", "--seconds=0.1"],
+    "corpus_size.py": ["--sizes=3000", "--updates=1"],
     "serving.py": ["--texts=4", "--clients=2", "--rounds=1", "--decoding.max_length=5"],
 }
 ENGINES = ("ctranslate2", "transformers", "onnx", "onnxscript", "onnxruntime", "sentencepiece")

@@ -323,6 +323,8 @@ def test_long_bodies_are_refused_unread(server: Server) -> None:
     chunk = f"{2**20:x}\n{'x' * 2**20}\n"
     assert b" 413 " in server.raw(f"{head}Transfer-Encoding: chunked\n\n{chunk}")
     assert server.post(b"x" * 1_000_000).status == 413
+    few = "".join(f"1\n{letter}\n" for letter in '{"text": "the cat."}')
+    assert b" 200 " in server.raw(f"{head}Transfer-Encoding: chunked\n\n{few}0\n\n")
 
 
 def test_incomplete_requests_time_out(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -662,7 +664,7 @@ def test_mistakes_at_the_start_are_one_line(
 ) -> None:
     """Guards against tracebacks, for instance when a server is already running."""
     monkeypatch.setattr(serve, "tune_device", lambda device: None)  # it would change the digits of other tests
-    with listen("127.0.0.1", 0, 9) as taken:
+    with listen("127.0.0.1", 0) as taken:
         words = [word.replace("TAKEN", str(taken.getsockname()[1])) for word in arguments]
         try:
             found = run_command("serve", command_line.parse_serve(["--port", "0", *words]))

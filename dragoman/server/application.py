@@ -148,7 +148,9 @@ def write_documents(
             best,
         )
         sentences = [sentence for translation in translations for sentence in translation.sentences]
-        warnings = [quoted(each.source, warning) for each in translations for warning in each.warnings]
+        warnings = [
+            quoted(translation.source, warning) for translation in translations for warning in translation.warnings
+        ]
         weights = [candidates for _, result in inlines for candidates in result.weights or ()]
         written.append(TextResult(Translation(source, text, sentences, warnings), weights))
     return written
@@ -159,16 +161,16 @@ async def read_request(request: Request, budgets: Limits) -> TranslateRequest:
     content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if content_type != "application/json":
         raise HTTPException(415, "send JSON, with Content-Type: application/json")
-    length = int(request.headers.get("content-length", 0))
-    # uvicorn takes microseconds for each chunk, of a byte perhaps. Closing ends that.
-    most = budgets.max_bytes if length else min(budgets.max_bytes, limits.MAX_CHUNKED)
+    # uvicorn takes microseconds for each chunk, which may be a byte: such a body is limited, and then not read on.
+    in_chunks = "transfer-encoding" in request.headers
+    most = min(budgets.max_bytes, limits.MAX_CHUNKED) if in_chunks else budgets.max_bytes
     too_long = HTTPException(
         413,
         f"too long: at most {limits.MAX_CHARACTERS:,} characters and {budgets.max_bytes:,} bytes (--max-bytes) are "
-        f"allowed, {limits.MAX_CHUNKED:,} of them without Content-Length",
-        None if length else {"Connection": "close"},
+        f"allowed, {limits.MAX_CHUNKED:,} in chunks",
+        {"Connection": "close"} if in_chunks else None,
     )
-    if length > most:
+    if int(request.headers.get("content-length", 0)) > most:
         raise too_long
     body = bytearray()
     try:

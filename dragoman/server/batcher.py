@@ -55,9 +55,8 @@ class Job:
     beam_size: int | None = None  # None: the translator's setting; raised to n_best if smaller
     weights: bool = False  # whether to return the weights, and the log-probabilities of all tokens
     results: Future[list[TextResult]] = field(default_factory=Future)
-    parts: Iterator[None] = field(
-        default_factory=lambda: iter(())
-    )  # of a long job: each step translates one, and the last returns the results
+    # Of a long job: each step translates a part, and the last one returns the results.
+    parts: Iterator[None] = field(default_factory=lambda: iter(()))
     seconds: float = 0.0  # that a long job has been computed for
 
 
@@ -147,7 +146,7 @@ class Batcher:
                 for group in groups.values():
                     self._finish(group)
                 self._advance_long_job()
-        finally:  # however the thread ends, nobody may wait for it
+        finally:  # however the thread ends, no client may wait for it
             self.give_up()
 
     def _wait(self) -> bool:
@@ -185,7 +184,7 @@ class Batcher:
         except Stopped:
             for job in jobs:
                 job.results.cancel()
-        except BaseException as error:  # a panic in a library, too: the thread must live on for the other jobs
+        except BaseException as error:  # a panic in a library, too: other jobs need the thread
             if len(jobs) > 1:
                 for job in jobs:
                     self._finish([job])

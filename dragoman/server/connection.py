@@ -1,8 +1,8 @@
 """The listening socket, the limits of its connections, and the uvicorn server.
 
-uvicorn waits for ever for a client that sends nothing or does not read its answer. So the listening socket keeps a list
-of its connections, an ASGI middleware notes what each is doing, and a connection that meets a limit is cut off at its
-socket.
+uvicorn has no time limit for a client that sends nothing or does not read its answer. So the listening socket keeps a
+list of its connections, an ASGI middleware notes what each is doing, and a connection that meets a limit is cut off at
+its socket.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dragoman.errors import ConfigError
 from dragoman.server import limits
+from dragoman.server.limits import Limits
 from dragoman.server.security import SECURITY_HEADERS
 
 
@@ -61,8 +62,8 @@ class Listener(socket.socket):
         First go those that never had an answer, of these the one that has been idle longest.
         """
         accepted, address = super().accept()
-        self.connections = {key: each for key, each in self.connections.items() if each.socket.fileno() >= 0}
-        idle = {key: each for key, each in self.connections.items() if not each.is_busy}
+        self.connections = {key: known for key, known in self.connections.items() if known.socket.fileno() >= 0}
+        idle = {key: known for key, known in self.connections.items() if not known.is_busy}
         if len(self.connections) >= self.max_connections and idle:
             least = min(idle, key=lambda key: (idle[key].served, idle[key].idle_since))
             self.connections.pop(least).cut()
@@ -75,7 +76,7 @@ class Listener(socket.socket):
         async def limited_app(scope: Scope, receive: Receive, send: Send) -> None:
             await asyncio.sleep(0)  # where the body is no HTTP, uvicorn closes the connection now, and before an answer
             connection = self.connections.get(tuple(scope["client"]))
-            if connection is None or sum(each.is_busy for each in self.connections.values()) >= self.max_connections:
+            if connection is None or sum(known.is_busy for known in self.connections.values()) >= self.max_connections:
                 detail = f"{self.max_connections} connections are in use (--max-connections): try again in a moment"
                 headers = {"Connection": "close", "Retry-After": str(limits.RETRY_AFTER)}
                 await JSONResponse({"detail": detail}, 503, headers)(scope, receive, send)
@@ -115,7 +116,7 @@ class Listener(socket.socket):
                 connection.cut()
 
 
-def listen(host: str, port: int, max_connections: int) -> Listener:
+def listen(host: str, port: int, max_connections: int = Limits.max_connections) -> Listener:
     """Open a listening socket; port 0 picks a free one. Raises ConfigError if the address cannot be used."""
     try:
         family, *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]

@@ -211,16 +211,17 @@ def request_schema(info: ServerInfo) -> dict[str, Any]:
 
 def translate_response(results: Sequence[TextResult], attention: bool) -> TranslateResponse:
     """Turn the results of a job into a response, with what is known of each token if asked for."""
-    response = TranslateResponse(translations=[TextResponse.model_validate(result.translation) for result in results])
-    written = [each for text in response.translations for sentence in text.sentences for each in sentence.candidates]
-    if not attention:
-        for candidate in written:
-            candidate.log_probs = None
-        return response
-    found = [each for result in results for sentence in result.translation.sentences for each in sentence.candidates]
-    weights = [array for result in results for candidates in result.weights or () for array in candidates]
-    for candidate, made, array in zip(written, found, weights, strict=True):
-        candidate.log_probs = [round(value, 4) for value in made.log_probs]
-        candidate.alignment = made.made_from(array)
-        candidate.attention = array.astype(np.float64).round(4).tolist()
-    return response
+    translations = [TextResponse.model_validate(result.translation) for result in results]
+    for response, result in zip(translations, results, strict=True):
+        written = [candidate for sentence in response.sentences for candidate in sentence.candidates]
+        if not attention:
+            for candidate in written:
+                candidate.log_probs = None
+            continue
+        made = [candidate for sentence in result.translation.sentences for candidate in sentence.candidates]
+        weights = [array for candidates in result.weights or () for array in candidates]
+        for candidate, source, array in zip(written, made, weights, strict=True):
+            candidate.log_probs = [round(value, 4) for value in source.log_probs]
+            candidate.alignment = source.made_from(array)
+            candidate.attention = array.astype(np.float64).round(4).tolist()
+    return TranslateResponse(translations=translations)
