@@ -73,7 +73,8 @@ def pairs_of_rows(rows: Iterable[Row], table: Table, data: DataConfig, say: Say)
     if columns.note:
         say(f"{table.file}: {columns.note}")
     sides, width = columns.sides, columns.width
-    names = set(map(str.casefold, sample[0][1])) if columns.in_first_row else set()
+    first = sample[0][1]
+    names = set(map(str.casefold, first)) if columns.in_first_row and not isinstance(first, Fault) else set()
     for position, cells in chain(sample[columns.in_first_row :], rows):
         if isinstance(cells, Fault):
             yield broken(position, *cells, data)
