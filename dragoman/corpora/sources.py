@@ -219,10 +219,8 @@ def _listed(name: str, split: str, data: DataConfig) -> Source | None:
             files = [base / part for part in parts]
             if len(files) < 2 or not all(map(Path.is_file, files)):
                 continue
-            labels = [
-                [language for _, label in _places(file) if (language := language_of(label))] for file in files[:2]
-            ]
-            languages = [some[0] for some in labels if some]
+            labels = ((language_of(label) for _, label in _places(file)) for file in files[:2])
+            languages = [language for some in labels if (language := next(filter(None, some), None))]
             if len(languages) == 2 and (order := find_all(languages, data)) != [0, 1][-len(languages_of(data)) :]:
                 if order is None:
                     raise other_languages(f"{name} is in {' and '.join(languages)}", languages, data)
