@@ -112,18 +112,18 @@ def _members(whole: File, data: DataConfig) -> tuple[File, ...]:
     for name in names:
         by_stem.setdefault(str(name.with_suffix("")), {})[name.suffix[1:]] = name
     wanted = languages_of(data)
-    found = [[name] for name in names if name.suffix in FOUND and name.suffix[1:] not in wanted]
+    corpora = [[name] for name in names if name.suffix in FOUND and name.suffix[1:] not in wanted]
     others: list[str] = []
     for sides in by_stem.values():
         languages = [language_of(ending) or ending for ending in sides]
         if (order := find_all(languages, data)) is not None:
-            found.append([[*sides.values()][i] for i in order])
+            corpora.append([[*sides.values()][i] for i in order])
         elif sum(language_of(ending) is not None for ending in sides) > 1:
             others = others or languages
-    if len(found) == 1:
-        return tuple(replace(whole, member=str(name)) for name in found[0])
-    if others and not found:
+    if len(corpora) == 1:
+        return tuple(replace(whole, member=str(name)) for name in corpora[0])
+    if others and not corpora:
         raise other_languages(f"{path} is in {' and '.join(others)}", others, data, ordered=False)
     listed = ", ".join(map(str, names[:6])) + (", ..." if len(names) > 6 else "")
-    what = "several corpora" if found else "no corpus"
+    what = "several corpora" if corpora else "no corpus"
     raise DataError(f"{path} holds {what} ({listed}): unpack it, and name the files to use.")

@@ -38,13 +38,13 @@ class Records:
     def units(self, position: int, row: object, where: str) -> list[Unit]:
         """Return the unit of a record; none if the record serves another of data.directions. Raises DataError."""
         try:
-            found = self._units(position, row, where)
+            units = self._units(position, row, where)
         except DataError as error:
             if isinstance(error, OtherLanguagesError) and error.languages and not self._known:
                 raise
             return [self.broken(position, row, error)]
         self._fault = None
-        return found
+        return units
 
     def broken(self, position: int, row: object, error: DataError) -> Unit:
         """Make the unit of a record that cannot be read."""
@@ -78,12 +78,12 @@ class Records:
         data = self._data
         if data.columns:
             return columns_by_name(names, where, data)[-len(languages_of(data)) :]
-        found = find_columns(names, data)
-        if found is None and not serves_others(names, data):
+        columns = find_columns(names, data)
+        if columns is None and not serves_others(names, data):
             there = ", ".join(map(str, names)) or "nothing"
             message = f"{where}: there is {there}, but a row must be like {example(data)}."
             raise OtherLanguagesError(message, languages_in(names))
-        return found and [*found, *further_columns(names, found, data)]
+        return columns and [*columns, *further_columns(names, columns, data)]
 
     def _text(self, value: Any, where: str, name: str) -> str:
         """Return a field as text; null is empty text, a list of texts are references; else raise DataError."""
@@ -93,7 +93,7 @@ class Records:
         if value is None:
             return ""
         if isinstance(value, list) and value and self._data.source_lang:
-            return reference([self._text(each, where, name) for each in value])
+            return reference([self._text(one, where, name) for one in value])
         raise DataError(f"{where}, {name}: {value!r:.100} is not text.")
 
 
