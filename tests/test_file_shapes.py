@@ -25,11 +25,11 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from conftest import ROOT, in_child, tiny_config, tiny_pairs
+from conftest import ROOT, in_child, read_splits, tiny_config, tiny_pairs
 from dragoman.__main__ import run as run_command
 from dragoman.corpora.formats import by_suffix, files, languages, units
 from dragoman.corpora.formats.units import OR_SKIP
-from dragoman.corpora.readers import read_splits, say_choices
+from dragoman.corpora.readers import say_choices
 from dragoman.corpora.sources import find_source, find_sources
 from dragoman.dataset import Pair
 from dragoman.errors import ConfigError, DataError

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.corpora.readers import read_splits, read_units, say_choices
+from conftest import read_splits
+from dragoman.corpora.readers import read_units, say_choices
 from dragoman.corpora.references import references_of
 from dragoman.corpora.sources import find_source, find_sources
 from dragoman.corpora.splitting import read_portions, read_split

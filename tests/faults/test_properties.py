@@ -12,12 +12,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from conftest import tiny_config, tiny_pairs, write_tsv
+from conftest import read_splits, tiny_config, tiny_pairs, write_tsv
 from dragoman.console import display_width, fit, shorten, visible
 from dragoman.corpora.cleaning import clean
 from dragoman.corpora.conventions import Conventions
 from dragoman.corpora.preparation import prepare_data
-from dragoman.corpora.readers import read_splits
 from dragoman.corpora.sentence_splitting import LineStatistics, split_sentences, split_text
 from dragoman.corpora.sources import find_source
 from dragoman.corpora.subwords import train_tokenizer
