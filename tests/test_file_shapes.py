@@ -834,11 +834,6 @@ def test_columns_are_those_of_the_setting(form: str, columns: str, expected: tup
     assert read(path, **(changes | {"source_lang": None})) == [("", row[expected[1]]) for row in rows]
 
 
-def test_columns_of_a_table_without_names(tmp_path: Path) -> None:
-    """Guards the first pair, which is no row of names."""
-    assert read(four_texts(tmp_path), columns="2,4") == [("Ciao.", "Hallo."), ("Sì.", "Ja.")]
-
-
 @pytest.mark.parametrize(
     ("columns", "changes", "message"),
     [
