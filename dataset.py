@@ -135,8 +135,8 @@ class Tokenizer:
         tags = []
         if self.tags:
             tags, texts = zip(*map(self._split_tag, texts), strict=True) if texts else ((), ())
-        found = [encoding.ids for encoding in self._core.encode_batch_fast(texts, add_special_tokens=False)]
-        return [[self.tags[tag], *ids] if tag else ids for tag, ids in zip(tags, found, strict=True)] if tags else found
+        rows = [encoding.ids for encoding in self._core.encode_batch_fast(texts, add_special_tokens=False)]
+        return [[self.tags[tag], *ids] if tag else ids for tag, ids in zip(tags, rows, strict=True)] if tags else rows
 
     def _split_tag(self, text: str) -> tuple[str, str]:
         """Split off the tag that a text starts with; "" if it has none that this tokenizer knows."""
@@ -235,9 +235,9 @@ def _check_components(saved: Any) -> None:
     usual["model"] |= {"unk_token": "[UNK]"} if kind == "WordLevel" else {"unk_id": 1} if kind == "Unigram" else {}
     of_vocabulary = {name: value for name, value in usual["model"].items() if name in ("vocab", "merges")}
     # Older versions of the library wrote fewer names.
-    found = usual | saved | {"model": usual["model"] | model | of_vocabulary}
-    added, special = found.pop("added_tokens"), {"normalized": False, "special": True}
-    if found | {"added_tokens": []} != usual:
+    around = usual | saved | {"model": usual["model"] | model | of_vocabulary}
+    added, special = around.pop("added_tokens"), {"normalized": False, "special": True}
+    if around | {"added_tokens": []} != usual:
         raise ValueError("its normalizer, pre-tokenizer, decoder or model is none that this program writes")
     if kind == "WordLevel" and "[UNK]" not in vocabulary:
         raise ValueError("its vocabulary lacks [UNK]")

@@ -192,11 +192,11 @@ def many(pairs: Sequence[Pair], wanted: int) -> list[Pair]:
 
 READ = """
 import sys
-from dragoman.corpora.readers import read_splits
+from dragoman.corpora.readers import read_units
 from dragoman.corpora.sources import find_source
 from dragoman.settings import DataConfig
 data = DataConfig(train=sys.argv[1], source_lang="en", target_lang="fr")
-assert sum(1 for _ in read_splits(find_source("train", data, data.train), data)["train"]) == int(sys.argv[2])
+assert sum(1 for _ in read_units(find_source("train", data, data.train), data)["train"].units) == int(sys.argv[2])
 """
 
 

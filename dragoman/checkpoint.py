@@ -227,8 +227,8 @@ def steps(root: Path) -> list[Path]:
     if not root.is_dir():
         return []
     with os.scandir(root) as entries:  # the listing itself says what is a folder, while training renames them
-        found = [Path(entry.path) for entry in entries if _STEP_NAME.fullmatch(entry.name) and entry.is_dir()]
-    return sorted(found, key=lambda path: (step_of(path), path.name.startswith("step-")), reverse=True)
+        paths = [Path(entry.path) for entry in entries if _STEP_NAME.fullmatch(entry.name) and entry.is_dir()]
+    return sorted(paths, key=lambda path: (step_of(path), path.name.startswith("step-")), reverse=True)
 
 
 def step_of(path: Path) -> int:
@@ -261,7 +261,7 @@ def newest(
         path = candidates[0]
         identity = folder_identity(path)
         try:
-            found = read(path, only, optional)
+            checkpoint = read(path, only, optional)
         except NewerFormatError:
             raise
         except CheckpointError as error:
@@ -272,7 +272,7 @@ def newest(
         if quarantine:
             for path in damaged:
                 warn(f"damaged checkpoint {path} was renamed to {_set_aside(path, 'corrupt').name}")
-        return found
+        return checkpoint
     if damaged:
         raise CheckpointError(
             f"all {len(damaged)} checkpoints in {root} are damaged, the newest is {damaged[0].name}; nothing was "

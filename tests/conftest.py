@@ -28,7 +28,10 @@ import torch
 from tensorboard.summary.writer import event_file_writer
 
 from dragoman.command_line import override
-from dragoman.settings import Config
+from dragoman.corpora.formats.units import is_left_out
+from dragoman.corpora.readers import read_units
+from dragoman.corpora.sources import Source
+from dragoman.settings import Config, DataConfig
 
 if TYPE_CHECKING:  # it imports a lot, and imports this module
     from faults.harness import Reference
@@ -90,6 +93,14 @@ def write_tsv(path: Path, pairs: list[tuple[str, str]]) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(f"{a}\t{b}\n" for a, b in pairs), encoding="utf-8", newline="\n")
     return path
+
+
+def read_splits(source: Source, data: DataConfig) -> dict[str, Iterator[tuple[str, str]]]:
+    """The raw pairs of each split of a source, without units that are no pairs."""
+    return {
+        name: (unit[1:] for unit in split.units if not is_left_out(unit[1]))
+        for name, split in read_units(source, data).items()
+    }
 
 
 def tiny_config(folder: Path, **changes: object) -> Config:

@@ -35,7 +35,7 @@ from dragoman.corpora.downloads.fetch import read_record
 from dragoman.corpora.preparation import prepare_data
 from dragoman.corpora.sources import find_named, find_source, find_sources
 from dragoman.corpora.splitting import read_split
-from dragoman.errors import DataChangedError, DataError, NetworkError, OtherLanguagesError, StorageError
+from dragoman.errors import DataError, NetworkError, OtherLanguagesError, StorageError
 from dragoman.settings import Config, DataConfig
 from loopback import LICENCE, Loopback, unused_port, wait_until, zip_of
 
@@ -500,17 +500,6 @@ def test_prepared_data_are_never_compared_over_the_network(
             "prepared from it."
         ]
     )
-
-
-def test_naming_the_version_later_is_no_change(server: Loopback, tiny: Callable[..., Config], tmp_path: Path) -> None:
-    said: list[str] = []
-    folder = tmp_path / "data"
-    first = prepare_data(tiny(data__train="opus:Tatoeba"), folder, said.append)
-    assert prepare_data(tiny(data__train=NAME), folder, said.append).fingerprint == first.fingerprint
-    assert "the same files in another place" in said[-1]
-    get("opus:Tatoeba-v2")
-    with pytest.raises(DataChangedError):
-        prepare_data(tiny(data__train="opus:Tatoeba-v2"), folder, said.append)
 
 
 def test_check_says_where_the_corpus_is_from(server: Loopback, capsys: pytest.CaptureFixture[str]) -> None:

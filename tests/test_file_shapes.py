@@ -25,11 +25,11 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from conftest import ROOT, in_child, tiny_config, tiny_pairs
+from conftest import ROOT, in_child, read_splits, tiny_config, tiny_pairs
 from dragoman.__main__ import run as run_command
 from dragoman.corpora.formats import by_suffix, files, languages, units
 from dragoman.corpora.formats.units import OR_SKIP
-from dragoman.corpora.readers import read_splits, say_choices
+from dragoman.corpora.readers import say_choices
 from dragoman.corpora.sources import find_source, find_sources
 from dragoman.dataset import Pair
 from dragoman.errors import ConfigError, DataError
@@ -769,13 +769,9 @@ def test_shape_is_refused_with_the_remedy(write: Write, message: str, tmp_path: 
     assert said == message or (message.endswith("...") and said.startswith(message[:-3]))
 
 
-@pytest.mark.parametrize("form", ["csv", "tmx"])
-def test_command_ends_with_one_line_and_the_code_of_data(
-    form: str, tmp_path: Path, capfd: pytest.CaptureFixture
-) -> None:
+def test_command_ends_with_one_line_and_the_code_of_data(tmp_path: Path, capfd: pytest.CaptureFixture) -> None:
     """Guards the whole way from the command: no traceback, no folder left behind, exit code 3."""
-    path = spanish_by_its_columns(tmp_path) if form == "csv" else spanish_memory(tmp_path)
-    config = tiny_config(tmp_path, data__train=path)
+    config = tiny_config(tmp_path, data__train=spanish_by_its_columns(tmp_path))
     capfd.readouterr()
     assert in_child(lambda: run_command("train", config)) == 3
     error = capfd.readouterr().err
@@ -796,28 +792,16 @@ def test_choice_is_printed_before_training(tmp_path: Path, capfd: pytest.Capture
 
 
 @pytest.mark.parametrize(
-    ("file", "module", "name"),
-    [
-        ("a.xlsx", "openpyxl", ".xlsx"),
-        ("a.tmx", "lxml", ".tmx"),
-        ("a.ods", "lxml", ".ods"),
-        ("a.xlf", "lxml", ".xliff"),
-        ("a.vtt", "pysubs2", ".vtt"),
-    ],
+    ("file", "module"), [("a.xlsx", "openpyxl"), ("a.tmx", "lxml"), ("a.ods", "lxml"), ("a.vtt", "pysubs2")]
 )
-def test_missing_library_is_named(
-    file: str, module: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_library_is_named(file: str, module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Guards against a ModuleNotFoundError for those who installed no extras."""
     (tmp_path / file).write_bytes(b"")
     found = units.find_spec
     monkeypatch.setattr(units, "find_spec", lambda each: None if each == module else found(each))
-    for in_clone, install in ((False, "pip install 'dragoman[formats]'"), (True, "pip install -e '.[formats]'")):
-        monkeypatch.setattr(units.resources, "IN_CLONE", in_clone)
-        with pytest.raises(
-            ConfigError, match=re.escape(f"cannot find {module}: install what reads {name} files with {install}")
-        ):
-            read(tmp_path / file)
+    kind = Path(file).suffix
+    with pytest.raises(ConfigError, match=rf"cannot find {module}: install what reads {kind} files with pip install"):
+        read(tmp_path / file)
 
 
 # --- data.columns -------------------------------------------------------------------------------------------------
@@ -833,28 +817,21 @@ def test_columns_are_those_of_the_setting(form: str, columns: str, expected: tup
     names = ("english", "italian", "french", "German")
     rows = [("Hello.", "Ciao.", "Salut.", "Hallo."), ("Yes.", "Sì.", "Oui.", "Ja.")]
     path = tmp_path / f"pairs.{form}"
-    if form == "csv":
-        table(path, [names, *rows])
-    elif form == "xlsx":
-        xlsx(path, [names, *rows])
-    elif columns[0].isdecimal():
-        pytest.skip("the fields of a record have names")
-    elif form == "jsonl":
-        path.write_text(
-            "".join(json.dumps(dict(zip(names, row, strict=True))) + "\n" for row in rows), encoding="utf-8"
-        )
-    else:
-        pyarrow.parquet.write_table(
-            pyarrow.Table.from_pylist([dict(zip(names, row, strict=True)) for row in rows]), path
-        )
+    records = [dict(zip(names, row, strict=True)) for row in rows]
+    match form:
+        case "csv":
+            table(path, [names, *rows])
+        case "xlsx":
+            xlsx(path, [names, *rows])
+        case _ if columns[0].isdecimal():
+            pytest.skip("the fields of a record have names")
+        case "jsonl":
+            path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+        case _:
+            pyarrow.parquet.write_table(pyarrow.Table.from_pylist(records), path)
     changes = {"source_lang": "xx", "target_lang": "yy", "columns": columns}
     assert read(path, **changes) == [tuple(row[i] for i in expected) for row in rows]
     assert read(path, **(changes | {"source_lang": None})) == [("", row[expected[1]]) for row in rows]
-
-
-def test_columns_of_a_table_without_names(tmp_path: Path) -> None:
-    """Guards the first pair, which is no row of names."""
-    assert read(four_texts(tmp_path), columns="2,4") == [("Ciao.", "Hallo."), ("Sì.", "Ja.")]
 
 
 @pytest.mark.parametrize(
@@ -1032,12 +1009,9 @@ def test_member_outside_the_folder_is_only_a_name(tmp_path: Path) -> None:
 # --- Memory -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("form", ["csv", "txt", "csv.gz", "tsv.xz", "tsv.bz2", "csv.zst", "zip", "xlsx", "ods", "tmx"])
+@pytest.mark.parametrize("form", ["csv", "tsv.xz", "csv.zst", "zip", "xlsx", "ods", "tmx"])
 def test_rows_are_read_lazily(form: str, tmp_path: Path) -> None:
-    """Guards against a format that holds all rows before the first is used.
-
-    What lxml holds is not counted here, but in the next test.
-    """
+    """Guards against a format that holds all rows before the first is used."""
     rows = [(f"{number} " + 20 * "word ", f"{number} " + 20 * "parola ") for number in range(20_000)]
     if form == "xlsx":
         rows = [(f"{number % 100} " + 20 * "word ", f"{number % 100} " + 20 * "parola ") for number in range(5000)]

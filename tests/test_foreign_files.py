@@ -8,14 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.corpora.readers import read_splits, read_units, say_choices
+from conftest import read_splits
+from dragoman.corpora.readers import read_units, say_choices
 from dragoman.corpora.references import references_of
 from dragoman.corpora.sources import find_source, find_sources
 from dragoman.corpora.splitting import read_portions, read_split
 from dragoman.dataset import Pair
 from dragoman.errors import DataError
 from dragoman.evaluation.metrics import measure, score
-from dragoman.evaluation.pairs import read_data, read_pairs
+from dragoman.evaluation.pairs import read_data
 from dragoman.settings import DataConfig
 
 PAIRS = [("Good morning.", "Buongiorno."), ("See you soon.", "A presto."), ("It rains.", "Piove.")]
@@ -124,7 +125,6 @@ def unit(a: str, b: str) -> str:
 
 XLIFF = '<xliff version="2.0" srcLang="en" trgLang="it" xmlns:x="urn:x"><file id="f">{}</file></xliff>'
 UNIT = '<unit><segment x:n="1"><source>{}</source><target>{}</target></segment></unit>'
-CUE = "{0}\n00:00:0{0},000 --> 00:00:0{0},900\n{1}\n\n"
 PO = 'msgid ""\nmsgstr "Language: it\\n"\n\n'
 FIRST, SECOND, THIRD = PAIRS
 BAD: dict[str, tuple[str, str]] = {
@@ -255,27 +255,6 @@ def test_every_reference_is_scored(name: str, tmp_path: Path, monkeypatch: pytes
     assert read_split("test", find_sources(data), data) == pairs
 
 
-def test_references_survive_the_folder_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards what training and evaluate read again; some sources have more references than others."""
-    from dragoman.corpora.prepared_files import _lines, load_pairs
-
-    monkeypatch.chdir(tmp_path)
-    Path("t.tsv").write_text("en\tit\tit2\na\tb\tc\nd\te\t\n", encoding="utf-8")
-    pairs = read_data("t.tsv", settings("unused"))
-    Path("test.tsv").write_bytes(_lines(pairs))
-    for again in (load_pairs(Path("test.tsv")), read_pairs(Path("test.tsv"))):
-        assert [references_of(reference) for _, reference in again] == [["b", "c"], ["e"]]
-    assert "nrefs:var" in score(["c", "e"], [b for _, b in pairs]).signature
-
-
-def test_training_says_which_columns_only_scores_use(tmp_path: Path) -> None:
-    path = tmp_path / "t.csv"
-    path.write_text(table([["en", "it", "it2"], *ROWS], ","), encoding="utf-8")
-    said: list[str] = []
-    say_choices(find_sources(data := settings(path)), data, said.append)
-    assert said == [f"{path}: column 3: further references, which only scores use"]
-
-
 # --- Tables ---------------------------------------------------------------------------------------------------------
 
 SPOKEN = [('"Stop!" she said.', "«Alt!» disse."), ("It's 5 o'clock, I think.", "Credo, le cinque."), ("Yes", "Sì")]
@@ -327,13 +306,6 @@ def test_byte_order_marks_inside_parallel_text(tmp_path: Path) -> None:
     for name, texts in (("t.en", [a for a, _ in PAIRS]), ("t.it", [b for _, b in PAIRS])):
         (tmp_path / name).write_text("".join(f"\ufeff{text}\r\n" for text in texts), encoding="utf-8")
     assert read(tmp_path / "t") == PAIRS
-
-
-def test_names_of_languages_stay_pairs_of_a_dictionary(tmp_path: Path) -> None:
-    """Guards against pairs lost because they look like names of columns."""
-    rows = [["en", "it"], ["English", "inglese"], ["Italian", "italiano"], ["source", "fonte"]]
-    (tmp_path / "a.csv").write_text(table(rows, ","), encoding="utf-8")
-    assert len(read(tmp_path / "a.csv")) == 3
 
 
 # --- One language -----------------------------------------------------------------------------------------------------

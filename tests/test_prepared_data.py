@@ -19,7 +19,7 @@ from dragoman.corpora.preparation import PreparedData, prepare_data
 from dragoman.corpora.report import CorpusReport, sample_indices
 from dragoman.corpora.sources import SPLITS
 from dragoman.corpora.splitting import PairCounts, assign
-from dragoman.corpora.subwords import train_tokenizer, train_tokenizers
+from dragoman.corpora.subwords import train_tokenizers
 from dragoman.dataset import (
     Batch,
     EncodedSide,
@@ -374,23 +374,6 @@ def test_language_model_gets_the_target_side(tiny: Make, tmp_path: Path) -> None
         for rows in plan:
             batch = make_batch(data.train, rows)
             assert batch.source.tolist() == [[EOS]] * len(rows)
-
-
-@pytest.mark.parametrize("kind", ["word", "bpe", "unigram"])
-def test_tokenizer_counts_plain_text_once(tiny: Make, tmp_path: Path, kind: str) -> None:
-    """Guards against words below min_frequency that are kept because the text counts for both sides."""
-    config = without_source(
-        tiny(tokenizer__kind=kind, tokenizer__vocab_size=400, tokenizer__min_frequency=140, data__test_fraction=0)
-    )
-    data = prepare_data(config, tmp_path / "data", quiet)
-    held_out = {text for _, text in data.validation}
-    texts = [text for _, text in tiny_pairs(300) if text not in held_out]
-    expected = train_tokenizer(texts, config.tokenizer)
-    assert data.target.vocabulary.keys() == expected.vocabulary.keys()
-    assert data.report.sides[1].left_out == expected.left_out
-    twice = train_tokenizer([*texts, *texts], config.tokenizer)
-    # Otherwise the test proves nothing.
-    assert kind == "unigram" or data.target.vocabulary.keys() < twice.vocabulary.keys()
 
 
 def test_report_on_plain_text_has_one_language(tiny: Make, tmp_path: Path) -> None:

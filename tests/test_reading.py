@@ -18,11 +18,10 @@ import numpy as np
 import pytest
 import torch
 
-from conftest import ROOT, in_child, tiny_config, tiny_pairs, write_tsv
+from conftest import ROOT, in_child, read_splits, tiny_config, tiny_pairs, write_tsv
 from dragoman import checkpoint, config_file, reading, run_lock, storage, tensors
 from dragoman.corpora.origin import with_hashes
 from dragoman.corpora.preparation import load, prepare_data
-from dragoman.corpora.readers import read_splits
 from dragoman.corpora.sources import find_source
 from dragoman.dataset import Tokenizer
 from dragoman.errors import CheckpointError, ConfigError, DataError

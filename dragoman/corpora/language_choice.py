@@ -39,37 +39,32 @@ class Spoken(NamedTuple):
 
 
 def with_languages(config: Config, say: Say) -> Config:
-    """Take the languages that nobody chose from the names of files and columns.
+    """Take the languages that the user did not choose from the names of files and columns.
 
     Raises ConfigError if there are no such names, with the settings to add, and DataError for data that cannot be read.
     """
     missing = [key for key in KEYS if key in config.unsaid]
     if not missing:
         return config
-    unsaid = settings.with_values(config, {key: UNKNOWN[KEYS.index(key)] for key in missing})
-    there = _named(unsaid.data) or _named_in_config(unsaid.data)
-    if not there:
+    data = settings.with_values(config, {key: UNKNOWN[KEYS.index(key)] for key in missing}).data
+    pair = in_file_name(data.config or "")
+    named_by = _named(data) or (pair and (pair, f"data.config is {data.config}"))
+    if not named_by:
         raise _ask(config, missing)
-    languages, where = there
-    said = _said(config, missing)
-    left = [each for each in languages if not any(is_same(each, other) for other in said)]
+    languages, where = named_by
+    values = settings.values(config)
+    said = [values[key] for key in KEYS if key not in missing and values[key]]
+    left = [language for language in languages if not any(is_same(language, other) for other in said)]
     if len(left) != len(missing) or len(left) + len(said) != len(languages):
-        names = " and ".join(said) or "none of them"
-        codes = _options(dict.fromkeys(KEYS, "CODE"))
+        names, codes = " and ".join(said) or "none of them", _options(dict.fromkeys(KEYS, "CODE"))
         raise ConfigError(f"{where}, and the settings say {names}: add {codes}, with the two to use.")
-    found = replace(
+    config = replace(
         settings.with_values(config, dict(zip(missing, left, strict=True))), unsaid=config.unsaid - {*missing}
     )
-    names = " to ".join(map(language_name, languages_of(found.data)))
+    names = " to ".join(map(language_name, languages_of(config.data)))
     other = _options(dict(zip(KEYS, reversed(left), strict=True))) if len(left) == 2 else ""
     say(f"{where}: {names}{f'; for the other direction add {other}' if other else ''}")
-    return found
-
-
-def _said(config: Config, missing: Sequence[str]) -> list[str]:
-    """Return the languages that the user chose."""
-    values = settings.values(config)
-    return [values[key] for key in KEYS if key not in missing and values[key]]
+    return config
 
 
 def _named(data: DataConfig) -> tuple[tuple[str, ...], str] | None:
@@ -92,14 +87,10 @@ def _named(data: DataConfig) -> tuple[tuple[str, ...], str] | None:
 
 def _local_sources(data: DataConfig) -> list[Source]:
     """Find the training data that are files. Those from the internet are named by their languages. Raises DataError."""
-    entries = [each for each in named(data) if each.split == "train" and each.name.partition(":")[0] not in DOWNLOADS]
+    entries = [
+        entry for entry in named(data) if entry.split == "train" and entry.name.partition(":")[0] not in DOWNLOADS
+    ]
     return [source for entry in entries for source in find_entry(entry, data) if source.files]
-
-
-def _named_in_config(data: DataConfig) -> tuple[tuple[str, ...], str] | None:
-    """Return the languages that data.config names, the configuration of a data set on the hub."""
-    pair = in_file_name(data.config or "")
-    return (pair, f"data.config is {data.config}") if pair else None
 
 
 def _ask(config: Config, missing: Sequence[str]) -> ConfigError:

@@ -1,6 +1,6 @@
 """Read sentence pairs from files and data sets, strictly.
 
-    splits = read_splits(source, config.data)            # {"train": an iterator of ("Hello.", "Ciao."), ...}
+    splits = read_units(source, config.data)             # {"train": Split of (1, "Hello.", "Ciao."), ..., ...}
 
 Nothing is guessed: a line that is not UTF-8, or that has no partner, raises a DataError that says where, because a file
 that slips by one line teaches a wrong translation from there on. With data.on_bad_line skip, such lines, and rows with
@@ -12,14 +12,14 @@ too few or too many cells, are read with lone surrogates, so that the caller can
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from dragoman.corpora.formats.by_suffix import format_of
 from dragoman.corpora.formats.files import changed, sha256_of_file
 from dragoman.corpora.formats.records import read_rows, reason
-from dragoman.corpora.formats.units import LEFT_OUT, Say, Units, is_left_out
+from dragoman.corpora.formats.units import Say, Units
 from dragoman.corpora.leftovers import undone
 from dragoman.corpora.sources import ALIASES, Languages, Source, by_languages, directions_of
 from dragoman.dataset import Pair
@@ -36,20 +36,12 @@ class Split(NamedTuple):
     unit: str  # what their positions count
 
 
-def read_splits(source: Source, data: DataConfig) -> dict[str, Iterator[Pair]]:
-    """Return a lazy iterator over the raw pairs of each split of a source.
+def read_units(source: Source, data: DataConfig, say: Say = lambda choice: None) -> dict[str, Split]:
+    """Return the raw pairs of each split of a source, each with its position. Nothing is read yet.
 
     A file has one split, the one it was named for. A folder or a data set must have that split, and may have others.
-    Raises DataError, now or while iterating.
+    `say` is called for each choice that is not obvious. Raises DataError, now or while iterating.
     """
-    return {
-        name: (unit[1:] for unit in split.units if unit[1] < LEFT_OUT or not is_left_out(unit[1]))
-        for name, split in read_units(source, data).items()
-    }
-
-
-def read_units(source: Source, data: DataConfig, say: Say = lambda choice: None) -> dict[str, Split]:
-    """Like `read_splits`, with the position of each pair. `say` is called for each choice that is not obvious."""
     several = source.languages is not None
     data = by_languages(data)[source.languages] if several else data
     splits = {}

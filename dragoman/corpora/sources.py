@@ -36,6 +36,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -109,8 +110,8 @@ class Named(NamedTuple):
 
 def named(data: DataConfig) -> list[Named]:
     """List everything that data.train, data.validation and data.test name, train first. Raises DataError."""
-    found = [Named("train", weight, i, name) for i, (weight, name) in enumerate(parse_mixture(data.train), 1)]
-    return found + [Named(split, 1.0, 1, name) for split in SPLITS[1:] if (name := getattr(data, split))]
+    training = [Named("train", weight, i, name) for i, (weight, name) in enumerate(parse_mixture(data.train), 1)]
+    return training + [Named(split, 1.0, 1, name) for split in SPLITS[1:] if (name := getattr(data, split))]
 
 
 def setting_name(split: str, number: int) -> str:
@@ -127,39 +128,39 @@ def find_sources(data: DataConfig) -> list[Source]:
 
 def find_entry(entry: Named, data: DataConfig, download: bool = True) -> list[Source]:
     """Find what one entry names; without `download`, only on this machine. Raises DataError."""
-    found = find_named(entry.split, data, entry.name, download)
-    return [replace(source, weight=entry.weight, number=entry.number) for source in found]
+    sources = find_named(entry.split, data, entry.name, download)
+    return [replace(source, weight=entry.weight, number=entry.number) for source in sources]
 
 
 def parse_mixture(text: str) -> list[tuple[float, str]]:
     """Parse a value of data.train, "a + 2.5 * b", into weights and names. Raises DataError."""
-    found = []
+    entries = []
     for entry in re.split(r"\s\+\s", text):
         matched = re.fullmatch(r"\s*(?:(\d+|\d*\.\d+)\s*\*)?\s*(.*?)\s*", entry, re.DOTALL)
         assert matched, "it matches any text"
-        weight, name = matched.groups()
-        found.append((float(weight or 1), name))
-        if not name or re.match(r"[\d.]+\s*\*", name) or not 0 < found[-1][0] <= LARGEST_WEIGHT:
+        weight, name = float(matched[1] or 1), matched[2]
+        if not name or re.match(r"[\d.]+\s*\*", name) or not 0 < weight <= LARGEST_WEIGHT:
             raise DataError(
                 f"data.train is {text}, but several corpora are written as data/news + 2.5 * data/letters, with "
                 f"weights above 0 and up to {LARGEST_WEIGHT}."
             )
-    return found
+        entries.append((weight, name))
+    return entries
 
 
 def find_named(split: str, data: DataConfig, name: str, download: bool = True) -> list[Source]:
     """Like `find_source`; with data.directions, find a source for each pair of languages that exists there."""
-    found: list[Source] = []
+    sources: list[Source] = []
     missing = OtherLanguagesError("")
     for languages, settings in by_languages(data).items():
         try:
-            found.append(replace(find_source(split, settings, name, download), languages=languages))
+            sources.append(replace(find_source(split, settings, name, download), languages=languages))
         except OtherLanguagesError as error:
             missing = error
-    if not found:
+    if not sources:
         raise missing
     # A folder with files in one pair of languages is not also a data set with the others.
-    return [source for source in found if source.split_files] or found
+    return [source for source in sources if source.split_files] or sources
 
 
 def by_languages(data: DataConfig) -> dict[Languages | None, DataConfig]:
@@ -169,12 +170,12 @@ def by_languages(data: DataConfig) -> dict[Languages | None, DataConfig]:
     """
     if not data.several:
         return {None: data}
-    found: dict[Languages | None, DataConfig] = {}
+    settings: dict[Languages | None, DataConfig] = {}
     for source, target in [(data.source_lang or "", data.target_lang), *data.several]:
-        if (target, source) not in found:
-            found[source, target] = replace(data, source_lang=source, target_lang=target)
-    [usual, *others] = found
-    return found if others else {usual: replace(data, directions=None)}
+        if (target, source) not in settings:
+            settings[source, target] = replace(data, source_lang=source, target_lang=target)
+    [usual, *others] = settings
+    return settings if others else {usual: replace(data, directions=None)}
 
 
 def directions_of(languages: Languages, data: DataConfig) -> list[Direction]:
@@ -198,11 +199,10 @@ def find_source(split: str, data: DataConfig, name: str, download: bool = True) 
     places = [path] if path.is_absolute() else [Path.cwd() / path, resources.HOME / path]
     for place in dict.fromkeys(places):
         try:
-            found = _split_files(place, split, data)
-            if found:
-                return Source(split, name, str(place), found, tuple(file for files in found.values() for file in files))
-            if place.is_dir():
-                return Source(split, name, str(place), {}, _files(place))
+            files = _split_files(place, split, data)
+            if files or place.is_dir():
+                every = tuple(file for files_of in files.values() for file in files_of) or _files(place)
+                return Source(split, name, str(place), files, every)
         except OSError as error:  # such as a folder without permission, or a name that is too long
             raise unreadable(place, error) from error
     if re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", name) and not any(place.parent.is_dir() for place in places):
@@ -219,8 +219,8 @@ def _listed(name: str, split: str, data: DataConfig) -> Source | None:
             files = [base / part for part in parts]
             if len(files) < 2 or not all(map(Path.is_file, files)):
                 continue
-            labels = [[language for _, label in _places(file) if (language := language_of(label))] for file in files]
-            languages = [each[0] for each in labels[:2] if each]
+            labels = ((language_of(label) for _, label in _places(file)) for file in files[:2])
+            languages = [language for some in labels if (language := next(filter(None, some), None))]
             if len(languages) == 2 and (order := find_all(languages, data)) != [0, 1][-len(languages_of(data)) :]:
                 if order is None:
                     raise other_languages(f"{name} is in {' and '.join(languages)}", languages, data)
@@ -235,7 +235,7 @@ def _split_files(place: Path, split: str, data: DataConfig) -> dict[str, tuple[P
     if not place.is_dir() or data.config:
         files = _text_files(place, split, data)
         return {split: files} if files else {}
-    found = {}
+    of_split = {}
     for name in (*SPLITS, *ALIASES):
         try:
             files = _text_files(place / name, name, data)
@@ -243,27 +243,27 @@ def _split_files(place: Path, split: str, data: DataConfig) -> dict[str, tuple[P
             if not data.directions:
                 raise
             continue  # some languages may have no validation or test of their own
-        found |= {name: files} if files else {}
-    return found or _only_pair(place, split, data)
+        of_split |= {name: files} if files else {}
+    return of_split or _only_pair(place, split, data)
 
 
 def _only_pair(folder: Path, split: str, data: DataConfig) -> dict[str, tuple[Path, ...]]:
     """Find the parallel text of a folder that holds no other, whatever its name. Raises DataError for several."""
-    found: dict[tuple[Path, ...], None] = {}
+    corpora: dict[tuple[Path, ...], None] = {}
     for entry in sorted(folder.iterdir()) if data.source_lang else []:
-        found |= dict.fromkeys(_with_partner(entry, split, data)) if entry.is_file() else {}
-    if len(found) > 1:
-        several = " and ".join(", ".join(path.name for path in files) for files in found)
+        corpora |= dict.fromkeys(_with_partner(entry, split, data)) if entry.is_file() else {}
+    if len(corpora) > 1:
+        several = " and ".join(", ".join(path.name for path in files) for files in corpora)
         raise DataError(f"{folder} has several corpora ({several}): name the files of one.")
-    return dict.fromkeys([split], next(iter(found))) if found else {}
+    return dict.fromkeys([split], next(iter(corpora))) if corpora else {}
 
 
 def _text_files(place: Path, split: str, data: DataConfig) -> tuple[Path, ...] | None:
     """Find the sides of parallel text, or the one file of pairs or plain text, at a place or beginning with it."""
     sides = _sides(place)
-    found = _whole(sides, split, data)
-    if all(found):
-        return tuple(path for side in found for path in side)
+    whole = _whole(sides, split, data)
+    if all(whole):
+        return tuple(path for side in whole for path in side)
     if place.is_file():
         partners = _with_partner(place, split, data) if data.source_lang else []
         suffix = File(place).suffix
@@ -274,7 +274,7 @@ def _text_files(place: Path, split: str, data: DataConfig) -> tuple[Path, ...] |
     if len(tables) > 1:
         raise DataError(f"there are {' and '.join(map(str, tables))}: name the right one, or move the other.")
     if not tables:
-        _check_sides(place, sides, found, data)
+        _check_sides(place, sides, whole, data)
     return tuple(tables) or None
 
 
@@ -310,35 +310,35 @@ def _sides(place: Path) -> list[tuple[str, Path]]:
     if not place.parent.is_dir():
         return []
     entries = [entry for entry in sorted(place.parent.iterdir()) if place.name in entry.name and entry.is_file()]
-    found = [(label, entry) for entry in entries for at, label in _places(entry) if at == place]
-    return sorted(found, key=lambda side: not side[1].name.startswith(f"{place.name}."))
+    sides = [(label, entry) for entry in entries for at, label in _places(entry) if at == place]
+    return sorted(sides, key=lambda side: not side[1].name.startswith(f"{place.name}."))
 
 
 def _with_partner(path: Path, split: str, data: DataConfig) -> list[tuple[Path, ...]]:
     """Return the parallel text that a file is the source or the target of."""
-    found = []
+    corpora = []
     for place, label in _places(path):
         name = without_number(label)
         if language_of(name) or name.casefold() in (*ROLES[0], *ROLES[1]):
             sources, targets = _whole(_sides(place), split, data)
-            found += [(*sources, *targets)] if sources and targets and path in (*sources, *targets) else []
-    return found
+            corpora += [(*sources, *targets)] if sources and targets and path in (*sources, *targets) else []
+    return corpora
 
 
 def _whole(sides: Sequence[tuple[str, Path]], split: str, data: DataConfig) -> list[list[Path]]:
     """Return the files of each side: one, for the target of validation and test all references; [] where none is."""
-    languages, found = languages_of(data), []
+    languages = languages_of(data)
+    whole: list[list[Path]] = []
     for role, language in zip(ROLES[-len(languages) :], languages, strict=True):
-        used = [path for paths in found for path in paths]
-        left = [(label, path) for label, path in sides if path not in used]
-        found.append(_side(left, language, role if not data.directions else ()))
-    if data.source_lang and split != "train" and found[1]:
+        left = [(label, path) for label, path in sides if path not in chain(*whole)]
+        whole.append(_side(left, language, role if not data.directions else ()))
+    if data.source_lang and split != "train" and whole[1]:
         for label, path in sides:
             name = without_number(label)
             is_role = name.casefold() in ROLES[1]
-            if (is_role or (name != label and is_named(name, data.target_lang))) and path not in found[0] + found[1]:
-                found[1].append(path)
-    return found
+            if (is_role or (name != label and is_named(name, data.target_lang))) and path not in chain(*whole):
+                whole[1].append(path)
+    return whole
 
 
 def _side(sides: Sequence[tuple[str, Path]], language: str, role: Collection[str]) -> list[Path]:
@@ -352,10 +352,10 @@ def _side(sides: Sequence[tuple[str, Path]], language: str, role: Collection[str
         lambda label: label.casefold() in role,
     ]
     for test in tests:
-        if found := list(dict.fromkeys(path for label, path in sides if test(label))):
-            if len(found) > 1:
-                raise DataError(f"there are {' and '.join(map(str, found))}: move all but one of them.")
-            return found
+        if fitting := list(dict.fromkeys(path for label, path in sides if test(label))):
+            if len(fitting) > 1:
+                raise DataError(f"there are {' and '.join(map(str, fitting))}: move all but one of them.")
+            return fitting
     numbered = (path for label, path in sides if any(test(without_number(label)) for test in tests))
     return [first] if role is ROLES[1] and (first := next(numbered, None)) else []
 
@@ -385,8 +385,8 @@ def _no_table(place: Path, split: str, data: DataConfig) -> DataError:
 
 def _files(folder: Path) -> tuple[Path, ...]:
     """List all files of a folder, except hidden ones such as .git."""
-    found = (file for file in folder.rglob("*") if not any(part[0] == "." for part in file.relative_to(folder).parts))
-    return tuple(sorted(file for file in found if file.is_file()))
+    shown = (file for file in folder.rglob("*") if not any(part[0] == "." for part in file.relative_to(folder).parts))
+    return tuple(sorted(file for file in shown if file.is_file()))
 
 
 def _hint(places: Collection[Path]) -> str:

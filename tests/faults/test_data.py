@@ -9,13 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from conftest import in_child, tiny_config, tiny_pairs, write_tsv
+from conftest import in_child, read_splits, tiny_config, tiny_pairs, write_tsv
 from dragoman import checkpoint
 from dragoman.__main__ import run as run_command
 from dragoman.command_line import run_name
 from dragoman.corpora.origin import check_unchanged, data_settings
 from dragoman.corpora.preparation import PreparedData, prepare_data
-from dragoman.corpora.readers import read_splits
 from dragoman.corpora.sources import find_source, find_sources
 from dragoman.corpora.splitting import PairCounts
 from dragoman.dataset import Pair

@@ -12,10 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from conftest import tiny_config, tiny_pairs, write_tsv
+from conftest import read_splits, tiny_config, tiny_pairs, write_tsv
 from dragoman.console import display_width, fit, shorten, visible
 from dragoman.corpora.preparation import prepare_data
-from dragoman.corpora.readers import read_splits
 from dragoman.corpora.sources import find_source
 from dragoman.corpora.subwords import train_tokenizer
 from dragoman.dataset import EMPTY, JOINER, Tokenizer, encode_pairs

@@ -21,12 +21,11 @@ import pytest
 import safetensors.torch
 import torch
 
-from conftest import HANG, ROOT, in_child, tiny_config, tiny_pairs, write_tsv
+from conftest import HANG, ROOT, in_child, read_splits, tiny_config, tiny_pairs, write_tsv
 from dragoman import averaging, checkpoint, command_line, console, serialization, tensors, train
 from dragoman.__main__ import run as run_command
 from dragoman.console import one_line, visible
 from dragoman.corpora import preparation
-from dragoman.corpora.readers import read_splits
 from dragoman.corpora.sources import find_source
 from dragoman.errors import CheckpointError, DataError
 from dragoman.translation import attention_page, loading, prompt

@@ -8,6 +8,7 @@ import lzma
 import random
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,21 +39,31 @@ def catalogue(folder: Path) -> Path:
     return folder / "app.po"
 
 
-def plain(folder: Path) -> Path:
-    return shapes.text(folder / "pairs.tsv", shapes.PAIRS)
+def of(*names: str) -> tuple[shapes.Write, ...]:
+    return tuple(partial(shapes.made, name) for name in names)
+
+
+def packed(name: str, suffix: str) -> shapes.Write:
+    return lambda folder: shapes.packed(shapes.made(name, folder), suffix)
 
 
 # Each makes the files of a corpus in a folder and returns what data.train names.
 WRITERS: dict[str, tuple[shapes.Write, ...]] = {
-    "tables": (plain, shapes.csv_with_names, shapes.excel_of_europe, shapes.csv_in_utf16, shapes.tatoeba_pairs),
-    "text": (shapes.text_with_tabs, shapes.parallel_txt, shapes.parallel_gz),
-    "records": (shapes.json_with_names, shapes.parquet_with_names),
-    "workbooks": (shapes.excel_with_names_and_notes, shapes.libreoffice),
-    "memories": (shapes.tmx_of_omegat, shapes.tmx_with_codes_and_more_languages, shapes.xliff_2),
+    "tables": of("roles", "names", "Excel in Europe", "UTF-16", "tatoeba.org"),
+    "text": of("text with tabs", "parallel text", "three letters"),
+    "records": of("JSON", "Parquet"),
+    "workbooks": of("Excel with names and notes", "LibreOffice"),
+    "memories": (*of("OmegaT", "codes and more languages"), shapes.xliff_2),
     "catalogues": (catalogue,),
     "subtitles": (shapes.film, shapes.film_of_the_web, shapes.styled_film),
-    "packed": (shapes.tsv_gz, shapes.csv_zst, shapes.txt_bz2, shapes.jsonl_xz, shapes.xlsx_zst),
-    "archives": (shapes.moses_of_opus, shapes.zip_of_many_things, shapes.zip_with_a_folder),
+    "packed": (
+        packed("text with tabs", ".gz"),
+        packed("Excel in Europe", ".zst"),
+        packed("text of Excel", ".bz2"),
+        packed("JSON", ".xz"),
+        packed("Excel workbook", ".zst"),
+    ),
+    "archives": of("OPUS", "manythings.org, as it is", "a folder in a .zip"),
 }
 INPUTS = {"tables": 1500, "text": 1500, "memories": 1000, "workbooks": 300}
 PACKING: dict[str, tuple[Callable[[bytes], bytes], Callable[[bytes], bytes]]] = {
@@ -83,8 +94,8 @@ def mutated(path: Path, data: bytes, draw: random.Random) -> bytes:
 def corpora(request: pytest.FixtureRequest, tmp_path: Path) -> list[tuple[Path, Path]]:
     """Folders with the files of a corpus each, and what data.train names there."""
     made = []
-    for write in WRITERS[request.param]:
-        folder = tmp_path / "whole" / write.__name__
+    for number, write in enumerate(WRITERS[request.param]):
+        folder = tmp_path / "whole" / str(number)
         folder.mkdir(parents=True)
         made.append((folder, write(folder)))
     return made

@@ -1,23 +1,57 @@
-"""The table of formats: which reader reads a file, by the end of its name."""
+"""The table of formats: which reader reads a file, by the end of its name, and what has no such end: text and archives.
+
+Text has a sentence a line: files that are aligned line by line, or one file in one language. The first file is the
+source, the second one the target, and the others are further references. Of a .zip, two sides of parallel text are
+read, as in the downloads of OPUS, or one table.
+"""
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
+from dataclasses import replace
+from itertools import zip_longest
+from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from dragoman.corpora.formats.archives import members
 from dragoman.corpora.formats.delimited import read_delimited
-from dragoman.corpora.formats.files import File
+from dragoman.corpora.formats.files import File, damage_refused, lines
+from dragoman.corpora.formats.languages import find_all, language_of, other_languages
 from dragoman.corpora.formats.po import read_po
 from dragoman.corpora.formats.records import read_json, read_jsonl, read_parquet
-from dragoman.corpora.formats.sgm import SGM, read_sgm
+from dragoman.corpora.formats.sgm import SGM, read_sgm, segments
 from dragoman.corpora.formats.spreadsheets import read_ods, read_xlsx
 from dragoman.corpora.formats.subtitles import SUBTITLES, read_subtitles
-from dragoman.corpora.formats.text import read_parallel, read_plain
 from dragoman.corpora.formats.tmx_xliff import read_tmx, read_xliff
-from dragoman.corpora.formats.units import Say, Units
+from dragoman.corpora.formats.units import Say, Units, languages_of
+from dragoman.corpora.references import reference, references_of
+from dragoman.errors import DataError
 from dragoman.settings import DataConfig
+
+
+def read_parallel(files: Sequence[File], data: DataConfig, say: Say) -> Units:
+    """Read parallel text. Raises DataError unless all files have as many lines."""
+    sides = [segments(file, data) if file.suffix in SGM else lines(file, data) for file in files]
+    for number, texts in enumerate(zip_longest(*sides), 1):
+        if None in texts:
+            counts = [
+                number - 1 + (text is not None) + sum(1 for _ in side) for text, side in zip(texts, sides, strict=True)
+            ]
+            other = next(i for i, count in enumerate(counts) if count != counts[0])
+            raise DataError(
+                f"{files[0]} has {counts[0]:,} lines and {files[other]} has {counts[other]:,}, but line n of one must "
+                "be the translation of line n of the other: find where they diverge."
+            )
+        if len(texts) == 2:
+            yield number, *texts
+        else:
+            yield number, texts[0], reference([each for text in texts[1:] for each in references_of(text)])
+
+
+def read_plain(files: Sequence[File], data: DataConfig, say: Say) -> Units:
+    """Read plain text."""
+    [file] = files
+    return ((number, "", line) for number, line in enumerate(lines(file, data), 1))
 
 
 class Format(NamedTuple):
@@ -41,6 +75,8 @@ FORMATS = {
     **dict.fromkeys(SGM, Format(read_sgm, "segment")),
     **dict.fromkeys(SUBTITLES, Format(read_subtitles, "cue")),
 }
+# Documents beside a corpus, and files that OPUS and macOS add.
+BESIDE = frozenset(["readme", "license", "licence", "_about", "copying", "changes", ".ds_store"])
 PARALLEL, PLAIN = Format(read_parallel, "line"), Format(read_plain, "line")
 ZIP = ".zip"
 ENDINGS = (*FORMATS, ZIP)
@@ -56,7 +92,7 @@ def format_of(paths: Iterable[Path], data: DataConfig, hashes: Mapping[Path, str
     """
     files = tuple(File(path, sha256=hashes.get(path, "")) for path in paths)
     if files[0].suffix == ZIP:
-        files = members(files[0], data, FOUND)
+        files = _members(files[0], data)
     suffix = files[0].suffix
     if all(file.suffix in SUBTITLES for file in files):
         return FORMATS[suffix], files
@@ -64,3 +100,30 @@ def format_of(paths: Iterable[Path], data: DataConfig, hashes: Mapping[Path, str
         return PARALLEL, files
     plain = not data.source_lang and suffix == ".txt"
     return (PLAIN if plain else FORMATS.get(suffix, PLAIN)), files
+
+
+def _members(whole: File, data: DataConfig) -> tuple[File, ...]:
+    """Choose one member that is a table, or the sides of parallel text. Raises DataError."""
+    path = whole.path
+    with damage_refused(path), zipfile.ZipFile(path) as archive:
+        names = [PurePosixPath(info.filename) for info in archive.infolist() if not info.is_dir()]
+    names = [name for name in names if "__MACOSX" not in name.parts and name.stem.lower() not in BESIDE]
+    by_stem: dict[str, dict[str, PurePosixPath]] = {}
+    for name in names:
+        by_stem.setdefault(str(name.with_suffix("")), {})[name.suffix[1:]] = name
+    wanted = languages_of(data)
+    corpora = [[name] for name in names if name.suffix in FOUND and name.suffix[1:] not in wanted]
+    others: list[str] = []
+    for sides in by_stem.values():
+        languages = [language_of(ending) or ending for ending in sides]
+        if (order := find_all(languages, data)) is not None:
+            corpora.append([[*sides.values()][i] for i in order])
+        elif sum(language_of(ending) is not None for ending in sides) > 1:
+            others = others or languages
+    if len(corpora) == 1:
+        return tuple(replace(whole, member=str(name)) for name in corpora[0])
+    if others and not corpora:
+        raise other_languages(f"{path} is in {' and '.join(others)}", others, data, ordered=False)
+    listed = ", ".join(map(str, names[:6])) + (", ..." if len(names) > 6 else "")
+    what = "several corpora" if corpora else "no corpus"
+    raise DataError(f"{path} holds {what} ({listed}): unpack it, and name the files to use.")

@@ -57,10 +57,7 @@ def read_delimited(files: Sequence[File], data: DataConfig, say: Say) -> Units:
     plain = ((n, _unquoted(line) if '""' in line else line.split("\t")) for n, line in numbered)
     rows = _quoted(file, numbered, delimiter) if quotes else plain
     if head.html:
-        rows = (
-            (number, cells if isinstance(cells, Fault) else [_without_html(cell) for cell in cells])
-            for number, cells in rows
-        )
+        rows = ((n, cells if isinstance(cells, Fault) else [*map(_without_html, cells)]) for n, cells in rows)
     names = head.columns.split(delimiter) if head.columns else None
     table = Table(file, lambda position: f"{file}:{position}", names, head.left_out)
     return pairs_of_rows(rows, table, data, say)
@@ -69,11 +66,11 @@ def read_delimited(files: Sequence[File], data: DataConfig, say: Say) -> Units:
 def _delimiter(sample: Sequence[Numbered], file: File, data: DataConfig) -> str:
     """Return what is between the cells. Sentences have commas, so that without a .csv all rows must agree on them."""
     if file.suffix == ".csv":
-        best = max("\t;,", key=lambda each: _fit(sample, each))
-        return best if _fit(sample, best) else ","
+        best = max("\t;,", key=lambda delimiter: _fit(sample, delimiter, file))
+        return best if _fit(sample, best, file) else ","
     tabs = any("\t" in line for _, line in sample)
     rows = sum(1 for _, line in sample if line.strip())
-    agreed = [each for each in ";," if rows and data.source_lang and _fit(sample, each) == rows]
+    agreed = [mark for mark in ";," if rows and data.source_lang and _fit(sample, mark, file) == rows]
     return "\t" if tabs or not agreed else agreed[0]
 
 
@@ -106,9 +103,10 @@ def _read_head(numbered: Iterator[Numbered]) -> tuple[_Head, Iterator[Numbered]]
     return head, numbered
 
 
-def _fit(sample: Sequence[Numbered], delimiter: str) -> int:
+def _fit(sample: Sequence[Numbered], delimiter: str, file: File) -> int:
     """Return how many of the first rows have the usual number of cells, if that is more than one; else 0."""
-    widths = Counter(len(cells) for _, cells, *_ in _parse(sample, delimiter) if cells)
+    rows = _quoted(file, sample, delimiter)
+    widths = Counter(len(cells) for _, cells in rows if cells and not isinstance(cells, Fault))
     [(width, count)] = widths.most_common(1) or [(0, 0)]
     return count if width > 1 else 0
 
@@ -134,17 +132,7 @@ def _is_quoted(sample: Sequence[Numbered]) -> bool:
 
 
 def _quoted(file: File, numbered: Iterable[Numbered], delimiter: str) -> Iterator[Row]:
-    """Yield the rows of a table with quotes."""
-    for number, cells, raw, error in _parse(numbered, delimiter):
-        if error:
-            message = f"{file}:{number}: {error}; write a quote inside a cell twice, and one around the whole cell."
-            yield number, Fault(raw, DataError(message))
-        else:
-            yield number, cells
-
-
-def _parse(numbered: Iterable[Numbered], delimiter: str) -> Iterator[tuple[int, list[str], str, str]]:
-    """Yield rows as (line, cells, its text, error). A broken row has no cells, and the next one starts a line later.
+    """Yield the rows of a table with quotes. The row after a broken one starts a line later.
 
     A cell has at most as many characters as `csv.field_size_limit` says, so a quote that nothing closes ends.
     """
@@ -161,14 +149,15 @@ def _parse(numbered: Iterable[Numbered], delimiter: str) -> Iterator[tuple[int, 
         try:
             # Without skipinitialspace, a space after a comma would make the quotes behind it part of the text.
             for cells in csv.reader(feed(), strict=True, skipinitialspace=True, delimiter=delimiter):
-                yield taken[0][0], cells, "", ""
+                yield taken[0][0], cells
                 taken.clear()
             return
         except csv.Error as error:
             number, raw = taken.popleft()
             again.extendleft(reversed(taken))
             taken.clear()
-            yield number, [], raw, str(error)
+            message = f"{file}:{number}: {error}; write a quote inside a cell twice, and one around the whole cell."
+            yield number, Fault(raw, DataError(message))
 
 
 class _Text(HTMLParser):

@@ -217,13 +217,13 @@ def read_whole(file: File) -> bytes:
 
 def read_text(file: File, data: DataConfig) -> str:
     """Read a text file into memory, unpacked, as `lines` does. Raises DataError if it has more than LONGEST_WHOLE."""
-    found, size = [], 0
+    texts, size = [], 0
     for line in lines(file, data):
-        found.append(line)
+        texts.append(line)
         size += len(line) + 1
         if size > LONGEST_WHOLE:
             raise _too_large(file)
-    return "\n".join(found)
+    return "\n".join(texts)
 
 
 def _too_large(file: File) -> DataError:

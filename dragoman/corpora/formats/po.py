@@ -15,7 +15,7 @@ from typing import Any
 
 from dragoman.corpora.formats.files import File, read_whole
 from dragoman.corpora.formats.languages import is_same, language_of, other_languages, serves_others
-from dragoman.corpora.formats.units import Fault, Say, Units, broken, languages_of, left_out, require_skip
+from dragoman.corpora.formats.units import Fault, Say, Units, broken, languages_of, left_out
 from dragoman.dataset import Pair
 from dragoman.errors import DataError
 from dragoman.settings import DataConfig
@@ -26,12 +26,7 @@ _LINE = re.compile(rb'(?:msg(?:ctxt|id|id_plural|str(?:\[\d+\])?)\s*)?"(?:[^"\\]
 def read_po(files: Sequence[File], data: DataConfig, say: Say) -> Units:
     """Read a catalogue. The position is that of the message, from 1. Raises DataError."""
     [file] = files
-    content = read_whole(file)
-    try:
-        catalogs: Sequence[Any] = [_catalog(content, file, 1)]
-    except DataError as error:
-        require_skip(error, data)
-        catalogs = _one_by_one(content, file)
+    catalogs = [*_catalogs(read_whole(file), file)]
     whole = [catalog for catalog in catalogs if not isinstance(catalog, Fault)]
     messages = [message for catalog in whole for message in catalog if message.id]
     fuzzy, obsolete = sum(message.fuzzy for message in messages), sum(len(catalog.obsolete) for catalog in whole)
@@ -56,6 +51,21 @@ def read_po(files: Sequence[File], data: DataConfig, say: Say) -> Units:
                     yield number, source if data.source_lang else "", target
 
 
+def _catalogs(content: bytes, file: File) -> Iterator[Any]:
+    """Parse each message alone, with the header, so that it costs no other. Raises DataError for the header."""
+    header, line = b"", 1
+    for block in re.split(rb"(?<=\n)[ \t\r]*\n", content):
+        if not header and b'msgid ""' in block:
+            header = block
+            yield _catalog(header, file, line)
+        elif block.strip():
+            try:
+                yield _catalog(header + b"\n" + block, file, line - header.count(b"\n") - 1)
+            except DataError as error:
+                yield Fault(" ".join(block.decode(errors="backslashreplace").split())[:300], error)
+        line += block.count(b"\n") + 1
+
+
 def _catalog(content: bytes, file: File, line: int) -> Any:
     """Parse a catalogue that starts at a line of a file. Raises DataError."""
     from babel.messages import pofile
@@ -69,22 +79,6 @@ def _catalog(content: bytes, file: File, line: int) -> Any:
         raise DataError(f"{file}:{line} is not {error.encoding}, the charset of its header: {error.reason}.") from error
     except (ValueError, LookupError, SyntaxError) as error:  # of the header: a date, a charset, a rule for plurals
         raise DataError(f"{file} cannot be read as .po: {type(error).__name__}: {error}.") from error
-
-
-def _one_by_one(content: bytes, file: File) -> list[Any]:
-    """Parse each message alone, with the header, so that it costs no other. Raises DataError for the header."""
-    header, found, line = b"", [], 1
-    for block in re.split(rb"(?<=\n)[ \t\r]*\n", content):
-        if not header and b'msgid ""' in block:
-            header = block
-            _catalog(header, file, line)
-        elif block.strip():
-            try:
-                found.append(_catalog(header + b"\n" + block, file, line - header.count(b"\n") - 1))
-            except DataError as error:
-                found.append(Fault(" ".join(block.decode(errors="backslashreplace").split())[:300], error))
-        line += block.count(b"\n") + 1
-    return found
 
 
 def _check_lines(content: bytes, file: File, first: int) -> None:

@@ -38,13 +38,13 @@ class Records:
     def units(self, position: int, row: object, where: str) -> list[Unit]:
         """Return the unit of a record; none if the record serves another of data.directions. Raises DataError."""
         try:
-            found = self._units(position, row, where)
+            units = self._units(position, row, where)
         except DataError as error:
             if isinstance(error, OtherLanguagesError) and error.languages and not self._known:
                 raise
             return [self.broken(position, row, error)]
         self._fault = None
-        return found
+        return units
 
     def broken(self, position: int, row: object, error: DataError) -> Unit:
         """Make the unit of a record that cannot be read."""
@@ -78,12 +78,12 @@ class Records:
         data = self._data
         if data.columns:
             return columns_by_name(names, where, data)[-len(languages_of(data)) :]
-        found = find_columns(names, data)
-        if found is None and not serves_others(names, data):
+        columns = find_columns(names, data)
+        if columns is None and not serves_others(names, data):
             there = ", ".join(map(str, names)) or "nothing"
             message = f"{where}: there is {there}, but a row must be like {example(data)}."
             raise OtherLanguagesError(message, languages_in(names))
-        return found and [*found, *further_columns(names, found, data)]
+        return columns and [*columns, *further_columns(names, columns, data)]
 
     def _text(self, value: Any, where: str, name: str) -> str:
         """Return a field as text; null is empty text, a list of texts are references; else raise DataError."""
@@ -93,7 +93,7 @@ class Records:
         if value is None:
             return ""
         if isinstance(value, list) and value and self._data.source_lang:
-            return reference([self._text(each, where, name) for each in value])
+            return reference([self._text(one, where, name) for one in value])
         raise DataError(f"{where}, {name}: {value!r:.100} is not text.")
 
 
@@ -130,14 +130,8 @@ def read_json(files: Sequence[File], data: DataConfig, say: Say) -> Units:
     if starts == ["{", "{"]:
         yield from read_jsonl(files, data, say)
         return
-    records, text = Records(data), read_text(file, data)
-    for number, row in enumerate(_array(text) if starts[:1] == ["["] else _rows(text, file), 1):
-        where = f"{file}, record {number}"
-        if isinstance(row, Fault):
-            yield records.broken(number, row.raw, DataError(f"{where}: {row.error}"))
-        else:
-            yield from records.units(number, row, where)
-    records.finish()
+    text = read_text(file, data)
+    yield from _units(_array(text) if starts[:1] == ["["] else _rows(text, file), data, f"{file}, record")
 
 
 def _array(text: str) -> Iterator[object]:
@@ -183,24 +177,38 @@ def read_parquet(files: Sequence[File], data: DataConfig, say: Say) -> Units:
     [file] = files
     try:
         with seekable(file) as content, pyarrow.parquet.ParquetFile(content) as table:
-            rows = chain.from_iterable(batch.to_pylist() for batch in table.iter_batches(batch_size=ROWS))
-            yield from _units(rows, data, str(file))
-    except (OSError, UnicodeDecodeError, pyarrow.ArrowException) as error:
+            batches = table.iter_batches(batch_size=ROWS)
+            yield from _units(chain.from_iterable(map(_rows_of, batches)), data, f"{file}, row")
+    except (OSError, pyarrow.ArrowException) as error:
         raise DataError(f"{file} cannot be read as parquet: {reason(error)}") from error
 
 
 def read_rows(table: Any, data: DataConfig, where: str) -> Units:
     """Read a split of a data set, as `datasets` loads it."""
+    batches = table.with_format("arrow").iter(1000)
+    return _units(chain.from_iterable(map(_rows_of, batches)), data, f"{where}, row")
+
+
+def _rows_of(batch: Any) -> Iterator[object]:
+    """Yield the rows of a batch of Arrow, and a Fault in place of one that is not UTF-8."""
     try:
-        yield from _units(table, data, where)
-    except UnicodeDecodeError as error:
-        raise DataError(f"{where} has text that is not UTF-8: {reason(error)}.") from error
+        yield from batch.to_pylist()
+    except UnicodeDecodeError:
+        for number in range(batch.num_rows):
+            try:
+                yield from batch.slice(number, 1).to_pylist()
+            except UnicodeDecodeError as error:
+                yield Fault("", DataError(f"text that is not UTF-8 ({reason(error)})."))
 
 
 def _units(rows: Iterable[object], data: DataConfig, where: str) -> Units:
+    """Yield the units of records and faults; `where` is what their numbers count, as in "pairs.json, record"."""
     records = Records(data)
     for number, row in enumerate(rows, 1):
-        yield from records.units(number, row, f"{where}, row {number}")
+        if isinstance(row, Fault):
+            yield records.broken(number, row.raw, DataError(f"{where} {number}: {row.error}"))
+        else:
+            yield from records.units(number, row, f"{where} {number}")
     records.finish()
 
 

@@ -104,7 +104,7 @@ def _ods_cells(row: Any) -> list[str]:
 
 def _ods_text(cell: Any) -> str:
     kind = cell.get(f"{OFFICE}value-type", "string")
-    shown = "\n".join(_paragraph(each) for each in cell.iterchildren(f"{TEXT}p"))
+    shown = "\n".join(_paragraph(element) for element in cell.iterchildren(f"{TEXT}p"))
     if kind == "string":
         return shown
     value = cell.get(f"{OFFICE}value", "")

@@ -73,7 +73,8 @@ def pairs_of_rows(rows: Iterable[Row], table: Table, data: DataConfig, say: Say)
     if columns.note:
         say(f"{table.file}: {columns.note}")
     sides, width = columns.sides, columns.width
-    names = set(map(str.casefold, sample[0][1])) if columns.in_first_row else set()
+    first = sample[0][1]
+    names = set(map(str.casefold, first)) if columns.in_first_row and not isinstance(first, Fault) else set()
     for position, cells in chain(sample[columns.in_first_row :], rows):
         if isinstance(cells, Fault):
             yield broken(position, *cells, data)
@@ -113,10 +114,10 @@ def _choose(sample: Sequence[Row], table: Table, data: DataConfig) -> Columns | 
     widths = Counter(map(len, whole))
     width = len(names) if table.names else max(widths) if table.padded else widths.most_common(1)[0][0]
     there = languages_in(names)
-    found = find_columns(names, data) if not (data.columns and there) else None
-    if found or data.columns:
+    columns = find_columns(names, data) if not (data.columns and there) else None
+    if columns or data.columns:
         by_number = bool(re.fullmatch(r"[\d,\s]+", data.columns or "x"))
-        headed = table.names is None and (bool(found or there) or not by_number)
+        headed = table.names is None and (bool(columns or there) or not by_number)
         sides = _sides(names, table, data)
         if max(sides) >= width:
             raise DataError(f"data.columns is {data.columns}, but {table.file} has {width} columns.")
@@ -132,12 +133,12 @@ def _choose(sample: Sequence[Row], table: Table, data: DataConfig) -> Columns | 
 def _sides(names: Sequence[str], table: Table, data: DataConfig) -> list[int]:
     """Return the columns of the sides and of further references, as data.columns or their names say."""
     if data.columns:
-        numbers = [each.strip() for each in data.columns.split(",")]
+        numbers = [number.strip() for number in data.columns.split(",")]
         by_number = all(map(str.isdecimal, numbers))
-        sides = [int(each) - 1 for each in numbers] if by_number else columns_by_name(names, str(table.file), data)
+        sides = [int(number) - 1 for number in numbers] if by_number else columns_by_name(names, str(table.file), data)
         return sides if data.source_lang else sides[-1:]
-    found = find_columns(names, data) or []
-    return [*found, *further_columns(names, found, data)]
+    sides = find_columns(names, data) or []
+    return [*sides, *further_columns(names, sides, data)]
 
 
 def _note(names: Sequence[str], sides: Sequence[int], data: DataConfig) -> str:
@@ -157,11 +158,11 @@ def _note(names: Sequence[str], sides: Sequence[int], data: DataConfig) -> str:
 def columns_by_name(names: Sequence[str], where: str, data: DataConfig) -> list[int]:
     """Return the indices of the names in data.columns. Raises DataError if one is not there."""
     plain = [name.strip().casefold() for name in names]
-    wanted = [each.strip() for each in str(data.columns).split(",")]
-    if missing := [each for each in wanted if each.casefold() not in plain]:
+    wanted = [name.strip() for name in str(data.columns).split(",")]
+    if missing := [name for name in wanted if name.casefold() not in plain]:
         there = ", ".join(shorten(name, 30) for name in names) or "nothing"
         raise DataError(f"data.columns names {missing[0]}, but {where} has {there}.")
-    return [plain.index(each.casefold()) for each in wanted]
+    return [plain.index(name.casefold()) for name in wanted]
 
 
 def find_columns(names: Sequence[str], data: DataConfig) -> list[int] | None:
@@ -170,21 +171,21 @@ def find_columns(names: Sequence[str], data: DataConfig) -> list[int] | None:
     exact = [(language.casefold(),) for language in languages_of(data)]
     known = [] if data.directions else [[*ROLES]] if data.source_lang else [[("target",)], [("text",)]]
     for form in (exact, *known):
-        if found := _distinct(plain, form) or _distinct([*map(without_number, plain)], form):
-            return found
-    found = [language_of(without_number(name)) for name in names]
+        if columns := _distinct(plain, form) or _distinct([*map(without_number, plain)], form):
+            return columns
+    languages = [language_of(without_number(name)) for name in names]
     if len({*exact}) < len(exact):
-        return _distinct([each or "" for each in found], exact)
+        return _distinct([language or "" for language in languages], exact)
     # Not for one language: the first pair of a dictionary may be English and inglese.
-    return find_all(found, data) if languages_in(names) else None
+    return find_all(languages, data) if languages_in(names) else None
 
 
 def _distinct(names: Sequence[str], form: Sequence[Collection[str]]) -> list[int] | None:
     """Return the first column for each collection of names, none of them twice; None unless all are there."""
-    found: list[int] = []
+    columns: list[int] = []
     for any_of in form:
-        found += [i for i, name in enumerate(names) if name in any_of and i not in found][:1]
-    return found if len(found) == len(form) else None
+        columns += [i for i, name in enumerate(names) if name in any_of and i not in columns][:1]
+    return columns if len(columns) == len(form) else None
 
 
 def further_columns(names: Sequence[str], sides: Sequence[int], data: DataConfig) -> list[int]:
@@ -193,19 +194,19 @@ def further_columns(names: Sequence[str], sides: Sequence[int], data: DataConfig
         return []
     plain = [str(name).strip().casefold() for name in names]
     target = plain[sides[1]]
-    found = []
+    further = []
     for i, name in enumerate(plain):
         base = without_number(name)
         alike = base == without_number(target) or base in ROLES[1] or is_named(base, data.target_lang)
         if i not in sides and alike and (name == target or base != name or "ref" in name):
-            found.append(i)
-    return found
+            further.append(i)
+    return further
 
 
 def languages_in(names: Sequence[str]) -> list[str]:
     """Return the languages that a row names, if there are several; otherwise it is no row of names."""
-    found = list(dict.fromkeys(language for name in names if (language := language_of(without_number(str(name))))))
-    return found if len(found) > 1 and not is_same(found[0], found[1]) else []
+    languages = list(dict.fromkeys(language for name in names if (language := language_of(without_number(str(name))))))
+    return languages if len(languages) > 1 and not is_same(languages[0], languages[1]) else []
 
 
 def _unnamed(rows: Sequence[list[str]], width: int, table: Table, data: DataConfig) -> Columns | None:
@@ -219,7 +220,11 @@ def _unnamed(rows: Sequence[list[str]], width: int, table: Table, data: DataConf
     texts, kinds = _text_columns(rows, width, table) if width > 2 else ([*range(width)], set())
     if len(texts) != 2 and not len(wanted) == len(texts) == 1:
         raise _undecided(rows, width, texts, table)
-    if "licences" in kinds and (other := language_of(name)) and not any(is_same(other, each) for each in wanted):
+    if (
+        "licences" in kinds
+        and (other := language_of(name))
+        and not any(is_same(other, language) for language in wanted)
+    ):
         raise other_languages(f"{table.file} is in en and {other}, by its name", ["en", other], data)
     sides = usual = texts[-len(wanted) :]
     if pair and len(texts) == 2:
@@ -258,11 +263,11 @@ def _text_columns(rows: Sequence[list[str]], width: int, table: Table) -> tuple[
 
 def _guess(sides: Sequence[int], rows: Sequence[list[str]], width: int, wanted: Sequence[str]) -> str:
     example = next((row for row in rows if len(row) > max(sides)), [""] * width)
-    each = (
+    columns = (
         f"column {side + 1} is {language} ({shorten(' '.join(example[side].split()), 30)})"
         for side, language in zip(sides, wanted, strict=True)
     )
-    return f"of {width} columns, {', '.join(each)}; set data.columns if that is wrong"
+    return f"of {width} columns, {', '.join(columns)}; set data.columns if that is wrong"
 
 
 def _undecided(rows: Sequence[list[str]], width: int, texts: Sequence[int], table: Table) -> DataError:
