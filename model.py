@@ -5,8 +5,7 @@ and `search` calls `Transformer.start` once per batch of sentences and `Transfor
 
 Read it from the bottom of the paper's figure 1 to the top: positions, embeddings, attention, feed-forward, layers,
 encoder, decoder, Transformer. Section numbers refer to the paper. `docs/transformer.md` follows one sentence through
-this file, and `dragoman summary` prints the parameters, shapes and operations of a configured model. The decoder-only
-and the encoder-only model in `dragoman/architectures` are built from the same parts.
+this file. The other models in `dragoman/architectures` are built from the same parts.
 
 Shapes are written in these letters, and in this order:
     B batch   H heads   T target positions   S source positions   D model width   K head width   V vocabulary

@@ -283,24 +283,6 @@ def test_full_disk_does_not_destroy_an_average(
     assert snapshot(run) == before
 
 
-def test_pruning_during_an_average_is_not_an_error(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards against an average that fails because training has just deleted its oldest checkpoint."""
-    some_checkpoints(root)
-    read_plain, calls = checkpoint.read_plain, 0
-
-    def train_meanwhile(path: Path, size: int | None = None) -> bytes:
-        nonlocal calls
-        calls += 1
-        if calls == 5:
-            save_model(root, 4, tied(4))
-            checkpoint.prune(root, keep_last=2)
-        return read_plain(path, size)
-
-    monkeypatch.setattr(checkpoint, "read_plain", train_meanwhile)
-    steps, _ = averaging.average_newest(root.parent, last=3)
-    assert steps == [3, 4]
-
-
 def test_translator_reads_an_average_and_a_resume_does_not(tmp_path: Path) -> None:
     """Guards against an average that cannot translate, and a resumed run that picks up its own average."""
     config = tiny_config(tmp_path, training__save_every=2, training__keep_last=5, training__max_steps=12)
