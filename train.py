@@ -93,14 +93,7 @@ class Learner(nn.Module):
 
     def forward(self, batch: Batch) -> Loss:
         """The loss of a batch, summed over its target tokens."""
-        return batch_loss(
-            self.model.settings.architecture,
-            self.states(batch.source, batch.target_in, batch.source_mask, batch.target_mask),
-            self.model.projection.weight,
-            batch.source,
-            batch.target_out,
-            self.settings.label_smoothing,
-        )
+        return batch_loss(self.model, batch, self.settings.label_smoothing, self.states)
 
 
 def train_step(state: TrainingState, micro_batches: list[Batch]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import math
 import os
@@ -230,7 +229,6 @@ def test_mistake_on_the_command_line_is_one_line(
     assert snapshot(tmp_path) == before
 
 
-@pytest.mark.usefixtures("quick")
 def test_kill_at_any_call_of_an_average_leaves_the_old_or_the_new_one(root: Path, tmp_path: Path) -> None:
     """Guards against half an average, and deleting files of a running training that look like leftovers."""
     paths = some_checkpoints(root)
@@ -262,25 +260,6 @@ def test_kill_at_any_call_of_an_average_leaves_the_old_or_the_new_one(root: Path
     assert seen == {2, 3}
     assert deaths > 3 * len(files), "no calls were seen"
     assert between == 1, "only between the two renames"
-
-
-def test_full_disk_does_not_destroy_an_average(
-    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
-    """Guards against an exit code that does not tell a script that the disk failed."""
-    some_checkpoints(root)
-    run = root.parent
-    assert run_average("--run", run) == 0
-    before = snapshot(run)
-
-    def full(*_: object) -> int:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "write", full)
-        assert run_average("--run", run) == 7
-    assert "bytes are free" in capsys.readouterr().err
-    assert snapshot(run) == before
 
 
 def test_translator_reads_an_average_and_a_resume_does_not(tmp_path: Path) -> None:
