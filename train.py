@@ -227,7 +227,7 @@ def settle(config: Config, ranks: Ranks, device: torch.device, speed: planning.S
     find_sources(config.data)  # to fail now if a corpus is missing
 
     if ranks.is_first:
-        config = validation.with_tokenization(starting.with_preset(config, device, speed), None)
+        config = validation.with_tokenization(starting.with_preset(config, device, speed))
     return with_values(config, ranks.broadcast(values(config)))
 
 
@@ -261,7 +261,7 @@ def start_or_resume(config: Config, ranks: Ranks, device: torch.device) -> int:
     if saved is None:
         config = settle(config, ranks, device, speed)
     else:
-        config = validation.with_tokenization(starting.with_saved_settings(config, saved), saved)
+        config = validation.with_tokenization(starting.with_saved_settings(config, saved))
         starting.check_resume(config, saved)
         reason = end_reason(progress_of(saved), config)
         if reason and final_report.result_step(directory) == saved.step:
