@@ -12,7 +12,7 @@ import yaml
 from dragoman import reading
 from dragoman.errors import ConfigError
 from dragoman.setting_types import NULLS, did_you_mean, kind_of, parse_value, shown
-from dragoman.settings import DEFAULTS_BEFORE, RETIRED, SECTIONS, SETTINGS, Config, with_values
+from dragoman.settings import DEFAULTS_BEFORE, NO_LONGER_LOGGED, RETIRED, SECTIONS, SETTINGS, Config, with_values
 
 
 def load(path: Path) -> Config:
@@ -76,7 +76,7 @@ def settings_in_file(data: bytes, path: Path) -> dict[str, Any]:
         for name, line, node in _items(path, content, section):
             key = f"{section}.{name}"
             if key in RETIRED:  # it acted in training only, so a saved model is the same without it
-                older = True
+                older |= key not in NO_LONGER_LOGGED
                 continue
             if key not in SETTINGS:
                 raise ConfigError(f"{path}:{line}: {shown(key)} is not a setting{did_you_mean(key, SETTINGS)}")

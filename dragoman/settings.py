@@ -426,17 +426,17 @@ SECTIONS: dict[str, type[Section]] = {
     section.name: type(section.default) for section in fields(Config) if isinstance(section.default, Section)
 }
 SETTINGS = {f"{name}.{declared.name}": declared for name, section in SECTIONS.items() for declared in fields(section)}
-# Settings of version 0.1; files that name them still load. Placeholders replaced copy dropout; the others lost BLEU in
-# every measurement.
+# What was only logged; files that name these settings still load.
+NO_LONGER_LOGGED = frozenset({"training.health_every", "training.profile"})
+# The same, and settings of version 0.1: placeholders replaced copy dropout, the others lost BLEU in every measurement.
 RETIRED = frozenset(
     {
         "training.copy_dropout",
-        "training.health_every",
-        "training.profile",
         "model.word_dropout",
         "model.depth_dropout",
         "training.r_drop",
         "training.subword_dropout",
+        *NO_LONGER_LOGGED,
     }
 )
 # What a file that names one of them means by the settings that it leaves out: the defaults of version 0.1.
