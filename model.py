@@ -5,8 +5,7 @@ and `search` calls `Transformer.start` once per batch of sentences and `Transfor
 
 Read it from the bottom of the paper's figure 1 to the top: positions, embeddings, attention, feed-forward, layers,
 encoder, decoder, Transformer. Section numbers refer to the paper. `docs/transformer.md` follows one sentence through
-this file, and `dragoman summary` prints the parameters, shapes and operations of a configured model. The decoder-only
-and the encoder-only model in `dragoman/architectures` are built from the same parts.
+this file. The other models in `dragoman/architectures` are built from the same parts.
 
 Shapes are written in these letters, and in this order:
     B batch   H heads   T target positions   S source positions   D model width   K head width   V vocabulary
@@ -112,15 +111,12 @@ class Embedding(nn.Module):
         return self.dropout(self.placed(self.table(ids) * self.scale, ids != PAD, start))
 
     def placed(self, x: Tensor, real: Tensor, start: int | Starts = 0) -> Tensor:
-        """Add positions to vectors x (B, T, D), if this kind of position is added.
-
-        real (B, T) is False for padding, which needs no position and may lie beyond the last learned one.
-        """
+        """Add positions to vectors x (B, T, D), if this kind of position is added. real (B, T) is False for padding."""
         if self.kind == "sinusoidal":
             return x + self._rows(start, x.shape[1])
         if self.kind == "learned":
             places = torch.arange(x.shape[1], device=x.device) + (start if isinstance(start, int) else start.rows)
-            return x + self.learned(places * real) * self.scale
+            return x + self.learned(places * real) * self.scale  # padding may lie beyond the last learned position
         return x
 
     def turns(self, start: int | Starts, length: int) -> Tensor | None:
@@ -189,8 +185,7 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor, memory: KeysValues, mask: Tensor | None = None, turns: Tensor | None = None) -> Tensor:
         """Let every position of x (B, T, D) look at the keys that mask (broadcast to B, H, T, S) allows."""
-        # On thousands of short sentences, torch's fused attention is slower on a CPU: with its backward pass, three
-        # times as slow for sentences of 64 tokens and ten to seventeen times for sentences of 16.
+        # Not torch's fused attention, which on a CPU trains three times (64 tokens) to seventeen times (16) as slowly.
         heads = self.dropout(self.weights(x, memory, mask, turns)) @ self._shared(memory.values)  # (B, H, T, K)
         return self.output(heads.transpose(1, 2).flatten(2))  # (B, T, D)
 
@@ -512,7 +507,8 @@ def record_attention(attentions: Sequence[Attention]) -> Iterator[list[Tensor]]:
     """Context manager: append the weights (B, H, T, S) of every call of these attentions to the list it yields."""
     maps: list[Tensor] = []
     hooks = [
-        part.register_forward_hook(lambda part, given, _: maps.append(part.weights(*given))) for part in attentions
+        part.register_forward_hook(lambda _, given, __, part=part: maps.append(part.weights(*given)))
+        for part in attentions
     ]
     try:
         yield maps

@@ -94,14 +94,7 @@ class Learner(nn.Module):
 
     def forward(self, batch: Batch) -> Loss:
         """The loss of a batch, summed over its target tokens."""
-        return batch_loss(
-            self.model.settings.architecture,
-            self.states(batch.source, batch.target_in, batch.source_mask, batch.target_mask),
-            self.model.projection.weight,
-            batch.source,
-            batch.target_out,
-            self.settings.label_smoothing,
-        )
+        return batch_loss(self.model, batch, self.settings.label_smoothing, self.states)
 
 
 def train_step(state: TrainingState, micro_batches: list[Batch]) -> None:
@@ -239,7 +232,7 @@ def settle(
     config = with_languages(config, say if ranks.is_first else lambda choice: None)
     sources = find_sources(config.data)
     if ranks.is_first:
-        config = validation.with_tokenization(starting.with_preset(config, device, speed, sources), None)
+        config = validation.with_tokenization(starting.with_preset(config, device, speed, sources))
     return with_values(config, ranks.broadcast(values(config))), sources
 
 
@@ -274,7 +267,7 @@ def start_or_resume(config: Config, ranks: Ranks, device: torch.device) -> int:
     if saved is None:
         config, sources = settle(config, ranks, device, speed)
     else:
-        config = validation.with_tokenization(starting.with_saved_settings(config, saved), saved)
+        config = validation.with_tokenization(starting.with_saved_settings(config, saved))
         starting.check_resume(config, saved)
         reason = end_reason(progress_of(saved), config)
         if reason and final_report.result_step(directory) == saved.step:

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from dragoman import config_file, console, resources
-from dragoman.checkpoint import Checkpoint, folder_identity, publish, read, read_manifest, step_of, steps, unusable
+from dragoman.checkpoint import Checkpoint, publish, read, read_manifest, step_of, steps, unusable
 from dragoman.command_line import AVERAGED
 from dragoman.errors import CheckpointError, ConfigError
 from dragoman.serialization import json_bytes, sha256_of
@@ -98,24 +98,17 @@ def average_newest(run_dir: Path, last: int) -> tuple[list[int], dict[str, bytes
     """Average the newest `last` checkpoints of a run, or all if there are fewer.
 
     Raises:
-        CheckpointError: as `average` does, and if there are fewer than two.
+        CheckpointError: as `average` does, if there are fewer than two, and if training has just deleted one.
     """
     root = run_dir / "checkpoints"
-    while True:
-        by_step = {step_of(path): path for path in reversed(steps(root))}  # one that is being replaced counts once
-        chosen = list(by_step.values())[-last:]
-        if len(chosen) < 2:
-            raise CheckpointError(
-                f"an average takes two checkpoints or more, but {root} holds {len(chosen)}: "
-                "choose a run that has saved more, and raise training.keep_last to keep more."
-            )
-        identities = [folder_identity(path) for path in chosen]
-        try:
-            return average(chosen)
-        except CheckpointError:
-            if identities == [folder_identity(path) for path in chosen]:
-                raise
-            # Training has pruned or replaced a checkpoint meanwhile, so choose again.
+    by_step = {step_of(path): path for path in reversed(steps(root))}  # one that is being replaced counts once
+    chosen = list(by_step.values())[-last:]
+    if len(chosen) < 2:
+        raise CheckpointError(
+            f"an average takes two checkpoints or more, but {root} holds {len(chosen)}: "
+            "choose a run that has saved more, and raise training.keep_last to keep more."
+        )
+    return average(chosen)
 
 
 def main(options: argparse.Namespace) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import math
 import os
@@ -230,7 +229,6 @@ def test_mistake_on_the_command_line_is_one_line(
     assert snapshot(tmp_path) == before
 
 
-@pytest.mark.usefixtures("quick")
 def test_kill_at_any_call_of_an_average_leaves_the_old_or_the_new_one(root: Path, tmp_path: Path) -> None:
     """Guards against half an average, and deleting files of a running training that look like leftovers."""
     paths = some_checkpoints(root)
@@ -262,43 +260,6 @@ def test_kill_at_any_call_of_an_average_leaves_the_old_or_the_new_one(root: Path
     assert seen == {2, 3}
     assert deaths > 3 * len(files), "no calls were seen"
     assert between == 1, "only between the two renames"
-
-
-def test_full_disk_does_not_destroy_an_average(
-    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
-    """Guards against an exit code that does not tell a script that the disk failed."""
-    some_checkpoints(root)
-    run = root.parent
-    assert run_average("--run", run) == 0
-    before = snapshot(run)
-
-    def full(*_: object) -> int:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "write", full)
-        assert run_average("--run", run) == 7
-    assert "bytes are free" in capsys.readouterr().err
-    assert snapshot(run) == before
-
-
-def test_pruning_during_an_average_is_not_an_error(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards against an average that fails because training has just deleted its oldest checkpoint."""
-    some_checkpoints(root)
-    read_plain, calls = checkpoint.read_plain, 0
-
-    def train_meanwhile(path: Path, size: int | None = None) -> bytes:
-        nonlocal calls
-        calls += 1
-        if calls == 5:
-            save_model(root, 4, tied(4))
-            checkpoint.prune(root, keep_last=2)
-        return read_plain(path, size)
-
-    monkeypatch.setattr(checkpoint, "read_plain", train_meanwhile)
-    steps, _ = averaging.average_newest(root.parent, last=3)
-    assert steps == [3, 4]
 
 
 def test_translator_reads_an_average_and_a_resume_does_not(tmp_path: Path) -> None:

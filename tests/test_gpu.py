@@ -45,7 +45,7 @@ pytestmark = [
     ],
 )
 def test_cuda_computes_what_a_cpu_does(architecture: str, changes: dict[str, Any]) -> None:
-    """Guards the fused attention, which a CPU never runs: logits and gradients, with padding."""
+    """Guards logits and gradients, with padding."""
     torch.manual_seed(0)
     settings = ModelConfig(d_model=64, n_heads=4, encoder_layers=2, decoder_layers=2, d_ff=128, dropout=0.0)
     model = build_model(replace(settings, architecture=architecture, **changes), 30, 30)  # type: ignore[arg-type]

@@ -6,7 +6,9 @@ import copy
 import itertools
 import math
 from dataclasses import replace
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -16,6 +18,7 @@ from dragoman.architectures import ctc
 from dragoman.architectures import loss as loss_module
 from dragoman.architectures.build import build_model
 from dragoman.architectures.loss import batch_loss, ctc_sums, loss_sums
+from dragoman.dataset import EncodedPairs, EncodedSide, make_batch
 from dragoman.settings import EOS, PAD, ModelConfig, TrainingConfig
 from dragoman.training import optimizer as optimizer_module
 from dragoman.training.optimizer import MovingAverage, make_optimizer
@@ -140,15 +143,17 @@ def test_ctc_loss_in_16_bits_is_near_that_of_32(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("architecture", ["encoder-decoder", "decoder-only", "encoder-only"])
-def test_each_architecture_has_its_loss(architecture: str) -> None:
+def test_each_architecture_has_its_loss(architecture: Any) -> None:
     """Guards the choice: CTC for encoder-only models, without label smoothing; cross-entropy for the others."""
-    states, projection = placed()
-    states = states if architecture == "encoder-only" else states[:, :4]
-    found = batch_loss(architecture, states, projection, PLACED_SOURCE, PLACED, 0.1)
+    model = build_model(ModelConfig(architecture=architecture, d_model=16, n_heads=2, d_ff=16), 20, 20).eval()
+    pairs = EncodedPairs(*(EncodedSide.of(np.array([3, 1]), np.array([5, 6, 7, 8])) for _ in range(2)))
+    batch = make_batch(pairs, np.arange(2))
+    states = model.states(batch.source, batch.target_in, batch.source_mask, batch.target_mask)
     if architecture == "encoder-only":
-        assert found == ctc_sums(states, projection, PLACED_SOURCE, PLACED)
+        expected = ctc_sums(states, model.projection.weight, batch.source, batch.target_out)
     else:
-        assert found == loss_sums(states, projection, PLACED, 0.1)
+        expected = loss_sums(states, model.projection.weight, batch.target_out, 0.1)
+    assert batch_loss(model, batch, 0.1) == expected
 
 
 def settings(**changes: object) -> TrainingConfig:

@@ -138,13 +138,11 @@ def test_a_resumed_run_keeps_its_plan(tiny: Tiny, tmp_path: Path) -> None:
     assert progress_of(last).step == steps_of(once)
 
 
-def test_the_time_left_counts_validations_and_the_report(tiny: Tiny) -> None:
-    """Guards a bar that says "0:00 left" before minutes of validation and reporting."""
-    state = training_of(tiny(training__max_steps=100, training__max_epochs=None, training__validate_every=30))
+def test_the_time_left_ends_with_the_nearest_limit(tiny: Tiny) -> None:
+    """Guards the time that is shown against a limit that is left out."""
+    state = training_of(tiny(training__max_steps=100, training__max_epochs=None))
     assert math.isnan(planning.seconds_left(state))
-    progress = state.progress
-    progress.step, progress.seconds, progress.validations_seconds, progress.validation_seconds = 40, 100.0, 20.0, 20.0
-    report = planning.REPORT * 20 * len(state.data.test) / len(state.validation)
-    assert planning.seconds_left(state) == pytest.approx(60 * 2 + 3 * 20 + report)
+    state.progress.step, state.progress.seconds = 40, 100.0
+    assert planning.seconds_left(state) == pytest.approx(60 * 2.5)
     state.config = with_values(state.config, {"training.max_minutes": 2})
-    assert planning.seconds_left(state) == pytest.approx(20 + report)
+    assert planning.seconds_left(state) == pytest.approx(20)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -11,7 +9,6 @@ from itertools import count
 
 import pytest
 
-from conftest import HANG, ROOT
 from dragoman.training.prefetch import prefetched
 
 
@@ -59,24 +56,3 @@ def test_leaving_early_ends_the_thread(leave: str) -> None:
         numbers.close()
     del numbers
     assert threading.active_count() == before
-
-
-def test_thread_blocks_neither_signals_nor_exit() -> None:
-    """Guards Ctrl-C while waiting for a batch, and the end of a process that has closed nothing."""
-    code = (
-        "import itertools, os, signal, time\n"
-        "from dragoman.signals import stop_signals\n"
-        "from dragoman.training.prefetch import prefetched\n"
-        "def items():\n"
-        "    yield 1\n"
-        "    os.kill(os.getpid(), signal.SIGTERM)\n"
-        "    time.sleep(0.5)\n"
-        "    yield from itertools.count(2)\n"
-        "with stop_signals() as stop:\n"
-        "    numbers = prefetched(items(), 1)\n"
-        "    seen = [next(itertools.dropwhile(lambda _: not stop, numbers))]\n"
-        "print(seen)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=HANG)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout in ("[1]\n", "[2]\n")

@@ -511,20 +511,6 @@ def test_speed_is_measured_on_the_model_itself(kind: str, monkeypatch: pytest.Mo
     assert found[0] > 3 * found[1] > 0
 
 
-def test_init_from_ignores_the_name_of_the_preset(tmp_path: Path) -> None:
-    """Guards against training.init_from between runs of the same shape, if only one of them names a preset."""
-    here = parse_settings(given(model__preset="tiny"))
-    there = command_line.override(here, ["--model.preset", "null"])
-
-    class Other:
-        config = there
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(starting, "Translator", lambda *_: Other())
-        begins = command_line.override(here, ["--training.init_from", str(tmp_path)])
-        assert starting.other_model(begins, None) is not None
-
-
 def test_preset_without_effect_is_reported(tmp_path: Path, capsys: Any) -> None:
     """Guards against a user who adds a preset to config.yaml, which spells out every key, and expects it to act."""
     file = tmp_path / "mine.yaml"

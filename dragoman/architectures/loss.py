@@ -14,6 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dragoman.architectures import ctc
+from dragoman.architectures.protocol import Model
+from dragoman.dataset import Batch
 from dragoman.settings import EOS, PAD
 
 CHUNK = 8 * 2**20  # logits in memory at a time, so that they stay in the cache of a CPU
@@ -27,16 +29,18 @@ class Loss(NamedTuple):
     plain: Tensor  # (), the negative log-likelihood; exp(mean) is the perplexity
 
 
-def batch_loss(
-    architecture: str, states: Tensor, projection: Tensor, source: Tensor, target: Tensor, smoothing: float
-) -> Loss:
-    """The loss of a batch for a model of this `model.architecture`. For the other arguments see `loss_sums`.
+def batch_loss(model: Model, batch: Batch, smoothing: float, states: Callable[..., Tensor] | None = None) -> Loss:
+    """The loss of a model on a batch.
 
-    source ids (B, S) matter only to an encoder-only model, whose number of places depends on the source length.
+    Args:
+        smoothing: share of the probability that label smoothing spreads over all tokens; see `loss_sums`
+        states: `model.states`, or its compiled form
     """
-    if architecture == "encoder-only":
-        return ctc_sums(states, projection, source, target)
-    return loss_sums(states, projection, target, smoothing)
+    given = batch.source, batch.target_in, batch.source_mask, batch.target_mask
+    last, projection = (states or model.states)(*given), model.projection.weight
+    if model.settings.architecture == "encoder-only":
+        return ctc_sums(last, projection, batch.source, batch.target_out)
+    return loss_sums(last, projection, batch.target_out, smoothing)
 
 
 def loss_sums(states: Tensor, projection: Tensor, target: Tensor, smoothing: float) -> Loss:

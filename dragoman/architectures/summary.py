@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -85,7 +85,7 @@ def summary_lines(model: nn.Module, inputs: tuple[Tensor, ...], tokens: int) -> 
         f"parameters: {whole:,}",
         *aligned(rows, right={2, 3}),
         "",
-        "shapes, in the order of calls:",
+        "shapes, in the order of calls; * stands for every layer of a stack:",
         *shape_lines(shapes(model, inputs)),
         "",
         f"operations: {count:,} in a forward pass of {tokens:,} tokens, {count / tokens:,.0f} per token",
@@ -163,14 +163,17 @@ def _kind(model: nn.Module, paths: set[str]) -> str:
 class Call(NamedTuple):
     """One call of a module."""
 
-    path: str  # "" is the whole model
+    path: str  # "" is the whole model; * stands for all layer numbers
     kind: str  # the class
     inputs: str  # the shapes of all tensors among its arguments, see `shown`
     output: str  # and of those that it returned
 
 
 def shapes(model: nn.Module, inputs: tuple[Tensor, ...]) -> list[Call]:
-    """All calls of modules while the model is called once, in the order in which they start. No hook stays behind."""
+    """The calls of modules while the model is called once, in the order in which they start. No hook stays behind.
+
+    Layers of a stack are alike, so only the first of each is listed.
+    """
     calls: list[Call] = []
     running: list[int] = []  # the numbers of the calls that have not returned, innermost last
 
@@ -182,16 +185,12 @@ def shapes(model: nn.Module, inputs: tuple[Tensor, ...]) -> list[Call]:
         number = running.pop()
         calls[number] = calls[number]._replace(output=shown(output))
 
-    hooks = []
-    try:
+    with ExitStack() as hooks, torch.no_grad():
         for path, module in model.named_modules():
-            hooks.append(module.register_forward_pre_hook(partial(begin, path)))
-            hooks.append(module.register_forward_hook(end))
-        with torch.no_grad():
-            model(*inputs)
-    finally:
-        for hook in hooks:
-            hook.remove()
+            if all(number == "0" for number in LAYER.findall(path)):
+                hooks.callback(module.register_forward_pre_hook(partial(begin, LAYER.sub(".*", path))).remove)
+                hooks.callback(module.register_forward_hook(end).remove)
+        model(*inputs)
     return calls
 
 
@@ -210,32 +209,6 @@ def _tensors(value: object) -> Iterator[Tensor]:
 
 
 def shape_lines(calls: list[Call]) -> list[str]:
-    """One line per call. Of consecutive layers that do the same, only the first is shown."""
-    rows = []
-    for _, run in groupby(_by_layer(calls), key=lambda layer: (layer.stack, layer.relative)):
-        first, *others = run
-        rows += [(call.path or "(the whole)", call.kind, f"{call.inputs} -> {call.output}") for call in first.calls]
-        if others:
-            numbers = " to ".join(dict.fromkeys((others[0].number, others[-1].number)))
-            rows.append((f"{first.stack}.{numbers}: the same", "", ""))
+    """One line per call."""
+    rows = [(call.path or "(the whole)", call.kind, f"{call.inputs} -> {call.output}") for call in calls]
     return aligned(rows, right=set())
-
-
-class _Layer(NamedTuple):
-    """Consecutive calls within one layer, or outside any."""
-
-    stack: str  # "" outside any layer
-    number: str
-    calls: list[Call]
-    relative: list[Call]  # with paths relative to the layer
-
-
-def _by_layer(calls: list[Call]) -> Iterator[_Layer]:
-    def place(call: Call) -> tuple[str, str]:
-        found = LAYER.search(call.path)
-        return (call.path[: found.start()], found[1]) if found else ("", "")
-
-    for (stack, number), group in groupby(calls, key=place):
-        done = list(group)
-        start = len(stack) + 1 + len(number) if stack else 0
-        yield _Layer(stack, number, done, [call._replace(path=call.path[start:]) for call in done])

@@ -34,10 +34,7 @@ def mean_loss(
     for indices in batch_plan(*pairs.lengths, batch_tokens, seed=0, epoch=0):
         batch = make_batch(pairs, indices).to(device)
         with autocast(device, dtype):
-            states = model.states(batch.source, batch.target_in, batch.source_mask, batch.target_mask)
-            loss = batch_loss(
-                model.settings.architecture, states, model.projection.weight, batch.source, batch.target_out, 0.0
-            )
+            loss = batch_loss(model, batch, 0.0)
         sums.append(loss.plain)
         tokens += batch.tokens
         if advance:

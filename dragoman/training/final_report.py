@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -10,7 +9,6 @@ from dragoman import checkpoint, dataset, serialization, storage
 from dragoman.architectures.ensemble import Ensemble
 from dragoman.console import say
 from dragoman.corpora.preparation import PreparedData
-from dragoman.dataset import Pair
 from dragoman.evaluation import validation_loss
 from dragoman.evaluation.evaluate import evaluate
 from dragoman.evaluation.metrics import Scores, score
@@ -22,8 +20,6 @@ from dragoman.training import tensorboard
 from dragoman.training.progress import Progress
 from dragoman.translation.loading import RESULT
 from dragoman.translation.translator import Translator
-
-SAMPLES = 8  # test sentences whose n-best lists are shown
 
 
 def result_step(directory: Path) -> int | None:
@@ -58,8 +54,6 @@ def score_test_set(config: Config, directory: Path, data: PreparedData, progress
         for direction in found.directions:
             writer.add_scalar(f"test/bleu/{direction.name}", direction.bleu, progress.step)
         writer.add_text("test", tensorboard.indented("\n".join(report_lines(found))), progress.step)
-        if config.model.architecture != "encoder-only":  # it has no n-best list
-            writer.add_text("n-best", _alternatives(translator, data.test), progress.step)
     bleu, chrf, *_ = found.figures
     say(
         f"test set, {found.pairs} pairs, weights of step {translator.step}: BLEU {bleu.score:.2f} "
@@ -137,17 +131,3 @@ def gained_and_lost(config: Config, directory: Path, progress: Progress) -> dict
         summary += f"; on its own test set, {pairs} pairs: BLEU {progress.old_bleu:.2f} before, {scores.bleu:.2f} after"
     say(f"started from {path}: {summary}")
     return result
-
-
-def _alternatives(translator: Translator, pairs: Sequence[Pair]) -> str:
-    """A few test sentences with the four best translations of each and their scores, as Markdown."""
-    chosen = pairs[:: max(1, len(pairs) // SAMPLES)][:SAMPLES]
-    several = translator.with_decoding(beam_size=4, n_best=4, diversity_groups=1, sample=False)
-    return tensorboard.lists(
-        [
-            ("source", source),
-            ("reference", reference),
-            *((f"{each.score:.3f}", each.text) for sentence in translation.sentences for each in sentence.candidates),
-        ]
-        for (source, reference), translation in zip(chosen, several.explain([a for a, _ in chosen]), strict=True)
-    )

@@ -169,7 +169,7 @@ class MovingAverage:
     def __init__(self, model: nn.Module, decay: float, fresh: bool = True) -> None:
         """Start with the current weights. `fresh` weights are random, and soon forgotten."""
         self.fresh, self.decay = fresh, decay
-        self.model = copy.deepcopy(model).requires_grad_(False)  # with the averaged weights
+        self.model: Any = copy.deepcopy(model).requires_grad_(False)  # with the averaged weights
         self.pairs = list(zip(self.model.parameters(), model.parameters(), strict=True))
 
     @torch.no_grad()

@@ -16,8 +16,6 @@ from dragoman.training.outlook import Outlook, Speed, duration
 from dragoman.training.state import TrainingState
 
 LONG = 120  # minutes of training, after which a limit is proposed
-VALIDATION = 3.0  # duration of a validation, before the first one, in the time that training on as many pairs takes
-REPORT = 4.0  # duration of the report on the test set, in validations of as many pairs
 
 
 def planned_steps(config: Config, data: PreparedData, speed: Speed) -> int | None:
@@ -53,19 +51,12 @@ def planned_steps(config: Config, data: PreparedData, speed: Speed) -> int | Non
 
 
 def seconds_left(state: TrainingState) -> float:
-    """Estimate the seconds until the end of the run: its updates, its validations, and the report on the test set.
+    """Estimate the seconds until the last update, if the updates and validations to come take as long as those so far.
 
-    Updates are assumed to take as long as those so far, and validations as long as the last one. NaN if the number of
-    updates is unknown.
+    NaN if the number of updates is unknown.
     """
-    progress, training = state.progress, state.config.training
+    progress, minutes = state.progress, state.config.training.max_minutes
     if not (state.total_steps and progress.step):
         return math.nan
-    per_step = (progress.seconds - progress.validations_seconds) / progress.step
-    per_pair = per_step * state.batches_in_epoch / training.accumulate / len(state.data.train)
-    validation = progress.validation_seconds or VALIDATION * per_pair * len(state.validation)
-    validations = math.ceil(state.total_steps / training.validate_every) - progress.step // training.validate_every
-    seconds = (state.total_steps - progress.step) * per_step + validations * validation
-    if training.max_minutes is not None:
-        seconds = min(seconds, 60 * training.max_minutes - progress.seconds)
-    return seconds + REPORT * validation * len(state.data.test) / max(1, len(state.validation))
+    seconds = (state.total_steps - progress.step) * progress.seconds / progress.step
+    return seconds if minutes is None else min(seconds, 60 * minutes - progress.seconds)

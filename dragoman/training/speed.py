@@ -47,14 +47,7 @@ def target_tokens_per_second(
 
     def gradient() -> None:
         with autocast(device, dtype):
-            loss = batch_loss(
-                config.model.architecture,
-                model.states(batch.source, batch.target_in, batch.source_mask, batch.target_mask),
-                model.projection.weight,
-                batch.source,
-                batch.target_out,
-                config.training.label_smoothing,
-            )
+            loss = batch_loss(model, batch, config.training.label_smoothing)
         (loss.smoothed / batch.tokens).backward()
         loss.plain.item()  # waits for a GPU
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import cache
 from itertools import islice
 from pathlib import Path
@@ -61,7 +60,7 @@ def check_resume(config: Config, saved: Checkpoint) -> None:
 
 
 def with_saved_settings(config: Config, saved: Checkpoint) -> Config:
-    """Keep what was decided when the run started: languages, preset, planned steps, training.batch_tokens auto.
+    """Keep what was decided when the run started: languages, tokenization, preset, planned steps, batch_tokens auto.
 
     The data may have grown or changed since, and so may the machine. The position in an epoch depends on the number of
     tokens, and the learning rate on the number of steps.
@@ -72,9 +71,10 @@ def with_saved_settings(config: Config, saved: Checkpoint) -> Config:
     config = settings.with_saved_preset(config, started)
     if config.training.plan_minutes and not plans_anew(config, saved) and config.training.max_steps is None:
         config = settings.with_values(config, {"training.max_steps": started.training.max_steps})
-    if config.training.batch_tokens != "auto":
-        return config
-    return replace(config, training=replace(config.training, batch_tokens=started.training.batch_tokens))
+    undecided = [
+        key for key in ("data.bleu_tokenize", "training.batch_tokens") if settings.values(config)[key] == "auto"
+    ]
+    return settings.with_values(config, {key: then[key] for key in undecided})
 
 
 def plans_anew(config: Config, saved: Checkpoint | None) -> bool:

@@ -36,7 +36,7 @@ class Board(SummaryWriter):
     """A log for TensorBoard. The points of its curves are also in the run's metrics.csv, for every other program."""
 
     def __init__(self, run: Path, purge_step: int | None = None) -> None:
-        super().__init__(str(_folder(run)), purge_step=purge_step)
+        super().__init__(str(run), purge_step=purge_step)
         self._points = (run / METRICS).open("a", encoding="utf-8", newline="\n")
 
     def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> None:  # type: ignore[override]
@@ -104,12 +104,6 @@ def _cut_metrics(path: Path, step: int) -> None:
         kept += [f"{line}\n" for line in points if int(line.partition(",")[0]) <= step]
     path.parent.mkdir(parents=True, exist_ok=True)
     storage.replace_durably(path, "".join(kept).encode())
-
-
-def _folder(run: Path) -> Path:
-    """Where a run logs: in its folder, whose name TensorBoard shows; a run of version 0.1, in a subfolder."""
-    old = run / "tensorboard"
-    return old if old.exists() else run
 
 
 def indented(text: str) -> str:

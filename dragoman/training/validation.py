@@ -11,9 +11,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from dragoman import config_file
 from dragoman.architectures.protocol import Model
-from dragoman.checkpoint import Checkpoint
 from dragoman.console import say
 from dragoman.evaluation import validation_loss
 from dragoman.evaluation.metrics import score, tokenization
@@ -148,18 +146,14 @@ def _record(state: TrainingState, quality: float, chrf: float, loss: float) -> s
     return name if now > best else ""
 
 
-def with_tokenization(config: Config, saved: Checkpoint | None) -> Config:
-    """Replace data.bleu_tokenize auto by the tokenization for the target language; a resumed run keeps its own.
+def with_tokenization(config: Config) -> Config:
+    """Replace data.bleu_tokenize auto by the tokenization for the target language.
 
     With several directions, auto stays, and stands for the tokenization of each. Raises ConfigError if a library is
     missing.
     """
-    data = config.data
-    if data.bleu_tokenize == "auto" and saved:
-        started = config_file.loads(saved.files["config.yaml"], saved.path / "config.yaml")
-        return with_values(config, {"data.bleu_tokenize": started.data.bleu_tokenize})
-    chosen = tokenization(data, data.target_lang)
-    return config if data.several else with_values(config, {"data.bleu_tokenize": chosen})
+    chosen = tokenization(config.data, config.data.target_lang)
+    return config if config.data.several else with_values(config, {"data.bleu_tokenize": chosen})
 
 
 def has_time(state: TrainingState) -> bool:
