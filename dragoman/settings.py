@@ -427,8 +427,8 @@ SECTIONS: dict[str, type[Section]] = {
     section.name: type(section.default) for section in fields(Config) if isinstance(section.default, Section)
 }
 SETTINGS = {f"{name}.{declared.name}": declared for name, section in SECTIONS.items() for declared in fields(section)}
-# Settings of earlier versions; files that name them still load. Placeholders replaced copy dropout; the others of version
-# 0.1 lost BLEU in every measurement.
+# Settings of earlier versions; files that name them still load. Placeholders replaced copy dropout; the others of
+# version 0.1 lost BLEU in every measurement.
 RETIRED = frozenset(
     {
         "training.copy_dropout",

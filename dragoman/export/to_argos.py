@@ -17,6 +17,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from babel import Locale
+
 from dragoman import reading
 from dragoman.architectures.ctranslate2_spec import ctranslate2_spec, save_ctranslate2
 from dragoman.dataset import Tokenizer
@@ -26,16 +28,6 @@ from dragoman.model import Transformer
 from dragoman.settings import EOS, UNK, DataConfig
 
 PACKAGE = "package"  # the folder inside an export that becomes the zip file
-# Names shown to users of Argos Translate. Other languages are shown by their code.
-NAMES = {
-    "ar": "Arabic", "bg": "Bulgarian", "ca": "Catalan", "cs": "Czech", "da": "Danish", "de": "German", "el": "Greek",
-    "en": "English", "eo": "Esperanto", "es": "Spanish", "et": "Estonian", "eu": "Basque", "fa": "Persian",
-    "fi": "Finnish", "fr": "French", "ga": "Irish", "gl": "Galician", "he": "Hebrew", "hi": "Hindi", "hu": "Hungarian",
-    "id": "Indonesian", "it": "Italian", "ja": "Japanese", "ko": "Korean", "lt": "Lithuanian", "lv": "Latvian",
-    "nb": "Norwegian", "nl": "Dutch", "pl": "Polish", "pt": "Portuguese", "ro": "Romanian", "ru": "Russian",
-    "sk": "Slovak", "sl": "Slovenian", "sq": "Albanian", "sv": "Swedish", "th": "Thai", "tr": "Turkish",
-    "uk": "Ukrainian", "ur": "Urdu", "vi": "Vietnamese", "zh": "Chinese",
-}  # fmt: skip
 
 
 def save_argos(model: Transformer, source: Tokenizer, target: Tokenizer, data: DataConfig, folder: Path) -> None:
@@ -46,7 +38,8 @@ def save_argos(model: Transformer, source: Tokenizer, target: Tokenizer, data: D
     (package / "sentencepiece.model").write_bytes(sentencepiece_model(source, data))
     metadata = {"package_version": "1.0", "argos_version": "1.10", "type": "translate", "links": []}
     for side, code in (("from", data.source_lang or ""), ("to", data.target_lang)):
-        metadata |= {f"{side}_code": code, f"{side}_name": NAMES.get(code, code)}
+        # Shown to users of Argos Translate.
+        metadata |= {f"{side}_code": code, f"{side}_name": Locale("en").languages.get(code, code)}
     text = json.dumps(metadata, ensure_ascii=False, indent=2) + "\n"
     (package / "metadata.json").write_text(text, encoding="utf-8")
 
