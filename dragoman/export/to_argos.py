@@ -30,11 +30,19 @@ from dragoman.settings import EOS, UNK, DataConfig
 PACKAGE = "package"  # the folder inside an export that becomes the zip file
 
 
-def save_argos(model: Transformer, source: Tokenizer, target: Tokenizer, data: DataConfig, folder: Path) -> None:
-    """Write the files of a package in float32, without its README.md."""
+def save_argos(
+    model: Transformer,
+    source: Tokenizer,
+    target: Tokenizer,
+    data: DataConfig,
+    folder: Path,
+    quantization: str | None = None,
+) -> None:
+    """Write the files of a package, without its README.md. quantization is that of `save_ctranslate2`."""
     package = folder / PACKAGE
     (package / "model").mkdir(parents=True)
-    save_ctranslate2(ctranslate2_spec(model, pieces_by_id(source), pieces_by_id(target)), package / "model")
+    spec = ctranslate2_spec(model, pieces_by_id(source), pieces_by_id(target))
+    save_ctranslate2(spec, package / "model", quantization)
     (package / "sentencepiece.model").write_bytes(sentencepiece_model(source, data))
     metadata = {"package_version": "1.0", "argos_version": "1.10", "type": "translate", "links": []}
     for side, code in (("from", data.source_lang or ""), ("to", data.target_lang)):
@@ -42,13 +50,6 @@ def save_argos(model: Transformer, source: Tokenizer, target: Tokenizer, data: D
         metadata |= {f"{side}_code": code, f"{side}_name": Locale("en").languages.get(code, code)}
     text = json.dumps(metadata, ensure_ascii=False, indent=2) + "\n"
     (package / "metadata.json").write_text(text, encoding="utf-8")
-
-
-def quantize_argos(model: Transformer, source: Tokenizer, target: Tokenizer, folder: Path) -> None:
-    """Replace the float32 weights that `save_argos` wrote by int8 weights."""
-    place = folder / PACKAGE / "model"
-    (place / "model.bin").unlink()
-    save_ctranslate2(ctranslate2_spec(model, pieces_by_id(source), pieces_by_id(target)), place, "int8")
 
 
 def package_name(metadata: Mapping[str, str]) -> str:
