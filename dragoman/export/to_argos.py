@@ -86,12 +86,12 @@ def load_argos(folder: Path) -> LoadedExport:
     source_ids, target_ids = ({piece: i for i, piece in enumerate(side)} for side in (source, target))
 
     def greedy(sentences: Batch, limit: int) -> list[list[int]]:
-        found = translator.translate_batch(
+        results = translator.translate_batch(
             [[source[i] for i in sentence] for sentence in sentences],
             beam_size=1, min_decoding_length=0, max_decoding_length=limit, length_penalty=0.2,
             max_batch_size=BATCH_SIZE,
         )  # fmt: skip
-        return [[target_ids[piece] for piece in result.hypotheses[0]] for result in found]
+        return [[target_ids[piece] for piece in result.hypotheses[0]] for result in results]
 
     def encode(texts: Sequence[str]) -> list[list[int]]:
         encoded = processor.encode(list(texts), out_type=str)

@@ -55,11 +55,11 @@ def load(paths: Sequence[Path], device: torch.device) -> tuple[TrainedModel, che
     return replace(one, weights=lambda: (model, dtype), shapes=shapes, config=config), first
 
 
-def build(found: checkpoint.Checkpoint, trained: TrainedModel) -> Model:
+def build(opened: checkpoint.Checkpoint, trained: TrainedModel) -> Model:
     """Build the model of a checkpoint whose text was unpacked. Raises CheckpointError if the weights do not fit."""
     shape, sizes = trained.config.model, (len(trained.source), len(trained.target))
     try:
-        tensors = unpack_weights(found.files[WEIGHTS])
+        tensors = unpack_weights(opened.files[WEIGHTS])
         # First without memory: the settings may say anything, but the weights are no larger than their file.
         if shape.encoder_layers + shape.decoder_layers > len(tensors):
             raise CheckpointError("its settings have more layers than there are weights")
@@ -69,10 +69,10 @@ def build(found: checkpoint.Checkpoint, trained: TrainedModel) -> Model:
         model = build_model(shape, *sizes)
         load_unpacked(model, tensors)
     except MemoryError as error:
-        raise CheckpointError(f"{found.path} does not fit into the memory of this machine.") from error
+        raise CheckpointError(f"{opened.path} does not fit into the memory of this machine.") from error
     # ConfigError is a ValueError, and torch raises RuntimeError for impossible shapes and for too little memory.
     except (RuntimeError, ValueError, LookupError, TypeError, OverflowError) as error:
-        raise CheckpointError(f"{found.path} cannot be used: {error}") from error
+        raise CheckpointError(f"{opened.path} cannot be used: {error}") from error
     return model
 
 
@@ -85,9 +85,9 @@ def _least(shape: ModelConfig) -> int:
 
 
 def load_later(
-    found: checkpoint.Checkpoint, trained: TrainedModel, device: torch.device
+    opened: checkpoint.Checkpoint, trained: TrainedModel, device: torch.device
 ) -> tuple[Model | Ensemble, torch.dtype]:
     """Read and build the model of a checkpoint of which only the text was read. Raises CheckpointError."""
     tune_device(device)
-    whole = checkpoint.read(found.path, [WEIGHTS])
+    whole = checkpoint.read(opened.path, [WEIGHTS])
     return build(whole, trained).to(device).eval(), choose_precision("auto", device)

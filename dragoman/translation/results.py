@@ -55,8 +55,8 @@ class Translation:
 
 def warnings_by_text(warnings: Iterable[str], first: int, count: int) -> list[list[str]]:
     """Sort warnings like "text 3: ..." into a list for each of `count` texts, which are numbered from `first`."""
-    found: list[list[str]] = [[] for _ in range(count)]
+    messages: list[list[str]] = [[] for _ in range(count)]
     for warning in warnings:
         number, _, message = warning.partition(": ")
-        found[int(number.removeprefix("text ")) - first].append(message)
-    return found
+        messages[int(number.removeprefix("text ")) - first].append(message)
+    return messages
