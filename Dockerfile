@@ -5,8 +5,8 @@
 #     docker run --rm -it -v "$PWD/runs:/home/dragoman/runs" -v dragoman:/home/dragoman/.cache dragoman translate "Good day!"
 #     docker run --rm -it -v "$PWD/runs:/home/dragoman/runs" -p 127.0.0.1:8000:8000 dragoman serve --host 0.0.0.0
 #
-# The volume for the cache keeps the key with which the files for CTranslate2 are signed. Without it, each container makes
-# these files again, which takes some seconds.
+# The volume for the cache keeps the files for CTranslate2. Without it, each container makes them again, which takes some
+# seconds.
 #
 # pip's own choice of torch on Linux is the CUDA build: run with `--gpus all` to use an NVIDIA GPU. For a smaller image without
 # CUDA, build with `--build-arg TORCH_INDEX=URL`, the index of CPU builds that PyTorch's installation page names.

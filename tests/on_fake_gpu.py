@@ -122,7 +122,7 @@ def test_search(architecture: str) -> None:
                 found.append([[(h.tokens, pytest.approx(h.score, rel=1e-3)) for h in some] for some in hypotheses])
                 if gpu:
                     steps = max(len(h.log_probs) for some in hypotheses for h in some)
-                    assert len(gpu.waits) <= (5 * steps + 2 if each else 2 * steps)
+                    assert len(gpu.waits) <= 5 * steps + 2
                     gpu.forget()
         return found
 

@@ -178,18 +178,6 @@ def test_table_shows_where_each_token_looked() -> None:
         "Wine    50%  red          60%  ██████      red is unknown; copied from Wine",
         "rosso  100%  [EOS]        60%  ██████",
     ]
-    assert table(view, layer=1)[1:] == [
-        "Wine    50%  red          50%  █████       also Wine 40%; red is unknown; copied from Wine",
-        "rosso  100%  [EOS]        75%  ███████▌",
-    ]
-
-
-def test_mean_is_over_heads_and_layers() -> None:
-    """Guards against a mean over the wrong axes."""
-    view = cats()
-    np.testing.assert_allclose(view.mean(), view.maps.reshape(12, 6, 6).mean(0))
-    np.testing.assert_allclose(view.mean(-1), sum(view.maps[2]) / 4)
-    np.testing.assert_allclose(view.mean().sum(1), 1)
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 200])

@@ -29,7 +29,7 @@ def find_alarms(
         copied: measures the sources, taken as translations
         searches: whether a beam was searched, so that decoding.length_penalty has an effect
     """
-    found = [
+    alarms = [
         failing_sentences("empty", [not each.translation for each in sentences], "are empty."),
         failing_sentences(
             "repeated",
@@ -58,7 +58,7 @@ def find_alarms(
         wrong_length(sentences, searches),
         no_better_than_copying(measured, copied),
     ]
-    return [alarm for alarm in found if alarm]
+    return [alarm for alarm in alarms if alarm]
 
 
 def judged(alarms: Sequence[Alarm], config: Config, step: int, vocabulary: int) -> list[Alarm]:

@@ -31,18 +31,18 @@ def read_points(run: Path) -> dict[str, Points]:
 
     A line that a killed process did not finish is left out.
     """
-    found: defaultdict[str, Points] = defaultdict(list)
+    points: defaultdict[str, Points] = defaultdict(list)
     if (run / METRICS).exists():
         for line in reading.read(run / METRICS, reading.TABLE).decode().split("\n")[1:-1]:
             step, tag, value = line.split(",")
-            found[tag].append((int(step), float(value)))
-    return dict(found)
+            points[tag].append((int(step), float(value)))
+    return dict(points)
 
 
 def panels(run: Path) -> list[dict[str, Any]]:
     """What the template `curves.svg` needs for each panel that has points. Only finite ones can be drawn."""
     points = read_points(run)
-    found = []
+    drawn = []
     for name, lines in PANELS:
         finite = {tag: [(step, value) for step, value in points.get(tag, []) if isfinite(value)] for *_, tag in lines}
         shown = [(kind, line, _thinned(finite[tag])) for kind, line, tag in lines if finite[tag]]
@@ -50,14 +50,14 @@ def panels(run: Path) -> list[dict[str, Any]]:
             steps = ticks(max(1, *(points[-1][0] for *_, points in shown)))
             marks = ticks(max(1.0, *(value for *_, points in shown for _, value in points)))
             places = {"x_position": scale(steps[-1], 30, 350), "y_position": scale(marks[-1], 190, 12)}
-            found.append({"name": name, "lines": shown, "steps": steps, "marks": marks, **places})
-    return found
+            drawn.append({"name": name, "lines": shown, "steps": steps, "marks": marks, **places})
+    return drawn
 
 
 def write_curves(run: Path) -> None:
     """Draw the curves of a run into its curves.svg, which is replaced atomically. Raises OSError."""
-    if found := panels(run):
-        storage.replace_durably(run / CURVES, render("curves.svg", panels=found).encode())
+    if drawn := panels(run):
+        storage.replace_durably(run / CURVES, render("curves.svg", panels=drawn).encode())
 
 
 def _thinned(points: Points) -> Points:

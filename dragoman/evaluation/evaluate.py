@@ -138,13 +138,13 @@ def evaluated_sentence(
 
 def buckets(bounds: Sequence[int], values: Sequence[int], measured: Measurements) -> list[Bucket]:
     """Group the sentences by a value of each; `bounds` are the lower bounds of the groups."""
-    found = []
+    groups = []
     for low, end in zip(bounds, [*bounds[1:], None], strict=True):
         members = [i for i, value in enumerate(values) if max(value, bounds[0]) >= low and (end is None or value < end)]
         name = f"{low}+" if end is None else str(low) if end == low + 1 else f"{low}-{end - 1}"
         if members:
-            found.append(bucket(name, members, measured))
-    return found
+            groups.append(bucket(name, members, measured))
+    return groups
 
 
 def bucket(name: str, members: Sequence[int], measured: Measurements) -> Bucket:

@@ -177,12 +177,12 @@ class SentenceStatistics:
         """Score differences (TRIALS) after swapping the translations of both systems at random, per sentence."""
         random, count = np.random.default_rng(SEED), len(self.sums)
         both, change = self.sums.sum(0) + other.sums.sum(0), self.sums - other.sums
-        found = []
+        differences = []
         for start in range(0, TRIALS, 320):  # in chunks, to limit memory
             swap = random.integers(2, size=(min(320, TRIALS - start), count), dtype=bool)
             for totals in other.sums.sum(0) + swap @ change:  # (K)
-                found.append(self._score_of(totals) - self._score_of(both - totals))
-        return np.array(found)
+                differences.append(self._score_of(totals) - self._score_of(both - totals))
+        return np.array(differences)
 
     def signature(self, interval: bool = False) -> str:
         """How the score, and its interval, were computed, in sacreBLEU's notation, once for each tokenization."""
@@ -204,16 +204,16 @@ class Measurements:
 def measure(translations: Sequence[str], references: Sequence[str], tokenize: Tokenize) -> Measurements:
     """Compute all metrics with confidence intervals; `tokenize` as for `score`."""
     metrics: dict[str, Callable[[str], Metric]] = {"BLEU": _bleu, "chrF": lambda _: CHRF(), "TER": _ter}
-    found = {name: SentenceStatistics(metric, tokenize, translations, references) for name, metric in metrics.items()}
+    by_name = {name: SentenceStatistics(metric, tokenize, translations, references) for name, metric in metrics.items()}
     figures = [
         MetricScore(name, each.score(), *confidence_interval(each.resampled), each.signature(interval=True))
-        for name, each in found.items()
+        for name, each in by_name.items()
     ]
     for name, rate in ("WER", word_error_rate), ("CER", char_error_rate):
         percent = 100 * rate(list(translations), list(references)).item()
         first = ", first references" if len(streams(references)) > 1 else ""
         figures.append(MetricScore(name, percent, None, None, f"torchmetrics {version('torchmetrics')}{first}"))
-    return Measurements(found["BLEU"], found["chrF"], found["TER"], figures)
+    return Measurements(by_name["BLEU"], by_name["chrF"], by_name["TER"], figures)
 
 
 def confidence_interval(samples: np.ndarray) -> tuple[float, float]:

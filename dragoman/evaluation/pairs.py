@@ -77,13 +77,13 @@ class EarlierTranslations:
 
     def for_pairs(self, pairs: Sequence[Pair]) -> list[str]:
         """The translations in the order of these pairs. Raises DataError if the pairs are not the same ones."""
-        found: dict[Pair, list[str]] = defaultdict(list)
+        translations: dict[Pair, list[str]] = defaultdict(list)
         # Ignore tags: other translators may select the direction in another way.
         for source, reference, translation in reversed(self.rows):
-            found[split_tag(source)[1], reference].append(translation)
+            translations[split_tag(source)[1], reference].append(translation)
         wanted = [(split_tag(source)[1], reference) for source, reference in pairs]
-        ordered = [found[pair].pop() if found[pair] else None for pair in wanted]
-        missing, extra = ordered.count(None), sum(map(len, found.values()))
+        ordered = [translations[pair].pop() if translations[pair] else None for pair in wanted]
+        missing, extra = ordered.count(None), sum(map(len, translations.values()))
         if missing or extra:
             raise DataError(
                 f"{self.name} cannot be compared, because its pairs are different: {missing:,} of the {len(pairs):,} "

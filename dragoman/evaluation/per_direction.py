@@ -26,11 +26,11 @@ def bleu_by_direction(
 
 def tokenizations(sources: Sequence[str], data: DataConfig) -> list[str]:
     """Return BLEU's tokenization for the translation of each source."""
-    found = [tokenization(data, data.target_lang)] * len(sources)
+    names = [tokenization(data, data.target_lang)] * len(sources)
     for direction, which in indices_by_direction(sources, data).items():
         for i in which:
-            found[i] = tokenization(data, direction.target)
-    return found
+            names[i] = tokenization(data, direction.target)
+    return names
 
 
 def indices_by_direction(sources: Sequence[str], data: DataConfig) -> dict[Direction, list[int]]:

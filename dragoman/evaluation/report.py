@@ -164,30 +164,30 @@ def _bucket_lines(report: EvaluationReport) -> list[list[str]]:
         ("unknown source words", report.unknown),
         ("typed differently", report.typed),
     )
-    found = []
+    formatted = []
     for label, buckets in tables:
         rows = [[each.name, f"{each.pairs:,}", f"{each.bleu:.2f}", f"{each.chrf:.2f}"] for each in buckets]
         if len(rows) > 1:  # one bucket says no more than the scores of all sentences
-            found.append(_aligned([[label, "pairs", "BLEU", "chrF"], *rows]))
-    return found
+            formatted.append(_aligned([[label, "pairs", "BLEU", "chrF"], *rows]))
+    return formatted
 
 
 def _worst_lines(report: EvaluationReport) -> list[str]:
-    found = ["worst sentences by chrF (more in the report):"]
+    lines = ["worst sentences by chrF (more in the report):"]
     for number in report.worst[:3]:
         each = report.sentences[number - 1]
         texts = (f"{number:>6}  {each.source}", f"     =  {each.reference}", f"{each.chrf:6.1f}  {each.translation}")
-        found += [shorten(visible(text), WIDTH) for text in texts]
-    return found
+        lines += [shorten(visible(text), WIDTH) for text in texts]
+    return lines
 
 
 def _alarm_lines(report: EvaluationReport) -> list[str]:
-    found = []
+    lines = []
     for alarm in report.alarms:
         numbers = ", ".join(map(str, alarm.sentences[:5]))
         numbers = f" Sentence{'s' * (len(alarm.sentences) > 1)} {numbers}." if numbers else ""
-        found += textwrap.wrap(f"alarm: {alarm.text}{numbers}", WIDTH, subsequent_indent="       ")
-    return found or ["no alarms"]
+        lines += textwrap.wrap(f"alarm: {alarm.text}{numbers}", WIDTH, subsequent_indent="       ")
+    return lines or ["no alarms"]
 
 
 def _wrapped(text: str) -> list[str]:

@@ -53,27 +53,27 @@ class ListedRun:
 def main(options: argparse.Namespace) -> None:
     """Print the runs as a table, or as JSON."""
     folder = options.folder or place_of_runs()
-    found = list_runs(folder)
-    if not found:
+    listed = list_runs(folder)
+    if not listed:
         raise CheckpointError(f"{folder} holds no runs: name the folder that does.")
     if options.json:
-        sys.stdout.buffer.write(json_bytes([asdict(each) for each in found]))
+        sys.stdout.buffer.write(json_bytes([asdict(each) for each in listed]))
     else:
-        print("\n".join(run_lines(found)))
+        print("\n".join(run_lines(listed)))
 
 
 def list_runs(folder: Path) -> list[ListedRun]:
     """Return the runs of a folder that have saved, the last first. What cannot be read is left empty."""
     saved = last_saved(folder)
-    found = [_listed(run, saved[run]) for run in sorted(saved, key=lambda run: (-saved[run], run))]
+    listed = [_listed(run, saved[run]) for run in sorted(saved, key=lambda run: (-saved[run], run))]
     different = [
         key
         for key in SETTINGS
-        if not key.startswith("run.") and len({repr(each.settings[key]) for each in found if each.settings}) > 1
+        if not key.startswith("run.") and len({repr(each.settings[key]) for each in listed if each.settings}) > 1
     ]
     return [
         replace(each, settings={key: each.settings[key] for key in different} if each.settings else {})
-        for each in found
+        for each in listed
     ]
 
 

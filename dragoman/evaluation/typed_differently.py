@@ -46,8 +46,8 @@ def typed_differently(translator: Translator, pairs: Sequence[Pair]) -> list[Buc
         ("without the final mark", without_mark, without_mark),
         ("with a typo", lambda text, _: with_typo(text, draw), _same),
     ]
-    found = [_typed(translator, chosen, name, typed, compared) for name, typed, compared in ways]
-    return [*found, _paragraphs(translator, chosen)]
+    buckets = [_typed(translator, chosen, name, typed, compared) for name, typed, compared in ways]
+    return [*buckets, _paragraphs(translator, chosen)]
 
 
 def with_typo(text: str, draw: random.Random) -> str:
@@ -72,9 +72,9 @@ def without_mark(text: str, _: str = "") -> str:
 
 
 def _typed(translator: Translator, pairs: Sequence[Pair], name: str, typed: Change, compared: Change) -> Bucket:
-    found = [_direction_of(translator, source) for source, _ in pairs]
-    sources = [tag + typed(text, direction.source) for tag, direction, text in found]
-    languages = [direction.target for _, direction, _ in found]
+    parsed = [_direction_of(translator, source) for source, _ in pairs]
+    sources = [tag + typed(text, direction.source) for tag, direction, text in parsed]
+    languages = [direction.target for _, direction, _ in parsed]
     translations = list(map(compared, translator.translate(sources), languages))
     references = [
         of_each(reference, lambda text, language=language: compared(text, language))

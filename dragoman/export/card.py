@@ -70,8 +70,8 @@ def _trained_on(translator: Translator) -> dict[str, Any]:
 def _scores(run: Path, step: int) -> dict[str, Any]:
     """Return the scores of validation and test in result.json that belong to this step."""
     path = run / "result.json"
-    found = load_json(checkpoint.read_plain(path)) if path.exists() else {}
-    return {split: found[split] for split in ("validation", "test") if found.get(split, {}).get("step") == step}
+    result = load_json(checkpoint.read_plain(path)) if path.exists() else {}
+    return {split: result[split] for split in ("validation", "test") if result.get(split, {}).get("step") == step}
 
 
 def limitations(kind: Format, translator: Translator) -> list[str]:

@@ -17,6 +17,7 @@ model that the engine cannot express, 3 without sentences to verify with, 4 if t
 from __future__ import annotations
 
 import argparse
+import shutil
 from pathlib import Path
 
 from dragoman import checkpoint, console, serialization
@@ -62,7 +63,9 @@ def export(translator: Translator, run: Path, kind: Format, output: Path, quanti
         console.warn(f"{count} sentences: {kind} translates them like Dragoman in float32, token by token")
         if quantize:
             tokenize = tokenization(config.data, config.data.target_lang)
-            formats.quantize(kind, model, source, target, folder)
+            shutil.rmtree(folder)
+            folder.mkdir()
+            formats.write(kind, model, source, target, config.data, folder, "int8")
             cost = verification.measure_quantization(formats.load(kind, folder), sample, tokenize)
             console.warn(f"{count} sentences, {cost}")
         (folder / "README.md").write_text(card.card(translator, run, kind, sample, cost), encoding="utf-8")

@@ -23,7 +23,7 @@ from dragoman.architectures.ctranslate2_spec import ctranslate2_spec, save_ctran
 from dragoman.dataset import Tokenizer
 from dragoman.errors import ConfigError
 from dragoman.export.loaded import LoadedExport
-from dragoman.export.to_argos import load_argos, pack_argos, quantize_argos, save_argos
+from dragoman.export.to_argos import load_argos, pack_argos, save_argos
 from dragoman.export.to_ctranslate2 import load_ctranslate2
 from dragoman.export.to_huggingface import load_huggingface, save_huggingface
 from dragoman.export.to_onnx import load_onnx, quantize_onnx, save_onnx
@@ -88,38 +88,34 @@ def unsupported(
 
 
 def write(
-    kind: Format, model: Transformer, source: Tokenizer, target: Tokenizer, data: DataConfig, folder: Path
+    kind: Format,
+    model: Transformer,
+    source: Tokenizer,
+    target: Tokenizer,
+    data: DataConfig,
+    folder: Path,
+    quantization: str | None = None,
 ) -> None:
-    """Write the model, in float32, and its tokenizers into an empty folder."""
+    """Write the model, in float32 or int8, and its tokenizers into an empty folder.
+
+    int8 weights are made with the engine's own method. transformers has none.
+    """
     sides = portable_tokenizer(source, data), portable_tokenizer(target, data)
     with torch.no_grad():
         match kind:
             case "ctranslate2":
-                save_ctranslate2(ctranslate2_spec(model, source.tokens_by_id, target.tokens_by_id), folder)
+                spec = ctranslate2_spec(model, source.tokens_by_id, target.tokens_by_id)
+                save_ctranslate2(spec, folder, quantization)
                 save_tokenizers(sides, folder)
             case "huggingface":
                 save_huggingface(model, sides, folder)
             case "onnx":
                 save_onnx(model, folder)
                 save_tokenizers(sides, folder)
+                if quantization:
+                    quantize_onnx(folder)
             case "argos":
-                save_argos(model, source, target, data, folder)
-
-
-def quantize(kind: Format, model: Transformer, source: Tokenizer, target: Tokenizer, folder: Path) -> None:
-    """Replace the float32 weights that `write` left in a folder by int8 weights, made with the engine's own method."""
-    match kind:
-        case "ctranslate2":
-            (folder / "model.bin").unlink()
-            with torch.no_grad():
-                save_ctranslate2(ctranslate2_spec(model, source.tokens_by_id, target.tokens_by_id), folder, "int8")
-        case "onnx":
-            quantize_onnx(folder)
-        case "argos":
-            with torch.no_grad():
-                quantize_argos(model, source, target, folder)
-        case "huggingface":
-            raise ConfigError("transformers has no int8 files of its own: leave out --quantize.")
+                save_argos(model, source, target, data, folder, quantization)
 
 
 def load(kind: Format, folder: Path) -> LoadedExport:

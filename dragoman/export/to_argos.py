@@ -17,6 +17,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from babel import Locale
+
 from dragoman import reading
 from dragoman.architectures.ctranslate2_spec import ctranslate2_spec, save_ctranslate2
 from dragoman.dataset import Tokenizer
@@ -26,36 +28,28 @@ from dragoman.model import Transformer
 from dragoman.settings import EOS, UNK, DataConfig
 
 PACKAGE = "package"  # the folder inside an export that becomes the zip file
-# Names shown to users of Argos Translate. Other languages are shown by their code.
-NAMES = {
-    "ar": "Arabic", "bg": "Bulgarian", "ca": "Catalan", "cs": "Czech", "da": "Danish", "de": "German", "el": "Greek",
-    "en": "English", "eo": "Esperanto", "es": "Spanish", "et": "Estonian", "eu": "Basque", "fa": "Persian",
-    "fi": "Finnish", "fr": "French", "ga": "Irish", "gl": "Galician", "he": "Hebrew", "hi": "Hindi", "hu": "Hungarian",
-    "id": "Indonesian", "it": "Italian", "ja": "Japanese", "ko": "Korean", "lt": "Lithuanian", "lv": "Latvian",
-    "nb": "Norwegian", "nl": "Dutch", "pl": "Polish", "pt": "Portuguese", "ro": "Romanian", "ru": "Russian",
-    "sk": "Slovak", "sl": "Slovenian", "sq": "Albanian", "sv": "Swedish", "th": "Thai", "tr": "Turkish",
-    "uk": "Ukrainian", "ur": "Urdu", "vi": "Vietnamese", "zh": "Chinese",
-}  # fmt: skip
 
 
-def save_argos(model: Transformer, source: Tokenizer, target: Tokenizer, data: DataConfig, folder: Path) -> None:
-    """Write the files of a package in float32, without its README.md."""
+def save_argos(
+    model: Transformer,
+    source: Tokenizer,
+    target: Tokenizer,
+    data: DataConfig,
+    folder: Path,
+    quantization: str | None = None,
+) -> None:
+    """Write the files of a package, without its README.md. quantization is that of `save_ctranslate2`."""
     package = folder / PACKAGE
     (package / "model").mkdir(parents=True)
-    save_ctranslate2(ctranslate2_spec(model, pieces_by_id(source), pieces_by_id(target)), package / "model")
+    spec = ctranslate2_spec(model, pieces_by_id(source), pieces_by_id(target))
+    save_ctranslate2(spec, package / "model", quantization)
     (package / "sentencepiece.model").write_bytes(sentencepiece_model(source, data))
     metadata = {"package_version": "1.0", "argos_version": "1.10", "type": "translate", "links": []}
     for side, code in (("from", data.source_lang or ""), ("to", data.target_lang)):
-        metadata |= {f"{side}_code": code, f"{side}_name": NAMES.get(code, code)}
+        # Shown to users of Argos Translate.
+        metadata |= {f"{side}_code": code, f"{side}_name": Locale("en").languages.get(code, code)}
     text = json.dumps(metadata, ensure_ascii=False, indent=2) + "\n"
     (package / "metadata.json").write_text(text, encoding="utf-8")
-
-
-def quantize_argos(model: Transformer, source: Tokenizer, target: Tokenizer, folder: Path) -> None:
-    """Replace the float32 weights that `save_argos` wrote by int8 weights."""
-    place = folder / PACKAGE / "model"
-    (place / "model.bin").unlink()
-    save_ctranslate2(ctranslate2_spec(model, pieces_by_id(source), pieces_by_id(target)), place, "int8")
 
 
 def package_name(metadata: Mapping[str, str]) -> str:
@@ -92,12 +86,12 @@ def load_argos(folder: Path) -> LoadedExport:
     source_ids, target_ids = ({piece: i for i, piece in enumerate(side)} for side in (source, target))
 
     def greedy(sentences: Batch, limit: int) -> list[list[int]]:
-        found = translator.translate_batch(
+        results = translator.translate_batch(
             [[source[i] for i in sentence] for sentence in sentences],
             beam_size=1, min_decoding_length=0, max_decoding_length=limit, length_penalty=0.2,
             max_batch_size=BATCH_SIZE,
         )  # fmt: skip
-        return [[target_ids[piece] for piece in result.hypotheses[0]] for result in found]
+        return [[target_ids[piece] for piece in result.hypotheses[0]] for result in results]
 
     def encode(texts: Sequence[str]) -> list[list[int]]:
         encoded = processor.encode(list(texts), out_type=str)

@@ -19,9 +19,9 @@ def load_ctranslate2(folder: Path) -> Callable[[Batch, int], list[list[int]]]:
 
     def greedy(sentences: Batch, limit: int) -> list[list[int]]:
         texts = [[source.id_to_token(i) for i in sentence] for sentence in sentences]
-        found = translator.translate_batch(
+        results = translator.translate_batch(
             texts, beam_size=1, min_decoding_length=0, max_decoding_length=limit, max_batch_size=BATCH_SIZE
         )
-        return [[ids[token] for token in result.hypotheses[0]] for result in found]
+        return [[ids[token] for token in result.hypotheses[0]] for result in results]
 
     return greedy

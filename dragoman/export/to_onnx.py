@@ -129,7 +129,7 @@ def load_onnx(folder: Path) -> Callable[[Batch, int], list[list[int]]]:
     encoder, decoder = sessions
 
     def greedy(sentences: Batch, limit: int) -> list[list[int]]:
-        found = []
+        translations = []
         for start in range(0, len(sentences), BATCH_SIZE):
             source = source_batch(sentences[start : start + BATCH_SIZE]).numpy()
             [memory] = encoder.run(None, {"source": source})
@@ -138,7 +138,7 @@ def load_onnx(folder: Path) -> Callable[[Batch, int], list[list[int]]]:
                 given = {"token": tokens[-1], "source": source, "memory": memory, "past": past}
                 logits, past = decoder.run(None, given)
                 tokens.append(logits.argmax(1)[:, None])
-            found += [until_eos(row) for row in np.hstack(tokens)[:, 1:].tolist()]
-        return found
+            translations += [until_eos(row) for row in np.hstack(tokens)[:, 1:].tolist()]
+        return translations
 
     return greedy

@@ -84,13 +84,13 @@ def verify(engine: LoadedExport, sample: Sample, translator: Translator) -> None
     texts_of_ours = translator.target.decode_batch(expected)
     _require_same("the tokenizer of the export decodes", expected, texts_of_ours, engine.decode(expected))
     assert isinstance(translator.model, Transformer)
-    found = [
+    theirs_or_tie = [
         ours if is_tie(translator.model, sentence.ids, ours, theirs) else theirs
         for sentence, ours, theirs in zip(
             flat, expected, engine.greedy([sentence.ids for sentence in flat], sample.limit), strict=True
         )
     ]
-    _require_same("the engine translates", texts, expected, found, decode)
+    _require_same("the engine translates", texts, expected, theirs_or_tie, decode)
 
 
 def _require_same(
@@ -103,10 +103,10 @@ def _require_same(
     """Raise ExportError if our result and theirs differ for anything given."""
     different = [row for row in zip(given, ours, theirs, strict=True) if row[1] != row[2]]
     if different:
-        first, expected, found = different[0]
+        first, expected, other = different[0]
         raise ExportError(
             f"{what} {len(different)} of {len(given)} sentences differently, so nothing was written. "
-            f"First difference: {first!r} becomes {show(found)!r} instead of {show(expected)!r}. "
+            f"First difference: {first!r} becomes {show(other)!r} instead of {show(expected)!r}. "
             "Choose another format with --to."
         )
 
@@ -141,10 +141,10 @@ class QuantizationCost:
 
 def measure_quantization(engine: LoadedExport, sample: Sample, tokenize: str) -> QuantizationCost:
     """Translate the sample with the engine's int8 weights; `tokenize` is BLEU's tokenizer."""
-    found = engine.greedy([sentence.ids for sentence in sample.flat], sample.limit)
-    same = sum(ours == theirs for ours, theirs in zip(sample.expected, found, strict=True)) / len(found)
+    quantized = engine.greedy([sentence.ids for sentence in sample.flat], sample.limit)
+    same = sum(ours == theirs for ours, theirs in zip(sample.expected, quantized, strict=True)) / len(quantized)
     scores = []
-    for translations in (found, sample.expected):
+    for translations in (quantized, sample.expected):
         texts = iter(engine.decode(translations))
         joined = [" ".join(next(texts) for _ in of_text) for of_text in sample.sentences]
         scores.append(score(joined, sample.references, tokenize))

@@ -40,19 +40,14 @@ class View:
     copied: Mapping[int, int] = field(default_factory=dict)  # target position -> source position it was copied from
     unknown: Set[int] = frozenset()  # source positions of unknown words
 
-    def __post_init__(self) -> None:
-        assert self.maps.ndim == 4, self.maps.shape
-        assert self.maps.shape[2:] == (len(self.target), len(self.source)), self.maps.shape
-        assert len(self.log_probs) == len(self.target), len(self.log_probs)
-
     @property
     def maps(self) -> np.ndarray:
         """The weights as an array (L, H, T, S)."""
         return np.asarray(self.weights, dtype=np.float64)
 
-    def mean(self, layer: int | None = None) -> np.ndarray:
-        """The mean over the heads of one layer, or of all layers: (T, S)."""
-        return (self.maps if layer is None else self.maps[[layer]]).mean((0, 1))
+    def mean(self) -> np.ndarray:
+        """The mean over all heads of all layers: (T, S)."""
+        return self.maps.mean((0, 1))
 
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -60,14 +55,14 @@ BAR = 10  # columns of a full bar
 EIGHTHS = ("", *"▏▎▍▌▋▊▉")
 
 
-def table(view: View, width: int = 100, layer: int | None = None) -> list[str]:
+def table(view: View, width: int = 100) -> list[str]:
     """The lines of a table: for each target token its probability and the source token it looked at most.
 
     A second source token is named if its weight is at least half of the first one's. Lines are at most `width` columns
-    wide (at least 60) and contain no control characters. layer is as in `View.mean`.
+    wide (at least 60) and contain no control characters.
     """
     rows = [["token", "prob", "looks at", "weight", "", ""]]
-    for t, weights in enumerate(view.mean(layer)):
+    for t, weights in enumerate(view.mean()):
         first, *others = np.argsort(-weights, kind="stable").tolist()
         remarks = []
         if others and 2 * weights[others[0]] >= weights[first]:
@@ -109,7 +104,6 @@ def page(views: Sequence[View]) -> str:
     """
     from jinja2 import Environment  # here, because a translation without a page does not need it
 
-    assert len({view.maps.shape[:2] for view in views}) <= 1, "views of different models"
     html, style, script = ((TEMPLATES / f"attention.{kind}").read_text("utf-8") for kind in ("html", "css", "js"))
     return (
         Environment(autoescape=True, keep_trailing_newline=True)

@@ -16,12 +16,11 @@ from dragoman.device import DTYPES, autocast, choose_precision, matmul_rates
 from dragoman.signals import Stopped
 from dragoman.translation.batches import BATCH_TOKENS, batches_by_length
 from dragoman.translation.constraints import constraints
+from dragoman.translation.ctranslate2_engine import CACHE
 from dragoman.translation.hypotheses import Hypothesis
 from dragoman.translation.loading import TrainedModel
 from dragoman.translation.pieces import Piece
 from dragoman.translation.search import read_off, search
-
-CACHE = 16 * 2**20  # bytes of cache that every CPU core has
 
 
 def search_batch(trained: TrainedModel, pieces: Sequence[Piece], stop: Event | None = None) -> list[list[Hypothesis]]:
@@ -72,6 +71,7 @@ def search_in_batches(
     On a CPU, several batches run at once, on one thread each: the steps of a decoder are too small to divide among
     threads, so two threads translate more with a batch each than with one batch together.
     """
+    search_dtype(trained)  # measures the CPU, if it has to, before threads make it busy
     decoding = trained.config.decoding
     extra = decoding.max_length if trained.config.is_language_model else 0
     lengths = [len(piece.ids + piece.prefix) + 1 + extra for piece in pieces]

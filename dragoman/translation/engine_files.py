@@ -56,7 +56,8 @@ def engine_files(path: Path) -> dict[str, bytes]:
         remove_unused(folder.parent)
         checkpoint.publish(folder, 0, files)
     except StorageError as error:
-        console.warn(unkept.format(error))
+        if not folder.exists():  # another process may have made it meanwhile
+            console.warn(unkept.format(error))
     return files
 
 

@@ -117,16 +117,16 @@ def line_statistics(sides: Sequence[Mapping[str, Any]]) -> LineStatistics:
     return LineStatistics(usual, longest, sentences, ratio, stops)
 
 
-def unpack(found: checkpoint.Checkpoint) -> TrainedModel:
+def unpack(opened: checkpoint.Checkpoint) -> TrainedModel:
     """Unpack all of a checkpoint but the weights, which its user adds. Raises CheckpointError if a part is damaged."""
     try:
-        source, target = (Tokenizer.from_json(found.files[f"{side}.tokenizer.json"].decode()) for side in SIDES)
-        config = config_file.loads(found.files["config.yaml"], found.path / "config.yaml")
-        conventions = _conventions(found, source, target)
-        report = serialization.load_json(found.files["trained_on.json"])
+        source, target = (Tokenizer.from_json(opened.files[f"{side}.tokenizer.json"].decode()) for side in SIDES)
+        config = config_file.loads(opened.files["config.yaml"], opened.path / "config.yaml")
+        conventions = _conventions(opened, source, target)
+        report = serialization.load_json(opened.files["trained_on.json"])
         trained_on, unsure = line_statistics(report["sides"]), float(report.get("unsure", UNSURE))
     except (CheckpointError, ValueError, LookupError, TypeError, OverflowError) as error:  # ConfigError is a ValueError
-        raise CheckpointError(f"{found.path} cannot be used: {error}") from error
+        raise CheckpointError(f"{opened.path} cannot be used: {error}") from error
     return TrainedModel(_no_weights, [config.model], source, target, config, trained_on, min(unsure, SURE), conventions)
 
 
@@ -135,15 +135,15 @@ def _no_weights() -> tuple[Model | Ensemble, torch.dtype]:
 
 
 def _conventions(
-    found: checkpoint.Checkpoint, source: Tokenizer, target: Tokenizer
+    opened: checkpoint.Checkpoint, source: Tokenizer, target: Tokenizer
 ) -> tuple[Conventions, Conventions] | None:
     """Those saved with a checkpoint; for an older one those of its run's data, if they are still there."""
-    texts = [found.files.get(name) for name in CONVENTIONS]
+    texts = [opened.files.get(name) for name in CONVENTIONS]
     if all(texts):
         one, other = (Conventions.from_json((text or b"").decode()) for text in texts)
         return one, other
-    data = found.path.absolute().parent.parent / "data"
-    if found.path.parent.name != "checkpoints" or not data.is_dir():
+    data = opened.path.absolute().parent.parent / "data"
+    if opened.path.parent.name != "checkpoints" or not data.is_dir():
         return None
     from dragoman.corpora.preparation import conventions_of_data  # slow to import
 
@@ -171,10 +171,10 @@ def find_checkpoint(path: Path, names: Sequence[str] = BUNDLE) -> checkpoint.Che
                 console.warn(str(error))
                 break
             # Else a training has saved a better one, and pruned this one while it was being read.
-    found = checkpoint.newest(root, quarantine=False, warn=console.warn, only=names, optional=CONVENTIONS)
-    if found is None:
+    opened = checkpoint.newest(root, quarantine=False, warn=console.warn, only=names, optional=CONVENTIONS)
+    if opened is None:
         raise CheckpointError(f"{path} holds no checkpoint: {_suggest_runs(path)}")
-    return found
+    return opened
 
 
 def usual_run(folder: Path = Path("runs")) -> Path:
@@ -210,18 +210,18 @@ def bleu_of(run: Path) -> float | None:
         test = serialization.load_json(checkpoint.read_plain(run / RESULT)).get("test") or {}
     except CheckpointError:
         test = {}
-    found = test.get("bleu", best.get("bleu"))
-    return float(found) if isinstance(found, int | float) else None
+    bleu = test.get("bleu", best.get("bleu"))
+    return float(bleu) if isinstance(bleu, int | float) else None
 
 
 def last_saved(folder: Path) -> dict[Path, float]:
     """The runs in a folder that have checkpoints, and when each saved last."""
-    found: dict[Path, float] = {}
+    times: dict[Path, float] = {}
     for path in folder.glob("*/checkpoints/step-*"):
         if path.is_dir():
             run = path.parents[1]
-            found[run] = max(found.get(run, 0.0), path.stat().st_mtime)
-    return found
+            times[run] = max(times.get(run, 0.0), path.stat().st_mtime)
+    return times
 
 
 def _suggest_runs(path: Path) -> str:

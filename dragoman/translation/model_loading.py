@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 from dragoman import checkpoint
 from dragoman.architectures.build import build_model
@@ -28,17 +25,17 @@ def load(paths: Sequence[Path], device: torch.device) -> tuple[TrainedModel, che
     Raises CheckpointError if one of them cannot be used, or if they do not fit together.
     """
     tune_device(device)
-    found = [find_checkpoint(path) for path in paths]
-    first = found[0]
-    tokenizers = [[each.files[f"{side}.tokenizer.json"] for side in SIDES] for each in found]
-    for other, texts in zip(found, tokenizers, strict=True):
+    checkpoints = [find_checkpoint(path) for path in paths]
+    first = checkpoints[0]
+    tokenizers = [[each.files[f"{side}.tokenizer.json"] for side in SIDES] for each in checkpoints]
+    for other, texts in zip(checkpoints, tokenizers, strict=True):
         if texts != tokenizers[0]:
             raise CheckpointError(
                 f"{other.path} and {first.path} do not have the same tokenizers: the models of an ensemble must be "
                 "trained on the same prepared data."
             )
     dtype = choose_precision("auto", device)
-    loaded = [unpack(each) for each in found]
+    loaded = [unpack(each) for each in checkpoints]
     shapes = [each.config.model for each in loaded]
     if len({shape.architecture == "encoder-only" and shape.upsampling for shape in shapes}) > 1:
         raise CheckpointError(
@@ -49,7 +46,7 @@ def load(paths: Sequence[Path], device: torch.device) -> tuple[TrainedModel, che
         raise CheckpointError(
             "the models of an ensemble must read the same text, but data.lowercase or data.normalize differs."
         )
-    models = [build(each, text) for each, text in zip(found, loaded, strict=True)]
+    models = [build(each, text) for each, text in zip(checkpoints, loaded, strict=True)]
     model = (models[0] if len(models) == 1 else Ensemble(models)).to(device).eval()
     one = loaded[0]
     # All must have learned what placeholders are.
@@ -58,25 +55,24 @@ def load(paths: Sequence[Path], device: torch.device) -> tuple[TrainedModel, che
     return replace(one, weights=lambda: (model, dtype), shapes=shapes, config=config), first
 
 
-def build(found: checkpoint.Checkpoint, trained: TrainedModel) -> Model:
+def build(opened: checkpoint.Checkpoint, trained: TrainedModel) -> Model:
     """Build the model of a checkpoint whose text was unpacked. Raises CheckpointError if the weights do not fit."""
     shape, sizes = trained.config.model, (len(trained.source), len(trained.target))
     try:
-        tensors = unpack_weights(found.files[WEIGHTS])
+        tensors = unpack_weights(opened.files[WEIGHTS])
         # First without memory: the settings may say anything, but the weights are no larger than their file.
         if shape.encoder_layers + shape.decoder_layers > len(tensors):
             raise CheckpointError("its settings have more layers than there are weights")
         if _least(shape) > sum(tensor.numel() for tensor in tensors.values()):
-            with torch.device("meta"), _NoRandomWeights():  # imports for a second
+            with torch.device("meta"):  # imports for a second
                 check_shapes(build_model(shape, *sizes), tensors)
-        with _NoRandomWeights():
-            model = build_model(shape, *sizes)
+        model = build_model(shape, *sizes)
         load_unpacked(model, tensors)
     except MemoryError as error:
-        raise CheckpointError(f"{found.path} does not fit into the memory of this machine.") from error
+        raise CheckpointError(f"{opened.path} does not fit into the memory of this machine.") from error
     # ConfigError is a ValueError, and torch raises RuntimeError for impossible shapes and for too little memory.
     except (RuntimeError, ValueError, LookupError, TypeError, OverflowError) as error:
-        raise CheckpointError(f"{found.path} cannot be used: {error}") from error
+        raise CheckpointError(f"{opened.path} cannot be used: {error}") from error
     return model
 
 
@@ -89,27 +85,9 @@ def _least(shape: ModelConfig) -> int:
 
 
 def load_later(
-    found: checkpoint.Checkpoint, trained: TrainedModel, device: torch.device
+    opened: checkpoint.Checkpoint, trained: TrainedModel, device: torch.device
 ) -> tuple[Model | Ensemble, torch.dtype]:
     """Read and build the model of a checkpoint of which only the text was read. Raises CheckpointError."""
     tune_device(device)
-    whole = checkpoint.read(found.path, [WEIGHTS])
+    whole = checkpoint.read(opened.path, [WEIGHTS])
     return build(whole, trained).to(device).eval(), choose_precision("auto", device)
-
-
-class _NoRandomWeights(TorchFunctionMode):
-    """Context manager: leave new weights uninitialized, because those of a checkpoint replace them all.
-
-    Drawing them takes 10 ms for the phrasebook's model and half a second for 60 million weights.
-    """
-
-    DRAWING = (nn.init.kaiming_uniform_, nn.init.uniform_, nn.init.normal_, Tensor.uniform_, Tensor.normal_)
-
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        """Call a function of torch, unless it draws random numbers."""
-        given = kwargs or {}
-        if func in self.DRAWING:
-            return args[0] if args else given["tensor"]
-        return func(*args, **given)

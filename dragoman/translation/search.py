@@ -159,7 +159,7 @@ def search(
             rules.keep(kept)
             row = row[kept]
         if beam.sentences:
-            same = kept is None and allowed.shape[1] == beam.scores.shape[1] == 1  # one sample each, and all go on
+            same = kept is None and allowed.shape[1] == beam.scores.shape[1] == 1  # greedy, and all go on
             state = state.select(None if same else row.flatten(), kept)
     return [_ranked([*itertools.chain(*of_groups)])[: settings.n_best] or [NOTHING] for of_groups in found]
 

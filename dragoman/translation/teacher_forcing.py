@@ -39,12 +39,12 @@ def score_pairs(trained: TrainedModel, pairs: Sequence[tuple[Request, str]], fir
     """Score given translations, see `Translator.score`. The first pair has the number `first` in messages."""
     pieces = [encode_piece(trained, request.text, request.direction) for request, _ in pairs]
     scored = score_texts(trained, [(piece, text) for piece, (_, text) in zip(pieces, pairs, strict=True)])
-    found = []
+    candidates = []
     for number, candidate in enumerate(scored, first):
         if isinstance(candidate, str):
             raise DataError(f"text {number}: {candidate}")
-        found.append(candidate)
-    return found
+        candidates.append(candidate)
+    return candidates
 
 
 def score_texts(trained: TrainedModel, pairs: Sequence[tuple[Piece, str]]) -> list[Candidate | str]:
@@ -52,17 +52,17 @@ def score_texts(trained: TrainedModel, pairs: Sequence[tuple[Piece, str]]) -> li
     texts = [clean(translation, trained.config.data) for _, translation in pairs]
     encoded = [encode_translation(trained, text, piece) for text, (piece, _) in zip(texts, pairs, strict=True)]
     ids = [(piece.ids, target) for (piece, _), (target, _) in zip(pairs, encoded, strict=True)]
-    found: dict[int, Candidate | str] = {
+    results: dict[int, Candidate | str] = {
         i: reason for i, pair in enumerate(ids) if (reason := why_too_long(trained, pair))
     }
-    fitting = [i for i in range(len(ids)) if i not in found]
+    fitting = [i for i in range(len(ids)) if i not in results]
     for batch in _batches([ids[i] for i in fitting]):
         chosen = [fitting[k] for k in batch]
         for i, log_probs in zip(chosen, _token_log_probs(trained, [ids[i] for i in chosen]), strict=True):
             score = sum(log_probs) / normalizer(len(log_probs), trained.config.decoding)
             labels = [*map(trained.target.label, encoded[i][1]), "[EOS]"]
-            found[i] = Candidate(texts[i], ids[i][1], labels, log_probs, score, True, {})
-    return [found[i] for i in range(len(ids))]
+            results[i] = Candidate(texts[i], ids[i][1], labels, log_probs, score, True, {})
+    return [results[i] for i in range(len(ids))]
 
 
 def why_too_long(trained: TrainedModel, pair: Pair) -> str | None:
@@ -94,16 +94,16 @@ def _token_log_probs(trained: TrainedModel, pairs: Sequence[Pair]) -> list[list[
         following = torch.cat((target[:, 1:], torch.full_like(target[:, :1], PAD)), 1)
         ended = torch.arange(target.shape[1]) == torch.tensor([len(ids) for _, ids in pairs])[:, None]
         following = following.masked_fill(ended.to(trained.device), EOS)
-        found = log_probs.gather(2, following[:, :, None])[:, :, 0].tolist()
-    return [row[: len(ids) + 1] for row, (_, ids) in zip(found, pairs, strict=True)]
+        chosen = log_probs.gather(2, following[:, :, None])[:, :, 0].tolist()
+    return [row[: len(ids) + 1] for row, (_, ids) in zip(chosen, pairs, strict=True)]
 
 
 def token_log_probs(trained: TrainedModel, pairs: Sequence[Pair]) -> list[list[float]]:
     """The log-probability of each target token of each pair, in nats, that of [EOS] last."""
-    found: dict[int, list[float]] = {}
+    by_pair: dict[int, list[float]] = {}
     for batch in _batches(pairs):
-        found.update(zip(batch, _token_log_probs(trained, [pairs[k] for k in batch]), strict=True))
-    return [found[k] for k in range(len(pairs))]
+        by_pair.update(zip(batch, _token_log_probs(trained, [pairs[k] for k in batch]), strict=True))
+    return [by_pair[k] for k in range(len(pairs))]
 
 
 def alignments(trained: TrainedModel, pairs: Sequence[Pair], last: bool = False) -> list[np.ndarray]:
@@ -111,7 +111,7 @@ def alignments(trained: TrainedModel, pairs: Sequence[Pair], last: bool = False)
 
     last: in the last layer, instead of the mean over all layers
     """
-    found = [np.zeros((0, 0), np.float32) for _ in pairs]
+    maps = [np.zeros((0, 0), np.float32) for _ in pairs]
     some = [i for i, pair in enumerate(pairs) if all(pair)]
     for batch in _batches([pairs[i] for i in some]):
         chosen = [some[k] for k in batch]
@@ -120,8 +120,8 @@ def alignments(trained: TrainedModel, pairs: Sequence[Pair], last: bool = False)
             weights = alignment(trained.model, *given, last=last).float().cpu().numpy()
         for i, each in zip(chosen, weights, strict=True):
             source, target = pairs[i]
-            found[i] = each[: len(target), : len(source)]
-    return found
+            maps[i] = each[: len(target), : len(source)]
+    return maps
 
 
 def attention(trained: TrainedModel, source: list[int], target: list[int]) -> Tensor:

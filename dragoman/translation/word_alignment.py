@@ -31,12 +31,12 @@ def words_of(text: str, language: str) -> list[Range]:
     """Where each word of a text starts and ends."""
     if not sentence_joiner(language):
         return [(i, i + 1) for i, character in enumerate(text) if not character.isspace()]
-    found, end = [], 0
+    ranges, end = [], 0
     for word in text.split():
         start = text.index(word, end)
         end = start + len(word)
-        found.append((start, end))
-    return found
+        ranges.append((start, end))
+    return ranges
 
 
 def token_weights(translator: Translator, translations: Sequence[Translation]) -> list[list[np.ndarray]]:

