@@ -15,14 +15,13 @@ import numpy as np
 import pytest
 from datasets import Dataset
 
-from conftest import ROOT, in_child, tiny_pairs, write_tsv
+from conftest import ROOT, in_child, read_splits, tiny_pairs, write_tsv
 from dragoman import dataset, storage
 from dragoman.command_line import override
 from dragoman.corpora import preparation, prepared_files, selection, splitting
 from dragoman.corpora.formats import records
 from dragoman.corpora.preparation import prepare_data
 from dragoman.corpora.prepared_files import GrowingFiles
-from dragoman.corpora.readers import read_splits
 from dragoman.corpora.selection import fits_upsampling
 from dragoman.corpora.sources import Source, find_sources
 from dragoman.corpora.splitting import read_portions
