@@ -45,11 +45,20 @@ REFUSED = {  # names of files, and how such a file begins if its content says wh
     "mail.eml": "",
     "app.py": "",
 }
+MESSAGES = [
+    '<?xml version="1.0"?>\n<xliff version="1.2"><file/></xliff>\n',
+    '<?xml version="1.0"?>\n<!DOCTYPE tmx SYSTEM "tmx14.dtd">\n<tmx version="1.4"/>\n',
+    '<!DOCTYPE TS><TS language="it"><context/></TS>\n',
+]
 
 
 @pytest.mark.parametrize(
     ("name", "content"),
-    [*REFUSED.items(), *((name, content) for content in REFUSED.values() if content for name in ("words", "x.txt"))],
+    [
+        *REFUSED.items(),
+        *((name, content) for content in REFUSED.values() if content for name in ("words", "x.txt")),
+        *((name, content) for content in MESSAGES for name in ("app.xml", "app.ts", "x.txt")),
+    ],
 )
 def test_other_formats_are_refused(name: str, content: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     """Guards against translating time codes, keys or commands, or a part of a file, without a word."""

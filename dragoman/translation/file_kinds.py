@@ -27,6 +27,8 @@ OTHERS = {
     "a program": ".py .js .jsx .tsx .css .scss .php .java .kt .swift .c .h .cpp .go .rb .sh .bat .vue .lua",
 }
 ENDINGS = {ending: kind for kind, endings in (MARKUP | OTHERS).items() for ending in endings.split()}
+# Messages in XML have sources and translations, whatever their names end with.
+MESSAGES = re.compile(rb"(?:<\?xml[^>]*+>\s*+)?(?:<!DOCTYPE[^>]*+>\s*+)?<(?:xliff|tmx|TS)\b")
 STARTS = {
     "html": re.compile(rb"(?>(?><!--.*?-->)\s*)*+<(?:!doctype\s+html|html)\b", re.IGNORECASE | re.DOTALL),
     "xml": re.compile(rb"<\?xml\s"),
@@ -47,7 +49,7 @@ def kind_of(path: Path) -> str:
     except OSError as error:
         raise DataError(f"{path}: cannot be opened: {error.strerror}.") from error
     begun = (kind for kind, pattern in STARTS.items() if pattern.match(start))
-    kind = ENDINGS.get(path.suffix.lower()) or next(begun, "")
+    kind = "a file of messages" if MESSAGES.match(start) else ENDINGS.get(path.suffix.lower()) or next(begun, "")
     if kind and kind not in MARKUP:
         raise DataError(
             f"{path} is {kind}, but only text, HTML, XML and Markdown can be translated: save its text as .txt or "
