@@ -35,8 +35,8 @@ class Echo(Transformer):
         logits = torch.nn.functional.one_hot(following, self.size) * 20.0
         return logits.repeat_interleave(len(tokens) // len(following), 0), EchoState(state.source, state.position + 1)
 
-    def alignment(self, source: torch.Tensor, target: torch.Tensor, last: bool = False) -> torch.Tensor:
-        return torch.eye(target.shape[1], source.shape[1]).expand(len(source), -1, -1)
+    def cross_attention(self, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return torch.eye(target.shape[1], source.shape[1]).expand(1, len(source), 1, -1, -1)
 
 
 class EchoState:
