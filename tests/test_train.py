@@ -410,8 +410,8 @@ def test_a_changed_weight_decay_takes_effect(tiny: Tiny) -> None:
 
 
 def test_patience_ends_a_run_that_no_longer_improves(tiny: Tiny, capfd: pytest.CaptureFixture) -> None:
-    """Guards early stopping, and that the count survives a resume."""
-    config = tiny(training__lr=1e-9, training__validate_every=2, training__patience=3, training__max_epochs=50)
+    """Guards early stopping, and that the count survives a resume. The rate is too small to change a weight."""
+    config = tiny(training__lr=1e-30, training__validate_every=2, training__patience=3, training__max_epochs=50)
     assert harness.run(config, after_step(7, die)) == -signal.SIGKILL
     assert harness.run(config) == 0
     assert "training.patience (3)" in capfd.readouterr().out
