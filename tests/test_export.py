@@ -86,7 +86,7 @@ def test_a_broken_weight_leaves_nothing_behind(
     assert told.out == ""
     assert re.search(r"translates \d+ of \d+ sentences differently", told.err)
     assert told.err.endswith("Choose another format with --to.\n")
-    assert list(tmp_path.iterdir()) == []
+    assert list(output.parent.iterdir()) == []
 
 
 def test_a_different_tokenizer_is_found(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

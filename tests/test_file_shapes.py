@@ -842,7 +842,7 @@ def test_columns_are_those_of_the_setting(form: str, columns: str, expected: tup
         ("1,italian", {}, "it must name two columns"),
         ("1,2,3", {"source_lang": None}, "it must name one column or two"),
         ("a,", {}, "it must name two columns"),
-        ("0,1", {}, "counted from 1"),
+        ("0,1", {}, "numbers from 1"),
         ("1,2", {"directions": "en-it, it-en"}, "set it to null"),
     ],
 )
