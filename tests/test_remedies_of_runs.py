@@ -27,7 +27,7 @@ from dragoman.settings import Config
 from dragoman.training import checks, saving
 from dragoman.training.progress import Progress, end_reason
 from dragoman.training.state import TrainingState
-from dragoman.translation import markup
+from dragoman.translation import loading, markup
 from faults import harness
 from faults.harness import Fault, flip_a_bit, training_of
 from faults.test_numerical import spoilt_loss
@@ -341,6 +341,7 @@ def test_no_trained_model_here(here: Path, run: Callable[..., str], monkeypatch:
     """Guards options and commands that do not exist."""
     (here / "empty").mkdir()
     monkeypatch.chdir(here / "empty")
+    monkeypatch.setattr(loading, "place_of_runs", lambda folder: folder)  # a clone may have runs of its own
     said = run("translate cat", 4)
     run(["translate", "cat", *followed(said, r"or name a run with (?P<key>--run)\.", "../runs/tiny")])
     main_file = shlex.split(found(r": run (.*?), or name", said))
