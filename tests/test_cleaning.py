@@ -322,11 +322,18 @@ def test_stopped_cleaning_leaves_no_table_and_can_be_repeated(
     shutil.rmtree(tmp_path / "clean")
     command = [sys.executable, "-m", "dragoman", "clean", *parsed.settings, "--output", str(tmp_path / "clean")]
     command += ["--processes", "2"]
-    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+    with subprocess.Popen(
+        command,
+        cwd=ROOT,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        # A shell starts what runs in the background with SIGINT ignored, and so would this program be.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    ) as process:
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
         while process.poll() is None and not children.read_text():
             time.sleep(0.01)
-        time.sleep(0.05)  # Python ignores an interrupt that falls into its hooks after a fork
         (os.killpg if stop == signal.SIGINT else os.kill)(process.pid, stop)  # a terminal signals the whole group
         _, errors = process.communicate()  # ends when no worker holds standard error any more
     assert process.returncode == code, errors
