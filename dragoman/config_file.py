@@ -12,7 +12,7 @@ import yaml
 from dragoman import reading, resources
 from dragoman.errors import ConfigError
 from dragoman.setting_types import NULLS, did_you_mean, kind_of, parse_value, shown
-from dragoman.settings import RETIRED, SECTIONS, SETTINGS, Config, with_values
+from dragoman.settings import DEFAULTS_OF_0_1, OF_VERSION_0_1, RETIRED, SECTIONS, SETTINGS, Config, with_values
 
 DEFAULT = resources.HOME / "config.yaml"  # the default run; its comments are the meanings of the settings
 
@@ -78,7 +78,8 @@ def settings_in_file(data: bytes, path: Path) -> dict[str, Any]:
         raise ConfigError(
             f"{path}: the file is empty, but it must contain sections such as model: with settings under them."
         )
-    values = {}
+    values: dict[str, Any] = {}
+    older = False
     for section, line, content in _items(path, root, "the file"):
         if section in SETTINGS:
             raise ConfigError(
@@ -90,6 +91,7 @@ def settings_in_file(data: bytes, path: Path) -> dict[str, Any]:
         for name, line, node in _items(path, content, section):
             key = f"{section}.{name}"
             if key in RETIRED:
+                older |= key in OF_VERSION_0_1
                 continue
             if key not in SETTINGS:
                 raise ConfigError(f"{path}:{line}: {shown(key)} is not a setting{did_you_mean(key, SETTINGS)}")
@@ -97,7 +99,7 @@ def settings_in_file(data: bytes, path: Path) -> dict[str, Any]:
                 values[key] = _scalar(key, node)
             except ConfigError as error:
                 raise ConfigError(f"{path}:{line}: {error}") from None
-    return values
+    return (DEFAULTS_OF_0_1 if older else {}) | values
 
 
 def _compose(data: bytes, path: Path) -> yaml.Node | None:

@@ -305,11 +305,27 @@ SECTIONS: dict[str, type[Section]] = {
     section.name: type(section.default) for section in fields(Config) if isinstance(section.default, Section)
 }
 SETTINGS = {f"{name}.{declared.name}": declared for name, section in SECTIONS.items() for declared in fields(section)}
-# Settings of earlier versions, without which a saved model is the same. Files that name them still load.
-RETIRED = frozenset({
-    "decoding.shortlist", "model.depth_dropout", "model.word_dropout", "training.copy_dropout", "training.health_every",
-    "training.profile", "training.r_drop", "training.subword_dropout",
+# Settings of version 0.1, without which a saved model is the same. Files that name them still load.
+OF_VERSION_0_1 = frozenset({
+    "model.depth_dropout", "model.word_dropout", "training.copy_dropout", "training.r_drop", "training.subword_dropout",
 })  # fmt: skip
+# The same, and settings of later versions.
+RETIRED = OF_VERSION_0_1 | {"decoding.shortlist", "training.health_every", "training.profile"}
+# What a file of version 0.1 means by the settings that it leaves out: the defaults of then.
+DEFAULTS_OF_0_1: dict[str, Any] = {
+    "model.encoder_layers": 3,
+    "model.decoder_layers": 3,
+    "model.d_ff": 512,
+    "model.dropout": 0.1,
+    "training.optimizer": "adamw",
+    "training.weight_decay": 0.0,
+    "training.max_epochs": 9,
+    "training.batch_tokens": 1024,
+    "training.lr": 0.003,
+    "training.warmup_steps": 200,
+    "training.validate_every": 500,
+    "training.save_every": 500,
+}
 STAND_IN = f"model.preset auto looks at the data when a run starts; until then it stands for {presets.STAND_IN}."
 
 

@@ -13,6 +13,8 @@ from dragoman.config_file import dump, load, loads, meanings
 from dragoman.errors import ConfigError
 from dragoman.setting_types import kind_of
 from dragoman.settings import (
+    DEFAULTS_OF_0_1,
+    OF_VERSION_0_1,
     RETIRED,
     SETTINGS,
     Config,
@@ -22,6 +24,7 @@ from dragoman.settings import (
     RunConfig,
     TokenizerConfig,
     TrainingConfig,
+    with_values,
 )
 
 # Each file is wrong in one way; the message must contain every fragment.
@@ -125,8 +128,20 @@ def test_file_from_another_editor(tmp_path: Path) -> None:
 def test_retired_settings_still_load() -> None:
     """Guards the runs of users: a checkpoint saved by an earlier version names settings that no longer exist."""
     assert not RETIRED & set(SETTINGS)
-    for section, _, name in (key.partition(".") for key in RETIRED):
-        assert loads(f"{section}:\n  {name}: 0.1\n".encode(), Path("old.yaml")) == Config()
+    for key in RETIRED:
+        section, _, name = key.partition(".")
+        expected = with_values(Config(), DEFAULTS_OF_0_1) if key in OF_VERSION_0_1 else Config()
+        assert loads(f"{section}:\n  {name}: 0.1\n".encode(), Path("old.yaml")) == expected
+
+
+def test_a_file_means_the_defaults_of_its_version() -> None:
+    """Guards runs of version 0.1, which must resume with their optimizer."""
+    old, new = (
+        loads(f"training:\n  weight_decay: 0.2\n{more}".encode(), Path("a.yaml"))
+        for more in ("  copy_dropout: 0.1\n", "")
+    )
+    assert (old.training.optimizer, old.training.weight_decay, old.training.max_epochs) == ("adamw", 0.2, 9)
+    assert new == Config(training=TrainingConfig(weight_decay=0.2))
 
 
 ODD = [

@@ -163,6 +163,9 @@ def _restore_tensors(state: TrainingState, saved: Checkpoint) -> float:
             distributed.load_full_optimizer_state(state.model, state.optimizer, optimizer)
         else:
             state.optimizer.load_state_dict(optimizer)
+            for p, moments in state.optimizer.state.items():
+                if any(m.dim() and m.shape != p.shape for m in moments.values() if torch.is_tensor(m)):
+                    raise ValueError("a moment of another shape")  # torch's fused AdamW would write beyond its end
         if state.scaler.is_enabled() and tensors["scaler"]:
             state.scaler.load_state_dict(tensors["scaler"])
         if state.average:

@@ -229,6 +229,18 @@ def test_37_forged_optimizer_state_is_refused(run: Path, value: object, capfd: p
 
 
 @faults
+def test_37_moments_of_another_shape_are_refused(run: Path, capfd: pytest.CaptureFixture) -> None:
+    """Guards against torch's fused AdamW, which writes beyond the end of moments that are too small."""
+    step = untrained.newest(run)
+    held = tensors.load_tensors((step / "training.pt").read_bytes())
+    small = {"step": torch.tensor(1.0), "exp_avg": torch.zeros(1), "exp_avg_sq": torch.zeros(1)}
+    held["optimizer"]["state"] = {0: small}
+    untrained.forge(step, {"training.pt": tensors.tensors_bytes(held)})
+    assert resume(run) == 4
+    assert "another shape" in capfd.readouterr().err
+
+
+@faults
 @pytest.mark.parametrize("name", ["config.yaml", "source.tokenizer.json", "trained_on.json"])
 @pytest.mark.parametrize(
     "data", [b"", b"{}", b"[]", b"null", b"\xff", b"[" * 100_000, b"model: {d_model: -1}"], ids=len
