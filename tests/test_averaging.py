@@ -95,7 +95,7 @@ def test_average_of_a_checkpoint_with_itself_is_itself(root: Path, times: int) -
 def test_checkpoints_with_different_dropout_can_be_averaged(root: Path) -> None:
     """Guards against refusing the checkpoints of a run that was resumed with another dropout."""
     some_checkpoints(root, 2)
-    other = config_with(preset="small", **{f"{kind}dropout": 0.3 for kind in ("", "attention_", "word_", "depth_")})
+    other = config_with(preset="small", **{f"{kind}dropout": 0.3 for kind in ("", "attention_")})
     save_model(root, 3, tied(3), other)
     steps, _ = averaging.average(checkpoint.steps(root))
     assert sorted(steps) == [1, 2, 3]
