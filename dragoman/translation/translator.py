@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from dragoman.architectures.protocol import Model
     from dragoman.corpora.preparation import PreparedData
 
+BEAM = 4  # to search for what a greedy search does not find
 GROUP = 512  # texts that are encoded at a time, while earlier ones are translated
 
 
@@ -346,22 +347,40 @@ class Translator:
         return as_typed(self.trained, pieces, placed)
 
     def _search_again(self, pieces: list[Piece], sentences: dict[int, Sentence]) -> None:
-        """Translate again, with stand-ins for all numbers, what has lost some. A text for which no word is found stays.
+        """Translate again what is spoilt: with stand-ins for lost numbers, or with a beam if there is not one word.
 
-        Without decoding.tolerant, only numbers are looked at.
+        A text for which no word is found stays as it is. Without decoding.tolerant, only numbers are looked at.
         """
-        for k, sentence in sentences.items():
-            if self.config.decoding.tolerant and lacks_words(pieces[k], sentence):
-                pieces[k] = replace(pieces[k], is_kept=True)
-        if not self.trained.hides_numbers:
+        decoding = self.config.decoding
+        without = [k for k, sentence in sentences.items() if decoding.tolerant and lacks_words(pieces[k], sentence)]
+        if without and decoding.beam_size == 1 and not (decoding.sample or self.trained.writes_at_once):
+            wider = self.with_decoding(beam_size=BEAM, n_best=BEAM)
+            wider._replace_if(lacks_words, pieces, {k: pieces[k] for k in without}, sentences)
+        for k in without:
+            pieces[k] = replace(pieces[k], is_kept=lacks_words(pieces[k], sentences[k]))
+        if self.trained.hides_numbers:
+            lost = [k for k, sentence in sentences.items() if loses_numbers(pieces[k], sentence)]
+            hidden = {k: with_hidden_numbers(self.trained, pieces[k]) for k in lost}
+            self._replace_if(loses_numbers, pieces, hidden, sentences)
+
+    def _replace_if(
+        self,
+        spoilt: Callable[[Piece, Sentence], bool],
+        pieces: list[Piece],
+        others: Mapping[int, Piece],
+        sentences: dict[int, Sentence],
+    ) -> None:
+        """Translate other pieces in place of those with the same indices, and keep what is not spoilt."""
+        if not others:
             return
-        lost = [k for k, sentence in sentences.items() if loses_numbers(pieces[k], sentence)]
-        hidden = [with_hidden_numbers(self.trained, pieces[k]) for k in lost]
-        for batch, hypotheses in self._search(iter([hidden])) if lost else ():
-            new = make_sentences(self.trained, [hidden[i] for i in batch], hypotheses)
+        indices, chosen = list(others), list(others.values())
+        for batch, hypotheses in self._search(iter([chosen])):
+            new = make_sentences(self.trained, [chosen[i] for i in batch], hypotheses)
             for i, sentence in zip(batch, new, strict=True):
-                if not loses_numbers(hidden[i], sentence):
-                    pieces[lost[i]], sentences[lost[i]] = hidden[i], sentence
+                ways = [replace(sentence, candidates=sentence.candidates[k:]) for k in range(len(sentence.candidates))]
+                if best := next((way for way in ways if not spoilt(chosen[i], way)), None):
+                    kept = best.candidates[: len(sentences[indices[i]].candidates)]
+                    pieces[indices[i]], sentences[indices[i]] = chosen[i], replace(best, candidates=kept)
 
     def speak(self, text: str | Request, write: Callable[[str], object]) -> Translation:
         """Translate one line and write each sentence of the translation as soon as it is finished."""

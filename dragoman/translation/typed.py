@@ -133,6 +133,8 @@ def _in_usual_form(
     text: str, places: list[tuple[regex.Match[str], bool]], source: Conventions, capitals: bool, title: bool
 ) -> tuple[str, list[tuple[str, str]]]:
     """Write each word in the form that the training text has. Returns the typos that were corrected, too."""
+    if _is_lone_word(text, source):
+        return text, []
     is_lower = text == lower(text, source.language)
     corrections: list[tuple[str, str]] = []
     parts: list[str] = []
@@ -181,7 +183,7 @@ def _with_final_mark(text: str, source: Conventions) -> tuple[str, bool, str]:
     if not source.ends_with_mark or first is None:
         return text, False, ""
     if not end and text[-1] not in CLOSING_MARKS:
-        bare = not _WORD_END.search(text) or _ADDRESS.search(text.rpartition(" ")[2])
+        bare = _is_lone_word(text, source) or not _WORD_END.search(text) or _ADDRESS.search(text.rpartition(" ")[2])
         return text if bare else text + source.final_mark(first[0]), True, ""
     if end and (end not in source.marks or (len(end) > 1 and source.marks[end] <= RARELY)):
         one = next((mark for mark in "?？!！" if mark in end), end[0])
@@ -189,6 +191,11 @@ def _with_final_mark(text: str, source: Conventions) -> tuple[str, bool, str]:
             one = source.final_mark(first[0])
         return text[: -len(end)].rstrip() + one, False, end
     return text, False, ""
+
+
+def _is_lone_word(text: str, source: Conventions) -> bool:
+    """Whether a text is a known word in small letters: as a sentence, with a capital and a mark, it may be unknown."""
+    return source.begins_with_capital and text.islower() and bool(WORD.fullmatch(text)) and source.has(text)
 
 
 def _is_title(places: list[tuple[regex.Match[str], bool]], source: Conventions) -> bool:
