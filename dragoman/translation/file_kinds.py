@@ -48,8 +48,8 @@ def kind_of(path: Path) -> str:
             start = file.read(SNIFFED).removeprefix(b"\xef\xbb\xbf").lstrip()
     except OSError as error:
         raise DataError(f"{path}: cannot be opened: {error.strerror}.") from error
-    begun = (kind for kind, pattern in STARTS.items() if pattern.match(start))
-    kind = "a file of messages" if MESSAGES.match(start) else ENDINGS.get(path.suffix.lower()) or next(begun, "")
+    by_content = next((kind for kind, pattern in STARTS.items() if pattern.match(start)), "")
+    kind = "a file of messages" if MESSAGES.match(start) else ENDINGS.get(path.suffix.lower(), by_content)
     if kind and kind not in MARKUP:
         raise DataError(
             f"{path} is {kind}, but only text, HTML, XML and Markdown can be translated: save its text as .txt or "
