@@ -170,12 +170,6 @@ class Translator:
                     other._fast = ctranslate2_engine.open_engine(self.path, other.trained, self._fast.device)
         return other
 
-    def with_engine(self, engine: CTranslate2Engine) -> Translator:
-        """The same translator with another engine."""
-        other = copy.copy(self)
-        other._fast = engine
-        return other
-
     def with_glossary(self, terms: str | Path | Mapping[str, str]) -> Translator:
         """The same translator with a glossary, from a file or a dictionary: `with_glossary({"dog": "Hund"})`.
 
