@@ -74,7 +74,7 @@ from dragoman.training import (
     tensorboard,
     validation,
 )
-from dragoman.training.optimizer import MovingAverage, make_optimizer
+from dragoman.training.optimizer import make_optimizer
 from dragoman.training.progress import end_reason, progress_of
 from dragoman.training.speed import target_tokens_per_second
 from dragoman.training.state import TrainingState
@@ -120,8 +120,6 @@ def train_step(state: TrainingState, micro_batches: list[Batch]) -> None:
     state.scaler.step(optimizer)  # in float16 this skips an update whose gradient overflowed
     state.scaler.update()
     optimizer.zero_grad(set_to_none=True)
-    if state.average:
-        state.average.update(step)
 
     progress.step = step
     state.record_warmup()
@@ -203,7 +201,6 @@ def build_state(
         learner=learner,
         optimizer=make_optimizer(model, settings, dtype),
         scaler=torch.amp.GradScaler(device.type, enabled=dtype == torch.float16),
-        average=MovingAverage(model, settings.ema, fresh=not settings.init_from) if settings.ema else None,
         planner=batches.BatchPlanner(data, config.run.seed),
         hiding=make_hiding(config, data.source, data.target, data.train),
         validation=pairs,

@@ -54,7 +54,6 @@ _COMMON: dict[str, Any] = {
     "training.schedule": "linear",
     "training.decay_share": 1.0,
     "training.label_smoothing": 0.1,
-    "training.ema": 0.0,
 }
 UP_TO = {"tiny": 10_000, "small": 100_000, "base": 1_000_000, "big": math.inf}  # most training pairs, smallest first
 PRESETS: dict[str, dict[str, Any]] = {

@@ -96,10 +96,9 @@ def test_trains_and_translates_on_cuda(tiny: Tiny, precision: str, compiled: boo
     "settings",
     [
         {"training__optimizer": "muon"},
-        {"training__ema": 0.99},
         {"training__placeholders": 0.05},
     ],
-    ids=["muon", "ema", "placeholders"],
+    ids=["muon", "placeholders"],
 )
 @pytest.mark.parametrize("precision", ["float16", "bfloat16"])
 def test_recipes_train_on_cuda(tiny: Tiny, settings: dict[str, object], precision: str) -> None:

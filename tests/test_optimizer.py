@@ -21,7 +21,7 @@ from dragoman.architectures.loss import batch_loss, ctc_sums, loss_sums
 from dragoman.dataset import EncodedPairs, EncodedSide, make_batch
 from dragoman.settings import EOS, PAD, ModelConfig, TrainingConfig
 from dragoman.training import optimizer as optimizer_module
-from dragoman.training.optimizer import MovingAverage, make_optimizer
+from dragoman.training.optimizer import make_optimizer
 from dragoman.training.schedule import Clock, learning_rate
 
 TARGET = torch.tensor([[5, 9, 3], [4, 3, PAD]])
@@ -338,24 +338,3 @@ def test_several_optimizers_are_saved_and_restored_as_one() -> None:
         fresh.load_state_dict(make_optimizer(model, settings(optimizer="adamw")).state_dict())
     optimizer.zero_grad()
     assert all(p.grad is None for p in model.parameters())
-
-
-def test_the_moving_average_equals_its_definition() -> None:
-    """Guards the decay and its start."""
-    model = nn.Linear(3, 2)
-    average, expected = MovingAverage(model, 0.9), model.weight.detach().clone()
-    for step in range(1, 120):
-        with torch.no_grad():
-            model.weight.add_(torch.randn(2, 3))
-        average.update(step)
-        decay = min(0.9, (1 + step) / (10 + step))
-        expected = decay * expected + (1 - decay) * model.weight.detach()
-    weights = model.weight.detach().clone()
-    torch.testing.assert_close(average.model.weight, expected)
-    average.restart()
-    assert torch.equal(average.model.weight, weights)  # type: ignore[arg-type]
-    learnt = MovingAverage(model, 0.9, fresh=False)
-    with torch.no_grad():
-        model.weight.add_(1)
-    learnt.update(1)
-    torch.testing.assert_close(learnt.model.weight, weights + 0.1)

@@ -526,12 +526,12 @@ def test_preset_without_effect_is_reported(tmp_path: Path, capsys: Any) -> None:
 def test_what_a_preset_overrules_is_reported(tmp_path: Path, capsys: Any) -> None:
     """Guards against silently overruling a user's own file. Overruling the shipped file is not reported."""
     file = tmp_path / "mine.yaml"
-    file.write_text("training: {ema: 0.99, lr: 0.003}\nmodel: {dropout: 0.2}", encoding="utf-8")
+    file.write_text("training: {schedule: cosine, lr: 0.003}\nmodel: {dropout: 0.2}", encoding="utf-8")
     starting.with_preset(
         parse_settings(["--config", str(file), "--model.preset", "tiny", "--model.dropout=0.25"]), torch.device("cpu")
     )
     said = capsys.readouterr().out
-    assert "overrules it: training.ema 0.99, now 0.0\n" in said, "the learning rate equals the preset's"
+    assert "overrules it: training.schedule cosine, now linear\n" in said, "the learning rate equals the preset's"
     starting.with_preset(
         parse_settings(["--model.preset", "tiny"], default_file=ROOT / "config.yaml"), torch.device("cpu")
     )

@@ -27,7 +27,6 @@ import dragoman
 from conftest import in_child, tiny_pairs, write_tsv
 from dragoman import checkpoint, dataset, errors, serialization, tensors, train
 from dragoman.__main__ import run as run_command
-from dragoman.architectures.build import build_model
 from dragoman.architectures.loss import Loss, batch_loss
 from dragoman.evaluation import validation_loss
 from dragoman.settings import Config
@@ -138,8 +137,8 @@ def test_weighted_corpora_depend_on_the_epoch_alone(tiny: Tiny, tmp_path: Path) 
 
 @pytest.mark.parametrize(
     "settings",
-    [{"training__optimizer": "muon"}, {"training__ema": 0.9}, {"training__placeholders": 0.3}],
-    ids=["muon", "ema", "placeholders"],
+    [{"training__optimizer": "muon"}, {"training__placeholders": 0.3}],
+    ids=["muon", "placeholders"],
 )
 def test_a_killed_run_resumes_exactly(tiny: Tiny, settings: dict[str, object]) -> None:
     """Guards the state of each part of a recipe, and randomness that depends on more than the seed and the step."""
@@ -148,31 +147,6 @@ def test_a_killed_run_resumes_exactly(tiny: Tiny, settings: dict[str, object]) -
     assert harness.run(twice, after_step(9, die)) == -signal.SIGKILL
     assert harness.run(twice) == 0
     assert outcome(twice) == outcome(once)
-
-
-def test_averaged_weights_are_saved_and_validated(tiny: Tiny) -> None:
-    """Guards training.ema: the updates are the same as without it, and people get the averaged weights."""
-    plain, averaged = (
-        tiny(run__name=name, training__ema=ema, training__max_steps=30, training__validate_every=30)
-        for name, ema in (("plain", 0.0), ("averaged", 0.9))
-    )
-    assert run(plain) == run(averaged) == 0
-    one, other = (
-        checkpoint.newest(harness.directory(each) / "checkpoints", quarantine=False, warn=print)
-        for each in (plain, averaged)
-    )
-    assert one
-    assert other
-    raw = tensors.load_tensors(other.files["training.pt"])["weights"]
-    model = build_model(plain.model, *(len(raw[name]) for name in ("encoder.embedding.table.weight", TARGET)))
-    tensors.load_weights(model, one.files["model.safetensors"])
-    for name, tensor in model.state_dict().items():
-        assert torch.equal(tensor, raw[name])
-    assert one.files["model.safetensors"] != other.files["model.safetensors"]
-    losses = [EventAccumulator(str(harness.directory(each))).Reload() for each in (plain, averaged)]
-    trained, validated = ([each.Scalars(tag)[-1].value for each in losses] for tag in ("loss/train", "loss/validation"))
-    assert trained[0] == trained[1]
-    assert validated[0] != validated[1]
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,7 @@
-"""The optimizers, and the moving average of the weights."""
+"""The optimizers."""
 
 from __future__ import annotations
 
-import copy
 import math
 from collections import defaultdict
 from typing import Any
@@ -157,30 +156,3 @@ class CombinedOptimizer:
                 }
             )
             first = last
-
-
-class MovingAverage:
-    """The exponential moving average (EMA) of a model's weights (Polyak & Juditsky 1992).
-
-    While the learning rate is high, the weights move around a better point, and their average is closer to it. Once the
-    rate has come down to zero, they are there themselves.
-    """
-
-    def __init__(self, model: nn.Module, decay: float, fresh: bool = True) -> None:
-        """Start with the current weights. `fresh` weights are random, and soon forgotten."""
-        self.fresh, self.decay = fresh, decay
-        self.model: Any = copy.deepcopy(model).requires_grad_(False)  # with the averaged weights
-        self.pairs = list(zip(self.model.parameters(), model.parameters(), strict=True))
-
-    @torch.no_grad()
-    def update(self, step: int) -> None:
-        """Add the weights after update `step` to the average."""
-        decay = min(self.decay, (1 + step) / (10 + step)) if self.fresh else self.decay
-        for mean, p in self.pairs:
-            mean.lerp_(p, 1 - decay)
-
-    @torch.no_grad()
-    def restart(self) -> None:
-        """Restart the average from the current weights."""
-        for mean, p in self.pairs:
-            mean.copy_(p)

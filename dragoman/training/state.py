@@ -28,7 +28,6 @@ from dragoman.settings import Config
 from dragoman.signals import Stop
 from dragoman.training import schedule
 from dragoman.training.batches import BatchPlanner
-from dragoman.training.optimizer import MovingAverage
 from dragoman.training.progress import Progress
 from dragoman.training.tensorboard import Board
 
@@ -52,7 +51,6 @@ class TrainingState:
     learner: nn.Module  # model and loss, wrapped for several ranks: only ever called
     optimizer: torch.optim.Optimizer
     scaler: torch.amp.GradScaler  # does nothing unless dtype is float16
-    average: MovingAverage | None  # of the weights, with training.ema
 
     planner: BatchPlanner
     hiding: Hiding | None  # of words behind placeholders; None: nothing is hidden
@@ -87,8 +85,7 @@ class TrainingState:
     def final_model(self, device: torch.device) -> Iterator[AnyModel | None]:
         """Context manager: the model with the weights that people will use. All ranks must enter it.
 
-        With training.ema these are the averaged weights. Under FSDP, rank 0 gets a full copy on `device`, freed
-        afterwards, and the other ranks get None.
+        Under FSDP, rank 0 gets a full copy on `device`, freed afterwards, and the other ranks get None.
         """
         if self.is_sharded:
             weights = distributed.full_model_state(self.model)
@@ -99,7 +96,7 @@ class TrainingState:
             model.load_state_dict(weights)
             yield model.to(device)
         else:
-            yield self.average.model if self.average else self.model
+            yield self.model
 
     def set_batch_tokens(self, tokens: int) -> None:
         """Replace training.batch_tokens auto, here and in everything that is saved."""
