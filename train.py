@@ -39,9 +39,8 @@ import torch
 from torch import nn
 
 from dragoman import checkpoint, config_file, dataset, distributed, presets, resources, run_lock, signals, storage
-from dragoman.architectures.build import build_model
+from dragoman.architectures.build import Model, build_model
 from dragoman.architectures.loss import Loss, batch_loss
-from dragoman.architectures.protocol import Model
 from dragoman.console import say
 from dragoman.corpora.language_choice import check_languages, with_languages
 from dragoman.corpora.placeholders import make_hiding

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from dragoman.architectures.protocol import Model
+from dragoman.architectures.build import Model
 from dragoman.settings import EOS, SOS
 from dragoman.storage import replace_durably
 from dragoman.training import tensorboard

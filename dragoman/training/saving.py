@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from dragoman import checkpoint, config_file, distributed, serialization
+from dragoman.architectures.build import Model
 from dragoman.checkpoint import Checkpoint
 from dragoman.console import say
 from dragoman.corpora.origin import SIDES
@@ -23,7 +24,7 @@ from dragoman.evaluation.curves import write_curves
 from dragoman.tensors import load_tensors, load_weights, tensors_bytes, weights_bytes
 from dragoman.training import final_report
 from dragoman.training.progress import Progress, progress_of
-from dragoman.training.state import AnyModel, TrainingState
+from dragoman.training.state import TrainingState
 from dragoman.translation.translator import Translator
 
 
@@ -91,7 +92,7 @@ def mark_best(state: TrainingState) -> None:
         checkpoint.set_best(root, progress.best_step, **figure)
 
 
-def set_weights(state: TrainingState, fill: Callable[[AnyModel], object]) -> None:
+def set_weights(state: TrainingState, fill: Callable[[Model], object]) -> None:
     """Let `fill` set the weights of the model; under FSDP, those of a full copy that is then sharded."""
     if not state.is_sharded:
         fill(state.model)

@@ -16,22 +16,17 @@ import torch
 from torch import nn
 
 from dragoman import distributed
-from dragoman.architectures.build import build_model
-from dragoman.architectures.decoder_only import DecoderOnly
-from dragoman.architectures.encoder_only import EncoderOnly
+from dragoman.architectures.build import Model, build_model
 from dragoman.corpora.placeholders import Hiding
 from dragoman.corpora.preparation import PreparedData
 from dragoman.dataset import EncodedPairs
 from dragoman.distributed import Ranks
-from dragoman.model import Transformer
 from dragoman.settings import Config
 from dragoman.signals import Stop
 from dragoman.training import schedule
 from dragoman.training.batches import BatchPlanner
 from dragoman.training.progress import Progress
 from dragoman.training.tensorboard import Board
-
-AnyModel = Transformer | DecoderOnly | EncoderOnly
 
 
 @dataclass
@@ -47,7 +42,7 @@ class TrainingState:
     matmul_rate: float  # FLOP/s at which all ranks together multiply matrices
     operations: float  # of training on one target token
 
-    model: AnyModel  # the raw model; under FSDP it holds a shard of each weight
+    model: Model  # the raw model; under FSDP it holds a shard of each weight
     learner: nn.Module  # model and loss, wrapped for several ranks: only ever called
     optimizer: torch.optim.Optimizer
     scaler: torch.amp.GradScaler  # does nothing unless dtype is float16
@@ -77,12 +72,12 @@ class TrainingState:
         """training.batch_tokens, as a number."""
         return int(self.config.training.batch_tokens)
 
-    def new_model(self) -> AnyModel:
+    def new_model(self) -> Model:
         """A full model of this architecture on the CPU, with random weights."""
         return build_model(self.config.model, len(self.data.source), len(self.data.target))
 
     @contextmanager
-    def final_model(self, device: torch.device) -> Iterator[AnyModel | None]:
+    def final_model(self, device: torch.device) -> Iterator[Model | None]:
         """Context manager: the model with the weights that people will use. All ranks must enter it.
 
         Under FSDP, rank 0 gets a full copy on `device`, freed afterwards, and the other ranks get None.

@@ -11,7 +11,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from dragoman.architectures.protocol import Model
+from dragoman.architectures.build import Model
 from dragoman.console import say
 from dragoman.evaluation import validation_loss
 from dragoman.evaluation.metrics import score, tokenization
