@@ -204,8 +204,6 @@ def build_state(
         hiding=make_hiding(config, data.source, data.target, data.train),
         validation=pairs,
     )
-    if settings.batch_tokens == "auto":
-        state.set_batch_tokens(gradients.find_batch_tokens(state))
     state.count_steps()
     return state
 

@@ -180,7 +180,7 @@ class TrainingConfig(Section):
     max_epochs: int | None = free(8, at_least=1)
     max_minutes: float | None = free(None, above=0)
     plan_minutes: float | None = free(5.0, above=0)
-    batch_tokens: int | Literal["auto"] = refused(1024, at_least=1)
+    batch_tokens: int = refused(1024, at_least=1)
     accumulate: int = refused(1, at_least=1)
     optimizer: Literal["adamw", "muon"] = refused("muon")
     lr: float = warned(0.007, above=0)
@@ -210,7 +210,6 @@ class TrainingConfig(Section):
         if not re.fullmatch(r"auto|cpu|mps|cuda(:[0-9]+)?", self.device):
             yield "device", "be one of auto, cpu, cuda, cuda:1, mps"
         for name, other, remedy in (
-            ("batch_tokens", "auto", "a number"),
             ("optimizer", "muon", "adamw"),
             ("precision", "float16", "bfloat16"),
         ):

@@ -31,7 +31,7 @@ from dragoman.architectures.loss import Loss, batch_loss
 from dragoman.evaluation import validation_loss
 from dragoman.settings import Config
 from dragoman.signals import Stop
-from dragoman.training import checks, final_report, gradients, prefetch, tensorboard, validation
+from dragoman.training import checks, final_report, prefetch, tensorboard, validation
 from dragoman.training.batches import training_batches
 from dragoman.training.prefetch import prefetched
 from dragoman.training.progress import Progress, progress_of
@@ -124,14 +124,16 @@ def test_weighted_corpora_depend_on_the_epoch_alone(tiny: Tiny, tmp_path: Path) 
     weights = training.data.weights
     assert weights is not None
     for epoch in range(3):
-        plan = training.planner.plan(training.batch_tokens, epoch)
+        plan = training.planner.plan(training.config.training.batch_tokens, epoch)
         times = np.bincount(np.concatenate(plan), minlength=len(weights))
         assert len(plan) == training.batches_in_epoch
         assert times[weights == 0.5].mean() == pytest.approx(0.5, abs=0.02)
         assert set(times[weights == 2.5]) == {2, 3}
     assert all(
         np.array_equal(*rows)
-        for rows in zip(*(each.planner.plan(each.batch_tokens, 2) for each in (training, resumed)), strict=True)
+        for rows in zip(
+            *(each.planner.plan(each.config.training.batch_tokens, 2) for each in (training, resumed)), strict=True
+        )
     )
 
 
@@ -312,50 +314,6 @@ def test_a_rising_validation_loss_names_a_setting(losses: list[tuple[float, floa
     """Guards a run that gets worse, and one that is well against advice."""
     said = validation.advise(losses)
     assert (advice in said) if advice else (said == "")
-
-
-@pytest.mark.parametrize(
-    ("most", "room", "expected"),
-    [
-        (2**16, 10**9, 2**16),
-        (2**16, 5000, 4096),
-        (2**16, 4096, 4096),
-        (1024, 10**9, 1024),
-        (256, 0, 256),
-        (4096, 0, 1024),
-    ],
-)
-def test_the_largest_batch_that_fits_is_found(most: int, room: int, expected: int) -> None:
-    """Guards against a batch that does not fit, one of half the size, and a trial above the limit."""
-    tried: list[int] = []
-
-    def fits(tokens: int) -> bool:
-        tried.append(tokens)
-        return tokens <= room
-
-    assert gradients.largest_that_fits(most, fits) == expected
-    assert max(tried, default=0) <= most
-
-
-def test_automatic_batch_tokens_leave_enough_batches_and_are_saved(tiny: Tiny, capfd: pytest.CaptureFixture) -> None:
-    """Guards the exact resume: the number is not searched for again, and auto in the file is no change."""
-    config = tiny(run__name="auto", training__batch_tokens="auto", training__max_steps=12, training__max_epochs=None)
-    training = training_of(tiny(training__batch_tokens="auto"))
-    assert training.batches_in_epoch >= gradients.MIN_BATCHES
-    positions = int(np.maximum(*training.data.train.lengths).sum())
-    assert positions / gradients.MIN_BATCHES < 2 * training.batch_tokens
-
-    same = replace(config, run=replace(config.run, name="same"))
-    same = replace(same, training=replace(same.training, batch_tokens=training.batch_tokens))
-    assert run(same) == 0
-    capfd.readouterr()
-    assert harness.run(config, after_step(9, die)) == -signal.SIGKILL
-    assert f"training.batch_tokens auto: {training.batch_tokens}" in capfd.readouterr().out
-    # A new search would find another number.
-    assert harness.run(config, lambda: setattr(gradients, "MIN_BATCHES", 1)) == 0
-    assert "training.batch_tokens" not in capfd.readouterr().out
-    assert outcome(config) == outcome(same)
-    assert f"batch_tokens: {training.batch_tokens}\n" in (harness.directory(config) / "config.yaml").read_text()
 
 
 @pytest.mark.parametrize("cut", [1, 2, 5])

@@ -38,7 +38,6 @@ def target_tokens_per_second(
     """
     values = settings.values(config)
     whole = values["training.batch_tokens"]
-    whole = presets.MAX_AUTO_BATCH_TOKENS if whole == "auto" else whole
     positions = min(whole, max(FEWEST_POSITIONS, rate / presets.operations(values)))
     batch = _random_batch(config, round(positions), length).moved(lambda ids: ids.to(device))
     size = config.tokenizer.vocab_size

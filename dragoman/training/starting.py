@@ -60,7 +60,7 @@ def check_resume(config: Config, saved: Checkpoint) -> None:
 
 
 def with_saved_settings(config: Config, saved: Checkpoint) -> Config:
-    """Keep what was decided when the run started: languages, tokenization, preset, planned steps, batch_tokens auto.
+    """Keep what was decided when the run started: languages, tokenization, preset, planned steps.
 
     The data may have grown or changed since, and so may the machine. The position in an epoch depends on the number of
     tokens, and the learning rate on the number of steps.
@@ -71,10 +71,9 @@ def with_saved_settings(config: Config, saved: Checkpoint) -> Config:
     config = settings.with_saved_preset(config, started)
     if config.training.plan_minutes and not plans_anew(config, saved) and config.training.max_steps is None:
         config = settings.with_values(config, {"training.max_steps": started.training.max_steps})
-    undecided = [
-        key for key in ("data.bleu_tokenize", "training.batch_tokens") if settings.values(config)[key] == "auto"
-    ]
-    return settings.with_values(config, {key: then[key] for key in undecided})
+    if config.data.bleu_tokenize == "auto":
+        config = settings.with_values(config, {"data.bleu_tokenize": started.data.bleu_tokenize})
+    return config
 
 
 def plans_anew(config: Config, saved: Checkpoint | None) -> bool:
@@ -194,20 +193,19 @@ def _automatic(
 def _plan(config: Config, data: Amount, tokens: float) -> presets.Plan:
     """The passes and updates of this training, by the nearest of its limits.
 
-    Beyond ENOUGH pairs their number is unknown, except that with a time limit none is seen often. With batch_tokens
-    auto the number of updates is unknown.
+    Beyond ENOUGH pairs their number is unknown, except that with a time limit none is seen often.
 
     Args:
         tokens: target tokens that it can learn from in its time
     """
     training, known = config.training, data.pairs <= presets.ENOUGH
-    update = math.inf if training.batch_tokens == "auto" else training.batch_tokens * training.accumulate
+    update = training.batch_tokens * training.accumulate
     tokens = min((training.max_steps or math.inf) * update, tokens)
     if known:
         tokens = min(tokens, (training.max_epochs or math.inf) * data.tokens)
-        return presets.Plan(tokens / data.tokens, math.inf if update == math.inf else tokens / update)
+        return presets.Plan(tokens / data.tokens, tokens / update)
     passes = 0.0 if tokens < math.inf else training.max_epochs or math.inf
-    return presets.Plan(passes, math.inf if update == math.inf else tokens / update)
+    return presets.Plan(passes, tokens / update)
 
 
 def precision(config: Config, device: torch.device, saved: Checkpoint | None) -> str:

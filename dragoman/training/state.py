@@ -9,7 +9,7 @@ import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -33,7 +33,7 @@ from dragoman.training.tensorboard import Board
 class TrainingState:
     """All that a training needs in memory. A checkpoint has `progress`, the weights, the optimizer and the scaler."""
 
-    config: Config  # where training.batch_tokens was auto, it is a number
+    config: Config
     directory: Path  # of the run
     data: PreparedData
     device: torch.device
@@ -67,11 +67,6 @@ class TrainingState:
         """Whether FSDP has sharded the model, so that no rank has all weights."""
         return self.config.training.fsdp and self.ranks.world_size > 1
 
-    @property
-    def batch_tokens(self) -> int:
-        """training.batch_tokens, as a number."""
-        return int(self.config.training.batch_tokens)
-
     def new_model(self) -> Model:
         """A full model of this architecture on the CPU, with random weights."""
         return build_model(self.config.model, len(self.data.source), len(self.data.target))
@@ -93,14 +88,10 @@ class TrainingState:
         else:
             yield self.model
 
-    def set_batch_tokens(self, tokens: int) -> None:
-        """Replace training.batch_tokens auto, here and in everything that is saved."""
-        self.config = replace(self.config, training=replace(self.config.training, batch_tokens=tokens))
-
     def count_steps(self) -> None:
         """Count the batches of an epoch and the steps of the whole run."""
         settings = self.config.training
-        self.batches_in_epoch = len(self.planner.plan(self.batch_tokens, 0))
+        self.batches_in_epoch = len(self.planner.plan(settings.batch_tokens, 0))
         limits = [settings.max_steps] if settings.max_steps else []
         if settings.max_epochs:
             limits.append(settings.max_epochs * math.ceil(self.batches_in_epoch / settings.accumulate))

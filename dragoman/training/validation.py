@@ -48,7 +48,8 @@ def _validate(state: TrainingState, model: Model, stop: Stop) -> bool:
     """Validate a full model on this rank."""
     assert state.writer is not None
     progress, step, started = state.progress, state.progress.step, time.perf_counter()
-    loss = validation_loss.mean_loss(model, state.validation, state.batch_tokens, state.dtype, stop.poll)
+    batch_tokens = state.config.training.batch_tokens
+    loss = validation_loss.mean_loss(model, state.validation, batch_tokens, state.dtype, stop.poll)
     perplexity = validation_loss.perplexity(loss)
     figures = {"loss/validation": loss, "score/perplexity_validation": perplexity}
     translator = translator_around(state, model)
