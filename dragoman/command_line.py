@@ -428,27 +428,14 @@ def parse_average(words: Sequence[str], prog: str = "dragoman average") -> argpa
     """Parse the options of average. Refuse an output in which no average may be written."""
     parser = Parser(
         prog,
-        "Average the weights of several checkpoints of one training run into a new checkpoint to translate with. "
-        "Averaging checkpoints of separate runs gives a useless model.",
+        "Average the weights of the newest checkpoints of a run into a new checkpoint to translate with.",
     )
     add = parser.add_argument
-    add("checkpoints", nargs="*", type=Path, metavar="DIR", help="folders of two or more checkpoints")
-    add("--run", type=Path, metavar="DIR", help="instead: folder of a run, as runs/phrasebook")
-    add("--last", type=_number(int, 2), metavar="N", help="how many of the run's newest checkpoints (default: 5)")
+    add("--run", type=Path, required=True, metavar="DIR", help="folder of a run, as runs/phrasebook")
+    add("--last", type=_number(int, 2), default=5, metavar="N", help="how many checkpoints (default: 5)")
     add("--output", type=Path, metavar="DIR", help="folder to create (default: RUN/averaged)")
     parsed = parser.parse(words, [])
-    if bool(parsed.checkpoints) == bool(parsed.run):
-        parser.error("give either a run with --run, or the folders of two or more checkpoints")
-    if parsed.run is None:
-        if len(parsed.checkpoints) < 2:
-            parser.error(f"an average takes two checkpoints or more, but {parsed.checkpoints[0]} is only one")
-        if parsed.last is not None:
-            parser.error("--last counts the checkpoints of a run: give it with --run")
-        if parsed.output is None:
-            parser.error("choose a folder for the average with --output")
-    else:
-        parsed.output = parsed.output or parsed.run / "averaged"
-    parsed.last = parsed.last or 5
+    parsed.output = parsed.output or parsed.run / "averaged"
     if parsed.output.resolve().parent.name == "checkpoints":
         parser.error(f"{parsed.output} is where training keeps its own checkpoints: choose a folder outside of it")
     if os.path.lexists(parsed.output) and not (parsed.output / AVERAGED).is_file():
