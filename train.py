@@ -28,7 +28,6 @@ if __name__ == "__main__":
 
     sys.exit(run_command(["train", *sys.argv[1:]], "train.py"))
 
-import math
 import time
 from collections.abc import Sequence
 from contextlib import closing, nullcontext
@@ -38,7 +37,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from dragoman import checkpoint, config_file, dataset, distributed, presets, resources, run_lock, signals, storage
+from dragoman import checkpoint, config_file, dataset, distributed, resources, run_lock, signals, storage
 from dragoman.architectures.build import Model, build_model
 from dragoman.architectures.loss import Loss, batch_loss
 from dragoman.console import say
@@ -50,9 +49,7 @@ from dragoman.dataset import Batch
 from dragoman.device import (
     DTYPES,
     choose_device,
-    choose_precision,
     describe_device,
-    matmul_rates,
     seed_everything,
     tune_device,
 )
@@ -166,14 +163,12 @@ def build_state(
     data: PreparedData,
     device: torch.device,
     dtype: torch.dtype,
-    matmul_rate: float = math.inf,
     ranks: Ranks | None = None,
 ) -> TrainingState:
     """Build a new model and all that trains it; `saving.restore` then loads a checkpoint.
 
     Args:
         dtype: of the matrix products
-        matmul_rate: FLOP/s at which all ranks together multiply matrices; the curves show the share used
         ranks: by default this is the only process
     """
     settings, ranks = config.training, ranks or Ranks()
@@ -194,8 +189,6 @@ def build_state(
         device=device,
         dtype=dtype,
         ranks=ranks,
-        matmul_rate=matmul_rate,
-        operations=presets.operations({**values(config), "tokenizer.vocab_size": len(data.target)}),
         model=model,
         learner=learner,
         optimizer=make_optimizer(model, settings, dtype),
@@ -248,15 +241,10 @@ def start_or_resume(config: Config, ranks: Ranks, device: torch.device) -> int:
     root = directory / "checkpoints"
     # Everything that can be refused is refused before anything is written.
     tune_device(device)
-    rates = matmul_rates(device)
     saved = first_look(root, ranks)
-    precision = str(choose_precision(starting.precision(config, device, saved), device, rates)).removeprefix("torch.")
-    dtype = DTYPES[ranks.broadcast(precision)]
-    starting.print_device(describe_device(device, dtype), rates)
-    matmul_rate = ranks.world_size * rates.get(dtype, rates.get(torch.bfloat16, math.inf))
-    speed = partial(
-        target_tokens_per_second, device=device, dtype=dtype, rate=rates.get(dtype, math.inf), ranks=ranks.world_size
-    )
+    dtype = DTYPES[ranks.broadcast(starting.precision(config, device, saved))]
+    say(describe_device(device, dtype))
+    speed = partial(target_tokens_per_second, device=device, dtype=dtype, ranks=ranks.world_size)
     sources = None
     if saved is None:
         config, sources = settle(config, ranks, device, speed)
@@ -278,7 +266,7 @@ def start_or_resume(config: Config, ranks: Ranks, device: torch.device) -> int:
         if starting.plans_anew(config, saved):
             steps = planning.planned_steps(config, data, speed) if ranks.is_first else None
             config = with_values(config, {"training.max_steps": ranks.broadcast(steps)})
-        state = build_state(config, directory, data, device, dtype, matmul_rate, ranks)
+        state = build_state(config, directory, data, device, dtype, ranks)
         checks.print_summary(state)
         if saved is not None:
             saving.restore(state, saved)

@@ -354,7 +354,7 @@ def test_time_limit_makes_model_and_dropout_smaller(
 
 @pytest.mark.parametrize(("kind", "name"), [*product(KINDS, NAMES)])
 def test_operations_of_a_preset_agree_with_those_of_the_model(kind: str, name: str) -> None:
-    """Guards the estimate, which the training curves use, too, against the operations that torch counts."""
+    """Guards the estimate against the operations that torch counts."""
     config = parse_settings(given(model__preset=name, **(KINDS[kind] or {"model__architecture": kind})))
     vocabulary = config.tokenizer.vocab_size
     with torch.device("meta"), torch.no_grad(), FlopCounterMode(display=False) as counter:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from itertools import islice
 from pathlib import Path
@@ -20,7 +20,7 @@ from dragoman.corpora.preparation import PreparedData
 from dragoman.corpora.readers import for_directions
 from dragoman.corpora.sources import Source, find_sources, unit_name
 from dragoman.corpora.splitting import given_splits
-from dragoman.device import processor, total_memory
+from dragoman.device import choose_precision, matmul_rates, processor, total_memory
 from dragoman.errors import ConfigError, DataChangedError
 from dragoman.presets import Amount
 from dragoman.serialization import load_json
@@ -32,13 +32,6 @@ from dragoman.translation.translator import Translator
 # Settings that must agree with training.init_from: else the weights would not fit or the tokenizers not know the text.
 SAME = ("model.", "data.source_lang", "data.target_lang", "data.directions", "data.lowercase", "data.normalize")
 USABLE_MEMORY = 0.8  # share of the memory that a training may use; the rest is lost to fragmentation
-
-
-def print_device(description: str, rates: Mapping[torch.dtype, float]) -> None:
-    """Print what the training runs on, and how fast it multiplies matrices (FLOP/s by number format)."""
-    say(description)
-    measured = ", ".join(f"{rate / 1e9:,.0f} in {str(kind).removeprefix('torch.')}" for kind, rate in rates.items())
-    say(f"matrix products, billion operations per second: {measured}")
 
 
 def check_resume(config: Config, saved: Checkpoint) -> None:
@@ -209,15 +202,18 @@ def _plan(config: Config, data: Amount, tokens: float) -> presets.Plan:
 
 
 def precision(config: Config, device: torch.device, saved: Checkpoint | None) -> str:
-    """training.precision, except that a resumed run keeps what auto was on the same processor.
+    """The number format of matrix products, see `choose_precision`. A resumed run keeps what auto chose before.
 
-    A new measurement might differ, and then the run would not continue bit for bit.
+    A new measurement might differ, and then the run would not continue bit for bit. On another processor it does not
+    anyway, so there it is measured again.
     """
-    if config.training.precision == "auto" and saved:
+    name = config.training.precision
+    if name == "auto" and saved:
         state = load_json(saved.files["state.json"])
         if state.get("processor") == processor(device):
-            return state.get("precision", "auto")
-    return config.training.precision
+            name = state.get("precision", "auto")
+    rates = matmul_rates(device) if name == "auto" and device.type == "cpu" else None
+    return str(choose_precision(name, device, rates)).removeprefix("torch.")
 
 
 def other_model(config: Config, saved: Checkpoint | None) -> Translator | None:

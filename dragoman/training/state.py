@@ -39,8 +39,6 @@ class TrainingState:
     device: torch.device
     dtype: torch.dtype  # of the matrix products
     ranks: Ranks
-    matmul_rate: float  # FLOP/s at which all ranks together multiply matrices
-    operations: float  # of training on one target token
 
     model: Model  # the raw model; under FSDP it holds a shard of each weight
     learner: nn.Module  # model and loss, wrapped for several ranks: only ever called
