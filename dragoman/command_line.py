@@ -94,15 +94,6 @@ class _Library(Parser):
         raise ConfigError(message)
 
 
-class _Once(argparse.Action):
-    """Store a value, and refuse an option that is given twice, whose first value argparse would drop."""
-
-    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
-        if getattr(namespace, self.dest) is not None:
-            raise argparse.ArgumentError(self, "given twice, but it takes one value")
-        setattr(namespace, self.dest, values)
-
-
 def parse_train(words: Sequence[str], prog: str = "train.py") -> Config:
     """Parse the settings of a run. Without --config, they start from the config.yaml that comes with the program."""
     return parse_settings(words, prog, config_file.DEFAULT)
@@ -131,9 +122,7 @@ def _parse_run(parser: Parser, words: Sequence[str], default_file: Path | None) 
     """
     parser.usage = f"{parser.prog} [DATA] [--config FILE] [--section.key VALUE] ..."
     parser.add_argument("data", nargs="?", metavar="DATA", help="training pairs, as --data.train; or a config file")
-    parser.add_argument(
-        "--config", action=_Once, metavar="FILE", help="YAML file with settings; the command line overrules it"
-    )
+    parser.add_argument("--config", metavar="FILE", help="YAML file with settings; the command line overrules it")
     parser.add_argument("--print_config", action="store_true", help="print all settings as YAML and exit")
     parsed = parser.parse(words, SECTIONS)
     typed, parsed.file = parsed.values, parsed.config
@@ -355,7 +344,7 @@ def parse_evaluate(words: Sequence[str], prog: str = "dragoman evaluate") -> arg
     add("--split", choices=("test", "validation"), default="test", help="pairs of the run to use")
     add("--data", metavar="NAME", help="other pairs: a file, the common prefix of two file names, or sacrebleu:NAME")
     add(
-        "--against", action=_Once, type=Path, metavar="OTHER",
+        "--against", type=Path, metavar="OTHER",
         help="compare with a run, a report's JSON, or a TSV like a report's; dragoman runs lists all runs",
     )  # fmt: skip
     add("--output", type=Path, metavar="DIR", help="folder of the report (default: RUN/report)")

@@ -158,11 +158,3 @@ def test_curves_of_a_long_or_broken_file(tmp_path: Path) -> None:
     write_curves(tmp_path)
     [line] = ElementTree.parse(tmp_path / CURVES).iter(f"{SVG}polyline")
     assert len(line.attrib["points"].split()) == 1
-
-
-def test_a_second_other_run_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    """Guards against comparing with the last one only, without a word."""
-    with pytest.raises(SystemExit) as stopped:
-        main(["evaluate", "--against", "a", "--against", "b"])
-    assert stopped.value.code == 2
-    assert "--against: given twice" in capsys.readouterr().err
