@@ -15,10 +15,9 @@ Masks are boolean, True where a query may look at a key.
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -505,18 +504,12 @@ def tie_weights(tie: str, projection: nn.Linear, source: Embedding, target: Embe
 
 @contextmanager
 def record_attention(attentions: Sequence[Attention]) -> Iterator[list[Tensor]]:
-    """Context manager: append the weights (B, H, T, S) of the calls of these attentions to a list, which it yields.
-
-    Only calls of this thread count: batches may be translated side by side, each in its thread.
-    """
+    """Context manager: append the weights (B, H, T, S) of every call of these attentions to the list it yields."""
     maps: list[Tensor] = []
-    thread = threading.get_ident()
-
-    def record(part: Attention, arguments: tuple[Any, ...], _: Tensor) -> None:
-        if threading.get_ident() == thread:
-            maps.append(part.weights(*arguments))
-
-    hooks = [part.register_forward_hook(record) for part in attentions]
+    hooks = [
+        part.register_forward_hook(lambda _, given, __, part=part: maps.append(part.weights(*given)))
+        for part in attentions
+    ]
     try:
         yield maps
     finally:

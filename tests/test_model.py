@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -576,20 +575,6 @@ def test_dropout_drops_its_share(share: float, dtype: torch.dtype) -> None:
     torch.manual_seed(3)
     assert torch.equal(dropout(x), y)
     assert dropout.eval()(x) is x
-
-
-def test_attention_is_that_of_the_own_thread() -> None:
-    """Guards translations of several batches at a time: another thread may ask for its attention in between."""
-    ours = model()
-    expected = ours.cross_attention(SOURCE, TARGET)
-    with ThreadPoolExecutor(1) as pool:
-
-        def overtake(*_: object) -> None:
-            hook.remove()
-            pool.submit(ours.cross_attention, SOURCE[:1, :2], TARGET[:1, :2]).result()
-
-        hook = ours.encoder.register_forward_hook(overtake)
-        assert torch.equal(ours.cross_attention(SOURCE, TARGET), expected)
 
 
 def test_threads_may_embed_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
