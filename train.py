@@ -66,6 +66,7 @@ from dragoman.training import (
     gradients,
     planning,
     saving,
+    schedule,
     starting,
     tensorboard,
     validation,
@@ -182,7 +183,9 @@ def build_state(
         learner = distributed.wrap_ddp(learner.to(device), ranks, device)
     pairs = dataset.encode_pairs(data.validation, data.source, data.target)
     checks.check_lengths(config, data, pairs)
-    state = TrainingState(
+    planner = batches.BatchPlanner(data, config.run.seed)
+    batches_in_epoch = len(planner.plan(settings.batch_tokens, 0))
+    return TrainingState(
         config=config,
         directory=directory,
         data=data,
@@ -193,12 +196,12 @@ def build_state(
         learner=learner,
         optimizer=make_optimizer(model, settings, dtype),
         scaler=torch.amp.GradScaler(device.type, enabled=dtype == torch.float16),
-        planner=batches.BatchPlanner(data, config.run.seed),
+        planner=planner,
         hiding=make_hiding(config, data.source, data.target, data.train),
         validation=pairs,
+        batches_in_epoch=batches_in_epoch,
+        total_steps=schedule.total_steps(settings, batches_in_epoch),
     )
-    state.count_steps()
-    return state
 
 
 def train(config: Config) -> int:

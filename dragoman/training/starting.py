@@ -287,8 +287,7 @@ def prepare(
             raise
         say(f"{error} No step has been saved yet, so the data are prepared again.")
         shutil.rmtree(directory)
-        fresh = True
-        data = preparation.prepare_data(config, directory, say, tokenizers, sources)
+        return prepare(config, directory, has_checkpoint, other, sources)
     if fresh:
         for line in data.report.lines():
             say(line)
