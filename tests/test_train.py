@@ -28,7 +28,6 @@ from conftest import in_child, tiny_pairs, write_tsv
 from dragoman import checkpoint, dataset, errors, serialization, tensors, train
 from dragoman.__main__ import run as run_command
 from dragoman.architectures.loss import Loss, batch_loss
-from dragoman.evaluation import validation_loss
 from dragoman.settings import Config
 from dragoman.signals import Stop
 from dragoman.training import checks, final_report, prefetch, tensorboard, validation
@@ -206,54 +205,14 @@ def test_the_learning_rate_falls_to_zero_when_the_time_is_up(tiny: Tiny, monkeyp
     assert values[extended] == pytest.approx(config.training.lr * 0.5, rel=0.1), "half of the longer time was left"
 
 
-def test_a_validation_does_not_use_up_the_last_of_the_time(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_validation_does_not_use_up_the_last_of_the_time(tiny: Tiny) -> None:
     """Guards the fall of the learning rate: a long validation just before the end would cut it short."""
-    now = [0.0]
-
-    def looked() -> float:
-        now[0] += 0.01
-        return now[0]
-
-    def mean_loss(*arguments: Any) -> float:
-        now[0] += 2.5  # of 12 seconds
-        return measured(*arguments)
-
-    measured = validation_loss.mean_loss
-    monkeypatch.setattr(time, "perf_counter", looked)
-    monkeypatch.setattr(validation_loss, "mean_loss", mean_loss)
-    limit = {"training__max_minutes": 0.2, "training__max_epochs": None, "training__log_every": 1}
-    config = tiny(**limit, training__validate_every=20, training__save_every=1000)
-    assert run_command("train", config) == 0
-    events = EventAccumulator(str(harness.directory(config))).Reload()
-    values = [point.value for point in events.Scalars("training/learning_rate")]
-    validated = [point.step for point in events.Scalars("score/bleu")]
-    assert values[-1] < 0.02 * config.training.lr
-    assert validated[:3] == [20, 40, 60]
-    assert validated[-1] == len(values)
-
-
-def test_the_clock_ends_a_warmup_once(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards a warm-up longer than the time limit, and one that starts again when the limit is raised."""
-    now = count(start=0.0, step=0.01)  # seconds; each look at the clock takes one step
-    monkeypatch.setattr(time, "perf_counter", lambda: next(now))
-    limit = {"training__max_minutes": 0.2, "training__max_epochs": None, "training__log_every": 1}
-    config = tiny(**limit, training__warmup_steps=10_000, training__validate_every=1000, training__save_every=1000)
-    assert run_command("train", config) == 0
-    saved = checkpoint.newest(harness.directory(config) / "checkpoints", quarantine=False, warn=print)
-    assert saved is not None
-    took = progress_of(saved).warm_steps
-    assert run_command("train", replace(config, training=replace(config.training, max_minutes=0.4))) == 0
-    events = EventAccumulator(str(harness.directory(config))).Reload()
-    values = [point.value / config.training.lr for point in events.Scalars("training/learning_rate")]
-    assert took == pytest.approx(saved.step / 10, rel=0.3)
-    assert max(values) == pytest.approx(1.0, abs=0.1)
-    assert values[:took] == sorted(values[:took])
-    assert values[saved.step - 1] < 0.05
-    assert values[saved.step :] == sorted(values[saved.step :], reverse=True), "it rises once, at the resume"
-    assert values[saved.step] == pytest.approx(0.5, rel=0.1)
-    saved = checkpoint.newest(harness.directory(config) / "checkpoints", quarantine=False, warn=print)
-    assert saved is not None
-    assert progress_of(saved).warm_steps == took
+    training = training_of(tiny(training__max_minutes=1.0))
+    training.progress.seconds = 50.0
+    assert validation.has_time(training), "none was measured yet"
+    for seconds, has_time in ((9.0, True), (11.0, False)):
+        training.progress.validation_seconds = seconds
+        assert validation.has_time(training) == has_time
 
 
 @pytest.mark.parametrize("schedule", ["linear", "constant", "inverse_sqrt"])
@@ -400,18 +359,6 @@ def test_a_run_learns_and_writes_all_its_files(learned: Config) -> None:
     assert any("samples" in tag for tag in events["tensors"])
     assert sorted((directory / "samples").iterdir())
     assert "\t" in (directory / "report" / "test.tsv").read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize("precision", ["bfloat16", "float32"])
-@pytest.mark.parametrize("shared", [True, False])
-def test_precisions_and_shared_vocabularies_train(tiny: Tiny, precision: str, shared: bool) -> None:
-    """Guards the less common paths through the set-up."""
-    tie = "all" if shared else "none"
-    config = tiny(
-        training__max_steps=4, training__precision=precision, tokenizer__shared=shared, model__tie=tie,
-        tokenizer__kind="bpe", tokenizer__vocab_size=300, training__schedule="cosine",
-    )  # fmt: skip
-    assert run(config) == 0
 
 
 def test_float16_needs_cuda(tiny: Tiny, capfd: pytest.CaptureFixture) -> None:
