@@ -65,7 +65,7 @@ def sinusoid(length: int, width: int) -> Tensor:
 def rotate(x: Tensor, turns: Tensor) -> Tensor:
     """Rotary positions (Su et al. 2021, "RoFormer"): rotate vectors x (B, H, T, K) by the angles of their positions.
 
-    Features i and i + K/2 are the two coordinates of one clock hand. The dot product of a query and a key then depends
+    Features i and i + K/2 form one vector of two dimensions. The dot product of a query and a key then depends
     on the distance between them and not on where they are.
 
     Args:

@@ -135,8 +135,7 @@ def training_loop(state: TrainingState, stop: signals.Stop) -> None:
     with curves.progress_bar(state) as bar, closing(batches.training_batches(state)) as updates:
         done = False
         while not done:
-            # A resumed run may still owe a validation that a signal cut short. A run that starts from another model
-            # owes one before its first update.
+            # `unvalidated` is set if a signal interrupted a validation, and before the first update from another model.
             if not progress.unvalidated:
                 started = time.perf_counter()
                 micro_batches = next(updates)
@@ -153,7 +152,7 @@ def training_loop(state: TrainingState, stop: signals.Stop) -> None:
             ended = end_reason(progress, state.config) is not None
             if ended or state.should_stop(stop) or is_best or progress.step % settings.save_every == 0:
                 saving.save(state)
-                done = ended or state.should_stop(stop)  # asked again, since saving takes time
+                done = ended or state.should_stop(stop)  # again: a signal may have come while saving
     if state.writer:
         state.writer.close()
 

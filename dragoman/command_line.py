@@ -27,7 +27,7 @@ from dragoman.settings import DEFAULTS, SECTIONS, SETTINGS, STAND_IN, Config, va
 
 AVERAGED = "averaged.json"  # lists what an average was made of; only an average has this file
 EXPORT_MARK = "export.json"  # describes an export; only an export has this file
-# Names of files that say less about the data than the folder does.
+# File names too general for the name of a run: the folder's name is used instead.
 GENERAL_NAMES = frozenset({"corpus", "data", "pairs", "text", "train", "training"})
 # The settings that -h shows.
 MAIN = (
@@ -138,7 +138,7 @@ def _parse_run(parser: Parser, words: Sequence[str], default_file: Path | None) 
         if parsed.config.model.preset == "auto":
             print(f"# {STAND_IN}")
         if parsed.config.unsaid & {"data.source_lang", "data.target_lang"}:
-            print("# Set both languages: you named none, and en and it are those of the default run.")
+            print("# Set data.source_lang and data.target_lang: en and it are only the defaults.")
         print(config_file.dump(parsed.config), end="")
         parser.exit(0)
     return parsed

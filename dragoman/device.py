@@ -51,7 +51,7 @@ def choose_precision(
     """Return the number format of matrix products; weights, sums and the optimizer always stay in float32.
 
     auto takes bfloat16 on a CUDA device that supports it, and on a CPU on which it was `measured` (`matmul_rates`) to
-    be a third faster: a CPU without instructions for it takes many times as long. Elsewhere it takes float32.
+    be at least a third faster. CPUs without instructions for it are many times slower. Elsewhere it takes float32.
     Raises DeviceError for float16 without CUDA: it needs loss scaling, and other devices have no fast kernels for it.
     """
     if name == "auto":
@@ -121,8 +121,7 @@ def seed_everything(*parts: int | str) -> None:
     """Seed torch's generators with a hash of `parts`, so that random numbers depend on them alone.
 
     Training calls this with (seed, step) before every update, so an exact resume needs no saved generator state, and
-    validation cannot disturb training. With a sum in place of the hash, step 2 of seed 1 would draw the numbers of
-    step 1 of seed 2.
+    validation cannot disturb training. A plain sum seed + step would repeat numbers between seeds.
     """
     digest = hashlib.sha256(repr(parts).encode()).digest()
     torch.manual_seed(int.from_bytes(digest[:8], "big", signed=True))

@@ -5,7 +5,7 @@
     enough_time = seconds * tokens_per_second > PER_WEIGHT * parameters(values)
 
 The tables below are the only place of these numbers. A preset sets every key of its table except those that the user
-has chosen. If a number of the table conflicts with a user's choice, the number yields (`adapted`).
+has chosen. If a number of the table conflicts with a user's choice, the choice wins (`adapted`).
 
 Nothing here looks at data or devices. Memory is an estimate; `train.py` tries out the largest batch before it starts.
 """

@@ -261,11 +261,11 @@ class Config:
     model: ModelConfig = ModelConfig()
     training: TrainingConfig = TrainingConfig()
     decoding: DecodingConfig = DecodingConfig()
-    # Not sections, and never saved. If a preset is named: the settings it must leave alone, ...
+    # The rest are not sections, and never saved. The settings that a named preset must leave alone:
     chosen: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
-    # ... and the settings of the user's file, with their values, that it overrules.
+    # The settings of the user's file, with their values, that a named preset overrules:
     overruled: tuple[tuple[str, Any], ...] = field(default=(), compare=False, repr=False)
-    # Settings to find out from the user's own data, or from the run that is resumed.
+    # Settings to take from the user's own data, or from the run that is resumed:
     unsaid: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -322,7 +322,7 @@ DEFAULTS_OF_0_1: dict[str, Any] = {
     "training.validate_every": 500,
     "training.save_every": 500,
 }
-STAND_IN = f"model.preset auto looks at the data when a run starts; until then it stands for {presets.STAND_IN}."
+STAND_IN = f"model.preset auto is decided when a run starts; this shows the values of {presets.STAND_IN}."
 
 
 class Change(NamedTuple):

@@ -44,7 +44,7 @@ class EncoderOnly(nn.Module):
     def _states(self, source: Tensor, mask: Tensor) -> Tensor:
         places = self.split(self.encoder(source, mask)).unflatten(2, (self.settings.upsampling, -1)).flatten(1, 2)
         mask = mask.repeat_interleave(self.settings.upsampling, 3)  # (B, 1, 1, N)
-        places = self.encoder.embedding.placed(places, mask[:, 0, 0])  # without positions it hardly starts to learn
+        places = self.encoder.embedding.placed(places, mask[:, 0, 0])  # without them, training stalls
         turns = self.encoder.embedding.turns(0, places.shape[1])
         return self.decoder(places, mask, turns)[0]
 

@@ -19,7 +19,7 @@ from dragoman.dataset import Batch
 from dragoman.settings import EOS, PAD
 
 CHUNK = 8 * 2**20  # logits in memory at a time, so that they stay in the cache of a CPU
-GPU_CHUNK = 128 * 2**20  # a GPU needs large pieces of work: with 30 chunks, it waits for the program that queues them
+GPU_CHUNK = 128 * 2**20  # small chunks leave a GPU idle
 
 
 class Loss(NamedTuple):

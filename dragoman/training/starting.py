@@ -168,7 +168,7 @@ def _automatic(
         values = settings.values(settings.with_preset(config, name))
         needed, weights = presets.memory(values), presets.parameters(values)
         if needed > room:
-            return f"needs about {needed / 2**30:.1f} GiB of memory, and {device} has {room / 2**30:.1f} to offer"
+            return f"needs about {needed / 2**30:.1f} GiB of memory, but {device} has {room / 2**30:.1f} GiB"
         if name not in presets.QUICK and (tokens := tokens_in_time(name)) < presets.PER_WEIGHT * weights:
             return f"learns from about {tokens:,.0f} tokens in {minutes:g} minutes, too few for {weights:,} weights"
         return ""

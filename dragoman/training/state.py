@@ -41,7 +41,7 @@ class TrainingState:
     ranks: Ranks
 
     model: Model  # the raw model; under FSDP it holds a shard of each weight
-    learner: nn.Module  # model and loss, wrapped for several ranks: only ever called
+    learner: nn.Module  # model and loss, possibly wrapped by DDP or FSDP; only call it
     optimizer: torch.optim.Optimizer
     scaler: torch.amp.GradScaler  # does nothing unless dtype is float16
 
