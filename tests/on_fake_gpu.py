@@ -40,7 +40,7 @@ LATER = {  # than the paper
 }  # fmt: skip
 TRAININGS: dict[str, dict[str, Any]] = {
     "the default": {},
-    "as in the paper": {"model__norm": "post", "model__tie": "output", "training__ema": 0.9},
+    "as in the paper": {"model__norm": "post", "model__tie": "output"},
     "later parts": LATER,
     "learned positions, Muon": {"model__positions": "learned", "training__optimizer": "muon"},
     "decoder-only": {"model__architecture": "decoder-only", **LATER},
