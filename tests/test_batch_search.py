@@ -1,4 +1,4 @@
-"""Batches on several threads: the same translations in any order, and an end when nobody waits any longer."""
+"""Batches on several threads: the same translations in any order, and an end when the caller stops waiting."""
 
 from __future__ import annotations
 
