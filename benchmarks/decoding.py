@@ -1,8 +1,8 @@
-"""Measure the speed of translating, compared with peers, or what a beam costs and gains.
+"""Measure the speed of translation compared with peers, or the cost and gain of a beam.
 
     python benchmarks/decoding.py                                      # models with random weights, in two sizes
     python benchmarks/decoding.py --shapes base --batches 64 --data corpus/val
-    python benchmarks/decoding.py --architecture decoder-only          # that no peer has
+    python benchmarks/decoding.py --architecture decoder-only          # without peers
     python benchmarks/decoding.py --run runs/multi30k-en-de            # greedy search against beams, with scores
 
 Without --run, all contenders have a model of the same shape with random weights (CTranslate2's is converted from ours,

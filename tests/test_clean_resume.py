@@ -35,7 +35,7 @@ Whole = tuple[dict[str, bytes], Counter[str]]
 
 
 class MadeScorer:
-    """Scores that depend on the texts and on their block, as those of models do in their last digits."""
+    """Scores that depend on the texts and on their block, like the last digits of a model's scores."""
 
     def identity(self) -> list[str]:
         return ["made"]
@@ -66,7 +66,7 @@ def _small_steps() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def whole(_small_steps: None, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, bytes], Counter[str]]:
-    """The files of a cleaning that nothing interrupts, and its work."""
+    """The files of an uninterrupted cleaning, and the amount of its work."""
     parsed = dirty_options(tmp_path_factory.mktemp("whole"), "clean")
     code, work = run(parsed)
     assert code == 0
@@ -146,7 +146,7 @@ def test_killed_cleaning_continues_to_the_same_bytes(
 
 
 def test_cleaning_that_is_killed_again_and_again_ends(tmp_path: Path, whole: Whole) -> None:
-    """Guards a second continuation: what the first one wrote, and sizes that were recorded before it."""
+    """Guards a second resume, after data and sizes that the first one wrote."""
     parsed = dirty_options(tmp_path, "clean")
     deaths = [at(Judge, "judge", 4), at(Judge, "judge", 4), at(MadeScorer, "score", 2), at(MadeScorer, "score", 3)]
     assert [run(parsed, fault)[0] for fault in deaths] == [KILLED] * 4
@@ -158,7 +158,7 @@ def test_cleaning_that_is_killed_again_and_again_ends(tmp_path: Path, whole: Who
 def test_other_work_starts_over_and_says_so(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], whole: Whole, change: str
 ) -> None:
-    """Guards tables of which one part was cleaned by other rules than the rest."""
+    """Guards against tables in which one part was cleaned by other rules than the rest."""
     parsed = dirty_options(tmp_path, "clean")
     assert run(parsed, at(Judge, "judge", 6))[0] == KILLED
     words: tuple[str, ...] = SCORED
@@ -182,7 +182,7 @@ def test_other_work_starts_over_and_says_so(
 
 
 def test_share_and_processes_may_change(tmp_path: Path, whole: Whole) -> None:
-    """Guards hours of scoring against another --share, and a killed cleaning against a smaller machine."""
+    """Guards against scoring again for another --share, and against a resume that needs the same number of cores."""
     other = (*SCORED[:4], "--threshold", "0.3")
     fresh = dirty_options(tmp_path, "fresh", *other)
     assert run(fresh)[0] == 0
@@ -197,7 +197,7 @@ def test_share_and_processes_may_change(tmp_path: Path, whole: Whole) -> None:
 
 @pytest.mark.slow
 def test_kill_at_every_change_of_the_disk(tmp_path: Path, whole: Whole) -> None:
-    """Guards the order of all writes and renames, also of the ones that another test does not name."""
+    """Guards the order of all writes and renames."""
     for call in range(1, 1000):
         parsed = dirty_options(tmp_path, str(call))
         code, _ = run(parsed, partial(die_at_call, call))

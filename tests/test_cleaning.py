@@ -144,7 +144,7 @@ def test_near_duplicates_are_found_and_others_are_not() -> None:
 
 @given(st.lists(st.lists(st.integers(0, 12), min_size=3, max_size=3), max_size=30), st.integers(1, 30))
 def test_repeated_keys_are_found_as_in_a_set(numbers: list[list[int]], size: int) -> None:
-    """Guards rows with a key of their own twice, keys of 0, and the first row of several with the same key."""
+    """Guards rows that have one key twice, keys of 0, and the first of several rows with the same key."""
     seen, known, wanted = SeenKeys(), set(), []
     for row in numbers:
         wanted.append(not known.isdisjoint({*row} - {0}))
@@ -183,7 +183,7 @@ def test_words_of_many_texts_are_those_of_each(texts: list[str]) -> None:
 
 
 def test_sample_is_bounded_and_keeps_sources_together() -> None:
-    """Guards the memory of a large corpus, and one that repeats a line forever."""
+    """Guards against memory that grows with a large corpus, and against a corpus that repeats one line."""
     sample = Sample(size=100)
     for i in range(5000):
         sample.add(f"source {i % 2500}", f"target {i}")
@@ -370,7 +370,7 @@ def test_kept_reasons_come_back(tmp_path: Path) -> None:
 
 
 def test_page_and_summary_show_what_was_dropped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Guards texts of a corpus that would act in a browser, and the command that trains on the rest."""
+    """No text of the corpus acts in a browser, and the command that trains on the rest is printed."""
     pairs = [*made_pairs(100), ("<script>alert(1)</script>", "?"), ("cost 100", "kosten 200")]
     parsed = options(tmp_path, pairs, "--data.columns", "1,2")
     main(parsed)
@@ -456,7 +456,7 @@ def test_best_pairs_are_chosen() -> None:
 
 
 def test_models_of_both_directions_score_pairs(tmp_path: Path) -> None:
-    """Guards the direction of each model, and a word of the dropped pairs that is written nowhere."""
+    """Guards the direction of each model, and dropped pairs that are not listed."""
     config = tiny_config(
         tmp_path, data__directions="en-it, it-en", data__train=tmp_path / "corpus" / "pairs.tsv",
         tokenizer__shared=True, training__max_epochs=1,

@@ -356,7 +356,7 @@ TEXTS = ["the cat sees the dog.", "this red wine.", "the dog wants bread and win
 
 
 def test_tag_decides_the_target_language(trained: Path) -> None:
-    """Guards the whole feature: the same source, another target language."""
+    """The same source is translated into the language of its tag."""
     translator = Translator(trained, "cpu")
     italian, other = (translator.translate(TEXTS, to=language) for language in ("it", "fr"))
     assert all(text and text == text.lower() for text in italian)
@@ -551,7 +551,7 @@ def test_other_engines_get_the_tag(trained: Path, tmp_path: Path) -> None:
 
 
 def test_tags_keep_capitals_in_a_lowercase_run(tmp_path: Path) -> None:
-    """Guards tags with capitals (pt-BR) against data.lowercase."""
+    """data.lowercase does not change tags with capitals (pt-BR)."""
     data = settings(tmp_path, "en-pt-BR", target_lang="pt-BR", lowercase=True)
     path = tmp_path / "test.tsv"
     path.write_text(">>en-pt-BR<< The Cat\tO Gato\n")

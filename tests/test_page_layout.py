@@ -1,4 +1,4 @@
-"""What people look at, in a browser: no label lies on another, is cut, or leaves the window of a phone or a desk."""
+"""Pages in a browser: no label covers another, is cut off, or leaves the window on a phone or a desktop."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_an_evaluation_is_readable(browser: Any, tmp_path: Path, good: bool, com
 
 
 def test_the_curves_are_readable(browser: Any, tmp_path: Path) -> None:
-    """Guards curves.svg, which people open on its own."""
+    """Guards curves.svg, which people open by itself."""
     write_points(tmp_path)
     curves.write_curves(tmp_path)
     assert_readable(browser, (tmp_path / curves.CURVES).as_uri())

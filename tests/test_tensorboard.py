@@ -24,7 +24,7 @@ from dragoman.training.tensorboard import attention_figure, lists, open_board
 
 
 def test_a_sample_stays_plain_text() -> None:
-    """Guards the page: no text may become markup or a line of its own, and tables would break words to fit."""
+    """No text becomes markup or a separate line; a table would break words to fit."""
     texts = ["a | b", "<script>alert(1)</script>", "*star* `tick` [x](y) 1. \\_", "one\n\n- two", "# three"]
     page = markdown_to_safe_html(lists([[("name", text) for text in texts]] * 2))
     assert set(re.findall(r"</?(\w+)", page)) == {"p", "strong", "ul", "li"}
