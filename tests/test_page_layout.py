@@ -62,7 +62,7 @@ def test_an_evaluation_is_readable(browser: Any, tmp_path: Path, good: bool, com
     earlier = EarlierTranslations(compared, [(*pair, "name") for pair in pairs]) if compared else None
     translator = echo()
     translator.step, translator.path = 1200, Path("runs/echo/checkpoints/step-00001200")
-    report = asdict(evaluate(translator, pairs, earlier=earlier, typed=True))
+    report = asdict(evaluate(translator, pairs, earlier=earlier))
     write_points(tmp_path)
     written = tmp_path / "test.html"
     written.write_text(render_page(report, curves.panels(tmp_path)), encoding="utf-8")

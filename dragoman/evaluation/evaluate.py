@@ -31,7 +31,6 @@ from dragoman.evaluation.metrics import Measurements, compare, measure
 from dragoman.evaluation.pairs import EarlierTranslations, read_data, read_earlier, read_pairs
 from dragoman.evaluation.per_direction import indices_by_direction, select_pairs, tokenizations, without_tag
 from dragoman.evaluation.report import Bucket, EvaluatedSentence, EvaluationReport, report_lines, write_report
-from dragoman.evaluation.typed_differently import typed_differently
 from dragoman.settings import Config
 from dragoman.translation.loading import usual_run
 from dragoman.translation.results import Translation
@@ -48,7 +47,6 @@ def evaluate(
     name: str = "test",
     earlier: EarlierTranslations | None = None,
     advance: Callable[[int], object] | None = None,
-    typed: bool = False,
 ) -> EvaluationReport:
     """Translate the sources of cleaned pairs and measure the translations.
 
@@ -58,7 +56,6 @@ def evaluate(
         name: of the pairs, for the report
         earlier: translations of the same pairs to compare with
         advance: called now and then with the number of further sources translated
-        typed: translate the sources also as other people would type them
 
     Raises DataError if there are no pairs, or if the earlier translations are of other pairs.
     """
@@ -97,7 +94,6 @@ def evaluate(
         directions=[bucket(str(direction), which, measured) for direction, which in directions.items()],
         lengths=buckets(LENGTH_BUCKETS, [each.tokens for each in sentences], measured),
         unknown=buckets(UNKNOWN_BUCKETS, [each.unknown for each in sentences], measured),
-        typed=typed_differently(translator, pairs) if typed else [],
         alarms=judged(alarms, *run_so_far(translator), len(translator.target)),
         worst=[i + 1 for i in sorted(range(len(sentences)), key=lambda i: sentences[i].chrf)[:WORST]],
         sentences=sentences,
@@ -178,7 +174,7 @@ def main(options: argparse.Namespace) -> None:
     if folder:
         folder.mkdir(parents=True, exist_ok=True)  # fails here rather than after the long work
     with tqdm(total=len(pairs), unit="sentence", dynamic_ncols=True, disable=None, leave=False) as bar:
-        report = evaluate(translator, pairs, name, earlier, bar.update, typed=True)
+        report = evaluate(translator, pairs, name, earlier, bar.update)
     if options.checkpoint:
         report = replace(report, checkpoint=" + ".join(map(str, weights)))
     if folder:

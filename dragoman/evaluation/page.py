@@ -24,7 +24,6 @@ GROUPS = (  # of sentences; one of a single bucket says no more than the scores 
     ("By direction", "directions"),
     ("By source length, in tokens", "lengths"),
     ("By number of unknown source words", "unknown"),
-    ("Typed differently", "typed"),
 )
 Row = Mapping[str, Any]
 

@@ -72,7 +72,6 @@ class EvaluationReport:
         against: comparison with another translator on the same pairs
         directions: scores of each direction, for a model of several
         lengths, unknown: scores by the number of source tokens and of unknown source words, without empty buckets
-        typed: scores of the same sentences typed differently, see `typed_differently`; empty if not measured
         alarms: failures to look at before trusting the scores
         worst: numbers, from 1, of the sentences with the lowest chrF, worst first
         sentences: all sentences, in the order of the pairs
@@ -95,7 +94,6 @@ class EvaluationReport:
     directions: list[Bucket]
     lengths: list[Bucket]
     unknown: list[Bucket]
-    typed: list[Bucket]
     alarms: list[Alarm]
     worst: list[int]
     sentences: list[EvaluatedSentence]
@@ -162,7 +160,6 @@ def _bucket_lines(report: EvaluationReport) -> list[list[str]]:
         ("direction", report.directions),
         ("source tokens", report.lengths),
         ("unknown source words", report.unknown),
-        ("typed differently", report.typed),
     )
     formatted = []
     for label, buckets in tables:

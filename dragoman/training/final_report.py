@@ -46,7 +46,7 @@ def report(config: Config, directory: Path, data: PreparedData, progress: Progre
 def score_test_set(config: Config, directory: Path, data: PreparedData, progress: Progress) -> dict[str, object]:
     """Translate and score the test set, write the report, and return the entry for result.json."""
     translator = Translator(directory, config.training.device)
-    found = evaluate(translator, data.test, typed=True)
+    found = evaluate(translator, data.test)
     write_report(found, directory / "report", "test")
     with tensorboard.reopened(directory) as writer:
         for figure in found.figures:
