@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dragoman.console import visible
-from dragoman.evaluation.page import render_page, ticks
+from dragoman.evaluation.curves import ticks
+from dragoman.evaluation.page import render_page
 
 NASTY = (
     "</dd></title></style><script>alert(1)</script><img src=x onerror=alert(1)>\"'> & &lt; {{ 7 * 7 }} {% x %} \u202e"

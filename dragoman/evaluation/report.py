@@ -10,7 +10,7 @@ from typing import Any
 
 from dragoman import serialization, storage
 from dragoman.console import fit, shorten, visible
-from dragoman.evaluation import curves
+from dragoman.evaluation.curves import charts
 from dragoman.evaluation.metrics import Comparison, MetricScore
 from dragoman.evaluation.page import render_page, setting_text
 from dragoman.settings import DecodingConfig, Section
@@ -103,14 +103,14 @@ def write_report(report: EvaluationReport, folder: Path, name: str) -> None:
     """Write <name>.json, <name>.html and <name>.tsv into a folder; each file is replaced atomically.
 
     The columns of the TSV file are source, reference and translation. In the folder of a run, the page also has the
-    curves of the training. Raises OSError.
+    charts of the training. Raises OSError.
     """
     folder.mkdir(parents=True, exist_ok=True)
     values = asdict(report)
     rows = [(each.source, each.reference, each.translation) for each in report.sentences]
     files = {
         "tsv": "".join("\t".join(map(clean, row)) + "\n" for row in rows).encode(),
-        "html": render_page(values, curves.panels(folder.parent)).encode(),
+        "html": render_page(values, charts(folder.parent)).encode(),
         "json": serialization.json_bytes(values),
     }
     for suffix, data in files.items():
