@@ -28,7 +28,7 @@ from pathlib import Path
 
 import common  # noqa: F401  # it sets sys.path
 
-from dragoman.evaluation.metrics import score
+from dragoman.evaluation.metrics import Measurements
 from dragoman.evaluation.pairs import read_pairs
 from dragoman.text.conventions import final_marks
 from dragoman.text.letter_case import capitalized, lower, upper
@@ -247,8 +247,9 @@ def print_typed(run: Path, draw: random.Random) -> None:
     print(f"{run.name:22}   not tolerant       tolerant")
     for name, (typed, compared) in ways.items():
         sources, references = [typed(source) for source, _ in pairs], [compared(reference) for _, reference in pairs]
-        translations = [map(compared, translator.translate(sources)) for translator in translators]
-        print(f"{name:22}" + "".join(f"{score(list(texts), references).bleu:15.2f}" for texts in translations))
+        translations = [[compared(text) for text in translator.translate(sources)] for translator in translators]
+        bleu = [Measurements(texts, references).bleu.score() for texts in translations]
+        print(f"{name:22}{bleu[0]:15.2f}{bleu[1]:15.2f}")
 
 
 def main() -> None:

@@ -27,7 +27,7 @@ from dragoman.dataset import Pair, unzip_pairs
 from dragoman.device import choose_device, tune_device
 from dragoman.errors import DataError
 from dragoman.evaluation.alarms import find_alarms, judged
-from dragoman.evaluation.metrics import Measurements, compare, measure
+from dragoman.evaluation.metrics import Measurements, compare
 from dragoman.evaluation.pairs import EarlierTranslations, read_data, read_earlier, read_pairs
 from dragoman.evaluation.per_direction import indices_by_direction, select_pairs, tokenizations, without_tag
 from dragoman.evaluation.report import Bucket, EvaluatedSentence, EvaluationReport, report_lines, write_report
@@ -65,8 +65,8 @@ def evaluate(
     plain_sources = [without_tag(source, data) for source in sources]
     tokenize = tokenizations(sources, data)
     results = translator.explain(sources, advance=advance)
-    measured = measure([result.text for result in results], references, tokenize)
-    copied = measure(plain_sources, references, tokenize)
+    measured = Measurements([result.text for result in results], references, tokenize)
+    copied = Measurements(plain_sources, references, tokenize)
     sentences = [evaluated_sentence(i, *pairs[i], result, measured) for i, result in enumerate(results)]
     untagged = [replace(each, source=source) for each, source in zip(sentences, plain_sources, strict=True)]
     directions = indices_by_direction(sources, data)
@@ -88,7 +88,7 @@ def evaluate(
         length_ratio=words / max(1, expected),
         figures=measured.figures,
         copied=copied.figures,
-        against=compare(earlier.name, measured, measure(earlier_translations, references, tokenize))
+        against=compare(earlier.name, measured, Measurements(earlier_translations, references, tokenize))
         if earlier
         else None,
         directions=[bucket(str(direction), which, measured) for direction, which in directions.items()],

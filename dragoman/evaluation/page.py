@@ -70,7 +70,7 @@ FILTERS = {
     "two_digits": lambda value: f"{value:.2f}",
     "signed": lambda value: f"{value:+.2f}".replace("-", "−"),
     "thousands": lambda value: f"{value:,}",
-    "p_value": lambda p: f"{p:.3f}" if p >= 0.001 else "<\u00a00.001",
+    "three_digits": lambda value: f"{value:.3f}",
     "setting": setting_text,
 }
 _environment = environment()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from dragoman.dataset import Pair
 from dragoman.directions import Direction, by_direction, split_tag, tagged
-from dragoman.evaluation.metrics import score, tokenization
+from dragoman.evaluation.metrics import Measurements, tokenization
 from dragoman.settings import DataConfig
 from dragoman.text.cleaning import clean
 from dragoman.translation.translator import Translator
@@ -17,9 +17,9 @@ def bleu_by_direction(
 ) -> dict[Direction, float]:
     """The BLEU of each direction; empty for a model of one direction."""
     return {
-        direction: score(
+        direction: Measurements(
             [translations[i] for i in which], [references[i] for i in which], tokenization(data, direction.target)
-        ).bleu
+        ).bleu.score()
         for direction, which in indices_by_direction(sources, data).items()
     }
 

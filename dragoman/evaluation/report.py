@@ -149,9 +149,8 @@ def _comparison_lines(report: EvaluationReport) -> list[str]:
         return []
     table = [["", shorten(visible(report.against.name), NAME), "difference", "95 % interval", "p"]]
     for figure, each in zip(report.against.figures, report.against.differences, strict=False):
-        p = "< 0.001" if each.p < 0.001 else f"{each.p:.3f}"
         interval = f"{each.low:+.2f} to {each.high:+.2f}"
-        table.append([each.name, f"{figure.score:.2f}", f"{each.difference:+.2f}", interval, p])
+        table.append([each.name, f"{figure.score:.2f}", f"{each.difference:+.2f}", interval, f"{each.p:.3f}"])
     return [*_wrapped(f"compared with {report.against.name}:"), *_aligned(table)]
 
 

@@ -109,7 +109,7 @@ def start_from(state: TrainingState, other: Translator) -> None:
         state.average.restart()
     say(f"starting from {other.path}")
     measured = final_report.old_test(state.config, other) if state.ranks.is_first else None
-    old_bleu = state.ranks.broadcast(measured[1].bleu if measured else -1.0)
+    old_bleu = state.ranks.broadcast(measured[1].bleu.score() if measured else -1.0)
     state.progress = Progress(unvalidated=True, old_bleu=old_bleu)
 
 
