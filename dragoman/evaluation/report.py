@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from dragoman import serialization, storage
-from dragoman.console import fit, shorten, visible
+from dragoman.console import shorten, table, visible
 from dragoman.evaluation.curves import charts
 from dragoman.evaluation.metrics import Comparison, MetricScore
 from dragoman.evaluation.page import render_page, setting_text
@@ -133,12 +132,12 @@ def report_lines(report: EvaluationReport) -> list[str]:
 
 
 def _score_lines(report: EvaluationReport) -> list[str]:
-    table = [["", "score", "95 % interval", "source copied"]]
+    rows = [["", "score", "95 % interval", "source copied"]]
     for figure, copied in zip(report.figures, report.copied, strict=True):
         interval = "" if figure.low is None else f"{figure.low:.2f} to {figure.high:.2f}"
-        table.append([figure.name, f"{figure.score:.2f}", interval, f"{copied.score:.2f}"])
+        rows.append([figure.name, f"{figure.score:.2f}", interval, f"{copied.score:.2f}"])
     return [
-        *_aligned(table),
+        *table(rows, "<>>>"),
         "BLEU and chrF: higher is better.",
         "TER, WER and CER (edits per 100 of the reference): lower is better.",
     ]
@@ -147,11 +146,11 @@ def _score_lines(report: EvaluationReport) -> list[str]:
 def _comparison_lines(report: EvaluationReport) -> list[str]:
     if not report.against:
         return []
-    table = [["", shorten(visible(report.against.name), NAME), "difference", "95 % interval", "p"]]
+    rows = [["", shorten(visible(report.against.name), NAME), "difference", "95 % interval", "p"]]
     for figure, each in zip(report.against.figures, report.against.differences, strict=False):
         interval = f"{each.low:+.2f} to {each.high:+.2f}"
-        table.append([each.name, f"{figure.score:.2f}", f"{each.difference:+.2f}", interval, f"{each.p:.3f}"])
-    return [*_wrapped(f"compared with {report.against.name}:"), *_aligned(table)]
+        rows.append([each.name, f"{figure.score:.2f}", f"{each.difference:+.2f}", interval, f"{each.p:.3f}"])
+    return [*_wrapped(f"compared with {report.against.name}:"), *table(rows, "<>>>>")]
 
 
 def _bucket_lines(report: EvaluationReport) -> list[list[str]]:
@@ -164,7 +163,7 @@ def _bucket_lines(report: EvaluationReport) -> list[list[str]]:
     for label, buckets in tables:
         rows = [[each.name, f"{each.pairs:,}", f"{each.bleu:.2f}", f"{each.chrf:.2f}"] for each in buckets]
         if len(rows) > 1:  # one bucket says no more than the scores of all sentences
-            formatted.append(_aligned([[label, "pairs", "BLEU", "chrF"], *rows]))
+            formatted.append(table([[label, "pairs", "BLEU", "chrF"], *rows], "<>>>"))
     return formatted
 
 
@@ -194,9 +193,3 @@ def _changed(settings: dict[str, Any], defaults: Section) -> list[str]:
     """The settings that differ from their defaults, with their values."""
     usual = asdict(defaults)
     return [f"{key} {setting_text(value)}" for key, value in settings.items() if value != usual.get(key)]
-
-
-def _aligned(table: Sequence[Sequence[str]]) -> list[str]:
-    """Format rows of cells, the first column aligned to the left, the others to the right."""
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    return ["  ".join(map(fit, row, widths, "<" + ">" * len(row))) for row in table]
