@@ -16,6 +16,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from dragoman.console import visible
+from dragoman.setting_types import as_word
 
 EQUAL = 99.995  # chrF from which a translation counts as equal to its reference
 GROUPS = (  # of sentences; one of a single bucket says no more than the scores of all sentences
@@ -23,11 +24,6 @@ GROUPS = (  # of sentences; one of a single bucket says no more than the scores 
     ("By source length, in tokens", "lengths"),
     ("By number of unknown source words", "unknown"),
 )
-
-
-def setting_text(value: object) -> str:
-    """The value of a setting, as in a config file."""
-    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def render_page(report: Mapping[str, Any], charts: Sequence[Mapping[str, Any]] = ()) -> str:
@@ -71,6 +67,6 @@ FILTERS = {
     "signed": lambda value: f"{value:+.2f}".replace("-", "−"),
     "thousands": lambda value: f"{value:,}",
     "three_digits": lambda value: f"{value:.3f}",
-    "setting": setting_text,
+    "setting": as_word,
 }
 _environment = environment()

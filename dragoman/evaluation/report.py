@@ -11,7 +11,8 @@ from dragoman import serialization, storage
 from dragoman.console import shorten, table, visible
 from dragoman.evaluation.curves import charts
 from dragoman.evaluation.metrics import Comparison, MetricScore
-from dragoman.evaluation.page import render_page, setting_text
+from dragoman.evaluation.page import render_page
+from dragoman.setting_types import as_word
 from dragoman.settings import DecodingConfig, Section
 from dragoman.text.cleaning import AS_WRITTEN, clean
 
@@ -192,4 +193,4 @@ def _wrapped(text: str) -> list[str]:
 def _changed(settings: dict[str, Any], defaults: Section) -> list[str]:
     """The settings that differ from their defaults, with their values."""
     usual = asdict(defaults)
-    return [f"{key} {setting_text(value)}" for key, value in settings.items() if value != usual.get(key)]
+    return [f"{key} {as_word(value)}" for key, value in settings.items() if value != usual.get(key)]

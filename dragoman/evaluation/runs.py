@@ -22,8 +22,8 @@ from filelock import FileLock, Timeout
 from dragoman import checkpoint, config_file, settings
 from dragoman.console import shorten, table, visible
 from dragoman.errors import CheckpointError, ConfigError
-from dragoman.evaluation.page import setting_text
 from dragoman.serialization import json_bytes, load_json
+from dragoman.setting_types import as_word
 from dragoman.settings import SETTINGS, Config
 from dragoman.translation.loading import RESULT, last_saved, place_of_runs
 
@@ -86,7 +86,7 @@ def run_lines(runs: Sequence[ListedRun]) -> list[str]:
         names: dict[str, list[str]] = defaultdict(list)
         for each in runs:
             if key in each.settings:
-                names[setting_text(each.settings[key])].append(each.name)
+                names[as_word(each.settings[key])].append(each.name)
         values = "; ".join(f"{value} ({', '.join(of)})" for value, of in names.items())
         lines.append(shorten(visible(f"  {key}: {values}"), WIDTH))
     more = len(different) - MOST_SETTINGS
