@@ -29,7 +29,7 @@ from dragoman.errors import DataError
 from dragoman.evaluation.alarms import find_alarms, judged
 from dragoman.evaluation.metrics import Measurements, compare
 from dragoman.evaluation.pairs import EarlierTranslations, read_data, read_earlier, read_pairs
-from dragoman.evaluation.per_direction import indices_by_direction, select_pairs, tokenizations, without_tag
+from dragoman.evaluation.per_direction import indices_by_direction, select_pairs, tokenizations
 from dragoman.evaluation.report import Bucket, EvaluatedSentence, EvaluationReport, report_lines, write_report
 from dragoman.settings import Config
 from dragoman.translation.loading import usual_run
@@ -62,13 +62,12 @@ def evaluate(
     earlier_translations = check_pairs(pairs, name, earlier)
     sources, references = unzip_pairs(pairs)
     data = translator.config.data
-    plain_sources = [without_tag(source, data) for source in sources]
     tokenize = tokenizations(sources, data)
     results = translator.explain(sources, advance=advance)
     measured = Measurements([result.text for result in results], references, tokenize)
-    copied = Measurements(plain_sources, references, tokenize)
+    copied = Measurements([result.source for result in results], references, tokenize)
     sentences = [evaluated_sentence(i, *pairs[i], result, measured) for i, result in enumerate(results)]
-    untagged = [replace(each, source=source) for each, source in zip(sentences, plain_sources, strict=True)]
+    untagged = [replace(each, source=result.source) for each, result in zip(sentences, results, strict=True)]
     directions = indices_by_direction(sources, data)
     languages = zip(*directions or [(data.source_lang or "", data.target_lang)], strict=True)
     source_lang, target_lang = (", ".join(dict.fromkeys(each)) for each in languages)

@@ -38,11 +38,6 @@ def indices_by_direction(sources: Sequence[str], data: DataConfig) -> dict[Direc
     return by_direction(sources, Direction(data.source_lang or "", data.target_lang)) if data.several else {}
 
 
-def without_tag(source: str, data: DataConfig) -> str:
-    """A source as a reader wants to see it."""
-    return split_tag(source)[1] if data.several else source
-
-
 def clean_source(source: str, data: DataConfig) -> str:
     """Clean a source for a run with these settings. Its tag stays, because language names can have capitals."""
     direction, text = split_tag(source) if data.several else (None, source)
