@@ -58,7 +58,6 @@ def report(text: str = "the cat", rows: int = 30, against: bool = True, alarms: 
         "against": {"name": text, "figures": figures, "differences": differences} if against else None,
         "directions": [bucket],
         "lengths": [bucket],
-        "unknown": [bucket],
         "alarms": [{"name": "empty", "text": text, "sentences": list(range(1, 21))}] if alarms else [],
         "worst": list(range(1, min(rows, 20) + 1)),
         "sentences": [sentence | {"chrf": 100 * i / rows, "words": 2 * i} for i in range(rows)],

@@ -37,7 +37,6 @@ from dragoman.translation.results import Translation
 from dragoman.translation.translator import Translator
 
 LENGTH_BUCKETS = (1, 6, 11, 16, 21, 31)  # lower bounds, in source tokens
-UNKNOWN_BUCKETS = (0, 1, 2, 3)  # lower bounds, in unknown source words
 WORST = 20
 
 
@@ -91,8 +90,7 @@ def evaluate(
         if earlier
         else None,
         directions=[bucket(str(direction), which, measured) for direction, which in directions.items()],
-        lengths=buckets(LENGTH_BUCKETS, [each.tokens for each in sentences], measured),
-        unknown=buckets(UNKNOWN_BUCKETS, [each.unknown for each in sentences], measured),
+        lengths=length_buckets([each.tokens for each in sentences], measured),
         alarms=judged(alarms, *run_so_far(translator), len(translator.target)),
         worst=[i + 1 for i in sorted(range(len(sentences)), key=lambda i: sentences[i].chrf)[:WORST]],
         sentences=sentences,
@@ -131,14 +129,13 @@ def evaluated_sentence(
     )
 
 
-def buckets(bounds: Sequence[int], values: Sequence[int], measured: Measurements) -> list[Bucket]:
-    """Group the sentences by a value of each; `bounds` are the lower bounds of the groups."""
+def length_buckets(lengths: Sequence[int], measured: Measurements) -> list[Bucket]:
+    """Group the sentences by their number of source tokens. An empty source counts as the shortest."""
     groups = []
-    for low, end in zip(bounds, [*bounds[1:], None], strict=True):
-        members = [i for i, value in enumerate(values) if max(value, bounds[0]) >= low and (end is None or value < end)]
-        name = f"{low}+" if end is None else str(low) if end == low + 1 else f"{low}-{end - 1}"
+    for low, end in zip(LENGTH_BUCKETS, [*LENGTH_BUCKETS[1:], None], strict=True):
+        members = [i for i, length in enumerate(lengths) if max(length, 1) >= low and (end is None or length < end)]
         if members:
-            groups.append(bucket(name, members, measured))
+            groups.append(bucket(f"{low}-{end - 1}" if end else f"{low}+", members, measured))
     return groups
 
 

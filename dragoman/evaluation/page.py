@@ -19,11 +19,7 @@ from dragoman.console import visible
 from dragoman.setting_types import as_word
 
 EQUAL = 99.995  # chrF from which a translation counts as equal to its reference
-GROUPS = (  # of sentences; one of a single bucket says no more than the scores of all sentences
-    ("By direction", "directions"),
-    ("By source length, in tokens", "lengths"),
-    ("By number of unknown source words", "unknown"),
-)
+GROUPS = (("By direction", "directions"), ("By source length, in tokens", "lengths"))  # of sentences
 
 
 def render_page(report: Mapping[str, Any], charts: Sequence[Mapping[str, Any]] = ()) -> str:
@@ -32,6 +28,7 @@ def render_page(report: Mapping[str, Any], charts: Sequence[Mapping[str, Any]] =
         report=report,
         charts=charts,
         this=f"{report['run']}, step {report['step']}",
+        # One bucket says no more than the scores of all sentences.
         bucket_groups=[(title, report[key]) for title, key in GROUPS if len(report[key]) > 1],
         equal=sum(sentence["chrf"] >= EQUAL for sentence in report["sentences"]),
         worst=[(number, report["sentences"][number - 1]) for number in report["worst"]],

@@ -71,7 +71,7 @@ class EvaluationReport:
         copied: the same figures of the sources, taken as translations
         against: comparison with another translator on the same pairs
         directions: scores of each direction, for a model of several
-        lengths, unknown: scores by the number of source tokens and of unknown source words, without empty buckets
+        lengths: scores by the number of source tokens, without empty buckets
         alarms: failures to look at before trusting the scores
         worst: numbers, from 1, of the sentences with the lowest chrF, worst first
         sentences: all sentences, in the order of the pairs
@@ -93,7 +93,6 @@ class EvaluationReport:
     against: Comparison | None
     directions: list[Bucket]
     lengths: list[Bucket]
-    unknown: list[Bucket]
     alarms: list[Alarm]
     worst: list[int]
     sentences: list[EvaluatedSentence]
@@ -155,13 +154,8 @@ def _comparison_lines(report: EvaluationReport) -> list[str]:
 
 
 def _bucket_lines(report: EvaluationReport) -> list[list[str]]:
-    tables = (
-        ("direction", report.directions),
-        ("source tokens", report.lengths),
-        ("unknown source words", report.unknown),
-    )
     formatted = []
-    for label, buckets in tables:
+    for label, buckets in ("direction", report.directions), ("source tokens", report.lengths):
         rows = [[each.name, f"{each.pairs:,}", f"{each.bleu:.2f}", f"{each.chrf:.2f}"] for each in buckets]
         if len(rows) > 1:  # one bucket says no more than the scores of all sentences
             formatted.append(table([[label, "pairs", "BLEU", "chrF"], *rows], "<>>>"))
