@@ -1,6 +1,7 @@
 """Check that translations of everyday input keep its marks, numbers, labels, names and single words.
 
     python benchmarks/everyday.py runs/phrasebook runs/bpe --show 20
+    python benchmarks/everyday.py runs/phrasebook --typed    # BLEU of the validation pairs typed in other ways instead
 
 The inputs are in English, for runs on the bundled phrasebook; numbers and names are drawn anew for each seed. An input
 passes if its translation
@@ -27,6 +28,10 @@ from pathlib import Path
 
 import common  # noqa: F401  # it sets sys.path
 
+from dragoman.evaluation.metrics import Measurements
+from dragoman.evaluation.pairs import read_pairs
+from dragoman.text.conventions import final_marks
+from dragoman.text.letter_case import capitalized, lower, upper
 from dragoman.translation.translator import Translator
 
 SENTENCES = (
@@ -202,13 +207,63 @@ def measure(run: Path, seed: int, show: int) -> dict[str, tuple[int, int]]:
     return {kind: (unspoilt[kind], total) for kind, total in totals.items()}
 
 
+def without_mark(text: str) -> str:
+    """Drop the final mark, unless nothing else is there."""
+    return text.removesuffix(final_marks(text)).rstrip() or text
+
+
+def with_typo(text: str, draw: random.Random) -> str:
+    """Swap two neighbouring letters of one word, if there is a word of four small letters or more."""
+    words = [word for word in re.finditer(r"\b[^\W\d_A-ZÀ-Þ]{4,}\b", text) if len(set(word[0])) > 1]
+    if not words:
+        return text
+    word = draw.choice(words)
+    i = draw.choice([i for i in range(word.start(), word.end() - 1) if text[i] != text[i + 1]])
+    return text[:i] + text[i + 1] + text[i] + text[i + 2 :]
+
+
+def print_typed(run: Path, draw: random.Random) -> None:
+    """Print a table: BLEU of a run of one direction, with and without decoding.tolerant, for each way of typing.
+
+    Translations and references are compared in capitals where the way of typing changes the case.
+    """
+    pairs = read_pairs(run / "data" / "validation.tsv")
+    translators = [
+        Translator(run, overrides=["--decoding.tolerant", value], engine="auto") for value in ("false", "true")
+    ]
+    data = translators[0].config.data
+    language, target = data.source_lang or "", data.target_lang
+    ways: dict[str, tuple[Callable[[str], str], Callable[[str], str]]] = {
+        "as it is": (str, str),
+        "IN CAPITALS": (lambda text: upper(text, language), lambda text: upper(text, target)),
+        "In Title Case": (
+            lambda text: re.sub(r"(?<!\S)[^\W\d_]\S*", lambda word: capitalized(word[0], language), text),
+            lambda text: upper(text, target),
+        ),
+        "in lower case": (lambda text: lower(text, language), lambda text: upper(text, target)),
+        "without the final mark": (without_mark, without_mark),
+        "with a typo": (lambda text: with_typo(text, draw), str),
+    }
+    print(f"{run.name:22}   not tolerant       tolerant")
+    for name, (typed, compared) in ways.items():
+        sources, references = [typed(source) for source, _ in pairs], [compared(reference) for _, reference in pairs]
+        translations = [[compared(text) for text in translator.translate(sources)] for translator in translators]
+        bleu = [Measurements(texts, references).bleu.score() for texts in translations]
+        print(f"{name:22}{bleu[0]:15.2f}{bleu[1]:15.2f}")
+
+
 def main() -> None:
     """Measure the runs, and print a table with a column for each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+", type=Path, help="folders of runs")
     parser.add_argument("--seed", type=int, default=1, help="for the numbers, names and words")
     parser.add_argument("--show", type=int, default=0, help="how many spoilt translations to show")
+    parser.add_argument("--typed", action="store_true", help="measure BLEU of validation pairs typed in other ways")
     options = parser.parse_args()
+    if options.typed:
+        for run in options.runs:
+            print_typed(run, random.Random(options.seed))
+        return
     columns = [measure(run, options.seed, options.show) for run in options.runs]
     width = max(12, *(len(run.name) + 2 for run in options.runs))
     print(f"{'':22}" + "".join(f"{run.name:>{width}}" for run in options.runs))

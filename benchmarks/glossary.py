@@ -30,7 +30,7 @@ import numpy as np
 
 from dragoman.dataset import EncodedSide
 from dragoman.device import choose_device, describe_device, tune_device
-from dragoman.evaluation.metrics import score, tokenization
+from dragoman.evaluation.metrics import Measurements, tokenization
 from dragoman.translation.glossary import Glossary
 from dragoman.translation.term_placement import missing_targets
 from dragoman.translation.translator import Translator
@@ -120,15 +120,16 @@ def row(translator: Translator, cases: Sequence[Case], targets: Sequence[str], w
     terms = [Glossary({case.word: target}).find(case.source) for case, target in zip(cases, targets, strict=True)]
     placed = sum(not missing_targets(each, text) for each, text in zip(terms, texts, strict=True))
     tokenize = tokenization(translator.config.data, translator.config.data.target_lang)
-    whole = score(texts, [case.reference for case in cases], tokenize)
+    whole = Measurements(texts, [case.reference for case in cases], tokenize)
     removed = targets if with_glossary else [case.translation for case in cases]
-    rest = score(
+    rest = Measurements(
         [without(text, word) for text, word in zip(texts, removed, strict=True)],
         [without(case.reference, case.translation) for case in cases],
         tokenize,
     )
     way = "glossary" if with_glossary else "no glossary"
-    return f"{way:15}{placed / len(cases):8.1%}{whole.bleu:8.2f}{whole.chrf:8.2f}{rest.chrf:8.2f}{seconds:9.1f}"
+    bleu, chrf, rest_chrf = whole.bleu.score(), whole.chrf.score(), rest.chrf.score()
+    return f"{way:15}{placed / len(cases):8.1%}{bleu:8.2f}{chrf:8.2f}{rest_chrf:8.2f}{seconds:9.1f}"
 
 
 def main() -> None:

@@ -20,7 +20,7 @@ from dragoman import checkpoint, command_line
 from dragoman.__main__ import run as run_command
 from dragoman.architectures import ctranslate2_spec
 from dragoman.errors import EngineError, ExportError, UnsupportedError
-from dragoman.evaluation.metrics import score
+from dragoman.evaluation.metrics import Measurements
 from dragoman.settings import UNK, Config, DecodingConfig, ModelConfig
 from dragoman.translation import assembly, ctranslate2_engine, engine_files
 from dragoman.translation.loading import TEXT, find_checkpoint
@@ -117,7 +117,7 @@ def test_int8_translates_as_well_as_float32(learned: Config, tmp_path: Path, mon
     run = shutil.copytree(Path(learned.run.dir) / learned.run.name, tmp_path / "run")
     sources, references = map(list, zip(*tiny_pairs(100, seed=5), strict=True))
     bleu = {
-        name: score(fast(run, "--decoding.precision", name).translate(sources), references, "13a").bleu
+        name: Measurements(fast(run, "--decoding.precision", name).translate(sources), references).bleu.score()
         for name in ("float32", "int8")
     }
     assert bleu["float32"] > 50

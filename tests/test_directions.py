@@ -26,7 +26,7 @@ from dragoman.dataset import Pair, Tokenizer
 from dragoman.directions import Direction, parse_directions, split_tag, tagged
 from dragoman.errors import ConfigError, DataError
 from dragoman.evaluation.pairs import read_pairs
-from dragoman.evaluation.per_direction import bleu_by_direction, indices_by_direction, without_tag
+from dragoman.evaluation.per_direction import bleu_by_direction, indices_by_direction
 from dragoman.presets import ENOUGH
 from dragoman.server.application import make_job
 from dragoman.server.schemas import ServerInfo, TranslateRequest
@@ -286,7 +286,6 @@ def test_run_of_one_direction_knows_no_tags(tmp_path: Path) -> None:
     """Guards text that happens to look like a tag, which once decided the best checkpoint."""
     data = DataConfig()
     assert bleu_by_direction([">>b<< x", "y"], ["z", "y"], ["z", "y"], data) == {}
-    assert without_tag(">>b<< x", data) == ">>b<< x"
     several = settings(tmp_path)
     found = indices_by_direction([">>it-en<< x", "y"], several)
     assert found == {Direction("it", "en"): [0], Direction("en", "it"): [1]}

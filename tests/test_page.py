@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dragoman.console import visible
-from dragoman.evaluation.page import render_page, ticks
+from dragoman.evaluation.curves import ticks
+from dragoman.evaluation.page import render_page
 
 NASTY = (
     "</dd></title></style><script>alert(1)</script><img src=x onerror=alert(1)>\"'> & &lt; {{ 7 * 7 }} {% x %} \u202e"
@@ -57,8 +58,6 @@ def report(text: str = "the cat", rows: int = 30, against: bool = True, alarms: 
         "against": {"name": text, "figures": figures, "differences": differences} if against else None,
         "directions": [bucket],
         "lengths": [bucket],
-        "unknown": [bucket],
-        "typed": [bucket],
         "alarms": [{"name": "empty", "text": text, "sentences": list(range(1, 21))}] if alarms else [],
         "worst": list(range(1, min(rows, 20) + 1)),
         "sentences": [sentence | {"chrf": 100 * i / rows, "words": 2 * i} for i in range(rows)],

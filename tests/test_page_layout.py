@@ -38,7 +38,7 @@ FLAWS = {
 
 def write_points(run: Path) -> None:
     """Write the curves of a training."""
-    tags = [tag for _, lines in curves.PANELS for *_, tag in lines]
+    tags = [tag for _, lines in curves.CHARTS for *_, tag in lines]
     points = [f"{step},{tag},{step / 40}\n" for step in (0, 40, 4000) for tag in tags]
     (run / curves.METRICS).write_text(curves.HEAD + "".join(points), encoding="utf-8")
 
@@ -62,19 +62,12 @@ def test_an_evaluation_is_readable(browser: Any, tmp_path: Path, good: bool, com
     earlier = EarlierTranslations(compared, [(*pair, "name") for pair in pairs]) if compared else None
     translator = echo()
     translator.step, translator.path = 1200, Path("runs/echo/checkpoints/step-00001200")
-    report = asdict(evaluate(translator, pairs, earlier=earlier, typed=True))
+    report = asdict(evaluate(translator, pairs, earlier=earlier))
     write_points(tmp_path)
     written = tmp_path / "test.html"
-    written.write_text(render_page(report, curves.panels(tmp_path)), encoding="utf-8")
+    written.write_text(render_page(report, curves.charts(tmp_path)), encoding="utf-8")
     assert_readable(browser, written.as_uri())
     assert (compared or "source copied") in written.read_text(encoding="utf-8")
-
-
-def test_the_curves_are_readable(browser: Any, tmp_path: Path) -> None:
-    """Guards curves.svg, which people open by itself."""
-    write_points(tmp_path)
-    curves.write_curves(tmp_path)
-    assert_readable(browser, (tmp_path / curves.CURVES).as_uri())
 
 
 def test_a_cleaning_is_readable(browser: Any, tmp_path: Path) -> None:

@@ -19,7 +19,6 @@ from dragoman.corpora.origin import SIDES
 from dragoman.corpora.preparation import conventions_file
 from dragoman.device import processor
 from dragoman.errors import CheckpointError, RankError
-from dragoman.evaluation.curves import write_curves
 from dragoman.tensors import load_tensors, load_weights, tensors_bytes, weights_bytes
 from dragoman.training import final_report
 from dragoman.training.progress import Progress, progress_of
@@ -40,7 +39,6 @@ def save(state: TrainingState) -> None:
     # The curves go first, so that a resumed run finds every point up to its checkpoint.
     if state.writer:
         state.writer.flush()
-        write_curves(state.directory)
     with state.final_model(torch.device("cpu")) as model:
         weights = weights_bytes(model) if model and state.ranks.is_first else b""
     if not state.ranks.is_first:
@@ -111,7 +109,7 @@ def start_from(state: TrainingState, other: Translator) -> None:
         state.average.restart()
     say(f"starting from {other.path}")
     measured = final_report.old_test(state.config, other) if state.ranks.is_first else None
-    old_bleu = state.ranks.broadcast(measured[1].bleu if measured else -1.0)
+    old_bleu = state.ranks.broadcast(measured[1].bleu.score() if measured else -1.0)
     state.progress = Progress(unvalidated=True, old_bleu=old_bleu)
 
 

@@ -19,7 +19,7 @@ from torch.utils.tensorboard.summary import hparams
 
 from dragoman import config_file, reading, settings, storage
 from dragoman.evaluation.curves import HEAD, METRICS
-from dragoman.evaluation.page import setting_text
+from dragoman.setting_types import as_word
 from dragoman.settings import Config
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def open_board(run: Path, step: int, config: Config) -> Board:
     if step == 0:
         # Each run records all settings, so that no cell of the table of runs is empty. TensorBoard shows those that
         # differ between runs first, unless an experiment is recorded: then it takes the columns of one run for all.
-        recorded = {key: setting_text(value) for key, value in settings.values(config).items() if key not in WHERE}
+        recorded = {key: as_word(value) for key, value in settings.values(config).items() if key not in WHERE}
         _experiment, *records = hparams(recorded, {})
         for record in records:
             writer.file_writer.add_summary(record)  # type: ignore[union-attr]
