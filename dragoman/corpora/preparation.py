@@ -235,7 +235,8 @@ def _encode(folder: Path, text: CleanedCorpus, tokenizers: Tokenizers, data: Dat
             pairs = [*text.shard(number, "train")]
             if not path.exists():
                 content = io.BytesIO()
-                np.savez(content, **_encode_shard(pairs, text.notes[number]["weight"], tokenizers, data))
+                arrays = _encode_shard(pairs, text.notes[number]["weight"], tokenizers, data)
+                np.savez(content, allow_pickle=False, **arrays)
                 replace_durably(path, content.getvalue())
             bar.update(len(pairs))
     return paths

@@ -12,10 +12,12 @@ import numpy as np
 from tqdm import tqdm
 
 from dragoman import reading
+from dragoman.corpora.formats.files import sha256_of_file
 from dragoman.corpora.references import reference, references_of
 from dragoman.corpora.sources import SPLITS, Source
 from dragoman.corpora.splitting import PairCounts, Portion, check_splits, read_portions
 from dragoman.dataset import Pair
+from dragoman.errors import DataError
 from dragoman.serialization import json_bytes, load_json
 from dragoman.settings import DataConfig
 from dragoman.storage import replace_durably, sync
@@ -94,6 +96,12 @@ class CleanedCorpus:
             for portion in read_portions(sources, data, skip=done):
                 self._add(portion)
                 bar.update(portion.read)
+        for path, sha256 in [item for source in sources for item in source.hashes.items()]:
+            if sha256_of_file(path) != sha256:
+                raise DataError(
+                    f"{path} was changed or replaced while it was being read: run the same command again when nothing "
+                    "writes to it."
+                )
         trained = {direction for note in self.notes for direction in note["trained_directions"]}
         check_splits(self.counts, trained, data)
         replace_durably(self.folder / COMPLETE, b"")

@@ -8,8 +8,7 @@ read, as in the downloads of OPUS, or one table.
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
 from itertools import zip_longest
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
@@ -84,15 +83,11 @@ FOUND = tuple(ending for ending in ENDINGS if ending not in SGM)  # of tables th
 OF_A_SIDE = ("", ".txt", *SUBTITLES, *SGM)  # endings of a file that holds one side, behind its language
 
 
-def format_of(paths: Iterable[Path], data: DataConfig, hashes: Mapping[Path, str]) -> tuple[Format, tuple[File, ...]]:
-    """Return the format of a corpus and its files, looking into a .zip. Raises DataError.
-
-    Args:
-        hashes: the sha256 of files whose content must be this one
-    """
-    files = tuple(File(path, sha256=hashes.get(path, "")) for path in paths)
+def format_of(paths: Iterable[Path], data: DataConfig) -> tuple[Format, tuple[File, ...]]:
+    """Return the format of a corpus and its files, looking into a .zip. Raises DataError."""
+    files = tuple(map(File, paths))
     if files[0].suffix == ZIP:
-        files = _members(files[0], data)
+        files = _members(files[0].path, data)
     suffix = files[0].suffix
     if all(file.suffix in SUBTITLES for file in files):
         return FORMATS[suffix], files
@@ -102,9 +97,8 @@ def format_of(paths: Iterable[Path], data: DataConfig, hashes: Mapping[Path, str
     return (PLAIN if plain else FORMATS.get(suffix, PLAIN)), files
 
 
-def _members(whole: File, data: DataConfig) -> tuple[File, ...]:
+def _members(path: Path, data: DataConfig) -> tuple[File, ...]:
     """Choose one member that is a table, or the sides of parallel text. Raises DataError."""
-    path = whole.path
     with damage_refused(path), zipfile.ZipFile(path) as archive:
         names = [PurePosixPath(info.filename) for info in archive.infolist() if not info.is_dir()]
     names = [name for name in names if "__MACOSX" not in name.parts and name.stem.lower() not in BESIDE]
@@ -121,7 +115,7 @@ def _members(whole: File, data: DataConfig) -> tuple[File, ...]:
         elif sum(language_of(ending) is not None for ending in sides) > 1:
             others = others or languages
     if len(corpora) == 1:
-        return tuple(replace(whole, member=str(name)) for name in corpora[0])
+        return tuple(File(path, str(name)) for name in corpora[0])
     if others and not corpora:
         raise other_languages(f"{path} is in {' and '.join(others)}", others, data, ordered=False)
     listed = ", ".join(map(str, names[:6])) + (", ..." if len(names) > 6 else "")
