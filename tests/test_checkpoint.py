@@ -471,6 +471,7 @@ def test_damaged_best_is_ignored_and_stops_pruning(root: Path) -> None:
 
 def test_best_of_a_step_that_is_trained_again_is_forgotten(root: Path) -> None:
     """Guards against a best checkpoint that was damaged, and a score that its next one does not have."""
+    checkpoint.save(root, 1, contents(1))
     checkpoint.set_best(root, 3, bleu=9.0)
     checkpoint.forget_later_best(root, 3)
     assert checkpoint.get_best(root) == {"step": 3, "bleu": 9.0}

@@ -19,7 +19,7 @@ from dragoman.corpora.formats.languages import find_all, language_of, other_lang
 from dragoman.corpora.formats.po import read_po
 from dragoman.corpora.formats.records import read_json, read_jsonl, read_parquet
 from dragoman.corpora.formats.sgm import SGM, read_sgm, segments
-from dragoman.corpora.formats.spreadsheets import read_ods, read_xlsx
+from dragoman.corpora.formats.spreadsheets import read_workbook
 from dragoman.corpora.formats.subtitles import SUBTITLES, read_subtitles
 from dragoman.corpora.formats.tmx_xliff import read_tmx, read_xliff
 from dragoman.corpora.formats.units import Say, Units, languages_of
@@ -65,8 +65,7 @@ FORMATS = {
     ".jsonl": Format(read_jsonl, "line"),
     ".json": Format(read_json, "record"),
     ".parquet": Format(read_parquet, "row"),
-    ".xlsx": Format(read_xlsx, "row"),
-    ".ods": Format(read_ods, "row"),
+    **dict.fromkeys((".xlsx", ".ods"), Format(read_workbook, "row")),
     ".tmx": Format(read_tmx, "unit"),
     ".xliff": Format(read_xliff, "unit"),
     ".xlf": Format(read_xliff, "unit"),
