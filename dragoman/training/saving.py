@@ -143,8 +143,8 @@ def restore(state: TrainingState, saved: Checkpoint) -> None:
             "length of the training or training.lr has changed: the curves will jump"
         )
     if state.ranks.is_first:
-        # If the newest checkpoint was damaged, checkpoints of later steps, which are trained again, may still be there.
-        checkpoint.set_aside_newer(state.directory / "checkpoints", step)
+        # If the newest checkpoint was damaged, the best one may be of a step that is trained again.
+        checkpoint.forget_later_best(state.directory / "checkpoints", step)
         mark_best(state)
     say(f"resumed from step {step}")
 
