@@ -17,10 +17,9 @@ from dragoman.corpora.formats.units import languages_of
 from dragoman.corpora.sources import unit_name
 from dragoman.dataset import Pair
 from dragoman.filtering.checked import CheckedCorpus, CheckedSplit, Finding, SuggestedSetting, sample
-from dragoman.filtering.duplicates import Repeats
 from dragoman.filtering.judge import Judge, Sample
 from dragoman.filtering.rules import REASONS
-from dragoman.filtering.workers import judged
+from dragoman.filtering.workers import reasons_of
 from dragoman.processes import cores
 from dragoman.text.conventions import Conventions
 
@@ -60,7 +59,8 @@ def check_pairs(corpus: CheckedCorpus) -> Iterator[Finding | SuggestedSetting]:
     judge = Judge.learn(learnt.pairs(), data, UNALIGNED if plain else ())
     stopping = 0
     for name, split in corpus.splits.items():
-        reasons = np.array(_reasons(judge, pairs[name], with_repeats=name == "train"), object)
+        processes = 1 if len(split.pairs) < ONE_PROCESS else cores()
+        reasons = np.array([*reasons_of(pairs[name], judge, processes, with_repeats=name == "train")], object)
         for reason in REASONS:
             yield from split.finding(reason, np.flatnonzero(reasons == reason))
         yield from _slips(split, pairs[name], np.isin(reasons, UNALIGNED))
@@ -68,15 +68,6 @@ def check_pairs(corpus: CheckedCorpus) -> Iterator[Finding | SuggestedSetting]:
     if stopping and data.on_bad_line == "error":
         why = f"drops the {stopping:,} {unit_name(corpus.config.data)}s that cannot be read"
         yield SuggestedSetting("data.on_bad_line", "skip", why)
-
-
-def _reasons(judge: Judge, pairs: list[Pair], with_repeats: bool) -> list[str]:
-    repeats, reasons = Repeats(), list[str]()
-    for judgement in judged(pairs, judge, 1 if len(pairs) < ONE_PROCESS else cores()):
-        if with_repeats:
-            repeats.mark(*judgement)
-        reasons += judgement.reasons
-    return reasons
 
 
 def _slips(split: CheckedSplit, pairs: list[Pair], bad: np.ndarray) -> Iterator[Finding]:

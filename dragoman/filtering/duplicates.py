@@ -92,11 +92,6 @@ class Repeats:
         kinds = (("near_duplicate", slice(1, None)), ("duplicate", slice(0, 1)))  # the second one overrules the first
         self._seen = [(reason, columns, SeenKeys()) for reason, columns in kinds if reason not in keep]
 
-    def add(self, keys: np.ndarray) -> None:
-        """Add pairs without looking for repeated ones."""
-        for _, columns, seen in self._seen:
-            seen.find_repeated(keys[:, columns])
-
     def mark(self, reasons: list[str], keys: np.ndarray) -> None:
         """Write a reason beside each pair that occurred before, here or in an earlier call, then add all pairs."""
         for reason, columns, seen in self._seen:

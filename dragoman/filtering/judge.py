@@ -19,7 +19,7 @@ from dragoman.dataset import Pair
 from dragoman.filtering.alignment import AlignmentJudge, Pairs
 from dragoman.filtering.duplicates import KEYS, LONG, keys_of, long_in
 from dragoman.filtering.languages import LanguageJudge
-from dragoman.filtering.rules import Sides, common_scripts, first_reason, profanity_pattern
+from dragoman.filtering.rules import Scripts, common_scripts, first_reason
 from dragoman.filtering.words import Encoder, digest
 from dragoman.settings import DataConfig
 from dragoman.text.cleaning import clean, is_text
@@ -70,26 +70,24 @@ class Judge:
 
     data: DataConfig
     keep: frozenset[str]  # reasons for which no pair is dropped
-    sides: Sides
+    scripts: Scripts
     encoder: Encoder
     languages: LanguageJudge | None = None
     alignment: AlignmentJudge | None = None
     long: int = LONG  # words, see `duplicates`
 
     @classmethod
-    def learn(
-        cls, sample: Sequence[Pair], data: DataConfig, keep: Collection[str] = (), profane: Collection[str] = ()
-    ) -> Judge:
+    def learn(cls, sample: Sequence[Pair], data: DataConfig, keep: Collection[str] = ()) -> Judge:
         """Learn from a sample of raw pairs, without those that break a rule for single pairs, and repetitions.
 
         The sample should have all pairs of each of its sources.
         """
         pairs = [cleaned for pair in sample if all(map(is_text, cleaned := cleaned_pair(pair, data)))]
-        scripts = (common_scripts(pair[side] for pair in pairs[:SCRIPTS_FROM]) for side in (0, 1))
-        sides = Sides((next(scripts), next(scripts)), profanity_pattern(profane))
+        source, target = (common_scripts(pair[side] for pair in pairs[:SCRIPTS_FROM]) for side in (0, 1))
+        scripts = (source, target)
         kept = frozenset([*keep, *(SAME_LANGUAGE if within_one(data) else ())])
-        judge = cls(data, kept, sides, Encoder([]))
-        good = [pair for pair in pairs if not first_reason(*pair, sides, kept)]
+        judge = cls(data, kept, scripts, Encoder([]))
+        good = [pair for pair in pairs if not first_reason(*pair, scripts, kept)]
         if not good:
             return judge
         judge.encoder = Encoder.learn(text for pair in good for text in pair)
@@ -103,9 +101,9 @@ class Judge:
         return judge
 
     def judge(self, chunk: Sequence[Pair]) -> Judgement:
-        """Judge raw pairs by all rules but those for repeated pairs and scores."""
+        """Judge raw pairs by all rules but those for repeated pairs."""
         pairs = [cleaned_pair(pair, self.data) for pair in chunk]
-        reasons = [first_reason(*pair, self.sides, self.keep) for pair in pairs]
+        reasons = [first_reason(*pair, self.scripts, self.keep) for pair in pairs]
         keys = np.zeros((len(pairs), KEYS), np.uint64)
         rows = [row for row, reason in enumerate(reasons) if not reason]
         if not rows or not self.languages or not self.alignment:
