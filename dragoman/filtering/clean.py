@@ -8,7 +8,7 @@ cleaning.json with the counts. Every pair that is read is in one of the two tabl
 the same command with --keep REASON puts them back. Validation and test are not touched.
 
 The corpus is read twice: for a sample to learn from, and to judge the pairs, in chunks, on all cores. Memory holds the
-sample, some chunks, and 80 bytes for each pair that stays. The folder appears when it is complete, in place of an
+sample, some chunks, and 16 bytes for each pair that stays. The folder appears when it is complete, in place of an
 earlier result of this command; a command that is stopped leaves nothing.
 
 Exit codes: 0 done; 2 a mistake in the options; 3 data that cannot be read; 7 a disk that fails; 130 stopped by Ctrl-C.

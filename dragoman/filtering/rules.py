@@ -46,7 +46,7 @@ REASONS = {  # with texts of at most 42 characters
     "misaligned": Kind("not a translation, judging by the words", 0.02, 0.002),
     "cut": Kind("a side without its second half", 0.02, 0.002),
     "duplicate": Kind("occurred before", 0.3, 0.001),
-    "near_duplicate": Kind("occurred before with a few changes", 0.3, 0.02),
+    "near_duplicate": Kind("same words as an earlier pair", 0.3, 0.02),
 }
 UNREADABLE = ("no_pair", "unreadable")  # pairs that training does not read either, so they cannot be kept
 Scripts = tuple[frozenset[str], frozenset[str]]  # that are common on each side
