@@ -16,8 +16,6 @@ from dragoman.evaluation import curves
 from dragoman.evaluation.evaluate import evaluate
 from dragoman.evaluation.page import render_page
 from dragoman.evaluation.pairs import EarlierTranslations
-from dragoman.filtering.outcome import Dropped, Outcome, render
-from dragoman.filtering.rules import REASONS
 from dragoman.translation.attention_page import View, page
 from echo import echo
 from page_layout import assert_readable, complaints
@@ -68,18 +66,6 @@ def test_an_evaluation_is_readable(browser: Any, tmp_path: Path, good: bool, com
     written.write_text(render_page(report, curves.charts(tmp_path)), encoding="utf-8")
     assert_readable(browser, written.as_uri())
     assert (compared or "source copied") in written.read_text(encoding="utf-8")
-
-
-def test_a_cleaning_is_readable(browser: Any, tmp_path: Path) -> None:
-    """Guards reasons, large numbers, empty texts and long addresses."""
-    texts = ["", "Un testo di esempio, abbastanza lungo per più di una riga.", f"https://example.org/{'long/' * 30}"]
-    dropped = [Dropped(reason, kind.text, 1_234_567) for reason, kind in REASONS.items()]
-    for i, text in enumerate(texts):
-        dropped[i].add_example(10**6 * i, text, texts[0])
-    outcome = Outcome("corpus/crawled/english-italian.tsv", "en", "it", "line", 98_765_432, 12_345_678, dropped)
-    written = tmp_path / "report.html"
-    written.write_text(render(asdict(outcome)), encoding="utf-8")
-    assert_readable(browser, written.as_uri())
 
 
 def test_attention_is_readable(browser: Any, tmp_path: Path) -> None:
