@@ -44,7 +44,6 @@ CHANGES = {
     "stable, then decay": "--training.decay_share 0.5",
     "inverse_sqrt": "--training.schedule inverse_sqrt",
     "constant": "--training.schedule constant",
-    "constant, with ema": "--training.schedule constant --training.ema 0.998",
 }
 
 

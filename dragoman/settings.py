@@ -180,7 +180,7 @@ class TrainingConfig(Section):
     max_epochs: int | None = free(8, at_least=1)
     max_minutes: float | None = free(None, above=0)
     plan_minutes: float | None = free(5.0, above=0)
-    batch_tokens: int | Literal["auto"] = refused(1024, at_least=1)
+    batch_tokens: int = refused(1024, at_least=1)
     accumulate: int = refused(1, at_least=1)
     optimizer: Literal["adamw", "muon"] = refused("muon")
     lr: float = warned(0.007, above=0)
@@ -189,7 +189,6 @@ class TrainingConfig(Section):
     decay_share: float = warned(1.0, above=0, at_most=1)
     label_smoothing: float = warned(0.1, at_least=0, below=1)
     placeholders: float = warned(0.1, at_least=0, at_most=1)
-    ema: float = refused(0.0, at_least=0, below=1)
     clip_norm: float = warned(1.0, above=0)
     weight_decay: float = warned(0.1, at_least=0)
     precision: Literal["auto", "float32", "bfloat16", "float16"] = warned("auto")
@@ -211,14 +210,11 @@ class TrainingConfig(Section):
         if not re.fullmatch(r"auto|cpu|mps|cuda(:[0-9]+)?", self.device):
             yield "device", "be one of auto, cpu, cuda, cuda:1, mps"
         for name, other, remedy in (
-            ("batch_tokens", "auto", "a number"),
             ("optimizer", "muon", "adamw"),
             ("precision", "float16", "bfloat16"),
         ):
             if self.fsdp and getattr(self, name) == other:
                 yield name, f"be {remedy} with training.fsdp"
-        if self.fsdp and self.ema:
-            yield "ema", "be 0 with training.fsdp"
 
 
 @dataclass(frozen=True)
@@ -310,7 +306,7 @@ OF_VERSION_0_1 = frozenset({
     "model.depth_dropout", "model.word_dropout", "training.copy_dropout", "training.r_drop", "training.subword_dropout",
 })  # fmt: skip
 # The same, and settings of later versions.
-RETIRED = OF_VERSION_0_1 | {"decoding.shortlist", "training.health_every", "training.profile"}
+RETIRED = OF_VERSION_0_1 | {"decoding.shortlist", "training.ema", "training.health_every", "training.profile"}
 # What a file of version 0.1 means by the settings that it leaves out: the defaults of then.
 DEFAULTS_OF_0_1: dict[str, Any] = {
     "model.encoder_layers": 3,

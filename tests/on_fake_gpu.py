@@ -25,9 +25,10 @@ from dragoman.dataset import Batch, batch_plan, make_batch, source_batch
 from dragoman.evaluation.validation_loss import mean_loss
 from dragoman.model import Embedding, sinusoid
 from dragoman.settings import DecodingConfig, ModelConfig
-from dragoman.training import gradients, validation
+from dragoman.training import gradients
 from dragoman.training.state import TrainingState
 from dragoman.translation.search import read_off, search
+from dragoman.translation.translator import Translator
 from fake_gpu import FakeGpu
 from faults.harness import training_of
 
@@ -153,7 +154,7 @@ def test_translator(tmp_path: Path, architecture: str) -> None:
     pairs = state.data.validation[:6]
 
     def run() -> tuple[list[str], list[Tensor]]:
-        translator = validation.translator_around(state, state.model)
+        translator = Translator.around(state.model, state.data, state.config, state.dtype)
         translations = translator.explain([source for source, _ in pairs])
         candidates = [(each.sentences[0], each.sentences[0].candidates[0]) for each in translations]
         scores = [each.score for each in translator.score([(source, "il gatto.") for source, _ in pairs])]

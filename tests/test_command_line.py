@@ -40,7 +40,6 @@ ARGUMENTS: list[tuple[list[str], list[str]]] = [
     (["--model.architecture=encoder-only", "--decoding.beam_size=5"], ["encoder-only", "beam_size to 1"]),
     (["--training.r_drop", "5"], ["--training.r_drop is not an option"]),
     (["--config", "nowhere.yaml"], ["nowhere.yaml", "No such file"]),
-    (["--config", "a.yaml", "--config=b.yaml"], ["--config: given twice"]),
 ]
 
 

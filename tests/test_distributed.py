@@ -241,7 +241,7 @@ def test_shares_add_up_to_the_batch(rows: int, count: int) -> None:
 
 @pytest.mark.parametrize(
     "setting",
-    ["batch_tokens=auto", "optimizer=muon", "precision=float16", "ema=0.9"],
+    ["optimizer=muon", "precision=float16"],
 )
 def test_settings_that_need_full_weights_are_refused_with_fsdp(setting: str) -> None:
     """Guards settings that would train another model, or hang, where each rank has a shard of the weights."""

@@ -70,7 +70,7 @@ def judged(alarms: Sequence[Alarm], config: Config, step: int, vocabulary: int) 
     """
     training = config.training
     symptoms = [alarm for alarm in alarms if alarm.name in SYMPTOMS]
-    if not symptoms or not step or training.init_from or training.batch_tokens == "auto":
+    if not symptoms or not step or training.init_from:
         return list(alarms)
     needed = presets.usable_tokens(settings.values(config) | {"tokenizer.vocab_size": vocabulary})
     seen = step * training.accumulate * training.batch_tokens

@@ -9,9 +9,8 @@ from pathlib import Path
 import torch
 
 from dragoman import checkpoint
-from dragoman.architectures.build import build_model
+from dragoman.architectures.build import Model, build_model
 from dragoman.architectures.ensemble import Ensemble
-from dragoman.architectures.protocol import Model
 from dragoman.device import choose_precision, tune_device
 from dragoman.errors import CheckpointError
 from dragoman.settings import ModelConfig

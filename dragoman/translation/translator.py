@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+    from dragoman.architectures.build import Model
     from dragoman.architectures.ensemble import Ensemble
-    from dragoman.architectures.protocol import Model
     from dragoman.corpora.preparation import PreparedData
 
 BEAM = 4  # to search for what a greedy search does not find
