@@ -1,8 +1,8 @@
-"""Measure the speed of translating, compared with peers, or what a beam costs and gains.
+"""Measure the speed of translation compared with peers, or the cost and gain of a beam.
 
     python benchmarks/decoding.py                                      # models with random weights, in two sizes
     python benchmarks/decoding.py --shapes base --batches 64 --data corpus/val
-    python benchmarks/decoding.py --architecture decoder-only          # that no peer has
+    python benchmarks/decoding.py --architecture decoder-only          # without peers
     python benchmarks/decoding.py --run runs/multi30k-en-de            # greedy search against beams, with scores
 
 Without --run, all contenders have a model of the same shape with random weights (CTranslate2's is converted from ours,
@@ -40,7 +40,7 @@ from dragoman.architectures.build import build_model
 from dragoman.architectures.ctranslate2_spec import ctranslate2_spec, save_ctranslate2
 from dragoman.dataset import source_batch
 from dragoman.device import DTYPES, autocast, choose_device, describe_device, tune_device
-from dragoman.evaluation.metrics import score, tokenization
+from dragoman.evaluation.metrics import Measurements, tokenization
 from dragoman.model import Transformer
 from dragoman.settings import PAD, SPECIAL_TOKENS, DecodingConfig, ModelConfig
 from dragoman.translation.search import read_off, search
@@ -212,9 +212,10 @@ def beams(options: argparse.Namespace, device: torch.device) -> None:
             print(f"{size:5}   {name:16} {len(sources) / taken:12.1f} {taken / best[0]:15.2f}")
     print("\nsearch             BLEU    chrF")
     for name, each in contenders.items():
-        found = score(each.translate(sources), references, tokenization(each.config.data, each.config.data.target_lang))
-        print(f"{name:16}  {found.bleu:5.2f}   {found.chrf:5.2f}")
-    print(f"\nBLEU: {found.signature}")
+        data = each.config.data
+        measured = Measurements(each.translate(sources), references, tokenization(data, data.target_lang))
+        print(f"{name:16}  {measured.bleu.score():5.2f}   {measured.chrf.score():5.2f}")
+    print(f"\nBLEU: {measured.bleu.signature()}")
 
 
 def main() -> None:

@@ -218,30 +218,14 @@ def parse_clean(words: Sequence[str], prog: str = "dragoman clean") -> argparse.
         prog, "Drop dirty pairs from the training corpus of a run: a copy of it without them, and a list of them."
     )
     add = parser.add_argument
-    add("--output", type=Path, metavar="DIR", required=True, help="folder for train.tsv, dropped.tsv and report.html")
+    add("--output", type=Path, metavar="DIR", required=True, help="folder for train.tsv, dropped.tsv and cleaning.json")
     add(
         "--keep", type=lambda text: text.split(","), action="extend", default=[], metavar="REASON,...",
         help="reasons for which no pair is dropped, as they stand in dropped.tsv",
     )  # fmt: skip
-    add("--profanity", type=Path, metavar="FILE", help="drop pairs with one of these words or phrases, one a line")
     add("--processes", type=_number(int, 1, 1024), metavar="N", help="processes to use (default: all cores)")
-    add("--forward", type=Path, metavar="RUN", help="run that translates source to target, to score pairs")
-    add("--backward", type=Path, metavar="RUN", help="run that translates target to source")
-    add("--share", type=_number(float, 0, 1), metavar="NUMBER", help="with models: keep this share of the pairs")
-    add(
-        "--threshold", type=_number(float, 0, 1), metavar="NUMBER",
-        help="with models: keep the pairs that score at least this, from 0 to 1",
-    )  # fmt: skip
-    add("--device", **_SHARED["--device"])
     parsed = _parse_run(parser, words, config_file.DEFAULT)
     parsed.settings = [*(["--config", parsed.file] if parsed.file else []), *parsed.overrides]
-    chosen = [name for name in (parsed.share, parsed.threshold) if name is not None]
-    if bool(parsed.forward) != bool(parsed.backward):
-        parser.error("pairs are scored in both directions: give --forward and --backward (one run may serve as both)")
-    if chosen and not parsed.forward:
-        parser.error("--share and --threshold need the models that score: give --forward and --backward")
-    if len(chosen) != bool(parsed.forward):
-        parser.error("give either --share or --threshold to drop pairs by score")
     return parsed
 
 

@@ -174,7 +174,7 @@ def test_held_out_pairs_that_do_not_fit_stop_the_run_at_once(
 
 
 def test_targets_too_long_for_their_places_are_reported(tiny: Tiny, capsys: pytest.CaptureFixture) -> None:
-    """Guards CTC, whose loss is 0 for a target without a path: a wonderful loss, and nothing learned."""
+    """Guards CTC, whose loss is 0 for a target without a path: a good loss, but nothing learned."""
     config = tiny(model__architecture="encoder-only", training__max_steps=2, training__warmup_steps=0)
     corpus = Path(config.data.train)
     short = [(" ".join(a.split()[:1]), b) for a, b in tiny_pairs(300)]
@@ -283,7 +283,7 @@ def test_embeddings_do_not_depend_on_the_batch(tiny: Tiny) -> None:
 
 
 def test_ensembles_need_models_of_one_kind(tiny: Tiny) -> None:
-    """Guards against a traceback when a model that writes word by word meets one that does not."""
+    """Guards against a traceback for an ensemble of a model that writes word by word and one that does not."""
     runs = []
     for name in ("decoder-only", "encoder-only"):
         data = {"run__name": name, "training__max_epochs": 1, "model__architecture": name}

@@ -90,7 +90,7 @@ def test_jobs_with_different_settings_are_searched_separately(gate: Gate) -> Non
 
 
 def test_cancelled_jobs_are_not_translated(gate: Gate) -> None:
-    """Guards the time of the other clients: a job can be cancelled before its batch starts, and during it."""
+    """A job can be cancelled before its batch starts and during it, so that other clients do not wait for it."""
     with closing(Batcher(echo())) as batcher:
         first = keep_busy(batcher, gate)
         cancelled, other = batcher.submit(Job(["number"])), batcher.submit(Job(["see"]))
@@ -116,7 +116,7 @@ def test_a_full_queue_refuses_jobs(gate: Gate) -> None:
 
 
 def test_batches_are_limited_in_characters(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards short jobs, which get their results only when the whole batch is done."""
+    """Limits batches, since short jobs get their results only when the whole batch is done."""
     monkeypatch.setattr(limits, "BATCH_CHARACTERS", 5)
     with closing(Batcher(echo())) as batcher:
         keep_busy(batcher, gate)
@@ -142,12 +142,12 @@ def test_closing_cancels_all_jobs(gate: Gate) -> None:
 
 
 class Panic(BaseException):
-    """What a panic of Rust code becomes in Python: no Exception."""
+    """A panic of Rust code, which Python does not see as an Exception."""
 
 
 @pytest.mark.parametrize("error", [DataError("untranslatable"), Panic("index out of bounds")])
 def test_a_bad_text_fails_only_its_own_job(error: BaseException, gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards the other jobs of the batch, and the thread, without which no job would ever finish."""
+    """The other jobs of the batch succeed, and the thread stays alive."""
 
     def picky(translator: Translator, texts: Sequence[str], **options: Any) -> Any:
         if "bad" in texts:
@@ -173,7 +173,7 @@ LONG = "My name is number\n" * 200
 
 
 def test_long_jobs_wait_for_short_ones_and_take_turns(gate: Gate) -> None:
-    """Guards the waiting time of short jobs, and of a long one behind a longer one."""
+    """Short jobs do not wait for long ones, nor a long one for a longer one."""
     finished: list[str] = []
     with closing(Batcher(echo())) as batcher:
         keep_busy(batcher, gate)
@@ -236,7 +236,7 @@ def test_parts_make_the_same_results_as_the_whole(weights: bool, monkeypatch: py
 
 
 def test_a_job_has_a_budget_of_work() -> None:
-    """Guards against small requests that are much work: lines of one letter, in a wide beam, with weights."""
+    """Guards against small requests that take much work: lines of one letter, in a wide beam, with weights."""
     lines = "\n".join("a" * 2500)
     with closing(Batcher(echo())) as batcher, pytest.raises(TooMuchWork, match="1,100,000"):
         batcher.submit(Job([lines], 10, 10, weights=True))
@@ -244,7 +244,7 @@ def test_a_job_has_a_budget_of_work() -> None:
 
 
 def test_a_job_has_a_budget_of_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards the other clients: what is left of a job is not computed."""
+    """When the budget is used up, the rest of the job is not computed."""
     steps = []
 
     def endless(*_: Any, **__: Any) -> Any:
@@ -261,7 +261,7 @@ def test_a_job_has_a_budget_of_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_few_places_of_the_queue_are_for_long_jobs(gate: Gate) -> None:
-    """Guards short jobs, which found the queue full of long ones."""
+    """Long jobs cannot fill the queue, so that there is room for short ones."""
     with closing(Batcher(echo(), Limits(max_waiting=10))) as batcher:
         first = keep_busy(batcher, gate)
         long = batcher.submit(Job([LONG]))
@@ -274,7 +274,7 @@ def test_few_places_of_the_queue_are_for_long_jobs(gate: Gate) -> None:
 
 @pytest.mark.parametrize("cancelled", [False, True])
 def test_memory_is_given_back_after_a_long_job(cancelled: bool, gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards the computer: the C library keeps what long jobs took, for ever, also if their clients go away."""
+    """Memory of long jobs is returned to the system; the C library would keep it for ever."""
     trimmed = Event()
     monkeypatch.setattr(batcher_module, "trim_memory", trimmed.set)
     with closing(Batcher(echo())) as batcher:

@@ -69,7 +69,7 @@ def hub_folder(folder: Path, languages: tuple[str, str], name: str) -> Path:
 
 @pytest.mark.parametrize("path", sorted((ROOT / "configs").rglob("*.yaml")), ids=lambda path: path.stem)
 def test_shipped_config_trains(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards against a config that nobody has run since the key it uses was renamed.
+    """Guards against a config that uses a renamed key.
 
     The data are those of the config in kind, not in content: a folder like the hub's, or parallel text.
     """

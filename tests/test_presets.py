@@ -1,4 +1,4 @@
-"""Presets: what overrules what, what a resumed run keeps, and that no preset makes an invalid config."""
+"""Presets: which setting wins, what a resumed run keeps, and that no preset makes an invalid config."""
 
 from __future__ import annotations
 
@@ -487,7 +487,7 @@ def test_auto_from_the_first_step_to_the_resume(tmp_path: Path, capfd: Any) -> N
     ],
 )
 def test_a_preset_is_proposed_for_own_data(settings: dict[str, object], warns: bool, capsys: Any) -> None:
-    """Guards the settings of the phrasebook, copied whole into a file, against being used for other data silently."""
+    """Guards against using a full copy of the phrasebook's settings silently for other data."""
     words = [f"--{key.replace('__', '.')}={value}" for key, value in settings.items()]
     starting.with_preset(command_line.override(Config(), words), torch.device("cpu"))
     assert ("--model.preset auto chooses" in capsys.readouterr().out) == warns

@@ -161,14 +161,14 @@ def test_a_killed_run_resumes_exactly(tiny: Tiny, settings: dict[str, object]) -
 def test_settings_without_effect_give_a_warning(
     tiny: Tiny, settings: dict[str, object], warning: str | None, capfd: pytest.CaptureFixture
 ) -> None:
-    """Guards users who expect something of a setting that does nothing here."""
+    """Warns users who expect an effect of a setting that has none here."""
     checks.print_summary(training_of(tiny(**settings)))
     said = capfd.readouterr().out
     assert (warning in said) if warning else ("no effect" not in said)
 
 
 def test_a_failure_leaves_no_thread(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards against a process that cannot end, or that keeps making batches for nobody."""
+    """Guards against a process that cannot end, or that keeps making batches that are not used."""
     training = training_of(tiny())
     seen: list[int] = []
 
@@ -206,7 +206,7 @@ def test_the_learning_rate_falls_to_zero_when_the_time_is_up(tiny: Tiny, monkeyp
 
 
 def test_a_validation_does_not_use_up_the_last_of_the_time(tiny: Tiny) -> None:
-    """Guards the fall of the learning rate: a long validation just before the end would cut it short."""
+    """A long validation just before the end must not cut off the fall of the learning rate."""
     training = training_of(tiny(training__max_minutes=1.0))
     training.progress.seconds = 50.0
     assert validation.has_time(training), "none was measured yet"
@@ -270,7 +270,7 @@ def test_training_continues_when_the_reader_of_its_output_ends(tiny: Tiny) -> No
     ],
 )
 def test_a_rising_validation_loss_names_a_setting(losses: list[tuple[float, float]], advice: str) -> None:
-    """Guards a run that gets worse, and one that is well against advice."""
+    """A run that gets worse gets advice, and a good one does not."""
     said = validation.advise(losses)
     assert (advice in said) if advice else (said == "")
 
@@ -330,7 +330,7 @@ def test_bad_data_gives_one_line(tiny: Tiny, tmp_path: Path, damage: str, capfd:
 
 
 def test_a_run_learns_and_writes_all_its_files(learned: Config) -> None:
-    """Guards the whole: the model learns a word-for-word language, and every file is there."""
+    """The model learns a word-for-word language, and all files are written."""
     directory = harness.directory(learned)
     result = serialization.load_json((directory / final_report.RESULT).read_bytes())
     assert result["test"]["bleu"] > 50

@@ -185,7 +185,7 @@ AS_WRITTEN = ["--decoding.tolerant", "false"]
 
 
 def test_lowercase_run_never_sees_capitals(run: Path) -> None:
-    """Guards every kind of input against capitals, which a model of lower-case text has never seen."""
+    """Lower-cases every kind of input, since the model has never seen capitals."""
     plain, lowered = (Translator(run, overrides=[*more, *AS_WRITTEN]) for more in ((), LOWERED))
     texts = ["ＴＨＥ Cat sees the DOG.", "This\u3000red WINE.", "", "And HERE."]
     lower = ["the cat sees the dog.", "this red wine.", "", "and here."]
@@ -298,7 +298,7 @@ def test_start_imports_only_what_it_needs(run: Path) -> None:
 
 @pytest.mark.parametrize("half", ["\ud800", "the cat \udcff."])
 def test_half_of_a_character_is_refused(half: str) -> None:
-    """Guards callers from Python: a library in Rust answers text that is not Unicode with an error of its own."""
+    """Guards callers from Python against a library's error for text that is not Unicode."""
     translator = echo(kind="bpe")
     with pytest.raises(DataError, match="half of a character"):
         translator.translate(["My name", half])

@@ -20,7 +20,6 @@ from dragoman.corpora.origin import SIDES
 from dragoman.corpora.preparation import conventions_file
 from dragoman.device import processor
 from dragoman.errors import CheckpointError, RankError
-from dragoman.evaluation.curves import write_curves
 from dragoman.tensors import load_tensors, load_weights, tensors_bytes, weights_bytes
 from dragoman.training import final_report
 from dragoman.training.progress import Progress, progress_of
@@ -39,7 +38,6 @@ def save(state: TrainingState) -> None:
     # The curves go first, so that a resumed run finds every point up to its checkpoint.
     if state.writer:
         state.writer.flush()
-        write_curves(state.directory)
     with state.final_model(torch.device("cpu")) as model:
         weights = weights_bytes(model) if model and state.ranks.is_first else b""
     if not state.ranks.is_first:
@@ -108,7 +106,7 @@ def start_from(state: TrainingState, other: Translator) -> None:
     set_weights(state, lambda model: model.load_state_dict(weights))
     say(f"starting from {other.path}")
     measured = final_report.old_test(state.config, other) if state.ranks.is_first else None
-    old_bleu = state.ranks.broadcast(measured[1].bleu if measured else -1.0)
+    old_bleu = state.ranks.broadcast(measured[1].bleu.score() if measured else -1.0)
     state.progress = Progress(unvalidated=True, old_bleu=old_bleu)
 
 
@@ -142,8 +140,8 @@ def restore(state: TrainingState, saved: Checkpoint) -> None:
             "length of the training or training.lr has changed: the curves will jump"
         )
     if state.ranks.is_first:
-        # If the newest checkpoint was damaged, checkpoints of later steps, which are trained again, may still be there.
-        checkpoint.set_aside_newer(state.directory / "checkpoints", step)
+        # If the newest checkpoint was damaged, the best one may be of a step that is trained again.
+        checkpoint.forget_later_best(state.directory / "checkpoints", step)
         mark_best(state)
     say(f"resumed from step {step}")
 

@@ -14,7 +14,7 @@ import numpy as np
 from dragoman.architectures.build import Model
 from dragoman.console import say
 from dragoman.evaluation import validation_loss
-from dragoman.evaluation.metrics import score, tokenization
+from dragoman.evaluation.metrics import Measurements, tokenization
 from dragoman.evaluation.per_direction import bleu_by_direction, tokenizations
 from dragoman.settings import Config, with_values
 from dragoman.signals import Stop, Stopped
@@ -62,12 +62,12 @@ def _validate(state: TrainingState, model: Model, stop: Stop) -> bool:
         translated = translator.explain(sources, advance=stop.poll)
         translations = [each.text for each in translated]
         progress.unsure = least_sure([sentence for each in translated for sentence in each.sentences])
-        scores = score(translations, references, tokenizations(sources, state.config.data))
-        chrf = scores.chrf
-        figures |= {"score/chrf": chrf, "score/wer": scores.wer, "score/cer": scores.cer}
+        measured = Measurements(translations, references, tokenizations(sources, state.config.data))
+        chrf = measured.chrf.score()
+        figures |= {"score/chrf": chrf, "score/wer": measured.wer, "score/cer": measured.cer}
         by_direction = bleu_by_direction(sources, translations, references, state.config.data)
         # For several directions the mean: BLEU of all sentences together would give the longest texts the most weight.
-        quality = sum(by_direction.values()) / len(by_direction) if by_direction else scores.bleu
+        quality = sum(by_direction.values()) / len(by_direction) if by_direction else measured.bleu.score()
         figures |= {"score/bleu": quality} | {
             f"score/bleu/{direction}": bleu for direction, bleu in by_direction.items()
         }

@@ -64,7 +64,7 @@ def spoilt_loss(step: int, value: float) -> Fault:
 @faults
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_15_loss_that_is_not_finite(toy: Toy, reference: Reference, value: float, capfd: pytest.CaptureFixture) -> None:
-    """Guards a week of training against one bad step.
+    """One bad step must not ruin a week of training.
 
     The exit code is 6, the message names the step and the sentences of the guilty batch, the last checkpoint is
     unchanged, and the run can resume from it.
