@@ -460,7 +460,7 @@ def test_one_sequence_has_one_table_of_positions() -> None:
 def test_embeddings_start_with_unit_variance() -> None:
     """Guards the factor √D: without it, positions would drown out the words. Learned positions start alike."""
     torch.manual_seed(0)
-    encoder = Transformer(replace(SMALL, d_model=256, positions="learned"), 1000, 1000).encoder
+    encoder = Transformer(replace(SMALL, d_model=256, positions="learned"), 1000, 1000).eval().encoder
     words = torch.arange(400)[None]
     embedded = encoder.embedding.table(words) * encoder.embedding.scale
     assert embedded.std().item() == pytest.approx(1.0, rel=0.05)
