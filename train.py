@@ -211,7 +211,7 @@ def train(config: Config) -> int:
         return start_or_resume(config, ranks, device)
 
 
-def settle(
+def choose_open_settings(
     config: Config, ranks: Ranks, device: torch.device, speed: planning.Speed
 ) -> tuple[Config, Sequence[Source]]:
     """Find the corpus of a new run, and take from it and this machine what the user left open.
@@ -225,7 +225,7 @@ def settle(
     return with_values(config, ranks.broadcast(values(config))), sources
 
 
-def first_look(root: Path, ranks: Ranks) -> checkpoint.Checkpoint | None:
+def newest_saved(root: Path, ranks: Ranks) -> checkpoint.Checkpoint | None:
     """The newest checkpoint in `root`. Nothing is changed, and it is read again under the lock: others may be training.
 
     Raises CheckpointError if the ranks see different ones.
@@ -243,13 +243,13 @@ def start_or_resume(config: Config, ranks: Ranks, device: torch.device) -> int:
     root = directory / "checkpoints"
     # Everything that can be refused is refused before anything is written.
     tune_device(device)
-    saved = first_look(root, ranks)
+    saved = newest_saved(root, ranks)
     dtype = DTYPES[ranks.broadcast(starting.precision(config, device, saved))]
     say(describe_device(device, dtype))
     speed = partial(target_tokens_per_second, device=device, dtype=dtype, ranks=ranks.world_size)
     sources = None
     if saved is None:
-        config, sources = settle(config, ranks, device, speed)
+        config, sources = choose_open_settings(config, ranks, device, speed)
     else:
         config = validation.with_tokenization(starting.with_saved_settings(config, saved))
         starting.check_resume(config, saved)
@@ -265,11 +265,11 @@ def start_or_resume(config: Config, ranks: Ranks, device: torch.device) -> int:
         with ranks.first_goes_first():
             saved = checkpoint.newest(root, quarantine=ranks.is_first, warn=say)
             data = starting.prepare(config, directory / "data", saved is not None, other, sources)
-        if starting.plans_anew(config, saved):
+        if starting.decides_steps_again(config, saved):
             steps = planning.planned_steps(config, data, speed) if ranks.is_first else None
             config = with_values(config, {"training.max_steps": ranks.broadcast(steps)})
         state = build_state(config, directory, data, device, dtype, ranks)
-        checks.print_summary(state)
+        checks.describe_training(state)
         if saved is not None:
             saving.restore(state, saved)
         elif other is not None:

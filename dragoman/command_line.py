@@ -137,7 +137,7 @@ def _parse_run(parser: Parser, words: Sequence[str], default_file: Path | None) 
     if parsed.print_config:
         if parsed.config.model.preset == "auto":
             print(f"# {STAND_IN}")
-        if parsed.config.unsaid & {"data.source_lang", "data.target_lang"}:
+        if parsed.config.left_open & {"data.source_lang", "data.target_lang"}:
             print("# Set data.source_lang and data.target_lang: en and it are only the defaults.")
         print(config_file.dump(parsed.config), end="")
         parser.exit(0)
@@ -159,29 +159,29 @@ def _combined(in_file: Mapping[str, Any], typed: Mapping[str, Any]) -> Config:
     """Combine the choices in a file with the command line, and apply a preset around both.
 
     A run on the user's own data has a name, a preset and languages of its own, not those of the default run. Until the
-    data are known, auto stands for a preset that is valid with what the user chose, and the languages are unsaid.
+    data are known, auto stands for a preset that is valid with what the user chose, and the languages are left open.
     """
     given = {**in_file, **typed}
     # A limit of the user's own switches the plan off, unless the plan is set in the same place or nearer.
     limited, nearer = (any(place.get(key) is not None for key in presets.ENDS) for place in (given, typed))
     if limited and "training.plan_minutes" not in (typed if nearer else given):
         given["training.plan_minutes"] = None
-    unsaid: set[str] = set()
+    left_open: set[str] = set()
     if given.get("data.train", DEFAULTS["data.train"]) != DEFAULTS["data.train"]:
         given.setdefault("run.name", run_name(given["data.train"]))
         if "data.directions" not in given:
-            unsaid |= {"data.source_lang", "data.target_lang"} - given.keys()
+            left_open |= {"data.source_lang", "data.target_lang"} - given.keys()
         if "model.preset" not in given and not in_file.keys() & _OF_A_MODEL:
             given["model.preset"] = "auto"
-            unsaid.add("model.preset")
+            left_open.add("model.preset")
     preset = given.get("model.preset")
     if preset is None:
-        return replace(with_values(Config(), given), unsaid=frozenset(unsaid))
+        return replace(with_values(Config(), given), left_open=frozenset(left_open))
     chosen = frozenset(typed if "model.preset" in typed else {**in_file, **typed}) & set(presets.KEYS)
     overruled = tuple((key, in_file[key]) for key in presets.KEYS if key in in_file and key not in chosen)
-    empty, errors = Config(chosen=chosen, overruled=overruled, unsaid=frozenset(unsaid)), []
+    empty, errors = Config(chosen=chosen, overruled=overruled, left_open=frozenset(left_open)), []
     for name in [preset] if preset != "auto" else [presets.STAND_IN, *presets.PRESETS]:
-        of_preset = presets.values_of(name, values(empty) | given, chosen, presets.Plan())
+        of_preset = presets.values_of(name, values(empty) | given, chosen, presets.Extent())
         try:
             return with_preset_values(empty, {**given, **of_preset})
         except ConfigError as error:

@@ -266,7 +266,7 @@ class Config:
     # The settings of the user's file, with their values, that a named preset overrules:
     overruled: tuple[tuple[str, Any], ...] = field(default=(), compare=False, repr=False)
     # Settings to take from the user's own data, or from the run that is resumed:
-    unsaid: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
+    left_open: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
         for key, must in self.mistakes():
@@ -361,9 +361,10 @@ def with_values(config: Config, values: Mapping[str, Any]) -> Config:
     return replace(config, **sections)
 
 
-def with_preset(config: Config, name: str, plan: presets.Plan | None = None) -> Config:
+def with_preset(config: Config, name: str, extent: presets.Extent | None = None) -> Config:
     """Apply a preset to all settings but the chosen ones. Raises ConfigError."""
-    return with_preset_values(config, presets.values_of(name, values(config), config.chosen, plan or presets.Plan()))
+    extent = extent or presets.Extent()
+    return with_preset_values(config, presets.values_of(name, values(config), config.chosen, extent))
 
 
 def with_saved_preset(config: Config, saved: Config) -> Config:
@@ -371,7 +372,7 @@ def with_saved_preset(config: Config, saved: Config) -> Config:
 
     The corpus may have grown since, and the tables in `presets` may have changed.
     """
-    if "model.preset" in config.unsaid:
+    if "model.preset" in config.left_open:
         config = with_values(config, {"model.preset": saved.model.preset})
     elif config.model.preset is None or config.model.preset != saved.model.preset:
         return config

@@ -32,7 +32,7 @@ from dragoman.server.application import make_job
 from dragoman.server.schemas import ServerInfo, TranslateRequest
 from dragoman.settings import UNK, Config, DataConfig, TokenizerConfig
 from dragoman.text.cleaning import clean
-from dragoman.training.starting import amount
+from dragoman.training.starting import corpus_size
 from dragoman.translation.assembly import make_sentences
 from dragoman.translation.pieces import encode_piece
 from dragoman.translation.placeholders import copies
@@ -294,7 +294,7 @@ def test_run_of_one_direction_knows_no_tags(tmp_path: Path) -> None:
 def test_pairs_are_counted_in_each_direction(tmp_path: Path) -> None:
     """Guards model.preset auto, which depends on the number of training pairs."""
     data = settings(write_rows(tmp_path / "rows.jsonl", rows(200)), THREE, test_fraction=0.0)
-    assert amount(data, ENOUGH).pairs == round(600 * 0.98)
+    assert corpus_size(data, ENOUGH).pairs == round(600 * 0.98)
 
 
 @given(st.lists(st.integers(1, 400), min_size=2, max_size=5), st.floats(1, 10))

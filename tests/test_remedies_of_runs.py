@@ -143,10 +143,10 @@ def test_settings_that_do_not_suit(
     """Guards advice that leads to the same warning again."""
     config = tiny_config(tmp_path, training__max_epochs=None, training__max_steps=20)
     config = override(config, f"--training.{line}".split())
-    checks.print_summary(training_of(config))
+    checks.describe_training(training_of(config))
     said = " ".join(capsys.readouterr().out.split())
     assert complaint in said
-    checks.print_summary(training_of(override(config, followed(said, *remedy))))
+    checks.describe_training(training_of(override(config, followed(said, *remedy))))
     assert complaint not in capsys.readouterr().out
 
 

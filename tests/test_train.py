@@ -162,7 +162,7 @@ def test_settings_without_effect_give_a_warning(
     tiny: Tiny, settings: dict[str, object], warning: str | None, capfd: pytest.CaptureFixture
 ) -> None:
     """Warns users who expect an effect of a setting that has none here."""
-    checks.print_summary(training_of(tiny(**settings)))
+    checks.describe_training(training_of(tiny(**settings)))
     said = capfd.readouterr().out
     assert (warning in said) if warning else ("no effect" not in said)
 
@@ -234,7 +234,7 @@ def test_a_warmup_that_is_too_long_gives_a_warning(tiny: Tiny, capsys: pytest.Ca
         ({"max_epochs": 2, "max_minutes": 1.0, "schedule": "linear"}, None),
     ):
         capsys.readouterr()
-        checks.print_summary(training_of(tiny(training__warmup_steps=200, **named("training", limits))))
+        checks.describe_training(training_of(tiny(training__warmup_steps=200, **named("training", limits))))
         said = capsys.readouterr().out
         assert ("warmup_steps is 200" in said) == bool(expected)
         assert expected is None or expected in said

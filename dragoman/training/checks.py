@@ -56,7 +56,7 @@ def _check_room(split: str, pairs: EncodedPairs, upsampling: int) -> None:
         )
 
 
-def print_summary(state: TrainingState) -> None:
+def describe_training(state: TrainingState) -> None:
     """Print the size of the training, and warn of settings that do not suit it."""
     settings, steps = state.config.training, state.total_steps
     parameters = sum(p.numel() for p in state.model.parameters())
