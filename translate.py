@@ -202,9 +202,11 @@ def translate_block(
     translations = translator.explain(list(map(request, texts)), first, advance)
     if options.json or options.align or options.attention:
         translations = translator.with_log_probs(translations)
+    if options.json:
+        translations = translator.with_alignments(translations)
     if page:
         page.add(translator, translations)
     rows = zip_longest(translations, given.references[: len(texts)])
     if options.json:
-        return [as_json(translator, translation, reference) for translation, reference in rows]
+        return [as_json(translation, reference) for translation, reference in rows]
     return [as_text(translator, translation, reference, options.align) for translation, reference in rows]

@@ -16,9 +16,10 @@ from conftest import HANG
 from dragoman.errors import DataError
 from dragoman.server import batcher as batcher_module
 from dragoman.server import limits
-from dragoman.server.batcher import Batcher, Job, QueueFull, TextResult, TookTooLong, TooMuchWork
+from dragoman.server.batcher import Batcher, Job, QueueFull, TookTooLong, TooMuchWork
 from dragoman.server.limits import Limits
 from dragoman.signals import Stopped
+from dragoman.translation.results import Translation
 from dragoman.translation.translator import Translator
 from echo import echo, reconfigured
 
@@ -53,11 +54,11 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
     return made
 
 
-def texts_of(future: Future[list[TextResult]]) -> list[str]:
-    return [result.translation.text for result in future.result(HANG)]
+def texts_of(future: Future[list[Translation]]) -> list[str]:
+    return [result.text for result in future.result(HANG)]
 
 
-def keep_busy(batcher: Batcher, gate: Gate) -> Future[list[TextResult]]:
+def keep_busy(batcher: Batcher, gate: Gate) -> Future[list[Translation]]:
     """Keep the batcher busy with a first job, until the gate opens."""
     first = batcher.submit(Job(["My name"]))
     assert gate.started.wait(HANG)
@@ -83,7 +84,7 @@ def test_jobs_with_different_settings_are_searched_separately(gate: Gate) -> Non
         asked = [(None, None), (3, None), (None, 4), (2, 3), (None, None)]
         others = [batcher.submit(Job(["My name"], *each)) for each in asked]
         gate.open.set()
-        found = [future.result(HANG)[0].translation.sentences[0].candidates for future in [first, *others]]
+        found = [future.result(HANG)[0].sentences[0].candidates for future in [first, *others]]
     assert [len(each) for each in found] == [1, 1, 3, 1, 2, 1]
     assert [beam for beam, _ in gate.calls[1:]] == [1, 3, 4, 3]
     assert len(gate.calls[1][1]) == 2
@@ -228,11 +229,10 @@ def test_parts_make_the_same_results_as_the_whole(weights: bool, monkeypatch: py
         with closing(Batcher(echo("unknown=keep"))) as batcher:
             found.append(batcher.submit(Job(texts, weights=weights)).result(HANG))
     for whole, parts in [*zip(found[0], found[1], strict=True), *zip(found[0], found[2], strict=True)]:
-        assert parts.translation == whole.translation
-        assert len(parts.weights or []) == len(whole.weights or [])
-        for one, other in zip(parts.weights or [], whole.weights or [], strict=True):
-            assert [each.tolist() for each in one] == [each.tolist() for each in other]
-    assert any(result.translation.warnings for result in found[0])
+        assert parts == whole
+        for one, other in zip(parts.sentences, whole.sentences, strict=True):
+            assert str(one.candidates[0].weights) == str(other.candidates[0].weights)
+    assert any(result.warnings for result in found[0])
 
 
 def test_a_job_has_a_budget_of_work() -> None:
@@ -291,16 +291,15 @@ def test_warnings_and_weights_belong_to_their_text() -> None:
     texts = ["My name is Anna.", "see www.x.org! number", "", "live live live"]
     with closing(Batcher(echo("unknown=keep"))) as batcher:
         results = batcher.submit(Job(texts, weights=True)).result(HANG)
-    assert [bool(result.translation.warnings) for result in results] == [False, True, False, False]
-    assert results[1].translation.warnings == [
+    assert [bool(result.warnings) for result in results] == [False, True, False, False]
+    assert results[1].warnings == [
         "the model is unsure about 'see www.x.org!': the training text does not have www, x, org.",
         "lost in translation: www.x.org.",
     ]
-    for result in results:
-        assert result.weights is not None
-        assert [len(each) for each in result.weights] == [len(s.candidates) for s in result.translation.sentences]
-        for sentence, [weights] in zip(result.translation.sentences, result.weights, strict=True):
-            assert weights.shape == (len(sentence.candidates[0].ids), len(sentence.ids))
+    for sentence in (sentence for result in results for sentence in result.sentences):
+        [candidate] = sentence.candidates
+        assert candidate.weights is not None
+        assert candidate.weights.shape == (len(candidate.ids), len(sentence.ids))
 
 
 def encoder_only(translator: Translator) -> Translator:

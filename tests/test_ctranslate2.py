@@ -127,8 +127,10 @@ def test_int8_translates_as_well_as_float32(learned: Config, tmp_path: Path, mon
 def test_what_needs_the_model_still_works(run: Path) -> None:
     """Guards the model that is loaded only when something asks for it."""
     one, other = slow(run), fast(run)
-    [[sentence]] = [each.sentences for each in other.explain(TEXTS[:1])]
-    assert (other.alignments([(sentence, sentence.candidates[0])])[0] > 0).any()
+    [translation] = other.with_alignments(other.explain(TEXTS[:1]))
+    weights = translation.sentences[0].candidates[0].weights
+    assert weights is not None
+    assert (weights > 0).any()
     pairs = [(TEXTS[0], "il gatto.")]
     assert other.score(pairs)[0].score == pytest.approx(one.score(pairs)[0].score, abs=1e-4)
     assert other.with_decoding(sample=True, seed=3).translate(TEXTS) == one.with_decoding(

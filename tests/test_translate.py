@@ -10,7 +10,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -333,14 +332,15 @@ def test_json(run: Path) -> None:
 def test_alignments_of_a_batch_equal_one_by_one(run: Path) -> None:
     """Guards against alignment with padding, and the order of the pairs."""
     translator = Translator(run).with_decoding(beam_size=3, n_best=3)
-    pairs = [(s, c) for text in translator.explain(TEXTS) for s in text.sentences for c in s.candidates]
-    for (sentence, candidate), weights in zip(pairs, translator.alignments(pairs), strict=True):
-        [alone] = translator.alignments([(sentence, candidate)])
-        np.testing.assert_allclose(weights, alone, rtol=1e-3, atol=1e-5)
-        assert weights.shape == (len(candidate.ids), len(sentence.ids))
-        assert candidate.made_from(weights) == translator.align(sentence, candidate)
-    without_source = replace(pairs[0][0], ids=[])
-    assert [each.shape for each in translator.alignments([(without_source, pairs[0][1])])] == [(0, 0)]
+    translations = translator.explain(TEXTS)
+    for whole, translation in zip(translator.with_alignments(translations), translations, strict=True):
+        [alone] = translator.with_alignments([translation])
+        for one, other in zip(whole.sentences, alone.sentences, strict=True):
+            for candidate, expected in zip(one.candidates, other.candidates, strict=True):
+                assert candidate.weights is not None and expected.weights is not None
+                np.testing.assert_allclose(candidate.weights, expected.weights, rtol=1e-3, atol=1e-5)
+                assert candidate.weights.shape == (len(candidate.ids), len(one.ids))
+                assert candidate.alignment == expected.alignment
 
 
 def test_score_equals_that_of_the_search(run: Path, tmp_path: Path) -> None:

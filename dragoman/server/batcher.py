@@ -2,7 +2,7 @@
 
     batcher = Batcher(translator)
     results = batcher.submit(Job(["Where is the station?"], n_best=3))     # a future
-    results.result()[0].translation.text
+    results.result()[0].text
     batcher.close()
 
 A `Translator` runs one search at a time, and a batch of fifty sentences takes far less than fifty times as long as one.
@@ -27,23 +27,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
-import numpy as np
-
 from dragoman.server import limits
 from dragoman.server.limits import Limits
 from dragoman.signals import Stopped
 from dragoman.translation.request import Request
 from dragoman.translation.results import Sentence, Translation
 from dragoman.translation.translator import Translator
-
-
-@dataclass(frozen=True)
-class TextResult:
-    """The translation of one text of a job."""
-
-    translation: Translation
-    # For each sentence and candidate, (T, S) as from `Translator.alignments`; None if the job does not ask for them.
-    weights: list[list[np.ndarray]] | None = None
 
 
 @dataclass(eq=False)
@@ -53,8 +42,8 @@ class Job:
     texts: Sequence[str | Request]
     n_best: int | None = None  # None: the translator's setting
     beam_size: int | None = None  # None: the translator's setting; raised to n_best if smaller
-    weights: bool = False  # whether to return the weights, and the log-probabilities of all tokens
-    results: Future[list[TextResult]] = field(default_factory=Future)
+    weights: bool = False  # whether to return the weights of the candidates, and the log-probabilities of all tokens
+    results: Future[list[Translation]] = field(default_factory=Future)
     # Of a long job: each step translates a part, and the last one returns the results.
     parts: Iterator[None] = field(default_factory=lambda: iter(()))
     seconds: float = 0.0  # that a long job has been computed for
@@ -88,7 +77,7 @@ class Batcher:
         self._thread = threading.Thread(target=self._run, name="translating")
         self._thread.start()
 
-    def submit(self, job: Job) -> Future[list[TextResult]]:
+    def submit(self, job: Job) -> Future[list[Translation]]:
         """Queue a job and return the future of its results, one per text. Cancel the future to withdraw the job.
 
         The future raises DataError for a text that cannot be translated, and TookTooLong. Raises QueueFull and
@@ -219,7 +208,7 @@ class Batcher:
         job.parts = iter(())
         trim_memory()
 
-    def _translate(self, jobs: list[Job]) -> list[TextResult]:
+    def _translate(self, jobs: list[Job]) -> list[Translation]:
         """Translate jobs that ask for the same. Raises Stopped when all of them are cancelled."""
 
         def stop_if_cancelled(_: int = 0) -> None:
@@ -231,11 +220,11 @@ class Batcher:
         texts = [text for job in jobs for text in job.texts]
         translations = translator.explain(texts, first=0, advance=stop_if_cancelled)
         if not jobs[0].weights:
-            return list(map(TextResult, translations))
+            return translations
         stop_if_cancelled()
-        return _weighed(translations, [_weigh(translator, _sentences(translations))])
+        return translator.with_alignments(translator.with_log_probs(translations))
 
-    def _translate_in_parts(self, job: Job) -> Generator[None, None, list[TextResult]]:
+    def _translate_in_parts(self, job: Job) -> Generator[None, None, list[Translation]]:
         """Translate a job, with a pause after each part."""
         translator = self._translator_for(job)
         slowdown = (4 + translator.config.decoding.beam_size) / 5  # a beam of 10 takes thrice as long as one of 1
@@ -245,12 +234,14 @@ class Batcher:
 
         translations = yield from translator.explain_in_parts(job.texts, tokens, first=0)
         if not job.weights:
-            return list(map(TextResult, translations))
-        weighed = []
-        for part in _parts(_sentences(translations), tokens):
+            return translations
+        described: list[Sentence] = []
+        for part in _parts([sentence for translation in translations for sentence in translation.sentences], tokens):
             yield
-            weighed.append(_weigh(translator, part))
-        return _weighed(translations, weighed)
+            whole = translator.with_log_probs([Translation("", "", part, [])])
+            described += translator.with_alignments(whole)[0].sentences
+        rest = iter(described)
+        return [replace(each, sentences=list(islice(rest, len(each.sentences)))) for each in translations]
 
     def _translator_for(self, job: Job) -> Translator:
         n_best, beam_size = self.search_settings(job)
@@ -277,13 +268,6 @@ def _fail(job: Job, error: BaseException) -> None:
         job.results.set_exception(error)
 
 
-Weighed = tuple[list[Sentence], list[np.ndarray]]  # sentences, and the weights of all their candidates
-
-
-def _sentences(translations: Sequence[Translation]) -> list[Sentence]:
-    return [sentence for translation in translations for sentence in translation.sentences]
-
-
 def _parts(sentences: Sequence[Sentence], tokens: Callable[[], int]) -> Iterator[list[Sentence]]:
     """Split sentences into parts of about `tokens()` source tokens, counted for each candidate."""
     part: list[Sentence] = []
@@ -294,22 +278,3 @@ def _parts(sentences: Sequence[Sentence], tokens: Callable[[], int]) -> Iterator
             part = []
     if part:
         yield part
-
-
-def _weigh(translator: Translator, sentences: list[Sentence]) -> Weighed:
-    """Sentences with the log-probabilities of all tokens, and the weights of their candidates."""
-    [whole] = translator.with_log_probs([Translation("", "", sentences, [])])
-    pairs = [(sentence, candidate) for sentence in whole.sentences for candidate in sentence.candidates]
-    return whole.sentences, translator.alignments(pairs)
-
-
-def _weighed(translations: Sequence[Translation], parts: Sequence[Weighed]) -> list[TextResult]:
-    """The results of texts whose sentences went through `_weigh`, in parts."""
-    sentences = iter([sentence for part, _ in parts for sentence in part])
-    weights = iter([array for _, arrays in parts for array in arrays])
-    results = []
-    for translation in translations:
-        own = list(islice(sentences, len(translation.sentences)))
-        arrays = [list(islice(weights, len(sentence.candidates))) for sentence in own]
-        results.append(TextResult(replace(translation, sentences=own), arrays))
-    return results

@@ -415,40 +415,28 @@ class Translator:
         pieces, owners = _flatten(self._encode(self._parse(texts, first), first))
         return embeddings(self.trained, [(piece.ids, piece.prefix) for piece in pieces], owners, len(texts))
 
-    def align(self, sentence: Sentence, candidate: Candidate) -> list[int]:
-        """The source position that each token of a candidate was made from, [EOS] excluded."""
-        [weights] = self.alignments([(sentence, candidate)])
-        return candidate.made_from(weights)
-
-    def alignments(self, pairs: Sequence[tuple[Sentence, Candidate]]) -> list[np.ndarray]:
-        """How strongly each token of each candidate is aligned with each source token, without [EOS]: (T, S) each.
-
-        It is (0, 0) if one side is empty, as the source of a language model is.
-        """
-        from dragoman.translation.teacher_forcing import alignments
-
-        return alignments(self.trained, [(sentence.ids, candidate.ids) for sentence, candidate in pairs])
-
     def with_log_probs(self, translations: Sequence[Translation]) -> list[Translation]:
         """Translations with the log-probability of each token, which CTranslate2 does not report."""
-        candidates = [
-            (sentence, each) for one in translations for sentence in one.sentences for each in sentence.candidates
-        ]
-        if not any(each.tokens and not each.log_probs for _, each in candidates):
+        candidates = [each for one in translations for sentence in one.sentences for each in sentence.candidates]
+        if not any(candidate.tokens and not candidate.log_probs for candidate in candidates):
             return list(translations)
         from dragoman.translation.teacher_forcing import token_log_probs
 
-        found = iter(token_log_probs(self.trained, [(sentence.ids, each.ids) for sentence, each in candidates]))
+        def scored(candidate: Candidate, log_probs: list[float]) -> Candidate:
+            log_probs = log_probs[: len(candidate.tokens)]
+            score = sum(log_probs) / normalizer(len(log_probs), self.config.decoding) if log_probs else candidate.score
+            return replace(candidate, log_probs=log_probs, score=score)
 
-        def completed(sentence: Sentence) -> Sentence:
-            return replace(sentence, candidates=[self._scored(each, next(found)) for each in sentence.candidates])
+        return _completed(translations, partial(token_log_probs, self.trained), scored)
 
-        return [replace(one, sentences=list(map(completed, one.sentences))) for one in translations]
+    def with_alignments(self, translations: Sequence[Translation]) -> list[Translation]:
+        """Translations with the alignment of each candidate; it is (0, 0) if one side has no tokens."""
+        from dragoman.translation.teacher_forcing import alignments
 
-    def _scored(self, candidate: Candidate, log_probs: list[float]) -> Candidate:
-        log_probs = log_probs[: len(candidate.tokens)]
-        score = sum(log_probs) / normalizer(len(log_probs), self.config.decoding) if log_probs else candidate.score
-        return replace(candidate, log_probs=log_probs, score=score)
+        def aligned(candidate: Candidate, weights: np.ndarray) -> Candidate:
+            return replace(candidate, weights=weights)
+
+        return _completed(translations, partial(alignments, self.trained), aligned)
 
     def attention(self, sentence: Sentence, candidate: Candidate) -> Tensor:
         """Where each token of a candidate looked in its source, [EOS] included: (layers, heads, T, S)."""
@@ -517,3 +505,18 @@ def _flatten(texts: Sequence[list[list[Piece]]]) -> tuple[list[Piece], list[int]
     """All pieces of the lines of texts, and the index of the text of each piece."""
     found = [(piece, i) for i, lines in enumerate(texts) for line in lines for piece in line]
     return [piece for piece, _ in found], [i for _, i in found]
+
+
+def _completed(
+    translations: Sequence[Translation],
+    compute: Callable[[list[tuple[list[int], list[int]]]], Iterable[Any]],
+    complete: Callable[[Candidate, Any], Candidate],
+) -> list[Translation]:
+    """Complete each candidate with what `compute` returns for the ids of its sentence and its own."""
+    sentences = [sentence for translation in translations for sentence in translation.sentences]
+    values = iter(compute([(sentence.ids, each.ids) for sentence in sentences for each in sentence.candidates]))
+
+    def completed(sentence: Sentence) -> Sentence:
+        return replace(sentence, candidates=[complete(each, next(values)) for each in sentence.candidates])
+
+    return [replace(one, sentences=list(map(completed, one.sentences))) for one in translations]
