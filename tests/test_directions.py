@@ -378,9 +378,6 @@ def test_every_line_and_sentence_has_the_tag(trained: Path) -> None:
     translation = translator.translate([text], to="fr")[0]
     assert translation == translation.upper()
     assert translation.count("\n") == 1
-    heard: list[str] = []
-    translator.speak(">>fr<< the cat sees the dog. this wine.", heard.append)
-    assert "".join(heard) == "".join(heard).upper() != ""
 
 
 @pytest.mark.parametrize(

@@ -253,8 +253,6 @@ def test_searches_and_interfaces_agree(run_of: Callable[[str], Path], capfdbinar
             )
             targets = Glossary(ENTRIES).find(sentence.source)
             assert list(missing_targets(targets, texts[0])) == sentence.lost_terms
-    said: list[str] = []
-    assert "".join([translator.speak(TEXTS[0], said.append).text]) == "".join(said) == translator.translate(TEXTS)[0]
     assert Translator([run, run], "cpu").with_glossary(ENTRIES).translate(TEXTS) == translator.translate(TEXTS)
     path = file(tmp_path, "".join(f"{source}\t{target}\n" for source, target in ENTRIES.items()))
     words = ["--run", str(run), "--device", "cpu", "--glossary", str(path), TEXTS[0], TEXTS[1]]

@@ -199,9 +199,6 @@ def test_lowercase_run_never_sees_capitals(run: Path) -> None:
     assert [each.source for each in found] == texts
     assert lowered.score([*zip(texts, targets, strict=True)]) == plain.score([*zip(lower, low, strict=True)])
     torch.testing.assert_close(lowered.embed(texts), plain.embed(lower))
-    said: list[str] = []
-    lowered.speak(texts[0], said.append)
-    assert clean("".join(said)) == plain.translate(lower[:1])[0]
 
 
 def test_capitals_still_separate_sentences(run: Path) -> None:
@@ -337,7 +334,8 @@ def test_alignments_of_a_batch_equal_one_by_one(run: Path) -> None:
         [alone] = translator.with_alignments([translation])
         for one, other in zip(whole.sentences, alone.sentences, strict=True):
             for candidate, expected in zip(one.candidates, other.candidates, strict=True):
-                assert candidate.weights is not None and expected.weights is not None
+                assert candidate.weights is not None
+                assert expected.weights is not None
                 np.testing.assert_allclose(candidate.weights, expected.weights, rtol=1e-3, atol=1e-5)
                 assert candidate.weights.shape == (len(candidate.ids), len(one.ids))
                 assert candidate.alignment == expected.alignment
@@ -432,16 +430,6 @@ def test_prompt(run: Path, tmp_path: Path, end: bytes) -> None:
     assert TEXTS[0] in (tmp_path / ".dragoman_history").read_text(encoding="utf-8")
 
 
-def test_speak_with_a_prefix(run: Path) -> None:
-    """Guards --prefix at the prompt, where it was ignored."""
-    translator = Translator(run)
-    said: list[str] = []
-    request = translator.request(TEXTS[0], prefix="il gatto")
-    translator.speak(request, said.append)
-    assert clean("".join(said)) == translator.explain([request])[0].text
-    assert clean("".join(said)).startswith("il gatto")
-
-
 def test_search_that_finds_nothing(run: Path) -> None:
     """Guards JSON, which has no -Infinity, and a translation that lacks even its prefix."""
     settings = ["no_repeat_ngram=1", "min_ratio=30", "max_ratio=40"]
@@ -453,15 +441,6 @@ def test_search_that_finds_nothing(run: Path) -> None:
     translator = Translator(run, overrides=words)
     request = translator.request("the cat zork.", prefix="Zoltan")
     assert translator.explain([request])[0].sentences[0].candidates[0].ids == []
-
-
-def test_speak_writes_sentence_by_sentence(run: Path) -> None:
-    """Guards the prompt: the sentences that it shows together are the translation."""
-    translator = Translator(run)
-    for text in (TEXTS[-1], "", " ".join(text for text in TEXTS if text)):
-        said: list[str] = []
-        translation = translator.speak(text, said.append)
-        assert clean("".join(said)) == clean(translation.text) == translator.translate([text])[0]
 
 
 def test_printable() -> None:

@@ -376,20 +376,6 @@ class Translator:
                     kept = best.candidates[: len(sentences[indices[i]].candidates)]
                     pieces[indices[i]], sentences[indices[i]] = chosen[i], replace(best, candidates=kept)
 
-    def speak(self, text: str | Request, write: Callable[[str], object]) -> Translation:
-        """Translate one line and write each sentence of the translation as soon as it is finished."""
-        [request] = self._parse([text], 1)
-        [lines] = self._encode([request], 1)
-        joiner = sentence_joiner(request.direction.target)
-        sentences: list[Sentence] = []
-        for piece in _flatten([lines])[0]:
-            write(joiner if sentences else "")
-            sentences += self._translate([[[[piece]]]], None)
-            write(sentences[-1].candidates[0].text)
-        self._warn(1, *shortcomings(self.trained, sentences))
-        translation = joiner.join(sentence.candidates[0].text for sentence in sentences)
-        return Translation(request.text, translation, sentences, self._messages[1])
-
     def score(self, pairs: Sequence[tuple[str | Request, str]], first: int = 1) -> list[Candidate]:
         """Score given translations, each taken as one sentence.
 

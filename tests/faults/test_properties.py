@@ -186,17 +186,6 @@ def test_34_tolerant_echo_repeats_letters_and_digits(text: str) -> None:
     assert [c for c in said.casefold() if c.isalnum()] == [c for c in text.casefold() if c.isalnum()]
 
 
-@given(TEXT)
-@some(max_examples=60)
-def test_33_streamed_words_are_the_translation(text: str) -> None:
-    """Guards the prompt, which shows words as they are found, and the last of them."""
-    text = text.replace("\n", " ")
-    said: list[str] = []
-    found = translator("bpe").speak(text, said.append)
-    assert clean(found.text) == translator("bpe").translate([text])[0]
-    assert clean("".join(said)).endswith(clean(found.text)) or "\n" in "".join(said)
-
-
 @given(TEXT, st.integers(1, 30))
 @some(max_examples=300)
 def test_38_columns_line_up_without_raw_characters(text: str, width: int) -> None:
