@@ -145,7 +145,9 @@ def translate_lines(
     ):
         for texts in given.blocks:
             hinted = hinted or hint_at_paragraphs(texts, first, given)
-            lines = translate_block(translator, texts, first, given, options, request, page, bar)
+            lines = translate_block(translator, texts, first, given, options, request, page)
+            if bar:
+                bar.update(len(texts))
             with bar.external_write_mode(file=sys.stderr) if bar else contextlib.nullcontext():
                 warn_of(translator.warnings, warnings)
             warnings += len(translator.warnings)
@@ -186,20 +188,16 @@ def translate_block(
     options: argparse.Namespace,
     request: Callable[[str], Request],
     page: AttentionPage | None,
-    bar: tqdm | None,
 ) -> list[str]:
     """The output for each line of a block, the first of which has the number `first`."""
-    advance = bar.update if bar else lambda _: None
     if options.score:
         pairs = pairs_to_score(texts, given.name, first, translator.config.is_language_model)
         scored = translator.score([(request(text), translation) for text, translation in pairs], first)
-        advance(len(texts))
         return [score_line(candidate, options.json) for candidate in scored]
     if options.embed:
         vectors = translator.embed(list(map(request, texts)), first).tolist()
-        advance(len(texts))
         return [json.dumps([round(each, 6) for each in vector]) for vector in vectors]
-    translations = translator.explain(list(map(request, texts)), first, advance)
+    translations = translator.explain(list(map(request, texts)), first)
     if options.json or options.align or options.attention:
         translations = translator.with_log_probs(translations)
     if options.json:

@@ -449,13 +449,6 @@ def test_printable() -> None:
     assert printable("più 🙂 日本語") == "più 🙂 日本語"
 
 
-def test_progress_counts_every_line(run: Path) -> None:
-    """Guards the progress bar, which must count blank lines to end where the file does."""
-    done: list[int] = []
-    Translator(run).explain([*TEXTS, "", "the cat. the dog.\nthis wine."], advance=done.append)
-    assert sum(done) == len(TEXTS) + 2
-
-
 # --- Unknown words ------------------------------------------------------------------------------------------------
 
 

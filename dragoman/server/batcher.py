@@ -211,14 +211,14 @@ class Batcher:
     def _translate(self, jobs: list[Job]) -> list[Translation]:
         """Translate jobs that ask for the same. Raises Stopped when all of them are cancelled."""
 
-        def stop_if_cancelled(_: int = 0) -> None:
+        def stop_if_cancelled() -> None:
             if self._closed or all(job.results.cancelled() for job in jobs):
                 raise Stopped
 
         stop_if_cancelled()
         translator = self._translator_for(jobs[0])
         texts = [text for job in jobs for text in job.texts]
-        translations = translator.explain(texts, first=0, advance=stop_if_cancelled)
+        translations = translator.explain(texts, first=0, poll=stop_if_cancelled)
         if not jobs[0].weights:
             return translations
         stop_if_cancelled()

@@ -16,7 +16,7 @@ line.
 from __future__ import annotations
 
 import copy
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
@@ -237,27 +237,26 @@ class Translator:
     __call__ = translate
 
     def explain(
-        self, texts: Sequence[str | Request], first: int = 1, advance: Callable[[int], object] | None = None
+        self, texts: Sequence[str | Request], first: int = 1, poll: Callable[[], object] | None = None
     ) -> list[Translation]:
         """Translate texts, and return the scores, tokens and alternatives of each translation.
 
         Args:
             first: the number of the first text in warnings
-            advance: called now and then with the number of texts that have been finished since
+            poll: called after each batch
 
         Raises ConfigError if the model cannot start with a prefix, and DataError if a prefix is too long for it.
         """
         requests = self._parse(texts, first)
         encoded: list[list[list[Piece]]] = []
 
-        def groups() -> Iterator[list[list[list[Piece]]]]:
+        def groups() -> Iterator[list[Piece]]:
             for start in range(0, len(requests), GROUP):
                 new = self._encode(requests[start : start + GROUP], first + start)
                 encoded.extend(new)
-                yield new
+                yield _flatten(new)[0]
 
-        found = self._translate(groups(), advance)
-        return self._put_together(requests, encoded, found, first)
+        return self._put_together(requests, encoded, self._translate(groups(), poll), first)
 
     def explain_in_parts(
         self, texts: Sequence[str | Request], tokens: Callable[[], int], first: int = 1
@@ -276,10 +275,10 @@ class Translator:
                 for piece in line:
                     part.append(piece)
                     if sum(len(each.ids) + 1 for each in part) >= tokens():
-                        found += self._translate([[[part]]], None)
+                        found += self._translate([part])
                         part = []
                         yield
-        found += self._translate([[[part]]], None)
+        found += self._translate([part])
         return self._put_together(requests, encoded, found, first)
 
     def _put_together(
@@ -304,40 +303,25 @@ class Translator:
             translations.append(Translation(request.text, text, sentences, self._messages[number]))
         return translations
 
-    def _translate(
-        self, groups: Iterable[Sequence[list[list[Piece]]]], advance: Callable[[int], object] | None
-    ) -> list[Sentence]:
-        """Translate the pieces of the lines of groups of texts, and report each text when it is finished.
-
-        CTranslate2 translates one group while the next is made.
-        """
+    def _translate(self, groups: Iterable[Sequence[Piece]], poll: Callable[[], object] | None = None) -> list[Sentence]:
+        """Translate groups of pieces. CTranslate2 translates one group while the next is encoded."""
         pieces: list[Piece] = []
-        owners: list[int] = []  # the number of the text of each piece
-        waiting: Counter[int] = Counter()
-        count = 0
-        advance = advance or (lambda _: None)
 
-        def pieces_of_groups() -> Iterator[list[Piece]]:
-            nonlocal count
-            for texts in groups:
-                new, of = _flatten(texts)
-                pieces.extend(new)
-                owners.extend(count + i for i in of)
-                waiting.update(count + i for i in of)
-                count += len(texts)
-                advance(len(texts) - len(set(of)))
-                yield new
+        def collected() -> Iterator[Sequence[Piece]]:
+            for group in groups:
+                pieces.extend(group)
+                yield group
 
-        found: dict[int, Sentence] = {}
-        # Closed even if advance raises, so that no thread continues to translate.
-        with closing(self._search(pieces_of_groups())) as batches:
+        sentences: dict[int, Sentence] = {}
+        # Closed even if poll raises, so that no thread continues to translate.
+        with closing(self._search(collected())) as batches:
             for batch, hypotheses in batches:
-                sentences = make_sentences(self.trained, [pieces[k] for k in batch], hypotheses)
-                found.update(zip(batch, sentences, strict=True))
-                waiting.subtract(owners[k] for k in batch)
-                advance(sum(waiting[i] == 0 for i in {owners[k] for k in batch}))
-        self._search_again(pieces, found)
-        placed = place_terms(self.trained, pieces, [found[k] for k in range(len(pieces))])
+                made = make_sentences(self.trained, [pieces[k] for k in batch], hypotheses)
+                sentences.update(zip(batch, made, strict=True))
+                if poll:
+                    poll()
+        self._search_again(pieces, sentences)
+        placed = place_terms(self.trained, pieces, [sentences[k] for k in range(len(pieces))])
         return as_typed(self.trained, pieces, placed)
 
     def _search_again(self, pieces: list[Piece], sentences: dict[int, Sentence]) -> None:
@@ -454,7 +438,9 @@ class Translator:
         self._messages[number] += messages
         self.warnings += [f"text {number}: {message}" for message in messages]
 
-    def _search(self, groups: Iterable[list[Piece]]) -> Generator[tuple[list[int], list[list[Hypothesis]]], None, None]:
+    def _search(
+        self, groups: Iterable[Sequence[Piece]]
+    ) -> Generator[tuple[list[int], list[list[Hypothesis]]], None, None]:
         """Yield the indices, among all groups, and the hypotheses of one batch of pieces after another."""
         # If sentences are split, no piece is longer than the training lines, so none has to be looked at first.
         bounded = self.config.decoding.split_sentences and self.trained.trained_on.longest < POSITIONS
