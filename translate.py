@@ -93,7 +93,7 @@ def translate_documents(translator: Translator, given: Input, options: argparse.
             except DataError as error:
                 place = f"argument {number}" if given.name == "argument" else given.name
                 raise DataError(f"{place}: {error}") from None
-            warn_of(translator.warnings, warnings)
+            warn_of([message for _, message in translator.warnings], warnings)
             warnings += len(translator.warnings)
             write(output, text + "\n" * (given.name == "argument"))
     count_hidden(warnings)
@@ -149,7 +149,7 @@ def translate_lines(
             if bar:
                 bar.update(len(texts))
             with bar.external_write_mode(file=sys.stderr) if bar else contextlib.nullcontext():
-                warn_of(translator.warnings, warnings)
+                warn_of([f"text {first + i}: {message}" for i, message in translator.warnings], warnings)
             warnings += len(translator.warnings)
             write(output, "".join(f"{line}\n" for line in lines))
             first += len(texts)
@@ -195,9 +195,9 @@ def translate_block(
         scored = translator.score([(request(text), translation) for text, translation in pairs], first)
         return [score_line(candidate, options.json) for candidate in scored]
     if options.embed:
-        vectors = translator.embed(list(map(request, texts)), first).tolist()
+        vectors = translator.embed(list(map(request, texts))).tolist()
         return [json.dumps([round(each, 6) for each in vector]) for vector in vectors]
-    translations = translator.explain(list(map(request, texts)), first)
+    translations = translator.explain(list(map(request, texts)))
     if options.json or options.align or options.attention:
         translations = translator.with_log_probs(translations)
     if options.json:

@@ -369,7 +369,7 @@ def test_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_warnings_quote_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
     translator = echo("max_length=2")
     translate_markup(translator, "<p>My name is Anna.</p>", "html")
-    assert translator.warnings[0].startswith('"My name is Anna.": the translation was cut off')
+    assert translator.warnings[0][1].startswith('"My name is Anna.": the translation was cut off')
 
 
 def test_command_line(tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:

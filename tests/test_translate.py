@@ -158,15 +158,16 @@ def test_too_long_text_is_split_with_a_warning(run: Path) -> None:
     """Guards long sentences against a crash, and against losing their end silently."""
     translator = Translator(run)
     assert translator.translate(["the cat " * 1700])
-    assert "a sentence of 3,401 tokens is translated in parts" in translator.warnings[0]
+    assert "a sentence of 3,401 tokens is translated in parts" in translator.warnings[0][1]
     assert len(translator.translate(["x" * 20_000, "the cat"])) == 2
 
 
-def test_warnings_count_from_the_first_number(run: Path) -> None:
+def test_warnings_count_from_the_first_line(run: Path) -> None:
     """Guards the number by which a user finds the line."""
     translator = Translator(run)
-    translator.explain(["the cat.", "the cat " * 50], first=1001)
-    assert translator.warnings[0].startswith("text 1002: ")
+    translator.translate(["the cat.", "the cat " * 50])
+    assert translator.warnings[0][0] == 1
+    assert b"text 2: a sentence of" in command("--run", run, "the cat.", "the cat " * 50).stderr
 
 
 def test_paragraph_is_translated_sentence_by_sentence(run: Path) -> None:
@@ -174,7 +175,7 @@ def test_paragraph_is_translated_sentence_by_sentence(run: Path) -> None:
     translator = Translator(run)
     parts = ["the cat sees the dog.", "this red wine.", "the dog wants the black bread here today."]
     assert translator.translate([" ".join(parts)]) == [" ".join(translator.translate(parts))]
-    assert not any("in parts" in warning for warning in translator.warnings)
+    assert not any("in parts" in warning for _, warning in translator.warnings)
     whole = Translator(run, overrides=["--decoding.split_sentences", "false"])
     assert len(whole.explain([" ".join(parts[:2])])[0].sentences) == 1
 
@@ -483,7 +484,7 @@ def test_unknown_words_may_be_kept_or_dropped() -> None:
     text = "My name is Zoltán, see www.x.org!"
     keep, drop = echo("unknown=keep"), echo("unknown=drop")
     assert keep.translate([text]) == ["My name is [UNK], see [UNK] [UNK] [UNK] [UNK] [UNK]!"]  # "." is unknown
-    assert "lost in translation: www.x.org" in keep.warnings[-1]
+    assert "lost in translation: www.x.org" in keep.warnings[-1][1]
     assert drop.translate(["My name is Zoltán, see"]) == ["My name is, see"]
     [prefixed] = drop.explain([drop.request("My name is Zoltán, see Zoltán", prefix="Anna name")])
     assert prefixed.text == "Anna name is, see"

@@ -54,7 +54,7 @@ def converse(translator: Translator, to: str = "", source: str = "", prefix: str
             console.warn(str(error))
             continue
         print(printable(translation))
-        for message in translator.warnings:
+        for _, message in translator.warnings:
             console.warn(message)
 
 

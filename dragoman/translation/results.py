@@ -55,4 +55,4 @@ class Translation:
     source: str  # without a tag
     text: str
     sentences: list[Sentence]
-    warnings: list[str]  # those of `Translator.warnings` about this text
+    warnings: list[str]  # about this text

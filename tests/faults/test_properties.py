@@ -162,7 +162,7 @@ def test_33_one_line_out_per_line_in(texts: list[str], kind: str) -> None:
     for line, text in zip("\n".join(lines).split("\n"), "\n".join(texts).split("\n"), strict=True):
         assert clean(line) == line
         assert clean(text) or not line
-    assert all(len(warning.splitlines()) == 1 or visible(warning) for warning in translator(kind).warnings)
+    assert all(len(warning.splitlines()) == 1 or visible(warning) for _, warning in translator(kind).warnings)
 
 
 @given(TEXT)
