@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from typing import Any
 
 import torch
@@ -42,7 +42,7 @@ def search_dtype(trained: TrainedModel) -> torch.dtype:
 
 def search_in_batches(
     trained: TrainedModel, pieces: Sequence[Piece]
-) -> Iterator[tuple[list[int], list[list[Hypothesis]]]]:
+) -> Generator[tuple[list[int], list[list[Hypothesis]]], None, None]:
     """Yield the indices and the hypotheses of one batch of pieces after another."""
     decoding = trained.config.decoding
     extra = decoding.max_length if trained.config.is_language_model else 0
