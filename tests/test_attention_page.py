@@ -112,7 +112,7 @@ def in_browser(text: str, folder: Path, script: str) -> str:
     policy = re.search(r"<meta http-equiv.*?>", text, re.DOTALL)
     assert policy
     if script:  # without a script the policy stays, and the page itself must obey it
-        text = text.replace(policy[0], "").replace("</body>", f"<script>{script}</script></body>")
+        text = text.replace(policy[0], "").replace("</body>", f'<script type="module">{script}</script></body>')
     (folder / "page.html").write_text(text, encoding="ascii")
     assert BROWSER
     command = [
@@ -133,30 +133,33 @@ def test_script_shows_the_numbers(tmp_path: Path) -> None:
     """Guards the JavaScript: a wrong layer, head, row or column would look just as plausible."""
     view = cats()
     found = in_browser(page([view]), tmp_path, "")
-    weights = [float(weight) for weight in re.findall(r"<td[^>]*--w: ([\d.e-]+)", found)]
+    weights = [float(weight) for weight in re.findall(r"<td[^>]*--weight: ([\d.e-]+)", found)]
     np.testing.assert_allclose(np.reshape(weights, (6, 6)), view.mean(), atol=1e-4)
-    assert texts(found, r'<(?:span|button) class="[a-z]* word[^>]*>(.*?)</(?:span|button)>') == [
-        *view.source,
-        *view.target,
-    ]
-    assert texts(found, r'<span class="unknown word"[^>]*>(.*?)</span>') == ["Black", "sleep"]
-    assert texts(found, r'<button class="copied word"[^>]*>(.*?)</button>') == ["Black"]
+    assert texts(found, r"<button[^>]*>(.*?)</button>") == [*view.source, *view.target]
+    assert texts(found, r'<button class="word unknown"[^>]*>(.*?)</button>') == ["Black", "sleep"]
+    assert texts(found, r'<button class="word copied[^>]*>(.*?)</button>') == ["Black"]
 
     script = """
-        document.getElementsByName("layer")[2].click();
-        document.getElementsByName("head")[4].click();
-        document.querySelectorAll("button")[2].dispatchEvent(new MouseEvent("mouseenter"));
+        for (const [name, number] of [["layer", 2], ["head", 4]]) {
+            const [select] = document.getElementsByName(name);
+            select.selectedIndex = number;
+            select.dispatchEvent(new Event("change"));
+        }
+        document.querySelectorAll("button")[NUMBER].dispatchEvent(new MouseEvent("mouseenter"));
     """
-    found = in_browser(page([view]), tmp_path, script)
-    row = view.maps[1, 3, 2]
-    weights = [float(weight) for weight in re.findall(r"<td[^>]*--w: ([\d.e-]+)", found)]
-    np.testing.assert_allclose(np.reshape(weights, (6, 6)), view.maps[1, 3], atol=1e-4)
-    shown = [float(text.rstrip("%") or 0) / 100 for text in texts(found, r"<small[^>]*>(.*?)</small>")]
-    np.testing.assert_allclose(shown, row, atol=0.0051)
-    [readout] = texts(found, r"<output[^>]*>(.*?)</output>")
-    assert readout.startswith(f"Black, {100 * math.exp(view.log_probs[2]):.0f}% probable, looks at ")
-    assert f"{view.source[row.argmax()]} " in readout
-    assert readout.endswith("; copied from Black")
+    map = view.maps[1, 3]
+    for number, shares in ((8, [*map[2], *[0] * 6]), (1, [*[0] * 6, *map[:, 1]])):  # a target word, a source word
+        found = in_browser(page([view]), tmp_path, script.replace("NUMBER", str(number)))
+        weights = [float(weight) for weight in re.findall(r"<td[^>]*--weight: ([\d.e-]+)", found)]
+        np.testing.assert_allclose(np.reshape(weights, (6, 6)), map, atol=1e-4)
+        shown = [float(text.rstrip("%") or 0) / 100 for text in texts(found, r"<small[^>]*>(.*?)</small>")]
+        np.testing.assert_allclose(shown, shares, atol=0.0051)
+        [readout] = texts(found.replace("\u2068", "").replace("\u2069", ""), r"<output[^>]*>(.*?)</output>")
+        best = map[2].argmax()
+        probable = f"{100 * math.exp(view.log_probs[2]):.0f}% probable"
+        looks_at = f"looks at {view.source[best]} {100 * map[2, best]:.0f}%; copied from Black"
+        expected = f"Black, {probable}, {looks_at}" if number == 8 else "Black, not in the vocabulary"
+        assert readout == expected
     assert "<i>" not in found, "a label was parsed as markup"
 
 

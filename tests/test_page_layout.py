@@ -97,7 +97,7 @@ def test_attention_is_readable(browser: Any, tmp_path: Path) -> None:
     view = View(source.split(), target.split(), [-0.5] * len(target.split()), weights, source, target, {2: 3}, {3})
     written = tmp_path / "attention.html"
     written.write_text(page([view]), encoding="utf-8")
-    assert_readable(browser, written.as_uri(), lambda opened: opened.locator(".target .word").nth(2).hover(), ".scroll")
+    assert_readable(browser, written.as_uri(), lambda opened: opened.locator("main button").nth(12).hover(), ".scroll")
 
 
 def test_the_documentation_is_readable(browser: Any, tmp_path: Path) -> None:

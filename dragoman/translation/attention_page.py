@@ -104,15 +104,20 @@ def page(views: Sequence[View]) -> str:
     """
     from jinja2 import Environment  # here, because a translation without a page does not need it
 
-    html, style, script = ((TEMPLATES / f"attention.{kind}").read_text("utf-8") for kind in ("html", "css", "js"))
+    html = (TEMPLATES / "attention.html").read_text("utf-8")
+    # The server's page has the same rows of words.
+    style, script = (
+        "".join((TEMPLATES / f"{name}.{kind}").read_text("utf-8") for name in ("words", "attention"))
+        for kind in ("css", "js")
+    )
     return (
         Environment(autoescape=True, keep_trailing_newline=True)
         .from_string(html)
         .render(
-            style=f"\n{style}",
-            style_hash=_hash(f"\n{style}"),
-            script=f"\n{script}",
-            script_hash=_hash(f"\n{script}"),
+            style=style,
+            style_hash=_hash(style),
+            script=script,
+            script_hash=_hash(script),
             data=_json([_content(view) for view in views]),
         )
     )
