@@ -18,7 +18,8 @@ from dragoman.evaluation.page import render_page
 from dragoman.evaluation.pairs import EarlierTranslations
 from dragoman.filtering.outcome import Dropped, Outcome, render
 from dragoman.filtering.rules import REASONS
-from dragoman.translation.attention_page import View, page
+from dragoman.translation.attention_page import page
+from dragoman.translation.results import Candidate, Sentence
 from echo import echo
 from page_layout import assert_readable, complaints
 
@@ -91,12 +92,13 @@ def test_a_cleaning_is_readable(browser: Any, tmp_path: Path) -> None:
 
 def test_attention_is_readable(browser: Any, tmp_path: Path) -> None:
     """Guards the shares above the words and the labels of the map."""
-    source = "My name is Christopher , and I live here . [EOS]"
-    target = "Mi chiamo Christopher e abito qui . [EOS]"
+    source: str = "My name is Christopher , and I live here . [EOS]"
+    target: str = "Mi chiamo Christopher e abito qui . [EOS]"
     weights = np.full((3, 4, len(target.split()), len(source.split())), 0.1)
-    view = View(source.split(), target.split(), [-0.5] * len(target.split()), weights, source, target, {2: 3}, {3})
+    candidate = Candidate(target, [], target.split(), [-0.5] * len(target.split()), -0.5, True, {2: 3})
+    sentence = Sentence(source, source, [], [], source.split(), [3], [candidate])
     written = tmp_path / "attention.html"
-    written.write_text(page([view]), encoding="utf-8")
+    written.write_text(page([(sentence, candidate, weights)]), encoding="utf-8")
     assert_readable(browser, written.as_uri(), lambda opened: opened.locator("main button").nth(12).hover(), ".scroll")
 
 
