@@ -92,11 +92,11 @@ def test_a_cleaning_is_readable(browser: Any, tmp_path: Path) -> None:
 
 def test_attention_is_readable(browser: Any, tmp_path: Path) -> None:
     """Guards the shares above the words and the labels of the map."""
-    source: str = "My name is Christopher , and I live here . [EOS]"
-    target: str = "Mi chiamo Christopher e abito qui . [EOS]"
-    weights = np.full((3, 4, len(target.split()), len(source.split())), 0.1)
-    candidate = Candidate(target, [], target.split(), [-0.5] * len(target.split()), -0.5, True, {2: 3})
-    sentence = Sentence(source, source, [], [], source.split(), [3], [candidate])
+    texts = "My name is Christopher , and I live here . [EOS]", "Mi chiamo Christopher e abito qui . [EOS]"
+    source, target = map(str.split, texts)
+    weights = np.full((3, 4, len(target), len(source)), 0.1)
+    candidate = Candidate(texts[1], [], target, [-0.5] * len(target), -0.5, True, {2: 3})
+    sentence = Sentence(texts[0], texts[0], [], [], source, [3], [candidate])
     written = tmp_path / "attention.html"
     written.write_text(page([(sentence, candidate, weights)]), encoding="utf-8")
     assert_readable(browser, written.as_uri(), lambda opened: opened.locator("main button").nth(12).hover(), ".scroll")
