@@ -154,10 +154,10 @@ def test_translator(tmp_path: Path, architecture: str) -> None:
 
     def run() -> tuple[list[str], list[Tensor]]:
         translator = validation.translator_around(state, state.model)
-        translations = translator.explain([source for source, _ in pairs])
+        translations = translator.with_alignments(translator.explain([source for source, _ in pairs]))
         candidates = [(each.sentences[0], each.sentences[0].candidates[0]) for each in translations]
         scores = [each.score for each in translator.score([(source, "il gatto.") for source, _ in pairs])]
-        alignments = [torch.from_numpy(each) for each in translator.alignments(candidates)]
+        alignments = [torch.tensor(candidate.weights) for _, candidate in candidates]
         tensors = [torch.tensor(scores), *alignments, translator.attention(*candidates[0])]
         return [each.text for each in translations], [*tensors, translator.embed([source for source, _ in pairs])]
 

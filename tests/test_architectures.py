@@ -118,18 +118,17 @@ def test_encoder_only_scores_equal_those_of_its_search(tiny: Tiny) -> None:
     assert run_command("train", config) == 0
     translator = Translator(Path(config.run.dir) / config.run.name, "cpu", ["--decoding.unknown", "keep"])
     texts = ["the cat sees the dog.", "this black dog wants bread."]
-    for text, translation in zip(texts, translator.explain(texts), strict=True):
+    translations = translator.with_alignments(translator.explain(texts))
+    for text, translation in zip(texts, translations, strict=True):
         [found] = translation.sentences[0].candidates
         [scored] = translator.score([(text, found.text)])
         assert scored.ids == found.ids
         assert scored.score == pytest.approx(found.score, rel=1e-3)
         assert scored.log_probs == pytest.approx(found.log_probs, rel=1e-2, abs=1e-3)
-        assert len(translator.align(translation.sentences[0], found)) == len(found.ids)
+        assert len(found.alignment or []) == len(found.ids)
     with pytest.raises(DataError, match="does not fit into the places"):
         translator.score([("the cat.", "il gatto vede il cane e il gatto.")])
     assert translator.score([("the cat.", "")])[0].ids == []
-    spoken: list[str] = []
-    assert translator.speak(texts[0], spoken.append).text == "".join(spoken)
 
 
 def test_text_beyond_the_learned_positions_is_refused(tiny: Tiny) -> None:
@@ -214,8 +213,8 @@ def test_a_language_model_continues_its_text(tiny: Tiny, capsys: pytest.CaptureF
     one, other = translator.score([("", "il gatto."), ("", "gatto il gatto il gatto")])
     assert one.log_probs[-1] > -0.4, "the full stop is followed by the end"
     assert other.log_probs[-1] < -2
-    translation = translator.explain(["il cane"])[0].sentences[0]
-    assert translator.align(translation, translation.candidates[0]) == []
+    [translation] = translator.with_alignments(translator.explain(["il cane"]))
+    assert translation.sentences[0].candidates[0].alignment == []
     with pytest.raises(ConfigError, match="continues each text"):
         translator.explain([translator.request("il", prefix="il")])
     with pytest.raises(ConfigError, match="decoder-only"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -27,6 +28,7 @@ from dragoman.model import (
     Starts,
     Transformer,
     make_norm,
+    record_attention,
     rotate,
     sinusoid,
 )
@@ -590,6 +592,17 @@ def test_threads_may_embed_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(Embedding, "__setattr__", overtaken)
     torch.testing.assert_close(embedding(ids), expected)
+
+
+def test_attention_is_recorded_for_one_thread_only() -> None:
+    """Guards attention maps while another thread searches with the same model: they would include its steps."""
+    ours = model()
+    mine = ours.cross_attention(SOURCE, TARGET)
+    layers = [layer.cross_attention for layer in ours.decoder.layers]
+    with record_attention(layers) as maps, ThreadPoolExecutor(1) as other:
+        other.submit(ours, SOURCE[:1], TARGET[:1, :2], *masks(SOURCE[:1], TARGET[:1, :2])).result()
+        ours(SOURCE, TARGET, *masks(SOURCE, TARGET))
+    torch.testing.assert_close(torch.stack(maps), mine)
 
 
 @pytest.mark.parametrize("architecture", ["decoder-only", "encoder-only"])

@@ -40,6 +40,7 @@ from dragoman.translation.translator import Translator
 LENGTH_BUCKETS = (1, 6, 11, 16, 21, 31)  # lower bounds, in source tokens
 UNKNOWN_BUCKETS = (0, 1, 2, 3)  # lower bounds, in unknown source words
 WORST = 20
+GROUP = 1_000  # sources that are translated together
 
 
 def evaluate(
@@ -57,7 +58,7 @@ def evaluate(
     Args:
         name: of the pairs, for the report
         earlier: translations of the same pairs to compare with
-        advance: called now and then with the number of further sources translated
+        advance: called after each group of sources with their number
         typed: translate the sources also as other people would type them
 
     Raises DataError if there are no pairs, or if the earlier translations are of other pairs.
@@ -67,7 +68,11 @@ def evaluate(
     data = translator.config.data
     plain_sources = [without_tag(source, data) for source in sources]
     tokenize = tokenizations(sources, data)
-    results = translator.explain(sources, advance=advance)
+    results: list[Translation] = []
+    for start in range(0, len(sources), GROUP):
+        results += translator.explain(sources[start : start + GROUP])
+        if advance:
+            advance(len(results) - start)
     measured = measure([result.text for result in results], references, tokenize)
     copied = measure(plain_sources, references, tokenize)
     sentences = [evaluated_sentence(i, *pairs[i], result, measured) for i, result in enumerate(results)]

@@ -20,7 +20,7 @@ from starlette.routing import Route
 from dragoman.console import one_line
 from dragoman.errors import ConfigError, DataError
 from dragoman.server import limits
-from dragoman.server.batcher import Batcher, Job, QueueFull, TextResult, TookTooLong, TooMuchWork
+from dragoman.server.batcher import Batcher, Job, QueueFull, TookTooLong, TooMuchWork
 from dragoman.server.limits import Limits
 from dragoman.server.schemas import (
     ERRORS,
@@ -133,29 +133,21 @@ def write_documents(
     asked: TranslateRequest,
     documents: Sequence[Document],
     requests: Sequence[str | TranslationRequest],
-    results: Sequence[TextResult],
-) -> list[TextResult]:
-    """Put the results of a job together: one for each document instead of one for each of its texts."""
+    results: Sequence[Translation],
+) -> list[Translation]:
+    """Put the translations of a job together: one for each document instead of one for each of its texts."""
     rest = iter(zip(requests, results, strict=True))
     written = []
     for source, document in zip(asked.texts or [asked.text], documents, strict=True):
         inlines = list(islice(rest, len(document.inlines)))
-        translations = [result.translation for _, result in inlines]
-        # For each sentence, the weights of its best candidate.
-        best = [[candidates[0] for candidates in result.weights or ()] for _, result in inlines]
-        text = write_translated(
-            translator,
-            document,
-            [request for request, _ in inlines if not isinstance(request, str)],
-            translations,
-            best,
-        )
+        translations = [translation for _, translation in inlines]
+        of_document = [request for request, _ in inlines if not isinstance(request, str)]
+        text = write_translated(translator, document, of_document, translations)
         sentences = [sentence for translation in translations for sentence in translation.sentences]
         warnings = [
             quoted(translation.source, warning) for translation in translations for warning in translation.warnings
         ]
-        weights = [candidates for _, result in inlines for candidates in result.weights or ()]
-        written.append(TextResult(Translation(source, text, sentences, warnings), weights))
+        written.append(Translation(source, text, sentences, warnings))
     return written
 
 
@@ -203,7 +195,7 @@ def validation_message(error: ValidationError) -> tuple[int, str]:
     return 400 if first["type"] == "json_invalid" else 422, one_line(f"{where}: {what}" if where else what)
 
 
-async def wait_for(results: Future[list[TextResult]], request: Request, timeout: float) -> list[TextResult]:
+async def wait_for(results: Future[list[Translation]], request: Request, timeout: float) -> list[Translation]:
     """Wait for the results of a job. On timeout, or when the client disconnects, cancel the job.
 
     Raises HTTPException, and whatever the job raised.

@@ -16,6 +16,8 @@ from dragoman.errors import ConfigError, DataError
 from dragoman.text.cleaning import AS_WRITTEN, decode_line
 from dragoman.translation.file_kinds import kind_of
 
+LINES = 2_000  # that are translated together, and counted together by the progress bar
+
 
 @dataclass(frozen=True)
 class Input:
@@ -81,7 +83,7 @@ def pairs_to_score(texts: Sequence[str], name: str, first: int, language_model: 
 
 
 def _blocks(stream: BinaryIO, name: str) -> Iterator[list[str]]:
-    """The lines of a stream, as many at a time as have arrived: one from a person, thousands from a file.
+    """The lines of a stream, as many at a time as have arrived: one from a person, up to LINES from a file.
 
     So a filter answers each line at once, and a file is still translated in full batches. Raises DataError for a line
     that is not UTF-8 or far too long, after yielding those before it.
@@ -89,14 +91,15 @@ def _blocks(stream: BinaryIO, name: str) -> Iterator[list[str]]:
     number = 1
     try:
         for lines in reading.lines(stream.fileno(), name):
-            texts: list[str] = []
-            try:
-                for line in lines:
-                    texts.append(decode_line(line, name, number))
-                    number += 1
-            finally:
-                if texts:
-                    yield texts
+            for start in range(0, len(lines), LINES):
+                texts: list[str] = []
+                try:
+                    for line in lines[start : start + LINES]:
+                        texts.append(decode_line(line, name, number))
+                        number += 1
+                finally:
+                    if texts:
+                        yield texts
     except OSError as error:
         raise DataError(f"{name}: {error.strerror}.") from error
 

@@ -22,7 +22,7 @@ from dragoman.translation.translator import Translator
 LARGEST_PAGE = 100  # sentences on an attention page
 
 
-def as_json(translator: Translator, translation: Translation, reference: str | None = None) -> str:
+def as_json(translation: Translation, reference: str | None = None) -> str:
     """Everything about a translation, on one line."""
     return json.dumps(
         {
@@ -37,8 +37,7 @@ def as_json(translator: Translator, translation: Translation, reference: str | N
                     "tokens": sentence.tokens,
                     "unknown": sentence.unknown,
                     "candidates": [
-                        _candidate(candidate) | {"alignment": translator.align(sentence, candidate)}
-                        for candidate in sentence.candidates
+                        _candidate(candidate) | {"alignment": candidate.alignment} for candidate in sentence.candidates
                     ],
                 }
                 for sentence in translation.sentences

@@ -21,10 +21,15 @@ class Candidate:
     score: float  # see search.Hypothesis
     complete: bool  # False: cut off by the length limit
     copied: dict[int, int]  # position of each copied token -> position of the source token it was copied from
+    # (T, S) how much each token, without [EOS], was made from each source token; None until `with_alignments`.
+    weights: np.ndarray | None = field(default=None, compare=False)
 
-    def made_from(self, weights: np.ndarray) -> list[int]:
-        """The source position that each token was copied from or else aligns with most, by an alignment (T, S)."""
-        return [self.copied.get(t, int(row.argmax())) for t, row in enumerate(weights)]
+    @property
+    def alignment(self) -> list[int] | None:
+        """The source position that each token was copied from, or else aligns with most."""
+        if self.weights is None:
+            return None
+        return [self.copied.get(t, int(row.argmax())) for t, row in enumerate(self.weights)]
 
 
 @dataclass(frozen=True)
@@ -50,4 +55,4 @@ class Translation:
     source: str  # without a tag
     text: str
     sentences: list[Sentence]
-    warnings: list[str]  # those of `Translator.warnings` about this text
+    warnings: list[str]  # about this text
