@@ -9,11 +9,10 @@ import torch
 
 from dragoman.dataset import source_batch
 from dragoman.device import DTYPES, autocast
-from dragoman.translation.batches import BATCH_TOKENS, batches_by_length
-from dragoman.translation.constraints import constraints
-from dragoman.translation.hypotheses import Hypothesis
+from dragoman.translation.constraints import BATCH_TOKENS, batches_by_length, constraints
 from dragoman.translation.loading import TrainedModel
 from dragoman.translation.pieces import Piece
+from dragoman.translation.results import Hypothesis
 from dragoman.translation.search import read_off, search
 
 

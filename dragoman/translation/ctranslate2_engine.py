@@ -30,12 +30,11 @@ from dragoman.dataset import Tokenizer
 from dragoman.errors import EngineError, UnsupportedError
 from dragoman.processes import cores
 from dragoman.settings import EOS, UNK, Config, DecodingConfig
-from dragoman.translation.batches import BATCH_TOKENS, batches_by_length
-from dragoman.translation.constraints import Constraints, constraints
+from dragoman.translation.constraints import BATCH_TOKENS, Constraints, batches_by_length, constraints
 from dragoman.translation.engine_files import engine_files
-from dragoman.translation.hypotheses import NOTHING, Hypothesis
 from dragoman.translation.loading import TEXT, TrainedModel, find_checkpoint, unpack
 from dragoman.translation.pieces import Piece
+from dragoman.translation.results import NOTHING, Hypothesis
 
 POSITIONS = 1024  # that the files describe; a longer piece is left to our own search
 BATCH_SENTENCES = 32  # on a CPU, more are no faster in float32 and slower in int8

@@ -22,8 +22,8 @@ from torch import Tensor
 
 from dragoman.architectures import ctc
 from dragoman.settings import EOS, SOS, UNK, DecodingConfig
-from dragoman.translation.hypotheses import NOTHING, Hypothesis, normalizer
 from dragoman.translation.next_tokens import Rules, best_continuations, sample_continuations, sentence_generators
+from dragoman.translation.results import NOTHING, Hypothesis, normalizer
 
 
 class StepModel(Protocol):
