@@ -364,8 +364,6 @@ def test_the_choice_of_the_engine_names_its_reason(monkeypatch: pytest.MonkeyPat
         "several models": {"models": 2},
         "decoder-only": {"model": ModelConfig(architecture="decoder-only")},
         "sample": decoding(sample=True),
-        "min_ratio": decoding(min_ratio=0.5),
-        "diversity_groups": decoding(beam_size=2, diversity_groups=2),
         "length_formula": decoding(beam_size=2, length_formula="paper"),
         "bfloat16": decoding(precision="bfloat16"),
         "cuda:1": {"device": "cuda:1"},

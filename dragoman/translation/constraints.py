@@ -18,30 +18,27 @@ BATCH_TOKENS = 4096  # padded source positions per batch, times the number of hy
 
 
 class Constraints(NamedTuple):
-    """The arguments of `search.search`, one item for each piece; None: no such constraint for any of them."""
+    """What the translations of A pieces must respect, one item for each; empty: no such constraint."""
 
-    limits: list[int]
-    min_lengths: list[int] | None
-    max_unknowns: list[int] | None
-    prefixes: list[list[int]] | None
-    absent: list[list[int]]
+    max_lengths: Sequence[int]  # the most tokens of a translation, counting [EOS]
+    max_unknowns: Sequence[int] = ()  # the most [UNK] in a translation
+    prefixes: Sequence[Sequence[int]] = ()  # the tokens that a translation starts with
+    absent: Sequence[Sequence[int]] = ()  # the tokens that a translation must not have
 
     def chosen(self, pieces: Sequence[int]) -> Constraints:
         """Those of the pieces with these indices."""
-        return Constraints(*(each and [each[k] for k in pieces] for each in self))  # type: ignore[arg-type]
+        return Constraints(*([items[k] for k in pieces if items] for items in self))  # type: ignore[arg-type]
 
 
 def constraints(trained: TrainedModel, pieces: Sequence[Piece]) -> Constraints:
     """The constraints of these pieces. Raises DataError if a prefix is too long."""
     decoding = trained.config.decoding
-    lengths = [len(piece.ids) for piece in pieces]
     prefixes = [piece.prefix for piece in pieces]
-    limits = [length_limit(trained, len(piece.ids), len(piece.prefix)) for piece in pieces]
-    least = [min(int(decoding.min_ratio * length), limit - 1) for length, limit in zip(lengths, limits, strict=True)]
+    max_lengths = [length_limit(trained, len(piece.ids), len(piece.prefix)) for piece in pieces]
     # Only unknown words are copied: a known one would appear in the wrong language.
-    unknowns = [(piece.ids + piece.prefix).count(UNK) for piece in pieces] if decoding.unknown == "copy" else None
+    unknowns = [(piece.ids + piece.prefix).count(UNK) for piece in pieces] if decoding.unknown == "copy" else []
     absent = [absent_placeholders(piece.ids, *trained.hiders) for piece in pieces]
-    return Constraints(limits, least if any(least) else None, unknowns, prefixes if any(prefixes) else None, absent)
+    return Constraints(max_lengths, unknowns, prefixes if any(prefixes) else [], absent)
 
 
 def length_limit(trained: TrainedModel, source_length: int, prefix_length: int) -> int:

@@ -44,7 +44,7 @@ def shortcomings(trained: TrainedModel, sentences: Sequence[Sentence]) -> Iterat
         for typed, meant in sentence.corrections:
             yield f"{typed} is read as {meant}."
         if not math.isfinite(best.score):
-            yield "no translation is left, because the settings under decoding rule out every token."
+            yield "no translation was found, because the model gives no token a finite probability."
         elif not best.complete:
             ratio = "" if trained.config.is_language_model else ", decoding.max_ratio"
             limits = f"decoding.max_length{ratio} or the model's positions"
