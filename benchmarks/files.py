@@ -59,7 +59,7 @@ def main() -> None:
     texts = options.input.read_text(encoding="utf-8").splitlines()
     for precision in options.precisions:
         translator = Translator(options.run, "cpu", ["--decoding.precision", precision], "ctranslate2")
-        engine = translator._fast
+        engine = translator._engine
         assert engine
         source = tokens(translator, engine, texts)
         programs, peers = [], []

@@ -24,7 +24,7 @@ from dragoman.translation.inline import MAX_DEPTH, Content, Inline, Placed, Span
 from dragoman.translation.markup import KINDS, translate_markup
 from dragoman.translation.results import Translation
 from dragoman.translation.translator import Translator
-from dragoman.translation.word_alignment import align_words, token_weights, words_of
+from dragoman.translation.word_alignment import align_words, words_of
 from echo import echo
 from faults import untrained
 
@@ -134,9 +134,8 @@ def test_alignment_of_words_is_that_of_their_tokens(kind: str) -> None:
     """Guards tokens that are counted to the wrong word: marks, unknown words, subwords, several sentences."""
     translator = echo(kind=kind)
     text = 'My name is "Zoltan", (see) number €5! And I live in Łódź.'
-    [translation] = translator.explain([text])
-    [weights] = token_weights(translator, [translation])
-    found = align_words(translator, translation, weights, EN_IT)
+    [translation] = translator.with_alignments(translator.explain([text]))
+    found = align_words(translator, translation, EN_IT)
     assert translation.text == text
     np.testing.assert_allclose(found, np.eye(len(text.split())), atol=1e-6)
 
@@ -148,8 +147,8 @@ def test_empty_translation_has_no_alignment(kind: str) -> None:
     [translation] = translator.explain(["My name"])
     [sentence] = translation.sentences
     nothing = replace(sentence, candidates=[replace(sentence.candidates[0], ids=[], tokens=[], text="")])
-    empty = Translation("My name", "", [nothing], [])
-    found = align_words(translator, empty, token_weights(translator, [empty])[0], EN_IT)
+    [empty] = translator.with_alignments([Translation("My name", "", [nothing], [])])
+    found = align_words(translator, empty, EN_IT)
     assert found.shape == (0, 2)
     inside = Span("i", 0, 2)
     assert shown(move_spans(Inline("My name", [Span("b", 0, 7, [inside])]), "", found, EN_IT)) == "<b><i></i></b>"
@@ -370,7 +369,7 @@ def test_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_warnings_quote_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
     translator = echo("max_length=2")
     translate_markup(translator, "<p>My name is Anna.</p>", "html")
-    assert translator.warnings[0].startswith('"My name is Anna.": the translation was cut off')
+    assert translator.warnings[0][1].startswith('"My name is Anna.": the translation was cut off')
 
 
 def test_command_line(tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:

@@ -59,7 +59,7 @@ def _validate(state: TrainingState, model: Model, stop: Stop) -> bool:
         samples.show_continuations(state, translator)
     else:
         sources, references = zip(*state.data.validation, strict=True)
-        translated = translator.explain(sources, advance=stop.poll)
+        translated = translator.explain(sources, poll=stop.poll)
         translations = [each.text for each in translated]
         progress.unsure = least_sure([sentence for each in translated for sentence in each.sentences])
         measured = Measurements(translations, references, tokenizations(sources, state.config.data))

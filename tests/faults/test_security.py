@@ -29,6 +29,7 @@ from dragoman.corpora import preparation
 from dragoman.corpora.sources import find_source
 from dragoman.errors import CheckpointError, DataError
 from dragoman.translation import attention_page, loading, prompt
+from dragoman.translation.results import Candidate, Sentence
 from dragoman.translation.translator import Translator
 from faults import untrained
 from fuzz.mutations import damaged
@@ -492,8 +493,9 @@ def test_38_no_streamed_word_controls_a_terminal(
 def test_38_attention_table_controls_nothing() -> None:
     """Guards the table of --align where translate.py does not print it."""
     weights = torch.full((1, 1, 2, 2), 0.5).numpy()
-    view = attention_page.View([NASTY, "[EOS]"], [NASTY, "[EOS]"], [-1.0, -1.0], weights, NASTY, NASTY, {}, set())
-    assert not RAW.search("\n".join(attention_page.table(view)))
+    candidate = Candidate(NASTY, [], [NASTY, "[EOS]"], [-1.0, -1.0], -1.0, True, {})
+    sentence = Sentence(NASTY, NASTY, [], [], [NASTY, "[EOS]"], [], [candidate])
+    assert not RAW.search("\n".join(attention_page.table(sentence, candidate, weights)))
 
 
 @faults
