@@ -246,7 +246,7 @@ def test_printed_config_says_that_auto_is_undecided(capsys: Any, tmp_path: Path)
     with pytest.raises(SystemExit):
         parse_settings(["--print_config", "--model.preset", "auto"])
     text = capsys.readouterr().out
-    assert text.startswith("# model.preset auto looks at the data")
+    assert text.startswith("# model.preset auto is decided when a run starts")
     (tmp_path / "a.yaml").write_text(text, encoding="utf-8")
     assert load(tmp_path / "a.yaml") == parse_settings(["--model.preset", "auto"])
 
