@@ -25,7 +25,7 @@ from dragoman.model import (
     Embedding,
     EncoderLayer,
     FeedForward,
-    Starts,
+    RowPositions,
     Transformer,
     make_norm,
     record_attention,
@@ -299,7 +299,7 @@ def test_gradients_show_what_a_position_sees(changes: dict[str, Any], architectu
 def test_the_source_does_not_see_the_target(changes: dict[str, Any]) -> None:
     """Guards the prefix mask: a decoder-only model reads the source before it writes anything."""
     ours = model(architecture="decoder-only", **changes)
-    alone, found = ours.read(SOURCE), []
+    alone, found = ours.encode(SOURCE), []
     ours.decoder.register_forward_hook(lambda _module, _inputs, output: found.append(output[0]))
     forced(ours, SOURCE, TARGET)
     real = SOURCE != PAD
@@ -365,25 +365,25 @@ def test_sinusoid_matches_the_paper() -> None:
 STARTS = {
     "0": 0,
     "7": 7,
-    "rows": Starts(torch.tensor([[0], [11]]), 11),
-    "beyond the first table": Starts(torch.tensor([[300], [2]]), 300),
-    "a higher bound": Starts(torch.tensor([[4], [9]]), 99),
+    "rows": RowPositions(torch.tensor([[0], [11]]), 11),
+    "beyond the first table": RowPositions(torch.tensor([[300], [2]]), 300),
+    "a higher bound": RowPositions(torch.tensor([[4], [9]]), 99),
 }
 
 
 @pytest.mark.parametrize("start", STARTS.values(), ids=STARTS)
-def test_rotary_positions_are_complex_powers(start: int | Starts) -> None:
+def test_rotary_positions_are_complex_powers(start: int | RowPositions) -> None:
     """Guards the layout: features i and i + K/2 are one complex number, rotated by position / 10000^(2i/K)."""
     x = torch.randn(2, 4, 5, 8).double()
-    turns = Embedding(12, replace(SMALL, positions="rotary")).turns(start, 5)
-    assert turns is not None
+    angles = Embedding(12, replace(SMALL, positions="rotary")).angles(start, 5)
+    assert angles is not None
     number = torch.complex(*x.chunk(2, -1))
     speed = 10000 ** -(torch.arange(4).double() / 4)
     position = (
         torch.as_tensor(start if isinstance(start, int) else start.rows).reshape(-1, 1, 1, 1) + torch.arange(5)[:, None]
     )
     expected = number * torch.exp(1j * position * speed)
-    torch.testing.assert_close(rotate(x, turns), torch.cat((expected.real, expected.imag), -1), rtol=0, atol=1e-5)
+    torch.testing.assert_close(rotate(x, angles), torch.cat((expected.real, expected.imag), -1), rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("positions", ["sinusoidal", "rotary"])

@@ -45,11 +45,11 @@ class EncoderOnly(nn.Module):
         places = self.split(self.encoder(source, mask)).unflatten(2, (self.settings.upsampling, -1)).flatten(1, 2)
         mask = mask.repeat_interleave(self.settings.upsampling, 3)  # (B, 1, 1, N)
         places = self.encoder.embedding.placed(places, mask[:, 0, 0])  # without them, training stalls
-        turns = self.encoder.embedding.turns(0, places.shape[1])
-        return self.decoder(places, mask, turns)[0]
+        angles = self.encoder.embedding.angles(0, places.shape[1])
+        return self.decoder(places, mask, angles)[0]
 
-    def read(self, source: Tensor) -> Tensor:
-        """See `Transformer.read`."""
+    def encode(self, source: Tensor) -> Tensor:
+        """See `Transformer.encode`."""
         return self.encoder(source, padding_mask(source))
 
     def places(self, source: Tensor) -> Tensor:
