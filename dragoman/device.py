@@ -79,7 +79,7 @@ def matmul_rates(device: torch.device) -> dict[torch.dtype, float]:
     The best of several attempts counts, because other programs can only slow it down.
     """
     rows, across = (4096, 4096) if device.type == "cuda" else (1024, 1024)
-    found = {}
+    rates = {}
     for dtype in (torch.float32,) if device.type == "mps" else (torch.float32, torch.bfloat16):
         x, y = (torch.ones(shape, device=device, dtype=dtype) for shape in ((rows, 512), (512, across)))
         best, start = math.inf, time.perf_counter()
@@ -90,8 +90,8 @@ def matmul_rates(device: torch.device) -> dict[torch.dtype, float]:
                 best = min(best, time.perf_counter() - before)
                 if time.perf_counter() - start > 0.1:
                     break
-        found[dtype] = 2 * rows * 512 * across / best
-    return found
+        rates[dtype] = 2 * rows * 512 * across / best
+    return rates
 
 
 def autocast(device: torch.device, dtype: torch.dtype) -> AbstractContextManager:
@@ -177,7 +177,7 @@ def memory_limit(root: Path = Path("/")) -> float:
                 continue
             top, name = ("memory", "memory.limit_in_bytes") if kinds else ("", "memory.max")
             place = Path(group.lstrip("/"))
-            for each in (place, *place.parents):  # the lowest limit counts; a container cannot see some of them
+            for folder in (place, *place.parents):  # the lowest limit counts; a container cannot see some of them
                 with suppress(OSError, ValueError):  # "max" means no limit
-                    limits.append(int((root / "sys/fs/cgroup" / top / each / name).read_text(encoding="utf-8")))
+                    limits.append(int((root / "sys/fs/cgroup" / top / folder / name).read_text(encoding="utf-8")))
     return min(limits)

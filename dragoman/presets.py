@@ -124,8 +124,8 @@ def adapted(picked: Mapping[str, Any], values: Mapping[str, Any], chosen: Collec
 
     A limit that the user set is the only one: a preset's number of epochs does not cut ten requested minutes short.
     """
-    found = {key: picked[key] for key in KEYS if key not in chosen}
-    now = {**values, **found}
+    applied = {key: picked[key] for key in KEYS if key not in chosen}
+    now = {**values, **applied}
     instead: dict[str, Any] = {}
     if any(now[key] is not None for key in ENDS if key in chosen):
         instead |= dict.fromkeys(ENDS)
@@ -133,7 +133,7 @@ def adapted(picked: Mapping[str, Any], values: Mapping[str, Any], chosen: Collec
         instead["training.weight_decay"] = 0.0
     if now["model.tie"] == "all" and not now["tokenizer.shared"]:
         instead["model.tie"] = "output"
-    return found | {key: value for key, value in instead.items() if key in found}
+    return applied | {key: value for key, value in instead.items() if key in applied}
 
 
 def parameters(values: Mapping[str, Any]) -> int:

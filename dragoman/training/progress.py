@@ -88,10 +88,10 @@ def end_reason(progress: Progress, config: Config) -> str | None:
     A resumed run may have a lower limit than before: then it is "exceeded".
     """
     settings = config.training
-    for name, made in ("max_steps", progress.step), ("max_epochs", progress.epoch):
-        most = getattr(settings, name)
-        if most is not None and made >= most:
-            return f"training.{name} ({most}) is {'reached' if made == most else 'exceeded'}"
+    for name, reached in ("max_steps", progress.step), ("max_epochs", progress.epoch):
+        limit = getattr(settings, name)
+        if limit is not None and reached >= limit:
+            return f"training.{name} ({limit}) is {'reached' if reached == limit else 'exceeded'}"
     if settings.max_minutes is not None and progress.seconds >= 60 * settings.max_minutes:
         return f"training.max_minutes ({settings.max_minutes:g}) is used up"
     if settings.patience is not None and progress.worse >= settings.patience:

@@ -84,16 +84,16 @@ def corpus_size(data: DataConfig, enough: int, sources: Sequence[Source] | None 
     The pairs are read as `preparation.prepare_data` will read them, empty ones included, and the shares for validation
     and test are subtracted. Raises DataError.
     """
-    given = given_splits(find_sources(data) if sources is None else sources, data)
+    splits = given_splits(find_sources(data) if sources is None else sources, data)
     share = 1.0
     for split, fraction in (("validation", data.validation_fraction), ("test", data.test_fraction)):
-        share -= 0 if any(split == other for other, _ in given) else fraction
+        share -= 0 if any(split == other for other, _ in splits) else fraction
     pairs = (
-        each
-        for (split, languages), parts in given.items()
+        directed
+        for (split, languages), parts in splits.items()
         for raw, _ in (parts if split == "train" else ())
         for pair in raw
-        for each in for_directions(pair, languages, data)
+        for directed in for_directions(pair, languages, data)
     )
     read = length = 0
     # Read no further than it takes for the share to exceed `enough`.
@@ -173,12 +173,12 @@ def _automatic(
             return f"learns from about {tokens:,.0f} tokens in {minutes:g} minutes, too few for {weights:,} weights"
         return ""
 
-    wanted, name = presets.choose(data.pairs), presets.choose(data.pairs, lambda name: not objection(name))
-    reason = f": {count} {unit} -> {name}" + (f", for {wanted} {objection(wanted)}" if name != wanted else "")
-    found = settings.with_preset(config, name)
-    extent = _extent(found, data, tokens_in_time(name))
+    ideal, name = presets.choose(data.pairs), presets.choose(data.pairs, lambda name: not objection(name))
+    reason = f": {count} {unit} -> {name}" + (f", for {ideal} {objection(ideal)}" if name != ideal else "")
+    by_table = settings.with_preset(config, name)
+    extent = _extent(by_table, data, tokens_in_time(name))
     planned = settings.with_preset(config, name, extent)
-    if planned.model.dropout != found.model.dropout:
+    if planned.model.dropout != by_table.model.dropout:
         reason += f"; each is seen only about {extent.passes:.0f} times, so dropout is {planned.model.dropout:g}"
     return planned, reason
 
@@ -234,10 +234,10 @@ def other_model(config: Config, saved: Checkpoint | None) -> Translator | None:
             different.append((key, old, new))
         unused += [key] if key.startswith("tokenizer.") else []
     if different:
-        found = ", ".join(f"{key} is {shown(new)}, but {shown(old)}" for key, old, new in different)
+        listed = ", ".join(f"{key} is {shown(new)}, but {shown(old)}" for key, old, new in different)
         remedy = f"set it to {shown(different[0][1])}" if len(different) == 1 else "set them as in that model"
         raise ConfigError(
-            f"{found} in the model that training.init_from names ({place}): {remedy}, or training.init_from to null "
+            f"{listed} in the model that training.init_from names ({place}): {remedy}, or training.init_from to null "
             "for new weights."
         )
     if unused:
