@@ -398,7 +398,7 @@ class Decoder(nn.Module):
 # --- Transformer --------------------------------------------------------------------------------------------------
 
 
-class State(NamedTuple):
+class DecodingState(NamedTuple):
     """What decoding keeps between two steps of B sentences, each with W hypotheses."""
 
     memory: list[KeysValues]  # per layer, of the source: 2 x (B, H, S, K); empty for a decoder-only model
@@ -406,14 +406,14 @@ class State(NamedTuple):
     # Per layer, of the target so far: 2 x (B W, H, T, K); None before the first step. Decoder-only: source and target.
     past: list[KeysValues] | None
 
-    def select(self, hypotheses: Tensor | None, sentences: Tensor | None) -> State:
+    def select(self, hypotheses: Tensor | None, sentences: Tensor | None) -> DecodingState:
         """Keep the hypotheses and the sentences with these numbers, in this order. None keeps all."""
         memory, mask, past = self
         if sentences is not None:
             memory, mask = [layer.rows(sentences) for layer in memory], mask[sentences]
         if hypotheses is not None and past is not None:
             past = [layer.rows(hypotheses) for layer in past]
-        return State(memory, mask, past)
+        return DecodingState(memory, mask, past)
 
 
 class Transformer(nn.Module):
@@ -456,12 +456,12 @@ class Transformer(nn.Module):
         """Encode source ids (B, S): (B, S, D)."""
         return self.encoder(source, padding_mask(source))
 
-    def start(self, source: Tensor) -> State:
+    def start(self, source: Tensor) -> DecodingState:
         """Encode source ids (B, S) and return the state for the first `step`."""
         mask = padding_mask(source)
-        return State(self.decoder.memory(self.encoder(source, mask)), mask, None)
+        return DecodingState(self.decoder.memory(self.encoder(source, mask)), mask, None)
 
-    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+    def step(self, tokens: Tensor, state: DecodingState) -> tuple[Tensor, DecodingState]:
         """Logits (B W, V) of the token after tokens (B W,), and the state that includes these.
 
         tokens holds the last token of each hypothesis; row b * W + w is hypothesis w of sentence b.

@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from dragoman.dataset import masks, padding_mask
 from dragoman.model import (
+    DecodingState,
     Embedding,
     EncoderLayer,
     KeysValues,
     RowPositions,
-    State,
     final_norm,
     init_weights,
     record_attention,
@@ -104,11 +104,11 @@ class DecoderOnly(nn.Module):
         angles = self.source_embedding.angles(0, source.shape[1])
         return self.decoder(self.source_embedding(source), padding_mask(source), angles)
 
-    def start(self, source: Tensor) -> State:
+    def start(self, source: Tensor) -> DecodingState:
         """See `Transformer.start`."""
-        return State([], padding_mask(source), self._encode(source)[1])
+        return DecodingState([], padding_mask(source), self._encode(source)[1])
 
-    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+    def step(self, tokens: Tensor, state: DecodingState) -> tuple[Tensor, DecodingState]:
         """See `Transformer.step`."""
         assert state.past is not None
         mask, start = next_position(state, len(tokens))
@@ -127,7 +127,7 @@ class DecoderOnly(nn.Module):
         return torch.stack(maps)[..., source.shape[1] :, : source.shape[1]]
 
 
-def next_position(state: State, hypotheses: int) -> tuple[Tensor, RowPositions]:
+def next_position(state: DecodingState, hypotheses: int) -> tuple[Tensor, RowPositions]:
     """The mask (B W, 1, 1, S+T) and the position of the next token of each of B W hypotheses."""
     assert state.past is not None
     mask, seen = state.memory_mask, state.past[0].keys.shape[2]
