@@ -30,7 +30,7 @@ from dragoman.__main__ import run as run_command
 from dragoman.architectures.loss import Loss, batch_loss
 from dragoman.settings import Config
 from dragoman.signals import Stop
-from dragoman.training import checks, final_report, prefetch, tensorboard, validation
+from dragoman.training import checks, final_report, prefetch, saving, tensorboard, validation
 from dragoman.training.batches import training_batches
 from dragoman.training.prefetch import prefetched
 from dragoman.training.progress import Progress, progress_of
@@ -273,6 +273,20 @@ def test_a_rising_validation_loss_names_a_setting(losses: list[tuple[float, floa
     """A run that gets worse gets advice, and a good one does not."""
     said = validation.advise(losses)
     assert (advice in said) if advice else (said == "")
+
+
+def test_a_run_with_averaged_weights_resumes_with_its_own(tiny: Tiny) -> None:
+    """Checkpoints of older versions may hold a moving average in model.safetensors, and the weights beside it."""
+    config = tiny(training__max_steps=3)
+    assert run(config) == 0
+    saved = checkpoint.newest(harness.directory(config) / "checkpoints", quarantine=False, warn=print)
+    assert saved is not None
+    training = training_of(config)
+    saving.restore(training, saved)
+    own = {name: weight + 1 for name, weight in training.model.state_dict().items()}
+    state = tensors.tensors_bytes({**tensors.load_tensors(saved.files["training.pt"]), "weights": own})
+    saving.restore(training, replace(saved, files={**saved.files, "training.pt": state}))
+    assert all(torch.equal(weight, own[name]) for name, weight in training.model.state_dict().items())
 
 
 @pytest.mark.parametrize("cut", [1, 2, 5])
