@@ -61,9 +61,9 @@ from dragoman.settings import Config, TrainingConfig, values, with_values
 from dragoman.training import (
     batches,
     checks,
-    curves,
     final_report,
     gradients,
+    log_line,
     planning,
     saving,
     schedule,
@@ -132,7 +132,7 @@ def training_loop(state: TrainingState, stop: signals.Stop) -> None:
         state.writer = tensorboard.open_board(state.directory, progress.step, state.config)
     state.start_clock()
 
-    with curves.progress_bar(state) as bar, closing(batches.training_batches(state)) as updates:
+    with log_line.progress_bar(state) as bar, closing(batches.training_batches(state)) as updates:
         done = False
         while not done:
             # `unvalidated` is set if a signal interrupted a validation, and before the first update from another model.
@@ -144,7 +144,7 @@ def training_loop(state: TrainingState, stop: signals.Stop) -> None:
                 progress.update_seconds += time.perf_counter() - started
                 state.read_clock()
                 if progress.step % settings.log_every == 0:
-                    curves.log(state, bar)
+                    log_line.log(state, bar)
                 bar.update()
                 is_due = progress.step % settings.validate_every == 0 and validation.has_time(state)
                 progress.unvalidated = is_due or end_reason(progress, state.config) is not None
