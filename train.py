@@ -262,9 +262,12 @@ def start_or_resume(config: Config, ranks: Ranks, device: torch.device) -> int:
     if sources is not None:
         check_languages(config.data, sources)
     with run_lock.lock(directory) if ranks.is_first else nullcontext():
-        with ranks.first_goes_first():
-            saved = checkpoint.newest(root, quarantine=ranks.is_first, warn=say)
-            data = starting.prepare(config, directory / "data", saved is not None, other, sources)
+        if not ranks.is_first:
+            ranks.broadcast(None)  # wait until rank 0 has prepared the data
+        saved = checkpoint.newest(root, quarantine=ranks.is_first, warn=say)
+        data = starting.prepare(config, directory / "data", saved is not None, other, sources)
+        if ranks.is_first:
+            ranks.broadcast(None)
         if starting.decides_steps_again(config, saved):
             steps = planning.planned_steps(config, data, speed) if ranks.is_first else None
             config = with_values(config, {"training.max_steps": ranks.broadcast(steps)})
