@@ -73,7 +73,6 @@ from dragoman.training import (
 )
 from dragoman.training.optimizer import make_optimizer
 from dragoman.training.progress import end_reason, progress_of
-from dragoman.training.speed import target_tokens_per_second
 from dragoman.training.state import TrainingState
 
 SIGNAL_GRACE_SECONDS = 5.0  # a signal repeated within this time is one: launcher, Slurm and a terminal may each send it
@@ -246,7 +245,7 @@ def start_or_resume(config: Config, ranks: Ranks, device: torch.device) -> int:
     saved = newest_saved(root, ranks)
     dtype = DTYPES[ranks.broadcast(starting.precision(config, device, saved))]
     say(describe_device(device, dtype))
-    speed = partial(target_tokens_per_second, device=device, dtype=dtype, ranks=ranks.world_size)
+    speed = partial(planning.target_tokens_per_second, device=device, dtype=dtype, ranks=ranks.world_size)
     sources = None
     if saved is None:
         config, sources = choose_open_settings(config, ranks, device, speed)

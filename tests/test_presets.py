@@ -26,7 +26,7 @@ from dragoman.corpora.sources import find_sources
 from dragoman.dataset import masks
 from dragoman.errors import ConfigError
 from dragoman.settings import Config, DataConfig, ModelConfig, values
-from dragoman.training import speed, starting
+from dragoman.training import planning, starting
 from whole_corpus import read_corpus
 
 NAMES = [*presets.PRESETS]
@@ -496,13 +496,13 @@ def test_a_preset_is_proposed_for_own_data(settings: dict[str, object], warns: b
 @pytest.mark.parametrize("kind", [*KINDS])
 def test_speed_is_measured_on_the_model_itself(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Guards the measurement for every architecture, and that larger models come out slower."""
-    monkeypatch.setattr(speed, "SECONDS", 0.05)
+    monkeypatch.setattr(planning, "SECONDS", 0.05)
     found = []
     for width in (32, 512):
         sizes = {"model__d_model": width, "model__d_ff": 4 * width, "tokenizer__vocab_size": 300}
         changes = (KINDS[kind] or {"model__architecture": kind}) | sizes | {"training__batch_tokens": 256}
         config = parse_settings(given(model__preset="tiny", **changes))
-        found.append(speed.target_tokens_per_second(config, 9.0, torch.device("cpu"), torch.float32))
+        found.append(planning.target_tokens_per_second(config, 9.0, torch.device("cpu"), torch.float32))
     assert found[0] > 3 * found[1] > 0
 
 

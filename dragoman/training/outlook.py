@@ -3,7 +3,7 @@
     outlook = Outlook.of(config, pairs, tokens, vocabulary, speed)    # None for a run of a minute
     print(outlook.until_usable(), *outlook.shortages(config.training))
 
-Nothing here imports torch; `speed.target_tokens_per_second` measures.
+Nothing here imports torch; `planning.target_tokens_per_second` measures.
 """
 
 from __future__ import annotations
