@@ -1,18 +1,18 @@
-"""What people type every day, and what a translation may not spoil: marks, numbers, labels, names, single words.
+"""Check that translations of everyday input keep its marks, numbers, labels, names and single words.
 
     python benchmarks/everyday.py runs/phrasebook runs/bpe --show 20
     python benchmarks/everyday.py runs/phrasebook --typed    # BLEU of the validation pairs typed in other ways instead
 
 The inputs are in English, for runs on the bundled phrasebook; numbers and names are drawn anew for each seed. An input
-counts as unspoilt if its translation
+passes if its translation
 
 - has the same numbers, digit for digit,
 - has each literal of the input once: names, prices, dates, brackets, list marks in front, marks at the end,
-- is the input itself, if that has nothing to translate,
-- is no copy of the input, if that is a known word (words that the Italian training text has, too, are left out),
-- has a small letter inside, if the input has: no False Title,
+- equals the input, if that has nothing to translate,
+- is not a copy of the input, if that is a known word (words that the Italian training text also has are left out),
+- has a small letter, if the input has (no False Title),
 - has as many lines,
-- and, for an input with typographic apostrophes, says the same as with plain ones.
+- and, for an input with typographic apostrophes, is the same as with plain ones.
 """
 
 # ruff: noqa: E501
@@ -67,7 +67,7 @@ def is_unharmed(literal: str, translation: str) -> bool:
 
 @dataclass(frozen=True)
 class Input:
-    """A text, and what must be true of its translation."""
+    """A text, and the conditions for its translation."""
 
     kind: str
     text: str
@@ -79,7 +79,7 @@ class Input:
     plain: str = ""  # the same text with the plain forms of its marks
 
     def spoilt(self, found: str, plain: str) -> str:
-        """How a translation spoils it; "" if it does not. `plain` is the translation of the plain text."""
+        """The condition that a translation breaks; "" if it breaks none. `plain` is the translation of the plain text."""
         if re.search(r"\d", self.text) and Counter(re.findall(r"\d+", self.text)) != Counter(re.findall(r"\d+", found)):
             return "digits"
         if not (
@@ -190,7 +190,7 @@ def known_words(translator: Translator) -> list[str]:
 
 
 def measure(run: Path, seed: int, show: int) -> dict[str, tuple[int, int]]:
-    """For each kind, how many inputs are unspoilt, and how many there are."""
+    """For each kind, the number of inputs that pass, and of all."""
     draw = random.Random(seed)
     translator = Translator(run, engine="auto")
     made = list(inputs(draw, known_words(translator)))

@@ -1,4 +1,4 @@
-"""Measure what a glossary does to the translations of a run.
+"""Measure the effect of a glossary on the translations of a run.
 
     python benchmarks/glossary.py --run runs/multi30k-en-de
     python benchmarks/glossary.py --run runs/multi30k-en-de --split test
@@ -10,9 +10,8 @@ in turn,
   pair: their Dice coefficient, 2 n(both) / (n(one) + n(other)), is at least 0.25, and they share 5 pairs or more.
 - a made-up name, which no model would write.
 
-Each is translated without the glossary and with it. `rest` is the chrF of what remains without the term: its target, or
-without a glossary the word of the reference, is removed from the translation, and the word of the reference from the
-reference.
+Each is translated without the glossary and with it. `rest` is the chrF without the term: its target (without a
+glossary, the word of the reference) is removed from the translation, and the word of the reference from the reference.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Files of other toolkits, units that cannot be read, several references: nothing is left out in silence."""
+"""Files of other toolkits, units that cannot be read, several references: nothing is left out silently."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def test_a_unit_that_cannot_be_read_costs_only_itself(name: str, tmp_path: Path)
 
 
 def test_a_memory_without_its_end_is_read_to_the_end_and_counted(tmp_path: Path) -> None:
-    """Guards against a third of a memory that is missing without a word."""
+    """Guards against losing a third of a memory silently."""
     path = tmp_path / "cut.tmx"
     path.write_text(tmx([unit(*FIRST), unit(*SECOND), unit(*THIRD)])[:-60], encoding="utf-8")
     units = list(

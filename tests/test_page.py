@@ -125,7 +125,7 @@ def test_a_page_loads_nothing() -> None:
 
 
 def test_a_page_has_two_themes_and_fits_a_phone() -> None:
-    """Guards the lines that make it so, and against colours outside the two themes."""
+    """Guards the style for two themes and phones, and against colours outside the themes."""
     page = render_page(report())
     assert "prefers-color-scheme: dark" in page
     assert 'content="width=device-width' in page
@@ -139,7 +139,7 @@ def test_a_page_has_two_themes_and_fits_a_phone() -> None:
 
 @pytest.mark.parametrize("alarms", [True, False])
 def test_a_page_without_alarms_says_so(alarms: bool) -> None:
-    """Guards a section that is empty, which would read as if nothing had been checked."""
+    """Guards against an empty section, which would look as if nothing had been checked."""
     assert ("None.</span>" in render_page(report(alarms=alarms))) != alarms
 
 

@@ -40,7 +40,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_runs_are_listed_with_their_scores(runs: Path) -> None:
-    """Guards what a person compares runs by."""
+    """The list shows the scores of the runs."""
     result = json.loads((runs / "tiny" / "result.json").read_bytes())
     found = {each.name: each for each in list_runs(runs)}
     assert found.keys() == {"tiny", "stopped"}
@@ -80,7 +80,7 @@ def test_runs_show_what_people_compare(runs: Path, tmp_path: Path) -> None:
 
 
 def test_a_run_of_no_use_is_not_taken_silently(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Guards a server whose model is that of a smoke test, which finished last."""
+    """Guards against serving the model of a smoke test because it finished last."""
     copy = Path(shutil.copytree(runs, tmp_path / "runs"))
     for name, bleu, time in (("tiny", 0.01, 2_000_000_000), ("stopped", 40.0, 1_000_000_000)):
         checkpoint.set_best(copy / name / "checkpoints", 20, bleu=bleu)
@@ -152,11 +152,3 @@ def test_curves_of_a_long_or_broken_file(tmp_path: Path) -> None:
     (tmp_path / METRICS).write_text(HEAD + "0,loss/train,9\n1,loss/train,inf\n0,score/bleu,nan\n", encoding="utf-8")
     [chart] = charts(tmp_path)
     assert chart["lines"] == [("two", "training", [(0, 9.0)])]
-
-
-def test_a_second_other_run_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    """Guards against comparing with the last one only, without a word."""
-    with pytest.raises(SystemExit) as stopped:
-        main(["evaluate", "--against", "a", "--against", "b"])
-    assert stopped.value.code == 2
-    assert "--against: given twice" in capsys.readouterr().err

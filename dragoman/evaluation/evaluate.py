@@ -38,6 +38,7 @@ from dragoman.translation.translator import Translator
 
 LENGTH_BUCKETS = (1, 6, 11, 16, 21, 31)  # lower bounds, in source tokens
 WORST = 20
+GROUP = 1_000  # sources that are translated together
 
 
 def evaluate(
@@ -54,7 +55,7 @@ def evaluate(
     Args:
         name: of the pairs, for the report
         earlier: translations of the same pairs to compare with
-        advance: called now and then with the number of further sources translated
+        advance: called after each group of sources with their number
 
     Raises DataError if there are no pairs, or if the earlier translations are of other pairs.
     """
@@ -62,7 +63,11 @@ def evaluate(
     sources, references = unzip_pairs(pairs)
     data = translator.config.data
     tokenize = tokenizations(sources, data)
-    results = translator.explain(sources, advance=advance)
+    results: list[Translation] = []
+    for start in range(0, len(sources), GROUP):
+        results += translator.explain(sources[start : start + GROUP])
+        if advance:
+            advance(len(results) - start)
     measured = Measurements([result.text for result in results], references, tokenize)
     copied = Measurements([result.source for result in results], references, tokenize)
     sentences = [evaluated_sentence(i, *pairs[i], result, measured) for i, result in enumerate(results)]

@@ -88,7 +88,7 @@ def perplexities(config: Config, directory: Path, data: PreparedData, progress: 
         if pairs:
             encoded = dataset.encode_pairs(pairs, data.source, data.target)
             dtype = translator.trained.dtype
-            loss = validation_loss.mean_loss(model, encoded, int(config.training.batch_tokens), dtype)
+            loss = validation_loss.mean_loss(model, encoded, config.training.batch_tokens, dtype)
             perplexity = validation_loss.perplexity(loss)
             result[split] = {"step": step, "texts": len(pairs), "loss": loss, "perplexity": perplexity}
             say(f"{split} set, {len(pairs)} texts, weights of step {step}: perplexity {perplexity:.2f}")
