@@ -30,18 +30,21 @@ from dragoman.server.schemas import (
     request_schema,
     translate_response,
 )
+from dragoman.translation.attention_page import TEMPLATES
 from dragoman.translation.markup import Document, inline_requests, parse_markup, quoted, write_translated
 from dragoman.translation.request import Request as TranslationRequest
 from dragoman.translation.results import Translation
 from dragoman.translation.translator import Translator
 
 STATIC = Path(__file__).parent / "static"
-# Script and style are files of their own, so that the content security policy can forbid inline ones.
+# Scripts and styles are files of their own, so that the content security policy can forbid inline ones.
 PAGE_FILES = {
-    "/": ("index.html", "text/html"),
-    "/style.css": ("style.css", "text/css"),
-    "/script.js": ("script.js", "text/javascript"),
-    "/icon.svg": ("icon.svg", "image/svg+xml"),
+    "/": (STATIC / "index.html", "text/html"),
+    "/words.css": (TEMPLATES / "words.css", "text/css"),
+    "/style.css": (STATIC / "style.css", "text/css"),
+    "/words.js": (TEMPLATES / "words.js", "text/javascript"),
+    "/script.js": (STATIC / "script.js", "text/javascript"),
+    "/icon.svg": (STATIC / "icon.svg", "image/svg+xml"),
 }
 RETRY_HEADERS = {"Retry-After": str(limits.RETRY_AFTER)}
 
@@ -81,8 +84,8 @@ def create_application(batcher: Batcher, info: ServerInfo) -> FastAPI:
         """Hide the traceback from the client; uvicorn logs it."""
         return JSONResponse({"detail": "internal error: see the server's log"}, 500)
 
-    for path, (name, media_type) in PAGE_FILES.items():
-        page_file = Response((STATIC / name).read_bytes(), media_type=media_type)
+    for path, (file, media_type) in PAGE_FILES.items():
+        page_file = Response(file.read_bytes(), media_type=media_type)
         app.router.routes.append(Route(path, page_file, methods=["GET"], include_in_schema=False))
     return app
 

@@ -21,8 +21,8 @@ from dragoman.translation.placeholders import Hider
 if TYPE_CHECKING:
     import torch
 
+    from dragoman.architectures.build import Model
     from dragoman.architectures.ensemble import Ensemble
-    from dragoman.architectures.protocol import Model
 
 SIDES = ("source", "target")
 WEIGHTS = "model.safetensors"

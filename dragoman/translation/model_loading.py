@@ -8,9 +8,8 @@ from pathlib import Path
 
 import torch
 
-from dragoman.architectures.build import build_model
+from dragoman.architectures.build import Model, build_model
 from dragoman.architectures.ensemble import Ensemble
-from dragoman.architectures.protocol import Model
 from dragoman.checkpoint import Checkpoint, read
 from dragoman.device import choose_precision, tune_device
 from dragoman.errors import CheckpointError
