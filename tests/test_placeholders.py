@@ -303,3 +303,18 @@ def test_doubles_are_dropped_and_lost_ones_inserted() -> None:
     assert restore([C, 9, A], [A, 9, B], [A, B, C], weights) == Restored({2: 0, 0: 2})  # C can only mean B
     assert restore([A, 9, 9], [A, 9, B], [A, B, C], weights) == Restored({0: 0}, {2: 1})  # after what looks at 9
     assert restore([], [A, 9], [A], []) == Restored({}, {0: -1})
+
+
+def test_stand_ins_that_are_there_once_need_no_alignment() -> None:
+    """Guards the time of a translation: an alignment is computed only where it is needed."""
+    assert restore([9, B, A], [A, 9, B], [A, B, C]) == Restored({1: 2, 2: 0})
+    assert restore([9], [9], [A]) == Restored()
+    for target in ([A], [A, A], [A, B, B], [A, C]):
+        assert restore(target, [A, B], [A, B, C]) is None
+
+
+def test_unknown_words_are_copied_once() -> None:
+    """Guards vocabularies of words without placeholders: a tag or a known word is never copied, nor any word twice."""
+    weights = [[0.8, 0.1, 0.1], [0.7, 0.2, 0.1], [0.9, 0.0, 0.1]]
+    assert restore([UNK, UNK, UNK], [-1, UNK, UNK], [UNK], weights) == Restored({1: 1, 0: 2})
+    assert restore([9], [UNK], [UNK], [[1.0]]) == Restored()  # it may have been translated

@@ -29,8 +29,6 @@ from dragoman.text import literals
 from dragoman.text.marks import FINAL_MARKS
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from dragoman.text.conventions import Conventions
 
 _TO_BYTES = normalizers.ByteLevel()  # spells a text with the letters of subword tokens
@@ -246,46 +244,47 @@ def _is_of_word(character: str) -> bool:
 
 @dataclass(frozen=True)
 class Restored:
-    """What becomes of the stand-ins of a translation."""
+    """Which source token each stand-in of a translation is replaced by."""
 
     copied: dict[int, int] = field(default_factory=dict)  # target position -> position of the source token to copy
     lost: dict[int, int] = field(default_factory=dict)  # source position -> target position to insert it after, or -1
 
 
-def restore_exactly(target: Sequence[int], source: Sequence[int], placeholders: Sequence[int]) -> Restored | None:
-    """Restore the placeholders of a translation that has each one of its source once; None for any other.
+def restore(
+    target: Sequence[int],
+    source: Sequence[int],
+    stand_ins: Sequence[int],
+    weights: Sequence[Sequence[float]] | None = None,
+) -> Restored | None:
+    """Find the source token that each stand-in of a translation is replaced by.
+
+    A stand-in is matched with the source token of the same number, else with an unmatched one; the largest weight wins.
+    Unmatched stand-ins are dropped. An unmatched source token is inserted after the target token that attends most to
+    its left neighbour, except for unknown words: the model may have translated these.
 
     Args:
         source: the result of `as_target`
+        weights: alignment (T, S); without it, None is returned if the stand-ins alone do not say enough
     """
-    written = {token: t for t, token in enumerate(target) if token in placeholders}
-    hidden = {token: s for s, token in enumerate(source) if token in placeholders}
-    counts = [sum(token in placeholders for token in side) for side in (target, source)]
-    if written.keys() != hidden.keys() or counts != [len(written), len(hidden)]:
-        return None
-    return Restored({t: hidden[token] for token, t in written.items()})
-
-
-def restore(
-    target: Sequence[int], source: Sequence[int], placeholders: Sequence[int], weights: Sequence[Sequence[float]]
-) -> Restored:
-    """Restore the placeholders of any translation, by the alignment (T, S) where their numbers do not say enough.
-
-    A placeholder stands for the source token that has the same number, if another has not been preferred, or else for
-    one that would get lost. Of several that could stand for a token, the one that looks at it most does; one that is
-    left stands for nothing. What still is lost belongs after the token that looks most at what precedes it.
-    """
-    written = [t for t, token in enumerate(target) if token in placeholders]
-    hidden = [s for s, token in enumerate(source) if token in placeholders]
+    written = [t for t, token in enumerate(target) if token in stand_ins]
+    hidden = [s for s, token in enumerate(source) if token in stand_ins]
+    if weights is None:
+        places = {source[s]: s for s in hidden}
+        is_clear = len(places) == len(hidden) and sorted(target[t] for t in written) == sorted(places)
+        return Restored({t: places[target[t]] for t in written}) if is_clear else None
     pairs = product(written, hidden)
     ranked = sorted(pairs, key=lambda pair: (target[pair[0]] != source[pair[1]], -weights[pair[0]][pair[1]]))
     copied: dict[int, int] = {}
     for t, s in ranked:
         if t not in copied and s not in copied.values():
             copied[t] = s
-    missing = [s for s in hidden if s not in copied.values()]
-    looking = range(len(weights))
-    lost = {s: max(looking, key=lambda t: weights[t][s - 1]) if s and len(weights) else -1 for s in missing}
+    if UNK in stand_ins:
+        return Restored(copied)
+    lost: dict[int, int] = {}
+    for s in hidden:
+        if s not in copied.values():
+            column = [row[s - 1] for row in weights] if s else []
+            lost[s] = column.index(max(column)) if column else -1
     return Restored(copied, lost)
 
 
@@ -320,22 +319,3 @@ def inserted(text: str, before: str, literal: str) -> str:
         at += 1
     left, right = text[:at].rstrip(), text[at:]
     return " ".join(part for part in (left, literal) if part) + " " * _is_of_word(right[:1]) + right
-
-
-def copies(target: Sequence[int], source: Sequence[int], words: Sequence[str], weights: np.ndarray) -> dict[int, int]:
-    """Choose the source word to copy for each [UNK] of target: target position to source position.
-
-    Unknown source words come first, each used once; when none is left, any word that is not just punctuation. Among
-    those, the word with the largest alignment weight is copied.
-
-    Args:
-        words: the word of each source id; an empty one is never copied
-        weights: alignment (T, S)
-    """
-    found: dict[int, int] = {}
-    unknown = [s for s, token in enumerate(source) if token == UNK]
-    others = [s for s, word in enumerate(words) if any(map(str.isalnum, word))] or list(range(len(source)))
-    for t in (t for t, token in enumerate(target) if token == UNK):
-        free = [s for s in unknown if s not in found.values()] or others
-        found[t] = max(free, key=lambda s: float(weights[t, s]))
-    return found
