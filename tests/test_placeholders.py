@@ -21,7 +21,7 @@ from dragoman.text import literals
 from dragoman.text.cleaning import clean
 from dragoman.text.conventions import Conventions
 from dragoman.text.sentence_splitting import LineStatistics
-from dragoman.translation.placeholders import Hider, Restored, as_target, restore
+from dragoman.translation.placeholders import Hider, Restored, restore, target_stand_ins
 from echo import complaints, echo
 
 KINDS = ("word", "bpe", "unigram")
@@ -284,8 +284,8 @@ def test_a_translation_is_encoded_like_its_source() -> None:
     source, target = train_tokenizers(["a"], ["b"], TokenizerConfig(kind="bpe", vocab_size=300), languages=["it"])
     left, right = Hider(source, source.placeholders), Hider(target, target.placeholders)
     ids, words = left.hide("a {x} and {y}", ">>it<<")
-    hidden = as_target(ids, left, right)
-    found, tokens = right.hide_again("{y}: {x}, {x} {z}", hidden, words)
+    hidden = target_stand_ins(ids, left, right)
+    found, tokens = right.hide_in_translation("{y}: {x}, {x} {z}", hidden, words)
     assert [t for t in found if t in target.placeholders] == [target.placeholders[1], target.placeholders[0]]
     given = {t: token for t, token in enumerate(tokens) if found[t] in target.placeholders}
     assert target.decode_with(found, given) == "{y}: {x}, {x} {z}"

@@ -10,7 +10,7 @@ from dragoman.settings import UNK
 from dragoman.text.cleaning import clean
 from dragoman.translation.loading import TrainedModel
 from dragoman.translation.pieces import Piece, write_as_typed
-from dragoman.translation.placeholders import Restored, as_target, inserted, restore, spaces
+from dragoman.translation.placeholders import Restored, insert_literal, missing_spaces, restore, target_stand_ins
 from dragoman.translation.results import Candidate, Hypothesis, Sentence
 
 
@@ -48,7 +48,7 @@ def _restored(
     restored: dict[tuple[int, int], Restored] = {}
     unclear = []
     for i, (piece, of_piece) in enumerate(zip(pieces, hypotheses, strict=True)):
-        hidden = as_target(piece.ids, *trained.hiders)
+        hidden = target_stand_ins(piece.ids, *trained.hiders)
         for k, hypothesis in enumerate(of_piece):
             # Nothing is copied into a prefix: its unknown words are known.
             unknown = [t for t, token in enumerate(piece.prefix) if token == UNK]
@@ -78,7 +78,8 @@ def _candidate(trained: TrainedModel, piece: Piece, hypothesis: Hypothesis, rest
     kept = [t for t, token in enumerate(ids) if token not in dropped or t in words]
     labels = trained.target.pieces(ids)
     if not trained.target.is_of_words:
-        for t, (before, after) in spaces(labels, restored.copied, [*map(trained.source.label, piece.words)]).items():
+        read = [trained.source.label(word) for word in piece.words]
+        for t, (before, after) in missing_spaces(labels, restored.copied, read).items():
             words[t] = BLANK * before + words[t] + BLANK * after
     for t, s in restored.copied.items():
         labels[t] = trained.source.label(piece.words[s])
@@ -92,7 +93,7 @@ def _candidate(trained: TrainedModel, piece: Piece, hypothesis: Hypothesis, rest
     text = decode(kept)
     for s, after in sorted(restored.lost.items(), key=lambda lost: lost[1], reverse=True):
         literal = trained.source.decode_with([UNK], {0: piece.words[s]})
-        text = inserted(text, decode([t for t in kept if t <= after]), literal)
+        text = insert_literal(text, decode([t for t in kept if t <= after]), literal)
     return Candidate(text, ids, labels + ["[EOS]"] * complete, log_probs, score, complete, restored.copied)
 
 

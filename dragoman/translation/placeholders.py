@@ -1,12 +1,12 @@
-"""Hide what a translation keeps, such as addresses and unknown names, from the model, and restore it afterwards.
+"""Replace names, addresses and other literals by stand-ins before the search, and restore them afterwards.
 
     source, target = (Hider(tokenizer, tokenizer.placeholders) for tokenizer in (source_tokenizer, target_tokenizer))
     ids, words = source.hide("See https://x.org, Zoltan.")    # "See ⟦1⟧, ⟦2⟧." and See, https://x.org, ￭,, Zoltan, ￭.
-    found = restore(target_ids, as_target(ids, source, target), target.stand_ins, weights)
+    found = restore(target_ids, target_stand_ins(ids, source, target), target.stand_ins, weights)
     found.copied                                              # which target token is replaced by which source token
 
-`corpora.placeholders` teaches it. A run without placeholders whose tokens are words hides literals as [UNK]: it has
-learned to write [UNK] where a word is copied, and the alignment says which word.
+`corpora.placeholders` teaches it. A run without placeholders whose tokens are words hides literals as [UNK]: its [UNK]
+marks a copied word, and the alignment tells which source word to copy.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ _LETTER = re.compile(r"[^\W\d_]")
 class Hider:
     """Encodes text, with stand-ins in place of its literals and of its unknown words and names.
 
-    The k-th thing to hide gets the k-th stand-in; when all are in use, the first one again.
+    Stand-ins are used in order, and reused from the first.
 
     Args:
         stand_ins: the ids of placeholders, or only UNK; none: nothing is hidden
-        conventions: of the training text, for a vocabulary of subwords: it spells every word, so only names and words
-            with digits that this text does not have are hidden. None: none are
+        conventions: of the training text. Subwords can spell any word, so only names and words with digits that the
+            training text lacks are hidden; None hides no words
     """
 
     def __init__(self, tokenizer: Tokenizer, stand_ins: Sequence[int], conventions: Conventions | None = None) -> None:
@@ -79,7 +79,7 @@ class Hider:
             ids[t] = self.stand_ins[k % len(self.stand_ins)]
         return ([self.tokenizer.tags[tag], *ids], [tag, *words]) if tag else (ids, words)
 
-    def hide_again(
+    def hide_in_translation(
         self, text: str, source_ids: Sequence[int], source_words: Sequence[str]
     ) -> tuple[list[int], list[str]]:
         """Encode a translation, with what is hidden in its source behind the same stand-ins."""
@@ -90,7 +90,7 @@ class Hider:
             if token in self.stand_ins:
                 plain = word.strip(JOINER)
                 hidden.setdefault(plain if self.tokenizer.is_of_words else BYTES.decode([plain]), []).append(token)
-        ids, words = self._hide(text, list(_occurrences(text, {word: len(each) for word, each in hidden.items()})))
+        ids, words = self._hide(text, list(_find_whole_words(text, {word: len(each) for word, each in hidden.items()})))
         for t, word in enumerate(words):
             plain = word.strip(JOINER) if self.tokenizer.is_of_words else BYTES.decode([word])
             if ids[t] == UNK and hidden.get(plain):
@@ -108,7 +108,7 @@ class Hider:
     def _literals(self, text: str, numbers: bool) -> list[tuple[int, int]]:
         """The places of literals that the vocabulary does not know, in order."""
         found = [place for place in literals.find(text) if numbers or not self._is_known_number(text[slice(*place)])]
-        return _apart([*found, *(number.span() for number in _NUMBER.finditer(text))]) if numbers else found
+        return _merge_overlaps([*found, *(number.span() for number in _NUMBER.finditer(text))]) if numbers else found
 
     def _places(self, text: str, numbers: bool) -> list[tuple[int, int]]:
         """The places of all that is hidden, in order: literals, unknown names, and brackets without a known word."""
@@ -117,7 +117,7 @@ class Hider:
             parts = _PART.findall(bracket[0])
             if parts and not any(self._knows(part) for part in parts if not part.isdigit()):
                 found.append(bracket.span())
-        return _apart(found)
+        return _merge_overlaps(found)
 
     def _is_known_number(self, literal: str) -> bool:
         """Whether a vocabulary of words knows a number, in all of its parts, such as 18:40."""
@@ -201,18 +201,18 @@ class Hider:
         return ids, words
 
 
-def _apart(places: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+def _merge_overlaps(places: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     """Places in order, those that overlap as one."""
-    apart: list[tuple[int, int]] = []
+    merged: list[tuple[int, int]] = []
     for start, end in sorted(places, key=lambda place: (place[0], -place[1])):
-        if apart and start < apart[-1][1]:
-            apart[-1] = apart[-1][0], max(end, apart[-1][1])
+        if merged and start < merged[-1][1]:
+            merged[-1] = merged[-1][0], max(end, merged[-1][1])
         else:
-            apart.append((start, end))
-    return apart
+            merged.append((start, end))
+    return merged
 
 
-def _occurrences(text: str, room: Mapping[str, int]) -> Iterator[tuple[int, int]]:
+def _find_whole_words(text: str, room: Mapping[str, int]) -> Iterator[tuple[int, int]]:
     """The places of these strings in a text, by themselves, each at most as often as `room` says."""
     left = Counter(room)
     longest_first = sorted(room, key=len, reverse=True)
@@ -225,7 +225,7 @@ def _occurrences(text: str, room: Mapping[str, int]) -> Iterator[tuple[int, int]
             yield found.span()
 
 
-def as_target(ids: Sequence[int], source: Hider, target: Hider) -> list[int]:
+def target_stand_ins(ids: Sequence[int], source: Hider, target: Hider) -> list[int]:
     """The stand-ins of source ids as ids of the target; -1 for every other token."""
     of_source = dict(zip(source.stand_ins, target.stand_ins, strict=True))
     return [of_source.get(token, -1) for token in ids]
@@ -233,7 +233,7 @@ def as_target(ids: Sequence[int], source: Hider, target: Hider) -> list[int]:
 
 def absent_placeholders(ids: Sequence[int], source: Hider, target: Hider) -> list[int]:
     """The placeholders that a translation of these source ids must not have, as ids of the target."""
-    hidden = {*as_target(ids, source, target), UNK}
+    hidden = {*target_stand_ins(ids, source, target), UNK}
     return [token for token in target.stand_ins if token not in hidden]
 
 
@@ -263,7 +263,7 @@ def restore(
     its left neighbour, except for unknown words: the model may have translated these.
 
     Args:
-        source: the result of `as_target`
+        source: the result of `target_stand_ins`
         weights: alignment (T, S); without it, None is returned if the stand-ins alone do not say enough
     """
     written = [t for t, token in enumerate(target) if token in stand_ins]
@@ -288,7 +288,9 @@ def restore(
     return Restored(copied, lost)
 
 
-def spaces(target: Sequence[str], copied: Mapping[int, int], source: Sequence[str]) -> dict[int, tuple[bool, bool]]:
+def missing_spaces(
+    target: Sequence[str], copied: Mapping[int, int], source: Sequence[str]
+) -> dict[int, tuple[bool, bool]]:
     """Where a restored literal needs a space before and after it, because the model has joined a word to it.
 
     Args:
@@ -309,10 +311,10 @@ def spaces(target: Sequence[str], copied: Mapping[int, int], source: Sequence[st
     return found
 
 
-def inserted(text: str, before: str, literal: str) -> str:
+def insert_literal(text: str, before: str, literal: str) -> str:
     """Insert a literal into a text, as a word of its own, after the word with which `before`, its beginning, ends.
 
-    It does not go behind the final marks.
+    It is inserted before the final marks.
     """
     at = min(len(before) if text.startswith(before) else len(text), len(text.rstrip(f" {FINAL_MARKS}")))
     while 0 < at < len(text) and _is_of_word(text[at]):
