@@ -20,6 +20,7 @@ from dragoman.corpora import preparation
 from dragoman.corpora.selection import fits_upsampling
 from dragoman.errors import ConfigError, DataError
 from dragoman.settings import Config
+from dragoman.translation.constraints import length_limit
 from dragoman.translation.translator import Translator
 
 CONFIGS = sorted((ROOT / "configs" / "architectures").glob("*.yaml"))
@@ -103,7 +104,7 @@ def test_architecture_learns(name: str, tiny: Tiny) -> None:
 def test_encoder_only_refuses_search_settings_and_prefixes(tiny: Tiny) -> None:
     """Guards against settings and prefixes that an encoder-only model would silently ignore."""
     config = tiny(model__architecture="encoder-only", training__max_epochs=1)
-    for changes in ({"beam_size": 4}, {"sample": True}, {"no_repeat_ngram": 3}, {"min_ratio": 0.5}):
+    for changes in ({"beam_size": 4}, {"sample": True}, {"no_repeat_ngram": 3}):
         with pytest.raises(ConfigError, match="does not search"):
             replace(config, decoding=replace(config.decoding, **changes))
     assert run_command("train", config) == 0
@@ -140,11 +141,13 @@ def test_text_beyond_the_learned_positions_is_refused(tiny: Tiny) -> None:
     plain = tiny(run__name="plain", training__max_epochs=1)
     assert run_command("train", plain) == 0
     for paths in (run, [Path(config.run.dir) / "plain", run]):
-        translator = Translator(paths, "cpu", ["--decoding.min_ratio", "9"])
-        [translation] = translator.explain(["the cat sees the dog."])
+        translator = Translator(paths, "cpu")
+        [translation] = translator.explain([translator.request("the cat sees the dog.", prefix="il gatto " * 6)])
         [sentence] = translation.sentences
-        assert len(sentence.candidates[0].ids) == 12, "[EOS] follows, and one position is left for attention"
-        assert translator.attention(sentence, sentence.candidates[0]).shape[2] == 13
+        [best] = sentence.candidates
+        assert len(best.ids) in (12, 13)
+        assert length_limit(translator.trained, len(sentence.ids), 0) == 13, "one position is left for attention"
+        assert translator.attention(sentence, replace(best, ids=best.ids[:12], complete=True)).shape[2] == 13
         with pytest.raises(DataError, match=r"text 8: .* longer than the positions"):
             translator.score([("the cat", "il gatto"), ("the cat", "il gatto " * 20)], first=7)
         with pytest.raises(DataError, match="prefix of 20 tokens"):

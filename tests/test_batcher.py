@@ -243,7 +243,6 @@ def encoder_only(translator: Translator) -> Translator:
         (["beam_size=4", "n_best=2"], None, Job([]), (2, 4)),
         (["beam_size=4"], None, Job([], beam_size=1), (1, 1)),
         (["sample=true"], None, Job([], n_best=3, beam_size=5), (3, 1)),
-        (["beam_size=4", "diversity_groups=2"], None, Job([], n_best=3, beam_size=3), (3, 4)),
         ([], encoder_only, Job([], n_best=3, beam_size=3), (1, 1)),
     ],
 )

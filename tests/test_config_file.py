@@ -58,7 +58,6 @@ FILES: list[tuple[str | bytes, list[str]]] = [
     ("model:\n  dropout: 1", ["model.dropout is 1.0", "at least 0 and less than 1"]),
     ("data:\n  test_fraction: 0.6", ["data.test_fraction is 0.6", "at least 0 and at most 0.5"]),
     ("decoding:\n  n_best: 3", ["decoding.n_best is 3", "beam_size"]),
-    ("decoding:\n  beam_size: 4\n  diversity_groups: 3", ["decoding.diversity_groups is 3", "divide"]),
     ("decoding:\n  beam_size: 4\n  sample: true", ["decoding.sample is true", "beam_size"]),
     # settings that must agree
     ("model:\n  n_heads: 3", ["model.n_heads is 3", "divide model.d_model (128)", "1, 2, 4, 8, 16, 32"]),

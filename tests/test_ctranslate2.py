@@ -366,8 +366,6 @@ def test_the_choice_of_the_engine_names_its_reason(monkeypatch: pytest.MonkeyPat
         "several models": {"models": 2},
         "decoder-only": {"model": ModelConfig(architecture="decoder-only")},
         "sample": decoding(sample=True),
-        "min_ratio": decoding(min_ratio=0.5),
-        "diversity_groups": decoding(beam_size=2, diversity_groups=2),
         "length_formula": decoding(beam_size=2, length_formula="paper"),
         "bfloat16": decoding(precision="bfloat16"),
         "more than 1,023": decoding(max_length=1024),

@@ -41,7 +41,7 @@ from dragoman.evaluation.pairs import EarlierTranslations, read_earlier
 from dragoman.evaluation.report import EvaluationReport, report_lines, write_report
 from dragoman.evaluation.validation_loss import mean_loss
 from dragoman.settings import PAD, Config, with_values
-from dragoman.translation.repetition import has_loop
+from dragoman.translation.doubts import has_loop
 from dragoman.translation.results import Candidate, Sentence, Translation
 from dragoman.translation.translator import Translator
 

@@ -12,7 +12,7 @@ from dragoman import presets, resources, settings
 from dragoman.evaluation.metrics import Measurements
 from dragoman.evaluation.report import Alarm, EvaluatedSentence
 from dragoman.settings import Config
-from dragoman.translation.repetition import has_loop
+from dragoman.translation.doubts import has_loop
 
 MIN_SHARE = 0.01  # of the translations must fail a check to raise its alarm
 LENGTH_RATIO = (0.8, 1.25)  # words in the translations per reference word; an alarm outside this range

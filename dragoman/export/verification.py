@@ -67,7 +67,7 @@ def translate_sample(translator: Translator, run: Path) -> Sample:
     if settings.model.positions == "learned":
         limit = min(limit, settings.model.max_positions - 1)
     greedy = translator.with_decoding(
-        beam_size=1, n_best=1, diversity_groups=1, sample=False, min_ratio=0.0, max_ratio=float(limit),
+        beam_size=1, n_best=1, sample=False, max_ratio=float(limit),
         max_length=limit, no_repeat_ngram=None, precision="float32", unknown="keep", split_sentences=False,
         tolerant=False,
     )  # fmt: skip

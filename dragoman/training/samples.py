@@ -45,7 +45,7 @@ def show_continuations(state: TrainingState, translator: Translator) -> None:
     texts = [text for _, text in state.data.validation]
     chosen = texts[:: max(1, len(texts) // COUNT)][:COUNT]
     beginnings = [" ".join(words[: max(1, len(words) // 3)]) for words in map(str.split, chosen)]
-    sampling = translator.with_decoding(sample=True, beam_size=1, diversity_groups=1)
+    sampling = translator.with_decoding(sample=True, beam_size=1)
     rows = list(zip(beginnings, chosen, sampling.translate(beginnings), strict=True))
     _write(state, ("beginning", "text", "continued"), rows)
 

@@ -29,12 +29,11 @@ from dragoman.dataset import Tokenizer
 from dragoman.errors import EngineError, ExportError, UnsupportedError
 from dragoman.processes import cores
 from dragoman.settings import EOS, UNK, DecodingConfig
-from dragoman.translation.batches import BATCH_TOKENS, batches_by_length
-from dragoman.translation.constraints import Constraints, constraints
+from dragoman.translation.constraints import BATCH_TOKENS, Constraints, batches_by_length, constraints
 from dragoman.translation.engine_files import engine_files
-from dragoman.translation.hypotheses import NOTHING, Hypothesis
 from dragoman.translation.loading import TrainedModel
 from dragoman.translation.pieces import Piece
+from dragoman.translation.results import NOTHING, Hypothesis
 
 POSITIONS = 1024  # that the files describe; a longer piece is left to our own search
 BATCH_SENTENCES = 32  # on a CPU, more are no faster in float32 and slower in int8
@@ -148,10 +147,6 @@ def unsupported(trained: TrainedModel) -> str | None:
         return f"a sentence or its translation may have more than {POSITIONS - 1:,} tokens"
     if settings.sample:
         return "decoding.sample is true, but it draws other random numbers"
-    if settings.diversity_groups > 1:
-        return f"decoding.diversity_groups is {settings.diversity_groups}, but it has no groups"
-    if settings.min_ratio:
-        return f"decoding.min_ratio is {settings.min_ratio:g}, but it has one minimum length for all sentences"
     if settings.length_formula == "paper" and settings.beam_size > 1:
         return "decoding.length_formula is paper, but it divides by a power of the length: set it to power"
     if settings.precision == "bfloat16":
@@ -230,7 +225,7 @@ class CTranslate2Engine:
         whole, decoding = constraints(trained, pieces), trained.config.decoding
         groups: dict[Any, list[int]] = {}
         for k in range(len(pieces)):
-            unknowns = bool(whole.max_unknowns is None or whole.max_unknowns[k])
+            unknowns = bool(not whole.max_unknowns or whole.max_unknowns[k])
             groups.setdefault((unknowns, tuple(whole.absent[k])), []).append(k)
         width = max(decoding.beam_size, decoding.n_best)
         for group in groups.values():
@@ -251,8 +246,8 @@ class CTranslate2Engine:
         running = self._start(pieces, given, settings, attention)
 
         def finish() -> list[list[Hypothesis]]:
-            found = [self._hypotheses(*each) for each in zip(running, given.limits, strict=True)]
-            for k, most in enumerate(given.max_unknowns or ()):
+            found = [self._hypotheses(*each) for each in zip(running, given.max_lengths, strict=True)]
+            for k, most in enumerate(given.max_unknowns):
                 if any(each.tokens.count(UNK) > most for each in found[k]):
                     fewer = [each for each in found[k] if each.tokens.count(UNK) <= most]
                     found[k] = fewer or self._search_on(
@@ -266,11 +261,10 @@ class CTranslate2Engine:
         self, piece: Piece, given: Constraints, settings: DecodingConfig, attention: bool, tokens: list[int]
     ) -> list[Hypothesis]:
         """Search again from the first [UNK] of too many, without any more: CTranslate2 can allow only all or none."""
-        assert given.max_unknowns
         cut = [i for i, token in enumerate(tokens) if token == UNK][given.max_unknowns[0]]
         rest = given._replace(prefixes=[tokens[:cut]], max_unknowns=[0])
         [running] = self._start([replace(piece, prefix=tokens[:cut])], rest, settings, attention)
-        return self._hypotheses(running, given.limits[0])
+        return self._hypotheses(running, given.max_lengths[0])
 
     def _start(
         self, pieces: Sequence[Piece], given: Constraints, settings: DecodingConfig, attention: bool
@@ -288,10 +282,10 @@ class CTranslate2Engine:
             num_hypotheses=settings.n_best,
             length_penalty=settings.length_penalty,
             no_repeat_ngram_size=settings.no_repeat_ngram or 0,
-            disable_unk=given.max_unknowns is not None and not given.max_unknowns[0],
+            disable_unk=bool(given.max_unknowns) and not given.max_unknowns[0],
             suppress_sequences=absent or None,
             min_decoding_length=0,
-            max_decoding_length=max(given.limits),
+            max_decoding_length=max(given.max_lengths),
             max_input_length=0,
             return_scores=True,
             return_end_token=True,

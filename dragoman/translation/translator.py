@@ -36,11 +36,10 @@ from dragoman.translation.assembly import as_typed, make_sentences
 from dragoman.translation.ctranslate2_engine import CTranslate2Engine, EngineName, open_engine
 from dragoman.translation.doubts import lacks_words, loses_numbers
 from dragoman.translation.glossary import Glossary
-from dragoman.translation.hypotheses import Hypothesis, normalizer
 from dragoman.translation.loading import TEXT, UNSURE, TrainedModel, bleu_of, line_statistics, open_all
 from dragoman.translation.pieces import Piece, with_hidden_numbers
 from dragoman.translation.request import Request, parse_request, usual_direction
-from dragoman.translation.results import Candidate, Sentence, Translation
+from dragoman.translation.results import Candidate, Hypothesis, Sentence, Translation, normalizer
 from dragoman.translation.term_placement import place_terms
 from dragoman.translation.work import Work
 
