@@ -22,7 +22,7 @@ import io
 import json
 import platform
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -36,7 +36,6 @@ from dragoman.corpora.origin import SIDES, Tokenizers, check_unchanged, origin_o
 from dragoman.corpora.prepared_files import (
     COMPLETE,
     CleanedCorpus,
-    blocks,
     load_array,
     load_pairs,
     progress_bar,
@@ -347,26 +346,17 @@ def read_text(path: Path) -> str:
 
 def _load_train(directory: Path, *tokenizers: Tokenizer) -> EncodedPairs:
     """Load the training pairs. Raises OSError, and ValueError if they cannot be ids of these tokenizers."""
-    paths = [[directory / f"train.{side}{part}.npy" for part in ("", ".offsets")] for side in SIDES]
-    pairs = EncodedPairs(*(EncodedSide(*map(load_array, each)) for each in paths))
-    for side, of_side, tokenizer in zip((pairs.source, pairs.target), paths, tokenizers, strict=True):
+    sides = [[load_array(directory / f"train.{side}{part}.npy") for part in ("", ".offsets")] for side in SIDES]
+    pairs = EncodedPairs(*(EncodedSide(*arrays) for arrays in sides))
+    for side, tokenizer in zip((pairs.source, pairs.target), tokenizers, strict=True):
         ids, offsets = side.ids, side.offsets
         if not (
             (ids.dtype in (np.uint16, np.int32) and offsets.dtype == np.int64 and ids.ndim == offsets.ndim == 1)
             and (len(offsets) and offsets[0] == 0 and offsets[-1] == len(ids))
-            and all(0 <= block.min() <= block.max() < len(tokenizer) for block in blocks(of_side[0]))
-            and _is_sorted(blocks(of_side[1]))
+            and (offsets[:-1] <= offsets[1:]).all()
+            and 0 <= ids.min(initial=0) <= ids.max(initial=0) < len(tokenizer)
         ):
             raise ValueError("the training pairs are not ids of the tokenizers")
     if len(pairs.source.offsets) != len(pairs.target.offsets):
         raise ValueError("the training sides have different numbers of sentences")
     return pairs
-
-
-def _is_sorted(numbers: Iterable[np.ndarray]) -> bool:
-    last = 0
-    for block in numbers:
-        if block[0] < last or (block[1:] < block[:-1]).any():
-            return False
-        last = block[-1]
-    return True
