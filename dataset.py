@@ -279,10 +279,9 @@ class EncodedSide:
         """Lengths of the sentences (N), int32, the end token included."""
         return (np.diff(self.offsets) + 1).astype(np.int32)
 
-    def where(self, keep: np.ndarray) -> EncodedSide:
-        """Select the sentences for which `keep` (N, boolean) is True."""
-        lengths = np.diff(self.offsets)
-        return EncodedSide.of(lengths[keep], self.ids[np.repeat(keep, lengths)])
+    def take(self, rows: np.ndarray) -> EncodedSide:
+        """Select sentences by their numbers, which may repeat."""
+        return EncodedSide.of(self.offsets[rows + 1] - self.offsets[rows], self.joined(rows))
 
     def joined(self, rows: np.ndarray) -> np.ndarray:
         """Concatenate the ids of the given sentences, which may repeat."""
@@ -315,6 +314,10 @@ class EncodedPairs:
     def lengths(self) -> tuple[np.ndarray, np.ndarray]:
         """Lengths of the sources (N) and of the targets (N), end tokens included."""
         return self.source.lengths, self.target.lengths
+
+    def take(self, rows: np.ndarray) -> EncodedPairs:
+        """Select pairs by their numbers, which may repeat."""
+        return EncodedPairs(self.source.take(rows), self.target.take(rows))
 
 
 def unzip_pairs(pairs: Sequence[Pair]) -> tuple[list[str], list[str]]:

@@ -167,14 +167,12 @@ class Hiding:
         """
         self.source, self.target = Spelling(source), Spelling(target)
         self.max_length, self.upsampling = max_length, upsampling
-        sample = chosen_pairs(
-            pairs, np.unique(np.linspace(0, len(pairs) - 1, min(SAMPLED, len(pairs)), dtype=np.int64))
-        )
+        sample = pairs.take(np.unique(np.linspace(0, len(pairs) - 1, min(SAMPLED, len(pairs)), dtype=np.int64)))
         self.lexicon = lexicon(self.source.words(sample.source), self.target.words(sample.target), len(sample))
 
     def hide(self, pairs: EncodedPairs, rows: np.ndarray, random: np.random.Generator) -> EncodedPairs:
         """The pairs of these rows (N), most of them with hidden words: the same placeholders on both sides."""
-        pairs = chosen_pairs(pairs, rows)
+        pairs = pairs.take(rows)
         source, target = self.source.words(pairs.source), self.target.words(pairs.target)
         numbers = random.random((len(pairs), len(self.source.placeholders))).argsort(1)  # of each pair's words
         left, right = self._twins(source, target)
@@ -220,9 +218,7 @@ class Hiding:
         rows = np.where(kept, 0, len(pairs)) + np.arange(len(pairs))
         return EncodedPairs(
             *(
-                chosen_side(
-                    EncodedSide(np.append(a.ids, b.ids), np.append(a.offsets, b.offsets[1:] + a.offsets[-1])), rows
-                )
+                EncodedSide(np.append(a.ids, b.ids), np.append(a.offsets, b.offsets[1:] + a.offsets[-1])).take(rows)
                 for a, b in ((hidden.source, pairs.source), (hidden.target, pairs.target))
             )
         )
@@ -234,16 +230,6 @@ def make_hiding(config: Config, source: Tokenizer, target: Tokenizer, pairs: Enc
         return None
     upsampling = config.model.upsampling if config.model.architecture == "encoder-only" else None
     return Hiding(source, target, pairs, config.data.max_length, upsampling)
-
-
-def chosen_side(side: EncodedSide, rows: np.ndarray) -> EncodedSide:
-    """The sentences of these rows, which may repeat."""
-    return EncodedSide.of(side.offsets[rows + 1] - side.offsets[rows], side.joined(rows))
-
-
-def chosen_pairs(pairs: EncodedPairs, rows: np.ndarray) -> EncodedPairs:
-    """The pairs of these rows, which may repeat."""
-    return EncodedPairs(chosen_side(pairs.source, rows), chosen_side(pairs.target, rows))
 
 
 def lexicon(source: Words, target: Words, pairs: int) -> tuple[np.ndarray, np.ndarray]:

@@ -249,8 +249,9 @@ def _encode_shard(
     short, even = within_limits(encoded, data)
     keep = short & even
     arrays = {"dropped": np.array([(~short).sum(), (short & ~even).sum()])}
-    for side, encoded_side in zip(SIDES, (encoded.source.where(keep), encoded.target.where(keep)), strict=True):
-        arrays |= {side: encoded_side.ids, f"{side}.lengths": np.diff(encoded_side.offsets)}
+    kept = encoded.take(np.flatnonzero(keep))
+    for name, side in zip(SIDES, (kept.source, kept.target), strict=True):
+        arrays |= {name: side.ids, f"{name}.lengths": np.diff(side.offsets)}
     numbers = {str(direction): number for number, direction in enumerate(data.several)}
     directions = [numbers[str(split_tag(source)[0])] for source, _ in pairs] if numbers else []
     arrays["directions"] = np.array(directions, np.uint16)[keep if numbers else ()]
