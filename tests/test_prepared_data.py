@@ -127,18 +127,6 @@ def test_lowercase_equals_a_corpus_in_lower_case(tiny: Make, tmp_path: Path) -> 
     assert same(prepare_data(tiny(data__train=files[1], **settings), tmp_path / "upper", quiet), upper)
 
 
-@pytest.mark.parametrize(("language", "warned"), [("tr", True), ("az", True), ("de", False)])
-def test_lowercase_warns_of_languages_with_other_small_letters(
-    tiny: Make, tmp_path: Path, language: str, warned: bool
-) -> None:
-    """Guards the Turkish ı, which data.lowercase would turn into i in silence."""
-    for lowercase in (False, True):
-        said: list[str] = []
-        config = tiny(data__source_lang=language, data__check_languages=False, data__lowercase=lowercase)
-        prepare_data(config, tmp_path / str(lowercase), said.append)
-        assert any("letter_case.lower" in line for line in said) == (warned and lowercase)
-
-
 def test_lowercase_corpus_is_split_by_its_lower_case_text(tiny: Make, tmp_path: Path) -> None:
     """In its original case, this corpus would have nothing to validate on."""
     sources = [f"The {a}{b}" for a in "abcdefgh" for b in "abcdefgh"]

@@ -56,7 +56,6 @@ from dragoman.serialization import json_bytes, load_json
 from dragoman.settings import PLACEHOLDERS, Config, DataConfig
 from dragoman.storage import remove_temporaries, replace_durably
 from dragoman.text.conventions import Conventions, conventions_of_ids
-from dragoman.text.letter_case import lower
 
 WEIGHTS = "train.weights.npy"
 # In the hidden folder:
@@ -118,11 +117,6 @@ def prepare_data(
                 f"warning: {source} can change on the hub, and then this run cannot be repeated: set data.revision to "
                 "a commit of it."
             )
-    for language in _lowercased_wrongly(config.data):
-        say(
-            f"warning: data.lowercase has one rule for all languages, which changes letters of {language}: set it to "
-            f'false and lower-case the corpus with dragoman.text.letter_case.lower(text, "{language}").'
-        )
     say_choices(sources, config.data, say)
     if _set_up(workplace, origin, sources, config.data):
         say("resuming an interrupted preparation")
@@ -137,13 +131,6 @@ def prepare_data(
     publish(result, directory)
     shutil.rmtree(workplace)
     return load(directory)
-
-
-def _lowercased_wrongly(data: DataConfig) -> list[str]:
-    """The languages that have small letters of their own, such as the Turkish ı, if data.lowercase writes others."""
-    names = [*chain(*data.several)] or [data.source_lang or "", data.target_lang]
-    capitals = "IİÌ"
-    return [name for name in dict.fromkeys(names) if data.lowercase and lower(capitals, name) != capitals.lower()]
 
 
 def _set_up(workplace: Path, origin: dict[str, Any], sources: Sequence[Source], data: DataConfig) -> bool:
