@@ -1,10 +1,8 @@
 """A preparation works in shards and may be killed at any moment; its result is that of one in a single piece."""
 
-import json
 import os
 import subprocess
 import sys
-import tracemalloc
 from collections import Counter
 from collections.abc import Callable
 from itertools import islice, pairwise
@@ -12,13 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from datasets import Dataset
 
-from conftest import ROOT, in_child, read_splits, tiny_pairs, write_tsv
+from conftest import ROOT, in_child, tiny_pairs, write_tsv
 from dragoman import dataset, storage
 from dragoman.command_line import override
 from dragoman.corpora import preparation, prepared_files, selection, splitting
-from dragoman.corpora.formats import records
 from dragoman.corpora.preparation import prepare_data
 from dragoman.corpora.selection import fits_upsampling
 from dragoman.corpora.sources import Source, find_sources
@@ -315,29 +311,6 @@ def test_reading_resumes_anywhere(tiny: Make, skip: int, monkeypatch: pytest.Mon
     shards(monkeypatch, 90)
     assert before + counted(skip) == counted(0)
     assert sum(portion.read for portion in read_portions(find_sources(data), data, skip)) == 400 - skip
-
-
-@pytest.mark.parametrize("form", ["tsv", "jsonl", "parquet", "hub"])
-def test_rows_are_read_lazily(tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards against a format that turns all rows into Python objects before the first is used."""
-    rows = [{"en": f"{number} " + 20 * "word ", "it": f"{number} " + 20 * "parola "} for number in range(20_000)]
-    if form == "tsv":
-        write_tsv(tmp_path / "rows.tsv", [(row["en"], row["it"]) for row in rows])
-    elif form == "parquet":
-        Dataset.from_list(rows).to_parquet(tmp_path / "rows.parquet", batch_size=1000)
-    else:
-        (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    monkeypatch.setattr(records, "ROWS", 1000)
-    data = override(Config(), ["--data.train", str(tmp_path / f"rows.{form}") if form != "hub" else str(tmp_path)]).data
-    raw = read_splits(find_sources(data)[0], data)["train"]
-    first = next(raw)
-    tracemalloc.start()
-    try:
-        assert sum(1 for _ in raw) == 19_999
-        assert tracemalloc.get_traced_memory()[1] < 2e6  # of 8 MB
-    finally:
-        tracemalloc.stop()
-    assert first == (rows[0]["en"], rows[0]["it"])
 
 
 def test_fits_upsampling_equals_a_plain_loop(monkeypatch: pytest.MonkeyPatch) -> None:

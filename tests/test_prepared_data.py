@@ -91,19 +91,6 @@ def test_second_preparation_loads_the_first(tiny: Make, tmp_path: Path, monkeypa
     assert isinstance(mapped.train.source.ids.base, np.memmap)
 
 
-def test_changed_corpus_is_refused(tiny: Make, tmp_path: Path) -> None:
-    """Guards against a resumed run that silently continues with other data."""
-    config = tiny()
-    before = prepare_data(config, tmp_path / "data", quiet)
-    corpus = Path(config.data.train)
-    text = corpus.read_bytes()
-    corpus.write_bytes(text + b"the cat\til gatto\n")
-    with pytest.raises(DataChangedError, match=r"data\.train: pairs\.tsv is not the same file.*new run\.name"):
-        prepare_data(config, tmp_path / "data", quiet)
-    corpus.write_bytes(text)
-    assert same(prepare_data(config, tmp_path / "data", quiet), before)
-
-
 def test_changed_setting_is_refused(tiny: Make, tmp_path: Path) -> None:
     """Guards against a setting that is silently ignored, and against refusing harmless changes."""
     before = prepare_data(tiny(), tmp_path / "data", quiet)
