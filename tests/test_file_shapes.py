@@ -662,7 +662,7 @@ def ods_with_a_changed_byte(folder: Path) -> Path:
     return path
 
 
-NO_CUE = "this is no cue of two times and a text: fix this line, or remove it."
+NO_CUE = "expected two times and a text: fix this line, or remove it."
 REFUSED: list[tuple[Write, str]] = [
     (
         lambda folder: table(folder / "pairs.csv", PAIRS, ";", "cp1252"),
@@ -712,8 +712,8 @@ REFUSED: list[tuple[Write, str]] = [
     ),
     (
         other_version_of_a_film,
-        "film.en.srt and film.it.srt agree in 0 of 10 cues: are they of the same version of the film? Shift the times "
-        "of one of them.",
+        "only 0 of 10 cues of film.en.srt and film.it.srt overlap: use subtitles of the same version of the film, or "
+        "shift the times of one file.",
     ),
     (subtitles_with_a_time_in_words, f"film.en.srt:11: {NO_CUE}"),
     (broken_web_subtitles, f"film.en.vtt:25: {NO_CUE}"),

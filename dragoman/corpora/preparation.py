@@ -2,7 +2,7 @@
 
     data = prepare_data(config, run / "data", print)             # later calls load what the first one wrote
 
-The tokenizers, the split of each pair and the ids are decided here once and never again.
+The tokenizers, the split of each pair and the ids are fixed here for the whole run.
 
 Preparation works in shards of 50,000 pairs: it writes the cleaned text of each, trains the tokenizers on that of
 training, writes the ids of each shard, and joins them into the arrays that training will read. All this is in a hidden
@@ -124,7 +124,7 @@ def prepare_data(
     try:
         if not (result / "report.json").exists():  # the last file to be written
             _prepare(workplace, sources, config, say, tokenizers, origin)
-    except (DataError, ConfigError):  # a new attempt would fail, too
+    except (DataError, ConfigError):  # retrying cannot help
         shutil.rmtree(workplace)
         raise
     remove_temporaries(result)  # of a killed process
@@ -328,7 +328,7 @@ def conventions_of_data(directory: Path, source: Tokenizer, target: Tokenizer) -
 
 
 def read_text(path: Path) -> str:
-    """Read a file of the prepared data that is no array. Raises OSError and ValueError."""
+    """Read a text file of the prepared data. Raises OSError and ValueError."""
     return reading.read(path, reading.TEXT).decode()
 
 
