@@ -293,6 +293,13 @@ def test_result_does_not_depend_on_the_number_of_processes(tmp_path: Path) -> No
         assert (tmp_path / "1" / "clean" / name).read_bytes() == (tmp_path / "3" / "clean" / name).read_bytes()
 
 
+def working(children: list[str]) -> bool:
+    """Whether both workers, and the process that tracks their resources, have started: they ignore Ctrl-C then."""
+    masks = [re.search(r"SigIgn:\s*(\w+)", Path(f"/proc/{child}/status").read_text()) for child in children]
+    ignoring = [mask for mask in masks if mask and int(mask[1], 16) & 1 << signal.SIGINT - 1]
+    return len(ignoring) == 3
+
+
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="looks for child processes in /proc")
 @pytest.mark.parametrize(("stop", "code"), [(signal.SIGKILL, -9), (signal.SIGINT, 130)])
 def test_stopped_cleaning_leaves_no_folder(tmp_path: Path, stop: signal.Signals, code: int) -> None:
@@ -310,7 +317,7 @@ def test_stopped_cleaning_leaves_no_folder(tmp_path: Path, stop: signal.Signals,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     ) as process:
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-        while process.poll() is None and not children.read_text():
+        while process.poll() is None and not working(children.read_text().split()):
             time.sleep(0.01)
         (os.killpg if stop == signal.SIGINT else os.kill)(process.pid, stop)  # a terminal signals the whole group
         _, errors = process.communicate()  # ends when no worker holds standard error any more
