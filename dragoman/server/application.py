@@ -28,7 +28,7 @@ from dragoman.server.schemas import (
     TranslateRequest,
     TranslateResponse,
     request_schema,
-    translate_response,
+    response,
 )
 from dragoman.translation.attention_page import TEMPLATES
 from dragoman.translation.markup import MarkupTask
@@ -70,8 +70,7 @@ def create_application(batcher: Batcher, info: ServerInfo) -> FastAPI:
         except (DataError, ConfigError) as error:
             raise HTTPException(422, one_line(str(error))) from None
         # In a thread: the attention weights of a long text are megabytes of JSON, and other clients must not wait.
-        body = await asyncio.to_thread(lambda: translate_response(results, asked.attention).model_dump_json())
-        return Response(body, media_type="application/json")
+        return await asyncio.to_thread(lambda: JSONResponse(response(results, asked.attention)))
 
     @app.get("/info")
     async def server_info() -> ServerInfo:
