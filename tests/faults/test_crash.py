@@ -146,7 +146,7 @@ def test_02_sigkill_at_every_file_system_call_of_a_save(toy: Toy, reference: Ref
     for path in {left[0], left[moment // 2], left[moment - 1], left[moment], left[-3]}:
         shutil.rmtree(checkpoints(config))
         shutil.move(path, checkpoints(config))
-        shutil.copytree(deaths / "before" / "step-00000010", checkpoints(config) / ".tmp-step-00000014-1")
+        shutil.copytree(deaths / "before" / "step-00000010", checkpoints(config) / f".tmp-step-00000014-{16 * 'f'}")
         assert run(config) == 0
         assert outcome(config)[:2] == reference.outcome[:2]
         assert not litter(config)
