@@ -3,7 +3,7 @@
     python docs/generate.py
 
 Settings come from `dragoman.settings`, and their meanings from config.yaml. A module's line is the first line of its
-docstring. A test fails while a page differs from what this program would write.
+docstring. A test fails if a page differs from the output of this program.
 """
 
 from __future__ import annotations
@@ -28,17 +28,18 @@ INTRODUCTION = """\
 
 # Settings
 
-A run has these settings. Give them in a YAML file, on two levels as in [config.yaml](../config.yaml), which comments on
-each of them, or on the command line as `--section.key value`. The command line wins over the file, and the file over
-the defaults. `python train.py --help` prints this list, and `python train.py --print_config` the settings in use.
+A run has these settings. Give them in a YAML file, on two levels as in [config.yaml](../config.yaml), which explains
+each of them, or on the command line as `--section.key value`. The command line overrides the file, and the file
+overrides the defaults. `python train.py --help` prints this list, and `python train.py --print_config` the settings in
+use.
 
-Each entry ends with whether a run that resumes may change the setting: *yes*; *warns*, because curves bend or numbers
-can no longer be compared; or *no*, because the weights would not fit or the data would not be the same."""
+Each entry ends with whether a resumed run may change the setting: *yes*; *warns*, because curves change their course or
+figures can no longer be compared; or *no*, because the weights or the data would not fit."""
 RESUME = {"free": "yes", "warned": "warns", "refused": "no"}
 
 
 def settings_page() -> str:
-    """The page of settings: a list for each section. The columns of a table would not fit beside each other."""
+    """The page of settings: a list for each section, since a table would be too wide."""
     parts = [INTRODUCTION]
     for name, section in SECTIONS.items():
         entries = [
@@ -52,7 +53,7 @@ def settings_page() -> str:
 
 
 def _values(declared: Field) -> str:
-    """What a setting may be: its type or its choices, and its limits."""
+    """The allowed values of a setting: its type or its choices, and its limits."""
     base, choices, optional = kind_of(declared)
     names = {bool: "`true`, `false`", int: "integer", float: "number", str: "text"}
     words = ", ".join(f"`{choice}`" for choice in choices)
