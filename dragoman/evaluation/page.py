@@ -44,26 +44,19 @@ def _finalize(value: Any) -> Any:
     return visible(value) if isinstance(value, str) else value
 
 
-def environment(*folders: Path) -> Environment:
-    """Return an environment for pages from the templates in these folders, and those of the evaluation's page."""
-    made = Environment(
-        loader=FileSystemLoader([*folders, Path(__file__).parent / "templates"]),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=_finalize,
-    )
-    made.filters |= FILTERS
-    return made
-
-
-FILTERS = {
+_environment = Environment(
+    loader=FileSystemLoader(Path(__file__).parent / "templates"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    finalize=_finalize,
+)
+_environment.filters |= {
     "one_digit": lambda value: f"{value:.1f}",
     "two_digits": lambda value: f"{value:.2f}",
+    "three_digits": lambda value: f"{value:.3f}",
     "signed": lambda value: f"{value:+.2f}".replace("-", "−"),
     "thousands": lambda value: f"{value:,}",
-    "three_digits": lambda value: f"{value:.3f}",
     "setting": as_word,
 }
-_environment = environment()

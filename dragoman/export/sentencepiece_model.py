@@ -50,29 +50,29 @@ def sentencepiece_model(tokenizer: Tokenizer, data: DataConfig) -> bytes:
     """
     from sentencepiece import sentencepiece_model_pb2 as protocol  # pyright: ignore[reportMissingImports]
 
-    made: Any = protocol.ModelProto.FromString(_with_rules(data.normalize == "nfkc", data.lowercase))  # type: ignore[attr-defined]
+    model: Any = protocol.ModelProto.FromString(_with_rules(data.normalize == "nfkc", data.lowercase))  # type: ignore[attr-defined]
     # These hold the path of a temporary file.
-    made.normalizer_spec.normalization_rule_tsv = made.denormalizer_spec.normalization_rule_tsv = ""
+    model.normalizer_spec.normalization_rule_tsv = model.denormalizer_spec.normalization_rule_tsv = ""
     core = json.loads(tokenizer.to_json())["model"]
     if core["type"] == "BPE":
-        made.trainer_spec.model_type = protocol.TrainerSpec.BPE  # type: ignore[attr-defined]
+        model.trainer_spec.model_type = protocol.TrainerSpec.BPE  # type: ignore[attr-defined]
         scores: dict[str, float] = {}
         for rank, (left, right) in enumerate(core["merges"]):
             scores.setdefault(left + right, -float(rank))  # if several merges make a piece, the first one counts
     else:
-        made.trainer_spec.model_type = protocol.TrainerSpec.UNIGRAM  # type: ignore[attr-defined]
+        model.trainer_spec.model_type = protocol.TrainerSpec.UNIGRAM  # type: ignore[attr-defined]
         scores = dict(map(tuple, core["vocab"]))
     kinds = protocol.ModelProto.SentencePiece  # type: ignore[attr-defined]
     kind_of_special = dict.fromkeys(SPECIAL_TOKENS, kinds.CONTROL) | {SPECIAL_TOKENS[UNK]: kinds.UNKNOWN}
-    del made.pieces[:]
+    del model.pieces[:]
     for token in tokenizer.tokens_by_id:
         kind = kind_of_special.get(token, kinds.NORMAL)
-        made.pieces.add(piece=_with_blank(token), score=scores.get(token, NEVER), type=kind)
-    spec = made.trainer_spec
+        model.pieces.add(piece=_with_blank(token), score=scores.get(token, NEVER), type=kind)
+    spec = model.trainer_spec
     spec.vocab_size, spec.unk_surface = len(tokenizer), SPECIAL_TOKENS[UNK]
     spec.pad_id, spec.unk_id, spec.bos_id, spec.eos_id = PAD, UNK, SOS, EOS
     spec.pad_piece, spec.unk_piece, spec.bos_piece, spec.eos_piece = SPECIAL_TOKENS
-    return made.SerializeToString()
+    return model.SerializeToString()
 
 
 def _characters() -> Iterator[str]:

@@ -56,29 +56,29 @@ def transformers_model(model: Transformer) -> Any:
     }  # fmt: skip
     if pre:
         size = max(sizes)
-        made = transformers.BlenderbotForConditionalGeneration(
+        exported = transformers.BlenderbotForConditionalGeneration(
             transformers.BlenderbotConfig(
                 **config, vocab_size=size, encoder_no_repeat_ngram_size=0, tie_word_embeddings=settings.tie == "all"
             )
         )
-        found = named_weights(model, torch.arange(width), [size, size])
-        found |= named_norm("model.encoder.layer_norm", model.encoder.norm, torch.arange(width))
-        found |= named_norm("model.decoder.layer_norm", model.decoder.norm, torch.arange(width))
+        weights = named_weights(model, torch.arange(width), [size, size])
+        weights |= named_norm("model.encoder.layer_norm", model.encoder.norm, torch.arange(width))
+        weights |= named_norm("model.decoder.layer_norm", model.decoder.norm, torch.arange(width))
     else:
-        made = transformers.MarianMTModel(
+        exported = transformers.MarianMTModel(
             transformers.MarianConfig(
                 **config, vocab_size=sizes[0], decoder_vocab_size=sizes[1],
                 share_encoder_decoder_embeddings=settings.tie == "all", tie_word_embeddings=settings.tie != "none",
             )
         )  # fmt: skip
-        found = named_weights(model, torch.arange(width).view(-1, 2).t().flatten(), sizes)
+        weights = named_weights(model, torch.arange(width).view(-1, 2).t().flatten(), sizes)
     if pre or settings.tie == "all":
-        found["model.shared.weight"] = found["model.encoder.embed_tokens.weight"]
-    made.load_state_dict(found)
-    made.generation_config = transformers.GenerationConfig(
+        weights["model.shared.weight"] = weights["model.encoder.embed_tokens.weight"]
+    exported.load_state_dict(weights)
+    exported.generation_config = transformers.GenerationConfig(
         pad_token_id=PAD, bos_token_id=SOS, eos_token_id=EOS, decoder_start_token_id=SOS, max_new_tokens=256
     )
-    return made.eval()
+    return exported.eval()
 
 
 def named_weights(model: Transformer, order: Tensor, sizes: Sequence[int]) -> dict[str, Tensor]:
@@ -88,36 +88,36 @@ def named_weights(model: Transformer, order: Tensor, sizes: Sequence[int]) -> di
     """
     bias = banned_bias(model.projection.out_features)
     grow = sizes[1] - len(bias)
-    found = {
+    weights = {
         "lm_head.weight": nn.functional.pad(model.projection.weight[:, order], (0, 0, 0, grow)),
         "final_logits_bias": nn.functional.pad(bias, (0, grow), value=-math.inf)[None],
     }
     for name, stack, size in (("encoder", model.encoder, sizes[0]), ("decoder", model.decoder, sizes[1])):
         table = stack.embedding.table.weight
-        found[f"model.{name}.embed_tokens.weight"] = nn.functional.pad(table[:, order], (0, 0, 0, size - len(table)))
-        found[f"model.{name}.embed_positions.weight"] = position_table(stack.embedding)[:, order]
+        weights[f"model.{name}.embed_tokens.weight"] = nn.functional.pad(table[:, order], (0, 0, 0, size - len(table)))
+        weights[f"model.{name}.embed_positions.weight"] = position_table(stack.embedding)[:, order]
         for i, layer in enumerate(stack.layers):
             prefix = f"model.{name}.layers.{i}"
             attention, norm = self_attention(layer)
-            found |= named_attention(f"{prefix}.self_attn", attention, order)
-            found |= named_norm(f"{prefix}.self_attn_layer_norm", norm, order)
+            weights |= named_attention(f"{prefix}.self_attn", attention, order)
+            weights |= named_norm(f"{prefix}.self_attn_layer_norm", norm, order)
             if isinstance(layer, DecoderLayer):
-                found |= named_attention(f"{prefix}.encoder_attn", layer.cross_attention, order)
-                found |= named_norm(f"{prefix}.encoder_attn_layer_norm", layer.around_cross_attention.norm, order)
+                weights |= named_attention(f"{prefix}.encoder_attn", layer.cross_attention, order)
+                weights |= named_norm(f"{prefix}.encoder_attn_layer_norm", layer.around_cross_attention.norm, order)
             first, second = linear_layers(layer.feed_forward)
-            found |= {f"{prefix}.fc1.weight": first.weight[:, order], f"{prefix}.fc1.bias": first.bias}
-            found |= {f"{prefix}.fc2.weight": second.weight[order], f"{prefix}.fc2.bias": second.bias[order]}
-            found |= named_norm(f"{prefix}.final_layer_norm", layer.around_feed_forward.norm, order)
-    return found
+            weights |= {f"{prefix}.fc1.weight": first.weight[:, order], f"{prefix}.fc1.bias": first.bias}
+            weights |= {f"{prefix}.fc2.weight": second.weight[order], f"{prefix}.fc2.bias": second.bias[order]}
+            weights |= named_norm(f"{prefix}.final_layer_norm", layer.around_feed_forward.norm, order)
+    return weights
 
 
 def named_attention(prefix: str, attention: Attention, order: Tensor) -> dict[str, Tensor]:
     """Name the projections of an attention as transformers does."""
     *inputs, (weight, bias) = attention_projections(attention)
-    found = {f"{prefix}.out_proj.weight": weight[order], f"{prefix}.out_proj.bias": bias[order]}
+    weights = {f"{prefix}.out_proj.weight": weight[order], f"{prefix}.out_proj.bias": bias[order]}
     for letter, (weight, bias) in zip("qkv", inputs, strict=True):
-        found |= {f"{prefix}.{letter}_proj.weight": weight[:, order], f"{prefix}.{letter}_proj.bias": bias}
-    return found
+        weights |= {f"{prefix}.{letter}_proj.weight": weight[:, order], f"{prefix}.{letter}_proj.bias": bias}
+    return weights
 
 
 def named_norm(prefix: str, norm: Any, order: Tensor) -> dict[str, Tensor]:
@@ -152,14 +152,14 @@ def load_huggingface(folder: Path) -> LoadedExport:
     target = transformers.AutoTokenizer.from_pretrained(folder / "target") if has_target else source
 
     def greedy(sentences: Batch, limit: int) -> list[list[int]]:
-        found = []
+        translations = []
         for start in range(0, len(sentences), BATCH_SIZE):
             ids = source_batch(sentences[start : start + BATCH_SIZE])
             rows = model.generate(
                 input_ids=ids, attention_mask=(ids != PAD).long(), num_beams=1, do_sample=False, max_new_tokens=limit
             )
-            found += [until_eos(row) for row in rows[:, 1:].tolist()]
-        return found
+            translations += [until_eos(row) for row in rows[:, 1:].tolist()]
+        return translations
 
     return LoadedExport(
         greedy, lambda texts: source(list(texts))["input_ids"], lambda batch: [target.decode(ids) for ids in batch]

@@ -73,9 +73,9 @@ def save_onnx(model: Transformer, folder: Path) -> None:
     past = torch.zeros_like(memory[..., :3, :])
     ids = {0: batch, 1: length}
     save_graph(encoder, {"source": source}, ["memory"], {"source": ids}, folder / "encoder.onnx")
-    given = {"token": token, "source": source, "memory": memory, "past": past}
+    inputs = {"token": token, "source": source, "memory": memory, "past": past}
     sizes = {"token": {0: batch}, "source": ids, "memory": {2: batch, 4: length}, "past": {2: batch, 4: past_length}}
-    save_graph(decoder, given, ["logits", "present"], sizes, folder / "decoder.onnx")
+    save_graph(decoder, inputs, ["logits", "present"], sizes, folder / "decoder.onnx")
 
 
 def save_graph(
@@ -135,8 +135,8 @@ def load_onnx(folder: Path) -> Greedy:
             [memory] = encoder.run(None, {"source": source})
             past, tokens = memory[..., :0, :], [np.full((len(source), 1), SOS)]
             while len(tokens) <= limit and not all((row == EOS).any() for row in np.hstack(tokens)):
-                given = {"token": tokens[-1], "source": source, "memory": memory, "past": past}
-                logits, past = decoder.run(None, given)
+                inputs = {"token": tokens[-1], "source": source, "memory": memory, "past": past}
+                logits, past = decoder.run(None, inputs)
                 tokens.append(logits.argmax(1)[:, None])
             translations += [until_eos(row) for row in np.hstack(tokens)[:, 1:].tolist()]
         return translations

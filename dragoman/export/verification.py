@@ -71,7 +71,7 @@ def translate_sample(translator: Translator, run: Path) -> Sample:
         max_length=limit, no_repeat_ngram=None, precision="float32", unknown="keep", split_sentences=False,
         tolerant=False,
     )  # fmt: skip
-    return Sample(sources, references, [found.sentences for found in greedy.explain(sources)], limit)
+    return Sample(sources, references, [translation.sentences for translation in greedy.explain(sources)], limit)
 
 
 def verify(engine: LoadedExport, sample: Sample, translator: Translator) -> None:
@@ -95,17 +95,17 @@ def verify(engine: LoadedExport, sample: Sample, translator: Translator) -> None
 
 def _require_same(
     what: str,
-    given: Sequence[Any],
+    inputs: Sequence[Any],
     ours: Sequence[Any],
     theirs: Sequence[Any],
     show: Callable[[Any], Any] = lambda result: result,
 ) -> None:
-    """Raise ExportError if our result and theirs differ for anything given."""
-    different = [row for row in zip(given, ours, theirs, strict=True) if row[1] != row[2]]
+    """Raise ExportError if our result and theirs differ for any of the inputs."""
+    different = [row for row in zip(inputs, ours, theirs, strict=True) if row[1] != row[2]]
     if different:
         first, expected, other = different[0]
         raise ExportError(
-            f"{what} {len(different)} of {len(given)} sentences differently, so nothing was written. "
+            f"{what} {len(different)} of {len(inputs)} sentences differently, so nothing was written. "
             f"First difference: {first!r} becomes {show(other)!r} instead of {show(expected)!r}. "
             "Choose another format with --to."
         )
