@@ -18,7 +18,7 @@ from dragoman import settings
 from dragoman.corpora.formats.languages import in_file_name, is_same, language_name, language_of
 from dragoman.corpora.formats.units import Say, languages_of
 from dragoman.corpora.readers import read_units
-from dragoman.corpora.sources import DOWNLOADS, Source, find_entry, named
+from dragoman.corpora.sources import DOWNLOADS, Source, find_entry, list_entries
 from dragoman.errors import ConfigError, DataError, OtherLanguagesError
 from dragoman.settings import Config, DataConfig
 from dragoman.text.cleaning import is_text
@@ -70,7 +70,7 @@ def with_languages(config: Config, say: Say) -> Config:
 def _named(data: DataConfig) -> tuple[tuple[str, ...], str] | None:
     """Return the languages that the training data name, and who says so. Raises DataError."""
     if not data.source_lang:  # plain text: book.fr
-        for entry in named(data):
+        for entry in list_entries(data):
             if (language := language_of(Path(entry.name).suffix[1:])) and Path(entry.name).is_file():
                 return (language,), entry.name
     try:
@@ -88,7 +88,9 @@ def _named(data: DataConfig) -> tuple[tuple[str, ...], str] | None:
 def _local_sources(data: DataConfig) -> list[Source]:
     """Find the training data that are files. Those from the internet are named by their languages. Raises DataError."""
     entries = [
-        entry for entry in named(data) if entry.split == "train" and entry.name.partition(":")[0] not in DOWNLOADS
+        entry
+        for entry in list_entries(data)
+        if entry.split == "train" and entry.name.partition(":")[0] not in DOWNLOADS
     ]
     return [source for entry in entries for source in find_entry(entry, data) if source.files]
 
@@ -108,7 +110,7 @@ def _options(values: Mapping[str, str]) -> str:
 def check_languages(data: DataConfig, sources: Sequence[Source] | None = None) -> None:
     """Raise DataError if the training text is plainly in another language than the settings say.
 
-    Text that cannot be read is no error here: preparing the data says more about it.
+    Ignores unreadable data: preparation reports it with its line.
     """
     if not data.check_languages or data.several:
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from torch.export import Dim
 
 from dragoman.architectures.portable_weights import POSITIONS, banned_bias, position_table
 from dragoman.dataset import padding_mask, source_batch
-from dragoman.export.loaded import BATCH_SIZE, Batch, until_eos
+from dragoman.export.loaded import BATCH_SIZE, Batch, Greedy, until_eos
 from dragoman.model import KeysValues, RowPositions, Transformer, sinusoid
 from dragoman.settings import EOS, SOS
 
@@ -116,7 +116,7 @@ def quantize_onnx(folder: Path) -> None:
         exact.unlink()
 
 
-def load_onnx(folder: Path) -> Callable[[Batch, int], list[list[int]]]:
+def load_onnx(folder: Path) -> Greedy:
     """Return `LoadedExport.greedy` of onnxruntime and a greedy search."""
     import onnxruntime  # pyright: ignore[reportMissingImports]
 

@@ -22,12 +22,11 @@ from dragoman.translation.translator import Translator
 LARGEST_PAGE = 100  # sentences on an attention page
 
 
-def as_json(translation: Translation, reference: str | None = None) -> str:
+def as_json(translation: Translation) -> str:
     """Everything about a translation, on one line."""
     return json.dumps(
         {
             "source": translation.source,
-            **({} if reference is None else {"reference": reference}),
             "translation": translation.text,
             "warnings": translation.warnings,
             "sentences": [
@@ -63,13 +62,9 @@ def _candidate(candidate: Candidate) -> dict[str, Any]:
     }
 
 
-def as_text(translator: Translator, translation: Translation, reference: str | None, align: bool) -> str:
-    """A translation for people, with its source and reference if it has one; `align` makes it a table."""
-    text = _table(translator, translation) if align else "\n".join(n_best(translator, translation))
-    if reference is None:
-        return text
-    text = f"\n{text}" if align else f"translation  {text}\n"
-    return f"source       {translation.source}\nreference    {reference}\n{text}"
+def as_text(translator: Translator, translation: Translation, align: bool) -> str:
+    """A translation for people; `align` makes it a table."""
+    return _table(translator, translation) if align else "\n".join(n_best(translator, translation))
 
 
 def n_best(translator: Translator, translation: Translation) -> list[str]:
