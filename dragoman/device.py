@@ -148,12 +148,6 @@ def tune_device(device: torch.device) -> None:
         libc.mallopt(m_top_pad, 256 * 2**20)
 
 
-def free_memory(device: torch.device) -> None:
-    """Return cached, unused GPU memory to the device."""
-    if device.type == "cuda":
-        torch.cuda.empty_cache()
-
-
 def total_memory(device: torch.device) -> float:
     """Total memory of the device in bytes, used or not; infinite if unknown.
 
