@@ -15,9 +15,10 @@ Masks are boolean, True where a query may look at a key.
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import NamedTuple
+from contextlib import ExitStack, contextmanager
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -414,7 +415,7 @@ class State(NamedTuple):
 class Transformer(nn.Module):
     """The encoder-decoder model: source ids and target ids to logits of the next target token.
 
-    `dragoman.architectures.protocol.Model` lists the methods that it shares with the other architectures.
+    `dragoman.architectures` has the others, which share `states`, `read` and `cross_attention`.
     """
 
     def __init__(self, settings: ModelConfig, source_size: int, target_size: int) -> None:
@@ -504,14 +505,15 @@ def tie_weights(tie: str, projection: nn.Linear, source: Embedding, target: Embe
 
 @contextmanager
 def record_attention(attentions: Sequence[Attention]) -> Iterator[list[Tensor]]:
-    """Context manager: append the weights (B, H, T, S) of every call of these attentions to the list it yields."""
+    """Context manager: append the weights (B, H, T, S) of every call of these attentions in this thread to a list."""
     maps: list[Tensor] = []
-    hooks = [
-        part.register_forward_hook(lambda _, given, __, part=part: maps.append(part.weights(*given)))
-        for part in attentions
-    ]
-    try:
+    thread = threading.get_ident()
+
+    def record(attention: Any, given: tuple, _: Tensor) -> None:
+        if threading.get_ident() == thread:  # other threads may use the same model meanwhile
+            maps.append(attention.weights(*given))
+
+    with ExitStack() as hooks:
+        for attention in attentions:
+            hooks.enter_context(attention.register_forward_hook(record))
         yield maps
-    finally:
-        for hook in hooks:
-            hook.remove()

@@ -93,7 +93,7 @@ def translate_documents(translator: Translator, given: Input, options: argparse.
             except DataError as error:
                 place = f"argument {number}" if given.name == "argument" else given.name
                 raise DataError(f"{place}: {error}") from None
-            warn_of(translator.warnings, warnings)
+            warn_of([message for _, message in translator.warnings], warnings)
             warnings += len(translator.warnings)
             write(output, text + "\n" * (given.name == "argument"))
     count_hidden(warnings)
@@ -145,9 +145,11 @@ def translate_lines(
     ):
         for texts in given.blocks:
             hinted = hinted or hint_at_paragraphs(texts, first, given)
-            lines = translate_block(translator, texts, first, given, options, request, page, bar)
+            lines = translate_block(translator, texts, first, given, options, request, page)
+            if bar:
+                bar.update(len(texts))
             with bar.external_write_mode(file=sys.stderr) if bar else contextlib.nullcontext():
-                warn_of(translator.warnings, warnings)
+                warn_of([f"text {first + i}: {message}" for i, message in translator.warnings], warnings)
             warnings += len(translator.warnings)
             write(output, "".join(f"{line}\n" for line in lines))
             first += len(texts)
@@ -186,25 +188,23 @@ def translate_block(
     options: argparse.Namespace,
     request: Callable[[str], Request],
     page: AttentionPage | None,
-    bar: tqdm | None,
 ) -> list[str]:
     """The output for each line of a block, the first of which has the number `first`."""
-    advance = bar.update if bar else lambda _: None
     if options.score:
         pairs = pairs_to_score(texts, given.name, first, translator.config.is_language_model)
         scored = translator.score([(request(text), translation) for text, translation in pairs], first)
-        advance(len(texts))
         return [score_line(candidate, options.json) for candidate in scored]
     if options.embed:
-        vectors = translator.embed(list(map(request, texts)), first).tolist()
-        advance(len(texts))
+        vectors = translator.embed(list(map(request, texts))).tolist()
         return [json.dumps([round(each, 6) for each in vector]) for vector in vectors]
-    translations = translator.explain(list(map(request, texts)), first, advance)
+    translations = translator.explain(list(map(request, texts)))
     if options.json or options.align or options.attention:
         translations = translator.with_log_probs(translations)
+    if options.json:
+        translations = translator.with_alignments(translations)
     if page:
         page.add(translator, translations)
     rows = zip_longest(translations, given.references[: len(texts)])
     if options.json:
-        return [as_json(translator, translation, reference) for translation, reference in rows]
+        return [as_json(translation, reference) for translation, reference in rows]
     return [as_text(translator, translation, reference, options.align) for translation, reference in rows]

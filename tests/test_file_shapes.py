@@ -57,7 +57,7 @@ def read(path: object, **changes: object) -> list[Pair]:
 
 
 def choices(path: object, **changes: object) -> str:
-    """What is said about reading a file, without its folder."""
+    """The messages about reading a file, without its folder."""
     said: list[str] = []
     data = settings(path, **changes)
     say_choices(find_sources(data), data, said.append)
@@ -270,7 +270,7 @@ def subtitles(path: Path, cues: Sequence[tuple[float, float, str]], end: str = "
 
 
 def web_subtitles(path: Path, cues: Sequence[tuple[float, float, str]]) -> Path:
-    """WebVTT, as on the web: with comments, styles, names of cues, voices and references to characters."""
+    """WebVTT, as on the web: with comments, styles, names of cues, voices and character references."""
     made = "WEBVTT\n\nSTYLE\n::cue { color: lime }\n\n"
     for number, (start, end, each) in enumerate(cues):
         line = each.replace("{\\an8}", "").replace("-", "&#45;")
@@ -300,7 +300,7 @@ FILM_IT += [(20.2, 22.1, "- Chi?\n- Io."), (25, 26, "(musica)"), (30, 31.5, "Sì
 
 
 def film(folder: Path) -> Path:
-    """Cues that agree, one that is split in one language, one that only half overlaps, and one without a partner."""
+    """Cues that match, one that is split in one language, one that overlaps by half, and one without a partner."""
     subtitles(folder / "film.en.srt", FILM_EN)
     subtitles(folder / "film.it.srt", FILM_IT, end="\n")
     return folder / "film"
@@ -471,7 +471,7 @@ def made(shape: str, folder: Path) -> Path:
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_shape_is_read_exactly(shape: str, tmp_path: Path) -> None:
-    """Guards against files that people have and cannot use, against a wrong column, and against a silent choice."""
+    """Guards against common files that cannot be read, a wrong column, and a silent choice."""
     path = made(shape, tmp_path)
     assert [tuple(" ".join(side.split()) for side in pair) for pair in read(path)] == PAIRS
     name, _, said = SHAPES[shape]
@@ -555,7 +555,7 @@ def test_subtitles_in_other_formats(one: str, two: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("form", ["srt", "vtt", "ass"])
 def test_broken_cue_is_skipped_alone(form: str, tmp_path: Path) -> None:
-    """Guards data.on_bad_line for subtitles: the cues behind a broken one stay."""
+    """Guards data.on_bad_line for subtitles: the cues after a broken one are kept."""
     write = {"srt": film, "vtt": film_of_the_web, "ass": styled_film}[form]
     place, path = write(tmp_path), tmp_path / f"film.en.{form}"
     path.write_bytes(re.sub(rb"[0:]+:30[.,]0+", b"half a minute", path.read_bytes()))
@@ -807,7 +807,7 @@ def test_missing_library_is_named(file: str, module: str, tmp_path: Path, monkey
 )
 @pytest.mark.parametrize("form", ["csv", "xlsx", "jsonl", "parquet"])
 def test_columns_are_those_of_the_setting(form: str, columns: str, expected: tuple[int, int], tmp_path: Path) -> None:
-    """Guards both ways to name columns, with names in any case; a row of names is no pair."""
+    """Guards both ways to name columns, with names in any case; a row of names is not a pair."""
     names = ("english", "italian", "french", "German")
     rows = [("Hello.", "Ciao.", "Salut.", "Hallo."), ("Yes.", "Sì.", "Oui.", "Ja.")]
     path = tmp_path / f"pairs.{form}"
@@ -841,7 +841,7 @@ def test_columns_are_those_of_the_setting(form: str, columns: str, expected: tup
     ],
 )
 def test_impossible_columns_are_refused(columns: str, changes: dict[str, object], message: str) -> None:
-    """Guards against a setting that is understood in another way than it was meant."""
+    """Guards against settings that are misread silently."""
     with pytest.raises(ConfigError, match=rf"^data\.columns is .*{message}"):
         settings("a.tsv", columns=columns, **changes)
 

@@ -1,8 +1,9 @@
-"""The models compared with PyTorch's own layers, with themselves step by step, and with what they must not see."""
+"""The models compared with PyTorch's layers, step by step with all at once, and with inputs that must not matter."""
 
 from __future__ import annotations
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -27,6 +28,7 @@ from dragoman.model import (
     Starts,
     Transformer,
     make_norm,
+    record_attention,
     rotate,
     sinusoid,
 )
@@ -329,7 +331,7 @@ def test_padding_changes_nothing(changes: dict[str, Any], architecture: str) -> 
 @each_architecture
 @each_variant
 def test_padding_changes_no_gradient(changes: dict[str, Any], architecture: str) -> None:
-    """Guards what values do not show: nothing is learned from padding."""
+    """Padding must not affect gradients either."""
     ours = model(architecture=architecture, **changes)
 
     def gradients(*pair: Tensor) -> tuple[Tensor, ...]:
@@ -592,9 +594,20 @@ def test_threads_may_embed_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> 
     torch.testing.assert_close(embedding(ids), expected)
 
 
+def test_attention_is_recorded_for_one_thread_only() -> None:
+    """Guards attention maps while another thread searches with the same model: they would include its steps."""
+    ours = model()
+    mine = ours.cross_attention(SOURCE, TARGET)
+    layers = [layer.cross_attention for layer in ours.decoder.layers]
+    with record_attention(layers) as maps, ThreadPoolExecutor(1) as other:
+        other.submit(ours, SOURCE[:1], TARGET[:1, :2], *masks(SOURCE[:1], TARGET[:1, :2])).result()
+        ours(SOURCE, TARGET, *masks(SOURCE, TARGET))
+    torch.testing.assert_close(torch.stack(maps), mine)
+
+
 @pytest.mark.parametrize("architecture", ["decoder-only", "encoder-only"])
 def test_an_ensemble_takes_any_members(architecture: str) -> None:
-    """Members need only the methods in use: engines are no modules."""
+    """Members need only the methods in use; they need not be modules."""
     one, two = (model(architecture=architecture, encoder_layers=layers) for layers in (1, 2))
     used = ("start", "step") if architecture == "decoder-only" else ("places", "lengths")
     plain = Ensemble([SimpleNamespace(**{name: getattr(each, name) for name in used}) for each in (one, two)])

@@ -1,4 +1,4 @@
-"""Files that are too large, lie about their size, or are exchanged while they are read cost neither memory nor time."""
+"""Files that are too large, state a wrong size, or are replaced while they are read take neither memory nor time."""
 
 from __future__ import annotations
 
@@ -304,7 +304,7 @@ def test_a_corpus_that_changes_while_it_is_read_is_refused(tmp_path: Path, name:
 
 
 def endless(folder: Path, name: str) -> Path:
-    """A good line and a line that does not end, as long as three limits, for the little that a test takes."""
+    """A good line, and one that is three limits long and does not end."""
     path = folder / name
     path.write_bytes(b"dog\tHund\n" + b"x" * 3 * reading.LONGEST_LINE)
     return path
@@ -357,7 +357,7 @@ def test_a_planted_link_is_not_followed(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_what_killed_processes_leave_is_removed(tmp_path: Path) -> None:
-    """Guards against litter that grows with every kill, now that no two temporary files have the same name."""
+    """Guards against leftovers that accumulate, since no two temporary files have the same name."""
 
     def killed() -> None:
         with storage.replacing(tmp_path / "note") as temporary:

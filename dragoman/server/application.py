@@ -20,7 +20,7 @@ from starlette.routing import Route
 from dragoman.console import one_line
 from dragoman.errors import ConfigError, DataError
 from dragoman.server import limits
-from dragoman.server.batcher import Batcher, Job, QueueFull, TextResult, TookTooLong, TooMuchWork
+from dragoman.server.batcher import Batcher, Job, QueueFull, TookTooLong, TooMuchWork
 from dragoman.server.limits import Limits
 from dragoman.server.schemas import (
     ERRORS,
@@ -30,18 +30,21 @@ from dragoman.server.schemas import (
     request_schema,
     translate_response,
 )
+from dragoman.translation.attention_page import TEMPLATES
 from dragoman.translation.markup import Document, inline_requests, parse_markup, quoted, write_translated
 from dragoman.translation.request import Request as TranslationRequest
 from dragoman.translation.results import Translation
 from dragoman.translation.translator import Translator
 
 STATIC = Path(__file__).parent / "static"
-# Script and style are files of their own, so that the content security policy can forbid inline ones.
+# Scripts and styles are files of their own, so that the content security policy can forbid inline ones.
 PAGE_FILES = {
-    "/": ("index.html", "text/html"),
-    "/style.css": ("style.css", "text/css"),
-    "/script.js": ("script.js", "text/javascript"),
-    "/icon.svg": ("icon.svg", "image/svg+xml"),
+    "/": (STATIC / "index.html", "text/html"),
+    "/words.css": (TEMPLATES / "words.css", "text/css"),
+    "/style.css": (STATIC / "style.css", "text/css"),
+    "/words.js": (TEMPLATES / "words.js", "text/javascript"),
+    "/script.js": (STATIC / "script.js", "text/javascript"),
+    "/icon.svg": (STATIC / "icon.svg", "image/svg+xml"),
 }
 RETRY_HEADERS = {"Retry-After": str(limits.RETRY_AFTER)}
 
@@ -81,8 +84,8 @@ def create_application(batcher: Batcher, info: ServerInfo) -> FastAPI:
         """Hide the traceback from the client; uvicorn logs it."""
         return JSONResponse({"detail": "internal error: see the server's log"}, 500)
 
-    for path, (name, media_type) in PAGE_FILES.items():
-        page_file = Response((STATIC / name).read_bytes(), media_type=media_type)
+    for path, (file, media_type) in PAGE_FILES.items():
+        page_file = Response(file.read_bytes(), media_type=media_type)
         app.router.routes.append(Route(path, page_file, methods=["GET"], include_in_schema=False))
     return app
 
@@ -130,29 +133,21 @@ def write_documents(
     asked: TranslateRequest,
     documents: Sequence[Document],
     requests: Sequence[str | TranslationRequest],
-    results: Sequence[TextResult],
-) -> list[TextResult]:
-    """Put the results of a job together: one for each document instead of one for each of its texts."""
+    results: Sequence[Translation],
+) -> list[Translation]:
+    """Put the translations of a job together: one for each document instead of one for each of its texts."""
     rest = iter(zip(requests, results, strict=True))
     written = []
     for source, document in zip(asked.texts or [asked.text], documents, strict=True):
         inlines = list(islice(rest, len(document.inlines)))
-        translations = [result.translation for _, result in inlines]
-        # For each sentence, the weights of its best candidate.
-        best = [[candidates[0] for candidates in result.weights or ()] for _, result in inlines]
-        text = write_translated(
-            translator,
-            document,
-            [request for request, _ in inlines if not isinstance(request, str)],
-            translations,
-            best,
-        )
+        translations = [translation for _, translation in inlines]
+        of_document = [request for request, _ in inlines if not isinstance(request, str)]
+        text = write_translated(translator, document, of_document, translations)
         sentences = [sentence for translation in translations for sentence in translation.sentences]
         warnings = [
             quoted(translation.source, warning) for translation in translations for warning in translation.warnings
         ]
-        weights = [candidates for _, result in inlines for candidates in result.weights or ()]
-        written.append(TextResult(Translation(source, text, sentences, warnings), weights))
+        written.append(Translation(source, text, sentences, warnings))
     return written
 
 
@@ -200,7 +195,7 @@ def validation_message(error: ValidationError) -> tuple[int, str]:
     return 400 if first["type"] == "json_invalid" else 422, one_line(f"{where}: {what}" if where else what)
 
 
-async def wait_for(results: Future[list[TextResult]], request: Request, timeout: float) -> list[TextResult]:
+async def wait_for(results: Future[list[Translation]], request: Request, timeout: float) -> list[Translation]:
     """Wait for the results of a job. On timeout, or when the client disconnects, cancel the job.
 
     Raises HTTPException, and whatever the job raised.

@@ -11,12 +11,8 @@ MAX_TERMS = 200  # of a glossary in one request
 MAX_CHUNKED = 50_000  # bytes of a request that comes in chunks
 MAX_TERM = 100  # characters of a term
 MAX_N_BEST = MAX_BEAM_SIZE = 10
-BATCH_CHARACTERS = 50_000  # of short jobs per batch, so that the first ones do not wait for too many others
-SHORT_WORK = 2_000  # the most of a job that is translated at once; longer jobs are translated a part at a time
-PART_TOKENS = 25  # of the source in such a part, fewer for a wide beam: a short job may have to wait for it
-QUIET = 1.0  # seconds without short jobs, after which parts are larger, and follow one another without a rest
-QUIET_FACTOR = 16  # times as large
-LONG_SHARE = 10  # one in ten places of the queue is for long jobs
+ROUND_TOKENS = 400  # of the source that are translated together, fewer for a wide beam: new jobs wait for them
+LONG_WORK = 2_000  # after a job of more work, memory is given back to the system
 READ_TIMEOUT = (
     10.0  # seconds for a client to send the head of a request, again for its body, and to read the last 64 kB
 )

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from dragoman.server.batcher import TextResult
 from dragoman.server.limits import MAX_BEAM_SIZE, MAX_CHARACTERS, MAX_N_BEST, MAX_TERM, MAX_TERMS, MAX_TEXTS, Limits
+from dragoman.translation.results import Translation
 from dragoman.translation.translator import Translator
 
 
@@ -209,19 +209,18 @@ def request_schema(info: ServerInfo) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
-def translate_response(results: Sequence[TextResult], attention: bool) -> TranslateResponse:
-    """Turn the results of a job into a response, with what is known of each token if asked for."""
-    translations = [TextResponse.model_validate(result.translation) for result in results]
-    for response, result in zip(translations, results, strict=True):
-        written = [candidate for sentence in response.sentences for candidate in sentence.candidates]
+def translate_response(translations: Sequence[Translation], attention: bool) -> TranslateResponse:
+    """Turn the translations of a job into a response, with what is known of each token if asked for."""
+    texts = [TextResponse.model_validate(translation) for translation in translations]
+    for text, translation in zip(texts, translations, strict=True):
+        written = [candidate for sentence in text.sentences for candidate in sentence.candidates]
         if not attention:
             for candidate in written:
-                candidate.log_probs = None
+                candidate.log_probs = candidate.alignment = None
             continue
-        made = [candidate for sentence in result.translation.sentences for candidate in sentence.candidates]
-        weights = [array for candidates in result.weights or () for array in candidates]
-        for candidate, source, array in zip(written, made, weights, strict=True):
+        made = [candidate for sentence in translation.sentences for candidate in sentence.candidates]
+        for candidate, source in zip(written, made, strict=True):
+            assert source.weights is not None
             candidate.log_probs = [round(value, 4) for value in source.log_probs]
-            candidate.alignment = source.made_from(array)
-            candidate.attention = array.astype(np.float64).round(4).tolist()
-    return TranslateResponse(translations=translations)
+            candidate.attention = source.weights.astype(np.float64).round(4).tolist()
+    return TranslateResponse(translations=texts)

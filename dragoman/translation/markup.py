@@ -18,8 +18,6 @@ from dataclasses import replace
 from importlib.util import find_spec
 from typing import Literal, Protocol
 
-import numpy as np
-
 from dragoman import resources
 from dragoman.console import shorten
 from dragoman.errors import ConfigError, DataError
@@ -28,7 +26,7 @@ from dragoman.translation.inline import Content, Inline, move_spans
 from dragoman.translation.request import Request
 from dragoman.translation.results import Translation
 from dragoman.translation.translator import Translator
-from dragoman.translation.word_alignment import align_words, token_weights
+from dragoman.translation.word_alignment import align_words
 
 Kind = Literal["html", "xml", "markdown"]
 KINDS: tuple[Kind, ...] = ("html", "xml", "markdown")
@@ -90,12 +88,11 @@ def translate_markup(translator: Translator, text: str, kind: str, to: str = "",
     document = parse_markup(text, kind)
     asked = inline_requests(translator, document, to, source)
     translations = translator.explain(asked)
-    translator.warnings = [quoted(each.source, message) for each in translations for message in each.warnings]
+    translator.warnings = [(i, quoted(translations[i].source, message)) for i, message in translator.warnings]
     spanned = [k for k, inline in enumerate(document.inlines) if inline.spans]
-    weights = dict(zip(spanned, token_weights(translator, [translations[k] for k in spanned]), strict=True))
-    return write_translated(
-        translator, document, asked, translations, [weights.get(k, []) for k in range(len(translations))]
-    )
+    for k, aligned in zip(spanned, translator.with_alignments([translations[k] for k in spanned]), strict=True):
+        translations[k] = aligned
+    return write_translated(translator, document, asked, translations)
 
 
 def inline_requests(translator: Translator, document: Document, to: str = "", source: str = "") -> list[Request]:
@@ -107,22 +104,14 @@ def inline_requests(translator: Translator, document: Document, to: str = "", so
 
 
 def write_translated(
-    translator: Translator,
-    document: Document,
-    asked: Sequence[Request],
-    translations: Sequence[Translation],
-    weights: Sequence[Sequence[np.ndarray]],
+    translator: Translator, document: Document, asked: Sequence[Request], translations: Sequence[Translation]
 ) -> str:
-    """Write a document with translations in place of its texts.
-
-    Args:
-        weights: for each translation, the alignment (T, S) of the best candidate of each sentence; unused without spans
-    """
+    """Write a document with translations in place of its texts. Those of texts with spans must have alignments."""
     contents: list[Content] = []
-    for inline, request, translation, each in zip(document.inlines, asked, translations, weights, strict=True):
+    for inline, request, translation in zip(document.inlines, asked, translations, strict=True):
         content: Content = [translation.text]
         if inline.spans:
-            aligned = align_words(translator, translation, each, request.direction)
+            aligned = align_words(translator, translation, request.direction)
             content = move_spans(inline, translation.text, aligned, request.direction)
         contents.append(content)
     return document.write(contents)

@@ -12,6 +12,7 @@ from typing import Any, BinaryIO
 
 from dragoman import console
 from dragoman.console import visible
+from dragoman.lazy import numpy as np
 from dragoman.storage import replacing
 from dragoman.text.sentence_splitting import sentence_joiner
 from dragoman.translation import attention_page
@@ -21,7 +22,7 @@ from dragoman.translation.translator import Translator
 LARGEST_PAGE = 100  # sentences on an attention page
 
 
-def as_json(translator: Translator, translation: Translation, reference: str | None = None) -> str:
+def as_json(translation: Translation, reference: str | None = None) -> str:
     """Everything about a translation, on one line."""
     return json.dumps(
         {
@@ -36,8 +37,7 @@ def as_json(translator: Translator, translation: Translation, reference: str | N
                     "tokens": sentence.tokens,
                     "unknown": sentence.unknown,
                     "candidates": [
-                        _candidate(candidate) | {"alignment": translator.align(sentence, candidate)}
-                        for candidate in sentence.candidates
+                        _candidate(candidate) | {"alignment": candidate.alignment} for candidate in sentence.candidates
                     ],
                 }
                 for sentence in translation.sentences
@@ -91,22 +91,9 @@ def _table(translator: Translator, translation: Translation) -> str:
     lines = []
     for sentence in translation.sentences:
         best, *others = sentence.candidates
-        lines += [*attention_page.table(_view(translator, sentence, best)), ""]
+        lines += [*attention_page.table(sentence, best, translator.attention(sentence, best).numpy()), ""]
         lines += [f"{other.score:8.3f}  {other.text}" for other in others] + [""] * bool(others)
     return "\n".join(lines)
-
-
-def _view(translator: Translator, sentence: Sentence, candidate: Candidate) -> attention_page.View:
-    return attention_page.View(
-        source=sentence.tokens,
-        target=candidate.tokens,
-        log_probs=candidate.log_probs,
-        weights=translator.attention(sentence, candidate).numpy(),
-        text_source=sentence.source,
-        text_target=candidate.text,
-        copied=candidate.copied,
-        unknown=set(sentence.unknown),
-    )
 
 
 class AttentionPage:
@@ -114,14 +101,15 @@ class AttentionPage:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.views: list[attention_page.View] = []
+        self.views: list[tuple[Sentence, Candidate, np.ndarray]] = []
         self.left_out = 0
 
     def add(self, translator: Translator, translations: Sequence[Translation]) -> None:
         """Add the best translation of each sentence."""
         for sentence in (sentence for translation in translations for sentence in translation.sentences):
             if len(self.views) < LARGEST_PAGE:
-                self.views.append(_view(translator, sentence, sentence.candidates[0]))
+                best = sentence.candidates[0]
+                self.views.append((sentence, best, translator.attention(sentence, best).numpy()))
             else:
                 self.left_out += 1
 
