@@ -30,10 +30,9 @@ from pathlib import Path
 from typing import Any
 
 from dragoman import reading
-from dragoman.atomic_folder import atomic_folder, discard
 from dragoman.errors import CheckpointError, NewerFormatError
 from dragoman.serialization import sealed, sha256_of, unsealed
-from dragoman.storage import remove, replace_durably, storing, sync, write_durably
+from dragoman.storage import atomic_folder, discard, remove, replace_durably, storing, sync, write_durably
 
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"

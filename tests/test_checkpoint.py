@@ -20,8 +20,8 @@ import pytest
 
 from conftest import HANG, in_child
 from dragoman import checkpoint, console, serialization
-from dragoman.atomic_folder import atomic_folder
 from dragoman.errors import CheckpointError, NewerFormatError, StorageError
+from dragoman.storage import atomic_folder
 from dragoman.translation import loading
 from faults.harness import die_at_call, watch_calls
 from saved import FILES, contents, flip_a_bit, names, newest_files, silent, snapshot
