@@ -43,7 +43,7 @@ def with_languages(config: Config, say: Say) -> Config:
 
     Raises ConfigError if there are no such names, with the settings to add, and DataError for data that cannot be read.
     """
-    missing = [key for key in KEYS if key in config.unsaid]
+    missing = [key for key in KEYS if key in config.left_open]
     if not missing:
         return config
     data = settings.with_values(config, {key: UNKNOWN[KEYS.index(key)] for key in missing}).data
@@ -59,7 +59,7 @@ def with_languages(config: Config, say: Say) -> Config:
         names, codes = " and ".join(said) or "none of them", _options(dict.fromkeys(KEYS, "CODE"))
         raise ConfigError(f"{where}, and the settings say {names}: add {codes}, with the two to use.")
     config = replace(
-        settings.with_values(config, dict(zip(missing, left, strict=True))), unsaid=config.unsaid - {*missing}
+        settings.with_values(config, dict(zip(missing, left, strict=True))), left_open=config.left_open - {*missing}
     )
     names = " to ".join(map(language_name, languages_of(config.data)))
     other = _options(dict(zip(KEYS, reversed(left), strict=True))) if len(left) == 2 else ""

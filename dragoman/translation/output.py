@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from dragoman import console
 from dragoman.console import visible
@@ -22,54 +21,19 @@ from dragoman.translation.translator import Translator
 LARGEST_PAGE = 100  # sentences on an attention page
 
 
-def as_json(translation: Translation, reference: str | None = None) -> str:
+def as_json(translation: Translation) -> str:
     """Everything about a translation, on one line."""
-    return json.dumps(
-        {
-            "source": translation.source,
-            **({} if reference is None else {"reference": reference}),
-            "translation": translation.text,
-            "warnings": translation.warnings,
-            "sentences": [
-                {
-                    "source": sentence.source,
-                    "read_as": sentence.read_as,
-                    "tokens": sentence.tokens,
-                    "unknown": sentence.unknown,
-                    "candidates": [
-                        _candidate(candidate) | {"alignment": candidate.alignment} for candidate in sentence.candidates
-                    ],
-                }
-                for sentence in translation.sentences
-            ],
-        },
-        ensure_ascii=False,
-    )
+    return json.dumps(translation.as_dict(), ensure_ascii=False)
 
 
 def score_line(candidate: Candidate, in_full: bool) -> str:
     """The score of a translation, or JSON with the scores of its tokens."""
-    return json.dumps(_candidate(candidate), ensure_ascii=False) if in_full else f"{candidate.score:.4f}"
+    return json.dumps(candidate.as_dict(), ensure_ascii=False) if in_full else f"{candidate.score:.4f}"
 
 
-def _candidate(candidate: Candidate) -> dict[str, Any]:
-    return {
-        "translation": candidate.text,
-        "score": round(candidate.score, 4) if math.isfinite(candidate.score) else None,  # JSON has no -inf
-        "complete": candidate.complete,
-        "tokens": candidate.tokens,
-        "log_probs": [round(each, 4) if math.isfinite(each) else None for each in candidate.log_probs],
-        "copied": {str(t): s for t, s in candidate.copied.items()},
-    }
-
-
-def as_text(translator: Translator, translation: Translation, reference: str | None, align: bool) -> str:
-    """A translation for people, with its source and reference if it has one; `align` makes it a table."""
-    text = _table(translator, translation) if align else "\n".join(n_best(translator, translation))
-    if reference is None:
-        return text
-    text = f"\n{text}" if align else f"translation  {text}\n"
-    return f"source       {translation.source}\nreference    {reference}\n{text}"
+def as_text(translator: Translator, translation: Translation, align: bool) -> str:
+    """A translation for people; `align` makes it a table."""
+    return _table(translator, translation) if align else "\n".join(n_best(translator, translation))
 
 
 def n_best(translator: Translator, translation: Translation) -> list[str]:
