@@ -30,10 +30,9 @@ from pathlib import Path
 from typing import Any
 
 from dragoman import reading
-from dragoman.atomic_folder import atomic_folder, discard
 from dragoman.errors import CheckpointError, NewerFormatError
 from dragoman.serialization import sealed, sha256_of, unsealed
-from dragoman.storage import remove_temporaries, replace_durably, storing, sync, write_durably
+from dragoman.storage import atomic_folder, discard, remove, replace_durably, storing, sync, write_durably
 
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
@@ -71,8 +70,8 @@ def save(root: Path, step: int, files: Mapping[str, bytes]) -> Path:
     """
     final = step_directory(root, step)
     with storing(final):
-        if root.is_dir():
-            remove_temporaries(root)
+        for path in root.glob(".tmp-*"):
+            remove(path)
     publish(final, step, files)
     return final
 

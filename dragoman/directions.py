@@ -36,16 +36,16 @@ class Direction(NamedTuple):
 
 def parse_directions(text: str) -> list[Direction]:
     """Parse a text such as "en-it, it-en". Raises ValueError with the reason."""
-    found = []
+    directions = []
     for part in re.split(r"\s*,\s*|\s+", text.strip()):
         matched = _PAIR.fullmatch(part)
         if not matched:
             raise ValueError("directions are named as in en-it, it-en, or pt-BR-en")
         direction = Direction(*matched.groups())
-        if direction.source == direction.target or direction in found:
-            raise ValueError(f"{part} is {'named twice' if direction in found else 'no translation'}")
-        found.append(direction)
-    return found
+        if direction.source == direction.target or direction in directions:
+            raise ValueError(f"{part} is {'named twice' if direction in directions else 'no translation'}")
+        directions.append(direction)
+    return directions
 
 
 def targets(directions: Sequence[Direction]) -> list[str]:
@@ -74,10 +74,10 @@ def split_tag(text: str) -> tuple[Direction | None, str]:
 
 def by_direction(sources: Sequence[str], usual: Direction) -> dict[Direction, list[int]]:
     """Group the indices of source texts by the direction of their tags; untagged texts have the usual one."""
-    found: dict[Direction, list[int]] = defaultdict(list)
+    indices: dict[Direction, list[int]] = defaultdict(list)
     for i, text in enumerate(sources):
-        found[split_tag(text)[0] or usual].append(i)
-    return dict(found)
+        indices[split_tag(text)[0] or usual].append(i)
+    return dict(indices)
 
 
 @cache

@@ -54,11 +54,11 @@ def check_shapes(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
     """
     state = model.state_dict()
     expected = {name: tuple(state[name].shape) for name in _first_names(state).values()}
-    found = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-    for name in [*expected, *sorted(found)]:
-        if expected.get(name) != found.get(name):
+    shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    for name in [*expected, *sorted(shapes)]:
+        if expected.get(name) != shapes.get(name):
             raise CheckpointError(
-                f"the weights do not fit the model: {name} has shape {found.get(name, 'none')} in the checkpoint and "
+                f"the weights do not fit the model: {name} has shape {shapes.get(name, 'none')} in the checkpoint and "
                 f"{expected.get(name, 'none')} in the model. Use the configuration that the checkpoint was made with."
             )
 

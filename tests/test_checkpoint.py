@@ -20,8 +20,8 @@ import pytest
 
 from conftest import HANG, in_child
 from dragoman import checkpoint, console, serialization
-from dragoman.atomic_folder import atomic_folder
 from dragoman.errors import CheckpointError, NewerFormatError, StorageError
+from dragoman.storage import atomic_folder
 from dragoman.translation import loading
 from faults.harness import die_at_call, watch_calls
 from saved import FILES, contents, flip_a_bit, names, newest_files, silent, snapshot
@@ -109,8 +109,8 @@ def test_save_removes_leftovers_of_an_earlier_process(root: Path, tmp_path: Path
     old = shutil.copytree(checkpoint.save(root, 1, contents(1)), tmp_path / "old")
     checkpoint.save(root, 1, contents(2))
     shutil.copytree(old, root / "replaced-step-00000001")
-    shutil.copytree(old, root / f".tmp-step-00000001-{16 * '0'}")
-    (root / f".tmp-best.json-{16 * '0'}").write_bytes(b"{")
+    shutil.copytree(old, root / f".tmp-step-00000001-{os.getpid()}")
+    (root / ".tmp-best.json").write_bytes(b"{")
     assert newest_files(root) == contents(2), "the new one counts, not the one it replaced"
     checkpoint.save(root, 1, contents(3))
     assert names(root) == {"step-00000001"}

@@ -194,8 +194,9 @@ def test_only_web_addresses_are_opened(server: Loopback, tmp_path: Path) -> None
     assert not cached().exists()
 
 
-def test_redirect_to_another_address_is_followed(server: Loopback) -> None:
-    server.faults = [f"to {server.url}/OPUS-Tatoeba/v2023-04-12/moses/en-it.txt.zip"]
+@pytest.mark.parametrize("fault", ["to {}/OPUS-Tatoeba/v2023-04-12/moses/en-it.txt.zip", "unsized"])
+def test_redirect_and_a_file_of_unknown_size(server: Loopback, fault: str) -> None:
+    server.faults = [fault.format(server.url)]
     assert get().read_bytes() == CONTENT
 
 
@@ -212,20 +213,13 @@ def test_broken_download_is_continued(server: Loopback, validators: str) -> None
     assert leftovers(cached()) == ["en-it.txt.zip", "en-it.txt.zip.json"]
 
 
-def test_server_without_ranges_starts_over(server: Loopback) -> None:
-    server.ranges = False
+@pytest.mark.parametrize("validators", ["etag", "weak", "none"])
+def test_download_that_cannot_be_continued_starts_over(server: Loopback, validators: str) -> None:
+    """Guards against joining pieces of two files: without a strong ETag or a date nothing says that they are one."""
+    server.validators, server.ranges = validators, validators != "etag"
     server.faults = [f"drop {HALF}", "drop 10"]
     assert get().read_bytes() == CONTENT
     assert [(request.status, request.sent) for request in server.log] == [(200, HALF), (200, 10), (200, len(CONTENT))]
-
-
-@pytest.mark.parametrize("validators", ["weak", "none"])
-def test_file_without_a_version_starts_over(server: Loopback, validators: str) -> None:
-    """Guards against joining pieces of two files: without a strong ETag or a date nothing says that they are one."""
-    server.validators = validators
-    server.faults = [f"drop {HALF}"]
-    assert get().read_bytes() == CONTENT
-    assert [request.range for request in server.log] == [None, None]
 
 
 @pytest.mark.parametrize("longer", [True, False])
@@ -303,11 +297,6 @@ def test_incomplete_file_never_gets_its_name(
     assert read_record(cached()) is None
     monkeypatch.setattr(fetch, "TIMEOUT", 30)
     server.faults = []
-    assert get().read_bytes() == CONTENT
-
-
-def test_file_of_unknown_size_is_downloaded(server: Loopback) -> None:
-    server.faults = ["unsized"]
     assert get().read_bytes() == CONTENT
 
 
@@ -432,20 +421,12 @@ def test_second_process_waits_for_the_first(server: Loopback) -> None:
     assert len(server.log) == 1
 
 
-@pytest.mark.parametrize(
-    ("variables", "folder"),
-    [
-        ({"DRAGOMAN_CACHE": "/a/b", "XDG_CACHE_HOME": "/c"}, "/a/b"),
-        ({"XDG_CACHE_HOME": "/c"}, "/c/dragoman"),
-        ({}, "/home/me/.cache/dragoman"),
-    ],
-)
-def test_place_of_the_cache(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], folder: str) -> None:
-    for name in ("DRAGOMAN_CACHE", "XDG_CACHE_HOME"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in {"HOME": "/home/me", **variables}.items():
-        monkeypatch.setenv(name, value)
-    assert fetch.cache_folder() == Path(folder)
+def test_the_user_chooses_where_the_cache_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    monkeypatch.setenv("DRAGOMAN_CACHE", "~/corpora")
+    assert fetch.cache_folder() == Path("/home/me/corpora")
+    monkeypatch.delenv("DRAGOMAN_CACHE")
+    assert fetch.cache_folder().name == "dragoman"
 
 
 # --- Commands -------------------------------------------------------------------------------------------------------

@@ -97,10 +97,10 @@ def _local_sources(data: DataConfig) -> list[Source]:
 
 def _ask(config: Config, missing: Sequence[str]) -> ConfigError:
     sides = spoken(config.data)
-    found = {key: side.language if side else "CODE" for key, side in zip(KEYS, sides, strict=True) if key in missing}
-    known = [language_name(language) for language in found.values() if language != "CODE"]
+    add = {key: side.language if side else "CODE" for key, side in zip(KEYS, sides, strict=True) if key in missing}
+    known = [language_name(language) for language in add.values() if language != "CODE"]
     guess = f" (by the text: {' to '.join(known)})" if len(known) == len(missing) else ", such as en and it"
-    return ConfigError(f"data.train ({config.data.train}) does not name its languages: add {_options(found)}{guess}")
+    return ConfigError(f"data.train ({config.data.train}) does not name its languages: add {_options(add)}{guess}")
 
 
 def _options(values: Mapping[str, str]) -> str:
@@ -157,8 +157,8 @@ def spoken_in(texts: Sequence[str]) -> Spoken | None:
     from dragoman.corpora.language_id import CLEAR, FEWEST_LETTERS, identify
 
     letters = (text for text in texts if sum(map(str.isalpha, text)) >= FEWEST_LETTERS and is_text(text))
-    found = map(identify, heapq.nlargest(LONGEST, letters, key=len))
-    counts = Counter(language for language, confidence in found if confidence >= CLEAR)
+    identified = map(identify, heapq.nlargest(LONGEST, letters, key=len))
+    counts = Counter(language for language, confidence in identified if confidence >= CLEAR)
     if counts.total() < FEWEST:
         return None
     [(language, count)] = counts.most_common(1)

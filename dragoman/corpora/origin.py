@@ -38,15 +38,15 @@ def origin_of(config: Config, sources: Sequence[Source], tokenizers: Tokenizers 
 
 def data_settings(config: Config, tokenizers: Tokenizers | None) -> dict[str, Any]:
     """Return every setting that affects the prepared data, by name."""
-    found: dict[str, Any] = {"format": FORMAT}
+    values: dict[str, Any] = {"format": FORMAT}
     weights = [weight for weight, _ in parse_mixture(config.data.train)]
     if weights != [1.0]:
-        found["the weights in data.train"] = weights
+        values["the weights in data.train"] = weights
     no_effect = {"bleu_tokenize", "check_languages"}
-    found |= {f"data.{key}": value for key, value in asdict(config.data).items() if key not in no_effect}
+    values |= {f"data.{key}": value for key, value in asdict(config.data).items() if key not in no_effect}
     if tokenizers is None:
-        return found | {f"tokenizer.{key}": value for key, value in asdict(config.tokenizer).items()}
-    return found | {f"{side} tokenizer": each.fingerprint for side, each in zip(SIDES, tokenizers, strict=True)}
+        return values | {f"tokenizer.{key}": value for key, value in asdict(config.tokenizer).items()}
+    return values | {f"{side} tokenizer": each.fingerprint for side, each in zip(SIDES, tokenizers, strict=True)}
 
 
 def file_hashes(sources: Sequence[Source]) -> dict[str, str]:
@@ -68,12 +68,12 @@ def with_hashes(source: Source) -> Source:
 
 def download_addresses(sources: Sequence[Source]) -> dict[str, dict[str, str]]:
     """Return the address and sha256 of each file that this program downloaded, keyed by setting and file name."""
-    found = {}
+    addresses = {}
     for source in sources:
         for path in source.downloads:
             if (record := read_record(path)) and record.url:
-                found[f"{source.setting}: {path.name}"] = {"url": record.url, "sha256": record.sha256}
-    return found
+                addresses[f"{source.setting}: {path.name}"] = {"url": record.url, "sha256": record.sha256}
+    return addresses
 
 
 def check_unchanged(
@@ -119,12 +119,12 @@ def check_unchanged(
 
 def _by_lasting_name(files: dict[str, str]) -> dict[str, str]:
     """Return the names of `file_hashes`, each keyed by the part of it that survives moving or renaming the corpus."""
-    found = {}
+    by_lasting_name = {}
     for name in files:
         setting, _, path = name.partition(": ")
         _, *inside = Path(path).parts
-        found[f"{setting}: {'/'.join(inside) or Path(path).suffix}"] = name
-    return found
+        by_lasting_name[f"{setting}: {'/'.join(inside) or Path(path).suffix}"] = name
+    return by_lasting_name
 
 
 def has_only_moved(key: str, before: str, after: str, files: dict[str, str]) -> bool:

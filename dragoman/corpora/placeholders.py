@@ -108,14 +108,14 @@ class Spelling:
     def _within_numbers(self, side: EncodedSide) -> np.ndarray:
         """Which tokens are a mark inside a number, such as 18:40, or a part of it that follows such a mark."""
         ids = side.ids
-        found = np.zeros(len(ids), bool)
+        within = np.zeros(len(ids), bool)
         if len(ids) > 2:
             digits = self.kinds[ids] == 3
             row = np.repeat(np.arange(len(side.offsets) - 1), np.diff(side.offsets))
             after = digits[2:] & ~self.spaced[ids[2:]] & (row[2:] == row[:-2])
-            found[1:-1] = self.joins[ids[1:-1]] & digits[:-2] & after
-            found[2:] |= found[1:-1]
-        return found
+            within[1:-1] = self.joins[ids[1:-1]] & digits[:-2] & after
+            within[2:] |= within[1:-1]
+        return within
 
     def replace(self, side: EncodedSide, words: WordSpans, chosen: np.ndarray, numbers: np.ndarray) -> EncodedSide:
         """Put the placeholders with these numbers (H), counted from 0, in place of the chosen words (H)."""

@@ -31,7 +31,6 @@ from typing import Any
 import numpy as np
 
 from dragoman import reading
-from dragoman.atomic_folder import publish
 from dragoman.corpora.origin import SIDES, Tokenizers, check_unchanged, origin_of, with_hashes
 from dragoman.corpora.prepared_files import (
     COMPLETE,
@@ -54,7 +53,7 @@ from dragoman.directions import split_tag, targets
 from dragoman.errors import CheckpointError, ConfigError, DataError
 from dragoman.serialization import json_bytes, load_json
 from dragoman.settings import PLACEHOLDERS, Config, DataConfig
-from dragoman.storage import remove_temporaries, replace_durably
+from dragoman.storage import publish, remove_temporaries, replace_durably
 from dragoman.text.conventions import Conventions, conventions_of_ids
 
 WEIGHTS = "train.weights.npy"

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -24,46 +23,6 @@ from dragoman.storage import replace_durably, sync
 
 LARGE = 64 * 2**20  # bytes; larger arrays are memory-mapped
 COMPLETE = "complete"  # empty file in the folder of a corpus that has been read to its end
-
-
-class GrowingFiles:
-    """Files that grow together, shard by shard, so that work on them can be resumed after a kill.
-
-    Once a shard is on disk, a note with the sizes of the files and with `state` replaces the previous note. On
-    resuming, bytes beyond the noted sizes belong to an incomplete shard and are truncated.
-
-    Attributes:
-        state: everything else needed to resume, as JSON values
-    """
-
-    def __init__(self, note: Path, files: Mapping[Path, bytes], state: dict[str, Any]) -> None:
-        """`files` maps each path to its first bytes; `state` is the initial state."""
-        self.note = note
-        noted = read_note(note)
-        self.state = noted["state"] if noted else state
-        for number, (path, first) in enumerate(files.items()):
-            if noted:
-                os.truncate(path, noted["sizes"][number])
-            else:
-                path.unlink(missing_ok=True)
-                with path.open("xb") as file:  # never through a link
-                    file.write(first)
-        self.files = [path.open("ab") for path in files]
-
-    def __enter__(self) -> GrowingFiles:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for file in self.files:
-            file.close()
-
-    def append(self, parts: Iterable[bytes]) -> None:
-        """Add one part to each file, then note the new sizes and the state."""
-        for file, part in zip(self.files, parts, strict=True):
-            file.write(part)
-            file.flush()
-            os.fsync(file.fileno())
-        replace_durably(self.note, json_bytes({"sizes": [file.tell() for file in self.files], "state": self.state}))
 
 
 class CleanedCorpus:

@@ -115,7 +115,7 @@ def _read_dataset(source: Source, data: DataConfig, say: Say) -> dict[str, Split
     try:
         # Not streaming: that would save a copy on disk, but download again each time the pairs are read: to choose a
         # preset, to prepare, and to resume. The copy is memory-mapped.
-        found = datasets.load_dataset(source.path, data.config, revision=data.revision)
+        tables = datasets.load_dataset(source.path, data.config, revision=data.revision)
     except ConnectionError as error:
         raise DataError(
             f"{source} is not on this machine, and the Hugging Face hub cannot be reached: try again later, or set "
@@ -126,8 +126,8 @@ def _read_dataset(source: Source, data: DataConfig, say: Say) -> dict[str, Split
         raise DataError(
             f"{source} cannot be loaded: {reason(error)}{remedy if 'config' in str(error).lower() else ''}"
         ) from error
-    assert isinstance(found, datasets.DatasetDict)
+    assert isinstance(tables, datasets.DatasetDict)
     return {
         str(name): Split(undone(read_rows(table, data, f"{source}, split {name}"), str(source), say), "row")
-        for name, table in found.items()
+        for name, table in tables.items()
     }

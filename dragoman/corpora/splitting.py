@@ -204,7 +204,7 @@ def given_splits(
 
 def _given_parts(sources: Sequence[Source], data: DataConfig) -> dict[tuple[str, Languages | None], list[Part]]:
     """Return the units of each split and each pair of languages."""
-    found: dict[tuple[str, Languages | None], list[Part]] = {}
+    given: dict[tuple[str, Languages | None], list[Part]] = {}
     used = set()
     for source in sources:  # train first: a split that a setting names replaces the one that came with train
         splits = read_units(source, data)
@@ -216,11 +216,11 @@ def _given_parts(sources: Sequence[Source], data: DataConfig) -> dict[tuple[str,
             used.add((source.split, source.number))
             key = split, source.languages
             part = Part(units, source.name, splits[split].unit, 1.0 if named else source.weight)
-            found[key] = [part] if named else [*found.get(key, []), part]
+            given[key] = [part] if named else [*given.get(key, []), part]
     for source in sources:
         if (source.split, source.number) not in used:
             raise DataError(f"{source} has no pairs in the languages of data.directions ({data.directions}).")
-    return {key: found[key] for key in sorted(found, key=lambda key: SPLITS.index(key[0]))}
+    return {key: given[key] for key in sorted(given, key=lambda key: SPLITS.index(key[0]))}
 
 
 def _unless_empty(raw: Units) -> Units | None:

@@ -21,13 +21,13 @@ import shutil
 from pathlib import Path
 
 from dragoman import checkpoint, console, serialization
-from dragoman.atomic_folder import atomic_folder
 from dragoman.command_line import EXPORT_MARK
 from dragoman.errors import ConfigError
 from dragoman.evaluation.metrics import tokenization
 from dragoman.export import card, formats, verification
 from dragoman.export.formats import Format
 from dragoman.model import Transformer
+from dragoman.storage import atomic_folder
 from dragoman.translation.translator import Translator
 
 

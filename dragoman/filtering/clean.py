@@ -26,7 +26,6 @@ from itertools import tee
 from pathlib import Path
 
 from dragoman import console
-from dragoman.atomic_folder import atomic_folder
 from dragoman.corpora.formats.units import Units, unmarked
 from dragoman.corpora.language_choice import with_languages
 from dragoman.corpora.prepared_files import progress_bar
@@ -41,7 +40,7 @@ from dragoman.processes import cores
 from dragoman.serialization import json_bytes
 from dragoman.setting_types import did_you_mean
 from dragoman.settings import DataConfig
-from dragoman.storage import storing
+from dragoman.storage import atomic_folder, storing
 
 TRAIN, DROPPED, OUTCOME = "train.tsv", "dropped.tsv", "cleaning.json"
 # What a folder may have that is replaced; the last three are files of earlier versions.

@@ -102,9 +102,9 @@ def _address() -> str:
 def _entries(wanted: Wanted) -> dict[str, dict[str, Any]]:
     """Return what the index says about each version of a corpus. Raises DataError, also if there is none."""
     one, two = wanted.pair
-    found = _listed(_index(corpus=wanted.corpus, source=one, target=two, preprocessing="moses"), "corpora")
+    listed = _listed(_index(corpus=wanted.corpus, source=one, target=two, preprocessing="moses"), "corpora")
     versions: dict[str, dict[str, Any]] = {}
-    for entry in found:
+    for entry in listed:
         # The versions become names of folders. Some corpora are listed twice, under an older address, too.
         if re.fullmatch(r"\w[\w.-]*", str(entry.get("version"))) and "url" in entry:
             old = versions.get(str(entry["version"]), {"url": ""})

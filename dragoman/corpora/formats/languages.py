@@ -43,9 +43,9 @@ def _codes() -> dict[str, str]:
     from babel import Locale
     from babel.core import get_global
 
-    found = {str(code): str(code) for code in Locale.parse("en").languages if len(str(code)) == 2}
+    codes = {str(code): str(code) for code in Locale.parse("en").languages if len(str(code)) == 2}
     aliases = get_global("language_aliases").items()
-    return found | {str(code): str(new) for code, new in aliases if new in found and len(str(code)) < 4}
+    return codes | {str(code): str(new) for code, new in aliases if new in codes and len(str(code)) < 4}
 
 
 @cache
@@ -53,11 +53,11 @@ def _names() -> dict[str, str]:
     """Codes of languages by their names in lower case."""
     from babel import Locale
 
-    found: dict[str, str] = {}
+    codes: dict[str, str] = {}
     for locale in NAMED_IN:
         for code, name in Locale.parse(locale).languages.items():
-            found.setdefault(str(name).casefold(), str(code).replace("_", "-"))
-    return found
+            codes.setdefault(str(name).casefold(), str(code).replace("_", "-"))
+    return codes
 
 
 @cache
@@ -132,10 +132,11 @@ def find(languages: Sequence[str | None], wanted: str) -> int | None:
 
 def find_all(languages: Sequence[str | None], data: DataConfig) -> list[int] | None:
     """Return the indices of the languages of a pair, or of the one of plain text; None unless all are there."""
-    found = [find(languages, wanted) for wanted in languages_of(data)]
-    if len(found) == 2 and found[0] == found[1] and (first := found[0]) is not None:  # from a language into itself
-        found[1] = next((i for i, each in enumerate(languages) if i > first and each == languages[first]), None)
-    return [each for each in found if each is not None] if None not in found else None
+    indices = [find(languages, wanted) for wanted in languages_of(data)]
+    # From a language into itself:
+    if len(indices) == 2 and indices[0] == indices[1] and (first := indices[0]) is not None:
+        indices[1] = next((i for i, each in enumerate(languages) if i > first and each == languages[first]), None)
+    return [each for each in indices if each is not None] if None not in indices else None
 
 
 def in_file_name(stem: str) -> tuple[str, str] | None:

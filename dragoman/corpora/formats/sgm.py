@@ -44,13 +44,13 @@ def segments(file: File, data: DataConfig) -> Iterator[str]:
 def read_sgm(files: Sequence[File], data: DataConfig, say: Say) -> Units:
     """Read a file with sources and references. Raises DataError."""
     [file] = files
-    found = _versions(file, data)
-    sources = [texts for version, texts in found.items() if version.role == "src"]
+    versions = _versions(file, data)
+    sources = [texts for version, texts in versions.items() if version.role == "src"]
     targets = [
-        texts for each, texts in found.items() if each.role == "ref" and is_named(each.language, data.target_lang)
+        texts for each, texts in versions.items() if each.role == "ref" and is_named(each.language, data.target_lang)
     ]
     if not targets or (data.source_lang and not sources):
-        there = ", ".join(f"{each.role} in {each.language or 'no language'}" for each in found)
+        there = ", ".join(f"{each.role} in {each.language or 'no language'}" for each in versions)
         raise DataError(f"{file} has {there}, but a file of pairs has src and ref in {data.target_lang}.")
     for number, place in enumerate(targets[0], 1):
         source = sources[0].get(place, "") if data.source_lang else ""
@@ -59,15 +59,15 @@ def read_sgm(files: Sequence[File], data: DataConfig, say: Say) -> Units:
 
 def _versions(file: File, data: DataConfig) -> dict[_Version, dict[tuple[str, str], str]]:
     """Return the segments of each version by document and number. Raises DataError if there are none."""
-    found: defaultdict[_Version, dict[tuple[str, str], str]] = defaultdict(dict)
+    versions: defaultdict[_Version, dict[tuple[str, str], str]] = defaultdict(dict)
     version, document = _Version("src", "", ""), ""
     for element in _ELEMENT.finditer(read_text(file, data)):
         kind = (element[1] or element[4]).lower()
         values = {key.lower(): value for key, value in _ATTRIBUTE.findall(element[2] or element[5] or "")}
         if kind == "seg":
             if version.role != "hyp":
-                place = document, values.get("id") or str(len(found[version]))
-                found[version][place] = html.unescape(" ".join(element[3].split()))
+                place = document, values.get("id") or str(len(versions[version]))
+                versions[version][place] = html.unescape(" ".join(element[3].split()))
         elif kind == "doc":
             document = values.get("docid") or values.get("id", "")
             version = version._replace(name=values.get("sysid", "")) if "sysid" in values else version
@@ -75,6 +75,6 @@ def _versions(file: File, data: DataConfig) -> dict[_Version, dict[tuple[str, st
             role = {"srcset": "src", "refset": "ref", "tstset": "hyp"}.get(kind, kind)
             language = values.get("lang") or values.get("srclang" if role == "src" else "trglang", "")
             version = _Version(role, language, values.get("translator", ""))
-    if not found:
+    if not versions:
         raise DataError(f"{file} has no <seg>: is it a test set?")
-    return found
+    return versions

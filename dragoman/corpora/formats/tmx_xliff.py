@@ -102,17 +102,17 @@ def _sides(names: list[str | None], file: File, data: DataConfig, say: Say, firs
     """Return which of source and target are wanted; None if they serve another of data.directions."""
     languages = [language_of(name) or name if name else None for name in names]
     wanted = languages_of(data)
-    found = find_all(languages, data)
-    if found is None and languages[1] is None and len(wanted) == 2 and find_all([languages[0], wanted[1]], data):
-        found = [0, 1]  # version 1.2 may leave out the target language
-    if found is None:
+    sides = find_all(languages, data)
+    if sides is None and languages[1] is None and len(wanted) == 2 and find_all([languages[0], wanted[1]], data):
+        sides = [0, 1]  # version 1.2 may leave out the target language
+    if sides is None:
         if serves_others(languages, data):
             return None
         known = [language for language in languages if language]
         raise other_languages(f"{file} is in {' and '.join(known)}", known, data)
     if first:
-        _say_languages(file, [languages[side] or wanted[1] for side in found], data, say)
-    return found
+        _say_languages(file, [languages[side] or wanted[1] for side in sides], data, say)
+    return sides
 
 
 def _target(unit: Any) -> str:
