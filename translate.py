@@ -29,7 +29,7 @@ import argparse
 import contextlib
 import json
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain, zip_longest
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -54,7 +54,7 @@ def main(options: argparse.Namespace) -> None:
     """Translate what the command line names."""
     # A checkpoint is in the checkpoints/ of its run.
     run = options.checkpoint[0].absolute().parent.parent if options.checkpoint else options.run or usual_run()
-    given = find_input(options, run)
+    given = find_input(options)
     translator = load_translator(options, run)
     to, source, prefix = options.to or "", options.source or "", options.prefix or ""
     if not (options.run or options.checkpoint):
@@ -93,7 +93,7 @@ def translate_documents(translator: Translator, given: Input, options: argparse.
             except DataError as error:
                 place = f"argument {number}" if given.name == "argument" else given.name
                 raise DataError(f"{place}: {error}") from None
-            warn_of(translator.warnings, warnings)
+            warn_of([message for _, message in translator.warnings], warnings)
             warnings += len(translator.warnings)
             write(output, text + "\n" * (given.name == "argument"))
     count_hidden(warnings)
@@ -125,8 +125,8 @@ def count_hidden(warnings: int) -> None:
 def load_translator(options: argparse.Namespace, run: Path) -> Translator:
     """The translator that the options name. Raises ConfigError for options that the model has no use for."""
     translator = Translator(options.checkpoint or run, options.device, options.overrides, options.engine)
-    if translator.config.is_language_model and (options.align or options.attention or options.example):
-        raise ConfigError("--align, --attention and --example show the source, but a language model has no source.")
+    if translator.config.is_language_model and (options.align or options.attention):
+        raise ConfigError("--align and --attention show the source, but a language model has no source.")
     if options.glossary:
         translator = translator.with_glossary(options.glossary)
     return translator
@@ -145,9 +145,11 @@ def translate_lines(
     ):
         for texts in given.blocks:
             hinted = hinted or hint_at_paragraphs(texts, first, given)
-            lines = translate_block(translator, texts, first, given, options, request, page, bar)
+            lines = translate_block(translator, texts, first, given, options, request, page)
+            if bar:
+                bar.update(len(texts))
             with bar.external_write_mode(file=sys.stderr) if bar else contextlib.nullcontext():
-                warn_of(translator.warnings, warnings)
+                warn_of([f"text {first + i}: {message}" for i, message in translator.warnings], warnings)
             warnings += len(translator.warnings)
             write(output, "".join(f"{line}\n" for line in lines))
             first += len(texts)
@@ -186,25 +188,22 @@ def translate_block(
     options: argparse.Namespace,
     request: Callable[[str], Request],
     page: AttentionPage | None,
-    bar: tqdm | None,
 ) -> list[str]:
     """The output for each line of a block, the first of which has the number `first`."""
-    advance = bar.update if bar else lambda _: None
     if options.score:
         pairs = pairs_to_score(texts, given.name, first, translator.config.is_language_model)
         scored = translator.score([(request(text), translation) for text, translation in pairs], first)
-        advance(len(texts))
         return [score_line(candidate, options.json) for candidate in scored]
     if options.embed:
-        vectors = translator.embed(list(map(request, texts)), first).tolist()
-        advance(len(texts))
+        vectors = translator.embed(list(map(request, texts))).tolist()
         return [json.dumps([round(each, 6) for each in vector]) for vector in vectors]
-    translations = translator.explain(list(map(request, texts)), first, advance)
+    translations = translator.explain(list(map(request, texts)))
     if options.json or options.align or options.attention:
         translations = translator.with_log_probs(translations)
+    if options.json:
+        translations = translator.with_alignments(translations)
     if page:
         page.add(translator, translations)
-    rows = zip_longest(translations, given.references[: len(texts)])
     if options.json:
-        return [as_json(translator, translation, reference) for translation, reference in rows]
-    return [as_text(translator, translation, reference, options.align) for translation, reference in rows]
+        return list(map(as_json, translations))
+    return [as_text(translator, translation, options.align) for translation in translations]

@@ -27,7 +27,7 @@ from dragoman.settings import DEFAULTS, SECTIONS, SETTINGS, STAND_IN, Config, va
 
 AVERAGED = "averaged.json"  # lists what an average was made of; only an average has this file
 EXPORT_MARK = "export.json"  # describes an export; only an export has this file
-# Names of files that say less about the data than the folder does.
+# File names too general for the name of a run: the folder's name is used instead.
 GENERAL_NAMES = frozenset({"corpus", "data", "pairs", "text", "train", "training"})
 # The settings that -h shows.
 MAIN = (
@@ -61,10 +61,10 @@ class Parser(argparse.ArgumentParser):
             options = [name.lstrip("-") for name in self._option_string_actions if name.startswith("--")]
             hint = did_you_mean(wrong.lstrip("-"), options, "--") if wrong else ": it stands alone; see --help."
             self.error(f"{wrong or rest[0]} is not an option of this command{hint}")
-        given = {key: text for key, text in vars(parsed).items() if key in SETTINGS}
-        parsed.overrides = [f"--{key}={text}" for key, text in given.items()]
+        typed = {key: text for key, text in vars(parsed).items() if key in SETTINGS}
+        parsed.overrides = [f"--{key}={text}" for key, text in typed.items()]
         try:
-            parsed.values = {key: parse_value(key, SETTINGS[key], text) for key, text in given.items()}
+            parsed.values = {key: parse_value(key, SETTINGS[key], text) for key, text in typed.items()}
         except ConfigError as error:
             self.error(str(error))
         return parsed
@@ -92,15 +92,6 @@ class _Library(Parser):
 
     def error(self, message: str) -> NoReturn:
         raise ConfigError(message)
-
-
-class _Once(argparse.Action):
-    """Store a value, and refuse an option that is given twice, whose first value argparse would drop."""
-
-    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
-        if getattr(namespace, self.dest) is not None:
-            raise argparse.ArgumentError(self, "given twice, but it takes one value")
-        setattr(namespace, self.dest, values)
 
 
 def parse_train(words: Sequence[str], prog: str = "train.py") -> Config:
@@ -131,9 +122,7 @@ def _parse_run(parser: Parser, words: Sequence[str], default_file: Path | None) 
     """
     parser.usage = f"{parser.prog} [DATA] [--config FILE] [--section.key VALUE] ..."
     parser.add_argument("data", nargs="?", metavar="DATA", help="training pairs, as --data.train; or a config file")
-    parser.add_argument(
-        "--config", action=_Once, metavar="FILE", help="YAML file with settings; the command line overrules it"
-    )
+    parser.add_argument("--config", metavar="FILE", help="YAML file with settings; the command line overrules it")
     parser.add_argument("--print_config", action="store_true", help="print all settings as YAML and exit")
     parsed = parser.parse(words, SECTIONS)
     typed, parsed.file = parsed.values, parsed.config
@@ -148,8 +137,8 @@ def _parse_run(parser: Parser, words: Sequence[str], default_file: Path | None) 
     if parsed.print_config:
         if parsed.config.model.preset == "auto":
             print(f"# {STAND_IN}")
-        if parsed.config.unsaid & {"data.source_lang", "data.target_lang"}:
-            print("# Set both languages: you named none, and en and it are those of the default run.")
+        if parsed.config.left_open & {"data.source_lang", "data.target_lang"}:
+            print("# Set data.source_lang and data.target_lang: en and it are only the defaults.")
         print(config_file.dump(parsed.config), end="")
         parser.exit(0)
     return parsed
@@ -161,40 +150,40 @@ def _in_file(file: str | None, default: Path | None) -> dict[str, Any]:
     path = Path(file) if file is not None else default
     if path is None:
         return {}
-    given = config_file.settings_in_file(config_file.read_config_file(path), path)
+    choices = config_file.settings_in_file(config_file.read_config_file(path), path)
     is_default = default is not None and path.samefile(default)
-    return {key: value for key, value in given.items() if not is_default or value != DEFAULTS[key]}
+    return {key: value for key, value in choices.items() if not is_default or value != DEFAULTS[key]}
 
 
 def _combined(in_file: Mapping[str, Any], typed: Mapping[str, Any]) -> Config:
     """Combine the choices in a file with the command line, and apply a preset around both.
 
     A run on the user's own data has a name, a preset and languages of its own, not those of the default run. Until the
-    data are known, auto stands for a preset that is valid with what the user chose, and the languages are unsaid.
+    data are known, auto stands for a preset that is valid with what the user chose, and the languages are left open.
     """
-    given = {**in_file, **typed}
+    choices = {**in_file, **typed}
     # A limit of the user's own switches the plan off, unless the plan is set in the same place or nearer.
-    limited, nearer = (any(place.get(key) is not None for key in presets.ENDS) for place in (given, typed))
-    if limited and "training.plan_minutes" not in (typed if nearer else given):
-        given["training.plan_minutes"] = None
-    unsaid: set[str] = set()
-    if given.get("data.train", DEFAULTS["data.train"]) != DEFAULTS["data.train"]:
-        given.setdefault("run.name", run_name(given["data.train"]))
-        if "data.directions" not in given:
-            unsaid |= {"data.source_lang", "data.target_lang"} - given.keys()
-        if "model.preset" not in given and not in_file.keys() & _OF_A_MODEL:
-            given["model.preset"] = "auto"
-            unsaid.add("model.preset")
-    preset = given.get("model.preset")
+    limited, nearer = (any(place.get(key) is not None for key in presets.ENDS) for place in (choices, typed))
+    if limited and "training.plan_minutes" not in (typed if nearer else choices):
+        choices["training.plan_minutes"] = None
+    left_open: set[str] = set()
+    if choices.get("data.train", DEFAULTS["data.train"]) != DEFAULTS["data.train"]:
+        choices.setdefault("run.name", run_name(choices["data.train"]))
+        if "data.directions" not in choices:
+            left_open |= {"data.source_lang", "data.target_lang"} - choices.keys()
+        if "model.preset" not in choices and not in_file.keys() & _OF_A_MODEL:
+            choices["model.preset"] = "auto"
+            left_open.add("model.preset")
+    preset = choices.get("model.preset")
     if preset is None:
-        return replace(with_values(Config(), given), unsaid=frozenset(unsaid))
+        return replace(with_values(Config(), choices), left_open=frozenset(left_open))
     chosen = frozenset(typed if "model.preset" in typed else {**in_file, **typed}) & set(presets.KEYS)
     overruled = tuple((key, in_file[key]) for key in presets.KEYS if key in in_file and key not in chosen)
-    empty, errors = Config(chosen=chosen, overruled=overruled, unsaid=frozenset(unsaid)), []
+    empty, errors = Config(chosen=chosen, overruled=overruled, left_open=frozenset(left_open)), []
     for name in [preset] if preset != "auto" else [presets.STAND_IN, *presets.PRESETS]:
-        of_preset = presets.values_of(name, values(empty) | given, chosen, presets.Plan())
+        of_preset = presets.values_of(name, values(empty) | choices, chosen, presets.Extent())
         try:
-            return with_preset_values(empty, {**given, **of_preset})
+            return with_preset_values(empty, {**choices, **of_preset})
         except ConfigError as error:
             errors.append(error)
     raise errors[0]
@@ -299,7 +288,6 @@ def parse_translate(words: Sequence[str], prog: str = "dragoman translate") -> a
     add("--attention", type=Path, metavar="FILE", help="write an HTML page that shows the attention")
     add("--score", action="store_true", help="score given translations: SOURCE TAB TRANSLATION lines")
     add("--embed", action="store_true", help="print a vector for each line, as JSON, not a translation")
-    add("--example", type=int, metavar="N", action="append", help="translate sentence N of the run's test set")
     add("--engine", choices=("auto", "ctranslate2", "torch"), default="auto", help="what searches (default: auto)")
     parsed = parser.parse(words, ["decoding"])
     _refuse_contradictions(parser, parsed)
@@ -308,20 +296,18 @@ def parse_translate(words: Sequence[str], prog: str = "dragoman translate") -> a
 
 def _refuse_contradictions(parser: Parser, parsed: argparse.Namespace) -> None:
     """Exit with 2 if options of translate exclude each other."""
-    if bool(parsed.sentences) + bool(parsed.input) + bool(parsed.example) > 1:
-        parser.error("give only one of sentences, --input and --example")
-    of_lines = ("align", "attention", "embed", "json", "score", "example", "prefix")
+    if parsed.sentences and parsed.input:
+        parser.error("give only one of sentences and --input")
+    of_lines = ("align", "attention", "embed", "json", "score", "prefix")
     markup = parsed.markup if parsed.markup != "none" else None
     for option, value, others, why in (
-        ("--example", parsed.example, ("to", "from"), "keeps the direction of its sentence"),
         ("--align", parsed.align, ("json",), "is for people, and --json for programs"),
-        ("--score", parsed.score, ("align", "attention", "example", "prefix", "glossary"), "reads translations"),
+        ("--score", parsed.score, ("align", "attention", "prefix", "glossary"), "reads translations"),
         ("--embed", parsed.embed, (*of_lines, "glossary"), "prints vectors"),
         (f"--markup {markup}", markup, (*of_lines, "paragraphs"), "translates documents"),
         ("--paragraphs", parsed.paragraphs, of_lines, "translates documents"),
     ):
-        given = [f"--{other}" for other in others if vars(parsed)["source" if other == "from" else other]]
-        given = [other for other in given if other != option]
+        given = [f"--{other}" for other in others if vars(parsed)[other] and f"--{other}" != option]
         if value and given:
             parser.error(f"{option} {why}: leave out {' and '.join(given)}, or {option}")
 
@@ -339,7 +325,7 @@ def parse_evaluate(words: Sequence[str], prog: str = "dragoman evaluate") -> arg
     add("--split", choices=("test", "validation"), default="test", help="pairs of the run to use")
     add("--data", metavar="NAME", help="other pairs: a file, the common prefix of two file names, or sacrebleu:NAME")
     add(
-        "--against", action=_Once, type=Path, metavar="OTHER",
+        "--against", type=Path, metavar="OTHER",
         help="compare with a run, a report's JSON, or a TSV like a report's; dragoman runs lists all runs",
     )  # fmt: skip
     add("--output", type=Path, metavar="DIR", help="folder of the report (default: RUN/report)")
@@ -412,27 +398,14 @@ def parse_average(words: Sequence[str], prog: str = "dragoman average") -> argpa
     """Parse the options of average. Refuse an output in which no average may be written."""
     parser = Parser(
         prog,
-        "Average the weights of several checkpoints of one training run into a new checkpoint to translate with. "
-        "Averaging checkpoints of separate runs gives a useless model.",
+        "Average the weights of the newest checkpoints of a run into a new checkpoint to translate with.",
     )
     add = parser.add_argument
-    add("checkpoints", nargs="*", type=Path, metavar="DIR", help="folders of two or more checkpoints")
-    add("--run", type=Path, metavar="DIR", help="instead: folder of a run, as runs/phrasebook")
-    add("--last", type=_number(int, 2), metavar="N", help="how many of the run's newest checkpoints (default: 5)")
+    add("--run", type=Path, required=True, metavar="DIR", help="folder of a run, as runs/phrasebook")
+    add("--last", type=_number(int, 2), default=5, metavar="N", help="how many checkpoints (default: 5)")
     add("--output", type=Path, metavar="DIR", help="folder to create (default: RUN/averaged)")
     parsed = parser.parse(words, [])
-    if bool(parsed.checkpoints) == bool(parsed.run):
-        parser.error("give either a run with --run, or the folders of two or more checkpoints")
-    if parsed.run is None:
-        if len(parsed.checkpoints) < 2:
-            parser.error(f"an average takes two checkpoints or more, but {parsed.checkpoints[0]} is only one")
-        if parsed.last is not None:
-            parser.error("--last counts the checkpoints of a run: give it with --run")
-        if parsed.output is None:
-            parser.error("choose a folder for the average with --output")
-    else:
-        parsed.output = parsed.output or parsed.run / "averaged"
-    parsed.last = parsed.last or 5
+    parsed.output = parsed.output or parsed.run / "averaged"
     if parsed.output.resolve().parent.name == "checkpoints":
         parser.error(f"{parsed.output} is where training keeps its own checkpoints: choose a folder outside of it")
     if os.path.lexists(parsed.output) and not (parsed.output / AVERAGED).is_file():

@@ -1,11 +1,11 @@
 """Presets: model size, regularization and training settings as one choice.
 
     name = choose(29_000)                                          # small
-    changed = values_of(name, values, {"model.dropout"}, Plan())   # by dotted names, for `settings` to check
+    changed = values_of(name, values, {"model.dropout"}, Extent())   # by dotted names, for `settings` to check
     enough_time = seconds * tokens_per_second > PER_WEIGHT * parameters(values)
 
 The tables below are the only place of these numbers. A preset sets every key of its table except those that the user
-has chosen. If a number of the table conflicts with a user's choice, the number yields (`adapted`).
+has chosen. If a number of the table conflicts with a user's choice, the choice wins (`adapted`).
 
 Nothing here looks at data or devices. Memory is an estimate; `train.py` tries out the largest batch before it starts.
 """
@@ -30,7 +30,7 @@ _TABLE: dict[str, tuple[Any, ...]] = {
     "model.d_ff":               (512,     512,     1024,    2048),
     "model.dropout":            (0.3,     0.3,     0.2,     0.1),
     "training.max_epochs":      (60,      30,      20,      10),
-    "training.batch_tokens":    (1024,    2048,    4096,    "auto"),
+    "training.batch_tokens":    (1024,    2048,    4096,    8192),
     "training.optimizer":       ("muon",  "muon",  "muon",  "adamw"),
     "training.weight_decay":    (0.3,     0.3,     0.3,     0.0),
     "training.lr":              (0.003,   0.005,   0.003,   0.001),
@@ -54,7 +54,6 @@ _COMMON: dict[str, Any] = {
     "training.schedule": "linear",
     "training.decay_share": 1.0,
     "training.label_smoothing": 0.1,
-    "training.ema": 0.0,
 }
 UP_TO = {"tiny": 10_000, "small": 100_000, "base": 1_000_000, "big": math.inf}  # most training pairs, smallest first
 PRESETS: dict[str, dict[str, Any]] = {
@@ -65,8 +64,6 @@ STAND_IN = "small"  # used for auto until the data are known; right for some ten
 QUICK = ("tiny", "small")  # these learn about equally fast, so a time limit never steps down from them
 ENOUGH = 1_000_000  # stop counting pairs here
 WORD_VOCABULARY = 16_000  # a vocabulary of words as small as one of subwords would leave many words unknown
-MAX_AUTO_BATCH_TOKENS = 4096  # most batch_tokens for auto off a GPU; on a GPU, auto tries what fits
-FSDP_BATCH_TOKENS = 8192  # with fsdp, auto cannot try what fits
 # What a time limit changes.
 PER_WEIGHT = 1.0  # with fewer target tokens per weight, a smaller model learns more in the same time
 USABLE = 0.5  # target tokens per weight that multiplies a token, after which translations become usable
@@ -85,7 +82,7 @@ def choose(pairs: int, fits: Callable[[str], bool] = lambda _: True) -> str:
     return next((name for name in reversed(names[: place + 1]) if fits(name)), names[0])
 
 
-class Amount(NamedTuple):
+class CorpusSize(NamedTuple):
     """The size of a corpus."""
 
     pairs: int
@@ -97,29 +94,27 @@ class Amount(NamedTuple):
         return max(1.0, self.pairs * self.bytes / BYTES_PER_TOKEN)
 
 
-class Plan(NamedTuple):
-    """What a run will amount to, as far as known."""
+class Extent(NamedTuple):
+    """The length of a run, as far as known."""
 
     passes: float = math.inf
     updates: float = math.inf
 
 
-def values_of(name: str, values: Mapping[str, Any], chosen: Collection[str], plan: Plan) -> dict[str, Any]:
+def values_of(name: str, values: Mapping[str, Any], chosen: Collection[str], extent: Extent) -> dict[str, Any]:
     """What the preset sets, given the values of all settings and the names of those that the user chose."""
     picked = dict(PRESETS[name])
-    if plan.passes < picked["training.max_epochs"]:
+    if extent.passes < picked["training.max_epochs"]:
         least, most = sorted((LIGHT_DROPOUT, picked["model.dropout"]))
-        share = max(0.0, plan.passes - FEW_PASSES) / max(1, picked["training.max_epochs"] - FEW_PASSES)
+        share = max(0.0, extent.passes - FEW_PASSES) / max(1, picked["training.max_epochs"] - FEW_PASSES)
         picked["model.dropout"] = round(least + share * (most - least), 2)
     if "tokenizer.kind" in chosen and values["tokenizer.kind"] == "word":
         picked["tokenizer.vocab_size"] = WORD_VOCABULARY
         picked["tokenizer.shared"] = values["data.source_lang"] is None  # with two languages, a table for each
     if values["training.fsdp"]:
         picked["training.optimizer"] = "adamw"  # Muon needs whole matrices
-        if picked["training.batch_tokens"] == "auto":
-            picked["training.batch_tokens"] = FSDP_BATCH_TOKENS
-    if plan.updates < VALIDATIONS * picked["training.validate_every"]:
-        every = max(50, 10 * round(plan.updates / VALIDATIONS / 10))
+    if extent.updates < VALIDATIONS * picked["training.validate_every"]:
+        every = max(50, 10 * round(extent.updates / VALIDATIONS / 10))
         picked |= {"training.validate_every": every, "training.save_every": every}
     return adapted(picked, values, chosen)
 
@@ -129,8 +124,8 @@ def adapted(picked: Mapping[str, Any], values: Mapping[str, Any], chosen: Collec
 
     A limit that the user set is the only one: a preset's number of epochs does not cut ten requested minutes short.
     """
-    found = {key: picked[key] for key in KEYS if key not in chosen}
-    now = {**values, **found}
+    applied = {key: picked[key] for key in KEYS if key not in chosen}
+    now = {**values, **applied}
     instead: dict[str, Any] = {}
     if any(now[key] is not None for key in ENDS if key in chosen):
         instead |= dict.fromkeys(ENDS)
@@ -138,7 +133,7 @@ def adapted(picked: Mapping[str, Any], values: Mapping[str, Any], chosen: Collec
         instead["training.weight_decay"] = 0.0
     if now["model.tie"] == "all" and not now["tokenizer.shared"]:
         instead["model.tie"] = "output"
-    return found | {key: value for key, value in instead.items() if key in found}
+    return applied | {key: value for key, value in instead.items() if key in applied}
 
 
 def parameters(values: Mapping[str, Any]) -> int:
@@ -184,17 +179,14 @@ def memory(values: Mapping[str, Any]) -> int:
     """Estimate the bytes that training with these settings takes, besides PyTorch itself.
 
     16 bytes per parameter: weight, gradient and two moments in float32. 4 bytes per value that a layer keeps for its
-    gradient, by count about 12 d_model + 2 d_ff per position. The logits never exist all at once. batch_tokens auto
-    counts as its maximum off a GPU.
+    gradient, by count about 12 d_model + 2 d_ff per position. The logits never exist all at once.
     """
-    batch = values["training.batch_tokens"]
-    positions = MAX_AUTO_BATCH_TOKENS if batch == "auto" else batch
     layers = values["model.encoder_layers"] + values["model.decoder_layers"]
     kept = layers * (12 * values["model.d_model"] + 2 * values["model.d_ff"])
-    return 16 * parameters(values) + 4 * positions * kept
+    return 16 * parameters(values) + 4 * values["training.batch_tokens"] * kept
 
 
-def summary(values: Mapping[str, Any]) -> str:
+def settings_line(values: Mapping[str, Any]) -> str:
     """The settings that distinguish one preset from another, in a line."""
     keys = (
         "model.d_model", "model.encoder_layers", "model.decoder_layers", "model.d_ff", "model.dropout",

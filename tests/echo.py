@@ -64,7 +64,7 @@ def echo(*settings: str, kind: str = "word", conventions: Conventions | None = N
 def complaints(translator: Translator) -> list[str]:
     """The warnings of an echo, except the two doubts that it deserves: it repeats its source, and knows few words."""
     deserved = ("its translation is the same text.", "the training text does not have ")
-    return [warning for warning in translator.warnings if not any(doubt in warning for doubt in deserved)]
+    return [warning for _, warning in translator.warnings if not any(doubt in warning for doubt in deserved)]
 
 
 def reconfigured(translator: Translator, *arguments: str) -> Translator:

@@ -1,92 +1,32 @@
-"""Batches on several threads: the same translations in any order, and an end when nobody waits any longer."""
+"""Searching in batches: the same translations in any order, in any precision."""
 
 from __future__ import annotations
 
-import math
-import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
-from conftest import HANG
 from dragoman.__main__ import run as run_command
 from dragoman.corpora import preparation
-from dragoman.model import Transformer
 from dragoman.settings import Config
 from dragoman.translation import batch_search
 from dragoman.translation.translator import Translator
 
 
-def test_threads_and_batches_do_not_change_translations(tiny: Callable[..., Config]) -> None:
-    """Guards batches that threads finish in any order, and the number of threads afterwards."""
+def test_batches_do_not_change_translations(tiny: Callable[..., Config]) -> None:
+    """Guards the order of the translations: batches are made by length."""
     config = tiny()
     assert run_command("train", config) == 0
     run = Path(config.run.dir) / config.run.name
-    texts = [source for source, _ in preparation.load(run / "data").test] * 4
-    translator, threads, alive = Translator(run, "cpu"), torch.get_num_threads(), threading.active_count()
-    try:
-        torch.set_num_threads(3)
-        progress: list[int] = []
-        found = [translation.text for translation in translator.explain(texts, advance=progress.append)]
-        assert torch.get_num_threads() == 3
-        assert sum(progress) == len(texts)
-        assert len(progress) > 3, "there was only one batch"
-
-        def stop(done: int) -> None:
-            if done:
-                raise InterruptedError
-
-        with pytest.raises(InterruptedError) as raised:  # it keeps every frame alive
-            translator.explain(texts, advance=stop)
-        assert raised
-        assert torch.get_num_threads() == 3
-        assert threading.active_count() == alive
-        torch.set_num_threads(1)
-        assert found == translator.translate(texts) == [translator.translate([text])[0] for text in texts]
-    finally:
-        torch.set_num_threads(threads)
-
-
-def test_abandoned_search_ends_at_its_next_step(tiny: Callable[..., Config], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards Ctrl-C: otherwise the threads would finish their batches, which can take minutes."""
-    config = tiny()
-    assert run_command("train", config) == 0
-    translator, threads = Translator(Path(config.run.dir) / config.run.name, "cpu"), torch.get_num_threads()
-    steps, step, given_up = [], Transformer.step, threading.Event()
-
-    def counted(self: Transformer, tokens: torch.Tensor, state: Any) -> Any:
-        if len(translations) == 1:
-            given_up.wait(HANG)
-            steps.append(len(tokens))
-        logits, state = step(self, tokens, state)
-        return logits.index_fill(1, torch.tensor([3]), -math.inf), state  # no sentence ever ends
-
-    translations: list[int] = []
-
-    def stop(done: int) -> None:
-        if done:
-            translations.append(done)
-            raise KeyboardInterrupt
-
-    class Pool(ThreadPoolExecutor):
-        def shutdown(self, *arguments: Any, **options: Any) -> None:
-            given_up.set()
-            super().shutdown(*arguments, **options)
-
-    monkeypatch.setattr(batch_search, "ThreadPoolExecutor", Pool)
-    monkeypatch.setattr(Transformer, "step", counted)
-    texts = ["the cat sees the dog."] * 30 + ["the cat sees the dog and the cat and the dog."] * 30
-    try:
-        torch.set_num_threads(3)
-        with pytest.raises(KeyboardInterrupt):
-            translator.explain(texts, advance=stop)
-    finally:
-        torch.set_num_threads(threads)
-    assert len(steps) <= 3, "each thread may finish its current step"
+    texts = [source for source, _ in preparation.load(run / "data").test] * 10
+    translator = Translator(run, "cpu", engine="torch").with_decoding(beam_size=8)
+    batches = count()
+    together = [translation.text for translation in translator.explain(texts, poll=lambda: next(batches))]
+    assert next(batches) > 2, "there was only one batch"
+    assert together == [translator.translate([text])[0] for text in texts[: len(texts) // 10]] * 10
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import closing
-from itertools import count, pairwise
+from itertools import count
 from threading import Event
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,48 +15,45 @@ from conftest import HANG
 from dragoman.errors import DataError
 from dragoman.server import batcher as batcher_module
 from dragoman.server import limits
-from dragoman.server.batcher import Batcher, Job, QueueFull, TextResult, TookTooLong, TooMuchWork
+from dragoman.server.batcher import Batcher, Job, QueueFull, TookTooLong, TooMuchWork
 from dragoman.server.limits import Limits
-from dragoman.signals import Stopped
+from dragoman.translation.pieces import Piece
+from dragoman.translation.results import Translation
 from dragoman.translation.translator import Translator
 from echo import echo, reconfigured
 
 
 class Gate:
-    """Makes `Translator.explain` wait until the test lets it continue, and records its calls."""
+    """Makes `Translator.translate_pieces` wait until the test lets it continue, and records its calls."""
 
     def __init__(self) -> None:
         self.started, self.open = Event(), Event()
         self.calls: list[tuple[int, list[str]]] = []  # (beam size, texts)
-        self.stopped = 0
 
-    def explain(self, translator: Translator, texts: Sequence[str], **options: Any) -> Any:
-        self.calls.append((translator.config.decoding.beam_size, list(texts)))
+    def translate_pieces(self, translator: Translator, groups: Sequence[Sequence[Piece]]) -> Any:
+        [pieces] = groups
+        self.calls.append((translator.config.decoding.beam_size, [piece.text for piece in pieces]))
         self.started.set()
         assert self.open.wait(HANG)
-        try:
-            return explain(translator, texts, **options)
-        except Stopped:
-            self.stopped += 1
-            raise
+        return translate_pieces(translator, groups)
 
 
-explain = Translator.explain
+translate_pieces = Translator.translate_pieces
 
 
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
     """A gate for all translators of the test."""
     made = Gate()
-    monkeypatch.setattr(Translator, "explain", lambda *texts, **options: made.explain(*texts, **options))
+    monkeypatch.setattr(Translator, "translate_pieces", lambda *arguments: made.translate_pieces(*arguments))
     return made
 
 
-def texts_of(future: Future[list[TextResult]]) -> list[str]:
-    return [result.translation.text for result in future.result(HANG)]
+def texts_of(future: Future[list[Translation]]) -> list[str]:
+    return [result.text for result in future.result(HANG)]
 
 
-def keep_busy(batcher: Batcher, gate: Gate) -> Future[list[TextResult]]:
+def keep_busy(batcher: Batcher, gate: Gate) -> Future[list[Translation]]:
     """Keep the batcher busy with a first job, until the gate opens."""
     first = batcher.submit(Job(["My name"]))
     assert gate.started.wait(HANG)
@@ -83,14 +79,14 @@ def test_jobs_with_different_settings_are_searched_separately(gate: Gate) -> Non
         asked = [(None, None), (3, None), (None, 4), (2, 3), (None, None)]
         others = [batcher.submit(Job(["My name"], *each)) for each in asked]
         gate.open.set()
-        found = [future.result(HANG)[0].translation.sentences[0].candidates for future in [first, *others]]
+        found = [future.result(HANG)[0].sentences[0].candidates for future in [first, *others]]
     assert [len(each) for each in found] == [1, 1, 3, 1, 2, 1]
     assert [beam for beam, _ in gate.calls[1:]] == [1, 3, 4, 3]
     assert len(gate.calls[1][1]) == 2
 
 
 def test_cancelled_jobs_are_not_translated(gate: Gate) -> None:
-    """Guards the time of the other clients: a job can be cancelled before its batch starts, and during it."""
+    """A job can be cancelled before its batch starts and during it, so that other clients do not wait for it."""
     with closing(Batcher(echo())) as batcher:
         first = keep_busy(batcher, gate)
         cancelled, other = batcher.submit(Job(["number"])), batcher.submit(Job(["see"]))
@@ -99,7 +95,6 @@ def test_cancelled_jobs_are_not_translated(gate: Gate) -> None:
         gate.open.set()
         assert texts_of(other) == ["see"]
     assert [texts for _, texts in gate.calls] == [["My name"], ["see"]]
-    assert gate.stopped == 1
 
 
 def test_a_full_queue_refuses_jobs(gate: Gate) -> None:
@@ -113,17 +108,6 @@ def test_a_full_queue_refuses_jobs(gate: Gate) -> None:
         after = batcher.submit(Job(["live"]))
         gate.open.set()
         assert [texts_of(other), texts_of(after)] == [["see"], ["live"]]
-
-
-def test_batches_are_limited_in_characters(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards short jobs, which get their results only when the whole batch is done."""
-    monkeypatch.setattr(limits, "BATCH_CHARACTERS", 5)
-    with closing(Batcher(echo())) as batcher:
-        keep_busy(batcher, gate)
-        others = [batcher.submit(Job([text])) for text in ("see", "see", "number", "live")]
-        gate.open.set()
-        assert [texts_of(each) for each in others] == [["see"], ["see"], ["number"], ["live"]]
-    assert [texts for _, texts in gate.calls[1:]] == [["see", "see"], ["number"], ["live"]]
 
 
 def test_closing_cancels_all_jobs(gate: Gate) -> None:
@@ -142,30 +126,28 @@ def test_closing_cancels_all_jobs(gate: Gate) -> None:
 
 
 class Panic(BaseException):
-    """What a panic of Rust code becomes in Python: no Exception."""
+    """A panic of Rust code, which Python does not see as an Exception."""
 
 
 @pytest.mark.parametrize("error", [DataError("untranslatable"), Panic("index out of bounds")])
 def test_a_bad_text_fails_only_its_own_job(error: BaseException, gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards the other jobs of the batch, and the thread, without which no job would ever finish."""
+    """The other jobs of the batch succeed, and the thread stays alive."""
 
-    def picky(translator: Translator, texts: Sequence[str], **options: Any) -> Any:
-        if "bad" in texts:
+    def picky(translator: Translator, groups: Sequence[Sequence[Piece]]) -> Any:
+        if any(piece.text == "bad" for piece in groups[0]):
             raise error
-        return gate.explain(translator, texts, **options)
+        return gate.translate_pieces(translator, groups)
 
-    monkeypatch.setattr(Translator, "explain", picky)
+    monkeypatch.setattr(Translator, "translate_pieces", picky)
     with closing(Batcher(echo())) as batcher:
         keep_busy(batcher, gate)
         good, bad, fine = (batcher.submit(Job([text])) for text in ("number", "bad", "see"))
+        long = batcher.submit(Job([LONG + "bad"]))
         gate.open.set()
-        assert texts_of(good) == ["number"]
-        with pytest.raises((DataError, RuntimeError), match=str(error)):
-            bad.result(HANG)
-        assert texts_of(fine) == ["see"]
-        monkeypatch.setattr(Translator, "explain_in_parts", lambda *_, **__: picky(echo(), ["bad"]))
-        with pytest.raises((DataError, RuntimeError), match=str(error)):
-            batcher.submit(Job([LONG])).result(HANG)
+        assert [texts_of(good), texts_of(fine)] == [["number"], ["see"]]
+        for future in (bad, long):
+            with pytest.raises((DataError, RuntimeError), match=str(error)):
+                future.result(HANG)
         assert texts_of(batcher.submit(Job(["see"]))) == ["see"]
 
 
@@ -173,7 +155,7 @@ LONG = "My name is number\n" * 200
 
 
 def test_long_jobs_wait_for_short_ones_and_take_turns(gate: Gate) -> None:
-    """Guards the waiting time of short jobs, and of a long one behind a longer one."""
+    """Short jobs do not wait for long ones, nor a long one for a longer one."""
     finished: list[str] = []
     with closing(Batcher(echo())) as batcher:
         keep_busy(batcher, gate)
@@ -185,96 +167,43 @@ def test_long_jobs_wait_for_short_ones_and_take_turns(gate: Gate) -> None:
     assert finished == ["short", "long", "longest"]
 
 
-@pytest.mark.parametrize("short_jobs", [True, False])
-def test_the_thread_rests_between_parts_while_short_jobs_come(
-    short_jobs: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Guards short jobs: without a rest, nearly every one waited for a part of a long job."""
-    looks = count()  # a fake clock: each reading is a millisecond later
-
-    def look() -> float:
-        return next(looks) / 1000
-
-    times: list[tuple[float, float]] = []
-
-    def three_parts(*texts: Any, **options: Any) -> Any:
-        for _ in range(3):
-            start = look()
-            for _ in range(20):
-                end = look()
-            times.append((start, end))
-            yield
-        return []
-
-    monkeypatch.setattr(Translator, "explain_in_parts", three_parts)
-    monkeypatch.setattr(batcher_module, "time", SimpleNamespace(monotonic=look, perf_counter=look))
-    with closing(Batcher(echo())) as batcher:
-        if short_jobs:
-            assert texts_of(batcher.submit(Job(["see"]))) == ["see"]
-        batcher.submit(Job([LONG])).result(HANG)
-    rests = [following[0] - before[1] for before, following in pairwise(times)]
-    assert len(rests) == 2
-    assert all((rest >= 0.02) == short_jobs for rest in rests), rests
-
-
 @pytest.mark.parametrize("weights", [False, True])
 def test_parts_make_the_same_results_as_the_whole(weights: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Guards against sentences, warnings or weights lost or doubled where a job is cut."""
     texts = ["My name is Anna.\n\nsee www.x.org! number", "", "live live live", LONG[:300], "word " * 90, "\n see \n"]
     found = []
-    for most, quiet in ((10**6, 0), (0, 10**6), (0, 0)):
-        monkeypatch.setattr(limits, "SHORT_WORK", most)
-        monkeypatch.setattr(limits, "QUIET", quiet)
+    for most in (10**6, 0):
+        monkeypatch.setattr(limits, "LONG_WORK", most)
         with closing(Batcher(echo("unknown=keep"))) as batcher:
             found.append(batcher.submit(Job(texts, weights=weights)).result(HANG))
-    for whole, parts in [*zip(found[0], found[1], strict=True), *zip(found[0], found[2], strict=True)]:
-        assert parts.translation == whole.translation
-        assert len(parts.weights or []) == len(whole.weights or [])
-        for one, other in zip(parts.weights or [], whole.weights or [], strict=True):
-            assert [each.tolist() for each in one] == [each.tolist() for each in other]
-    assert any(result.translation.warnings for result in found[0])
+    for whole, parts in zip(*found, strict=True):
+        assert parts == whole
+        for one, other in zip(parts.sentences, whole.sentences, strict=True):
+            assert str(one.candidates[0].weights) == str(other.candidates[0].weights)
+    assert any(result.warnings for result in found[0])
 
 
 def test_a_job_has_a_budget_of_work() -> None:
-    """Guards against small requests that are much work: lines of one letter, in a wide beam, with weights."""
+    """Guards against small requests that take much work: lines of one letter, in a wide beam, with weights."""
     lines = "\n".join("a" * 2500)
     with closing(Batcher(echo())) as batcher, pytest.raises(TooMuchWork, match="1,100,000"):
         batcher.submit(Job([lines], 10, 10, weights=True))
     assert limits.work(["ab\n\n c"], 3, False) == 3 * (12 + 12)
 
 
-def test_a_job_has_a_budget_of_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_has_a_budget_of_seconds(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
     """Guards the other clients: what is left of a job is not computed."""
-    steps = []
-
-    def endless(*_: Any, **__: Any) -> Any:
-        while True:
-            steps.append(1)
-            yield
-
-    monkeypatch.setattr(Translator, "explain_in_parts", endless)
-    clock = iter(range(10**6))
+    clock = count()
     monkeypatch.setattr(batcher_module.time, "perf_counter", lambda: next(clock))
+    gate.open.set()
     with closing(Batcher(echo(), Limits(max_seconds=2.5))) as batcher, pytest.raises(TookTooLong):
-        batcher.submit(Job([LONG])).result(HANG)
-    assert len(steps) == 3
-
-
-def test_few_places_of_the_queue_are_for_long_jobs(gate: Gate) -> None:
-    """Guards short jobs, which found the queue full of long ones."""
-    with closing(Batcher(echo(), Limits(max_waiting=10))) as batcher:
-        first = keep_busy(batcher, gate)
-        long = batcher.submit(Job([LONG]))
-        with pytest.raises(QueueFull):
-            batcher.submit(Job([LONG]))
-        short = batcher.submit(Job(["see"]))
-        gate.open.set()
-        assert [texts_of(each) for each in (first, short, long)] == [["My name"], ["see"], [LONG]]
+        batcher.submit(Job([LONG * 2])).result(HANG)
+    assert len(gate.calls) == 3
 
 
 @pytest.mark.parametrize("cancelled", [False, True])
 def test_memory_is_given_back_after_a_long_job(cancelled: bool, gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards the computer: the C library keeps what long jobs took, for ever, also if their clients go away."""
+    """Memory of long jobs is returned to the system; the C library would keep it for ever."""
     trimmed = Event()
     monkeypatch.setattr(batcher_module, "trim_memory", trimmed.set)
     with closing(Batcher(echo())) as batcher:
@@ -291,16 +220,15 @@ def test_warnings_and_weights_belong_to_their_text() -> None:
     texts = ["My name is Anna.", "see www.x.org! number", "", "live live live"]
     with closing(Batcher(echo("unknown=keep"))) as batcher:
         results = batcher.submit(Job(texts, weights=True)).result(HANG)
-    assert [bool(result.translation.warnings) for result in results] == [False, True, False, False]
-    assert results[1].translation.warnings == [
+    assert [bool(result.warnings) for result in results] == [False, True, False, False]
+    assert results[1].warnings == [
         "the model is unsure about 'see www.x.org!': the training text does not have www, x, org.",
         "lost in translation: www.x.org.",
     ]
-    for result in results:
-        assert result.weights is not None
-        assert [len(each) for each in result.weights] == [len(s.candidates) for s in result.translation.sentences]
-        for sentence, [weights] in zip(result.translation.sentences, result.weights, strict=True):
-            assert weights.shape == (len(sentence.candidates[0].ids), len(sentence.ids))
+    for sentence in (sentence for result in results for sentence in result.sentences):
+        [candidate] = sentence.candidates
+        assert candidate.weights is not None
+        assert candidate.weights.shape == (len(candidate.ids), len(sentence.ids))
 
 
 def encoder_only(translator: Translator) -> Translator:
@@ -315,7 +243,6 @@ def encoder_only(translator: Translator) -> Translator:
         (["beam_size=4", "n_best=2"], None, Job([]), (2, 4)),
         (["beam_size=4"], None, Job([], beam_size=1), (1, 1)),
         (["sample=true"], None, Job([], n_best=3, beam_size=5), (3, 1)),
-        (["beam_size=4", "diversity_groups=2"], None, Job([], n_best=3, beam_size=3), (3, 4)),
         ([], encoder_only, Job([], n_best=3, beam_size=3), (1, 1)),
     ],
 )

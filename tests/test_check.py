@@ -36,7 +36,7 @@ PLAIN = {"model__architecture": "decoder-only", "tokenizer__shared": True}  # wh
 
 @pytest.fixture(autouse=True)
 def no_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine of a known speed, since measuring it takes seconds; the whole command below measures."""
+    """A machine of a known speed, since measuring takes seconds; the test of the whole command measures."""
     monkeypatch.setattr(check, "_measured_speed", lambda *_: 2000)
 
 
@@ -372,7 +372,7 @@ def test_mistake_is_one_line(
 
 
 def test_rows_that_are_no_pairs_are_shown_as_they_are(tmp_path: Path) -> None:
-    """Guards against private marks in place of the row, and against "grave" without the command that mends it."""
+    """Shows the row itself, without internal marks, and for a grave finding the command that fixes it."""
     rows = [f"{a}\t{b}" for a, b in GOOD]
     (tmp_path / "a.tsv").write_text("\n".join(["en\tit", *rows, "only one", "en\tit", *rows]), encoding="utf-8")
     diagnosis = check_corpus(settings(tmp_path, [], data__train=tmp_path / "a.tsv"))
@@ -400,7 +400,7 @@ def test_phrasebook_from_the_command_line() -> None:
 
 
 def test_text_that_a_tool_has_changed(tmp_path: Path) -> None:
-    """Guards against text without capitals, or with marks apart, that nobody notices until people type."""
+    """Guards against training text without capitals, or with detached marks, that nobody notices before users type."""
     lower = [(a.lower(), b) for a, b in GOOD]
     assert "(en)" in text_of(check_corpus(settings(tmp_path, lower)), "lowercased")
     apart = [(a, b.replace(".", " .")) for a, b in GOOD]
@@ -422,7 +422,7 @@ def test_wrong_labels_are_found(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("count", "words"), [(200, "phrases, not sentences"), (5000, "simple sentences")])
 def test_verdict_and_command(count: int, words: str, tmp_path: Path) -> None:
-    """Guards a beginner's expectations, and a command that leaves out what the user chose."""
+    """The verdict says what to expect, and the command has the settings that the user chose."""
     pairs = [(f"The cat sees the dog, {i}.", f"Il gatto vede il cane, {i}.") for i in range(count)]
     file = write_tsv(tmp_path / "my pairs.tsv", pairs)
     config, _ = parse_check(

@@ -26,16 +26,15 @@ from dragoman.dataset import Pair, Tokenizer
 from dragoman.directions import Direction, parse_directions, split_tag, tagged
 from dragoman.errors import ConfigError, DataError
 from dragoman.evaluation.pairs import read_pairs
-from dragoman.evaluation.per_direction import bleu_by_direction, indices_by_direction, without_tag
+from dragoman.evaluation.per_direction import bleu_by_direction, indices_by_direction
 from dragoman.presets import ENOUGH
 from dragoman.server.application import make_job
 from dragoman.server.schemas import ServerInfo, TranslateRequest
-from dragoman.settings import UNK, Config, DataConfig, TokenizerConfig
+from dragoman.settings import Config, DataConfig, TokenizerConfig
 from dragoman.text.cleaning import clean
-from dragoman.training.starting import amount
+from dragoman.training.starting import corpus_size
 from dragoman.translation.assembly import make_sentences
 from dragoman.translation.pieces import encode_piece
-from dragoman.translation.placeholders import copies
 from dragoman.translation.request import Request, parse_request
 from dragoman.translation.search import Hypothesis
 from dragoman.translation.translator import Translator
@@ -286,7 +285,6 @@ def test_run_of_one_direction_knows_no_tags(tmp_path: Path) -> None:
     """Guards text that happens to look like a tag, which once decided the best checkpoint."""
     data = DataConfig()
     assert bleu_by_direction([">>b<< x", "y"], ["z", "y"], ["z", "y"], data) == {}
-    assert without_tag(">>b<< x", data) == ">>b<< x"
     several = settings(tmp_path)
     found = indices_by_direction([">>it-en<< x", "y"], several)
     assert found == {Direction("it", "en"): [0], Direction("en", "it"): [1]}
@@ -295,7 +293,7 @@ def test_run_of_one_direction_knows_no_tags(tmp_path: Path) -> None:
 def test_pairs_are_counted_in_each_direction(tmp_path: Path) -> None:
     """Guards model.preset auto, which depends on the number of training pairs."""
     data = settings(write_rows(tmp_path / "rows.jsonl", rows(200)), THREE, test_fraction=0.0)
-    assert amount(data, ENOUGH).pairs == round(600 * 0.98)
+    assert corpus_size(data, ENOUGH).pairs == round(600 * 0.98)
 
 
 @given(st.lists(st.integers(1, 400), min_size=2, max_size=5), st.floats(1, 10))
@@ -356,7 +354,7 @@ TEXTS = ["the cat sees the dog.", "this red wine.", "the dog wants bread and win
 
 
 def test_tag_decides_the_target_language(trained: Path) -> None:
-    """Guards the whole feature: the same source, another target language."""
+    """The same source is translated into the language of its tag."""
     translator = Translator(trained, "cpu")
     italian, other = (translator.translate(TEXTS, to=language) for language in ("it", "fr"))
     assert all(text and text == text.lower() for text in italian)
@@ -378,9 +376,6 @@ def test_every_line_and_sentence_has_the_tag(trained: Path) -> None:
     translation = translator.translate([text], to="fr")[0]
     assert translation == translation.upper()
     assert translation.count("\n") == 1
-    heard: list[str] = []
-    translator.speak(">>fr<< the cat sees the dog. this wine.", heard.append)
-    assert "".join(heard) == "".join(heard).upper() != ""
 
 
 @pytest.mark.parametrize(
@@ -417,22 +412,19 @@ def test_unknown_languages_are_refused(trained: Path) -> None:
     with pytest.raises(ConfigError, match="nothing to translate"):
         translator.request("x", "it", "it")
     translator.translate(["x", ">>de<< x"])
-    assert translator.warnings[0] == "text 2: this model does not translate to de."
+    assert translator.warnings[0] == (1, "this model does not translate to de.")
     for asked in (
         lambda: translator.score([("x", "x"), (">>de<< x", "x")]),
         lambda: translator.embed(["x", ">>de<< x"]),
     ):
         translator.warnings = []
         asked()
-        assert translator.warnings == ["text 2: this model does not translate to de."]
+        assert translator.warnings == [(1, "this model does not translate to de.")]
     assert translator.translate([">>it-fr<< il gatto vede il cane."])[0]
 
 
 def test_tag_is_never_copied(trained: Path) -> None:
     """Guards decoding.unknown copy, because many words attend to the tag most."""
-    weights = np.array([[0.9, 0.05, 0.05]])
-    assert copies([UNK], [4, 7, UNK], ["", "the", "Ferrari"], weights) == {0: 2}
-    assert copies([UNK], [4, 7, 8], ["", "the", "cat"], weights) == {0: 1}
     translator = Translator(trained, "cpu")
     piece = encode_piece(translator.trained, "the Ferrari", Direction("en", "fr"))
     assert piece.words == [">>fr<<", "the", "Ferrari"]
@@ -551,7 +543,7 @@ def test_other_engines_get_the_tag(trained: Path, tmp_path: Path) -> None:
 
 
 def test_tags_keep_capitals_in_a_lowercase_run(tmp_path: Path) -> None:
-    """Guards tags with capitals (pt-BR) against data.lowercase."""
+    """data.lowercase does not change tags with capitals (pt-BR)."""
     data = settings(tmp_path, "en-pt-BR", target_lang="pt-BR", lowercase=True)
     path = tmp_path / "test.tsv"
     path.write_text(">>en-pt-BR<< The Cat\tO Gato\n")

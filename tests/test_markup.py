@@ -1,4 +1,4 @@
-"""Markup: every tag stays, around the right words; what is not text stays as it is; nothing hostile does harm."""
+"""Markup: every tag stays, around the right words; everything else stays as it is; hostile input does no harm."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from dragoman.directions import Direction
 from dragoman.errors import ConfigError, DataError
 from dragoman.translation import markup
 from dragoman.translation.inline import MAX_DEPTH, Content, Inline, Placed, Span, move_spans
-from dragoman.translation.markup import KINDS, translate_markup
+from dragoman.translation.markup import KINDS, MarkupTask, translate_markup
 from dragoman.translation.results import Translation
 from dragoman.translation.translator import Translator
-from dragoman.translation.word_alignment import align_words, token_weights, words_of
+from dragoman.translation.word_alignment import align_words, words_of
 from echo import echo
 from faults import untrained
 
@@ -81,7 +81,7 @@ def test_nested_spans_stay_nested_and_neighbours_apart() -> None:
 
 
 def test_places_keep_their_neighbours() -> None:
-    """Guards an image that runs away from its word, and a note that is torn off its word."""
+    """An image stays before its word, and a note after its word."""
     assert moved("Hello <img> black cat".replace("<img> ", ""), "Ciao gatto nero", [(0, 0), (1, 2), (2, 1)],
                  Span("img", 6, 6)) == "Ciao gatto <img></img>nero"  # fmt: skip
     assert moved(*CAT, Span("sup", 9, 9, fixed=True)) == "Il gatto nero<sup></sup> dorme."
@@ -134,22 +134,21 @@ def test_alignment_of_words_is_that_of_their_tokens(kind: str) -> None:
     """Guards tokens that are counted to the wrong word: marks, unknown words, subwords, several sentences."""
     translator = echo(kind=kind)
     text = 'My name is "Zoltan", (see) number €5! And I live in Łódź.'
-    [translation] = translator.explain([text])
-    [weights] = token_weights(translator, [translation])
-    found = align_words(translator, translation, weights, EN_IT)
+    [translation] = translator.with_alignments(translator.explain([text]))
+    found = align_words(translator, translation, EN_IT)
     assert translation.text == text
     np.testing.assert_allclose(found, np.eye(len(text.split())), atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["word", "bpe"])
 def test_empty_translation_has_no_alignment(kind: str) -> None:
-    """Guards text that the model translates with nothing: its tags stay, and nothing breaks."""
+    """If the translation of a text is empty, its tags stay."""
     translator = echo(kind=kind)
     [translation] = translator.explain(["My name"])
     [sentence] = translation.sentences
     nothing = replace(sentence, candidates=[replace(sentence.candidates[0], ids=[], tokens=[], text="")])
-    empty = Translation("My name", "", [nothing], [])
-    found = align_words(translator, empty, token_weights(translator, [empty])[0], EN_IT)
+    [empty] = translator.with_alignments([Translation("My name", "", [nothing], [])])
+    found = align_words(translator, empty, EN_IT)
     assert found.shape == (0, 2)
     inside = Span("i", 0, 2)
     assert shown(move_spans(Inline("My name", [Span("b", 0, 7, [inside])]), "", found, EN_IT)) == "<b><i></i></b>"
@@ -226,28 +225,16 @@ def test_malformed_xml_is_refused_with_its_place(text: str, where: str) -> None:
         translate_markup(echo(), text, "xml")
 
 
-def test_attributes_that_are_text_are_translated(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards addresses and names against translation, and text in attributes against being forgotten."""
-    seen: list[str] = []
-    monkeypatch.setattr(markup, "inline_requests", spy(seen))
+def test_attributes_that_are_text_are_translated() -> None:
+    """Translates descriptions and titles, but not addresses and names."""
     html = (
         '<img alt="one" src="no"><a title="two" href="no" id="no">three <i aria-label="four">five</i></a>'
         '<input placeholder="six" value="no"><code title="no"><b title="no">no</b></code><p class="notranslate">no</p>'
     )
-    translate_markup(echo(), html, "html")
-    translate_markup(echo(), '![seven *eight*](no "nine") [ten](no "eleven")', "markdown")
-    words = {word for text in seen for word in text.split()}
+    markdown = '![seven *eight*](no "nine") [ten](no "eleven")'
+    tasks = [MarkupTask.begin(ECHO, html, "html"), MarkupTask.begin(ECHO, markdown, "markdown")]
+    words = {word for task in tasks for request in task.requests for word in request.text.split()}
     assert words == {"one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven"}
-
-
-def spy(seen: list[str]) -> Any:
-    real = markup.inline_requests
-
-    def spying(translator: Translator, document: Any, *languages: str) -> Any:
-        seen.extend(inline.line for inline in document.inlines)
-        return real(translator, document, *languages)
-
-    return spying
 
 
 # ---- Hostile input
@@ -332,7 +319,7 @@ def test_huge_input_ends_soon(name: str, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_external_entities_are_not_loaded(tmp_path: Path) -> None:
-    """Guards the files of the server."""
+    """External entities could read files of the server."""
     secret = tmp_path / "secret.txt"
     secret.write_text("My secret")
     text = f'<!DOCTYPE a [<!ENTITY e SYSTEM "{secret.as_uri()}">]><a><p>My &e; name</p></a>'
@@ -353,7 +340,7 @@ def test_depth_that_is_allowed_works() -> None:
 
 
 def test_plain_text_is_translated_as_without_tags() -> None:
-    """Guards the quality: tags must not change what the model reads, or its words."""
+    """Tags must not change the input of the model, or its translation."""
     translator = echo()
     text = "My name is Anna, and I live in Rome."
     found = translate_markup(translator, f"<p>{text.replace('name', '<b>name</b>')}</p>", "html")
@@ -367,10 +354,10 @@ def test_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert translate_markup(echo(), "name", "html") == "name"
 
 
-def test_warnings_quote_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_warnings_quote_the_text() -> None:
     translator = echo("max_length=2")
     translate_markup(translator, "<p>My name is Anna.</p>", "html")
-    assert translator.warnings[0].startswith('"My name is Anna.": the translation was cut off')
+    assert translator.warnings[0][1].startswith('"My name is Anna.": the translation was cut off')
 
 
 def test_command_line(tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:

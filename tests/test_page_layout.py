@@ -1,4 +1,4 @@
-"""What people look at, in a browser: no label lies on another, is cut, or leaves the window of a phone or a desk."""
+"""Pages in a browser: no label covers another, is cut off, or leaves the window on a phone or a desktop."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from dragoman.evaluation import curves
 from dragoman.evaluation.evaluate import evaluate
 from dragoman.evaluation.page import render_page
 from dragoman.evaluation.pairs import EarlierTranslations
-from dragoman.translation.attention_page import View, page
+from dragoman.translation.attention_page import page
+from dragoman.translation.results import Candidate, Sentence
 from echo import echo
 from page_layout import assert_readable, complaints
 
@@ -36,7 +37,7 @@ FLAWS = {
 
 def write_points(run: Path) -> None:
     """Write the curves of a training."""
-    tags = [tag for _, lines in curves.PANELS for *_, tag in lines]
+    tags = [tag for _, lines in curves.CHARTS for *_, tag in lines]
     points = [f"{step},{tag},{step / 40}\n" for step in (0, 40, 4000) for tag in tags]
     (run / curves.METRICS).write_text(curves.HEAD + "".join(points), encoding="utf-8")
 
@@ -60,30 +61,24 @@ def test_an_evaluation_is_readable(browser: Any, tmp_path: Path, good: bool, com
     earlier = EarlierTranslations(compared, [(*pair, "name") for pair in pairs]) if compared else None
     translator = echo()
     translator.step, translator.path = 1200, Path("runs/echo/checkpoints/step-00001200")
-    report = asdict(evaluate(translator, pairs, earlier=earlier, typed=True))
+    report = asdict(evaluate(translator, pairs, earlier=earlier))
     write_points(tmp_path)
     written = tmp_path / "test.html"
-    written.write_text(render_page(report, curves.panels(tmp_path)), encoding="utf-8")
+    written.write_text(render_page(report, curves.charts(tmp_path)), encoding="utf-8")
     assert_readable(browser, written.as_uri())
     assert (compared or "source copied") in written.read_text(encoding="utf-8")
 
 
-def test_the_curves_are_readable(browser: Any, tmp_path: Path) -> None:
-    """Guards curves.svg, which people open on its own."""
-    write_points(tmp_path)
-    curves.write_curves(tmp_path)
-    assert_readable(browser, (tmp_path / curves.CURVES).as_uri())
-
-
 def test_attention_is_readable(browser: Any, tmp_path: Path) -> None:
     """Guards the shares above the words and the labels of the map."""
-    source = "My name is Christopher , and I live here . [EOS]"
-    target = "Mi chiamo Christopher e abito qui . [EOS]"
-    weights = np.full((3, 4, len(target.split()), len(source.split())), 0.1)
-    view = View(source.split(), target.split(), [-0.5] * len(target.split()), weights, source, target, {2: 3}, {3})
+    texts = "My name is Christopher , and I live here . [EOS]", "Mi chiamo Christopher e abito qui . [EOS]"
+    source, target = map(str.split, texts)
+    weights = np.full((3, 4, len(target), len(source)), 0.1)
+    candidate = Candidate(texts[1], [], target, [-0.5] * len(target), -0.5, True, {2: 3})
+    sentence = Sentence(texts[0], texts[0], [], [], source, [3], [candidate])
     written = tmp_path / "attention.html"
-    written.write_text(page([view]), encoding="utf-8")
-    assert_readable(browser, written.as_uri(), lambda opened: opened.locator(".target .word").nth(2).hover(), ".scroll")
+    written.write_text(page([(sentence, candidate, weights)]), encoding="utf-8")
+    assert_readable(browser, written.as_uri(), lambda opened: opened.locator("main button").nth(12).hover(), ".scroll")
 
 
 def test_the_documentation_is_readable(browser: Any, tmp_path: Path) -> None:

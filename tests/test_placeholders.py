@@ -1,4 +1,4 @@
-"""Placeholders: hidden in training on both sides alike, hidden and restored in translating, and literals found fast."""
+"""Placeholders: hidden on both sides in training, hidden and restored in translation, and literals found fast."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dragoman.text import literals
 from dragoman.text.cleaning import clean
 from dragoman.text.conventions import Conventions
 from dragoman.text.sentence_splitting import LineStatistics
-from dragoman.translation.placeholders import Hider, Restored, as_target, restore
+from dragoman.translation.placeholders import Hider, Restored, restore, target_stand_ins
 from echo import complaints, echo
 
 KINDS = ("word", "bpe", "unigram")
@@ -76,7 +76,7 @@ def test_the_same_words_are_hidden_on_both_sides(kind: str, shared: bool, monkey
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_number_of_several_parts_is_hidden_as_one(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards times and prices: translating hides them as one, so a model must have read them as one."""
+    """Guards times and prices: translation hides them as one, so training must do so, too."""
     monkeypatch.setattr("dragoman.corpora.placeholders.HIDDEN", 1.1)
     monkeypatch.setattr("dragoman.corpora.placeholders.ADDED", -1)
     made = [("at 18:40, 5.", "alle 18:40, 5."), ("7 - 8, 1.5-2,5", "7 - 8, 1.5-2,5"), ("5", "5"), (":6 5:", ":6 5:")]
@@ -211,7 +211,7 @@ O'Brien O’Brien D'Ang Jean-Luc Anne-Luc-Bo al-Rashid McZork Zork Zork-Brien CO
 @pytest.mark.parametrize("kind", ["word", "bpe"])
 @pytest.mark.parametrize("name", NAMES.split())
 def test_an_unknown_name_is_one_literal(kind: str, name: str) -> None:
-    """Guards apostrophes and hyphens in names, and names as subwords, which a model spells with luck only."""
+    """Guards apostrophes and hyphens in names, and names as subwords, which a model rarely spells right."""
     if (kind, name) == ("bpe", "al-Rashid"):
         pytest.skip("as subwords, a name begins with a capital")
     known = ["My name is, and I live in: number! (see) Anna's l'amico red-haired. 's the-the"]
@@ -264,7 +264,7 @@ def test_what_has_nothing_to_translate_stays(kind: str, text: str) -> None:
 
 
 def test_what_the_model_does_not_know_is_named() -> None:
-    """Guards silence about a text that comes back as it is."""
+    """Guards against returning a text unchanged without a warning."""
     translator = echo(conventions=Conventions.of(5 * ["My name is."]))
     assert translator.explain(["blorp"])[0].warnings == [
         "the model is unsure about 'blorp': the training text does not have blorp."
@@ -284,8 +284,8 @@ def test_a_translation_is_encoded_like_its_source() -> None:
     source, target = train_tokenizers(["a"], ["b"], TokenizerConfig(kind="bpe", vocab_size=300), languages=["it"])
     left, right = Hider(source, source.placeholders), Hider(target, target.placeholders)
     ids, words = left.hide("a {x} and {y}", ">>it<<")
-    hidden = as_target(ids, left, right)
-    found, tokens = right.hide_again("{y}: {x}, {x} {z}", hidden, words)
+    hidden = target_stand_ins(ids, left, right)
+    found, tokens = right.hide_in_translation("{y}: {x}, {x} {z}", hidden, words)
     assert [t for t in found if t in target.placeholders] == [target.placeholders[1], target.placeholders[0]]
     given = {t: token for t, token in enumerate(tokens) if found[t] in target.placeholders}
     assert target.decode_with(found, given) == "{y}: {x}, {x} {z}"
@@ -303,3 +303,18 @@ def test_doubles_are_dropped_and_lost_ones_inserted() -> None:
     assert restore([C, 9, A], [A, 9, B], [A, B, C], weights) == Restored({2: 0, 0: 2})  # C can only mean B
     assert restore([A, 9, 9], [A, 9, B], [A, B, C], weights) == Restored({0: 0}, {2: 1})  # after what looks at 9
     assert restore([], [A, 9], [A], []) == Restored({}, {0: -1})
+
+
+def test_stand_ins_that_are_there_once_need_no_alignment() -> None:
+    """Guards the time of a translation: an alignment is computed only where it is needed."""
+    assert restore([9, B, A], [A, 9, B], [A, B, C]) == Restored({1: 2, 2: 0})
+    assert restore([9], [9], [A]) == Restored()
+    for target in ([A], [A, A], [A, B, B], [A, C]):
+        assert restore(target, [A, B], [A, B, C]) is None
+
+
+def test_unknown_words_are_copied_once() -> None:
+    """Guards vocabularies of words without placeholders: a tag or a known word is never copied, nor any word twice."""
+    weights = [[0.8, 0.1, 0.1], [0.7, 0.2, 0.1], [0.9, 0.0, 0.1]]
+    assert restore([UNK, UNK, UNK], [-1, UNK, UNK], [UNK], weights) == Restored({1: 1, 0: 2})
+    assert restore([9], [UNK], [UNK], [[1.0]]) == Restored()  # it may have been translated

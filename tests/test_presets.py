@@ -1,4 +1,4 @@
-"""Presets: what overrules what, what a resumed run keeps, and that no preset makes an invalid config."""
+"""Presets: which setting wins, what a resumed run keeps, and that no preset makes an invalid config."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from dragoman.corpora.sources import find_sources
 from dragoman.dataset import masks
 from dragoman.errors import ConfigError
 from dragoman.settings import Config, DataConfig, ModelConfig, values
-from dragoman.training import speed, starting
+from dragoman.training import planning, starting
 from whole_corpus import read_corpus
 
 NAMES = [*presets.PRESETS]
@@ -103,7 +103,6 @@ def test_preset_is_valid_with_fsdp(name: str) -> None:
     """Guards against refusing the models that need several GPUs: Muon needs whole matrices."""
     training = parse_settings(given(model__preset=name, training__fsdp="true")).training
     assert (training.fsdp, training.optimizer) == (True, "adamw")
-    assert isinstance(training.batch_tokens, int)
     begun = parse_settings(given(model__preset=name))
     if begun.training.optimizer == "muon":  # a run that started with it is not changed silently
         with pytest.raises(ConfigError, match=r"training\.optimizer is muon, .* training\.fsdp"):
@@ -247,7 +246,7 @@ def test_printed_config_says_that_auto_is_undecided(capsys: Any, tmp_path: Path)
     with pytest.raises(SystemExit):
         parse_settings(["--print_config", "--model.preset", "auto"])
     text = capsys.readouterr().out
-    assert text.startswith("# model.preset auto looks at the data")
+    assert text.startswith("# model.preset auto is decided when a run starts")
     (tmp_path / "a.yaml").write_text(text, encoding="utf-8")
     assert load(tmp_path / "a.yaml") == parse_settings(["--model.preset", "auto"])
 
@@ -279,9 +278,6 @@ def test_little_memory_makes_the_preset_smaller_never_larger() -> None:
         assert presets.choose(pairs, lambda _: False) == "tiny"
     needs = [presets.memory(values(parse_settings(["--model.preset", name]))) for name in NAMES]
     assert needs == sorted(needs)
-    big = parse_settings(given(model__preset="big"))
-    most = command_line.override(big, [f"--training.batch_tokens={presets.MAX_AUTO_BATCH_TOKENS}"])
-    assert presets.memory(values(big)) == presets.memory(values(most)), "auto chooses at most this on a CPU"
 
 
 @pytest.mark.parametrize(
@@ -297,7 +293,7 @@ def test_memory_estimate_uses_the_final_settings(
     gigabytes: float, settings: dict[str, object], name: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     """Guards against an estimate from the table when the user chose a narrower model; and a silent step down."""
-    monkeypatch.setattr(starting, "amount", lambda *_: presets.Amount(2_000_000, 60.0))
+    monkeypatch.setattr(starting, "corpus_size", lambda *_: presets.CorpusSize(2_000_000, 60.0))
     monkeypatch.setattr(starting, "total_memory", lambda _: gigabytes * 2**30)
     config = starting.with_preset(parse_settings(given(model__preset="auto", **settings)), torch.device("cpu"))
     told = capsys.readouterr().out
@@ -324,7 +320,6 @@ def test_memory_estimate_uses_the_final_settings(
         (200_000, {"training__max_epochs": 3}, 300, "base", 0.1, 440),
         (200_000, {"training__max_epochs": 3, "training__max_minutes": 600}, 300, "base", 0.1, 440),
         (200_000, {"training__max_epochs": 3, "training__accumulate": 4}, 300, "base", 0.1, 110),
-        (200_000, {"training__max_epochs": 3, "training__batch_tokens": "auto"}, 300, "base", 0.1, 1000),
         (200_000, {"training__max_steps": 2000}, 300, "base", 0.1, 400),
         (10**7, {"training__max_minutes": 1000}, 300, "base", 0.1, 1000),
         (10**7, {"training__max_epochs": 2}, 300, "big", 0.1, 2000),
@@ -337,7 +332,7 @@ def test_time_limit_makes_model_and_dropout_smaller(
 ) -> None:  # fmt: skip
     """Guards against ten minutes for a model that needs hours, dropout where passes are too few to overfit, and a run
     that is validated once, at its end."""
-    monkeypatch.setattr(starting, "amount", lambda *_: presets.Amount(min(pairs, presets.ENOUGH + 1), 60.0))
+    monkeypatch.setattr(starting, "corpus_size", lambda *_: presets.CorpusSize(min(pairs, presets.ENOUGH + 1), 60.0))
     monkeypatch.setattr(starting, "total_memory", lambda _: 2**40)
     # As fast as large models train, and slower if it is narrow.
     config = starting.with_preset(
@@ -359,7 +354,7 @@ def test_time_limit_makes_model_and_dropout_smaller(
 
 @pytest.mark.parametrize(("kind", "name"), [*product(KINDS, NAMES)])
 def test_operations_of_a_preset_agree_with_those_of_the_model(kind: str, name: str) -> None:
-    """Guards the estimate, which the training curves use, too, against the operations that torch counts."""
+    """Guards the estimate against the operations that torch counts."""
     config = parse_settings(given(model__preset=name, **(KINDS[kind] or {"model__architecture": kind})))
     vocabulary = config.tokenizer.vocab_size
     with torch.device("meta"), torch.no_grad(), FlopCounterMode(display=False) as counter:
@@ -394,12 +389,12 @@ def test_pairs_are_counted(form: str, tmp_path: Path) -> None:
             changes |= {"validation_fraction": 0.2, "test_fraction": 0.2}
     data = DataConfig(**changes)
     read = len(read_corpus(find_sources(data), data)[0]["train"])
-    found = starting.amount(data, 10**6)
+    found = starting.corpus_size(data, 10**6)
     assert found.pairs == pytest.approx(read, rel=0.05)
     lengths = [sum(len(text.encode()) for text in side) / len(pairs) for side in zip(*pairs, strict=True)]
     assert abs(lengths[1] / lengths[0] - 1) > 0.1, "or it could be the other side"
     assert found.bytes == pytest.approx(lengths[1], rel=0.05)
-    assert 500 < starting.amount(data, 500).pairs < 510
+    assert 500 < starting.corpus_size(data, 500).pairs < 510
 
 
 def test_resumed_run_keeps_what_its_preset_set() -> None:
@@ -492,7 +487,7 @@ def test_auto_from_the_first_step_to_the_resume(tmp_path: Path, capfd: Any) -> N
     ],
 )
 def test_a_preset_is_proposed_for_own_data(settings: dict[str, object], warns: bool, capsys: Any) -> None:
-    """Guards the settings of the phrasebook, copied whole into a file, against being used for other data silently."""
+    """Guards against using a full copy of the phrasebook's settings silently for other data."""
     words = [f"--{key.replace('__', '.')}={value}" for key, value in settings.items()]
     starting.with_preset(command_line.override(Config(), words), torch.device("cpu"))
     assert ("--model.preset auto chooses" in capsys.readouterr().out) == warns
@@ -501,13 +496,13 @@ def test_a_preset_is_proposed_for_own_data(settings: dict[str, object], warns: b
 @pytest.mark.parametrize("kind", [*KINDS])
 def test_speed_is_measured_on_the_model_itself(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Guards the measurement for every architecture, and that larger models come out slower."""
-    monkeypatch.setattr(speed, "SECONDS", 0.05)
+    monkeypatch.setattr(planning, "SECONDS", 0.05)
     found = []
     for width in (32, 512):
         sizes = {"model__d_model": width, "model__d_ff": 4 * width, "tokenizer__vocab_size": 300}
         changes = (KINDS[kind] or {"model__architecture": kind}) | sizes | {"training__batch_tokens": 256}
         config = parse_settings(given(model__preset="tiny", **changes))
-        found.append(speed.target_tokens_per_second(config, 9.0, torch.device("cpu"), torch.float32))
+        found.append(planning.target_tokens_per_second(config, 9.0, torch.device("cpu"), torch.float32))
     assert found[0] > 3 * found[1] > 0
 
 
@@ -526,12 +521,12 @@ def test_preset_without_effect_is_reported(tmp_path: Path, capsys: Any) -> None:
 def test_what_a_preset_overrules_is_reported(tmp_path: Path, capsys: Any) -> None:
     """Guards against silently overruling a user's own file. Overruling the shipped file is not reported."""
     file = tmp_path / "mine.yaml"
-    file.write_text("training: {ema: 0.99, lr: 0.003}\nmodel: {dropout: 0.2}", encoding="utf-8")
+    file.write_text("training: {schedule: cosine, lr: 0.003}\nmodel: {dropout: 0.2}", encoding="utf-8")
     starting.with_preset(
         parse_settings(["--config", str(file), "--model.preset", "tiny", "--model.dropout=0.25"]), torch.device("cpu")
     )
     said = capsys.readouterr().out
-    assert "overrules it: training.ema 0.99, now 0.0\n" in said, "the learning rate equals the preset's"
+    assert "overrules it: training.schedule cosine, now linear\n" in said, "the learning rate equals the preset's"
     starting.with_preset(
         parse_settings(["--model.preset", "tiny"], default_file=ROOT / "config.yaml"), torch.device("cpu")
     )

@@ -67,12 +67,16 @@ class PairCounts:
     too_long: int = 0  # training only: more than data.max_length tokens on a side
     uneven: int = 0  # training only: one side more than data.max_ratio times as long as the other
     unreadable: int = 0  # not UTF-8, or a broken row, and data.on_bad_line is skip
-    left_out: int = 0  # no pair, such as a fuzzy message
+    left_out: int = 0  # not a pair, such as a fuzzy message
     places: list[str] = field(default_factory=list)  # of the first PLACES that cannot be read, with the reasons
 
     @property
     def dropped(self) -> int:
         return self.empty + self.too_long + self.uneven + self.unreadable + self.left_out
+
+    @property
+    def kept(self) -> int:
+        return self.read - self.dropped
 
     def __add__(self, other: PairCounts) -> PairCounts:
         added = PairCounts(*(one + another for one, another in zip(astuple(self), astuple(other), strict=True)))
@@ -149,21 +153,17 @@ def _portion(
 
 
 def _dropped(place: str, source: str, target: str) -> PairCounts:
-    """Count a unit that is no pair of texts."""
+    """Count a unit without two texts."""
     if is_left_out(source):
         return PairCounts(read=1, left_out=1)
     why = unmarked(target) if source.startswith(BROKEN) and target.startswith(BROKEN) else f"{place}: not UTF-8."
     return PairCounts(read=1, unreadable=1, places=[why])
 
 
-def check_splits(
-    kept: Mapping[str, int], counts: Mapping[str, PairCounts], trained: Collection[str], data: DataConfig
-) -> None:
-    """Raise DataError unless there are pairs to train and to validate on.
+def check_splits(counts: Mapping[str, PairCounts], trained: Collection[str], data: DataConfig) -> None:
+    """Raise DataError unless there are pairs to train and to validate on, and to train each of the directions on.
 
-    Args:
-        kept: number of pairs kept, by split
-        trained: the directions that have training pairs
+    `trained` are the directions that have training pairs.
     """
     for direction in data.several:
         if str(direction) not in trained:
@@ -172,7 +172,7 @@ def check_splits(
     if read and read == sum(count.unreadable for count in counts.values()):
         raise DataError(f"none of the {read:,} {unit}s can be read: set data.on_bad_line to error, which says why.")
     for split in SPLITS[:2]:
-        if not kept[split]:
+        if not counts[split].kept:
             raise nothing_for(split, read, data)
 
 

@@ -27,19 +27,18 @@ from dragoman.dataset import Pair, unzip_pairs
 from dragoman.device import choose_device, tune_device
 from dragoman.errors import DataError
 from dragoman.evaluation.alarms import find_alarms, judged
-from dragoman.evaluation.metrics import Measurements, compare, measure
+from dragoman.evaluation.metrics import Measurements, compare
 from dragoman.evaluation.pairs import EarlierTranslations, read_data, read_earlier, read_pairs
-from dragoman.evaluation.per_direction import indices_by_direction, select_pairs, tokenizations, without_tag
+from dragoman.evaluation.per_direction import indices_by_direction, select_pairs, tokenizations
 from dragoman.evaluation.report import Bucket, EvaluatedSentence, EvaluationReport, report_lines, write_report
-from dragoman.evaluation.typed_differently import typed_differently
 from dragoman.settings import Config
 from dragoman.translation.loading import usual_run
 from dragoman.translation.results import Translation
 from dragoman.translation.translator import Translator
 
 LENGTH_BUCKETS = (1, 6, 11, 16, 21, 31)  # lower bounds, in source tokens
-UNKNOWN_BUCKETS = (0, 1, 2, 3)  # lower bounds, in unknown source words
 WORST = 20
+GROUP = 1_000  # sources that are translated together
 
 
 def evaluate(
@@ -48,7 +47,6 @@ def evaluate(
     name: str = "test",
     earlier: EarlierTranslations | None = None,
     advance: Callable[[int], object] | None = None,
-    typed: bool = False,
 ) -> EvaluationReport:
     """Translate the sources of cleaned pairs and measure the translations.
 
@@ -57,21 +55,23 @@ def evaluate(
     Args:
         name: of the pairs, for the report
         earlier: translations of the same pairs to compare with
-        advance: called now and then with the number of further sources translated
-        typed: translate the sources also as other people would type them
+        advance: called after each group of sources with their number
 
     Raises DataError if there are no pairs, or if the earlier translations are of other pairs.
     """
-    earlier_translations = check_pairs(pairs, name, earlier)
+    earlier_translations = earlier_translations_of(pairs, name, earlier)
     sources, references = unzip_pairs(pairs)
     data = translator.config.data
-    plain_sources = [without_tag(source, data) for source in sources]
     tokenize = tokenizations(sources, data)
-    results = translator.explain(sources, advance=advance)
-    measured = measure([result.text for result in results], references, tokenize)
-    copied = measure(plain_sources, references, tokenize)
+    results: list[Translation] = []
+    for start in range(0, len(sources), GROUP):
+        results += translator.explain(sources[start : start + GROUP])
+        if advance:
+            advance(len(results) - start)
+    measured = Measurements([result.text for result in results], references, tokenize)
+    copied = Measurements([result.source for result in results], references, tokenize)
     sentences = [evaluated_sentence(i, *pairs[i], result, measured) for i, result in enumerate(results)]
-    untagged = [replace(each, source=source) for each, source in zip(sentences, plain_sources, strict=True)]
+    untagged = [replace(each, source=result.source) for each, result in zip(sentences, results, strict=True)]
     directions = indices_by_direction(sources, data)
     languages = zip(*directions or [(data.source_lang or "", data.target_lang)], strict=True)
     source_lang, target_lang = (", ".join(dict.fromkeys(each)) for each in languages)
@@ -91,13 +91,11 @@ def evaluate(
         length_ratio=words / max(1, expected),
         figures=measured.figures,
         copied=copied.figures,
-        against=compare(earlier.name, measured, measure(earlier_translations, references, tokenize))
+        against=compare(earlier.name, measured, Measurements(earlier_translations, references, tokenize))
         if earlier
         else None,
         directions=[bucket(str(direction), which, measured) for direction, which in directions.items()],
-        lengths=buckets(LENGTH_BUCKETS, [each.tokens for each in sentences], measured),
-        unknown=buckets(UNKNOWN_BUCKETS, [each.unknown for each in sentences], measured),
-        typed=typed_differently(translator, pairs) if typed else [],
+        lengths=length_buckets([each.tokens for each in sentences], measured),
         alarms=judged(alarms, *run_so_far(translator), len(translator.target)),
         worst=[i + 1 for i in sorted(range(len(sentences)), key=lambda i: sentences[i].chrf)[:WORST]],
         sentences=sentences,
@@ -105,14 +103,14 @@ def evaluate(
 
 
 def run_so_far(translator: Translator) -> tuple[Config, int]:
-    """The settings and steps of the run that made a model: it may have gone on since these weights, the best."""
+    """The settings of the run and its newest step, which may be newer than these (best) weights."""
     newest = checkpoint.newest(translator.path.parent, quarantine=False, warn=lambda _: None, only=["config.yaml"])
     if newest is None:  # the checkpoint has been copied, or is an average
         return translator.config, translator.step
     return config_file.loads(newest.files["config.yaml"], newest.path / "config.yaml"), newest.step
 
 
-def check_pairs(pairs: Sequence[Pair], name: str, earlier: EarlierTranslations | None) -> list[str]:
+def earlier_translations_of(pairs: Sequence[Pair], name: str, earlier: EarlierTranslations | None) -> list[str]:
     """The earlier translations of the pairs, if any. Raises DataError as `evaluate` does."""
     if not pairs:
         raise DataError(f"there are no {name} pairs: choose others with --split or --data.")
@@ -136,14 +134,13 @@ def evaluated_sentence(
     )
 
 
-def buckets(bounds: Sequence[int], values: Sequence[int], measured: Measurements) -> list[Bucket]:
-    """Group the sentences by a value of each; `bounds` are the lower bounds of the groups."""
+def length_buckets(lengths: Sequence[int], measured: Measurements) -> list[Bucket]:
+    """Group the sentences by their number of source tokens. An empty source counts as the shortest."""
     groups = []
-    for low, end in zip(bounds, [*bounds[1:], None], strict=True):
-        members = [i for i, value in enumerate(values) if max(value, bounds[0]) >= low and (end is None or value < end)]
-        name = f"{low}+" if end is None else str(low) if end == low + 1 else f"{low}-{end - 1}"
+    for low, end in zip(LENGTH_BUCKETS, [*LENGTH_BUCKETS[1:], None], strict=True):
+        members = [i for i, length in enumerate(lengths) if max(length, 1) >= low and (end is None or length < end)]
         if members:
-            groups.append(bucket(name, members, measured))
+            groups.append(bucket(f"{low}-{end - 1}" if end else f"{low}+", members, measured))
     return groups
 
 
@@ -162,8 +159,8 @@ def main(options: argparse.Namespace) -> None:
     if translator.config.is_language_model:
         raise DataError("a language model does not translate: its perplexity is in result.json of its run.")
     # A checkpoint is in <run>/checkpoints/ or, if it is an average, in <run>, unless it was moved.
-    around = translator.path.absolute().parents
-    name, pairs = named_pairs(options, [run] if run else [around[1], around[0]], translator)
+    parents = translator.path.absolute().parents
+    name, pairs = named_pairs(options, [run] if run else [parents[1], parents[0]], translator)
     all_directions = name
     if options.to or options.source:
         pairs = select_pairs(pairs, translator, options.to, options.source)
@@ -173,12 +170,12 @@ def main(options: argparse.Namespace) -> None:
     if options.against:
         chosen = f" --data {shlex.quote(options.data)}" if options.data else f" --split {options.split}"
         earlier = read_earlier(options.against, name, all_directions, chosen).cleaned(data)
-    check_pairs(pairs, name, earlier)
+    earlier_translations_of(pairs, name, earlier)  # fails here rather than after the long work
     folder: Path | None = options.output or (run / "report" if run and not options.checkpoint else None)
     if folder:
-        folder.mkdir(parents=True, exist_ok=True)  # fails here rather than after the long work
+        folder.mkdir(parents=True, exist_ok=True)  # likewise
     with tqdm(total=len(pairs), unit="sentence", dynamic_ncols=True, disable=None, leave=False) as bar:
-        report = evaluate(translator, pairs, name, earlier, bar.update, typed=True)
+        report = evaluate(translator, pairs, name, earlier, bar.update)
     if options.checkpoint:
         report = replace(report, checkpoint=" + ".join(map(str, weights)))
     if folder:

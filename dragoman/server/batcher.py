@@ -2,17 +2,14 @@
 
     batcher = Batcher(translator)
     results = batcher.submit(Job(["Where is the station?"], n_best=3))     # a future
-    results.result()[0].translation.text
+    results.result()[0].text
     batcher.close()
 
 A `Translator` runs one search at a time, and a batch of fifty sentences takes far less than fifty times as long as one.
-So one thread translates everything that has arrived since its last batch. No job waits for a batch to fill, and batches
-grow with the load.
+So one thread translates in rounds: each round is one search for all jobs that wait with the same settings.
 
-A long job would keep all others waiting. So it is translated a part at a time: between two batches of short jobs goes
-one part of one long job, and long jobs take turns. While short jobs keep coming, the thread rests after each part for
-as long as the part took, so that most short jobs need not wait for one. Otherwise parts are larger, because larger ones
-are done in less time. Nothing here knows about HTTP.
+A long job would keep all others waiting. So a round has room for only `limits.LONG_TOKENS` of long jobs, and the job
+that has been computed for the shortest time comes first. Nothing here knows about HTTP.
 """
 
 from __future__ import annotations
@@ -20,30 +17,19 @@ from __future__ import annotations
 import ctypes
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, InvalidStateError
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from itertools import islice
-
-import numpy as np
 
 from dragoman.server import limits
 from dragoman.server.limits import Limits
-from dragoman.signals import Stopped
+from dragoman.translation.pieces import Piece
 from dragoman.translation.request import Request
 from dragoman.translation.results import Sentence, Translation
 from dragoman.translation.translator import Translator
-
-
-@dataclass(frozen=True)
-class TextResult:
-    """The translation of one text of a job."""
-
-    translation: Translation
-    # For each sentence and candidate, (T, S) as from `Translator.alignments`; None if the job does not ask for them.
-    weights: list[list[np.ndarray]] | None = None
+from dragoman.translation.work import Work
 
 
 @dataclass(eq=False)
@@ -53,11 +39,14 @@ class Job:
     texts: Sequence[str | Request]
     n_best: int | None = None  # None: the translator's setting
     beam_size: int | None = None  # None: the translator's setting; raised to n_best if smaller
-    weights: bool = False  # whether to return the weights, and the log-probabilities of all tokens
-    results: Future[list[TextResult]] = field(default_factory=Future)
-    # Of a long job: each step translates a part, and the last one returns the results.
-    parts: Iterator[None] = field(default_factory=lambda: iter(()))
-    seconds: float = 0.0  # that a long job has been computed for
+    weights: bool = False  # whether to return the weights of the candidates, and the log-probabilities of all tokens
+    results: Future[list[Translation]] = field(default_factory=Future)
+    work: Work | None = None  # None: not begun
+    seconds: float = 0.0  # that it has been computed for
+    is_long: bool = False
+
+
+Part = tuple[Job, Work, list[Piece]]  # what a round translates of a job
 
 
 class QueueFull(Exception):  # noqa: N818  (not a mistake: the server is busy)
@@ -73,22 +62,19 @@ class TookTooLong(Exception):  # noqa: N818  (not a mistake of the server)
 
 
 class Batcher:
-    """The translating thread and its queues of jobs."""
+    """The translating thread and its queue of jobs."""
 
     def __init__(self, translator: Translator, budgets: Limits | None = None) -> None:
         self.translator = translator
         self.limits = budgets or Limits()
-        self._short: deque[Job] = deque()
-        self._long: deque[Job] = deque()
+        self._waiting: list[Job] = []
         self._under_way: list[Job] = []
         self._changed = threading.Condition()
         self._closed = False
-        self._last_short = float("-inf")  # when the last short job was submitted
-        self._rest_until = float("-inf")  # when the next part of a long job may be translated
         self._thread = threading.Thread(target=self._run, name="translating")
         self._thread.start()
 
-    def submit(self, job: Job) -> Future[list[TextResult]]:
+    def submit(self, job: Job) -> Future[list[Translation]]:
         """Queue a job and return the future of its results, one per text. Cancel the future to withdraw the job.
 
         The future raises DataError for a text that cannot be translated, and TookTooLong. Raises QueueFull and
@@ -97,16 +83,12 @@ class Batcher:
         work = limits.work(map(_text, job.texts), self.search_settings(job)[1], job.weights)
         if work > self.limits.max_work:
             raise TooMuchWork(f"{work:,}")
+        job.is_long = work > limits.LONG_WORK
         with self._changed:
-            if work > limits.SHORT_WORK:
-                job.parts = self._translate_in_parts(job)
-                queue, most = self._long, -(-self.limits.max_waiting // limits.LONG_SHARE)
-            else:
-                self._last_short = time.monotonic()
-                queue, most = self._short, self.limits.max_waiting
-            if sum(not waiting.results.cancelled() for waiting in queue) >= most or self._closed:
+            waiting = sum(not other.results.cancelled() for other in self._waiting)
+            if waiting >= self.limits.max_waiting or self._closed:
                 raise QueueFull
-            queue.append(job)
+            self._waiting.append(job)
             self._changed.notify()
         return job.results
 
@@ -114,7 +96,7 @@ class Batcher:
         """Cancel all jobs that are not finished, and accept no more."""
         with self._changed:
             self._closed = True
-            jobs = [*self._short, *self._long, *self._under_way]
+            jobs = [*self._waiting, *self._under_way]
             self._changed.notify()
         for job in jobs:
             job.results.cancel()
@@ -132,129 +114,87 @@ class Batcher:
             return 1, 1
         if decoding.sample:
             return n_best, 1
-        groups = decoding.diversity_groups
-        wanted = max(job.beam_size or decoding.beam_size, n_best)
-        return n_best, -(-wanted // groups) * groups
+        return n_best, max(job.beam_size or decoding.beam_size, n_best)
 
     def _run(self) -> None:
-        """The thread: translate batches of short jobs, and parts of long ones, until the batcher is closed."""
+        """The thread: translate in rounds until the batcher is closed."""
         try:
-            while self._wait():
-                groups: dict[tuple[int, int, bool], list[Job]] = {}
-                for job in self._next_jobs():
-                    groups.setdefault((*self.search_settings(job), job.weights), []).append(job)
-                for group in groups.values():
-                    self._finish(group)
-                self._advance_long_job()
-        finally:  # however the thread ends, no client may wait for it
+            while jobs := self._next_jobs():
+                self._translate_round([job for job in jobs if not job.results.cancelled()])
+                with self._changed:
+                    self._waiting[:0] = [job for job in jobs if not job.results.done()]
+                    self._under_way = []
+                if any(job.results.done() and job.is_long for job in jobs):
+                    trim_memory()
+        finally:  # cancel all jobs if the thread ends
             self.give_up()
 
-    def _wait(self) -> bool:
-        """Wait until there is something to do; False when the batcher is closed."""
-        with self._changed:
-            self._under_way = []
-            timeout = max(self._rest_until - time.monotonic(), 0) if self._long else None
-            self._changed.wait_for(lambda: self._short or self._has_long_job() or self._closed, timeout)
-            return not self._closed
-
-    def _has_long_job(self) -> bool:
-        return bool(self._long) and time.monotonic() >= self._rest_until
-
-    def _is_quiet(self) -> bool:
-        """Whether no short job has come lately."""
-        return time.monotonic() - self._last_short > limits.QUIET
-
     def _next_jobs(self) -> list[Job]:
-        """Take all short jobs, up to BATCH_CHARACTERS."""
+        """Wait for jobs. Take all that ask for the same as the first, which was computed for the shortest time."""
         with self._changed:
-            characters = 0
-            while self._short and not self._closed and characters < limits.BATCH_CHARACTERS:
-                self._under_way.append(self._short.popleft())
-                characters += sum(len(_text(each)) for each in self._under_way[-1].texts)
+            self._changed.wait_for(lambda: self._waiting or self._closed)
+            if self._closed:
+                return []
+            self._waiting.sort(key=lambda job: job.seconds)
+            wanted = self._settings(self._waiting[0])
+            self._under_way = [job for job in self._waiting if self._settings(job) == wanted]
+            self._waiting = [job for job in self._waiting if self._settings(job) != wanted]
             return list(self._under_way)
 
-    def _finish(self, jobs: list[Job]) -> None:
-        """Translate jobs together. If that fails, translate each alone, so that a bad text fails only its own job."""
-        jobs = [job for job in jobs if not job.results.cancelled()]
+    def _settings(self, job: Job) -> tuple[int, int, bool]:
+        return (*self.search_settings(job), job.weights)
+
+    def _translate_round(self, jobs: list[Job]) -> None:
+        """Translate a part of each job, as far as there is room for it: more for short jobs than for long ones."""
+        parts: list[Part] = []
+        n_best, beam_size = self.search_settings(jobs[0]) if jobs else (1, 1)
+        # A beam of 10 takes thrice as long as one of 1, and for weights the model reads every translation twice.
+        slowdown = (4 + beam_size) / 5 * (1 + n_best if jobs and jobs[0].weights else 1)
+        room = {False: limits.SHORT_TOKENS, True: max(1, round(limits.LONG_TOKENS / slowdown))}
+        for job in jobs:
+            if room[job.is_long] <= 0:
+                continue
+            with _errors_of(job):
+                job.work = job.work or self.translator.work(job.texts)
+                pieces = job.work.take(room[job.is_long])
+                parts.append((job, job.work, pieces))
+                room[job.is_long] -= sum(len(piece.ids) + 1 for piece in pieces)
+        self._translate(parts)
+
+    def _translate(self, parts: list[Part]) -> None:
+        """Translate parts together. If that fails, translate each alone, so that a bad text fails only its own job."""
+        if not parts:
+            return
+        started = time.perf_counter()
+        pieces = [piece for _, _, part in parts for piece in part]
         try:
-            results = iter(self._translate(jobs))
-            for job in jobs:
-                with suppress(InvalidStateError):  # cancelled in the meantime
-                    job.results.set_result(list(islice(results, len(job.texts))))
-        except Stopped:
-            for job in jobs:
-                job.results.cancel()
+            sentences = iter(self._sentences(parts[0][0], pieces))
         except BaseException as error:  # a panic in a library, too: other jobs need the thread
-            if len(jobs) > 1:
-                for job in jobs:
-                    self._finish([job])
+            if len(parts) == 1:
+                _fail(parts[0][0], error)
             else:
-                _fail(jobs[0], error)
-
-    def _advance_long_job(self) -> None:
-        """Translate one part of the long job whose turn it is."""
-        with self._changed:
-            if not self._has_long_job() or self._closed:
-                return
-            job = self._long.popleft()
-            self._under_way.append(job)
-        if not job.results.cancelled():
-            started = time.perf_counter()
-            try:
-                next(job.parts)
-                seconds = time.perf_counter() - started
-                self._rest_until = time.monotonic() + (0 if self._is_quiet() else seconds)
-                job.seconds += seconds
-                if job.seconds > self.limits.max_seconds:
+                for part in parts:
+                    self._translate([part])
+            return
+        seconds = time.perf_counter() - started
+        for job, work, part in parts:
+            job.seconds += seconds * len(part) / max(1, len(pieces))
+            with _errors_of(job):
+                work.add(islice(sentences, len(part)))
+                if work.is_encoded:
+                    job.results.set_result(work.translations())
+                elif job.seconds > self.limits.max_seconds:
                     raise TookTooLong
-            except StopIteration as stop:
-                with suppress(InvalidStateError):  # cancelled in the meantime
-                    job.results.set_result(stop.value)
-            except BaseException as error:  # as in _finish
-                _fail(job, error)
-            else:
-                with self._changed:
-                    self._long.append(job)
-                return
-        job.parts = iter(())
-        trim_memory()
 
-    def _translate(self, jobs: list[Job]) -> list[TextResult]:
-        """Translate jobs that ask for the same. Raises Stopped when all of them are cancelled."""
-
-        def stop_if_cancelled(_: int = 0) -> None:
-            if self._closed or all(job.results.cancelled() for job in jobs):
-                raise Stopped
-
-        stop_if_cancelled()
-        translator = self._translator_for(jobs[0])
-        texts = [text for job in jobs for text in job.texts]
-        translations = translator.explain(texts, first=0, advance=stop_if_cancelled)
-        if not jobs[0].weights:
-            return list(map(TextResult, translations))
-        stop_if_cancelled()
-        return _weighed(translations, [_weigh(translator, _sentences(translations))])
-
-    def _translate_in_parts(self, job: Job) -> Generator[None, None, list[TextResult]]:
-        """Translate a job, with a pause after each part."""
-        translator = self._translator_for(job)
-        slowdown = (4 + translator.config.decoding.beam_size) / 5  # a beam of 10 takes thrice as long as one of 1
-
-        def tokens() -> int:
-            return int(limits.PART_TOKENS * (limits.QUIET_FACTOR if self._is_quiet() else 1) / slowdown)
-
-        translations = yield from translator.explain_in_parts(job.texts, tokens, first=0)
-        if not job.weights:
-            return list(map(TextResult, translations))
-        weighed = []
-        for part in _parts(_sentences(translations), tokens):
-            yield
-            weighed.append(_weigh(translator, part))
-        return _weighed(translations, weighed)
-
-    def _translator_for(self, job: Job) -> Translator:
+    def _sentences(self, job: Job, pieces: Sequence[Piece]) -> list[Sentence]:
+        """The translations of pieces, with what the job asks for."""
         n_best, beam_size = self.search_settings(job)
-        return self.translator.with_decoding(n_best=n_best, beam_size=beam_size)
+        translator = self.translator.with_decoding(n_best=n_best, beam_size=beam_size)
+        sentences = translator.translate_pieces([pieces])
+        if not job.weights:
+            return sentences
+        [whole] = translator.with_alignments(translator.with_log_probs([Translation("", "", sentences, [])]))
+        return whole.sentences
 
 
 def trim_memory() -> None:
@@ -267,6 +207,15 @@ def _text(text: str | Request) -> str:
     return text if isinstance(text, str) else text.text
 
 
+@contextmanager
+def _errors_of(job: Job) -> Iterator[None]:
+    """Context manager: let a job raise the errors of its own texts."""
+    try:
+        yield
+    except BaseException as error:
+        _fail(job, error)
+
+
 def _fail(job: Job, error: BaseException) -> None:
     """Let a job raise an error. One that is no Exception, such as a panic of Rust code, would end its caller."""
     if not isinstance(error, Exception):
@@ -275,41 +224,3 @@ def _fail(job: Job, error: BaseException) -> None:
         error = reason
     with suppress(InvalidStateError):  # cancelled in the meantime
         job.results.set_exception(error)
-
-
-Weighed = tuple[list[Sentence], list[np.ndarray]]  # sentences, and the weights of all their candidates
-
-
-def _sentences(translations: Sequence[Translation]) -> list[Sentence]:
-    return [sentence for translation in translations for sentence in translation.sentences]
-
-
-def _parts(sentences: Sequence[Sentence], tokens: Callable[[], int]) -> Iterator[list[Sentence]]:
-    """Split sentences into parts of about `tokens()` source tokens, counted for each candidate."""
-    part: list[Sentence] = []
-    for sentence in sentences:
-        part.append(sentence)
-        if sum(len(member.tokens) * len(member.candidates) for member in part) >= tokens():
-            yield part
-            part = []
-    if part:
-        yield part
-
-
-def _weigh(translator: Translator, sentences: list[Sentence]) -> Weighed:
-    """Sentences with the log-probabilities of all tokens, and the weights of their candidates."""
-    [whole] = translator.with_log_probs([Translation("", "", sentences, [])])
-    pairs = [(sentence, candidate) for sentence in whole.sentences for candidate in sentence.candidates]
-    return whole.sentences, translator.alignments(pairs)
-
-
-def _weighed(translations: Sequence[Translation], parts: Sequence[Weighed]) -> list[TextResult]:
-    """The results of texts whose sentences went through `_weigh`, in parts."""
-    sentences = iter([sentence for part, _ in parts for sentence in part])
-    weights = iter([array for _, arrays in parts for array in arrays])
-    results = []
-    for translation in translations:
-        own = list(islice(sentences, len(translation.sentences)))
-        arrays = [list(islice(weights, len(sentence.candidates))) for sentence in own]
-        results.append(TextResult(replace(translation, sentences=own), arrays))
-    return results

@@ -1,12 +1,13 @@
 """Show which source tokens a translation looked at: an HTML page, or a table for a terminal.
 
-    Path("attention.html").write_text(page([view]), encoding="utf-8")
-    print(*table(view), sep="\\n")
+    views = [(sentence, candidate, translator.attention(sentence, candidate).numpy())]
+    Path("attention.html").write_text(page(views), encoding="utf-8")
+    print(*table(*views[0]), sep="\\n")
 
-A `View` holds plain labels and numbers of one sentence. Attention shows where the layers looked when they chose a
-token, which suggests what it was translated from but does not prove it.
+Attention shows where the layers looked when they chose a token, which suggests what it was translated from but does not
+prove it.
 
-Shapes: L layers, H heads, T target tokens, S source tokens.
+Shapes: L layers, H heads, T target tokens, S source tokens, both with [EOS].
 """
 
 from __future__ import annotations
@@ -15,72 +16,49 @@ import base64
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dragoman.console import display_width, fit, visible
 from dragoman.lazy import numpy as np
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
-
-@dataclass(frozen=True, eq=False)
-class View:
-    """One sentence and its translation, token by token. A label is the text that shows a token to people."""
-
-    source: Sequence[str]  # (S,) labels, [EOS] last
-    target: Sequence[str]  # (T,) labels, [EOS] last if the translation is complete
-    log_probs: Sequence[float]  # (T,) log-probability of each target token, in nats
-    weights: ArrayLike  # (L, H, T, S) attention; each row sums to 1
-    text_source: str
-    text_target: str
-    copied: Mapping[int, int] = field(default_factory=dict)  # target position -> source position it was copied from
-    unknown: Set[int] = frozenset()  # source positions of unknown words
-
-    @property
-    def maps(self) -> np.ndarray:
-        """The weights as an array (L, H, T, S)."""
-        return np.asarray(self.weights, dtype=np.float64)
-
-    def mean(self) -> np.ndarray:
-        """The mean over all heads of all layers: (T, S)."""
-        return self.maps.mean((0, 1))
-
+from dragoman.translation.results import Candidate, Sentence
 
 TEMPLATES = Path(__file__).parent / "templates"
+WIDTH = 100  # columns of a table
 BAR = 10  # columns of a full bar
 EIGHTHS = ("", *"▏▎▍▌▋▊▉")
 
 
-def table(view: View, width: int = 100) -> list[str]:
+def table(sentence: Sentence, candidate: Candidate, weights: np.ndarray) -> list[str]:
     """The lines of a table: for each target token its probability and the source token it looked at most.
 
-    A second source token is named if its weight is at least half of the first one's. Lines are at most `width` columns
-    wide (at least 60) and contain no control characters.
+    A second source token is named if its weight is at least half of the first one's. Lines are at most WIDTH columns
+    wide and contain no control characters.
+
+    Args:
+        weights: (L, H, T, S) attention; each row sums to 1
     """
+    source, target = sentence.tokens, candidate.tokens
     rows = [["token", "prob", "looks at", "weight", "", ""]]
-    for t, weights in enumerate(view.mean()):
-        first, *others = np.argsort(-weights, kind="stable").tolist()
+    for t, shares in enumerate(weights.mean((0, 1), dtype=np.float64)):
+        first, *others = np.argsort(-shares, kind="stable").tolist()
         remarks = []
-        if others and 2 * weights[others[0]] >= weights[first]:
-            remarks.append(f"also {view.source[others[0]]} {_percent(weights[others[0]])}")
-        if first in view.unknown:
-            remarks.append(f"{view.source[first]} is unknown")
-        if t in view.copied:
-            remarks.append(f"copied from {view.source[view.copied[t]]}")
-        probability = _percent(math.exp(view.log_probs[t]))
-        looks_at = [view.source[first], _percent(weights[first]), _bar(weights[first])]
-        rows.append([view.target[t], probability, *looks_at, "; ".join(remarks)])
+        if others and 2 * shares[others[0]] >= shares[first]:
+            remarks.append(f"also {source[others[0]]} {_percent(shares[others[0]])}")
+        if first in sentence.unknown:
+            remarks.append(f"{source[first]} is unknown")
+        if t in candidate.copied:
+            remarks.append(f"copied from {source[candidate.copied[t]]}")
+        probability = _percent(math.exp(candidate.log_probs[t]))
+        looks_at = [source[first], _percent(shares[first]), _bar(shares[first])]
+        rows.append([target[t], probability, *looks_at, "; ".join(remarks)])
     rows = [[visible(cell) for cell in row] for row in rows]
 
-    width = max(width, 60)
     widest = [max(map(display_width, column)) for column in zip(*rows, strict=True)]
-    label = (width - len("prob") - len("weight") - BAR - 5 * len("  ")) // 3  # columns for each of three labels
+    label = (WIDTH - len("prob") - len("weight") - BAR - 5 * len("  ")) // 3  # columns for each of three labels
     widths = [min(widest[0], label), len("prob"), min(widest[2], label), len("weight"), BAR]
-    widths.append(width - sum(widths) - 5 * len("  "))
+    widths.append(WIDTH - sum(widths) - 5 * len("  "))
     aligned = ("<", ">", "<", ">", "<", "<")
     return ["  ".join(map(fit, row, widths, aligned)).rstrip() for row in rows]
 
@@ -95,8 +73,10 @@ def _bar(share: float) -> str:
     return "█" * full + EIGHTHS[rest]
 
 
-def page(views: Sequence[View]) -> str:
+def page(views: Sequence[tuple[Sentence, Candidate, np.ndarray]]) -> str:
     """One self-contained HTML page that shows the attention of several sentences, all of one model.
+
+    A view holds a sentence, one of its candidates and its attention (L, H, T, S), whose rows sum to 1.
 
     No text becomes markup: the sentences arrive as JSON, and the script sets them as text. A content security policy
     forbids any other script and any request. The first maps are drawn at once, the others when they are opened, so that
@@ -104,32 +84,37 @@ def page(views: Sequence[View]) -> str:
     """
     from jinja2 import Environment  # here, because a translation without a page does not need it
 
-    html, style, script = ((TEMPLATES / f"attention.{kind}").read_text("utf-8") for kind in ("html", "css", "js"))
+    html = (TEMPLATES / "attention.html").read_text("utf-8")
+    # The server's page has the same rows of words.
+    style, script = (
+        "".join((TEMPLATES / f"{name}.{kind}").read_text("utf-8") for name in ("words", "attention"))
+        for kind in ("css", "js")
+    )
     return (
         Environment(autoescape=True, keep_trailing_newline=True)
         .from_string(html)
         .render(
-            style=f"\n{style}",
-            style_hash=_hash(f"\n{style}"),
-            script=f"\n{script}",
-            script_hash=_hash(f"\n{script}"),
-            data=_json([_content(view) for view in views]),
+            style=style,
+            style_hash=_hash(style),
+            script=script,
+            script_hash=_hash(script),
+            data=_json([_content(*view) for view in views]),
         )
     )
 
 
-def _content(view: View) -> dict[str, Any]:
+def _content(sentence: Sentence, candidate: Candidate, weights: np.ndarray) -> dict[str, Any]:
     """What the script needs of a sentence."""
     return {
-        "text_source": view.text_source,
-        "text_target": view.text_target,
-        "source": [visible(label) for label in view.source],
-        "target": [visible(label) for label in view.target],
-        "probabilities": [round(math.exp(each), 4) for each in view.log_probs],
+        "text_source": sentence.source,
+        "text_target": candidate.text,
+        "source": [visible(label) for label in sentence.tokens],
+        "target": [visible(label) for label in candidate.tokens],
+        "probabilities": [round(math.exp(log_prob), 4) for log_prob in candidate.log_probs],
         # In ten-thousandths, finer than anything shown; decimals would make the page twice as large.
-        "weights": np.rint(10_000 * view.maps).astype(int).tolist(),
-        "copied": {str(t): s for t, s in view.copied.items()},
-        "unknown": sorted(view.unknown),
+        "weights": np.rint(10_000 * weights).astype(int).tolist(),
+        "copied": candidate.copied,
+        "unknown": sentence.unknown,
     }
 
 

@@ -42,7 +42,10 @@ RAW = frozenset(["script", "style", "xmp", "iframe", "noembed", "noframes", "nos
 HTML_START = re.compile(
     r"(?>\s|\ufeff|(?><!--.*?-->)|(?><\?[^>]*>))*+<(?:!doctype|html|head[ >]|body)", re.IGNORECASE | re.DOTALL
 )
-FRAGMENT = "fragment"  # the element around XML that is no document
+# How XML documents begin; other XML is parsed as the content of an element.
+DECLARATION = re.compile(r"\s*(<\?xml\s.*?\?>)", re.DOTALL)
+DOCTYPE = re.compile(r"(?>\s|(?><!--.*?-->)|(?><\?.*?\?>))*+<!DOCTYPE", re.DOTALL)
+FRAGMENT = "document"  # that element; messages name it
 
 Node = Any  # an element, comment, entity or processing instruction of either library
 
@@ -203,7 +206,7 @@ def parse_html(text: str) -> TreeDocument:
 
 
 def _html(node: Node, raw: bool = False) -> Iterator[str]:
-    """The content of an element as HTML. html5lib's own writer loses the prefix of xlink:href."""
+    """The content of an element as HTML. html5lib's writer loses the prefix of xlink:href and takes quadratic time."""
     for item in _items(node):
         if isinstance(item, str):
             yield item if raw else escape(item, quote=False)
@@ -239,38 +242,28 @@ def parse_xml(text: str) -> TreeDocument:
     etree: Any = import_module("lxml.etree")  # it has no types
 
     text = text.removeprefix("\ufeff")
-
-    def parse(source: str) -> Node:
-        parser = etree.XMLParser(encoding="utf-8", resolve_entities=False, no_network=True, load_dtd=False)
-        return etree.fromstring(source.encode(errors="replace"), parser)
-
-    def malformed(error: Any, shift: int) -> DataError:
+    declaration = DECLARATION.match(text)
+    is_document = declaration or DOCTYPE.match(text)
+    before, after = ("", "") if is_document else (f"<{FRAGMENT}>", f"</{FRAGMENT}>")
+    parser = etree.XMLParser(encoding="utf-8", resolve_entities=False, no_network=True, load_dtd=False)
+    try:
+        root = etree.fromstring(f"{before}{text}{after}".encode(errors="replace"), parser)
+    except etree.XMLSyntaxError as error:
         line, column = error.position
-        column -= shift if line == 1 else 0
+        column -= len(before) if line == 1 else 0
+        column = min(column, len(text.split("\n")[line - 1]) + 1)  # where the end tag that we added does not match
         message = one_line(str(error.msg).partition(", line ")[0].partition("\n")[0])
         message = message.replace(f" and {FRAGMENT}", " and the end")
-        return DataError(f"line {line}, column {max(1, column)}: this is not well-formed XML: {message}.")
+        raise DataError(f"line {line}, column {max(1, column)}: this is not well-formed XML: {message}.") from None
 
-    try:
-        root = parse(text)
-    except etree.XMLSyntaxError as error:
-        try:
-            root = parse(f"<{FRAGMENT}>{text}</{FRAGMENT}>")
-        except etree.XMLSyntaxError as other:
-            raise (
-                malformed(error, 0) if text.lstrip().startswith("<") else malformed(other, len(f"<{FRAGMENT}>"))
-            ) from None
+    def serialize() -> str:
+        if not is_document:
+            return etree.tostring(root, encoding="unicode").partition(">")[2].removesuffix(after)
+        end = "\n" if text.endswith("\n") else ""
+        first = f"{declaration[1]}\n" if declaration else ""
+        return first + etree.tostring(root.getroottree(), encoding="unicode") + end
 
-        def inside() -> str:
-            return etree.tostring(root, encoding="unicode").partition(">")[2].removesuffix(f"</{FRAGMENT}>")
-
-        return TreeDocument(root, _breaks_xml, inside)
-    declaration, found, _ = text.lstrip().partition("?>")
-    declaration = f"{declaration}?>\n" if found and declaration.startswith("<?xml ") else ""
-    end = "\n" if text.endswith("\n") else ""
-    return TreeDocument(
-        root, _breaks_xml, lambda: declaration + etree.tostring(root.getroottree(), encoding="unicode") + end
-    )
+    return TreeDocument(root, _breaks_xml, serialize)
 
 
 def _breaks_xml(node: Node, mixed: bool) -> bool:

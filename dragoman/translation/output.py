@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from dragoman import console
 from dragoman.console import visible
+from dragoman.lazy import numpy as np
 from dragoman.storage import replacing
 from dragoman.text.sentence_splitting import sentence_joiner
 from dragoman.translation import attention_page
@@ -21,55 +21,19 @@ from dragoman.translation.translator import Translator
 LARGEST_PAGE = 100  # sentences on an attention page
 
 
-def as_json(translator: Translator, translation: Translation, reference: str | None = None) -> str:
+def as_json(translation: Translation) -> str:
     """Everything about a translation, on one line."""
-    return json.dumps(
-        {
-            "source": translation.source,
-            **({} if reference is None else {"reference": reference}),
-            "translation": translation.text,
-            "warnings": translation.warnings,
-            "sentences": [
-                {
-                    "source": sentence.source,
-                    "read_as": sentence.read_as,
-                    "tokens": sentence.tokens,
-                    "unknown": sentence.unknown,
-                    "candidates": [
-                        _candidate(candidate) | {"alignment": translator.align(sentence, candidate)}
-                        for candidate in sentence.candidates
-                    ],
-                }
-                for sentence in translation.sentences
-            ],
-        },
-        ensure_ascii=False,
-    )
+    return json.dumps(translation.as_dict(), ensure_ascii=False)
 
 
 def score_line(candidate: Candidate, in_full: bool) -> str:
     """The score of a translation, or JSON with the scores of its tokens."""
-    return json.dumps(_candidate(candidate), ensure_ascii=False) if in_full else f"{candidate.score:.4f}"
+    return json.dumps(candidate.as_dict(), ensure_ascii=False) if in_full else f"{candidate.score:.4f}"
 
 
-def _candidate(candidate: Candidate) -> dict[str, Any]:
-    return {
-        "translation": candidate.text,
-        "score": round(candidate.score, 4) if math.isfinite(candidate.score) else None,  # JSON has no -inf
-        "complete": candidate.complete,
-        "tokens": candidate.tokens,
-        "log_probs": [round(each, 4) if math.isfinite(each) else None for each in candidate.log_probs],
-        "copied": {str(t): s for t, s in candidate.copied.items()},
-    }
-
-
-def as_text(translator: Translator, translation: Translation, reference: str | None, align: bool) -> str:
-    """A translation for people, with its source and reference if it has one; `align` makes it a table."""
-    text = _table(translator, translation) if align else "\n".join(n_best(translator, translation))
-    if reference is None:
-        return text
-    text = f"\n{text}" if align else f"translation  {text}\n"
-    return f"source       {translation.source}\nreference    {reference}\n{text}"
+def as_text(translator: Translator, translation: Translation, align: bool) -> str:
+    """A translation for people; `align` makes it a table."""
+    return _table(translator, translation) if align else "\n".join(n_best(translator, translation))
 
 
 def n_best(translator: Translator, translation: Translation) -> list[str]:
@@ -91,22 +55,9 @@ def _table(translator: Translator, translation: Translation) -> str:
     lines = []
     for sentence in translation.sentences:
         best, *others = sentence.candidates
-        lines += [*attention_page.table(_view(translator, sentence, best)), ""]
+        lines += [*attention_page.table(sentence, best, translator.attention(sentence, best).numpy()), ""]
         lines += [f"{other.score:8.3f}  {other.text}" for other in others] + [""] * bool(others)
     return "\n".join(lines)
-
-
-def _view(translator: Translator, sentence: Sentence, candidate: Candidate) -> attention_page.View:
-    return attention_page.View(
-        source=sentence.tokens,
-        target=candidate.tokens,
-        log_probs=candidate.log_probs,
-        weights=translator.attention(sentence, candidate).numpy(),
-        text_source=sentence.source,
-        text_target=candidate.text,
-        copied=candidate.copied,
-        unknown=set(sentence.unknown),
-    )
 
 
 class AttentionPage:
@@ -114,14 +65,15 @@ class AttentionPage:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.views: list[attention_page.View] = []
+        self.views: list[tuple[Sentence, Candidate, np.ndarray]] = []
         self.left_out = 0
 
     def add(self, translator: Translator, translations: Sequence[Translation]) -> None:
         """Add the best translation of each sentence."""
         for sentence in (sentence for translation in translations for sentence in translation.sentences):
             if len(self.views) < LARGEST_PAGE:
-                self.views.append(_view(translator, sentence, sentence.candidates[0]))
+                best = sentence.candidates[0]
+                self.views.append((sentence, best, translator.attention(sentence, best).numpy()))
             else:
                 self.left_out += 1
 

@@ -46,16 +46,15 @@ def converse(translator: Translator, to: str = "", source: str = "", prefix: str
             if text.strip() in (":help", ":h"):
                 console.warn(HELP)
                 continue
-            request = translator.request(text, to, source, prefix)
-            translator.speak(request, lambda words: print(printable(words), end="", flush=True))
+            [translation] = translator.translate([translator.request(text, to, source, prefix)])
         except EOFError:
             print()
             return
         except DataError as error:
             console.warn(str(error))
             continue
-        print()
-        for message in translator.warnings:
+        print(printable(translation))
+        for _, message in translator.warnings:
             console.warn(message)
 
 

@@ -8,7 +8,6 @@ Shapes: B batch, T target positions, S source positions, D model width.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -22,17 +21,13 @@ from dragoman.device import autocast
 from dragoman.errors import DataError
 from dragoman.settings import EOS, PAD, SOS
 from dragoman.text.cleaning import clean
-from dragoman.translation.batches import BATCH_TOKENS, batches_by_length
-from dragoman.translation.hypotheses import normalizer
-from dragoman.translation.limits import target_room
+from dragoman.translation.constraints import BATCH_TOKENS, batches_by_length, target_room
 from dragoman.translation.loading import TrainedModel
 from dragoman.translation.pieces import Piece, encode_piece, encode_translation
 from dragoman.translation.request import Request
-from dragoman.translation.results import Candidate
+from dragoman.translation.results import Candidate, normalizer
 
 Pair = tuple[list[int], list[int]]
-
-SMALL = 10**9  # multiplications of a forward pass, up to which one thread was measured to be faster than two
 
 
 def score_pairs(trained: TrainedModel, pairs: Sequence[tuple[Request, str]], first: int) -> list[Candidate]:
@@ -82,7 +77,7 @@ def _token_log_probs(trained: TrainedModel, pairs: Sequence[Pair]) -> list[list[
     """The log-probability of each target token of each pair, [EOS] included."""
     model = trained.model.eval()
     source, target = _padded(trained, pairs)
-    with _forward_pass(trained, source, target):
+    with torch.inference_mode(), autocast(trained.device, trained.dtype):
         if trained.writes_at_once:
             log_probs = model.places(source).float().log_softmax(-1)  # type: ignore[operator]
             lengths = model.lengths(source)  # type: ignore[operator]
@@ -116,7 +111,7 @@ def alignments(trained: TrainedModel, pairs: Sequence[Pair], last: bool = False)
     for batch in _batches([pairs[i] for i in some]):
         chosen = [some[k] for k in batch]
         given = _padded(trained, [pairs[i] for i in chosen])
-        with _forward_pass(trained, *given):
+        with torch.inference_mode(), autocast(trained.device, trained.dtype):
             weights = alignment(trained.model, *given, last=last).float().cpu().numpy()
         for i, each in zip(chosen, weights, strict=True):
             source, target = pairs[i]
@@ -127,7 +122,7 @@ def alignments(trained: TrainedModel, pairs: Sequence[Pair], last: bool = False)
 def attention(trained: TrainedModel, source: list[int], target: list[int]) -> Tensor:
     """Where each target token looked in the source and its [EOS]: (layers, heads, T, S)."""
     given = _padded(trained, [(source, target)])
-    with _forward_pass(trained, *given):
+    with torch.inference_mode(), autocast(trained.device, trained.dtype):
         maps = trained.model.cross_attention(*given)
     return maps[:, 0, :, : len(target)].float().cpu()
 
@@ -141,30 +136,16 @@ def embeddings(trained: TrainedModel, pairs: Sequence[Pair], owners: Sequence[in
     sums, counts = torch.zeros(texts, trained.config.model.d_model), torch.zeros(texts, 1)
     for batch in batches_by_length([1 + len(source) + len(target) for source, target in pairs], BATCH_TOKENS):
         source, target = _padded(trained, [pairs[k] for k in batch])
-        with _forward_pass(trained, source, target):
+        with torch.inference_mode(), autocast(trained.device, trained.dtype):
             if trained.config.is_language_model:
                 states, tokens = model.states(source, target, *masks(source, target)), target
             else:
-                states, tokens = model.read(source), source
+                states, tokens = model.encode(source), source
         real = tokens != PAD
         text = torch.tensor([owners[k] for k in batch])
         sums.index_add_(0, text, (states.float() * real[:, :, None]).sum(1).cpu())
         counts.index_add_(0, text, real.sum(1, keepdim=True).float().cpu())
     return sums / counts.clamp(min=1)
-
-
-@contextmanager
-def _forward_pass(trained: TrainedModel, source: Tensor, target: Tensor) -> Iterator[None]:
-    """Context manager: run a model on source (B, S) and target (B, T), on one thread if there is little to do."""
-    threads = torch.get_num_threads()
-    weights = sum(each.numel() for each in trained.model.parameters())
-    if trained.device.type == "cpu" and weights * (source.numel() + target.numel()) <= SMALL:
-        torch.set_num_threads(1)
-    try:
-        with torch.inference_mode(), autocast(trained.device, trained.dtype):
-            yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _batches(pairs: Sequence[Pair]) -> Iterator[list[int]]:

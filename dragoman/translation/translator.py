@@ -16,44 +16,44 @@ line.
 from __future__ import annotations
 
 import copy
-from collections import Counter, defaultdict
+import sys
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from dragoman import command_line, console
+from dragoman.checkpoint import Checkpoint
 from dragoman.dataset import Tokenizer
 from dragoman.directions import Direction
-from dragoman.errors import ConfigError, EngineError, ExportError
+from dragoman.errors import ConfigError
 from dragoman.settings import EOS, Config
-from dragoman.text.sentence_splitting import sentence_joiner
 from dragoman.translation import ctranslate2_engine
 from dragoman.translation.assembly import as_typed, make_sentences
-from dragoman.translation.ctranslate2_engine import POSITIONS, CTranslate2Engine, EngineName
-from dragoman.translation.doubts import lacks_words, loses_numbers, shortcomings
+from dragoman.translation.ctranslate2_engine import CTranslate2Engine, EngineName, open_engine
+from dragoman.translation.doubts import lacks_words, loses_numbers
 from dragoman.translation.glossary import Glossary
-from dragoman.translation.hypotheses import Hypothesis, normalizer
-from dragoman.translation.loading import UNSURE, TrainedModel, bleu_of, line_statistics
-from dragoman.translation.pieces import Piece, encode_request, with_hidden_numbers
+from dragoman.translation.loading import TEXT, UNSURE, TrainedModel, bleu_of, line_statistics, open_all
+from dragoman.translation.pieces import Piece, with_hidden_numbers
 from dragoman.translation.request import Request, parse_request, usual_direction
-from dragoman.translation.results import Candidate, Sentence, Translation
+from dragoman.translation.results import Candidate, Hypothesis, Sentence, Translation, normalizer
 from dragoman.translation.term_placement import place_terms
+from dragoman.translation.work import Work
 
 if TYPE_CHECKING:
     import numpy as np
     import torch
     from torch import Tensor
 
+    from dragoman.architectures.build import Model
     from dragoman.architectures.ensemble import Ensemble
-    from dragoman.architectures.protocol import Model
     from dragoman.corpora.preparation import PreparedData
 
 BEAM = 4  # to search for what a greedy search does not find
-GROUP = 512  # texts that are encoded at a time, while earlier ones are translated
+GROUP = 10_000  # tokens that are encoded at a time, while earlier ones are translated
 
 
 class Translator:
@@ -63,7 +63,7 @@ class Translator:
         trained: the model, its tokenizers and its configuration
         path: the folder of the checkpoint; of the first one of an ensemble
         step: the step of that checkpoint
-        warnings: messages about the texts of the last call, one line each
+        warnings: messages about the texts of the last call, each with the index of its text
         glossary: the terms that translations must contain
     """
 
@@ -84,40 +84,30 @@ class Translator:
             device: auto, cpu, cuda, cuda:1 or mps
             overrides: settings as on the command line, `["--decoding.beam_size", "5"]`
             engine: what searches. ctranslate2 is the fastest, but reports no log-probabilities of single tokens. auto
-                takes it where it can do what `overrides` ask for, and torch, the search of this program, elsewhere; see
+                uses it if it supports the settings, else torch, the search of this program; see
                 `ctranslate2_engine.choose_engine`.
 
         Raises CheckpointError if a checkpoint is unusable or several do not fit together, ConfigError for a bad
         override, and EngineError if ctranslate2 cannot do what is asked for.
         """
         paths = [Path(path)] if isinstance(path, str | Path) else list(map(Path, path))
-        if engine == "torch" or not self._starts_with_ctranslate2(paths, device, overrides, engine):
+        fast = None
+        if engine != "torch":
+            trained, opened = open_all(paths, TEXT)
+            trained = replace(trained, config=command_line.override(trained.config, overrides))
+            fast = open_engine(engine, trained, opened[0].path, device)
+        if fast:
+            self._start(replace(trained, weights=_built_later(opened, trained, fast.device)))
+            self._engine, first = fast, opened[0]
+        else:
             from dragoman.device import choose_device  # slow to import
             from dragoman.translation.model_loading import load
 
             trained, first = load(paths, choose_device(device))
             self._start(replace(trained, config=command_line.override(trained.config, overrides)))
-            self.path, self.step = first.path, first.step
             if self.config.decoding.precision == "int8":
                 console.warn("decoding.precision int8 needs CTranslate2: torch translates as with auto")
-
-    def _starts_with_ctranslate2(
-        self, paths: Sequence[Path], device: str, overrides: Sequence[str], engine: EngineName
-    ) -> bool:
-        """Start with CTranslate2 as the engine, or return False where auto leaves that to torch."""
-        try:
-            opened, trained, fast = ctranslate2_engine.open_run(paths, device, overrides, engine)
-        except (EngineError, ExportError) as error:
-            if engine == "ctranslate2":
-                raise
-            console.warn(f"{error} Translating with torch instead.")
-            return False
-        if fast is None:
-            return False
-        self._start(trained)
-        self._fast = fast
-        self.path, self.step = opened.path, opened.step
-        return True
+        self.path, self.step = first.path, first.step
 
     @classmethod
     def around(cls, model: Model, data: PreparedData, config: Config, dtype: torch.dtype) -> Translator:
@@ -150,10 +140,9 @@ class Translator:
 
     def _start(self, trained: TrainedModel) -> None:
         self.trained = trained
-        self.warnings: list[str] = []
-        self._messages: defaultdict[int, list[str]] = defaultdict(list)  # the same by the number of the text
+        self.warnings: list[tuple[int, str]] = []
         self.glossary: Glossary | None = None
-        self._fast: CTranslate2Engine | None = None
+        self._engine: CTranslate2Engine | None = None
 
     def with_decoding(self, **changes: Any) -> Translator:
         """The same model with other decoding settings: `with_decoding(beam_size=5, n_best=3)`.
@@ -163,11 +152,8 @@ class Translator:
         other = copy.copy(self)
         decoding = replace(self.config.decoding, **changes)
         other.trained = replace(self.trained, config=replace(self.config, decoding=decoding))
-        if "precision" in changes:
-            other._fast = None
-            if self._fast and ctranslate2_engine.unsupported_setting(decoding) is None:
-                with suppress(EngineError):  # then torch translates
-                    other._fast = ctranslate2_engine.open_engine(self.path, other.trained, self._fast.device)
+        if "precision" in changes or ctranslate2_engine.unsupported(other.trained):
+            other._engine = None  # torch translates
         return other
 
     def with_glossary(self, terms: str | Path | Mapping[str, str]) -> Translator:
@@ -236,108 +222,50 @@ class Translator:
 
     __call__ = translate
 
-    def explain(
-        self, texts: Sequence[str | Request], first: int = 1, advance: Callable[[int], object] | None = None
-    ) -> list[Translation]:
+    def explain(self, texts: Sequence[str | Request], poll: Callable[[], object] | None = None) -> list[Translation]:
         """Translate texts, and return the scores, tokens and alternatives of each translation.
 
-        Args:
-            first: the number of the first text in warnings
-            advance: called now and then with the number of texts that have been finished since
-
-        Raises ConfigError if the model cannot start with a prefix, and DataError if a prefix is too long for it.
+        poll is called after each batch. Raises ConfigError if the model cannot start with a prefix, and DataError if a
+        prefix is too long for it.
         """
-        requests = self._parse(texts, first)
-        encoded: list[list[list[Piece]]] = []
+        work = self.work(texts)
+        work.add(self.translate_pieces(iter(lambda: work.take(GROUP), []), poll))
+        return work.translations()
 
-        def groups() -> Iterator[list[list[list[Piece]]]]:
-            for start in range(0, len(requests), GROUP):
-                new = self._encode(requests[start : start + GROUP], first + start)
-                encoded.extend(new)
-                yield new
+    def work(self, texts: Sequence[str | Request]) -> Work:
+        """The texts, ready to be encoded and translated in parts. `warnings` become those about these texts.
 
-        found = self._translate(groups(), advance)
-        return self._put_together(requests, encoded, found, first)
-
-    def explain_in_parts(
-        self, texts: Sequence[str | Request], tokens: Callable[[], int], first: int = 1
-    ) -> Generator[None, None, list[Translation]]:
-        """Like `explain`, but pauses after each part of about `tokens()` source tokens, so that the caller can do more.
-
-        The generator returns the translations. A part is whole pieces, so a piece that is longer is a part of its own.
+        Raises ConfigError if the model cannot start with a prefix.
         """
-        requests = self._parse(texts, first)
-        encoded: list[list[list[Piece]]] = [[] for _ in requests]
-        found: list[Sentence] = []
-        part: list[Piece] = []
-        for number, request in enumerate(requests):
-            for line in encode_request(self.trained, request, partial(self._warn, first + number)):
-                encoded[number].append(line)
-                for piece in line:
-                    part.append(piece)
-                    if sum(len(each.ids) + 1 for each in part) >= tokens():
-                        found += self._translate([[[part]]], None)
-                        part = []
-                        yield
-        found += self._translate([[[part]]], None)
-        return self._put_together(requests, encoded, found, first)
+        if isinstance(texts, str):
+            raise TypeError("give a list of texts, since a string is a sequence of letters")
+        requests = [self.request(text) if isinstance(text, str) else text for text in texts]
+        _check_prefixes(self.trained, requests)
+        work = Work(self.trained, requests)
+        self.warnings = work.warnings
+        return work
 
-    def _put_together(
-        self,
-        requests: Sequence[Request],
-        encoded: Sequence[list[list[Piece]]],
-        sentences: Iterable[Sentence],
-        first: int,
-    ) -> list[Translation]:
-        """The translation of each request from those of all pieces, with the warnings about it."""
-        found = iter(sentences)
-        translations = []
-        for number, (request, lines) in enumerate(zip(requests, encoded, strict=True), first):
-            joiner = sentence_joiner(request.direction.target)
-            translated = [[next(found) for _ in line] for line in lines]
-            text = "\n".join(  # a line that was not translated keeps its text
-                joiner.join(sentence.candidates[0].text for sentence in line).strip() if line else raw
-                for line, raw in zip(translated, request.lines, strict=True)
-            )
-            sentences = [sentence for line in translated for sentence in line]
-            self._warn(number, *shortcomings(self.trained, sentences))
-            translations.append(Translation(request.text, text, sentences, self._messages[number]))
-        return translations
-
-    def _translate(
-        self, groups: Iterable[Sequence[list[list[Piece]]]], advance: Callable[[int], object] | None
+    def translate_pieces(
+        self, groups: Iterable[Sequence[Piece]], poll: Callable[[], object] | None = None
     ) -> list[Sentence]:
-        """Translate the pieces of the lines of groups of texts, and report each text when it is finished.
-
-        CTranslate2 translates one group while the next is made.
-        """
+        """Translate groups of pieces, with CTranslate2 one group while the next is encoded."""
         pieces: list[Piece] = []
-        owners: list[int] = []  # the number of the text of each piece
-        waiting: Counter[int] = Counter()
-        count = 0
-        advance = advance or (lambda _: None)
 
-        def pieces_of_groups() -> Iterator[list[Piece]]:
-            nonlocal count
-            for texts in groups:
-                new, of = _flatten(texts)
-                pieces.extend(new)
-                owners.extend(count + i for i in of)
-                waiting.update(count + i for i in of)
-                count += len(texts)
-                advance(len(texts) - len(set(of)))
-                yield new
+        def collected() -> Iterator[Sequence[Piece]]:
+            for group in groups:
+                pieces.extend(group)
+                yield group
 
-        found: dict[int, Sentence] = {}
-        # Closed even if advance raises, so that no thread continues to translate.
-        with closing(self._search(pieces_of_groups())) as batches:
+        sentences: dict[int, Sentence] = {}
+        # Closed even if poll raises, so that no thread continues to translate.
+        with closing(self._search(collected())) as batches:
             for batch, hypotheses in batches:
-                sentences = make_sentences(self.trained, [pieces[k] for k in batch], hypotheses)
-                found.update(zip(batch, sentences, strict=True))
-                waiting.subtract(owners[k] for k in batch)
-                advance(sum(waiting[i] == 0 for i in {owners[k] for k in batch}))
-        self._search_again(pieces, found)
-        placed = place_terms(self.trained, pieces, [found[k] for k in range(len(pieces))])
+                made = make_sentences(self.trained, [pieces[k] for k in batch], hypotheses)
+                sentences.update(zip(batch, made, strict=True))
+                if poll:
+                    poll()
+        self._search_again(pieces, sentences)
+        placed = place_terms(self.trained, pieces, [sentences[k] for k in range(len(pieces))])
         return as_typed(self.trained, pieces, placed)
 
     def _search_again(self, pieces: list[Piece], sentences: dict[int, Sentence]) -> None:
@@ -376,33 +304,19 @@ class Translator:
                     kept = best.candidates[: len(sentences[indices[i]].candidates)]
                     pieces[indices[i]], sentences[indices[i]] = chosen[i], replace(best, candidates=kept)
 
-    def speak(self, text: str | Request, write: Callable[[str], object]) -> Translation:
-        """Translate one line and write each sentence of the translation as soon as it is finished."""
-        [request] = self._parse([text], 1)
-        [lines] = self._encode([request], 1)
-        joiner = sentence_joiner(request.direction.target)
-        sentences: list[Sentence] = []
-        for piece in _flatten([lines])[0]:
-            write(joiner if sentences else "")
-            sentences += self._translate([[[[piece]]]], None)
-            write(sentences[-1].candidates[0].text)
-        self._warn(1, *shortcomings(self.trained, sentences))
-        translation = joiner.join(sentence.candidates[0].text for sentence in sentences)
-        return Translation(request.text, translation, sentences, self._messages[1])
-
     def score(self, pairs: Sequence[tuple[str | Request, str]], first: int = 1) -> list[Candidate]:
         """Score given translations, each taken as one sentence.
 
         The score is what a search would rank the translation by, apart from the rounding of `decoding.precision`.
         A word that the vocabulary does not know has the probability of [UNK]. Raises DataError for a pair that is too
-        long for the model.
+        long for the model; `first` is the number of the first pair in the message.
         """
         from dragoman.translation.teacher_forcing import score_pairs
 
-        sources = self._parse([source for source, _ in pairs], first)
-        return score_pairs(self.trained, list(zip(sources, [text for _, text in pairs], strict=True)), first)
+        requests = self.work([source for source, _ in pairs]).requests
+        return score_pairs(self.trained, list(zip(requests, [text for _, text in pairs], strict=True)), first)
 
-    def embed(self, texts: Sequence[str | Request], first: int = 1) -> Tensor:
+    def embed(self, texts: Sequence[str | Request]) -> Tensor:
         """A vector for each text, (texts, D): the mean of the model's states of its tokens; zeros for a blank text.
 
         The states are those of the encoder, or of the source in a decoder-only model, or of the text in a language
@@ -412,43 +326,33 @@ class Translator:
 
         if len(self.trained.shapes) > 1:
             raise ConfigError("only a single model gives vectors: name one checkpoint.")
-        pieces, owners = _flatten(self._encode(self._parse(texts, first), first))
+        work = self.work(texts)
+        pieces = work.take(sys.maxsize)
+        owners = [i for i, counts in enumerate(work.counts) for _ in range(sum(counts))]
         return embeddings(self.trained, [(piece.ids, piece.prefix) for piece in pieces], owners, len(texts))
-
-    def align(self, sentence: Sentence, candidate: Candidate) -> list[int]:
-        """The source position that each token of a candidate was made from, [EOS] excluded."""
-        [weights] = self.alignments([(sentence, candidate)])
-        return candidate.made_from(weights)
-
-    def alignments(self, pairs: Sequence[tuple[Sentence, Candidate]]) -> list[np.ndarray]:
-        """How strongly each token of each candidate is aligned with each source token, without [EOS]: (T, S) each.
-
-        It is (0, 0) if one side is empty, as the source of a language model is.
-        """
-        from dragoman.translation.teacher_forcing import alignments
-
-        return alignments(self.trained, [(sentence.ids, candidate.ids) for sentence, candidate in pairs])
 
     def with_log_probs(self, translations: Sequence[Translation]) -> list[Translation]:
         """Translations with the log-probability of each token, which CTranslate2 does not report."""
-        candidates = [
-            (sentence, each) for one in translations for sentence in one.sentences for each in sentence.candidates
-        ]
-        if not any(each.tokens and not each.log_probs for _, each in candidates):
+        candidates = [each for one in translations for sentence in one.sentences for each in sentence.candidates]
+        if not any(candidate.tokens and not candidate.log_probs for candidate in candidates):
             return list(translations)
         from dragoman.translation.teacher_forcing import token_log_probs
 
-        found = iter(token_log_probs(self.trained, [(sentence.ids, each.ids) for sentence, each in candidates]))
+        def scored(candidate: Candidate, log_probs: list[float]) -> Candidate:
+            log_probs = log_probs[: len(candidate.tokens)]
+            score = sum(log_probs) / normalizer(len(log_probs), self.config.decoding) if log_probs else candidate.score
+            return replace(candidate, log_probs=log_probs, score=score)
 
-        def completed(sentence: Sentence) -> Sentence:
-            return replace(sentence, candidates=[self._scored(each, next(found)) for each in sentence.candidates])
+        return _completed(translations, partial(token_log_probs, self.trained), scored)
 
-        return [replace(one, sentences=list(map(completed, one.sentences))) for one in translations]
+    def with_alignments(self, translations: Sequence[Translation]) -> list[Translation]:
+        """Translations with the alignment of each candidate; it is (0, 0) if one side has no tokens."""
+        from dragoman.translation.teacher_forcing import alignments
 
-    def _scored(self, candidate: Candidate, log_probs: list[float]) -> Candidate:
-        log_probs = log_probs[: len(candidate.tokens)]
-        score = sum(log_probs) / normalizer(len(log_probs), self.config.decoding) if log_probs else candidate.score
-        return replace(candidate, log_probs=log_probs, score=score)
+        def aligned(candidate: Candidate, weights: np.ndarray) -> Candidate:
+            return replace(candidate, weights=weights)
+
+        return _completed(translations, partial(alignments, self.trained), aligned)
 
     def attention(self, sentence: Sentence, candidate: Candidate) -> Tensor:
         """Where each token of a candidate looked in its source, [EOS] included: (layers, heads, T, S)."""
@@ -457,50 +361,15 @@ class Translator:
         target = [*candidate.ids, EOS] if candidate.complete else candidate.ids
         return attention(self.trained, sentence.ids, target)
 
-    def _parse(self, texts: Sequence[str | Request], first: int) -> list[Request]:
-        """The texts as requests. Clears the warnings of the last call, and warns of unknown languages."""
-        if isinstance(texts, str):
-            raise TypeError("give a list of texts, since a string is a sequence of letters")
-        self.warnings, self._messages = [], defaultdict(list)
-        requests = [self.request(text) if isinstance(text, str) else text for text in texts]
-        _check_prefixes(self.trained, requests)
-        for number, request in enumerate(requests, first):
-            if request.unknown_target:
-                self._warn(number, f"this model does not translate to {request.unknown_target}.")
-        return requests
-
-    def _encode(self, requests: Sequence[Request], first: int) -> list[list[list[Piece]]]:
-        """The pieces of each line of each request."""
-        return [
-            list(encode_request(self.trained, request, partial(self._warn, number)))
-            for number, request in enumerate(requests, first)
-        ]
-
-    def _warn(self, number: int, *messages: str) -> None:
-        self._messages[number] += messages
-        self.warnings += [f"text {number}: {message}" for message in messages]
-
-    def _search(self, groups: Iterable[list[Piece]]) -> Generator[tuple[list[int], list[list[Hypothesis]]], None, None]:
+    def _search(
+        self, groups: Iterable[Sequence[Piece]]
+    ) -> Generator[tuple[list[int], list[list[Hypothesis]]], None, None]:
         """Yield the indices, among all groups, and the hypotheses of one batch of pieces after another."""
-        # If sentences are split, no piece is longer than the training lines, so none has to be looked at first.
-        bounded = self.config.decoding.split_sentences and self.trained.trained_on.longest < POSITIONS
-        if self._fast is not None and bounded and self._is_for_ctranslate2([]):
-            return self._fast.search_in_batches(self.trained, groups)
-        pieces = list(chain.from_iterable(groups))
-        if self._fast is not None and self._is_for_ctranslate2(pieces):
-            return self._fast.search_in_batches(self.trained, [pieces])
+        if self._engine:
+            return self._engine.search_in_batches(self.trained, groups)
         from dragoman.translation.batch_search import search_in_batches  # slow to import
 
-        return search_in_batches(self.trained, pieces)
-
-    def _is_for_ctranslate2(self, pieces: Sequence[Piece]) -> bool:
-        """Whether CTranslate2 can translate these pieces."""
-        decoding = self.config.decoding
-        return (
-            self._fast is not None
-            and ctranslate2_engine.unsupported_setting(decoding) is None
-            and ctranslate2_engine.fits(pieces, decoding.max_length)
-        )
+        return search_in_batches(self.trained, list(chain.from_iterable(groups)))
 
 
 def _check_prefixes(trained: TrainedModel, requests: Sequence[Request]) -> None:
@@ -513,7 +382,31 @@ def _check_prefixes(trained: TrainedModel, requests: Sequence[Request]) -> None:
         raise ConfigError("this model takes no prefix, because it continues each text itself.")
 
 
-def _flatten(texts: Sequence[list[list[Piece]]]) -> tuple[list[Piece], list[int]]:
-    """All pieces of the lines of texts, and the index of the text of each piece."""
-    found = [(piece, i) for i, lines in enumerate(texts) for line in lines for piece in line]
-    return [piece for piece, _ in found], [i for _, i in found]
+def _built_later(
+    checkpoints: Sequence[Checkpoint], trained: TrainedModel, device: str
+) -> Callable[[], tuple[Model | Ensemble, torch.dtype]]:
+    """A function that builds the model when it is first called, and needs torch only then."""
+
+    @cache
+    def built() -> tuple[Model | Ensemble, torch.dtype]:
+        from dragoman.device import choose_device
+        from dragoman.translation.model_loading import build_all
+
+        return build_all(checkpoints, trained, choose_device(device))
+
+    return built
+
+
+def _completed(
+    translations: Sequence[Translation],
+    compute: Callable[[list[tuple[list[int], list[int]]]], Iterable[Any]],
+    complete: Callable[[Candidate, Any], Candidate],
+) -> list[Translation]:
+    """Complete each candidate with what `compute` returns for the ids of its sentence and its own."""
+    sentences = [sentence for translation in translations for sentence in translation.sentences]
+    values = iter(compute([(sentence.ids, each.ids) for sentence in sentences for each in sentence.candidates]))
+
+    def completed(sentence: Sentence) -> Sentence:
+        return replace(sentence, candidates=[complete(each, next(values)) for each in sentence.candidates])
+
+    return [replace(one, sentences=list(map(completed, one.sentences))) for one in translations]

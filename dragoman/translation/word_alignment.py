@@ -1,7 +1,7 @@
 """Which words of a translation were made from which words of its source.
 
-    [weights] = token_weights(translator, [translation])
-    align_words(translator, translation, weights)            # (words of the translation, words of the source)
+    [translation] = translator.with_alignments(translator.explain(["The black cat."]))
+    align_words(translator, translation, direction)          # (words of the translation, words of the source)
 
 The model aligns tokens. Words are what white space separates; in a language written without spaces, each character
 counts as a word.
@@ -12,7 +12,7 @@ Shapes: T target tokens, S source tokens, U target words, W source words.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import islice, pairwise
+from itertools import pairwise
 
 import numpy as np
 
@@ -39,25 +39,13 @@ def words_of(text: str, language: str) -> list[Range]:
     return ranges
 
 
-def token_weights(translator: Translator, translations: Sequence[Translation]) -> list[list[np.ndarray]]:
-    """The alignment (T, S) of the best candidate of each sentence of each translation, computed in batches."""
-    sentences = [sentence for translation in translations for sentence in translation.sentences]
-    weights = iter(translator.alignments([(sentence, sentence.candidates[0]) for sentence in sentences]))
-    return [list(islice(weights, len(translation.sentences))) for translation in translations]
-
-
-def align_words(
-    translator: Translator, translation: Translation, weights: Sequence[np.ndarray], direction: Direction
-) -> np.ndarray:
+def align_words(translator: Translator, translation: Translation, direction: Direction) -> np.ndarray:
     """How much of each word of a translation was made from each word of its source: (U, W), rows sum to 1.
 
     Words are matched with tokens by their position, because a model may read other letters than the user wrote. Where
     the numbers of words disagree, positions are scaled.
     """
-    blocks = [
-        _align_sentence(translator, sentence, each, direction)
-        for sentence, each in zip(translation.sentences, weights, strict=True)
-    ]
+    blocks = [_align_sentence(translator, sentence, direction) for sentence in translation.sentences]
     rows, columns = (sum(block.shape[axis] for block in blocks) for axis in (0, 1))
     whole = np.zeros((rows, columns))
     row = column = 0
@@ -69,11 +57,10 @@ def align_words(
     return whole / whole.sum(1, keepdims=True).clip(min=1e-9)
 
 
-def _align_sentence(
-    translator: Translator, sentence: Sentence, weights: np.ndarray, direction: Direction
-) -> np.ndarray:
+def _align_sentence(translator: Translator, sentence: Sentence, direction: Direction) -> np.ndarray:
     """The alignment of the words of one sentence with those of its best candidate."""
     trained, best = translator.trained, sentence.candidates[0]
+    assert best.weights is not None
     piece = encode_piece(trained, sentence.read_as, direction)
     tokens = dict(enumerate(piece.words)) if piece.ids == sentence.ids else {}
     tag = len([i for i in sentence.ids[:1] if i in trained.source.tags.values()])
@@ -81,11 +68,11 @@ def _align_sentence(
     source = {t - tag: word for t, word in tokens.items() if t >= tag}
     rows = len(words_of(best.text, direction.target))
     columns = len(words_of(sentence.source, direction.source))
-    if not weights.size:  # one side has no tokens
+    if not best.weights.size:  # one side has no tokens
         return np.full((rows, columns), 1 / max(1, columns))
     target_shares = _shares(trained.target, best.ids, copied, direction.target)
     source_shares = _shares(trained.source, sentence.ids[tag:], source, direction.source)
-    by_word = target_shares @ weights[:, tag:] @ source_shares.T
+    by_word = target_shares @ best.weights[:, tag:] @ source_shares.T
     return _resize(_resize(by_word, rows).T, columns).T
 
 

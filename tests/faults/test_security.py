@@ -29,6 +29,7 @@ from dragoman.corpora import preparation
 from dragoman.corpora.sources import find_source
 from dragoman.errors import CheckpointError, DataError
 from dragoman.translation import attention_page, loading, prompt
+from dragoman.translation.results import Candidate, Sentence
 from dragoman.translation.translator import Translator
 from faults import untrained
 from fuzz.mutations import damaged
@@ -82,7 +83,7 @@ PICKLES: dict[str, Callable[[Payload], bytes]] = {"pickle": pickle.dumps, "torch
 @pytest.mark.parametrize("form", PICKLES)
 @pytest.mark.parametrize("name", FILES)
 def test_37_file_that_would_run_code_is_refused(run: Path, tmp_path: Path, name: str, form: str) -> None:
-    """Guards against code in a stranger's model: a forger can compute matching hashes, but nothing must run."""
+    """Guards against code in an untrusted model: a forger can compute matching hashes, but nothing must run."""
     target = tmp_path / "PWNED"
     untrained.forge(untrained.newest(run), {name: PICKLES[form](Payload(target))})
     if name in averaging.TO_RESUME:
@@ -105,7 +106,7 @@ def test_37_the_payload_would_have_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize("hub_like", [False, True], ids=["file", "folder"])
 @pytest.mark.parametrize("suffix", [".pkl", ".pickle"])
 def test_37_pickle_is_refused_as_corpus(tmp_path: Path, suffix: str, hub_like: bool) -> None:
-    """Guards against code in a stranger's data: for a folder, a library chooses the reader."""
+    """Guards against code in untrusted data: for a folder, a library chooses the reader."""
     target = tmp_path / "PWNED"
     place = tmp_path / "corpus" / f"train{suffix}"
     place.parent.mkdir()
@@ -335,7 +336,7 @@ def unsafe(tree: ast.AST) -> list[str]:
 
 @pytest.mark.parametrize("module", MODULES, ids=[str(path.relative_to(ROOT)) for path in MODULES])
 def test_38_no_module_can_run_its_input(module: Path) -> None:
-    """Guards against one careless line added a year from now."""
+    """Guards against a careless line in a later change."""
     assert unsafe(ast.parse(module.read_text(encoding="utf-8"))) == []
 
 
@@ -492,8 +493,9 @@ def test_38_no_streamed_word_controls_a_terminal(
 def test_38_attention_table_controls_nothing() -> None:
     """Guards the table of --align where translate.py does not print it."""
     weights = torch.full((1, 1, 2, 2), 0.5).numpy()
-    view = attention_page.View([NASTY, "[EOS]"], [NASTY, "[EOS]"], [-1.0, -1.0], weights, NASTY, NASTY, {}, set())
-    assert not RAW.search("\n".join(attention_page.table(view)))
+    candidate = Candidate(NASTY, [], [NASTY, "[EOS]"], [-1.0, -1.0], -1.0, True, {})
+    sentence = Sentence(NASTY, NASTY, [], [], [NASTY, "[EOS]"], [], [candidate])
+    assert not RAW.search("\n".join(attention_page.table(sentence, candidate, weights)))
 
 
 @faults

@@ -60,7 +60,6 @@ def test_33_blank_text_stays_blank_without_the_model(run: Path, monkeypatch: pyt
     assert [line.count("\n") for line in lines] == [text.count("\n") for text in NOTHING]
     assert not "".join(lines).strip()
     assert loaded(run).translate([]) == []
-    assert loaded(run).speak(" \t", pytest.fail).text == ""
 
 
 @pytest.mark.parametrize(
@@ -104,10 +103,6 @@ def test_33_model_that_writes_line_breaks() -> None:
     [translation] = translator.explain(["My name is"])
     assert translation.text == "a b c d e\x1b[2J"
     assert translation.sentences[0].candidates[0].text == translation.text
-    said: list[str] = []
-    translator.speak("My name is", said.append)
-    assert clean("".join(said)) == translation.text
-    assert len("".join(said).splitlines()) == 1
 
 
 # --- 34: far too much ---------------------------------------------------------------------------------------------

@@ -42,7 +42,7 @@ def test_any_text(kind: str) -> None:
         lines = translator.translate(texts)
         assert [line.count("\n") for line in lines] == [text.count("\n") for text in texts]
         "".join(lines).encode()
-        for line in [*lines, *translator.warnings]:
+        for line in [*lines, *(warning for _, warning in translator.warnings)]:
             assert display_width(fit(visible(line), 20)) == 20
 
     worked, refused = survive(f"text {kind}", 2000, attempt)

@@ -1,22 +1,14 @@
 // Texts are set as text, never as markup; the server's content security policy forbids other scripts and hosts.
 // Everything works from the keyboard: Tab moves between the parts of the page, the arrow keys between words.
 
+import { addElement, addWords, byId, paintWords, percent } from "./words.js";
+
 const DELAY = 250;  // milliseconds without typing before the text is translated
 const CANDIDATES = 3;  // translations of a sentence
 const OPEN = 3;  // sentences whose words are shown at once; the others are drawn when they are opened
 
-const byId = id => document.getElementById(id);
 const [source, target, copy, direction, glossary] =
   ["source", "target", "copy", "direction", "glossary"].map(byId);
-
-function addElement(tag, parent, className = "", text = "") {
-  const element = parent.appendChild(document.createElement(tag));
-  element.className = className;
-  element.textContent = text;
-  return element;
-}
-
-function percent(weight) { return (100 * weight).toFixed(0) + "%"; }
 
 function setStatus(message, isError = false) {
   byId("status").textContent = message;
@@ -197,68 +189,19 @@ function drawSentence(details, sentence, number, span) {
 
 function drawWords(parent, { tokens, unknown }, { tokens: translated, copied, attention }) {
   if (!attention.length) return;  // a language model, which has no source, or an empty translation
-  const sources = tokens.slice(0, -1);
-  const targets = translated.slice(0, attention.length);  // both without [EOS]
-  const column = s => attention.map(row => row[s]);
-  const from = addRow(parent, source.lang, "Words of the source", sources, s => {
-    const mark = unknown.includes(s) ? "unknown" : "";
-    return { mark, meaning: mark, weights: column(s), others: targets };
-  });
-  const to = addRow(parent, target.lang, "Words of the translation", targets, t => {
-    const isCopy = t in copied;
-    const meaning = isCopy ? `copied from ${sources[copied[t]]}` : "";
-    return { mark: isCopy ? "copied" : "", meaning, weights: attention[t], others: sources };
-  });
-  link(from, to, column);
-  link(to, from, t => attention[t]);
+  // Both without [EOS].
+  const words = { source: tokens.slice(0, -1), target: translated.slice(0, attention.length), unknown, copied };
+  const point = (t, s) => paintWords(rows, attention, t, s);
+  const rows = addWords(parent, words, point, () => point(), [source.lang, target.lang]);
+  rows[0].forEach((word, s) => describeLinks(word, attention.map(row => row[s]), words.target));
+  rows[1].forEach((word, t) => describeLinks(word, attention[t], words.source));
 }
 
-// Add a row of words. describe(i) gives a word's mark (a class), what it means, and its weights over the other row.
-function addRow(parent, lang, name, labels, describe) {
-  const row = addElement("div", parent, "words");
-  row.dir = "auto";
-  row.lang = lang;
-  row.role = "group";
-  row.ariaLabel = name;
-  const words = labels.map((label, i) => {
-    const { mark, meaning, weights, others } = describe(i);
-    const word = addElement("button", row, `word ${mark}`, label);
-    const top = weights.map((_, k) => k).sort((a, b) => weights[b] - weights[a]).slice(0, 2);
-    const linked = top.filter(k => weights[k] >= 0.05).map(k => `${others[k]} ${percent(weights[k])}`);
-    word.type = "button";
-    word.ariaLabel = [label, meaning, linked.length ? `goes with ${linked.join(", ")}` : ""].filter(Boolean).join("; ");
-    word.title = meaning;
-    word.tabIndex = i ? -1 : 0;  // Tab moves to the row, the arrow keys move within it
-    addElement("small", word).ariaHidden = true;
-    return word;
-  });
-  row.addEventListener("keydown", event => {
-    const right = getComputedStyle(row).direction === "rtl" ? -1 : 1;
-    const step = { ArrowRight: right, ArrowLeft: -right }[event.key];
-    const next = step && words[words.indexOf(event.target) + step];
-    if (!next) return;
-    event.preventDefault();
-    event.target.tabIndex = -1;
-    next.tabIndex = 0;
-    next.focus();
-  });
-  return words;
-}
-
-// While a word is pointed at or has the focus, colour the words of the other row by its attention weights.
-function link(words, others, weightsOf) {
-  words.forEach((word, i) => {
-    const paint = weights => {
-      word.classList.toggle("on", weights.length > 0);
-      others.forEach((other, k) => {
-        const weight = weights[k] ?? 0;
-        other.style.setProperty("--weight", weight);
-        other.lastChild.textContent = weight < 0.01 ? "" : percent(weight);
-      });
-    };
-    for (const event of ["mouseenter", "focus"]) word.addEventListener(event, () => paint(weightsOf(i)));
-    for (const event of ["mouseleave", "blur"]) word.addEventListener(event, () => paint([]));
-  });
+// Say in the label of a word which words of the other row it goes with.
+function describeLinks(word, weights, others) {
+  const top = weights.map((_, k) => k).sort((a, b) => weights[b] - weights[a]).slice(0, 2);
+  const linked = top.filter(k => weights[k] >= 0.05).map(k => `${others[k]} ${percent(weights[k])}`);
+  if (linked.length) word.ariaLabel += `; goes with ${linked.join(", ")}`;
 }
 
 // ---- Start
