@@ -31,11 +31,19 @@ from dragoman.corpora.language_choice import with_languages
 from dragoman.corpora.report import SAMPLE
 from dragoman.corpora.sources import unit_name
 from dragoman.dataset import encode_side
-from dragoman.filtering.advice import check_conventions, check_labels, check_overlap, check_pairs, check_wording
+from dragoman.filtering.advice import (
+    check_amounts,
+    check_conventions,
+    check_labels,
+    check_limits,
+    check_overlap,
+    check_pairs,
+    check_vocabulary,
+    check_wording,
+)
 from dragoman.filtering.checked import KINDS, LEVELS, CheckedCorpus, Finding, SuggestedSetting, sample
 from dragoman.filtering.commands import command_line, share
 from dragoman.filtering.rules import REASONS
-from dragoman.filtering.tokens import check_amounts, check_limits, check_vocabulary
 from dragoman.serialization import json_bytes
 from dragoman.settings import Config
 from dragoman.training.outlook import Outlook
@@ -123,7 +131,7 @@ def cleaned_by(findings: Sequence[Finding]) -> bool:
 
 # What to expect from a model, by the number of pairs it is trained on: fewer than each key.
 EXPECTATIONS = {
-    1_000: "expect phrases, not sentences: it will know these, and little else",
+    1_000: "expect phrases, not sentences: it will know little beyond these",
     10_000: "expect simple sentences that are much like these",
     100_000: "expect good translations of text like this, and gaps in any other",
     1_000_000: "expect good translations of text like this, and usable ones of everyday text",
@@ -139,7 +147,7 @@ def _verdict(corpus: CheckedCorpus, findings: Sequence[Finding]) -> str:
     offer = "dragoman clean, below, drops such pairs" if cleaned_by(findings) else "training would learn it"
     outlook = _outlook(corpus)
     shortages = "; ".join(outlook.shortages(corpus.config.training)) if outlook else ""
-    first = f"Too little training: {shortages}." if shortages else "Nothing here stands in the way of training."
+    first = f"Too little training: {shortages}." if shortages else "No serious problems found."
     if grave:
         first = f"First fix what is grave above ({grave}): {offer}."
     speed = f" On this machine, {outlook.until_usable()}." if outlook else ""

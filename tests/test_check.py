@@ -67,7 +67,7 @@ def test_the_verdict_says_how_long_usable_translations_take(
     verdict = check_corpus(config).verdict
     assert "On this machine, translations become usable after about" in verdict
     assert verdict.startswith("Too little training: training.max_minutes is 1, ") == too_short
-    assert verdict.startswith("Nothing here stands in the way") != too_short
+    assert verdict.startswith("No serious problems found") != too_short
 
 
 # Lines of a file, what becomes of their texts ({} is the text, {:.0} leaves none of it), and what is found there.
@@ -130,7 +130,7 @@ def test_good_corpus_has_no_findings(tmp_path: Path) -> None:
     diagnosis = check_corpus(settings(tmp_path, GOOD, training__max_epochs=1000))
     assert (diagnosis.findings, diagnosis.settings) == ([], [])
     assert "no problems found" in diagnosis_lines(diagnosis)
-    assert diagnosis.verdict.startswith("Nothing here stands in the way of training. 7")
+    assert diagnosis.verdict.startswith("No serious problems found. 7")
 
 
 def test_slip_is_located(tmp_path: Path) -> None:
@@ -391,7 +391,7 @@ def test_phrasebook_from_the_command_line() -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert re.fullmatch(
         "en to it: 44,000 train, 500 validation, 500 test pairs no problems found "
-        "Nothing here stands in the way of training. 44,000 pairs to train on: expect "
+        "No serious problems found. 44,000 pairs to train on: expect "
         "good translations of text like this, and gaps in any other. "
         "On this machine, translations become usable after about 3 passes over these data, [a0-9]+ [a-z]+. "
         "train with: python train.py",

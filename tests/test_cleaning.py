@@ -26,15 +26,13 @@ from dragoman.console import display_width
 from dragoman.corpora.readers import read_units
 from dragoman.corpora.sources import find_sources
 from dragoman.errors import ConfigError, DataError
-from dragoman.filtering import fitting, rules
+from dragoman.filtering import alignment, rules
 from dragoman.filtering.advice import check_pairs
 from dragoman.filtering.checked import CheckedCorpus, Finding
 from dragoman.filtering.clean import WIDTH, Outcome, clean_corpus, main, train_command
 from dragoman.filtering.duplicates import Repeats, SeenKeys, keys_of
-from dragoman.filtering.judge import Judge, Sample
-from dragoman.filtering.numbers import numbers_differ
+from dragoman.filtering.judge import CHUNK, Judge, Sample
 from dragoman.filtering.words import Encoder, digest, words_of
-from dragoman.filtering.workers import CHUNK
 from dragoman.settings import DataConfig
 
 _SPEC = importlib.util.spec_from_file_location("benchmark_cleaning", ROOT / "benchmarks" / "cleaning.py")
@@ -105,7 +103,7 @@ def test_rules_have_meanings_that_fit_a_terminal() -> None:
 @given(st.lists(st.sampled_from(["1", "25", "300", "4.000", "12,5", "x", "."]), max_size=6))
 def test_numbers_never_differ_from_themselves(parts: list[str]) -> None:
     """Guards the comparison against dropping a pair whose numbers only change place."""
-    assert not numbers_differ(" ".join(parts), " ".join(reversed(parts)))
+    assert not rules.numbers_differ(" ".join(parts), " ".join(reversed(parts)))
 
 
 # ------------------------------------------------------------------------------------------- repeated pairs
@@ -150,10 +148,10 @@ def test_threshold_separates_a_mixture_and_leaves_a_clean_corpus_alone() -> None
     """Guards a clean corpus against losing its worst part, and a dirty one against keeping it."""
     draw = np.random.default_rng(1)
     good, dirt = draw.normal(2, 0.5, 9000), draw.normal(-1, 0.5, 9000)
-    limit = fitting.threshold(np.concatenate([good, draw.normal(-1, 0.5, 3000)]), dirt)
+    limit = alignment.threshold(np.concatenate([good, draw.normal(-1, 0.5, 3000)]), dirt)
     assert 0 < limit < 1
-    assert np.mean(good < fitting.threshold(good, dirt)) < 0.001
-    assert fitting.threshold(good[:10], dirt) == -np.inf
+    assert np.mean(good < alignment.threshold(good, dirt)) < 0.001
+    assert alignment.threshold(good[:10], dirt) == -np.inf
 
 
 @given(st.lists(st.text("aΣσς1٢²_ -.ไทยพบ\u0301"), min_size=1, max_size=6))
@@ -178,7 +176,7 @@ def test_sample_is_bounded() -> None:
 def test_judge_learns_nothing_from_nothing() -> None:
     """Guards a corpus without a single good pair."""
     judge = Judge.learn([("", "")], DataConfig(source_lang="en", target_lang="de"))
-    assert judge.judge([("", ""), ("Hello.", "Hallo.")]).reasons == ["empty", ""]
+    assert judge.reasons_for([("", ""), ("Hello.", "Hallo.")]).reasons == ["empty", ""]
 
 
 # --------------------------------------------------------------------------------------------- whole corpora

@@ -1,10 +1,13 @@
-"""Pairs that are no translations of each other, and pairs of which one side was cut in half.
+"""Pairs that are not translations of each other, and pairs of which one side was cut in half.
 
-Three tests; `fitting` finds the thresholds of the last two by comparing the corpus with dirt made from it:
+Three tests:
     length       the lengths deviate FAR times as far as usual (Gale and Church 1993)
     misaligned   the mean of what the lexicon explains on both sides, against random targets, by number of words
     cut          a classifier of lengths, and of what is explained in the first and the second half of the longer side,
                  against pairs of which one side was cut
+
+There are no labels, so dirt is made for the last two, such as a source beside a random target, and scored as the pairs
+are. The corpus is then a mixture of good pairs and an unknown share of such dirt, which tells the thresholds.
 """
 
 from __future__ import annotations
@@ -14,14 +17,18 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from dragoman.filtering.fitting import fit_logistic, logistic_scores, threshold
 from dragoman.filtering.lexicon import Explained, Lexicon
-from dragoman.filtering.words import Encoder, Words, digest
+from dragoman.filtering.words import EncodedTexts, Encoder, digest
 
 FAR = 5.0  # times the usual deviation; one pair in 10,000 of Multi30k and Tatoeba
-FEWEST = 1000  # pairs without which no lexicon is learnt
+FEWEST_PAIRS = 1000  # a lexicon is learnt from at least so many pairs
 BUCKETS = (0, 4, 6, 9, 14)  # words of the shorter side at which a bucket starts: short pairs prove less
 FEWEST_CUT = 5  # words of the longer side of a pair that can be said to be cut
+HARM = 4.0  # good pairs that may be lost for each dirty one
+FEWEST_SCORES = 100  # pairs and pieces of dirt without which no threshold is set
+# Hardly any good pair lies below this quantile of the made dirt, so the share of the corpus below it estimates how much
+# of the corpus is dirty.
+DIRT_QUANTILE = 0.4
 _ENDS = frozenset(".!?…。！？।؟:;")
 _CLOSING = "\"'”’»›)]"  # may follow
 
@@ -30,8 +37,8 @@ _CLOSING = "\"'”’»›)]"  # may follow
 class Pairs:
     """Pairs as the tests see them."""
 
-    source: Words
-    target: Words
+    source: EncodedTexts
+    target: EncodedTexts
     characters: np.ndarray  # (N, 2)
     ended: np.ndarray  # (N, 2): whether a side ends in a mark
     folds: np.ndarray  # (N): 0 or 1, the lexicon that judges the pair
@@ -59,10 +66,10 @@ class AlignmentJudge:
     """What was learnt from a sample of the corpus."""
 
     ratio: float  # characters of the target for one of the source
-    middle: float  # of the deviations of the lengths
-    unit: float  # the usual deviation from the middle
+    median_deviation: float  # of the lengths
+    usual_deviation: float  # from the median
     lexicons: tuple[Lexicon, ...] = ()  # the first judges pairs of fold 0 and was learnt from fold 1
-    random: np.ndarray = field(default_factory=lambda: np.full(len(BUCKETS), -np.inf))  # threshold of each bucket
+    misaligned_below: np.ndarray = field(default_factory=lambda: np.full(len(BUCKETS), -np.inf))  # score, by bucket
     cut: list[tuple[np.ndarray, float]] = field(default_factory=list)  # weights and thresholds: cut source, cut target
 
     @classmethod
@@ -70,7 +77,7 @@ class AlignmentJudge:
         """Learn from pairs without repetitions that passed the other rules."""
         pairs, everything = Pairs.of(encoder, sources, targets), np.arange(len(sources))
         judge = cls(*_usual_lengths(pairs.characters))
-        if len(sources) < FEWEST:
+        if len(sources) < FEWEST_PAIRS:
             return judge
         halves = [pairs.take(np.flatnonzero(pairs.folds != fold)) for fold in (0, 1)]
         judge.lexicons = tuple(Lexicon.learn(half.source, half.target) for half in halves)
@@ -78,10 +85,10 @@ class AlignmentJudge:
         scores, sizes = judge.scores(pairs), _buckets(pairs)
         mixed = pairs.take(everything, draw.permutation(len(sources)))
         at_random, random_sizes = judge.scores(mixed), _buckets(mixed)
-        judge.random = np.array(
+        judge.misaligned_below = np.array(
             [threshold(scores[sizes == i], at_random[random_sizes == i]) for i in range(len(BUCKETS))]
         )
-        aligned = np.flatnonzero(scores >= judge.random[sizes])
+        aligned = np.flatnonzero(scores >= judge.misaligned_below[sizes])
         cuts = [_cut(side, aligned, sources, targets, draw) for side in (0, 1)]
         for side, (rows, *texts) in enumerate(cuts):
             made = replace(Pairs.of(encoder, *texts), folds=pairs.folds[rows])
@@ -93,7 +100,7 @@ class AlignmentJudge:
 
     def deviations(self, characters: np.ndarray) -> np.ndarray:
         """Return the deviation of the lengths of each pair, positive if the target is too long, in usual deviations."""
-        return (_deviations(characters, self.ratio) - self.middle) / self.unit
+        return (_deviations(characters, self.ratio) - self.median_deviation) / self.usual_deviation
 
     def explain(self, pairs: Pairs) -> Explained:
         """Return what the lexicon of the other fold explains of each word."""
@@ -121,7 +128,7 @@ class AlignmentJudge:
         halves = [other.means(nats, 0, 0.5), other.means(nats, 0.5, 1)]
         return np.stack([excess, logs, *halves, own.means(own_nats), unended], 1)
 
-    def judge(self, pairs: Pairs) -> list[str]:
+    def reasons_for(self, pairs: Pairs) -> list[str]:
         """Return for each pair "length", "misaligned", "cut", or "" if nothing is wrong."""
         reasons = np.full(len(pairs.folds), "", object)
         reasons[np.abs(self.deviations(pairs.characters)) > FAR] = "length"
@@ -131,18 +138,18 @@ class AlignmentJudge:
                 scores = logistic_scores(weights, self.cut_features(pairs, side, explained))
                 long = (pairs.target, pairs.source)[side].sizes >= FEWEST_CUT
                 reasons[(scores < limit) & long] = "cut"
-            reasons[self.scores(pairs, explained) < self.random[_buckets(pairs)]] = "misaligned"
+            reasons[self.scores(pairs, explained) < self.misaligned_below[_buckets(pairs)]] = "misaligned"
         return reasons.tolist()
 
 
 def _usual_lengths(characters: np.ndarray) -> tuple[float, float, float]:
-    """Return the ratio of the lengths, the middle of their deviations, and the usual deviation from it."""
+    """Return the ratio of the lengths, the median of their deviations, and the usual deviation from it."""
     if not len(characters):
         return 1.0, 0.0, 1.0
     ratio = float(np.median(characters[:, 1] / characters[:, 0]))
     deviations = _deviations(characters, ratio)
-    middle = float(np.median(deviations))
-    return ratio, middle, max(1.5 * float(np.median(np.abs(deviations - middle))), 0.5)
+    median = float(np.median(deviations))
+    return ratio, median, max(1.5 * float(np.median(np.abs(deviations - median))), 0.5)
 
 
 def _deviations(characters: np.ndarray, ratio: float) -> np.ndarray:
@@ -171,3 +178,49 @@ def _cut(
             made[side].append(short)
             made[1 - side].append(other)
     return np.array(chosen, np.int64), *made
+
+
+def threshold(scores: np.ndarray, dirt: np.ndarray) -> float:
+    """Return the score below which pairs are dropped; -inf if there is no such score.
+
+    Args:
+        scores: (N), of the corpus
+        dirt: (M), of dirt that was made
+    """
+    if len(scores) < FEWEST_SCORES or len(dirt) < FEWEST_SCORES:
+        return -np.inf
+    scores, dirt = np.sort(scores), np.sort(dirt)
+    share = np.searchsorted(scores, np.quantile(dirt, DIRT_QUANTILE)) / len(scores) / DIRT_QUANTILE
+    of_dirt = share * np.searchsorted(dirt, scores) / len(dirt)
+    good = np.arange(len(scores)) / len(scores) - of_dirt
+    gain = HARM * of_dirt - good
+    best = int(np.argmax(gain))
+    return float(scores[best]) if gain[best] > 0 else -np.inf
+
+
+def fit_logistic(good: np.ndarray, dirt: np.ndarray, rounds: int = 12) -> np.ndarray:
+    """Return the weights of a logistic regression, by Newton's method; the last one is the bias.
+
+    The two classes have the same weight, however many rows they have, and a small ridge keeps weights finite.
+
+    Args:
+        good: (N, features); a high score means good
+        dirt: (M, features)
+    """
+    rows = np.concatenate([good, dirt])
+    rows = np.concatenate([rows, np.ones((len(rows), 1))], 1)
+    labels = np.repeat([1.0, 0.0], [len(good), len(dirt)])
+    importance = np.repeat([0.5 / len(good), 0.5 / len(dirt)], [len(good), len(dirt)])
+    weights = np.zeros(rows.shape[1])
+    ridge = 1e-4 * np.eye(len(weights))
+    for _ in range(rounds):
+        likely = 1 / (1 + np.exp(-np.clip(rows @ weights, -30, 30)))
+        slope = rows.T @ (importance * (labels - likely)) - ridge @ weights
+        curvature = (rows * (importance * likely * (1 - likely))[:, None]).T @ rows + ridge
+        weights = weights + np.linalg.solve(curvature, slope)
+    return weights
+
+
+def logistic_scores(weights: np.ndarray, features: np.ndarray) -> np.ndarray:
+    """Return the log-odds that each row of features is good."""
+    return features @ weights[:-1] + weights[-1]

@@ -126,7 +126,7 @@ class CheckedSplit:
 
 @dataclass(frozen=True)
 class CheckedCorpus:
-    """Training, and the validation and test that are given; a share of training has no faults of its own.
+    """Training, and the validation and test that are given; splits taken from training are not checked again.
 
     `borrowed` are the tokenizers of the model that training.init_from names.
     """

@@ -33,9 +33,8 @@ from dragoman.corpora.readers import read_units
 from dragoman.corpora.sources import find_sources
 from dragoman.errors import ConfigError
 from dragoman.filtering.commands import command_line, require_one_corpus, share
-from dragoman.filtering.judge import Judge, Sample
+from dragoman.filtering.judge import Judge, Sample, reasons_of
 from dragoman.filtering.rules import REASONS, UNREADABLE
-from dragoman.filtering.workers import reasons_of
 from dragoman.processes import cores
 from dragoman.serialization import json_bytes
 from dragoman.setting_types import did_you_mean

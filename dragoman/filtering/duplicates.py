@@ -10,12 +10,12 @@ from collections.abc import Collection, Sequence
 import numpy as np
 
 from dragoman.dataset import Pair
-from dragoman.filtering.words import Words, digest, digest_bytes
+from dragoman.filtering.words import EncodedTexts, digest, digest_bytes
 
 KEYS = 2  # of the texts, and of their words; 0 stands for none
 
 
-def keys_of(pairs: Sequence[Pair], source: Words, target: Words) -> np.ndarray:
+def keys_of(pairs: Sequence[Pair], source: EncodedTexts, target: EncodedTexts) -> np.ndarray:
     """Return the keys of pairs, (N, KEYS) uint64, given both sides as words."""
     keys = np.zeros((len(pairs), KEYS), np.uint64)
     keys[:, 0] = [digest(f"{one}\t{other}") for one, other in pairs]

@@ -1,15 +1,24 @@
-"""Judge chunks of pairs by what was learnt from a sample of the corpus.
+"""Judge the pairs of a corpus by what was learnt from a sample of it, in chunks, in several processes.
 
     judge = Judge.learn(sample.pairs(), data)
-    judge.judge([("Hello.", "Ciao."), ...])           # reasons, and the keys by which repeated pairs are found
+    for reason in reasons_of(pairs, judge, processes):  # "empty", "copied", ...; "" if the pair may stay
 
 A judgement does not depend on other chunks, so the number of processes does not change the result.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import multiprocessing
+import os
+import signal
+import threading
+from collections import deque
+from collections.abc import Collection, Generator, Iterable, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
+from itertools import islice
+from multiprocessing.connection import wait
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +26,7 @@ import numpy as np
 from dragoman.corpora.formats.languages import within_one
 from dragoman.dataset import Pair
 from dragoman.filtering.alignment import AlignmentJudge, Pairs
-from dragoman.filtering.duplicates import KEYS, keys_of
+from dragoman.filtering.duplicates import KEYS, Repeats, keys_of
 from dragoman.filtering.languages import LanguageJudge
 from dragoman.filtering.rules import Scripts, common_scripts, first_reason
 from dragoman.filtering.words import Encoder, digest
@@ -25,7 +34,11 @@ from dragoman.settings import DataConfig
 from dragoman.text.cleaning import clean, is_text
 
 SAME_LANGUAGE = ("copied", "language", "swapped")  # no reasons where both sides are in one language
+CHUNK = 5000  # pairs
+AHEAD = 3  # chunks in memory for each process
 SCRIPTS_FROM = 20_000  # pairs that tell the scripts of the two sides
+
+_judge: Judge | None = None  # of this worker
 
 
 class Sample:
@@ -85,13 +98,13 @@ class Judge:
         texts = tuple(zip(*good, strict=True))
         words = [judge.encoder.encode(side) for side in texts]
         judge.languages = LanguageJudge.learn(texts, words, (str(data.source_lang), data.target_lang))
-        wrong = judge.languages.judge(texts, words)
+        wrong = judge.languages.reasons_for(texts, words)
         unique = dict(pair for pair, reason in zip(good, wrong, strict=True) if not reason or reason in kept)
         judge.alignment = AlignmentJudge.learn(judge.encoder, [*unique.keys()], [*unique.values()])
         return judge
 
-    def judge(self, chunk: Sequence[Pair]) -> Judgement:
-        """Judge raw pairs by all rules but those for repeated pairs."""
+    def reasons_for(self, chunk: Sequence[Pair]) -> Judgement:
+        """Judge raw pairs by all rules except those for repeated pairs."""
         pairs = [cleaned_pair(pair, self.data) for pair in chunk]
         reasons = [first_reason(*pair, self.scripts, self.keep) for pair in pairs]
         keys = np.zeros((len(pairs), KEYS), np.uint64)
@@ -101,8 +114,9 @@ class Judge:
         texts = tuple(zip(*(pairs[row] for row in rows), strict=True))
         seen = Pairs.of(self.encoder, *texts)
         keys[rows] = keys_of([pairs[row] for row in rows], seen.source, seen.target)
-        for judged in (self.languages.judge(texts, (seen.source, seen.target)), self.alignment.judge(seen)):
-            for row, reason in zip(rows, judged, strict=True):
+        of_language = self.languages.reasons_for(texts, (seen.source, seen.target))
+        for further in (of_language, self.alignment.reasons_for(seen)):
+            for row, reason in zip(rows, further, strict=True):
                 if reason and not reasons[row] and reason not in self.keep:
                     reasons[row] = reason
         keys[[row for row in rows if reasons[row]]] = 0
@@ -113,3 +127,55 @@ def cleaned_pair(pair: Pair, data: DataConfig) -> Pair:
     """Clean both sides as training does. Text that is not UTF-8 stays as it is."""
     source, target = pair
     return (clean(source, data), clean(target, data)) if is_text(source) and is_text(target) else pair
+
+
+def reasons_of(pairs: Iterable[Pair], judge: Judge, processes: int, with_repeats: bool = True) -> Generator[str]:
+    """Yield the reason to drop each pair; "": it may stay. The result is the same for any number of processes."""
+    repeats = Repeats(judge.keep)
+    with closing(_judge_in_processes(pairs, judge, processes)) as judgements:
+        for reasons, keys in judgements:
+            if with_repeats:
+                repeats.mark(reasons, keys)
+            yield from reasons
+
+
+def _judge_in_processes(pairs: Iterable[Pair], judge: Judge, processes: int) -> Generator[Judgement]:
+    """Yield the judgements of CHUNK pairs at a time, in order."""
+    pairs = iter(pairs)
+    chunks = iter(lambda: list(islice(pairs, CHUNK)), [])
+    if processes == 1:
+        yield from map(judge.reasons_for, chunks)
+        return
+    waiting: deque[Future[Judgement]] = deque()
+    # Not fork: libraries may run threads, which a forked process lacks.
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(processes, context, initializer=_start, initargs=(judge,))
+    try:
+        for chunk in chunks:
+            waiting.append(pool.submit(_work, chunk))
+            if len(waiting) >= AHEAD * processes:
+                yield waiting.popleft().result()
+        for future in waiting:
+            yield future.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _start(judge: Judge) -> None:
+    global _judge
+    _judge = judge
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process; the first one ends the others
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """End this process if the first one is killed; it would wait for work forever."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+
+def _work(pairs: Sequence[Pair]) -> Judgement:
+    assert _judge is not None
+    return _judge.reasons_for(pairs)

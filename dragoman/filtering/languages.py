@@ -12,14 +12,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from dragoman.corpora import language_id
-from dragoman.filtering.words import Words
+from dragoman.filtering.words import EncodedTexts
 
 Texts = list[str] | tuple[str, ...]
 
 NAMED = 4000  # texts of each side whose languages are named to learn from
 ENOUGH = 6.0  # nats that prove a text right
 STRONGEST = 3.0  # nats of one word
-DOUBT = 8.0  # times that every word is assumed to occur in ten thousand words of other languages
+DOUBT = 8.0  # smoothing: assumed occurrences of each word in 100,000 of other languages
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class LanguageJudge:
     weights: np.ndarray  # (2, ids): log-odds that a word is in the language of the side
 
     @classmethod
-    def learn(cls, texts: Sequence[Texts], words: Sequence[Words], languages: tuple[str, str]) -> LanguageJudge:
+    def learn(cls, texts: Sequence[Texts], words: Sequence[EncodedTexts], languages: tuple[str, str]) -> LanguageJudge:
         """Learn from the texts of the two sides, and the same texts as words."""
         size = 1 + max(int(side.ids.max(initial=0)) for side in words)
         right, wrong = np.zeros((2, size)), np.zeros((2, size))
@@ -45,12 +45,12 @@ class LanguageJudge:
         # What is right on the other side is wrong on this one, unless both languages have the word.
         wrong = wrong + right[::-1]
         share_right = (right + 0.1) / (right.sum(1, keepdims=True) + 1)
-        share_wrong = (wrong + 0.1) / (wrong.sum(1, keepdims=True) + 1) + DOUBT / 1e4 / 10
+        share_wrong = (wrong + 0.1) / (wrong.sum(1, keepdims=True) + 1) + DOUBT / 1e5
         weights = np.clip(np.log(share_right / share_wrong), -STRONGEST, STRONGEST)
         weights[:, 0] = 0
         return cls(languages, weights)
 
-    def judge(self, texts: Sequence[Texts], words: Sequence[Words]) -> list[str]:
+    def reasons_for(self, texts: Sequence[Texts], words: Sequence[EncodedTexts]) -> list[str]:
         """Return for each pair "language", "swapped", or "" if nothing is clearly wrong."""
         reasons = [""] * len(texts[0])
         others: list[dict[int, str]] = [{}, {}]

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dragoman.filtering.words import Words, ranges
+from dragoman.filtering.words import EncodedTexts, ranges
 
 ROUNDS = 4  # of EM
 LEARNT = 12_000_000  # combinations of words, at most, that one lexicon is learnt from
@@ -31,7 +31,7 @@ class Explained(NamedTuple):
     target: np.ndarray  # (words of all targets)
 
 
-def combine(source: Words, target: Words) -> tuple[np.ndarray, np.ndarray]:
+def combine(source: EncodedTexts, target: EncodedTexts) -> tuple[np.ndarray, np.ndarray]:
     """Return all combinations of a source and a target word of the same pair, as two arrays of indices."""
     repeats = np.repeat(source.sizes, target.sizes)
     return ranges(np.repeat(source.starts, target.sizes), repeats), np.repeat(np.arange(len(target.ids)), repeats)
@@ -45,7 +45,7 @@ class Lexicon:
     ratios: np.ndarray  # (2, slots): p(target | source) / p(target), p(source | target) / p(source)
 
     @classmethod
-    def learn(cls, source: Words, target: Words) -> Lexicon:
+    def learn(cls, source: EncodedTexts, target: EncodedTexts) -> Lexicon:
         """Learn from pairs, as many as LEARNT allows."""
         fitting = int(np.searchsorted(np.cumsum(source.sizes * target.sizes), LEARNT, "right"))
         rows = np.arange(fitting)
@@ -80,7 +80,7 @@ class Lexicon:
         mixed = keys.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
         return (mixed >> np.uint64(65 - len(self.keys).bit_length())).astype(np.int64)
 
-    def explain(self, source: Words, target: Words) -> Explained:
+    def explain(self, source: EncodedTexts, target: EncodedTexts) -> Explained:
         """Return how well each word is explained by the other side. A word that is not known counts 0."""
         ends = np.cumsum(source.sizes * target.sizes)
         parts, start = [], 0
@@ -93,7 +93,7 @@ class Lexicon:
         empty = [np.zeros(0)]
         return Explained(*(np.concatenate(empty + [part[side] for part in parts]) for side in (0, 1)))
 
-    def _explain(self, source: Words, target: Words) -> Explained:
+    def _explain(self, source: EncodedTexts, target: EncodedTexts) -> Explained:
         of_source, of_target = combine(source, target)
         keys = (source.ids[of_source] << _ID_BITS) + target.ids[of_target]
         slots = self._slots(keys)

@@ -17,7 +17,6 @@ from functools import cache
 from typing import NamedTuple
 
 from dragoman.corpora.formats.units import is_left_out
-from dragoman.filtering.numbers import numbers_differ
 from dragoman.text.cleaning import is_text
 
 
@@ -26,7 +25,7 @@ class Kind(NamedTuple):
 
     text: str
     grave: float = 0.01  # share of pairs that makes it grave; a tenth of it is worth a look, less is a note
-    least: float = 0  # share below which it is not reported: the rules that compare pairs are sometimes wrong
+    least: float = 0  # share below which it is not reported: comparing rules have false positives
 
 
 NEVER = 10  # a share that is not reached
@@ -51,7 +50,7 @@ REASONS = {  # with texts of at most 42 characters
 UNREADABLE = ("no_pair", "unreadable")  # pairs that training does not read either, so they cannot be kept
 Scripts = tuple[frozenset[str], frozenset[str]]  # that are common on each side
 MOST_CHARACTERS, MOST_WORDS = 1000, 200
-FEW = 3  # words that may well be the same in both languages: names, titles
+FEW = 3  # up to this many words, a copy may be a name or a title
 NEARLY = 0.8  # share of the words of a copy
 _WORD_CHARACTER = re.compile(r"[^\W_]")
 
@@ -65,6 +64,12 @@ _MOJIBAKE = re.compile(
     rf"\ufffd|[ÂÃ][{_LATER}]|(?<![A-ZÀ-Þ])[ÂÃ][{_PUNCTUATION}]|â(?:€|\x80)[{_LATER}{_PUNCTUATION}]|â‚¬|â„¢|ï»¿|ï¿½"
     rf"|ðŸ[{_LATER}{_PUNCTUATION}]|[ÄÅ][{_LATER}](?=[a-zß-ÿ])|(?:[ÎÏÐÑ][{_LATER}{_PUNCTUATION}]){{2}}"
 )
+
+_DIGIT = re.compile(r"\d")
+# Digits, with separators between them; a space only before three digits.
+_NUMBER = re.compile(r"\d+(?:[.,'’·٫٬/:-]\d+|[ \u00a0\u202f]\d{3}(?!\d))*")
+_DIGITS = re.compile(r"\d+")
+_CLOCK = re.compile(r"\d\s*(?:[:h]\s*\d\d|[ap]\.?\s?m\b|o'clock|uhr|heures?|h\b)", re.IGNORECASE)
 
 
 @cache
@@ -114,6 +119,38 @@ def is_other_script(text: str, common: frozenset[str]) -> bool:
     strange_letters = [character for character in set(text) if script_of(character) not in common]
     strange = sum(map(text.count, strange_letters))
     return strange > 2 and 2 * strange > sum(map(str.isalpha, text))
+
+
+def numbers_differ(source: str, target: str) -> bool:
+    """Whether each side has numbers of its own, of two digits or more, however they are split.
+
+    Languages write the same number in several ways: 1,000.5 is 1.000,5, and 2:30 pm is 14 Uhr 30. Small numbers are
+    often spelled out.
+    """
+    if not (_DIGIT.search(source) and _DIGIT.search(target)):
+        return False
+    least = 3 if _CLOCK.search(source) or _CLOCK.search(target) else 2  # 10 pm is 22 h
+    return _conflict(_joined(source), _joined(target), least) and _conflict(_split(source), _split(target), least)
+
+
+def _joined(text: str) -> Counter[str]:
+    return Counter(_plain("".join(_DIGITS.findall(number))) for number in _NUMBER.findall(text))
+
+
+def _split(text: str) -> Counter[str]:
+    return Counter(_plain(digits) for digits in _DIGITS.findall(text))
+
+
+def _plain(digits: str) -> str:
+    """Digits as ASCII, without zeros at the start; zeros at the end count as decimals, as in 3.50 and 3,5."""
+    ascii_digits = digits if digits.isascii() else "".join(str(int(digit)) for digit in digits)
+    return ascii_digits.lstrip("0")
+
+
+def _conflict(one: Counter[str], other: Counter[str], least: int) -> bool:
+    left = [number for number in (one - other) if len(number) >= least]
+    right = [number for number in (other - one) if len(number) >= least]
+    return bool(left and right) and not {number.rstrip("0") for number in left} & {n.rstrip("0") for n in right}
 
 
 RULES: dict[str, Callable[[str, str, Scripts], object]] = {

@@ -47,7 +47,7 @@ _word_digest = lru_cache(MOST_KNOWN)(digest)
 
 
 @dataclass(frozen=True)
-class Words:
+class EncodedTexts:
     """N texts with T words in all."""
 
     ids: np.ndarray  # (T), of stems; 0: unknown
@@ -64,10 +64,10 @@ class Words:
         """The text of each word, (T)."""
         return np.repeat(np.arange(len(self.sizes)), self.sizes)
 
-    def take(self, rows: np.ndarray) -> Words:
+    def take(self, rows: np.ndarray) -> EncodedTexts:
         """Return some of the texts."""
         at = ranges(self.starts[rows], self.sizes[rows])
-        return Words(self.ids[at], self.hashes[at], self.sizes[rows])
+        return EncodedTexts(self.ids[at], self.hashes[at], self.sizes[rows])
 
     def means(self, values: np.ndarray, start: float = 0, end: float = 1) -> np.ndarray:
         """Return the mean of the values (T) in a part of each text, from one share of its words to another; (N)."""
@@ -83,7 +83,7 @@ def ranges(starts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
 
 
 class Encoder:
-    """Turns texts into `Words`."""
+    """Turns texts into `EncodedTexts`."""
 
     def __init__(self, stems: Sequence[str]) -> None:
         self.stems = {stem: number for number, stem in enumerate(stems, 1)}
@@ -100,7 +100,7 @@ class Encoder:
             counts[word[:STEM]] += count
         return cls([stem for stem, count in counts.most_common(VOCABULARY) if count > 1])
 
-    def encode(self, texts: Sequence[str]) -> Words:
+    def encode(self, texts: Sequence[str]) -> EncodedTexts:
         """Encode many texts, none of which has a line feed."""
         numbers = {_END: 0}  # of the distinct words
         words = _WORD_OR_END.findall("\n".join([*texts, ""]).lower())
@@ -111,4 +111,4 @@ class Encoder:
         distinct = [_NUMBER if word.isdecimal() else word for word in numbers]
         ids = np.array([self.stems.get(word[:STEM], 0) for word in distinct], np.int64)
         hashes = np.array([_word_digest(word) for word in distinct], np.uint64)
-        return Words(ids[flat], hashes[flat], sizes)
+        return EncodedTexts(ids[flat], hashes[flat], sizes)
