@@ -21,7 +21,7 @@ from dragoman.directions import Direction
 from dragoman.errors import ConfigError, DataError
 from dragoman.translation import markup
 from dragoman.translation.inline import MAX_DEPTH, Content, Inline, Placed, Span, move_spans
-from dragoman.translation.markup import KINDS, translate_markup
+from dragoman.translation.markup import KINDS, MarkupTask, translate_markup
 from dragoman.translation.results import Translation
 from dragoman.translation.translator import Translator
 from dragoman.translation.word_alignment import align_words, words_of
@@ -225,28 +225,16 @@ def test_malformed_xml_is_refused_with_its_place(text: str, where: str) -> None:
         translate_markup(echo(), text, "xml")
 
 
-def test_attributes_that_are_text_are_translated(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Translates text in attributes, but not addresses and names."""
-    seen: list[str] = []
-    monkeypatch.setattr(markup, "inline_requests", spy(seen))
+def test_attributes_that_are_text_are_translated() -> None:
+    """Translates descriptions and titles, but not addresses and names."""
     html = (
         '<img alt="one" src="no"><a title="two" href="no" id="no">three <i aria-label="four">five</i></a>'
         '<input placeholder="six" value="no"><code title="no"><b title="no">no</b></code><p class="notranslate">no</p>'
     )
-    translate_markup(echo(), html, "html")
-    translate_markup(echo(), '![seven *eight*](no "nine") [ten](no "eleven")', "markdown")
-    words = {word for text in seen for word in text.split()}
+    markdown = '![seven *eight*](no "nine") [ten](no "eleven")'
+    tasks = [MarkupTask.begin(ECHO, html, "html"), MarkupTask.begin(ECHO, markdown, "markdown")]
+    words = {word for task in tasks for request in task.requests for word in request.text.split()}
     assert words == {"one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven"}
-
-
-def spy(seen: list[str]) -> Any:
-    real = markup.inline_requests
-
-    def spying(translator: Translator, document: Any, *languages: str) -> Any:
-        seen.extend(inline.line for inline in document.inlines)
-        return real(translator, document, *languages)
-
-    return spying
 
 
 # ---- Hostile input
@@ -366,7 +354,7 @@ def test_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert translate_markup(echo(), "name", "html") == "name"
 
 
-def test_warnings_quote_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_warnings_quote_the_text() -> None:
     translator = echo("max_length=2")
     translate_markup(translator, "<p>My name is Anna.</p>", "html")
     assert translator.warnings[0][1].startswith('"My name is Anna.": the translation was cut off')

@@ -20,7 +20,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 
@@ -468,8 +467,7 @@ def test_shutdown_answers_what_it_cannot_finish(gate: tuple[Event, Event], monke
 @pytest.fixture
 def big_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every answer of a server is 30 MB, more than a kernel keeps for a client that does not read."""
-    big = Mock(**{"model_dump_json.return_value": "x" * 30_000_000})
-    monkeypatch.setattr(application, "translate_response", lambda *_: big)
+    monkeypatch.setattr(application, "response", lambda *_: "x" * (30_000_000 - len('""')))
 
 
 @contextmanager

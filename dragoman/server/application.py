@@ -28,11 +28,10 @@ from dragoman.server.schemas import (
     TranslateRequest,
     TranslateResponse,
     request_schema,
-    translate_response,
+    response,
 )
 from dragoman.translation.attention_page import TEMPLATES
-from dragoman.translation.markup import Document, inline_requests, parse_markup, quoted, write_translated
-from dragoman.translation.request import Request as TranslationRequest
+from dragoman.translation.markup import MarkupTask
 from dragoman.translation.results import Translation
 from dragoman.translation.translator import Translator
 
@@ -62,17 +61,16 @@ def create_application(batcher: Batcher, info: ServerInfo) -> FastAPI:
         translator = batcher.translator
         try:
             # In a thread, like everything else that takes time: other clients must not wait.
-            documents, job = await asyncio.to_thread(make_job, asked, translator)
+            tasks, job = await asyncio.to_thread(make_job, asked, translator)
             results = await wait_for(batcher.submit(job), request, budgets.max_wait)
-            if documents:
-                results = await asyncio.to_thread(write_documents, translator, asked, documents, job.texts, results)
+            if tasks:
+                results = await asyncio.to_thread(finish_documents, translator, tasks, results)
         except (QueueFull, TooMuchWork, TookTooLong) as refusal:
             raise refused(refusal, budgets) from None
         except (DataError, ConfigError) as error:
             raise HTTPException(422, one_line(str(error))) from None
         # In a thread: the attention weights of a long text are megabytes of JSON, and other clients must not wait.
-        body = await asyncio.to_thread(lambda: translate_response(results, asked.attention).model_dump_json())
-        return Response(body, media_type="application/json")
+        return await asyncio.to_thread(lambda: JSONResponse(response(results, asked.attention)))
 
     @app.get("/info")
     async def server_info() -> ServerInfo:
@@ -90,22 +88,23 @@ def create_application(batcher: Batcher, info: ServerInfo) -> FastAPI:
     return app
 
 
-def make_job(asked: TranslateRequest, translator: Translator) -> tuple[list[Document], Job]:
+def make_job(asked: TranslateRequest, translator: Translator) -> tuple[list[MarkupTask], Job]:
     """Turn a request into a job for the batcher, and the documents that its texts come from, if they have markup.
 
     Raises ConfigError for languages that the model does not know, and DataError for faulty markup or a faulty glossary.
     """
     texts = asked.texts or [asked.text]
-    documents = [] if asked.format == "text" else [parse_markup(text, asked.format) for text in texts]
     to, source = asked.target_lang or "", asked.source_lang or ""
     if asked.glossary:
         own = translator.glossary.terms if translator.glossary else {}
         translator = translator.with_glossary(own | asked.glossary)
-    if documents:
-        requests = [inline for document in documents for inline in inline_requests(translator, document, to, source)]
+    tasks = []
+    if asked.format != "text":
+        tasks = [MarkupTask.begin(translator, text, asked.format, to, source) for text in texts]
+        requests = [request for task in tasks for request in task.requests]
     else:
         requests = [translator.request(text, to, source) for text in texts]
-    return documents, Job(requests, asked.n_best, asked.beam_size, weights=asked.attention or bool(documents))
+    return tasks, Job(requests, asked.n_best, asked.beam_size, weights=asked.attention or bool(tasks))
 
 
 def refused(reason: Exception, budgets: Limits) -> HTTPException:
@@ -128,27 +127,12 @@ def refused(reason: Exception, budgets: Limits) -> HTTPException:
             return HTTPException(503, detail, RETRY_HEADERS)
 
 
-def write_documents(
-    translator: Translator,
-    asked: TranslateRequest,
-    documents: Sequence[Document],
-    requests: Sequence[str | TranslationRequest],
-    results: Sequence[Translation],
+def finish_documents(
+    translator: Translator, tasks: Sequence[MarkupTask], translations: Sequence[Translation]
 ) -> list[Translation]:
-    """Put the translations of a job together: one for each document instead of one for each of its texts."""
-    rest = iter(zip(requests, results, strict=True))
-    written = []
-    for source, document in zip(asked.texts or [asked.text], documents, strict=True):
-        inlines = list(islice(rest, len(document.inlines)))
-        translations = [translation for _, translation in inlines]
-        of_document = [request for request, _ in inlines if not isinstance(request, str)]
-        text = write_translated(translator, document, of_document, translations)
-        sentences = [sentence for translation in translations for sentence in translation.sentences]
-        warnings = [
-            quoted(translation.source, warning) for translation in translations for warning in translation.warnings
-        ]
-        written.append(Translation(source, text, sentences, warnings))
-    return written
+    """One translation for each document instead of one for each of its texts."""
+    rest = iter(translations)
+    return [task.finish(translator, list(islice(rest, len(task.requests)))) for task in tasks]
 
 
 async def read_request(request: Request, budgets: Limits) -> TranslateRequest:

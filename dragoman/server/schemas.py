@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
@@ -10,17 +9,13 @@ import numpy as np
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from dragoman.server.limits import MAX_BEAM_SIZE, MAX_CHARACTERS, MAX_N_BEST, MAX_TERM, MAX_TERMS, MAX_TEXTS, Limits
-from dragoman.translation.results import Translation
+from dragoman.translation.results import Candidate, Translation
 from dragoman.translation.translator import Translator
 
 
 def _to_int(value: object) -> object:
     """Turn 7.0 into 7: JSON has only one type of number."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-def _rounded(score: float) -> float | None:
-    return round(score, 4) if math.isfinite(score) else None
 
 
 Text = Annotated[str, Field(max_length=MAX_CHARACTERS)]
@@ -85,17 +80,11 @@ class TranslateRequest(BaseModel):
         return self
 
 
-class FromResult(BaseModel):
-    """A response with the fields of an object of the translator."""
-
-    model_config = ConfigDict(from_attributes=True)
-
-
-class CandidateResponse(FromResult):
+class CandidateResponse(BaseModel):
     """One translation of a sentence."""
 
-    translation: str = Field(validation_alias="text")
-    score: Annotated[float | None, BeforeValidator(_rounded)] = Field(
+    translation: str
+    score: float | None = Field(
         description="log-probability normalised by length; null: the search settings allowed no translation"
     )
     complete: bool = Field(description="false: cut off by a length limit")
@@ -111,7 +100,7 @@ class CandidateResponse(FromResult):
     )
 
 
-class SentenceResponse(FromResult):
+class SentenceResponse(BaseModel):
     """A part of a text that was translated in one piece."""
 
     source: str
@@ -121,11 +110,11 @@ class SentenceResponse(FromResult):
     candidates: list[CandidateResponse] = Field(description="best first")
 
 
-class TextResponse(FromResult):
+class TextResponse(BaseModel):
     """A text and its translation."""
 
     source: str
-    translation: str = Field(validation_alias="text")
+    translation: str
     warnings: list[str] = Field(description="problems that the translation alone does not show")
     sentences: list[SentenceResponse]
 
@@ -209,18 +198,14 @@ def request_schema(info: ServerInfo) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
-def translate_response(translations: Sequence[Translation], attention: bool) -> TranslateResponse:
-    """Turn the translations of a job into a response, with what is known of each token if asked for."""
-    texts = [TextResponse.model_validate(translation) for translation in translations]
-    for text, translation in zip(texts, translations, strict=True):
-        written = [candidate for sentence in text.sentences for candidate in sentence.candidates]
+def response(translations: Sequence[Translation], attention: bool) -> dict[str, Any]:
+    """A `TranslateResponse` as a dictionary, with what is known of each token if asked for."""
+
+    def of_candidate(candidate: Candidate) -> dict[str, Any]:
+        content = candidate.as_dict()
         if not attention:
-            for candidate in written:
-                candidate.log_probs = candidate.alignment = None
-            continue
-        made = [candidate for sentence in translation.sentences for candidate in sentence.candidates]
-        for candidate, source in zip(written, made, strict=True):
-            assert source.weights is not None
-            candidate.log_probs = [round(value, 4) for value in source.log_probs]
-            candidate.attention = source.weights.astype(np.float64).round(4).tolist()
-    return TranslateResponse(translations=texts)
+            return content | dict.fromkeys(("log_probs", "alignment", "attention"))
+        assert candidate.weights is not None
+        return content | {"attention": candidate.weights.astype(np.float64).round(4).tolist()}
+
+    return {"translations": [translation.as_dict(of_candidate) for translation in translations]}

@@ -60,8 +60,8 @@ def _validate(state: TrainingState, model: Model, stop: Stop) -> bool:
     else:
         sources, references = zip(*state.data.validation, strict=True)
         translated = translator.explain(sources, poll=stop.poll)
-        translations = [each.text for each in translated]
-        progress.unsure = least_sure([sentence for each in translated for sentence in each.sentences])
+        translations = [result.text for result in translated]
+        progress.unsure = least_sure([sentence for result in translated for sentence in result.sentences])
         measured = Measurements(translations, references, tokenizations(sources, state.config.data))
         chrf = measured.chrf.score()
         figures |= {"score/chrf": chrf, "score/wer": measured.wer, "score/cer": measured.cer}

@@ -14,7 +14,7 @@ Limits: a document of `MAX_CHARACTERS` characters, nested `inline.MAX_DEPTH` dee
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import Literal, Protocol
 
@@ -79,44 +79,51 @@ def parse_markup(text: str, kind: str) -> Document:
     return MarkdownDocument(text)
 
 
-def translate_markup(translator: Translator, text: str, kind: str, to: str = "", source: str = "") -> str:
-    """Translate a document or a fragment of one; `kind` is html, xml, markdown or paragraphs, for text that is wrapped.
+@dataclass(frozen=True)
+class MarkupTask:
+    """A document under translation."""
 
-    Afterwards, `translator.warnings` quotes the text that each message is about. Raises DataError for malformed XML and
-    for a document that is too long or nested too deeply, and ConfigError for languages that the model does not know.
-    """
-    document = parse_markup(text, kind)
-    asked = inline_requests(translator, document, to, source)
-    translations = translator.explain(asked)
-    translator.warnings = [(i, quoted(translations[i].source, message)) for i, message in translator.warnings]
-    spanned = [k for k, inline in enumerate(document.inlines) if inline.spans]
+    source: str  # as it was given
+    document: Document
+    requests: list[Request]  # what to translate of it, in its order
+
+    @classmethod
+    def begin(cls, translator: Translator, text: str, kind: str, to: str = "", source: str = "") -> MarkupTask:
+        """Parse a document or a fragment of one; `kind` is html, xml, markdown or paragraphs, for text that is wrapped.
+
+        Raises DataError for malformed XML and for a document that is too long or nested too deeply, and ConfigError for
+        languages that the model does not know.
+        """
+        if translator.config.is_language_model:
+            raise ConfigError("a language model continues text, so it cannot translate markup.")
+        document = parse_markup(text, kind)
+        request = translator.request("", to, source)
+        return cls(text, document, [replace(request, text=inline.line) for inline in document.inlines])
+
+    def finish(self, translator: Translator, translations: Sequence[Translation]) -> Translation:
+        """Put the translations of the requests together. Those of texts with spans must have alignments.
+
+        Warnings quote the text that they are about. Call it once.
+        """
+        contents: list[Content] = []
+        for inline, request, translation in zip(self.document.inlines, self.requests, translations, strict=True):
+            content: Content = [translation.text]
+            if inline.spans:
+                aligned = align_words(translator, translation, request.direction)
+                content = move_spans(inline, translation.text, aligned, request.direction)
+            contents.append(content)
+        sentences = [sentence for translation in translations for sentence in translation.sentences]
+        warnings = [f'"{shorten(each.source, 40)}": {message}' for each in translations for message in each.warnings]
+        return Translation(self.source, self.document.write(contents), sentences, warnings)
+
+
+def translate_markup(translator: Translator, text: str, kind: str, to: str = "", source: str = "") -> str:
+    """Translate a document or a fragment of one. See `MarkupTask.begin` for the arguments and errors."""
+    task = MarkupTask.begin(translator, text, kind, to, source)
+    translations = translator.explain(task.requests)
+    spanned = [k for k, inline in enumerate(task.document.inlines) if inline.spans]
     for k, aligned in zip(spanned, translator.with_alignments([translations[k] for k in spanned]), strict=True):
         translations[k] = aligned
-    return write_translated(translator, document, asked, translations)
-
-
-def inline_requests(translator: Translator, document: Document, to: str = "", source: str = "") -> list[Request]:
-    """What to translate of a document, in its order. Raises ConfigError for languages that the model does not know."""
-    if translator.config.is_language_model:
-        raise ConfigError("a language model continues text, so it cannot translate markup.")
-    asked = translator.request("", to, source)
-    return [replace(asked, text=inline.line) for inline in document.inlines]
-
-
-def write_translated(
-    translator: Translator, document: Document, asked: Sequence[Request], translations: Sequence[Translation]
-) -> str:
-    """Write a document with translations in place of its texts. Those of texts with spans must have alignments."""
-    contents: list[Content] = []
-    for inline, request, translation in zip(document.inlines, asked, translations, strict=True):
-        content: Content = [translation.text]
-        if inline.spans:
-            aligned = align_words(translator, translation, request.direction)
-            content = move_spans(inline, translation.text, aligned, request.direction)
-        contents.append(content)
-    return document.write(contents)
-
-
-def quoted(text: str, message: str) -> str:
-    """A warning about a text of a document, which has no number."""
-    return f'"{shorten(text, 40)}": {message}'
+    translation = task.finish(translator, translations)
+    translator.warnings = [(0, message) for message in translation.warnings]
+    return translation.text

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from dragoman import console
 from dragoman.console import visible
@@ -24,42 +23,12 @@ LARGEST_PAGE = 100  # sentences on an attention page
 
 def as_json(translation: Translation) -> str:
     """Everything about a translation, on one line."""
-    return json.dumps(
-        {
-            "source": translation.source,
-            "translation": translation.text,
-            "warnings": translation.warnings,
-            "sentences": [
-                {
-                    "source": sentence.source,
-                    "read_as": sentence.read_as,
-                    "tokens": sentence.tokens,
-                    "unknown": sentence.unknown,
-                    "candidates": [
-                        _candidate(candidate) | {"alignment": candidate.alignment} for candidate in sentence.candidates
-                    ],
-                }
-                for sentence in translation.sentences
-            ],
-        },
-        ensure_ascii=False,
-    )
+    return json.dumps(translation.as_dict(), ensure_ascii=False)
 
 
 def score_line(candidate: Candidate, in_full: bool) -> str:
     """The score of a translation, or JSON with the scores of its tokens."""
-    return json.dumps(_candidate(candidate), ensure_ascii=False) if in_full else f"{candidate.score:.4f}"
-
-
-def _candidate(candidate: Candidate) -> dict[str, Any]:
-    return {
-        "translation": candidate.text,
-        "score": round(candidate.score, 4) if math.isfinite(candidate.score) else None,  # JSON has no -inf
-        "complete": candidate.complete,
-        "tokens": candidate.tokens,
-        "log_probs": [round(each, 4) if math.isfinite(each) else None for each in candidate.log_probs],
-        "copied": {str(t): s for t, s in candidate.copied.items()},
-    }
+    return json.dumps(candidate.as_dict(), ensure_ascii=False) if in_full else f"{candidate.score:.4f}"
 
 
 def as_text(translator: Translator, translation: Translation, align: bool) -> str:

@@ -18,7 +18,7 @@ from dragoman.translation.constraints import target_room
 from dragoman.translation.glossary import Term
 from dragoman.translation.loading import TrainedModel
 from dragoman.translation.margins import split_label
-from dragoman.translation.placeholders import as_target
+from dragoman.translation.placeholders import target_stand_ins
 from dragoman.translation.request import Request
 from dragoman.translation.typed import AS_IS, Form, read
 
@@ -90,8 +90,8 @@ def with_hidden_numbers(trained: TrainedModel, piece: Piece) -> Piece:
 
 def encode_translation(trained: TrainedModel, text: str, piece: Piece) -> tuple[list[int], list[str]]:
     """Clean and encode a translation of a piece, or its start. Returns its ids and their tokens."""
-    hidden = as_target(piece.ids, *trained.hiders)
-    return trained.hiders[1].hide_again(clean(text, trained.config.data), hidden, piece.words)
+    hidden = target_stand_ins(piece.ids, *trained.hiders)
+    return trained.hiders[1].hide_in_translation(clean(text, trained.config.data), hidden, piece.words)
 
 
 def read_piece(trained: TrainedModel, text: str, direction: Direction) -> Piece:

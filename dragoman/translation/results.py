@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -58,6 +58,18 @@ class Candidate:
             return None
         return [self.copied.get(t, int(row.argmax())) for t, row in enumerate(self.weights)]
 
+    def as_dict(self) -> dict[str, Any]:
+        """What can be JSON, which has no -inf: all but the ids and the weights."""
+        return {
+            "translation": self.text,
+            "score": _rounded(self.score),
+            "complete": self.complete,
+            "tokens": self.tokens,
+            "log_probs": list(map(_rounded, self.log_probs)),
+            "copied": {str(t): s for t, s in self.copied.items()},
+            "alignment": self.alignment,
+        }
+
 
 @dataclass(frozen=True)
 class Sentence:
@@ -83,3 +95,25 @@ class Translation:
     text: str
     sentences: list[Sentence]
     warnings: list[str]  # about this text
+
+    def as_dict(self, of_candidate: Callable[[Candidate], dict[str, Any]] = Candidate.as_dict) -> dict[str, Any]:
+        """What `translate.py --json` and the server's API return."""
+        return {
+            "source": self.source,
+            "translation": self.text,
+            "warnings": self.warnings,
+            "sentences": [
+                {
+                    "source": sentence.source,
+                    "read_as": sentence.read_as,
+                    "tokens": sentence.tokens,
+                    "unknown": sentence.unknown,
+                    "candidates": list(map(of_candidate, sentence.candidates)),
+                }
+                for sentence in self.sentences
+            ],
+        }
+
+
+def _rounded(number: float) -> float | None:
+    return round(number, 4) if math.isfinite(number) else None

@@ -140,7 +140,7 @@ def embeddings(trained: TrainedModel, pairs: Sequence[Pair], owners: Sequence[in
             if trained.config.is_language_model:
                 states, tokens = model.states(source, target, *masks(source, target)), target
             else:
-                states, tokens = model.read(source), source
+                states, tokens = model.encode(source), source
         real = tokens != PAD
         text = torch.tensor([owners[k] for k in batch])
         sums.index_add_(0, text, (states.float() * real[:, :, None]).sum(1).cpu())
