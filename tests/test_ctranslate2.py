@@ -20,7 +20,7 @@ from conftest import HANG, ROOT, tiny_config, tiny_pairs
 from dragoman import checkpoint, command_line
 from dragoman.__main__ import run as run_command
 from dragoman.architectures import ctranslate2_spec
-from dragoman.errors import EngineError, ExportError, UnsupportedError
+from dragoman.errors import EngineError, UnsupportedError
 from dragoman.evaluation.metrics import Measurements
 from dragoman.settings import UNK, Config, DecodingConfig, ModelConfig
 from dragoman.translation import ctranslate2_engine, engine_files
@@ -231,7 +231,7 @@ def test_a_wrong_file_is_found(run: Path, monkeypatch: pytest.MonkeyPatch, capsy
         return [(-weight, bias), *others]
 
     monkeypatch.setattr(ctranslate2_spec, "attention_projections", negated)
-    with pytest.raises(ExportError, match="log-probabilities"):
+    with pytest.raises(EngineError, match="log-probabilities"):
         fast(run)
     assert not list(engine_files.cache_folder().iterdir())
     capsys.readouterr()

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from dragoman.architectures.ensemble import Ensemble
     from dragoman.corpora.preparation import PreparedData
 
-BEAM = 4  # to search for what a greedy search does not find
+BEAM = 4  # of the second search for translations without words
 GROUP = 10_000  # tokens that are encoded at a time, while earlier ones are translated
 
 
@@ -110,8 +110,8 @@ class Translator:
         self.path, self.step = first.path, first.step
 
     @classmethod
-    def around(cls, model: Model, data: PreparedData, config: Config, dtype: torch.dtype) -> Translator:
-        """A translator with a model in memory, whose weights may change: training validates with it."""
+    def of_model(cls, model: Model, data: PreparedData, config: Config, dtype: torch.dtype) -> Translator:
+        """A translator of a model in memory, whose weights may change: training validates with it."""
         translator = cls.__new__(cls)
         lines = line_statistics([vars(side) for side in data.report.sides])
         translator._start(
@@ -162,7 +162,7 @@ class Translator:
         Raises DataError for a faulty glossary, and ConfigError for a language model.
         """
         if self.config.is_language_model:
-            raise ConfigError("this model takes no glossary, because it continues each text and translates none.")
+            raise ConfigError("this model takes no glossary, because it continues texts and does not translate.")
         other = copy.copy(self)
         glossary = Glossary(terms) if isinstance(terms, Mapping) else Glossary.read(terms)
         other.glossary = glossary.cleaned(self.config.data)
@@ -269,9 +269,10 @@ class Translator:
         return as_typed(self.trained, pieces, placed)
 
     def _search_again(self, pieces: list[Piece], sentences: dict[int, Sentence]) -> None:
-        """Translate again what is spoilt: with stand-ins for lost numbers, or with a beam if there is not one word.
+        """Repeat the search for translations without words, with a beam, and for those that lost a number.
 
-        A text for which no word is found stays as it is. Without decoding.tolerant, only numbers are looked at.
+        In the latter, all numbers are hidden. A text stays as it is if no words are found for it. Without
+        decoding.tolerant, only numbers are checked.
         """
         decoding = self.config.decoding
         without = [k for k, sentence in sentences.items() if decoding.tolerant and lacks_words(pieces[k], sentence)]
@@ -292,7 +293,7 @@ class Translator:
         others: Mapping[int, Piece],
         sentences: dict[int, Sentence],
     ) -> None:
-        """Translate other pieces in place of those with the same indices, and keep what is not spoilt."""
+        """Translate other pieces in place of those at these indices, and keep the translations that are not spoilt."""
         if not others:
             return
         indices, chosen = list(others), list(others.values())
