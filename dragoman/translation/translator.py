@@ -29,7 +29,7 @@ from dragoman import command_line, console
 from dragoman.checkpoint import Checkpoint
 from dragoman.dataset import Tokenizer
 from dragoman.directions import Direction
-from dragoman.errors import ConfigError
+from dragoman.errors import ConfigError, DataError
 from dragoman.settings import EOS, Config
 from dragoman.translation import ctranslate2_engine
 from dragoman.translation.assembly import as_typed, make_sentences
@@ -37,7 +37,7 @@ from dragoman.translation.ctranslate2_engine import CTranslate2Engine, EngineNam
 from dragoman.translation.doubts import lacks_words, loses_numbers
 from dragoman.translation.glossary import Glossary
 from dragoman.translation.loading import TEXT, UNSURE, TrainedModel, bleu_of, line_statistics, open_all
-from dragoman.translation.pieces import Piece, with_hidden_numbers
+from dragoman.translation.pieces import Piece, encode_piece, with_hidden_numbers
 from dragoman.translation.request import Request, parse_request, usual_direction
 from dragoman.translation.results import Candidate, Hypothesis, Sentence, Translation, normalizer
 from dragoman.translation.term_placement import place_terms
@@ -312,10 +312,15 @@ class Translator:
         A word that the vocabulary does not know has the probability of [UNK]. Raises DataError for a pair that is too
         long for the model; `first` is the number of the first pair in the message.
         """
-        from dragoman.translation.teacher_forcing import score_pairs
+        from dragoman.translation.teacher_forcing import score_texts
 
         requests = self.work([source for source, _ in pairs]).requests
-        return score_pairs(self.trained, list(zip(requests, [text for _, text in pairs], strict=True)), first)
+        pieces = [encode_piece(self.trained, request.text, request.direction) for request in requests]
+        scored = score_texts(self.trained, [(piece, text) for piece, (_, text) in zip(pieces, pairs, strict=True)])
+        for number, reason in enumerate(scored, first):
+            if isinstance(reason, str):
+                raise DataError(f"text {number}: {reason}")
+        return [candidate for candidate in scored if isinstance(candidate, Candidate)]
 
     def embed(self, texts: Sequence[str | Request]) -> Tensor:
         """A vector for each text, (texts, D): the mean of the model's states of its tokens; zeros for a blank text.
