@@ -154,7 +154,7 @@ def test_translator(tmp_path: Path, architecture: str) -> None:
     pairs = state.data.validation[:6]
 
     def run() -> tuple[list[str], list[Tensor]]:
-        translator = Translator.around(state.model, state.data, state.config, state.dtype)
+        translator = Translator.of_model(state.model, state.data, state.config, state.dtype)
         translations = translator.with_alignments(translator.explain([source for source, _ in pairs]))
         candidates = [(each.sentences[0], each.sentences[0].candidates[0]) for each in translations]
         scores = [each.score for each in translator.score([(source, "il gatto.") for source, _ in pairs])]
