@@ -125,7 +125,7 @@ class FullStops:
     def from_json(cls, values: Mapping[str, Any]) -> FullStops:
         """Load what `json` returned. Raises LookupError or ValueError for anything else."""
         lists = [values[field.name] for field in fields(cls)]
-        if not all(isinstance(each, list) and all(isinstance(word, str) for word in each) for each in lists):
+        if not all(isinstance(words, list) and all(isinstance(word, str) for word in words) for words in lists):
             raise ValueError("the words before full stops are malformed")
         return cls(*map(frozenset, lists))
 
@@ -206,8 +206,8 @@ def _shape(string: str) -> str:
 
 
 def _first_word(text: str) -> str:
-    found = _WORD.match(text.lstrip(OPENING_MARKS))
-    return found[0] if found else ""
+    match = _WORD.match(text.lstrip(OPENING_MARKS))
+    return match[0] if match else ""
 
 
 def _lacks_vowels(word: str, language: str) -> bool:

@@ -86,11 +86,9 @@ class Beam:
     def unfinished(self, found: Found, settings: DecodingConfig) -> list[int]:
         """Which of the A sentences may still find a better hypothesis than those they have; a sample always ends."""
         # The best score a live hypothesis can reach: at the limit, or with one more token if length is penalized.
-        length = (
-            self.max_lengths
-            if settings.length_penalty >= 0
-            else torch.full_like(self.max_lengths, self.tokens.shape[2])
-        )
+        length = self.max_lengths
+        if settings.length_penalty < 0:
+            length = torch.full_like(length, self.tokens.shape[2])
         best = self.scores.amax(1) / normalizer(length, settings)  # (A)
         return [
             a
@@ -197,7 +195,7 @@ def _finish(ids: list[int], log_probs: list[float], settings: DecodingConfig) ->
 def _ranked(hypotheses: list[Hypothesis]) -> list[Hypothesis]:
     """The different hypotheses, best first; complete ones come before those that were cut off."""
     unique: dict[tuple[int, ...], Hypothesis] = {}
-    for hypothesis in sorted(hypotheses, key=lambda each: (each.complete, each.score), reverse=True):
+    for hypothesis in sorted(hypotheses, key=lambda found: (found.complete, found.score), reverse=True):
         unique.setdefault(tuple(hypothesis.tokens), hypothesis)
     return list(unique.values())
 

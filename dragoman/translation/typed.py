@@ -139,12 +139,12 @@ def _in_usual_form(
     corrections: list[tuple[str, str]] = []
     parts: list[str] = []
     end = 0
-    for found, starts in places:
-        word = found[0]
+    for match, starts in places:
+        word = match[0]
         if capitals or (title and word[0].isupper()):
             unknown = capitalized if source.nouns_have_capitals else lower
             meant = _known_form(word, source) or unknown(word, source.language)
-        elif _INSIDE_DOTS.match(text, found.start()):
+        elif _INSIDE_DOTS.match(text, match.start()):
             meant = word
         else:
             meant = _meant(word, source, starts, is_lower)
@@ -153,10 +153,10 @@ def _in_usual_form(
                 meant = corrected
                 corrections.append((word, meant))
         capital = source.begins_with_capital and (not parts or (starts and (capitals or title or is_lower)))
-        if capital and not any(map(str.isalnum, text[end : found.start()])):
+        if capital and not any(map(str.isalnum, text[end : match.start()])):
             meant = _at_start(meant, source) or (capitalized(meant, source.language) if word[0].isupper() else meant)
-        parts += [text[end : found.start()], meant]
-        end = found.end()
+        parts += [text[end : match.start()], meant]
+        end = match.end()
     return "".join([*parts, text[end:]]), corrections
 
 
@@ -170,11 +170,11 @@ def _words(text: str) -> Iterator[tuple[regex.Match[str], bool]]:
     """The words of a text that are not part of a literal, each with whether a sentence begins with it."""
     # Quantities are not skipped: in "AT 9 A.M." one would end inside a word.
     hidden = [(start, end) for start, end in literals.find(text) if not _QUANTITY.fullmatch(text, start, end)]
-    for found, begins in words(text):
-        while hidden and hidden[0][1] <= found.start():
+    for match, begins in words(text):
+        while hidden and hidden[0][1] <= match.start():
             hidden.pop(0)
-        if not hidden or found.end() <= hidden[0][0]:
-            yield found, begins
+        if not hidden or match.end() <= hidden[0][0]:
+            yield match, begins
 
 
 def _with_final_mark(text: str, source: Conventions) -> tuple[str, bool, str]:
@@ -204,12 +204,12 @@ def _is_title(places: list[tuple[regex.Match[str], bool]], source: Conventions) 
     A word does not count at the start of a sentence, after a mark, as in a dialogue, or after a hyphen, where a title
     may write it small. One capital is enough only if all words have one.
     """
-    if not any(found[0][0].isupper() for found, _ in places[1:]):
+    if not any(match[0][0].isupper() for match, _ in places[1:]):
         return False
     inner, lifted = [], []
     is_sure = False  # whether a capital follows a word that is not a name: Good Morning, not Tom Brown
-    for (before, _), (found, _) in pairwise(places):
-        word, gap = found[0], found.string[before.end() : found.start()]
+    for (before, _), (match, _) in pairwise(places):
+        word, gap = match[0], match.string[before.end() : match.start()]
         if word.isupper() or gap == "-" or _PAUSE.search(gap):
             continue
         inner.append(word)
