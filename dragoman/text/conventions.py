@@ -40,9 +40,9 @@ LETTERS = regex.compile(rf"{_LETTER}+")
 WORD = regex.compile(rf"{_LETTER}+(?:['’]{_LETTER}+)*")  # "don't" and "l'amico" are one word
 _FINAL_MARK = re.compile(rf"[{FINAL_MARKS}]")
 _MARK = re.compile(r"(?<=\S)(\s?)[.,?!](?=\s|$)")  # one that ends a word, and the space before it if there is one
-CERTAIN = 0.9  # share of the lines that makes a habit a convention
-NOUNS = 0.35  # share of the words with a capital above which it is no sign of a name: 64 % in German, 12 % in English
-RARELY = 0.01  # shares up to this count as never
+CERTAIN_SHARE = 0.9  # share of the lines that makes a habit a convention
+NOUNS_SHARE = 0.35  # of words with a capital: with more, it does not mark a name; 64 % in German, 12 % in English
+RARE_SHARE = 0.01  # shares up to this count as never
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ class Conventions:
     @cached_property
     def nouns_have_capitals(self) -> bool:
         """Whether a capital inside a sentence is no sign of a name, as in German."""
-        return sum(form[0].isupper() for form in self.inside) > NOUNS * len(self.inside)
+        return sum(form[0].isupper() for form in self.inside) > NOUNS_SHARE * len(self.inside)
 
     @cached_property
     def counts(self) -> Counter[str]:
@@ -194,22 +194,22 @@ class Conventions:
     @property
     def begins_with_capital(self) -> bool:
         """Whether nearly all lines begin with a capital."""
-        return self.capitals >= CERTAIN
+        return self.capitals >= CERTAIN_SHARE
 
     @property
     def is_lowercase(self) -> bool:
         """Whether the text has no capitals at the start of lines, because it was lower-cased."""
-        return bool(self.counts) and self.capitals <= RARELY
+        return bool(self.counts) and self.capitals <= RARE_SHARE
 
     @property
     def is_tokenized(self) -> bool:
         """Whether marks stand apart from words, as tokenizers such as Moses leave them."""
-        return self.apart >= CERTAIN
+        return self.apart >= CERTAIN_SHARE
 
     @property
     def ends_with_mark(self) -> bool:
         """Whether nearly all lines end with a final mark."""
-        return bool(self.marks) and self.marks.get("", 0.0) <= 1 - CERTAIN
+        return bool(self.marks) and self.marks.get("", 0.0) <= 1 - CERTAIN_SHARE
 
     def final_mark(self, word: str) -> str:
         """The mark at the end of most lines that begin with this word; of all lines, if it is rare."""

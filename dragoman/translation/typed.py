@@ -24,14 +24,14 @@ from itertools import pairwise
 import regex
 
 from dragoman.text import literals
-from dragoman.text.conventions import LETTERS, RARELY, WORD, Conventions, final_marks, words
+from dragoman.text.conventions import LETTERS, RARE_SHARE, WORD, Conventions, final_marks, words
 from dragoman.text.letter_case import capitalized, in_capitals, lower, uncapitalized, upper
 from dragoman.text.marks import CLOSING_MARKS, FINAL_MARKS
 from dragoman.translation import margins
 
 WORDS = 2**13  # whose reading is remembered: they make up most text, and a hostile one fills 40 MB at most
 SHORTEST_TYPO = 4  # letters; a shorter word is too easily another word
-CLEAR = 20  # a form is meant if it is this many times as frequent as the one typed
+CLEAR_RATIO = 20  # a form is meant if it is this many times as frequent as the one typed
 _ADDRESS = re.compile(r"[/@#\\=_`<>{}\[\]|]")  # no mark belongs right behind it
 _PAUSE = re.compile(r"""[^\w\s,'’/&-]""")  # behind it, a capital may be that of a sentence
 _WORD_END = regex.compile(r"\w\Z")
@@ -102,7 +102,7 @@ def read(typed: str, source: Conventions, characters: Collection[str] = "'") -> 
         return Reading(typed)
     before, text, after = ("", typed, "") if source.is_tokenized else margins.split_margins(typed)
     text, variants = margins.known_marks(text, characters)
-    text = _TIGHT.sub(r"\1", text) if source.apart <= RARELY else text
+    text = _TIGHT.sub(r"\1", text) if source.apart <= RARE_SHARE else text
     as_written = text
     places = list(_words(text))
     forms = [word[0] for word, _ in places]
@@ -185,7 +185,7 @@ def _with_final_mark(text: str, source: Conventions) -> tuple[str, bool, str]:
     if not end and text[-1] not in CLOSING_MARKS:
         bare = _is_lone_word(text, source) or not _WORD_END.search(text) or _ADDRESS.search(text.rpartition(" ")[2])
         return text if bare else text + source.final_mark(first[0]), True, ""
-    if end and (end not in source.marks or (len(end) > 1 and source.marks[end] <= RARELY)):
+    if end and (end not in source.marks or (len(end) > 1 and source.marks[end] <= RARE_SHARE)):
         one = next((mark for mark in "?？!！" if mark in end), end[0])
         if one not in source.marks:  # the text may have no exclamation mark, for example
             one = source.final_mark(first[0])
@@ -227,7 +227,7 @@ def _is_title(places: list[tuple[regex.Match[str], bool]], source: Conventions) 
 
 def _is_usually_lower(word: str, source: Conventions) -> bool:
     usual = source.usual(word)
-    return bool(usual) and usual.islower() and source.occurs(usual) > CLEAR * source.inside.get(word, 0)
+    return bool(usual) and usual.islower() and source.occurs(usual) > CLEAR_RATIO * source.inside.get(word, 0)
 
 
 def _known_form(word: str, source: Conventions) -> str | None:
@@ -247,7 +247,7 @@ def _meant(word: str, source: Conventions, starts: bool, is_lower: bool) -> str:
         return word
     if word.islower():  # "anna", "i"; in German, a noun
         times = source.occurs(word)
-        return known if not times or (is_lower and source.inside.get(known, 0) >= CLEAR * times) else word
+        return known if not times or (is_lower and source.inside.get(known, 0) >= CLEAR_RATIO * times) else word
     if source.is_lowercase or (len(word) > 1 and in_capitals(word) and not source.occurs(word)):
         return known
     # Keep capitals at the start of a sentence, and those of possible names.
