@@ -107,10 +107,7 @@ class Beam:
 
 @torch.inference_mode()
 def search(
-    model: StepModel,
-    source: Tensor,
-    settings: DecodingConfig,
-    constraints: Constraints,
+    model: StepModel, source: Tensor, settings: DecodingConfig, constraints: Constraints
 ) -> list[list[Hypothesis]]:
     """The best translations of each sentence of source (A, S): different ones, best first, at most settings.n_best.
 
@@ -180,8 +177,8 @@ def best_paths(
     sentences, path = ctc.best_path(log_probs, lengths)
     by_token = [ctc.by_token(*row) for row in zip(log_probs, lengths.tolist(), sentences, path, strict=True)]
     return [
-        [_finish([*ids, EOS] if len(ids) < limit else ids[:limit], scores[:limit], settings)]
-        for ids, scores, limit in zip(sentences, by_token, constraints.max_lengths, strict=True)
+        [_finish([*ids, EOS] if len(ids) < limit else ids[:limit], of_tokens[:limit], settings)]
+        for ids, of_tokens, limit in zip(sentences, by_token, constraints.max_lengths, strict=True)
     ]
 
 
