@@ -40,9 +40,9 @@ LETTERS = regex.compile(rf"{_LETTER}+")
 WORD = regex.compile(rf"{_LETTER}+(?:['’]{_LETTER}+)*")  # "don't" and "l'amico" are one word
 _FINAL_MARK = re.compile(rf"[{FINAL_MARKS}]")
 _MARK = re.compile(r"(?<=\S)(\s?)[.,?!](?=\s|$)")  # one that ends a word, and the space before it if there is one
-CERTAIN = 0.9  # share of the lines that makes a habit a convention
-NOUNS = 0.35  # share of the words with a capital above which it is no sign of a name: 64 % in German, 12 % in English
-RARELY = 0.01  # shares up to this count as never
+CERTAIN_SHARE = 0.9  # share of the lines that makes a habit a convention
+NOUNS_SHARE = 0.35  # of words with a capital: with more, it does not mark a name; 64 % in German, 12 % in English
+RARE_SHARE = 0.01  # shares up to this count as never
 
 
 @dataclass(frozen=True)
@@ -81,8 +81,8 @@ class Conventions:
             if "'" in line:
                 apostrophes.update(string for string in line.split() if "'" in string)
             spaces.update(bool(space) for space in _MARK.findall(line))
-            for number, (found, begins) in enumerate(words(line)):
-                word = found[0]
+            for number, (match, begins) in enumerate(words(line)):
+                word = match[0]
                 (first if begins else inside).update(forms(word))
                 if number == 0:
                     opened[lower(word, language)][mark] += 1
@@ -138,37 +138,37 @@ class Conventions:
     @cached_property
     def nouns_have_capitals(self) -> bool:
         """Whether a capital inside a sentence is no sign of a name, as in German."""
-        return sum(form[0].isupper() for form in self.inside) > NOUNS * len(self.inside)
+        return sum(form[0].isupper() for form in self.inside) > NOUNS_SHARE * len(self.inside)
 
     @cached_property
     def counts(self) -> Counter[str]:
         """How often each word occurs, by its lower-cased form."""
-        found: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         for forms_of in (self.inside, self.first):
             for form, count in forms_of.items():
-                found[lower(form, self.language)] += count
-        return found
+                counts[lower(form, self.language)] += count
+        return counts
 
     @cached_property
     def _usual(self) -> dict[str, str]:
         """By lower-cased form the most frequent one inside sentences."""
-        found = {form: form for form in (lower(form, self.language) for form in self.first)}
+        only_first = {form: form for form in (lower(form, self.language) for form in self.first)}
         best: dict[str, str] = {}
         for form in sorted(self.inside):
             small = lower(form, self.language)
             if small not in best or self.inside[form] > self.inside[best[small]]:
                 best[small] = form
-        return found | best
+        return only_first | best
 
     @cached_property
     def _by_capitals(self) -> dict[str, str]:
         """Words that do not survive upper() and lower(), such as those with ß or Greek accents, by their capitals."""
-        found: dict[str, str] = {}
+        by_capitals: dict[str, str] = {}
         for small, form in sorted(self._usual.items(), key=lambda item: self.counts[item[0]]):
             large = upper(small, self.language)
             if lower(large, self.language) != small:
-                found[large] = form
-        return found
+                by_capitals[large] = form
+        return by_capitals
 
     @cached_property
     def well_known(self) -> list[str]:
@@ -194,22 +194,22 @@ class Conventions:
     @property
     def begins_with_capital(self) -> bool:
         """Whether nearly all lines begin with a capital."""
-        return self.capitals >= CERTAIN
+        return self.capitals >= CERTAIN_SHARE
 
     @property
     def is_lowercase(self) -> bool:
         """Whether the text has no capitals at the start of lines, because it was lower-cased."""
-        return bool(self.counts) and self.capitals <= RARELY
+        return bool(self.counts) and self.capitals <= RARE_SHARE
 
     @property
     def is_tokenized(self) -> bool:
         """Whether marks stand apart from words, as tokenizers such as Moses leave them."""
-        return self.apart >= CERTAIN
+        return self.apart >= CERTAIN_SHARE
 
     @property
     def ends_with_mark(self) -> bool:
         """Whether nearly all lines end with a final mark."""
-        return bool(self.marks) and self.marks.get("", 0.0) <= 1 - CERTAIN
+        return bool(self.marks) and self.marks.get("", 0.0) <= 1 - CERTAIN_SHARE
 
     def final_mark(self, word: str) -> str:
         """The mark at the end of most lines that begin with this word; of all lines, if it is rare."""
@@ -240,9 +240,9 @@ def words(line: str) -> Iterator[tuple[regex.Match[str], bool]]:
     """The words of a line, each with whether a sentence begins with it."""
     end = 0
     word = ""
-    for found in WORD.finditer(line):
-        yield found, not word or ends_sentence(word, line[end : found.start()])
-        word, end = found[0], found.end()
+    for match in WORD.finditer(line):
+        yield match, not word or ends_sentence(word, line[end : match.start()])
+        word, end = match[0], match.end()
 
 
 def ends_sentence(word: str, between: str) -> bool:
@@ -260,8 +260,8 @@ def parts(word: str) -> list[str]:
 
 def forms(word: str) -> list[str]:
     """A word, and its parts if it has an apostrophe."""
-    found = parts(word)
-    return [word, *found] if len(found) > 1 else [word]
+    inner = parts(word)
+    return [word, *inner] if len(inner) > 1 else [word]
 
 
 def final_marks(line: str) -> str:

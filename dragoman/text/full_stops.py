@@ -29,12 +29,12 @@ from dragoman.text.closed_classes import function_words, known_abbreviations, ma
 from dragoman.text.letter_case import lower
 from dragoman.text.marks import CLOSING_MARKS, OPENING_MARKS
 
-OFTEN = 3  # times that a corpus shows an abbreviation inside lines, at least
-LONGEST = 7  # letters of an abbreviation without a full stop inside
-SHORT = 5  # letters up to which a word before a number or a small letter is taken for an abbreviation
-MOST = 2_000  # words of each kind that are kept
-AROUND = 300  # letters before and after a full stop that are looked at
-STARTER = 0.001  # share of the lines that begin with a word that begins sentences
+MIN_TIMES = 3  # times that a corpus shows an abbreviation inside lines, at least
+MAX_LETTERS = 7  # letters of an abbreviation without a full stop inside
+SHORT_LETTERS = 5  # letters up to which a word before a number or a small letter is taken for an abbreviation
+MAX_WORDS = 2_000  # words of each kind that are kept
+CONTEXT = 300  # letters before and after a full stop that are looked at
+STARTER_SHARE = 0.001  # share of the lines that begin with a word that begins sentences
 
 _WORD = re.compile(r"[^\W\d_]+")
 _AROUND = f"{OPENING_MARKS}{CLOSING_MARKS}.,;:!?…]}}"  # a word
@@ -80,10 +80,11 @@ class FullStops:
                     # Skip numbers at the start of a line (list items), and those before a small letter.
                     if not string[:-1].isdecimal() or (number and following != following.lower()):
                         inner[_shape(string), lower(following, language)] += 1
+        least = max(MIN_TIMES, STARTER_SHARE * count)
         starters = [
             small
-            for word, times in first.most_common(MOST)
-            if times >= max(OFTEN, STARTER * count) and plain[small := lower(word, language)] and word != small
+            for word, times in first.most_common(MAX_WORDS)
+            if times >= least and plain[small := lower(word, language)] and word != small
         ]
         return cls._judged(inner, final, plain, frozenset(starters))
 
@@ -105,14 +106,14 @@ class FullStops:
             if word.isdecimal():
                 is_one = times > ending
             else:
-                known = len(word) <= LONGEST or "." in word
+                known = len(word) <= MAX_LETTERS or "." in word
                 is_one = known and times > without[word] and times > 2 * before_starters[word] and 10 * times > ending
-            if is_one and times >= OFTEN and word.strip("."):
+            if is_one and times >= MIN_TIMES and word.strip("."):
                 abbreviations[word] = times
         ends = {
             word: times
             for word, times in (final + before_starters).items()
-            if times >= OFTEN and word not in abbreviations and _looks_like_one(word) and without[word] >= OFTEN
+            if times >= MIN_TIMES and word not in abbreviations and _looks_like_one(word) and without[word] >= MIN_TIMES
         }
         return cls(_most(abbreviations), _most(ends), starters)
 
@@ -125,7 +126,7 @@ class FullStops:
     def from_json(cls, values: Mapping[str, Any]) -> FullStops:
         """Load what `json` returned. Raises LookupError or ValueError for anything else."""
         lists = [values[field.name] for field in fields(cls)]
-        if not all(isinstance(each, list) and all(isinstance(word, str) for word in each) for each in lists):
+        if not all(isinstance(words, list) and all(isinstance(word, str) for word in words) for words in lists):
             raise ValueError("the words before full stops are malformed")
         return cls(*map(frozenset, lists))
 
@@ -134,8 +135,8 @@ class FullStops:
         last = text[text.rfind(" ", 0, at - 1) + 1 : at].rstrip()
         kind, shape = _kind_and_shape(last, language)
         if kind is Kind.WORD and text[at].isupper() and text[at + 1 : at + 2].islower():
-            return shape in self.abbreviations and not self._begins(text[at : at + AROUND], language)
-        before, after = text[max(0, at - AROUND) : at].rstrip(), text[at : at + AROUND]
+            return shape in self.abbreviations and not self._begins(text[at : at + CONTEXT], language)
+        before, after = text[max(0, at - CONTEXT) : at].rstrip(), text[at : at + CONTEXT]
         if _CONTINUES.match(after):
             return True
         # A small letter begins no sentence if the writer uses capitals.
@@ -153,7 +154,7 @@ class FullStops:
             ordinal = len(last) <= len("999.") and may_precede_ordinal(rest[rest.rfind(" ") + 1 :], language)
             return continued or ((ordinal or rest[-1] in ".!?…") and not self._begins(after, language))
         if continued or _NUMBER.match(after):
-            return kind is not Kind.WORD or len(last) <= SHORT + 1 or "." in last[:-1]
+            return kind is not Kind.WORD or len(last) <= SHORT_LETTERS + 1 or "." in last[:-1]
         if kind is Kind.WORD:
             return False
         if rest[-1:].isdecimal() and last == last.lower() and not _INITIALS.match(after):  # "5 kg.", unlike "44 a. C."
@@ -206,8 +207,8 @@ def _shape(string: str) -> str:
 
 
 def _first_word(text: str) -> str:
-    found = _WORD.match(text.lstrip(OPENING_MARKS))
-    return found[0] if found else ""
+    match = _WORD.match(text.lstrip(OPENING_MARKS))
+    return match[0] if match else ""
 
 
 def _lacks_vowels(word: str, language: str) -> bool:
@@ -222,8 +223,8 @@ def _lacks_vowels(word: str, language: str) -> bool:
 
 def _looks_like_one(word: str) -> bool:
     """Whether a word of more than one letter could be taken for an abbreviation."""
-    return len(word) > 1 and word.isalpha() and (len(word) <= SHORT or _lacks_vowels(word, ""))
+    return len(word) > 1 and word.isalpha() and (len(word) <= SHORT_LETTERS or _lacks_vowels(word, ""))
 
 
 def _most(counts: Mapping[str, int]) -> frozenset[str]:
-    return frozenset(sorted(counts, key=lambda word: (-counts[word], word))[:MOST])
+    return frozenset(sorted(counts, key=lambda word: (-counts[word], word))[:MAX_WORDS])

@@ -83,14 +83,14 @@ def _greek_capitals(text: str) -> str:
     text = unicodedata.normalize("NFD", text)
     accented = -1  # the end of the last vowel with an accent
 
-    def large(found: re.Match[str]) -> str:
+    def large(match: re.Match[str]) -> str:
         nonlocal accented
-        vowel, marks = found.groups()
-        apart = _DIALYTIKA in marks or (not marks and vowel in "ιυΙΥ" and found.start() == accented)
-        accented = found.end() if _GREEK_ACCENT.search(marks) else -1
-        before = text[max(0, found.start() - 1) : found.start()]
+        vowel, marks = match.groups()
+        apart = _DIALYTIKA in marks or (not marks and vowel in "ιυΙΥ" and match.start() == accented)
+        accented = match.end() if _GREEK_ACCENT.search(marks) else -1
+        before = text[max(0, match.start() - 1) : match.start()]
         alone = not (
-            before.isalpha() or unicodedata.combining(before or " ") or text[found.end() : found.end() + 1].isalpha()
+            before.isalpha() or unicodedata.combining(before or " ") or text[match.end() : match.end() + 1].isalpha()
         )
         is_or = accented > 0 and vowel in "ηΗ" and alone  # and not the article
         return vowel + apart * _DIALYTIKA + is_or * _TONOS + "Ι" * (_IOTA_BELOW in marks)

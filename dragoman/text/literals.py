@@ -70,15 +70,15 @@ _HINT = re.compile(rf"[\d`/\\@#*{{<>\[⟦$%£€¥{EMOJI}{UNSEEN[0]}]|\w[.&]\w")
 
 def find(text: str) -> list[tuple[int, int]]:
     """The places of the literals of a text, each as start and end, in order. Neighbours without a space are one."""
-    found: list[tuple[int, int]] = []
+    places: list[tuple[int, int]] = []
     if not _HINT.search(text):
-        return found
+        return places
     for matched in _LITERAL.finditer(text):
         start, end = matched.span()
-        if found and found[-1][1] == start:
-            start = found.pop()[0]
-        found.append((start, end))
-    return found
+        if places and places[-1][1] == start:
+            start = places.pop()[0]
+        places.append((start, end))
+    return places
 
 
 def numbers(text: str) -> Counter[str]:

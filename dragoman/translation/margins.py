@@ -50,8 +50,8 @@ def split_margins(text: str) -> tuple[str, str, str]:
 
 
 def _front(text: str) -> int:
-    found = _FRONT.match(text)
-    end = found.end() if found else 0
+    match = _FRONT.match(text)
+    end = match.end() if match else 0
     return end if end < len(text) else 0
 
 
@@ -95,8 +95,8 @@ def _strip_quotes(text: str, start: int, end: int) -> tuple[int, int]:
 
 def split_label(line: str) -> list[str]:
     """A line, or its label and the rest: up to three words and a colon, with a list mark before them or not."""
-    found = _LABEL.match(line, _front(line)) if ":" in line else None
-    return [line[: found.end()], line[found.end() + 1 :]] if found else [line]
+    match = _LABEL.match(line, _front(line)) if ":" in line else None
+    return [line[: match.end()], line[match.end() + 1 :]] if match else [line]
 
 
 def known_marks(text: str, characters: Collection[str]) -> tuple[str, dict[str, str]]:
@@ -108,13 +108,13 @@ def known_marks(text: str, characters: Collection[str]) -> tuple[str, dict[str, 
     if text.isascii() and "`" not in text:
         return text, typed
 
-    def known(found: re.Match[str]) -> str:
-        mark = found[0]
+    def known(match: re.Match[str]) -> str:
+        mark = match[0]
         if mark not in characters or mark == "`":  # every byte-level vocabulary has it
             mark = next((other for other in _PLAIN[mark] if other in characters and other != mark), mark)
-        typed[mark] = typed.get(mark, "") + found[0]
+        typed[mark] = typed.get(mark, "") + match[0]
         # A wide mark has its space in itself.
-        return f"{mark} " if mark in ",.?!:;" and text[found.end() : found.end() + 1].isalnum() else mark
+        return f"{mark} " if mark in ",.?!:;" and text[match.end() : match.end() + 1].isalnum() else mark
 
     for pattern in (_APOSTROPHE, _HYPHEN, _OTHER):
         text = pattern.sub(known, text)

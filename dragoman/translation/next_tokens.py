@@ -82,7 +82,7 @@ def sample_continuations(
     The maximum of log p + Gumbel noise is each token with probability p, so a draw is a plain argmax.
     """
     logits = filter_likely(allowed / settings.temperature, settings.top_k, settings.top_p)  # (A, P, V)
-    uniform = torch.stack([torch.rand(settings.n_best, logits.shape[2], generator=each) for each in generators])
+    uniform = torch.stack([torch.rand(settings.n_best, logits.shape[2], generator=g) for g in generators])
     gumbel = -(-uniform.clamp(1e-20, 1 - 1e-7).log()).log()  # (A, n_best, V)
     token = (logits + gumbel.to(logits.device)).argmax(2)
     # At the first step all samples continue the same hypothesis.
@@ -117,6 +117,6 @@ def sentence_generators(source: Tensor, rules: Rules, seed: int) -> list[torch.G
 
 
 def _generator(seed: int, ids: list[int]) -> torch.Generator:
-    ids = [each for each in ids if each not in (PAD, -1)]
+    ids = [token for token in ids if token not in (PAD, -1)]
     digest = hashlib.sha256(repr((seed, ids)).encode()).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest[:8], "big", signed=True))

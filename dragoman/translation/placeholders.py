@@ -2,8 +2,8 @@
 
     source, target = (Hider(tokenizer, tokenizer.placeholders) for tokenizer in (source_tokenizer, target_tokenizer))
     ids, words = source.hide("See https://x.org, Zoltan.")    # "See ⟦1⟧, ⟦2⟧." and See, https://x.org, ￭,, Zoltan, ￭.
-    found = restore(target_ids, target_stand_ins(ids, source, target), target.stand_ins, weights)
-    found.copied                                              # which target token is replaced by which source token
+    restored = restore(target_ids, target_stand_ins(ids, source, target), target.stand_ins, weights)
+    restored.copied                                           # which target token is replaced by which source token
 
 `corpora.placeholders` teaches it. A run without placeholders whose tokens are words hides literals as [UNK]: its [UNK]
 marks a copied word, and the alignment tells which source word to copy.
@@ -90,7 +90,8 @@ class Hider:
             if token in self.stand_ins:
                 plain = word.strip(JOINER)
                 hidden.setdefault(plain if self.tokenizer.is_of_words else BYTES.decode([plain]), []).append(token)
-        ids, words = self._hide(text, list(_find_whole_words(text, {word: len(each) for word, each in hidden.items()})))
+        counts = {word: len(tokens) for word, tokens in hidden.items()}
+        ids, words = self._hide(text, list(_find_whole_words(text, counts)))
         for t, word in enumerate(words):
             plain = word.strip(JOINER) if self.tokenizer.is_of_words else BYTES.decode([word])
             if ids[t] == UNK and hidden.get(plain):
@@ -107,17 +108,17 @@ class Hider:
 
     def _literals(self, text: str, numbers: bool) -> list[tuple[int, int]]:
         """The places of literals that the vocabulary does not know, in order."""
-        found = [place for place in literals.find(text) if numbers or not self._is_known_number(text[slice(*place)])]
-        return _merge_overlaps([*found, *(number.span() for number in _NUMBER.finditer(text))]) if numbers else found
+        places = [place for place in literals.find(text) if numbers or not self._is_known_number(text[slice(*place)])]
+        return _merge_overlaps([*places, *(number.span() for number in _NUMBER.finditer(text))]) if numbers else places
 
     def _places(self, text: str, numbers: bool) -> list[tuple[int, int]]:
         """The places of all that is hidden, in order: literals, unknown names, and brackets without a known word."""
-        found = self._literals(text, numbers) + self._names(text)
+        places = self._literals(text, numbers) + self._names(text)
         for bracket in _BRACKETS.finditer(text):
             parts = _PART.findall(bracket[0])
             if parts and not any(self._knows(part) for part in parts if not part.isdigit()):
-                found.append(bracket.span())
-        return _merge_overlaps(found)
+                places.append(bracket.span())
+        return _merge_overlaps(places)
 
     def _is_known_number(self, literal: str) -> bool:
         """Whether a vocabulary of words knows a number, in all of its parts, such as 18:40."""
@@ -126,7 +127,7 @@ class Hider:
 
     def _names(self, text: str) -> list[tuple[int, int]]:
         """The places of unknown words; a name of several words is one."""
-        found: list[tuple[int, int]] = []
+        places: list[tuple[int, int]] = []
         for word in _WORD.finditer(text):
             if not self.tokenizer.is_of_words and word[0].isalpha() and word[0].islower():
                 continue
@@ -134,14 +135,14 @@ class Hider:
             if place is None:
                 continue
             if (
-                found
-                and text[found[-1][1] : place[0]] == " "
-                and text[found[-1][0]].isupper()
+                places
+                and text[places[-1][1] : place[0]] == " "
+                and text[places[-1][0]].isupper()
                 and text[place[0]].isupper()
             ):
-                place = found.pop()[0], place[1]
-            found.append(place)
-        return found
+                place = places.pop()[0], place[1]
+            places.append(place)
+        return places
 
     def _unknown_part(self, word: regex.Match[str]) -> tuple[int, int] | None:
         """The place of the name in a word such as l'O'Brien, Jean-Luc's or Zork-like; None if all of it is known.
@@ -219,10 +220,10 @@ def _find_whole_words(text: str, room: Mapping[str, int]) -> Iterator[tuple[int,
     pattern = "|".join(re.escape(word) for word in longest_first if word)
     # Not inside a word: An is not in Anna.
     whole = rf"(?!(?<=[^\W_])[^\W_])(?:{pattern})(?!(?<=[^\W_])[^\W_])"
-    for found in re.finditer(whole, text) if pattern else ():
-        left[found[0]] -= 1
-        if left[found[0]] >= 0:
-            yield found.span()
+    for match in re.finditer(whole, text) if pattern else ():
+        left[match[0]] -= 1
+        if left[match[0]] >= 0:
+            yield match.span()
 
 
 def target_stand_ins(ids: Sequence[int], source: Hider, target: Hider) -> list[int]:
@@ -302,13 +303,13 @@ def missing_spaces(
         before, after = (c.isdigit() or c.lower() != c.upper() for c in around)  # other scripts have no spaces
         return before, after
 
-    found = {}
+    spaces = {}
     for t, s in copied.items():
         (before, after), allowed = touched(target, t), touched(source, s)
         needed = before and not allowed[0], after and not allowed[1]
         if any(needed):
-            found[t] = needed
-    return found
+            spaces[t] = needed
+    return spaces
 
 
 def insert_literal(text: str, before: str, literal: str) -> str:

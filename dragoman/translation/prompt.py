@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import io
 import sys
-from pathlib import Path
-from typing import Any
 
 from dragoman import console
 from dragoman.console import visible
@@ -17,21 +14,17 @@ from dragoman.translation.output import printable
 from dragoman.translation.translator import Translator
 
 HELP = "type a sentence and press Enter; the up key recalls earlier ones; :quit or Ctrl-D ends"
-HISTORY = Path.home() / ".dragoman_history"
 
 
 def converse(translator: Translator, to: str = "", source: str = "", prefix: str = "") -> None:
-    """Translate lines until Ctrl-D or :quit. The up and down keys recall earlier lines, also those of earlier sessions.
+    """Translate lines until Ctrl-D or :quit. The up and down keys recall earlier lines.
 
     Args:
         to, source: languages, for a model of several directions
         prefix: what every translation starts with
     """
-    with contextlib.suppress(ImportError, OSError):  # no readline on this system, or an unreadable home folder
-        import readline
-
-        atexit.register(_save_history, readline)
-        readline.read_history_file(HISTORY)
+    with contextlib.suppress(ImportError):  # no readline on this system
+        import readline  # noqa: F401  # its import gives `input` the keys and the memory
     for stream in (sys.stdin, sys.stdout):
         if isinstance(stream, io.TextIOWrapper):  # text is UTF-8 in any locale
             stream.reconfigure(encoding="utf-8", errors="surrogateescape")
@@ -43,9 +36,6 @@ def converse(translator: Translator, to: str = "", source: str = "", prefix: str
             text = decode_line(input(question).encode(errors="surrogateescape"), "the line", 1)
             if text.strip() in (":quit", ":q"):
                 return
-            if text.strip() in (":help", ":h"):
-                console.warn(HELP)
-                continue
             [translation] = translator.translate([translator.request(text, to, source, prefix)])
         except EOFError:
             print()
@@ -56,9 +46,3 @@ def converse(translator: Translator, to: str = "", source: str = "", prefix: str
         print(printable(translation))
         for _, message in translator.warnings:
             console.warn(message)
-
-
-def _save_history(readline: Any) -> None:
-    with contextlib.suppress(OSError):
-        readline.set_history_length(1000)
-        readline.write_history_file(HISTORY)

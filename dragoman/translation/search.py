@@ -86,11 +86,9 @@ class Beam:
     def unfinished(self, found: Found, settings: DecodingConfig) -> list[int]:
         """Which of the A sentences may still find a better hypothesis than those they have; a sample always ends."""
         # The best score a live hypothesis can reach: at the limit, or with one more token if length is penalized.
-        length = (
-            self.max_lengths
-            if settings.length_penalty >= 0
-            else torch.full_like(self.max_lengths, self.tokens.shape[2])
-        )
+        length = self.max_lengths
+        if settings.length_penalty < 0:
+            length = torch.full_like(length, self.tokens.shape[2])
         best = self.scores.amax(1) / normalizer(length, settings)  # (A)
         return [
             a
@@ -109,10 +107,7 @@ class Beam:
 
 @torch.inference_mode()
 def search(
-    model: StepModel,
-    source: Tensor,
-    settings: DecodingConfig,
-    constraints: Constraints,
+    model: StepModel, source: Tensor, settings: DecodingConfig, constraints: Constraints
 ) -> list[list[Hypothesis]]:
     """The best translations of each sentence of source (A, S): different ones, best first, at most settings.n_best.
 
@@ -182,8 +177,8 @@ def best_paths(
     sentences, path = ctc.best_path(log_probs, lengths)
     by_token = [ctc.by_token(*row) for row in zip(log_probs, lengths.tolist(), sentences, path, strict=True)]
     return [
-        [_finish([*ids, EOS] if len(ids) < limit else ids[:limit], scores[:limit], settings)]
-        for ids, scores, limit in zip(sentences, by_token, constraints.max_lengths, strict=True)
+        [_finish([*ids, EOS] if len(ids) < limit else ids[:limit], of_tokens[:limit], settings)]
+        for ids, of_tokens, limit in zip(sentences, by_token, constraints.max_lengths, strict=True)
     ]
 
 
@@ -197,7 +192,7 @@ def _finish(ids: list[int], log_probs: list[float], settings: DecodingConfig) ->
 def _ranked(hypotheses: list[Hypothesis]) -> list[Hypothesis]:
     """The different hypotheses, best first; complete ones come before those that were cut off."""
     unique: dict[tuple[int, ...], Hypothesis] = {}
-    for hypothesis in sorted(hypotheses, key=lambda each: (each.complete, each.score), reverse=True):
+    for hypothesis in sorted(hypotheses, key=lambda found: (found.complete, found.score), reverse=True):
         unique.setdefault(tuple(hypothesis.tokens), hypothesis)
     return list(unique.values())
 

@@ -48,13 +48,13 @@ def place_terms(trained: TrainedModel, pieces: Sequence[Piece], sentences: Seque
 
     texts = _replace_words(trained, [(pieces[i], text) for i, text in lacking])
     scored = score_texts(trained, [(pieces[i], text) for (i, _), text in zip(lacking, texts, strict=True)])
-    changed = {key: each for key, each in zip(lacking, scored, strict=True) if isinstance(each, Candidate)}
+    changed = {key: new for key, new in zip(lacking, scored, strict=True) if isinstance(new, Candidate)}
     placed = list(sentences)
     for i in {i for i, _ in lacking}:
         terms = pieces[i].terms
-        candidates = [_changed(each, changed.get((i, each.text), each)) for each in sentences[i].candidates]
-        candidates.sort(key=lambda each: (-missing_targets(terms, each.text).total(), each.score))
-        ranked = [*{each.text: each for each in candidates}.values()][::-1]
+        candidates = [_changed(old, changed.get((i, old.text), old)) for old in sentences[i].candidates]
+        candidates.sort(key=lambda candidate: (-missing_targets(terms, candidate.text).total(), candidate.score))
+        ranked = [*{candidate.text: candidate for candidate in candidates}.values()][::-1]
         lost = list(missing_targets(terms, ranked[0].text))
         placed[i] = replace(sentences[i], candidates=ranked, rewritten=True, lost_terms=lost)
     return placed

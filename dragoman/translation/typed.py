@@ -24,14 +24,14 @@ from itertools import pairwise
 import regex
 
 from dragoman.text import literals
-from dragoman.text.conventions import LETTERS, RARELY, WORD, Conventions, final_marks, words
+from dragoman.text.conventions import LETTERS, RARE_SHARE, WORD, Conventions, final_marks, words
 from dragoman.text.letter_case import capitalized, in_capitals, lower, uncapitalized, upper
 from dragoman.text.marks import CLOSING_MARKS, FINAL_MARKS
 from dragoman.translation import margins
 
 WORDS = 2**13  # whose reading is remembered: they make up most text, and a hostile one fills 40 MB at most
 SHORTEST_TYPO = 4  # letters; a shorter word is too easily another word
-CLEAR = 20  # a form is meant if it is this many times as frequent as the one typed
+CLEAR_RATIO = 20  # a form is meant if it is this many times as frequent as the one typed
 _ADDRESS = re.compile(r"[/@#\\=_`<>{}\[\]|]")  # no mark belongs right behind it
 _PAUSE = re.compile(r"""[^\w\s,'’/&-]""")  # behind it, a capital may be that of a sentence
 _WORD_END = regex.compile(r"\w\Z")
@@ -102,7 +102,7 @@ def read(typed: str, source: Conventions, characters: Collection[str] = "'") -> 
         return Reading(typed)
     before, text, after = ("", typed, "") if source.is_tokenized else margins.split_margins(typed)
     text, variants = margins.known_marks(text, characters)
-    text = _TIGHT.sub(r"\1", text) if source.apart <= RARELY else text
+    text = _TIGHT.sub(r"\1", text) if source.apart <= RARE_SHARE else text
     as_written = text
     places = list(_words(text))
     forms = [word[0] for word, _ in places]
@@ -139,12 +139,12 @@ def _in_usual_form(
     corrections: list[tuple[str, str]] = []
     parts: list[str] = []
     end = 0
-    for found, starts in places:
-        word = found[0]
+    for match, starts in places:
+        word = match[0]
         if capitals or (title and word[0].isupper()):
             unknown = capitalized if source.nouns_have_capitals else lower
             meant = _known_form(word, source) or unknown(word, source.language)
-        elif _INSIDE_DOTS.match(text, found.start()):
+        elif _INSIDE_DOTS.match(text, match.start()):
             meant = word
         else:
             meant = _meant(word, source, starts, is_lower)
@@ -153,10 +153,10 @@ def _in_usual_form(
                 meant = corrected
                 corrections.append((word, meant))
         capital = source.begins_with_capital and (not parts or (starts and (capitals or title or is_lower)))
-        if capital and not any(map(str.isalnum, text[end : found.start()])):
+        if capital and not any(map(str.isalnum, text[end : match.start()])):
             meant = _at_start(meant, source) or (capitalized(meant, source.language) if word[0].isupper() else meant)
-        parts += [text[end : found.start()], meant]
-        end = found.end()
+        parts += [text[end : match.start()], meant]
+        end = match.end()
     return "".join([*parts, text[end:]]), corrections
 
 
@@ -170,11 +170,11 @@ def _words(text: str) -> Iterator[tuple[regex.Match[str], bool]]:
     """The words of a text that are not part of a literal, each with whether a sentence begins with it."""
     # Quantities are not skipped: in "AT 9 A.M." one would end inside a word.
     hidden = [(start, end) for start, end in literals.find(text) if not _QUANTITY.fullmatch(text, start, end)]
-    for found, begins in words(text):
-        while hidden and hidden[0][1] <= found.start():
+    for match, begins in words(text):
+        while hidden and hidden[0][1] <= match.start():
             hidden.pop(0)
-        if not hidden or found.end() <= hidden[0][0]:
-            yield found, begins
+        if not hidden or match.end() <= hidden[0][0]:
+            yield match, begins
 
 
 def _with_final_mark(text: str, source: Conventions) -> tuple[str, bool, str]:
@@ -185,7 +185,7 @@ def _with_final_mark(text: str, source: Conventions) -> tuple[str, bool, str]:
     if not end and text[-1] not in CLOSING_MARKS:
         bare = _is_lone_word(text, source) or not _WORD_END.search(text) or _ADDRESS.search(text.rpartition(" ")[2])
         return text if bare else text + source.final_mark(first[0]), True, ""
-    if end and (end not in source.marks or (len(end) > 1 and source.marks[end] <= RARELY)):
+    if end and (end not in source.marks or (len(end) > 1 and source.marks[end] <= RARE_SHARE)):
         one = next((mark for mark in "?？!！" if mark in end), end[0])
         if one not in source.marks:  # the text may have no exclamation mark, for example
             one = source.final_mark(first[0])
@@ -204,12 +204,12 @@ def _is_title(places: list[tuple[regex.Match[str], bool]], source: Conventions) 
     A word does not count at the start of a sentence, after a mark, as in a dialogue, or after a hyphen, where a title
     may write it small. One capital is enough only if all words have one.
     """
-    if not any(found[0][0].isupper() for found, _ in places[1:]):
+    if not any(match[0][0].isupper() for match, _ in places[1:]):
         return False
     inner, lifted = [], []
     is_sure = False  # whether a capital follows a word that is not a name: Good Morning, not Tom Brown
-    for (before, _), (found, _) in pairwise(places):
-        word, gap = found[0], found.string[before.end() : found.start()]
+    for (before, _), (match, _) in pairwise(places):
+        word, gap = match[0], match.string[before.end() : match.start()]
         if word.isupper() or gap == "-" or _PAUSE.search(gap):
             continue
         inner.append(word)
@@ -227,7 +227,7 @@ def _is_title(places: list[tuple[regex.Match[str], bool]], source: Conventions) 
 
 def _is_usually_lower(word: str, source: Conventions) -> bool:
     usual = source.usual(word)
-    return bool(usual) and usual.islower() and source.occurs(usual) > CLEAR * source.inside.get(word, 0)
+    return bool(usual) and usual.islower() and source.occurs(usual) > CLEAR_RATIO * source.inside.get(word, 0)
 
 
 def _known_form(word: str, source: Conventions) -> str | None:
@@ -247,7 +247,7 @@ def _meant(word: str, source: Conventions, starts: bool, is_lower: bool) -> str:
         return word
     if word.islower():  # "anna", "i"; in German, a noun
         times = source.occurs(word)
-        return known if not times or (is_lower and source.inside.get(known, 0) >= CLEAR * times) else word
+        return known if not times or (is_lower and source.inside.get(known, 0) >= CLEAR_RATIO * times) else word
     if source.is_lowercase or (len(word) > 1 and in_capitals(word) and not source.occurs(word)):
         return known
     # Keep capitals at the start of a sentence, and those of possible names.

@@ -477,8 +477,6 @@ def test_38_no_streamed_word_controls_a_terminal(
             raise EOFError from None
 
     monkeypatch.setattr("builtins.input", ask)
-    monkeypatch.setattr(prompt, "_save_history", lambda _: None)
-    monkeypatch.setattr(prompt, "HISTORY", Path("/nonexistent"))
     translator = Translator(pattern)
     object.__setattr__(translator.config.data, "source_lang", NASTY)
     monkeypatch.setattr(translator.target, "decode", lambda ids: NASTY)
