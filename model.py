@@ -415,7 +415,7 @@ class State(NamedTuple):
 class Transformer(nn.Module):
     """The encoder-decoder model: source ids and target ids to logits of the next target token.
 
-    `dragoman.architectures.protocol.Model` lists the methods that it shares with the other architectures.
+    `dragoman.architectures` has the others, which share `states`, `read` and `cross_attention`.
     """
 
     def __init__(self, settings: ModelConfig, source_size: int, target_size: int) -> None:

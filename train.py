@@ -28,7 +28,6 @@ if __name__ == "__main__":
 
     sys.exit(run_command(["train", *sys.argv[1:]], "train.py"))
 
-import math
 import time
 from collections.abc import Sequence
 from contextlib import closing, nullcontext
@@ -38,10 +37,9 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from dragoman import checkpoint, config_file, dataset, distributed, presets, resources, run_lock, signals, storage
-from dragoman.architectures.build import build_model
+from dragoman import checkpoint, config_file, dataset, distributed, resources, run_lock, signals, storage
+from dragoman.architectures.build import Model, build_model
 from dragoman.architectures.loss import Loss, batch_loss
-from dragoman.architectures.protocol import Model
 from dragoman.console import say
 from dragoman.corpora.language_choice import check_languages, with_languages
 from dragoman.corpora.placeholders import make_hiding
@@ -51,9 +49,7 @@ from dragoman.dataset import Batch
 from dragoman.device import (
     DTYPES,
     choose_device,
-    choose_precision,
     describe_device,
-    matmul_rates,
     seed_everything,
     tune_device,
 )
@@ -74,7 +70,7 @@ from dragoman.training import (
     tensorboard,
     validation,
 )
-from dragoman.training.optimizer import MovingAverage, make_optimizer
+from dragoman.training.optimizer import make_optimizer
 from dragoman.training.progress import end_reason, progress_of
 from dragoman.training.speed import target_tokens_per_second
 from dragoman.training.state import TrainingState
@@ -120,8 +116,6 @@ def train_step(state: TrainingState, micro_batches: list[Batch]) -> None:
     state.scaler.step(optimizer)  # in float16 this skips an update whose gradient overflowed
     state.scaler.update()
     optimizer.zero_grad(set_to_none=True)
-    if state.average:
-        state.average.update(step)
 
     progress.step = step
     state.record_warmup()
@@ -169,14 +163,12 @@ def build_state(
     data: PreparedData,
     device: torch.device,
     dtype: torch.dtype,
-    matmul_rate: float = math.inf,
     ranks: Ranks | None = None,
 ) -> TrainingState:
     """Build a new model and all that trains it; `saving.restore` then loads a checkpoint.
 
     Args:
         dtype: of the matrix products
-        matmul_rate: FLOP/s at which all ranks together multiply matrices; the curves show the share used
         ranks: by default this is the only process
     """
     settings, ranks = config.training, ranks or Ranks()
@@ -197,19 +189,14 @@ def build_state(
         device=device,
         dtype=dtype,
         ranks=ranks,
-        matmul_rate=matmul_rate,
-        operations=presets.operations({**values(config), "tokenizer.vocab_size": len(data.target)}),
         model=model,
         learner=learner,
         optimizer=make_optimizer(model, settings, dtype),
         scaler=torch.amp.GradScaler(device.type, enabled=dtype == torch.float16),
-        average=MovingAverage(model, settings.ema, fresh=not settings.init_from) if settings.ema else None,
         planner=batches.BatchPlanner(data, config.run.seed),
         hiding=make_hiding(config, data.source, data.target, data.train),
         validation=pairs,
     )
-    if settings.batch_tokens == "auto":
-        state.set_batch_tokens(gradients.find_batch_tokens(state))
     state.count_steps()
     return state
 
@@ -254,15 +241,10 @@ def start_or_resume(config: Config, ranks: Ranks, device: torch.device) -> int:
     root = directory / "checkpoints"
     # Everything that can be refused is refused before anything is written.
     tune_device(device)
-    rates = matmul_rates(device)
     saved = first_look(root, ranks)
-    precision = str(choose_precision(starting.precision(config, device, saved), device, rates)).removeprefix("torch.")
-    dtype = DTYPES[ranks.broadcast(precision)]
-    starting.print_device(describe_device(device, dtype), rates)
-    matmul_rate = ranks.world_size * rates.get(dtype, rates.get(torch.bfloat16, math.inf))
-    speed = partial(
-        target_tokens_per_second, device=device, dtype=dtype, rate=rates.get(dtype, math.inf), ranks=ranks.world_size
-    )
+    dtype = DTYPES[ranks.broadcast(starting.precision(config, device, saved))]
+    say(describe_device(device, dtype))
+    speed = partial(target_tokens_per_second, device=device, dtype=dtype, ranks=ranks.world_size)
     sources = None
     if saved is None:
         config, sources = settle(config, ranks, device, speed)
@@ -284,7 +266,7 @@ def start_or_resume(config: Config, ranks: Ranks, device: torch.device) -> int:
         if starting.plans_anew(config, saved):
             steps = planning.planned_steps(config, data, speed) if ranks.is_first else None
             config = with_values(config, {"training.max_steps": ranks.broadcast(steps)})
-        state = build_state(config, directory, data, device, dtype, matmul_rate, ranks)
+        state = build_state(config, directory, data, device, dtype, ranks)
         checks.print_summary(state)
         if saved is not None:
             saving.restore(state, saved)

@@ -1,12 +1,12 @@
-"""Abuse `dragoman serve` on this computer, and measure what its ordinary clients notice.
+"""Abuse `dragoman serve` on this computer, and measure the effect on its ordinary clients.
 
     python benchmarks/abuse.py --run runs/phrasebook --minutes 10
 
-Ordinary clients type like people: each keeps its connection open, sends a sentence of the run's test set, in turn
-plainly and as the web page does, and pauses. They are measured alone, and then beside clients that send nonsense, send
-a byte a second, send too much, send nothing, read no answers, and ask for as much work as they may and more. These run
-in processes of lower priority, in place of other computers. A request is lost if it gets no translation; a kept
-connection that the server closed between two requests is opened again, as browsers do.
+Ordinary clients type like people: each keeps its connection open, sends a sentence of the run's test set, alternately
+as plain text and as the web page does, and pauses. They are measured alone, and then beside clients that send nonsense,
+send a byte a second, send too much, send nothing, do not read answers, and ask for as much work as allowed, or more.
+These run in processes of lower priority, to imitate other computers. A request is lost if it gets no translation; a
+kept connection that the server closed between two requests is opened again, as browsers do.
 
 At the end the server gets SIGTERM while requests are under way. The exit code is 1 if requests were lost, an answer was
 a 500, memory was not given back, or the server took more than ten seconds to stop.
@@ -57,7 +57,7 @@ def resident(process: subprocess.Popen[bytes]) -> float:
 
 @dataclass
 class Notes:
-    """What ordinary clients noticed."""
+    """The measurements of ordinary clients."""
 
     seconds: dict[str, list[float]] = field(default_factory=lambda: {"plain": [], "page": []})
     lost: list[str] = field(default_factory=list)
@@ -99,7 +99,7 @@ def ordinary(port: int, texts: Sequence[str], notes: Notes, stop: Event, seed: i
 
 @contextmanager
 def ordinary_clients(port: int, texts: Sequence[str]) -> Iterator[Notes]:
-    """Context manager: ordinary clients that send requests meanwhile."""
+    """Context manager: run ordinary clients."""
     notes, stop = Notes(), Event()
     threads = [Thread(target=ordinary, args=(port, texts, notes, stop, seed)) for seed in range(ORDINARY)]
     for thread in threads:
@@ -116,7 +116,7 @@ def ordinary_clients(port: int, texts: Sequence[str]) -> Iterator[Notes]:
 
 
 def head(length: int | None = None, **fields: str) -> bytes:
-    """The head of a request, with these fields as well."""
+    """The head of a request, with additional fields."""
     lines = ["POST /translate HTTP/1.1", "Host: localhost", "Connection: close", "Content-Type: application/json"]
     lines += [f"{name.replace('_', '-')}: {value}" for name, value in fields.items()]
     lines += [] if length is None else [f"Content-Length: {length}"]
@@ -243,7 +243,7 @@ def amplifying(port: int, texts: Sequence[str], chance: random.Random) -> Iterat
 
 
 def long_text(texts: Sequence[str], chance: random.Random) -> str:
-    """As long a text as a request may have."""
+    """The longest text that a request may have."""
     return " ".join(chance.choice(texts) for _ in range(500))[:5000]
 
 
@@ -264,7 +264,7 @@ def abuse(kind: str, port: int, texts: Sequence[str], seed: int, answers: Any) -
 
 @contextmanager
 def abusers(port: int, texts: Sequence[str], found: dict[str, Counter[int]]) -> Iterator[None]:
-    """Context manager: clients that abuse the server meanwhile. Adds the statuses they got to `found`."""
+    """Context manager: run clients that abuse the server. Adds the statuses they got to `found`."""
     start = multiprocessing.get_context("spawn")
     receiver, sender = start.Pipe(duplex=False)
     processes = [
@@ -290,7 +290,7 @@ def abusers(port: int, texts: Sequence[str], found: dict[str, Counter[int]]) -> 
 
 
 def watch(process: subprocess.Popen[bytes], seconds: float) -> float:
-    """Wait; return the most memory meanwhile, in MB."""
+    """Wait, and return the peak memory during that time, in MB."""
     peak, end = 0.0, time.monotonic() + seconds
     while time.monotonic() < end:
         peak = max(peak, resident(process))
@@ -334,7 +334,7 @@ def row(name: str, notes: Notes) -> str:
 
 
 def main() -> None:
-    """Print what ordinary clients noticed, the answers to each kind of abuse, memory, and the time to stop."""
+    """Print the measurements of ordinary clients, the answers to each kind of abuse, memory, and the time to stop."""
     parser = argparse.ArgumentParser(description="Abuse dragoman serve, and measure what ordinary clients notice.")
     parser.add_argument("--run", type=Path, required=True, metavar="DIR", help="folder of a run")
     parser.add_argument("--minutes", type=float, default=10, metavar="N", help="minutes of abuse (default: 10)")

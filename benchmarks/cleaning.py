@@ -1,8 +1,8 @@
-"""Mix dirt into a clean corpus, and measure how much of it `dragoman clean` removes; or measure how fast corpora are.
+"""Mix dirt into a clean corpus, and measure how much of it `dragoman clean` removes; or measure the speed of cleaning.
 
     python benchmarks/cleaning.py --seed 1                # Multi30k, English to German: a table of what was removed
-    python benchmarks/cleaning.py --corpus tatoeba-en-fr  # Tatoeba, English to French, as it is: what is lost
-    python benchmarks/cleaning.py --keep /scratch/dirt    # keep what was dirty and what was left, to train on both
+    python benchmarks/cleaning.py --corpus tatoeba-en-fr  # Tatoeba, English to French, unchanged: the losses
+    python benchmarks/cleaning.py --keep /scratch/dirt    # keep the dirty and the cleaned corpus, to train on both
     python benchmarks/cleaning.py --speed 1000000         # reading, checking and cleaning Tatoeba six times over
 
 Each kind of dirt takes its share of the clean pairs, and no pair has two kinds:
@@ -51,7 +51,7 @@ def read_corpus(data: Path, name: str) -> list[Pair]:
 
 
 def soil(pairs: Sequence[Pair], french: Sequence[Pair], seed: int) -> list[tuple[str, Pair]]:
-    """Return pairs with dirt among them, each with its kind; the kind of an untouched pair is empty."""
+    """Return the pairs with dirt mixed in, each with its kind; the kind of an unchanged pair is empty."""
     draw = random.Random(seed)
     made = list(pairs)
     kinds = [""] * len(pairs)
@@ -169,7 +169,7 @@ def count(kinds: Sequence[str], reasons: dict[int, str]) -> dict[str, Counter[st
 
 
 def table(found: dict[str, Counter[str]]) -> list[str]:
-    """Return a Markdown table of what was removed, with the reasons by which most went."""
+    """Return a Markdown table of the removed pairs, with the most frequent reasons."""
     lines = ["| kind | pairs | removed | by rule |", "| --- | --- | --- | --- |"]
     dirt = sum((counts for kind, counts in found.items() if kind != "good"), Counter())
     for kind, counts in [*sorted(found.items()), *([("all dirt", dirt)] if dirt else [])]:
@@ -238,7 +238,7 @@ def _measure(*words: str) -> str:
 
 
 def main() -> None:
-    """Soil and clean a corpus, clean one as it is, or measure the speed."""
+    """Soil and clean a corpus, clean it unchanged, or measure the speed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=ROOT.parent / "shared" / "data", help="folder of the corpora")
     parser.add_argument("--seed", type=int, default=1, help="of the dirt")

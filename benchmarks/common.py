@@ -1,7 +1,7 @@
-"""What the benchmarks share: trainings as separate processes, and parallel text.
+"""Shared by the benchmarks: trainings as separate processes, and parallel text.
 
 Import it before `dragoman`: it puts the repository first on sys.path, so that a benchmark measures this clone. It also
-lets a benchmark write line by line, so that each row appears at once through a pipe, too.
+makes output line-buffered, so that each row appears at once, even through a pipe.
 
     config = load_config(parser, path, ["--model.preset=small"])
     run = train(work, "plain-1", path, ["--run.seed=1"], jobs=2)

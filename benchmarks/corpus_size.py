@@ -1,4 +1,4 @@
-"""Measure what a larger corpus costs: time, memory and disk of preparing it, starting a run on it, and 200 updates.
+"""Measure the cost of a larger corpus: time, memory and disk of preparing it, starting a run on it, and 200 updates.
 
     python benchmarks/corpus_size.py
     python benchmarks/corpus_size.py --sizes 30000 10000000 --work /scratch/sizes --kind bpe
@@ -7,7 +7,7 @@ For each size, made-up parallel text is prepared in one process and trained on i
 model. `--work` keeps the text and the prepared data, and must be empty. The columns:
 
     prepare, processor  seconds to read the text, train tokenizers and write ids, and processor seconds of all threads
-    memory              of that process at most, libraries included; on the right, of the training process
+    memory              peak of that process, libraries included; on the right, of the training process
     disk                of the prepared data
     start               seconds to the end of the first update: imports, loading, the check that the corpus is
                         unchanged, the model, and a rehearsal of the largest batch
@@ -54,7 +54,7 @@ def configuration(options: argparse.Namespace, size: int) -> Config:
 
 
 def prepare(options: argparse.Namespace, size: int) -> dict[str, float]:
-    """Prepare the text of a size; return what that cost."""
+    """Prepare the text of a size; return the cost."""
     folder = options.work / f"data-{size}"
     started, processor = time.perf_counter(), time.process_time()
     preparation.prepare_data(configuration(options, size), folder, lambda _: None)
@@ -64,7 +64,7 @@ def prepare(options: argparse.Namespace, size: int) -> dict[str, float]:
 
 
 def learn(options: argparse.Namespace, size: int) -> dict[str, float]:
-    """Start a training on prepared data and make some updates; return what that cost."""
+    """Start a training on prepared data and make some updates; return the cost."""
     config = configuration(options, size)
     device = choose_device(options.device)
     tune_device(device)

@@ -1,8 +1,8 @@
-"""Measure the speed of translating, compared with peers, or what a beam costs and gains.
+"""Measure the speed of translation compared with peers, or the cost and gain of a beam.
 
     python benchmarks/decoding.py                                      # models with random weights, in two sizes
     python benchmarks/decoding.py --shapes base --batches 64 --data corpus/val
-    python benchmarks/decoding.py --architecture decoder-only          # that no peer has
+    python benchmarks/decoding.py --architecture decoder-only          # without peers
     python benchmarks/decoding.py --run runs/multi30k-en-de            # greedy search against beams, with scores
 
 Without --run, all contenders have a model of the same shape with random weights (CTranslate2's is converted from ours,
@@ -40,10 +40,11 @@ from dragoman.architectures.build import build_model
 from dragoman.architectures.ctranslate2_spec import ctranslate2_spec, save_ctranslate2
 from dragoman.dataset import source_batch
 from dragoman.device import DTYPES, autocast, choose_device, describe_device, tune_device
-from dragoman.evaluation.metrics import score, tokenization
+from dragoman.evaluation.metrics import Measurements, tokenization
 from dragoman.model import Transformer
-from dragoman.settings import PAD, SPECIAL_TOKENS, DecodingConfig, ModelConfig
-from dragoman.translation.search import read_off, search
+from dragoman.settings import EOS, PAD, SPECIAL_TOKENS, DecodingConfig, ModelConfig
+from dragoman.translation.constraints import Constraints
+from dragoman.translation.search import best_paths, search
 from dragoman.translation.translator import Translator
 
 TURNS = 4
@@ -63,12 +64,13 @@ def ours(model: Any, kind: str, device: torch.device, threads: int) -> Translate
     """Return our search: one batch after another on a GPU or for one batch, else one batch per thread."""
 
     def translate_batch(batch: Batch) -> list[list[int]]:
-        exactly, source = [TOKENS] * len(batch), source_batch(batch).to(device)
+        source = source_batch(batch).to(device)
+        exactly = Constraints([TOKENS] * len(batch), absent=[[EOS]] * len(batch))
         with autocast(device, DTYPES[kind]):
             if hasattr(model, "places"):  # writes all words at once
-                hypotheses = read_off(model, source, exactly)
+                hypotheses = best_paths(model, source, DecodingConfig(), exactly)
             else:
-                hypotheses = search(model, source, exactly, DecodingConfig(), min_lengths=exactly)
+                hypotheses = search(model, source, DecodingConfig(), exactly)
         return [best[0].tokens for best in hypotheses]
 
     def translate(batches: list[Batch]) -> list[list[int]]:
@@ -193,7 +195,7 @@ def seconds(translator: Translator, batches: list[list[str]]) -> float:
 
 def beams(options: argparse.Namespace, device: torch.device) -> None:
     """Compare greedy search with beams, and the precisions, on the pairs of a run."""
-    greedy = Translator(options.run, options.device).with_decoding(beam_size=1, n_best=1, diversity_groups=1)
+    greedy = Translator(options.run, options.device).with_decoding(beam_size=1, n_best=1)
     contenders = {"greedy": greedy} | {f"beam {size}": greedy.with_decoding(beam_size=size) for size in options.beams}
     kinds = [*number_formats(device), *(("int8",) if device.type == "cpu" else ())]
     contenders |= {f"greedy {kind}": greedy.with_decoding(precision=kind) for kind in kinds}
@@ -212,9 +214,10 @@ def beams(options: argparse.Namespace, device: torch.device) -> None:
             print(f"{size:5}   {name:16} {len(sources) / taken:12.1f} {taken / best[0]:15.2f}")
     print("\nsearch             BLEU    chrF")
     for name, each in contenders.items():
-        found = score(each.translate(sources), references, tokenization(each.config.data, each.config.data.target_lang))
-        print(f"{name:16}  {found.bleu:5.2f}   {found.chrf:5.2f}")
-    print(f"\nBLEU: {found.signature}")
+        data = each.config.data
+        measured = Measurements(each.translate(sources), references, tokenization(data, data.target_lang))
+        print(f"{name:16}  {measured.bleu.score():5.2f}   {measured.chrf.score():5.2f}")
+    print(f"\nBLEU: {measured.bleu.signature()}")
 
 
 def main() -> None:

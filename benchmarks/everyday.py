@@ -1,17 +1,18 @@
-"""What people type every day, and what a translation may not spoil: marks, numbers, labels, names, single words.
+"""Check that translations of everyday input keep its marks, numbers, labels, names and single words.
 
     python benchmarks/everyday.py runs/phrasebook runs/bpe --show 20
+    python benchmarks/everyday.py runs/phrasebook --typed    # BLEU of the validation pairs typed in other ways instead
 
 The inputs are in English, for runs on the bundled phrasebook; numbers and names are drawn anew for each seed. An input
-counts as unspoilt if its translation
+passes if its translation
 
 - has the same numbers, digit for digit,
 - has each literal of the input once: names, prices, dates, brackets, list marks in front, marks at the end,
-- is the input itself, if that has nothing to translate,
-- is no copy of the input, if that is a known word (words that the Italian training text has, too, are left out),
-- has a small letter inside, if the input has: no False Title,
+- equals the input, if that has nothing to translate,
+- is not a copy of the input, if that is a known word (words that the Italian training text also has are left out),
+- has a small letter, if the input has (no False Title),
 - has as many lines,
-- and, for an input with typographic apostrophes, says the same as with plain ones.
+- and, for an input with typographic apostrophes, is the same as with plain ones.
 """
 
 # ruff: noqa: E501
@@ -27,6 +28,10 @@ from pathlib import Path
 
 import common  # noqa: F401  # it sets sys.path
 
+from dragoman.evaluation.metrics import Measurements
+from dragoman.evaluation.pairs import read_pairs
+from dragoman.text.conventions import final_marks
+from dragoman.text.letter_case import capitalized, lower, upper
 from dragoman.translation.translator import Translator
 
 SENTENCES = (
@@ -62,7 +67,7 @@ def is_unharmed(literal: str, translation: str) -> bool:
 
 @dataclass(frozen=True)
 class Input:
-    """A text, and what must be true of its translation."""
+    """A text, and the conditions for its translation."""
 
     kind: str
     text: str
@@ -74,7 +79,7 @@ class Input:
     plain: str = ""  # the same text with the plain forms of its marks
 
     def spoilt(self, found: str, plain: str) -> str:
-        """How a translation spoils it; "" if it does not. `plain` is the translation of the plain text."""
+        """The condition that a translation breaks; "" if it breaks none. `plain` is the translation of the plain text."""
         if re.search(r"\d", self.text) and Counter(re.findall(r"\d+", self.text)) != Counter(re.findall(r"\d+", found)):
             return "digits"
         if not (
@@ -185,7 +190,7 @@ def known_words(translator: Translator) -> list[str]:
 
 
 def measure(run: Path, seed: int, show: int) -> dict[str, tuple[int, int]]:
-    """For each kind, how many inputs are unspoilt, and how many there are."""
+    """For each kind, the number of inputs that pass, and of all."""
     draw = random.Random(seed)
     translator = Translator(run, engine="auto")
     made = list(inputs(draw, known_words(translator)))
@@ -202,13 +207,63 @@ def measure(run: Path, seed: int, show: int) -> dict[str, tuple[int, int]]:
     return {kind: (unspoilt[kind], total) for kind, total in totals.items()}
 
 
+def without_mark(text: str) -> str:
+    """Drop the final mark, unless nothing else is there."""
+    return text.removesuffix(final_marks(text)).rstrip() or text
+
+
+def with_typo(text: str, draw: random.Random) -> str:
+    """Swap two neighbouring letters of one word, if there is a word of four small letters or more."""
+    words = [word for word in re.finditer(r"\b[^\W\d_A-ZÀ-Þ]{4,}\b", text) if len(set(word[0])) > 1]
+    if not words:
+        return text
+    word = draw.choice(words)
+    i = draw.choice([i for i in range(word.start(), word.end() - 1) if text[i] != text[i + 1]])
+    return text[:i] + text[i + 1] + text[i] + text[i + 2 :]
+
+
+def print_typed(run: Path, draw: random.Random) -> None:
+    """Print a table: BLEU of a run of one direction, with and without decoding.tolerant, for each way of typing.
+
+    Translations and references are compared in capitals where the way of typing changes the case.
+    """
+    pairs = read_pairs(run / "data" / "validation.tsv")
+    translators = [
+        Translator(run, overrides=["--decoding.tolerant", value], engine="auto") for value in ("false", "true")
+    ]
+    data = translators[0].config.data
+    language, target = data.source_lang or "", data.target_lang
+    ways: dict[str, tuple[Callable[[str], str], Callable[[str], str]]] = {
+        "as it is": (str, str),
+        "IN CAPITALS": (lambda text: upper(text, language), lambda text: upper(text, target)),
+        "In Title Case": (
+            lambda text: re.sub(r"(?<!\S)[^\W\d_]\S*", lambda word: capitalized(word[0], language), text),
+            lambda text: upper(text, target),
+        ),
+        "in lower case": (lambda text: lower(text, language), lambda text: upper(text, target)),
+        "without the final mark": (without_mark, without_mark),
+        "with a typo": (lambda text: with_typo(text, draw), str),
+    }
+    print(f"{run.name:22}   not tolerant       tolerant")
+    for name, (typed, compared) in ways.items():
+        sources, references = [typed(source) for source, _ in pairs], [compared(reference) for _, reference in pairs]
+        translations = [[compared(text) for text in translator.translate(sources)] for translator in translators]
+        bleu = [Measurements(texts, references).bleu.score() for texts in translations]
+        print(f"{name:22}{bleu[0]:15.2f}{bleu[1]:15.2f}")
+
+
 def main() -> None:
     """Measure the runs, and print a table with a column for each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+", type=Path, help="folders of runs")
     parser.add_argument("--seed", type=int, default=1, help="for the numbers, names and words")
     parser.add_argument("--show", type=int, default=0, help="how many spoilt translations to show")
+    parser.add_argument("--typed", action="store_true", help="measure BLEU of validation pairs typed in other ways")
     options = parser.parse_args()
+    if options.typed:
+        for run in options.runs:
+            print_typed(run, random.Random(options.seed))
+        return
     columns = [measure(run, options.seed, options.show) for run in options.runs]
     width = max(12, *(len(run.name) + 2 for run in options.runs))
     print(f"{'':22}" + "".join(f"{run.name:>{width}}" for run in options.runs))

@@ -1,9 +1,9 @@
-"""Measure how long translate.py takes for a file, start included, beside CTranslate2 alone on tokens that are ready.
+"""Compare the time of translate.py for a file, start included, with CTranslate2 alone on prepared tokens.
 
     python benchmarks/files.py --run runs/multi30k --input corpus/val.en --turns 5
 
 CTranslate2 alone gets the same model, the source tokens of the same sentences, sorted by length, and the best of three
-batch sizes. It neither reads nor writes text, and its start does not count. Both take turns, and the medians count.
+batch sizes. It neither reads nor writes text, and its start is not timed. Both take turns, and medians are compared.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def main() -> None:
     texts = options.input.read_text(encoding="utf-8").splitlines()
     for precision in options.precisions:
         translator = Translator(options.run, "cpu", ["--decoding.precision", precision], "ctranslate2")
-        engine = translator._fast
+        engine = translator._engine
         assert engine
         source = tokens(translator, engine, texts)
         programs, peers = [], []

@@ -1,4 +1,4 @@
-"""Measure what a glossary does to the translations of a run.
+"""Measure the effect of a glossary on the translations of a run.
 
     python benchmarks/glossary.py --run runs/multi30k-en-de
     python benchmarks/glossary.py --run runs/multi30k-en-de --split test
@@ -10,9 +10,8 @@ in turn,
   pair: their Dice coefficient, 2 n(both) / (n(one) + n(other)), is at least 0.25, and they share 5 pairs or more.
 - a made-up name, which no model would write.
 
-Each is translated without the glossary and with it. `rest` is the chrF of what remains without the term: its target, or
-without a glossary the word of the reference, is removed from the translation, and the word of the reference from the
-reference.
+Each is translated without the glossary and with it. `rest` is the chrF without the term: its target (without a
+glossary, the word of the reference) is removed from the translation, and the word of the reference from the reference.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ import numpy as np
 
 from dragoman.dataset import EncodedSide
 from dragoman.device import choose_device, describe_device, tune_device
-from dragoman.evaluation.metrics import score, tokenization
+from dragoman.evaluation.metrics import Measurements, tokenization
 from dragoman.translation.glossary import Glossary
 from dragoman.translation.term_placement import missing_targets
 from dragoman.translation.translator import Translator
@@ -121,15 +120,16 @@ def row(translator: Translator, cases: Sequence[Case], targets: Sequence[str], w
     terms = [Glossary({case.word: target}).find(case.source) for case, target in zip(cases, targets, strict=True)]
     placed = sum(not missing_targets(each, text) for each, text in zip(terms, texts, strict=True))
     tokenize = tokenization(translator.config.data, translator.config.data.target_lang)
-    whole = score(texts, [case.reference for case in cases], tokenize)
+    whole = Measurements(texts, [case.reference for case in cases], tokenize)
     removed = targets if with_glossary else [case.translation for case in cases]
-    rest = score(
+    rest = Measurements(
         [without(text, word) for text, word in zip(texts, removed, strict=True)],
         [without(case.reference, case.translation) for case in cases],
         tokenize,
     )
     way = "glossary" if with_glossary else "no glossary"
-    return f"{way:15}{placed / len(cases):8.1%}{whole.bleu:8.2f}{whole.chrf:8.2f}{rest.chrf:8.2f}{seconds:9.1f}"
+    bleu, chrf, rest_chrf = whole.bleu.score(), whole.chrf.score(), rest.chrf.score()
+    return f"{way:15}{placed / len(cases):8.1%}{bleu:8.2f}{chrf:8.2f}{rest_chrf:8.2f}{seconds:9.1f}"
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Measure whether tags end up around the right words, and what they cost.
+"""Measure whether tags end up around the right words, and their cost.
 
     python benchmarks/markup.py --run runs/phrasebook                           # English to Italian
     python benchmarks/markup.py --run runs/multi30k-en-de --split validation    # English to German

@@ -1,4 +1,4 @@
-"""Measure what a setting gains: train one config several times, with that setting changed and with several seeds.
+"""Measure the gain of a setting: train one config several times, with that setting changed and with several seeds.
 
     python benchmarks/recipes.py --config configs/multi30k-en-de.yaml --work /scratch/recipes --jobs 2
     python benchmarks/recipes.py --config mine.yaml --work /scratch/recipes --seeds 1 --only plain muon \
@@ -10,7 +10,7 @@ interrupted ones are resumed.
 
 The columns: BLEU of the validation pairs for the best checkpoint, as measured during training, mean and standard
 deviation over the seeds; the gain over `plain`, mean and standard error over the seeds that both have; the step of that
-checkpoint; the minutes of training, which depend on what else the machine did. Keep the test set for the recipe that
+checkpoint; the minutes of training, which depend on the load of the machine. Keep the test set for the recipe that
 you choose: `dragoman evaluate` scores it.
 """
 
@@ -44,7 +44,6 @@ CHANGES = {
     "stable, then decay": "--training.decay_share 0.5",
     "inverse_sqrt": "--training.schedule inverse_sqrt",
     "constant": "--training.schedule constant",
-    "constant, with ema": "--training.schedule constant --training.ema 0.998",
 }
 
 

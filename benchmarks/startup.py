@@ -1,4 +1,4 @@
-"""Measure what translating one sentence from the command line costs, and where the time goes.
+"""Measure the time to translate one sentence from the command line, and its parts.
 
     python benchmarks/startup.py --run runs/phrasebook
 

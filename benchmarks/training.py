@@ -3,8 +3,8 @@
     python benchmarks/training.py
     python benchmarks/training.py --shape base --data corpus/train --languages en de --contenders ours marian
 
-Every contender trains a model of the same shape on the same sentences, with settings of its own. They take turns, each
-in a new process, so a busy minute of the machine slows all of them alike. The speed is target tokens per second without
+Every contender trains a model of the same shape on the same sentences, with its own settings. They take turns, each
+in a new process, so a busy minute of the machine slows them all. The speed is target tokens per second without
 padding. Useful FLOPs are 6 for each weight of a matrix product and each token that passes through it; lookups,
 attention scores and the projection of padding do not count. The limit is the fastest matrix product in bfloat16 or
 float32, measured in the same run. On a machine that emulates bfloat16, its contenders are left out.
@@ -63,7 +63,7 @@ Step = Callable[[], int]  # makes one update and returns the number of its targe
 
 
 def configuration(options: argparse.Namespace, precision: str, folder: Path) -> Config:
-    """Configure a run with the shape asked for and the default loss and optimizer."""
+    """Configure a run with the given shape and the default loss and optimizer."""
     settings = {
         "run.dir": folder,
         "data.train": options.data or folder / "text",
@@ -139,7 +139,7 @@ def peer(kind: str, config: Config, data: preparation.PreparedData, device: torc
 
 
 def work(options: argparse.Namespace) -> None:
-    """Be one contender: train for a while and print the speed, and the source tokens for each target token."""
+    """Run one contender: train for a while and print the speed, and the source tokens for each target token."""
     kind, precision = CONTENDERS[options.contender]
     device = choose_device(options.device)
     with tempfile.TemporaryDirectory() as name:

@@ -157,17 +157,14 @@ def _outlook(corpus: CheckedCorpus) -> Outlook | None:
 
 def _measured_speed(config: Config, length: float) -> float:
     """How many target tokens a second a model learns from here."""
-    # Importing torch takes a second, and only here does a check need it.
-    import torch
-
+    # These import torch, which takes a second, and only here does a check need it.
     from dragoman import device
     from dragoman.training.speed import target_tokens_per_second
 
     chosen = device.choose_device(config.training.device)
     device.tune_device(chosen)
-    rates = device.matmul_rates(chosen)
-    dtype = device.choose_precision(config.training.precision, chosen, rates)
-    return target_tokens_per_second(config, length, chosen, dtype, rates.get(dtype, rates[torch.float32]))
+    dtype = device.choose_precision(config.training.precision, chosen, device.matmul_rates(chosen))
+    return target_tokens_per_second(config, length, chosen, dtype)
 
 
 def diagnosis_lines(diagnosis: Diagnosis) -> list[str]:

@@ -6,13 +6,11 @@ the old one or the new one, never half of one:
     checkpoints/step-00001200/     a checkpoint; `manifest.json` holds the size and sha256 of every other file
     checkpoints/best.json          the step of the best checkpoint, and the scores that made it so
     checkpoints/corrupt-step-...   found damaged when training resumed; never read again, never deleted here
-    checkpoints/stale-step-...     left behind by a resume from an older step; likewise
     checkpoints/.tmp-...           left by a killed process; the next save removes it
     averaged/                      made by `averaging`: a checkpoint to translate with, not to resume from
 
-`train` calls `save`, then `set_best` and `prune`, under the run's lock; it resumes from `newest` and calls
-`set_aside_newer`. Translation calls `newest` or `read`, which write nothing by default. A checkpoint holds no path, so
-it can be moved.
+`train` calls `save`, then `set_best` and `prune`, under the run's lock; it resumes from `newest`. Translation calls
+`newest` or `read`, which write nothing by default. A checkpoint holds no path, so it can be moved.
 
 Hashes detect accidents, not forgery. Against a hostile file, this relies on safetensors, JSON, torch's weights-only
 loader, and on refusing any name or link that leads out of the folder. The verified bytes are the bytes used, so saving
@@ -35,7 +33,7 @@ from dragoman import reading
 from dragoman.atomic_folder import atomic_folder, discard
 from dragoman.errors import CheckpointError, NewerFormatError
 from dragoman.serialization import sealed, sha256_of, unsealed
-from dragoman.storage import remove, replace_durably, storing, sync, write_durably
+from dragoman.storage import remove_temporaries, replace_durably, storing, sync, write_durably
 
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
@@ -45,7 +43,6 @@ BEST = "best.json"
 _STEP_NAME = re.compile(r"(?:replaced-)?step-([0-9]{8,})")
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _TENSORS = (".safetensors", ".pt", ".bin")  # files that may be as large as a model
-_SURELY_FITS = 2**31  # bytes; for less, nobody asks how much memory there is
 
 
 @dataclass(frozen=True)
@@ -74,9 +71,8 @@ def save(root: Path, step: int, files: Mapping[str, bytes]) -> Path:
     """
     final = step_directory(root, step)
     with storing(final):
-        for path in root.iterdir() if root.is_dir() else ():
-            if path.name.startswith((".tmp-", ".del-")):  # older versions wrote the second
-                remove(path)
+        if root.is_dir():
+            remove_temporaries(root)
     publish(final, step, files)
     return final
 
@@ -94,7 +90,7 @@ def publish(final: Path, step: int, files: Mapping[str, bytes]) -> None:
     manifest = {
         "format_version": FORMAT_VERSION,
         "step": step,
-        "files": {name: file_entry(data) for name, data in files.items()},
+        "files": {name: {"size": len(data), "sha256": sha256_of(data)} for name, data in files.items()},
         "versions": {
             "python": platform.python_version(),
             **{library: importlib.metadata.version(library) for library in ("torch", "safetensors", "tokenizers")},
@@ -115,62 +111,24 @@ def read(directory: Path, only: Collection[str] | None = None, optional: Collect
     `optional` are further files to read with `only`, if the checkpoint has them.
 
     Raises:
-        CheckpointError: a file is missing, damaged or not a plain file; the message names it.
+        CheckpointError: a file is missing, damaged, not a plain file or too large for memory; the message names it.
         NewerFormatError: a newer version of this program wrote the checkpoint.
     """
     manifest = read_manifest(directory)
     entries = manifest["files"]
-    names = [*entries] if only is None else [*only, *(name for name in optional if name in entries)]
-    return Checkpoint(directory, manifest["step"], read_entries(directory, entries, names), manifest)
-
-
-def file_entry(data: bytes) -> dict[str, Any]:
-    """What the list of a folder's files says of one of them, for `read_entries`."""
-    return {"size": len(data), "sha256": sha256_of(data)}
-
-
-def checked_entries(entries: Any, path: Path) -> dict[str, Any]:
-    """Check and return the list of a folder's files, by name. Raises CheckpointError, naming `path`, which has it."""
-    if not isinstance(entries, dict):
-        raise unusable(path, "has no list of files")
-    for name, entry in entries.items():
-        if not _PLAIN_NAME.fullmatch(name):
-            raise unusable(path, f"names {name!r}, which is not a plain file name")
-        match entry:
-            case {"size": int(size), "sha256": str()} if not 0 <= size <= _most(name):
-                raise unusable(path, f"says that {name} has {size:,} bytes, more than is read of such a file")
-            case {"size": int(), "sha256": str()}:
-                pass
-            case _:
-                raise unusable(path, f"lacks the size or the sha256 of {name}")
-    return entries
-
-
-def read_entries(directory: Path, entries: Mapping[str, Any], names: Collection[str]) -> dict[str, bytes]:
-    """Read these files of a folder, and verify them by the list that `checked_entries` has checked.
-
-    Raises:
-        CheckpointError: a file is missing, damaged or not a plain file, or they do not fit into memory.
-    """
     files: dict[str, bytes] = {}
-    size = sum(entries[name]["size"] for name in names if name in entries)
-    if size > _SURELY_FITS:
-        from dragoman.device import torch, total_memory  # slow to import
-
-        if size > total_memory(torch.device("cpu")):
-            raise unusable(directory, f"holds {size:,} bytes, more than the memory of this machine")
-    for name in names:
+    for name in [*entries] if only is None else [*only, *(name for name in optional if name in entries)]:
         if name not in entries:
             raise unusable(directory / name, "is not part of it")
         data = read_plain(directory / name, entries[name]["size"])
         if sha256_of(data) != entries[name]["sha256"]:
             raise unusable(directory / name, "does not match the sha256 that was noted when it was written")
         files[name] = data
-    return files
+    return Checkpoint(directory, manifest["step"], files, manifest)
 
 
 def _most(name: str) -> float:
-    """How many bytes a file with this name may have: text little, and tensors as much as there is memory."""
+    """Return how many bytes a file with this name may have; tensors may fill the memory."""
     return math.inf if name.endswith(_TENSORS) else reading.TEXT
 
 
@@ -190,7 +148,16 @@ def read_manifest(directory: Path) -> dict[str, Any]:
         )
     if version != FORMAT_VERSION or not isinstance(step, int) or step < 0 or not isinstance(files, dict):
         raise unusable(path, "is not the manifest of a checkpoint")
-    checked_entries(files, path)
+    for name, entry in files.items():
+        if not _PLAIN_NAME.fullmatch(name):
+            raise unusable(path, f"names {name!r}, which is not a plain file name")
+        match entry:
+            case {"size": int(size), "sha256": str()} if not 0 <= size <= _most(name):
+                raise unusable(path, f"says that {name} has {size:,} bytes, more than is read of such a file")
+            case {"size": int(), "sha256": str()}:
+                pass
+            case _:
+                raise unusable(path, f"lacks the size or the sha256 of {name}")
     return manifest
 
 
@@ -271,7 +238,7 @@ def newest(
             continue
         if quarantine:
             for path in damaged:
-                warn(f"damaged checkpoint {path} was renamed to {_set_aside(path, 'corrupt').name}")
+                warn(f"damaged checkpoint {path} was renamed to {_set_aside(path).name}")
         return checkpoint
     if damaged:
         raise CheckpointError(
@@ -305,6 +272,14 @@ def get_best(root: Path) -> dict[str, Any] | None:
     return best if isinstance(best.get("step"), int) else None
 
 
+def forget_later_best(root: Path, step: int) -> None:
+    """Remove `best.json` if it names a later step than the one that training resumes from. Raises StorageError."""
+    best = get_best(root)
+    if best is not None and best["step"] > step:
+        with storing(root / BEST):
+            os.unlink(root / BEST)
+
+
 def prune(root: Path, keep_last: int) -> None:
     """Delete all checkpoints except the newest `keep_last` and the best.
 
@@ -323,30 +298,13 @@ def prune(root: Path, keep_last: int) -> None:
                 discard(path)
 
 
-def set_aside_newer(root: Path, step: int) -> None:
-    """Rename checkpoints after the step that training resumes from, so that they are never taken for its future.
-
-    Call it at every resume. It also drops a `best.json` that names a later step, also if that checkpoint was damaged.
-
-    Raises:
-        StorageError: a checkpoint could not be renamed.
-    """
-    for path in steps(root):
-        if step_of(path) > step:
-            _set_aside(path, "stale")
-    best = get_best(root)
-    if best is not None and best["step"] > step:
-        with storing(root / BEST):
-            os.unlink(root / BEST)
-
-
-def _set_aside(path: Path, prefix: str) -> Path:
-    """Rename a checkpoint so that it no longer counts as one, without overwriting another set-aside one."""
-    target = path.with_name(f"{prefix}-{path.name}")
+def _set_aside(path: Path) -> Path:
+    """Rename a damaged checkpoint so that it no longer counts as one, without overwriting an earlier one."""
+    target = path.with_name(f"corrupt-{path.name}")
     count = 1
     while os.path.lexists(target):
         count += 1
-        target = path.with_name(f"{prefix}-{path.name}-{count}")
+        target = path.with_name(f"corrupt-{path.name}-{count}")
     with storing(path):
         os.rename(path, target)
         sync(path.parent)

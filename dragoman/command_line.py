@@ -94,15 +94,6 @@ class _Library(Parser):
         raise ConfigError(message)
 
 
-class _Once(argparse.Action):
-    """Store a value, and refuse an option that is given twice, whose first value argparse would drop."""
-
-    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
-        if getattr(namespace, self.dest) is not None:
-            raise argparse.ArgumentError(self, "given twice, but it takes one value")
-        setattr(namespace, self.dest, values)
-
-
 def parse_train(words: Sequence[str], prog: str = "train.py") -> Config:
     """Parse the settings of a run. Without --config, they start from the config.yaml that comes with the program."""
     return parse_settings(words, prog, config_file.DEFAULT)
@@ -131,9 +122,7 @@ def _parse_run(parser: Parser, words: Sequence[str], default_file: Path | None) 
     """
     parser.usage = f"{parser.prog} [DATA] [--config FILE] [--section.key VALUE] ..."
     parser.add_argument("data", nargs="?", metavar="DATA", help="training pairs, as --data.train; or a config file")
-    parser.add_argument(
-        "--config", action=_Once, metavar="FILE", help="YAML file with settings; the command line overrules it"
-    )
+    parser.add_argument("--config", metavar="FILE", help="YAML file with settings; the command line overrules it")
     parser.add_argument("--print_config", action="store_true", help="print all settings as YAML and exit")
     parsed = parser.parse(words, SECTIONS)
     typed, parsed.file = parsed.values, parsed.config
@@ -229,30 +218,14 @@ def parse_clean(words: Sequence[str], prog: str = "dragoman clean") -> argparse.
         prog, "Drop dirty pairs from the training corpus of a run: a copy of it without them, and a list of them."
     )
     add = parser.add_argument
-    add("--output", type=Path, metavar="DIR", required=True, help="folder for train.tsv, dropped.tsv and report.html")
+    add("--output", type=Path, metavar="DIR", required=True, help="folder for train.tsv, dropped.tsv and cleaning.json")
     add(
         "--keep", type=lambda text: text.split(","), action="extend", default=[], metavar="REASON,...",
         help="reasons for which no pair is dropped, as they stand in dropped.tsv",
     )  # fmt: skip
-    add("--profanity", type=Path, metavar="FILE", help="drop pairs with one of these words or phrases, one a line")
     add("--processes", type=_number(int, 1, 1024), metavar="N", help="processes to use (default: all cores)")
-    add("--forward", type=Path, metavar="RUN", help="run that translates source to target, to score pairs")
-    add("--backward", type=Path, metavar="RUN", help="run that translates target to source")
-    add("--share", type=_number(float, 0, 1), metavar="NUMBER", help="with models: keep this share of the pairs")
-    add(
-        "--threshold", type=_number(float, 0, 1), metavar="NUMBER",
-        help="with models: keep the pairs that score at least this, from 0 to 1",
-    )  # fmt: skip
-    add("--device", **_SHARED["--device"])
     parsed = _parse_run(parser, words, config_file.DEFAULT)
     parsed.settings = [*(["--config", parsed.file] if parsed.file else []), *parsed.overrides]
-    chosen = [name for name in (parsed.share, parsed.threshold) if name is not None]
-    if bool(parsed.forward) != bool(parsed.backward):
-        parser.error("pairs are scored in both directions: give --forward and --backward (one run may serve as both)")
-    if chosen and not parsed.forward:
-        parser.error("--share and --threshold need the models that score: give --forward and --backward")
-    if len(chosen) != bool(parsed.forward):
-        parser.error("give either --share or --threshold to drop pairs by score")
     return parsed
 
 
@@ -355,7 +328,7 @@ def parse_evaluate(words: Sequence[str], prog: str = "dragoman evaluate") -> arg
     add("--split", choices=("test", "validation"), default="test", help="pairs of the run to use")
     add("--data", metavar="NAME", help="other pairs: a file, the common prefix of two file names, or sacrebleu:NAME")
     add(
-        "--against", action=_Once, type=Path, metavar="OTHER",
+        "--against", type=Path, metavar="OTHER",
         help="compare with a run, a report's JSON, or a TSV like a report's; dragoman runs lists all runs",
     )  # fmt: skip
     add("--output", type=Path, metavar="DIR", help="folder of the report (default: RUN/report)")
@@ -428,27 +401,14 @@ def parse_average(words: Sequence[str], prog: str = "dragoman average") -> argpa
     """Parse the options of average. Refuse an output in which no average may be written."""
     parser = Parser(
         prog,
-        "Average the weights of several checkpoints of one training run into a new checkpoint to translate with. "
-        "Averaging checkpoints of separate runs gives a useless model.",
+        "Average the weights of the newest checkpoints of a run into a new checkpoint to translate with.",
     )
     add = parser.add_argument
-    add("checkpoints", nargs="*", type=Path, metavar="DIR", help="folders of two or more checkpoints")
-    add("--run", type=Path, metavar="DIR", help="instead: folder of a run, as runs/phrasebook")
-    add("--last", type=_number(int, 2), metavar="N", help="how many of the run's newest checkpoints (default: 5)")
+    add("--run", type=Path, required=True, metavar="DIR", help="folder of a run, as runs/phrasebook")
+    add("--last", type=_number(int, 2), default=5, metavar="N", help="how many checkpoints (default: 5)")
     add("--output", type=Path, metavar="DIR", help="folder to create (default: RUN/averaged)")
     parsed = parser.parse(words, [])
-    if bool(parsed.checkpoints) == bool(parsed.run):
-        parser.error("give either a run with --run, or the folders of two or more checkpoints")
-    if parsed.run is None:
-        if len(parsed.checkpoints) < 2:
-            parser.error(f"an average takes two checkpoints or more, but {parsed.checkpoints[0]} is only one")
-        if parsed.last is not None:
-            parser.error("--last counts the checkpoints of a run: give it with --run")
-        if parsed.output is None:
-            parser.error("choose a folder for the average with --output")
-    else:
-        parsed.output = parsed.output or parsed.run / "averaged"
-    parsed.last = parsed.last or 5
+    parsed.output = parsed.output or parsed.run / "averaged"
     if parsed.output.resolve().parent.name == "checkpoints":
         parser.error(f"{parsed.output} is where training keeps its own checkpoints: choose a folder outside of it")
     if os.path.lexists(parsed.output) and not (parsed.output / AVERAGED).is_file():

@@ -9,7 +9,7 @@ import os
 import sys
 import unicodedata
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 
 from dragoman.errors import DragomanError
@@ -55,6 +55,12 @@ def fit(text: str, width: int, side: str = "<") -> str:
     text = shorten(text, width)
     blanks = " " * (width - display_width(text))
     return text + blanks if side == "<" else blanks + text
+
+
+def table(rows: Sequence[Sequence[str]], sides: str) -> list[str]:
+    """Format rows of cells as lines with columns of equal width. `sides` aligns each column left (<) or right (>)."""
+    widths = [max(map(display_width, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(map(fit, row, widths, sides)).rstrip() for row in rows]
 
 
 def say(message: str) -> None:

@@ -182,10 +182,3 @@ def memory_limit(root: Path = Path("/")) -> float:
                 with suppress(OSError, ValueError):  # "max" means no limit
                     limits.append(int((root / "sys/fs/cgroup" / top / each / name).read_text(encoding="utf-8")))
     return min(limits)
-
-
-def peak_memory(device: torch.device) -> float:
-    """Peak share, 0 to 1, of the GPU memory left by other processes that this one used since the last call."""
-    held = torch.cuda.max_memory_allocated(device)
-    torch.cuda.reset_peak_memory_stats(device)
-    return held / (torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device))

@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import nn
 
 from dragoman.errors import DeviceError, RankError
 from dragoman.processes import STORE
@@ -84,11 +84,10 @@ class Ranks:
             return value
         data = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
         size = torch.tensor(len(data))
-        with network_errors():
-            dist.broadcast(size, 0)
-            if not self.is_first:
-                data = torch.empty(int(size), dtype=torch.uint8)
-            dist.broadcast(data, 0)
+        dist.broadcast(size, 0)
+        if not self.is_first:
+            data = torch.empty(int(size), dtype=torch.uint8)
+        dist.broadcast(data, 0)
         return json.loads(data.numpy().tobytes())
 
     def maximum(self, *numbers: float) -> list[float]:
@@ -103,8 +102,7 @@ class Ranks:
         if self.world_size == 1:
             return list(numbers)
         values = torch.tensor(numbers, dtype=torch.float64)
-        with network_errors():
-            dist.all_reduce(values, operation)
+        dist.all_reduce(values, operation)
         return values.tolist()
 
 
@@ -116,7 +114,7 @@ LOOPBACK = {"linux": "lo", "darwin": "lo0"}  # name of the network interface by 
 def process_group(ranks: Ranks, device: torch.device) -> Iterator[None]:
     """Context manager: connect the ranks, and silence standard output on all but rank 0.
 
-    NCCL moves tensors on GPUs, gloo everything else.
+    NCCL moves tensors on GPUs, gloo everything else. Errors of the network inside become RankErrors.
     """
     if ranks.world_size == 1:
         yield
@@ -132,8 +130,8 @@ def process_group(ranks: Ranks, device: torch.device) -> Iterator[None]:
             dist.init_process_group(backend, timeout=TIMEOUT, store=store, world_size=ranks.world_size, rank=ranks.rank)
         else:
             dist.init_process_group(backend, timeout=TIMEOUT)
-    with open(os.devnull, "w") as nowhere, nullcontext() if ranks.is_first else redirect_stdout(nowhere):
-        yield
+        with open(os.devnull, "w") as nowhere, nullcontext() if ranks.is_first else redirect_stdout(nowhere):
+            yield
     # Not in a `finally`: after an error the other ranks may be in a collective call, and this one would wait for them.
     dist.destroy_process_group()
 
@@ -145,6 +143,8 @@ def network_errors() -> Iterator[None]:
         yield
     except dist.DistError as error:
         raise RankError(_reason(error)) from error
+    except RankError:
+        raise
     except RuntimeError as error:  # gloo has no class of its own
         if not any(name in str(error) for name in ("gloo", "Gloo", "NCCL", "Connection")):
             raise
@@ -166,7 +166,7 @@ def wrap_ddp(module: nn.Module, ranks: Ranks, device: torch.device) -> nn.Module
     if ranks.world_size == 1:
         return module
     devices = [device] if device.type == "cuda" else None
-    with network_errors(), warnings.catch_warnings():
+    with warnings.catch_warnings():
         # The table of positions, a buffer, grows on each rank with its own sentences. torch 2.13 renames this argument,
         # but 2.11 does not know the new name.
         warnings.simplefilter("ignore", FutureWarning)
@@ -187,14 +187,13 @@ def wrap_fsdp(module: nn.Module, layers: Iterable[nn.Module], ranks: Ranks, devi
 
     warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")  # none is modified
     mesh = init_device_mesh(device.type, (ranks.world_size,))
-    with network_errors():
-        for layer in layers:
-            for part in layer.children():
-                if hasattr(part, "keys_values"):  # the decoder also calls this method by itself, on its memory
-                    fully_shard(part, mesh=mesh)
-                    register_fsdp_forward_method(part, "keys_values")
-            fully_shard(layer, mesh=mesh)
-        fully_shard(module, mesh=mesh)
+    for layer in layers:
+        for part in layer.children():
+            if hasattr(part, "keys_values"):  # the decoder also calls this method by itself, on its memory
+                fully_shard(part, mesh=mesh)
+                register_fsdp_forward_method(part, "keys_values")
+        fully_shard(layer, mesh=mesh)
+    fully_shard(module, mesh=mesh)
     return module
 
 
@@ -203,26 +202,18 @@ def no_sync(module: nn.Module) -> AbstractContextManager[None]:
     return module.no_sync() if isinstance(module, nn.parallel.DistributedDataParallel) else nullcontext()
 
 
-def full_tensor(tensor: Tensor) -> Tensor:
-    """Gather a sharded tensor on every rank; return any other as it is. All ranks must call this."""
-    with network_errors():
-        return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor  # type: ignore[operator]
-
-
 def full_model_state(model: nn.Module) -> dict[str, Any]:
     """Gather the weights of a sharded model on the CPU of rank 0; the others get {}. All ranks must call this."""
     from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 
-    with network_errors():
-        return get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
+    return get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
 
 
 def load_full_model_state(model: nn.Module, weights: dict[str, Any]) -> None:
     """Load full weights, the same on every rank, into a sharded model. All ranks must call this."""
     from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
 
-    with network_errors():
-        set_model_state_dict(model, weights, options=StateDictOptions(full_state_dict=True))
+    set_model_state_dict(model, weights, options=StateDictOptions(full_state_dict=True))
 
 
 def full_optimizer_state(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
@@ -236,8 +227,7 @@ def full_optimizer_state(model: nn.Module, optimizer: torch.optim.Optimizer) -> 
     if not optimizer.state:  # before the first update torch would invent a state
         return {"state": {}, "param_groups": groups}
     options = StateDictOptions(full_state_dict=True, cpu_offload=True)
-    with network_errors():
-        state: Any = get_optimizer_state_dict(model, optimizer, options=options).get("state", {})
+    state: Any = get_optimizer_state_dict(model, optimizer, options=options).get("state", {})
     names = _parameter_names(model, optimizer)
     return {"state": {i: state[name] for i, name in enumerate(names) if name in state}, "param_groups": groups}
 
@@ -255,7 +245,7 @@ def load_full_optimizer_state(model: nn.Module, optimizer: torch.optim.Optimizer
         "param_groups": [{**group, "params": [names[i] for i in group["params"]]} for group in saved["param_groups"]],
     }
     options = StateDictOptions(full_state_dict=True, strict=False)  # a weight without a gradient has no state
-    with network_errors():
+    with network_errors():  # here, because `saving.restore` takes a RuntimeError for a damaged checkpoint
         set_optimizer_state_dict(model, optimizer, named, options=options)
 
 

@@ -30,7 +30,7 @@ _TABLE: dict[str, tuple[Any, ...]] = {
     "model.d_ff":               (512,     512,     1024,    2048),
     "model.dropout":            (0.3,     0.3,     0.2,     0.1),
     "training.max_epochs":      (60,      30,      20,      10),
-    "training.batch_tokens":    (1024,    2048,    4096,    "auto"),
+    "training.batch_tokens":    (1024,    2048,    4096,    8192),
     "training.optimizer":       ("muon",  "muon",  "muon",  "adamw"),
     "training.weight_decay":    (0.3,     0.3,     0.3,     0.0),
     "training.lr":              (0.003,   0.005,   0.003,   0.001),
@@ -54,7 +54,6 @@ _COMMON: dict[str, Any] = {
     "training.schedule": "linear",
     "training.decay_share": 1.0,
     "training.label_smoothing": 0.1,
-    "training.ema": 0.0,
 }
 UP_TO = {"tiny": 10_000, "small": 100_000, "base": 1_000_000, "big": math.inf}  # most training pairs, smallest first
 PRESETS: dict[str, dict[str, Any]] = {
@@ -65,8 +64,6 @@ STAND_IN = "small"  # used for auto until the data are known; right for some ten
 QUICK = ("tiny", "small")  # these learn about equally fast, so a time limit never steps down from them
 ENOUGH = 1_000_000  # stop counting pairs here
 WORD_VOCABULARY = 16_000  # a vocabulary of words as small as one of subwords would leave many words unknown
-MAX_AUTO_BATCH_TOKENS = 4096  # most batch_tokens for auto off a GPU; on a GPU, auto tries what fits
-FSDP_BATCH_TOKENS = 8192  # with fsdp, auto cannot try what fits
 # What a time limit changes.
 PER_WEIGHT = 1.0  # with fewer target tokens per weight, a smaller model learns more in the same time
 USABLE = 0.5  # target tokens per weight that multiplies a token, after which translations become usable
@@ -116,8 +113,6 @@ def values_of(name: str, values: Mapping[str, Any], chosen: Collection[str], pla
         picked["tokenizer.shared"] = values["data.source_lang"] is None  # with two languages, a table for each
     if values["training.fsdp"]:
         picked["training.optimizer"] = "adamw"  # Muon needs whole matrices
-        if picked["training.batch_tokens"] == "auto":
-            picked["training.batch_tokens"] = FSDP_BATCH_TOKENS
     if plan.updates < VALIDATIONS * picked["training.validate_every"]:
         every = max(50, 10 * round(plan.updates / VALIDATIONS / 10))
         picked |= {"training.validate_every": every, "training.save_every": every}
@@ -184,14 +179,11 @@ def memory(values: Mapping[str, Any]) -> int:
     """Estimate the bytes that training with these settings takes, besides PyTorch itself.
 
     16 bytes per parameter: weight, gradient and two moments in float32. 4 bytes per value that a layer keeps for its
-    gradient, by count about 12 d_model + 2 d_ff per position. The logits never exist all at once. batch_tokens auto
-    counts as its maximum off a GPU.
+    gradient, by count about 12 d_model + 2 d_ff per position. The logits never exist all at once.
     """
-    batch = values["training.batch_tokens"]
-    positions = MAX_AUTO_BATCH_TOKENS if batch == "auto" else batch
     layers = values["model.encoder_layers"] + values["model.decoder_layers"]
     kept = layers * (12 * values["model.d_model"] + 2 * values["model.d_ff"])
-    return 16 * parameters(values) + 4 * positions * kept
+    return 16 * parameters(values) + 4 * values["training.batch_tokens"] * kept
 
 
 def summary(values: Mapping[str, Any]) -> str:

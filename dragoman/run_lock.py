@@ -1,4 +1,4 @@
-"""One training per run folder, and one cleaning per output folder."""
+"""One training per run folder."""
 
 from __future__ import annotations
 
@@ -19,12 +19,11 @@ from dragoman.storage import make_folder, remove_temporaries, replace_durably, s
 
 
 @contextmanager
-def lock(run_dir: Path, otherwise: str = "train under another run.name") -> Iterator[None]:
+def lock(run_dir: Path) -> Iterator[None]:
     """Context manager: reserve a folder for this process. The kernel frees it however the process ends.
 
     Args:
         run_dir: the folder; it is made if necessary
-        otherwise: what a user can do who does not want to wait, for the message
 
     Raises:
         RunInUseError: another process holds it; raised without waiting.
@@ -37,7 +36,7 @@ def lock(run_dir: Path, otherwise: str = "train under another run.name") -> Iter
         try:
             _acquire(guard, run_dir)
         except Timeout:
-            advice = f"wait until it ends, stop it, or {otherwise}."
+            advice = "wait until it ends, stop it, or train under another run.name."
             raise RunInUseError(f"{_in_use(run_dir, holder)}: {advice}{_if_stale(guard)}") from None
     try:
         with storing(holder):

@@ -47,8 +47,7 @@ refused = partial(setting, resume="refused")  # no: the weights would not fit, o
 class Kind(NamedTuple):
     """A declared type, taken apart.
 
-    `int | None` is (int, no choices, optional). A Literal is (str, its choices). `int | Literal["auto"]`, a number or
-    the word auto, is (int, its choices).
+    `int | None` is (int, no choices, optional). A Literal is (str, its choices).
     """
 
     base: type
@@ -75,7 +74,7 @@ def parse_value(key: str, declared: Field, text: str, quoted: bool = False) -> A
         # bool("false") is True, so look the two words up.
         value = {"true": True, "false": False}[text.lower()] if kind.base is bool else kind.base(text)
     except (KeyError, ValueError):
-        noun = " or ".join([_NOUNS[kind.base], *kind.choices, *["null"] * kind.optional])
+        noun = " or ".join([_NOUNS[kind.base], *["null"] * kind.optional])
         remedy = f": write {float(text):.0f}" if kind.base is int and _is_whole(text) else ""
         raise ConfigError(f"{key} is {shown(text)}, but it must be {noun}{remedy}.") from None
     check_value(key, declared, value)

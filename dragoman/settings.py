@@ -180,7 +180,7 @@ class TrainingConfig(Section):
     max_epochs: int | None = free(8, at_least=1)
     max_minutes: float | None = free(None, above=0)
     plan_minutes: float | None = free(5.0, above=0)
-    batch_tokens: int | Literal["auto"] = refused(1024, at_least=1)
+    batch_tokens: int = refused(1024, at_least=1)
     accumulate: int = refused(1, at_least=1)
     optimizer: Literal["adamw", "muon"] = refused("muon")
     lr: float = warned(0.007, above=0)
@@ -189,7 +189,6 @@ class TrainingConfig(Section):
     decay_share: float = warned(1.0, above=0, at_most=1)
     label_smoothing: float = warned(0.1, at_least=0, below=1)
     placeholders: float = warned(0.1, at_least=0, at_most=1)
-    ema: float = refused(0.0, at_least=0, below=1)
     clip_norm: float = warned(1.0, above=0)
     weight_decay: float = warned(0.1, at_least=0)
     precision: Literal["auto", "float32", "bfloat16", "float16"] = warned("auto")
@@ -211,14 +210,11 @@ class TrainingConfig(Section):
         if not re.fullmatch(r"auto|cpu|mps|cuda(:[0-9]+)?", self.device):
             yield "device", "be one of auto, cpu, cuda, cuda:1, mps"
         for name, other, remedy in (
-            ("batch_tokens", "auto", "a number"),
             ("optimizer", "muon", "adamw"),
             ("precision", "float16", "bfloat16"),
         ):
             if self.fsdp and getattr(self, name) == other:
                 yield name, f"be {remedy} with training.fsdp"
-        if self.fsdp and self.ema:
-            yield "ema", "be 0 with training.fsdp"
 
 
 @dataclass(frozen=True)
@@ -230,15 +226,12 @@ class DecodingConfig(Section):
     length_formula: Literal["power", "paper"] = warned("power")
     max_length: int = warned(256, at_least=1)
     max_ratio: float = warned(2.0, above=0)
-    min_ratio: float = warned(0.0, at_least=0)
     no_repeat_ngram: int | None = warned(None, at_least=1)
     precision: Literal["auto", "float32", "bfloat16", "int8"] = warned("auto")
     unknown: Literal["copy", "keep", "drop"] = warned("copy")
     split_sentences: bool = warned(True)
     tolerant: bool = warned(True)
     n_best: int = warned(1, at_least=1)
-    diversity_groups: int = warned(1, at_least=1)
-    diversity_penalty: float = warned(0.5, at_least=0)
     sample: bool = warned(False)
     temperature: float = warned(1.0, above=0)
     top_k: int | None = warned(None, at_least=1)
@@ -246,13 +239,11 @@ class DecodingConfig(Section):
     seed: int = warned(1, at_least=0)
 
     def mistakes(self) -> Iterator[tuple[str, str]]:
-        if self.sample and (self.beam_size > 1 or self.diversity_groups > 1):
-            ones = "decoding.beam_size and decoding.diversity_groups to 1"
-            yield "sample", f"be false with beam search: set {ones}; decoding.n_best sets the number of samples"
+        if self.sample and self.beam_size > 1:
+            one = "set decoding.beam_size to 1"
+            yield "sample", f"be false with beam search: {one}; decoding.n_best sets the number of samples"
         if not self.sample and self.n_best > self.beam_size:
             yield "n_best", f"be at most decoding.beam_size ({self.beam_size})"
-        if self.beam_size % self.diversity_groups:
-            yield "diversity_groups", f"divide decoding.beam_size ({self.beam_size})"
 
 
 @dataclass(frozen=True)
@@ -290,9 +281,9 @@ class Config:
         if model.positions == "learned" and model.max_positions < needed:
             most = f"data.max_length ({self.data.max_length})"
             yield "model.max_positions", f"be raised, or {most} lowered: sentences of that length need {needed}"
-        searches = search.beam_size > 1 or search.sample or search.min_ratio or search.no_repeat_ngram
+        searches = search.beam_size > 1 or search.sample or search.no_repeat_ngram
         if model.architecture == "encoder-only" and searches:
-            usual = "decoding.beam_size to 1, sample to false, min_ratio to 0 and no_repeat_ngram to null"
+            usual = "decoding.beam_size to 1, sample to false and no_repeat_ngram to null"
             yield "model.architecture", f"be another, as this one does not search; or set {usual}"
 
     @property
@@ -310,7 +301,10 @@ OF_VERSION_0_1 = frozenset({
     "model.depth_dropout", "model.word_dropout", "training.copy_dropout", "training.r_drop", "training.subword_dropout",
 })  # fmt: skip
 # The same, and settings of later versions.
-RETIRED = OF_VERSION_0_1 | {"decoding.shortlist", "training.health_every", "training.profile"}
+RETIRED = OF_VERSION_0_1 | {
+    "decoding.diversity_groups", "decoding.diversity_penalty", "decoding.min_ratio", "decoding.shortlist",
+    "training.ema", "training.health_every", "training.profile",
+}  # fmt: skip
 # What a file of version 0.1 means by the settings that it leaves out: the defaults of then.
 DEFAULTS_OF_0_1: dict[str, Any] = {
     "model.encoder_layers": 3,

@@ -25,9 +25,11 @@ from dragoman.dataset import Batch, batch_plan, make_batch, source_batch
 from dragoman.evaluation.validation_loss import mean_loss
 from dragoman.model import Embedding, sinusoid
 from dragoman.settings import DecodingConfig, ModelConfig
-from dragoman.training import gradients, validation
+from dragoman.training import gradients
 from dragoman.training.state import TrainingState
-from dragoman.translation.search import read_off, search
+from dragoman.translation.constraints import Constraints
+from dragoman.translation.search import best_paths, search
+from dragoman.translation.translator import Translator
 from fake_gpu import FakeGpu
 from faults.harness import training_of
 
@@ -50,7 +52,6 @@ TRAININGS: dict[str, dict[str, Any]] = {
 SEARCHES: list[dict[str, Any]] = [
     {},
     {"beam_size": 4, "n_best": 2, "no_repeat_ngram": 2},
-    {"beam_size": 4, "diversity_groups": 2},
     {"sample": True, "n_best": 2, "top_k": 9, "top_p": 0.9},
 ]
 
@@ -112,13 +113,13 @@ def test_waiting(tmp_path: Path, architecture: str, dtype: torch.dtype) -> None:
 def test_search(architecture: str) -> None:
     """Guards every kind of search, with every rule, by models and ensembles, and how often each step waits."""
     model, source = model_and_source(architecture)
-    rules: list[Any] = [[2, 0, 3], [0, 1, 3], [[5], [], [6, 7]], [[9], [], [6]]]
+    rules = Constraints([7, 8, 5], [0, 1, 3], [[5], [], [6, 7]], [[9], [], [6]])
 
     def run(source: Tensor, gpu: FakeGpu | None = None) -> list[Any]:
         found = []
         for each in SEARCHES:
             for contender in (model,) if each else (model, Ensemble([model, model])):
-                hypotheses = search(contender, source, [7, 8, 5], DecodingConfig(**each), *rules)
+                hypotheses = search(contender, source, DecodingConfig(**each), rules)
                 found.append([[(h.tokens, pytest.approx(h.score, rel=1e-3)) for h in some] for some in hypotheses])
                 if gpu:
                     steps = max(len(h.log_probs) for some in hypotheses for h in some)
@@ -137,7 +138,7 @@ def test_reading_off() -> None:
     model, source = model_and_source("encoder-only")
 
     def run(source: Tensor) -> list[list[int]]:
-        found = read_off(model, source, [8, 9, 7], None, [0, 3, 3], [[5], [], [6, 7]])
+        found = best_paths(model, source, DecodingConfig(), Constraints([8, 9, 7], [0, 3, 3], absent=[[5], [], [6, 7]]))
         return [best[0].tokens for best in found]
 
     expected = run(source)
@@ -153,7 +154,7 @@ def test_translator(tmp_path: Path, architecture: str) -> None:
     pairs = state.data.validation[:6]
 
     def run() -> tuple[list[str], list[Tensor]]:
-        translator = validation.translator_around(state, state.model)
+        translator = Translator.around(state.model, state.data, state.config, state.dtype)
         translations = translator.with_alignments(translator.explain([source for source, _ in pairs]))
         candidates = [(each.sentences[0], each.sentences[0].candidates[0]) for each in translations]
         scores = [each.score for each in translator.score([(source, "il gatto.") for source, _ in pairs])]

@@ -20,6 +20,7 @@ from dragoman.corpora import preparation
 from dragoman.corpora.selection import fits_upsampling
 from dragoman.errors import ConfigError, DataError
 from dragoman.settings import Config
+from dragoman.translation.constraints import length_limit
 from dragoman.translation.translator import Translator
 
 CONFIGS = sorted((ROOT / "configs" / "architectures").glob("*.yaml"))
@@ -103,7 +104,7 @@ def test_architecture_learns(name: str, tiny: Tiny) -> None:
 def test_encoder_only_refuses_search_settings_and_prefixes(tiny: Tiny) -> None:
     """Guards against settings and prefixes that an encoder-only model would silently ignore."""
     config = tiny(model__architecture="encoder-only", training__max_epochs=1)
-    for changes in ({"beam_size": 4}, {"sample": True}, {"no_repeat_ngram": 3}, {"min_ratio": 0.5}):
+    for changes in ({"beam_size": 4}, {"sample": True}, {"no_repeat_ngram": 3}):
         with pytest.raises(ConfigError, match="does not search"):
             replace(config, decoding=replace(config.decoding, **changes))
     assert run_command("train", config) == 0
@@ -140,11 +141,13 @@ def test_text_beyond_the_learned_positions_is_refused(tiny: Tiny) -> None:
     plain = tiny(run__name="plain", training__max_epochs=1)
     assert run_command("train", plain) == 0
     for paths in (run, [Path(config.run.dir) / "plain", run]):
-        translator = Translator(paths, "cpu", ["--decoding.min_ratio", "9"])
-        [translation] = translator.explain(["the cat sees the dog."])
+        translator = Translator(paths, "cpu")
+        [translation] = translator.explain([translator.request("the cat sees the dog.", prefix="il gatto " * 6)])
         [sentence] = translation.sentences
-        assert len(sentence.candidates[0].ids) == 12, "[EOS] follows, and one position is left for attention"
-        assert translator.attention(sentence, sentence.candidates[0]).shape[2] == 13
+        [best] = sentence.candidates
+        assert len(best.ids) in (12, 13)
+        assert length_limit(translator.trained, len(sentence.ids), 0) == 13, "one position is left for attention"
+        assert translator.attention(sentence, replace(best, ids=best.ids[:12], complete=True)).shape[2] == 13
         with pytest.raises(DataError, match=r"text 8: .* longer than the positions"):
             translator.score([("the cat", "il gatto"), ("the cat", "il gatto " * 20)], first=7)
         with pytest.raises(DataError, match="prefix of 20 tokens"):
@@ -173,7 +176,7 @@ def test_held_out_pairs_that_do_not_fit_stop_the_run_at_once(
 
 
 def test_targets_too_long_for_their_places_are_reported(tiny: Tiny, capsys: pytest.CaptureFixture) -> None:
-    """Guards CTC, whose loss is 0 for a target without a path: a wonderful loss, and nothing learned."""
+    """Guards CTC, whose loss is 0 for a target without a path: a good loss, but nothing learned."""
     config = tiny(model__architecture="encoder-only", training__max_steps=2, training__warmup_steps=0)
     corpus = Path(config.data.train)
     short = [(" ".join(a.split()[:1]), b) for a, b in tiny_pairs(300)]
@@ -282,7 +285,7 @@ def test_embeddings_do_not_depend_on_the_batch(tiny: Tiny) -> None:
 
 
 def test_ensembles_need_models_of_one_kind(tiny: Tiny) -> None:
-    """Guards against a traceback when a model that writes word by word meets one that does not."""
+    """Guards against a traceback for an ensemble of a model that writes word by word and one that does not."""
     runs = []
     for name in ("decoder-only", "encoder-only"):
         data = {"run__name": name, "training__max_epochs": 1, "model__architecture": name}

@@ -96,7 +96,7 @@ def test_page_contains_the_view() -> None:
 
 @pytest.mark.parametrize("label", ODD)
 def test_no_text_becomes_markup(label: str) -> None:
-    """Guards the browser against a sentence that is a script, and the page against one that breaks it."""
+    """Guards against sentences that run as a script in the browser, or break the page."""
     text = page([make_view([label, "[EOS]"], ["a", label], copied={1: 0}, unknown=[0])])
     assert Elements(text).found == Elements(page([make_view(["a", "[EOS]"], ["a", "b"])])).found
     assert text.isascii()
@@ -106,7 +106,7 @@ def test_no_text_becomes_markup(label: str) -> None:
 
 
 def test_page_is_self_contained() -> None:
-    """Guards the reader's privacy, and a page that is opened offline."""
+    """The page loads nothing from the network, so it can be read offline."""
     text = page([cats()])
     for tag, attributes in Elements(text).found:
         assert tag not in ("link", "img", "iframe", "object", "embed", "base")
@@ -116,7 +116,7 @@ def test_page_is_self_contained() -> None:
 
 
 def test_page_of_nothing() -> None:
-    """Guards input of blank lines, and a translation that was cut off before its first token."""
+    """Blank lines, and a translation without tokens, do not fail."""
     assert embedded(page([])) == []
     none = view_of(["[EOS]"], [], [], np.zeros((2, 2, 0, 1)))
     assert embedded(page([none]))[0]["target"] == []

@@ -86,7 +86,7 @@ def test_jobs_with_different_settings_are_searched_separately(gate: Gate) -> Non
 
 
 def test_cancelled_jobs_are_not_translated(gate: Gate) -> None:
-    """Guards the time of the other clients."""
+    """A job can be cancelled before its batch starts and during it, so that other clients do not wait for it."""
     with closing(Batcher(echo())) as batcher:
         first = keep_busy(batcher, gate)
         cancelled, other = batcher.submit(Job(["number"])), batcher.submit(Job(["see"]))
@@ -126,12 +126,12 @@ def test_closing_cancels_all_jobs(gate: Gate) -> None:
 
 
 class Panic(BaseException):
-    """What a panic of Rust code becomes in Python: no Exception."""
+    """A panic of Rust code, which Python does not see as an Exception."""
 
 
 @pytest.mark.parametrize("error", [DataError("untranslatable"), Panic("index out of bounds")])
 def test_a_bad_text_fails_only_its_own_job(error: BaseException, gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards the other jobs of the batch, and the thread, without which no job would ever finish."""
+    """The other jobs of the batch succeed, and the thread stays alive."""
 
     def picky(translator: Translator, groups: Sequence[Sequence[Piece]]) -> Any:
         if any(piece.text == "bad" for piece in groups[0]):
@@ -155,7 +155,7 @@ LONG = "My name is number\n" * 200
 
 
 def test_long_jobs_wait_for_short_ones_and_take_turns(gate: Gate) -> None:
-    """Guards the waiting time of short jobs, and of a long one behind a longer one."""
+    """Short jobs do not wait for long ones, nor a long one for a longer one."""
     finished: list[str] = []
     with closing(Batcher(echo())) as batcher:
         keep_busy(batcher, gate)
@@ -184,7 +184,7 @@ def test_parts_make_the_same_results_as_the_whole(weights: bool, monkeypatch: py
 
 
 def test_a_job_has_a_budget_of_work() -> None:
-    """Guards against small requests that are much work: lines of one letter, in a wide beam, with weights."""
+    """Guards against small requests that take much work: lines of one letter, in a wide beam, with weights."""
     lines = "\n".join("a" * 2500)
     with closing(Batcher(echo())) as batcher, pytest.raises(TooMuchWork, match="1,100,000"):
         batcher.submit(Job([lines], 10, 10, weights=True))
@@ -203,7 +203,7 @@ def test_a_job_has_a_budget_of_seconds(gate: Gate, monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("cancelled", [False, True])
 def test_memory_is_given_back_after_a_long_job(cancelled: bool, gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards the computer: the C library keeps what long jobs took, for ever, also if their clients go away."""
+    """Memory of long jobs is returned to the system; the C library would keep it for ever."""
     trimmed = Event()
     monkeypatch.setattr(batcher_module, "trim_memory", trimmed.set)
     with closing(Batcher(echo())) as batcher:
@@ -243,7 +243,6 @@ def encoder_only(translator: Translator) -> Translator:
         (["beam_size=4", "n_best=2"], None, Job([]), (2, 4)),
         (["beam_size=4"], None, Job([], beam_size=1), (1, 1)),
         (["sample=true"], None, Job([], n_best=3, beam_size=5), (3, 1)),
-        (["beam_size=4", "diversity_groups=2"], None, Job([], n_best=3, beam_size=3), (3, 4)),
         ([], encoder_only, Job([], n_best=3, beam_size=3), (1, 1)),
     ],
 )

@@ -117,7 +117,7 @@ def test_made_up_text_is_parallel(tmp_path: Path) -> None:
 
 
 def test_a_file_is_timed_beside_ctranslate2(tmp_path: Path) -> None:
-    """Guards the two contenders: the program in a process of its own, and the library alone on the same sentences."""
+    """Times the program in its own process, and the library alone on the same sentences."""
     text = tmp_path / "text.en"
     text.write_text("".join(f"{source}\n" for source, _ in tiny_pairs(20)), encoding="utf-8")
     done = run("files", "--run", untrained.run(tmp_path), "--input", text, "--turns", 1, "--precisions", "int8")

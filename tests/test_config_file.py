@@ -42,7 +42,7 @@ FILES: list[tuple[str | bytes, list[str]]] = [
     ('training:\n  patience: "none"', ["training.patience is none", "whole number"]),
     ("training:\n  lr: fast", ["training.lr is fast", "a number"]),
     ("training:\n  compile: yes", ["training.compile is yes", "true or false"]),
-    ("training:\n  batch_tokens: many", ["training.batch_tokens is many", "a whole number or auto."]),
+    ("training:\n  batch_tokens: many", ["training.batch_tokens is many", "a whole number."]),
     ("model:\n  d_model: [64]", ["model.d_model is a list", "single value"]),
     ("data:\n  target_lang: no", [":2:", "data.target_lang is no", 'quote it, as "no"']),
     ("data:\n  revision: 0123456", ["data.revision is 0123456", "quote it"]),
@@ -58,7 +58,6 @@ FILES: list[tuple[str | bytes, list[str]]] = [
     ("model:\n  dropout: 1", ["model.dropout is 1.0", "at least 0 and less than 1"]),
     ("data:\n  test_fraction: 0.6", ["data.test_fraction is 0.6", "at least 0 and at most 0.5"]),
     ("decoding:\n  n_best: 3", ["decoding.n_best is 3", "beam_size"]),
-    ("decoding:\n  beam_size: 4\n  diversity_groups: 3", ["decoding.diversity_groups is 3", "divide"]),
     ("decoding:\n  beam_size: 4\n  sample: true", ["decoding.sample is true", "beam_size"]),
     # settings that must agree
     ("model:\n  n_heads: 3", ["model.n_heads is 3", "divide model.d_model (128)", "1, 2, 4, 8, 16, 32"]),
@@ -151,7 +150,6 @@ ODD = [
     Config(data=DataConfig(train=" led by a space", validation="two\nlines", test="'\"\\", config="-", revision="=")),
     Config(training=TrainingConfig(lr=1e-9, clip_norm=1e30, label_smoothing=1 / 3, max_steps=10**15, max_minutes=0.1)),
     Config(tokenizer=TokenizerConfig(shared=True), model=ModelConfig(tie="all", positions="none")),
-    Config(training=TrainingConfig(batch_tokens="auto")),
     Config(decoding=DecodingConfig(length_penalty=-0.5), training=TrainingConfig(max_epochs=None, max_steps=1)),
 ]
 

@@ -208,7 +208,7 @@ def test_every_format_gives_plain_text(write: Callable[[Path], Path], tmp_path: 
 
 
 def test_column_of_the_language_comes_first(tmp_path: Path) -> None:
-    """Guards against a column that happens to be there, such as the text that a translation was made from."""
+    """Guards against using another column of the file, such as the text that a translation was made from."""
     row = {"text": "one", "target": "eins", "it": "uno"}
     rows = write_lines(tmp_path / "a.jsonl", [json.dumps(row)])
     table = write_lines(tmp_path / "a.tsv", ["\t".join(row), "\t".join(row.values())])
@@ -244,7 +244,7 @@ def test_impossible_file_name(tmp_path: Path) -> None:
     ],
 )
 def test_missing_plain_text_names_what_exists(name: str, message: str, tmp_path: Path) -> None:
-    """Guards against errors about a second side, which plain text does not have, and hints that repeat the request."""
+    """Guards against errors about a second side, which plain text lacks, and hints that repeat the request."""
     for file in ("train.it", "half.en", "two.tsv", "two.txt"):
         write_lines(tmp_path / file, ["a"])
     with pytest.raises(DataError, match=message):
@@ -312,7 +312,7 @@ def test_missing_file_names_what_exists(name: str, message: str, tmp_path: Path)
 
 
 def test_two_tables_for_one_split_are_refused(tmp_path: Path) -> None:
-    """Guards against a choice that nobody made."""
+    """Guards against choosing one of them silently."""
     write_lines(tmp_path / "train.tsv", ["a\tb"])
     write_lines(tmp_path / "train.csv", ["a,b"])
     with pytest.raises(DataError, match=r"train\.tsv and .*train\.csv: name the right one"):
@@ -334,7 +334,7 @@ def test_hashes_follow_the_content_not_the_place(tmp_path: Path) -> None:
 
 
 def test_unreachable_hub_is_reported_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards against a page of traceback after half a minute of silence."""
+    """Guards against half a minute without output, followed by a long traceback."""
     waits: list[float] = []
     monkeypatch.setattr(time, "sleep", waits.append)
     with pytest.raises(

@@ -108,7 +108,7 @@ def test_a_path_can_spell_nothing(logits: Tensor) -> None:
 
 
 def test_forced_and_best_path_agree(logits: Tensor) -> None:
-    """Forced to spell what it would spell anyway, a model takes the same path."""
+    """Forced to spell its best path, a model takes that path."""
     log_probs = logits.log_softmax(-1)
     sentences, path = ctc.best_path(log_probs, LENGTHS)
     tokens = torch.tensor([len(each) for each in sentences])

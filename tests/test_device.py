@@ -26,7 +26,7 @@ CPU = torch.device("cpu")
 
 
 def test_missing_device_is_refused() -> None:
-    """Guards against a silent fallback to the CPU, which wastes a night."""
+    """Guards against a silent fallback to the CPU."""
     assert choose_device("cpu") == CPU
     assert choose_device("auto").type in ("cpu", "cuda", "mps")
     if not torch.cuda.is_available():

@@ -26,7 +26,7 @@ from dragoman.dataset import Pair, Tokenizer
 from dragoman.directions import Direction, parse_directions, split_tag, tagged
 from dragoman.errors import ConfigError, DataError
 from dragoman.evaluation.pairs import read_pairs
-from dragoman.evaluation.per_direction import bleu_by_direction, indices_by_direction, without_tag
+from dragoman.evaluation.per_direction import bleu_by_direction, indices_by_direction
 from dragoman.presets import ENOUGH
 from dragoman.server.application import make_job
 from dragoman.server.schemas import ServerInfo, TranslateRequest
@@ -286,7 +286,6 @@ def test_run_of_one_direction_knows_no_tags(tmp_path: Path) -> None:
     """Guards text that happens to look like a tag, which once decided the best checkpoint."""
     data = DataConfig()
     assert bleu_by_direction([">>b<< x", "y"], ["z", "y"], ["z", "y"], data) == {}
-    assert without_tag(">>b<< x", data) == ">>b<< x"
     several = settings(tmp_path)
     found = indices_by_direction([">>it-en<< x", "y"], several)
     assert found == {Direction("it", "en"): [0], Direction("en", "it"): [1]}
@@ -356,7 +355,7 @@ TEXTS = ["the cat sees the dog.", "this red wine.", "the dog wants bread and win
 
 
 def test_tag_decides_the_target_language(trained: Path) -> None:
-    """Guards the whole feature: the same source, another target language."""
+    """The same source is translated into the language of its tag."""
     translator = Translator(trained, "cpu")
     italian, other = (translator.translate(TEXTS, to=language) for language in ("it", "fr"))
     assert all(text and text == text.lower() for text in italian)
@@ -548,7 +547,7 @@ def test_other_engines_get_the_tag(trained: Path, tmp_path: Path) -> None:
 
 
 def test_tags_keep_capitals_in_a_lowercase_run(tmp_path: Path) -> None:
-    """Guards tags with capitals (pt-BR) against data.lowercase."""
+    """data.lowercase does not change tags with capitals (pt-BR)."""
     data = settings(tmp_path, "en-pt-BR", target_lang="pt-BR", lowercase=True)
     path = tmp_path / "test.tsv"
     path.write_text(">>en-pt-BR<< The Cat\tO Gato\n")

@@ -26,12 +26,12 @@ def text_of(page: Path) -> str:
 
 
 def test_readme_is_short() -> None:
-    """Guards against a README that nobody reads: whatever is longer belongs on a page of docs."""
+    """A long README is not read: details belong on a page of docs."""
     assert len(text_of(README).splitlines()) <= 200
 
 
 def test_every_page_is_in_the_navigation() -> None:
-    """Guards against pages that no reader finds."""
+    """Every page can be found in the navigation."""
     navigation = set(re.findall(r": ([\w-]+\.md)$", text_of(ROOT / "mkdocs.yml"), re.MULTILINE))
     assert navigation == {page.name for page in DOCS.glob("*.md")}
 
@@ -49,7 +49,7 @@ def test_every_exit_code_is_explained() -> None:
 
 
 def test_every_promise_names_tests_that_exist() -> None:
-    """Guards the table of what happens when something breaks: its numbers are those of tests, in the file it names."""
+    """The numbers in the table of failures are those of tests, in the files that it names."""
     numbers = set()
     page = text_of(DOCS / "reliability.md")
     for listed, file in re.findall(r"\[([\d, –]+)\]\(\.\./(tests/faults/\w+\.py)\)", page):
@@ -63,7 +63,7 @@ def test_every_promise_names_tests_that_exist() -> None:
 
 
 def test_every_dependency_has_its_reason() -> None:
-    """Guards the table of dependencies against one that was added or removed without a word."""
+    """The table of dependencies lists exactly those in pyproject.toml."""
     project = tomllib.loads(text_of(ROOT / "pyproject.toml"))["project"]
     section = text_of(DOCS / "code.md").partition("\n## Dependencies\n")[2]
     base, _, extras = section.partition("The extras add:")

@@ -30,7 +30,7 @@ from sacrebleu.dataset.wmt_xml import WMTXMLDataset
 
 from conftest import HANG, ROOT, in_child, tiny_pairs, write_tsv
 from dragoman.__main__ import run as run_command
-from dragoman.corpora.downloads import fetch, opus, sacrebleu_sets, web
+from dragoman.corpora.downloads import fetch, opus, sacrebleu_sets
 from dragoman.corpora.downloads.fetch import read_record
 from dragoman.corpora.preparation import prepare_data
 from dragoman.corpora.sources import find_named, find_source, find_sources
@@ -58,7 +58,7 @@ def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Loopback
         monkeypatch.setenv("DRAGOMAN_SACREBLEU_MIRROR", f"{server.url}/mirror/")
         monkeypatch.setenv("DRAGOMAN_CACHE", str(tmp_path / "cache"))
         monkeypatch.setenv("no_proxy", "127.0.0.1")
-        monkeypatch.setattr(web, "sleep", lambda seconds: None)
+        monkeypatch.setattr(fetch, "sleep", lambda seconds: None)
         opus._latest.cache_clear()
         yield server
 
@@ -155,7 +155,7 @@ def test_without_a_version_the_latest_is_used(
         ("opus:../x", {}, DataError, ["written as opus:Tatoeba-v2023-04-12"]),
         ("opus:", {}, DataError, ["written as opus:Tatoeba-v2023-04-12"]),
         (NAME, {"source_lang": None}, DataError, ["set data.source_lang"]),
-        (NAME, {"target_lang": "../it"}, DataError, ["../it is no code"]),
+        (NAME, {"target_lang": "../it"}, DataError, ["../it is not a language code"]),
     ],
 )
 def test_what_opus_lacks_is_said(
@@ -257,7 +257,7 @@ def test_part_that_is_longer_than_the_file_starts_over(server: Loopback) -> None
 @pytest.mark.parametrize("fault", ["404", "403"])
 def test_refusal_is_final(server: Loopback, fault: str) -> None:
     server.faults = [fault]
-    with pytest.raises(NetworkError, match=f"answers {fault} .* put it at .*en-it.txt.zip$") as raised:
+    with pytest.raises(NetworkError, match=f"{fault}.* put it at .*en-it.txt.zip$") as raised:
         get()
     assert len(server.log) == 1
     assert leftovers(cached()) == []
@@ -267,9 +267,9 @@ def test_refusal_is_final(server: Loopback, fault: str) -> None:
 
 def test_server_is_asked_three_more_times(server: Loopback, monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[float] = []
-    monkeypatch.setattr(web, "sleep", pauses.append)
+    monkeypatch.setattr(fetch, "sleep", pauses.append)
     server.faults = ["500"] * 9
-    with pytest.raises(NetworkError, match="answers 500"):
+    with pytest.raises(NetworkError, match="500"):
         get()
     assert pauses == [1, 2, 4]
     assert len(server.log) == 4
@@ -284,9 +284,9 @@ def test_progress_resets_the_count_of_failures(server: Loopback) -> None:
 @pytest.mark.parametrize(
     ("faults", "fragment"),
     [
-        (["silent"] * 4, "sends nothing for 0.2 s"),
+        (["silent"] * 4, "timed out"),
         (["long"] * 9, f"breaks off after {len(CONTENT):,} of {len(CONTENT) + 10:,} bytes"),
-        (["chunked"] * 9, "breaks off"),
+        (["chunked"] * 9, "IncompleteRead"),
         (["short"], "is damaged"),
         (["unsized 5000"], "is damaged"),
     ],
@@ -294,14 +294,14 @@ def test_progress_resets_the_count_of_failures(server: Loopback) -> None:
 def test_incomplete_file_never_gets_its_name(
     server: Loopback, monkeypatch: pytest.MonkeyPatch, faults: list[str], fragment: str
 ) -> None:
-    monkeypatch.setattr(web, "TIMEOUT", 0.2 if faults[0] == "silent" else 30)
+    monkeypatch.setattr(fetch, "TIMEOUT", 0.2 if faults[0] == "silent" else 30)
     server.faults, server.validators = list(faults), "none"
     with pytest.raises(DataError) as raised:
         get()
     assert fragment in str(raised.value)
     assert not cached().exists()
     assert read_record(cached()) is None
-    monkeypatch.setattr(web, "TIMEOUT", 30)
+    monkeypatch.setattr(fetch, "TIMEOUT", 30)
     server.faults = []
     assert get().read_bytes() == CONTENT
 

@@ -1,4 +1,4 @@
-"""Reports and their alarms are right, intervals and p-values equal those of sacreBLEU, and the command line works."""
+"""Reports and their alarms are right, intervals equal those of sacreBLEU, and the command line works."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ import torch.nn.functional as F
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
-from sacrebleu.significance import PairedTest
 from torchmetrics.functional.text import (
     char_error_rate,
     word_error_rate,
@@ -37,12 +36,12 @@ from dragoman.errors import DataError
 from dragoman.evaluation import metrics as metrics_module
 from dragoman.evaluation.alarms import judged
 from dragoman.evaluation.evaluate import evaluate
-from dragoman.evaluation.metrics import score
+from dragoman.evaluation.metrics import Measurements
 from dragoman.evaluation.pairs import EarlierTranslations, read_earlier
 from dragoman.evaluation.report import EvaluationReport, report_lines, write_report
 from dragoman.evaluation.validation_loss import mean_loss
 from dragoman.settings import PAD, Config, with_values
-from dragoman.translation.repetition import has_loop
+from dragoman.translation.doubts import has_loop
 from dragoman.translation.results import Candidate, Sentence, Translation
 from dragoman.translation.translator import Translator
 
@@ -122,9 +121,8 @@ def real_rows(share: float, count: int = 64) -> list[tuple[str, str, str]]:
 
 @pytest.fixture(scope="module", autouse=True)
 def fewer_draws() -> Iterator[None]:
-    """Fewer bootstrap samples and trials; the tests set the same numbers for sacreBLEU."""
+    """Fewer bootstrap samples; the tests set the same number for sacreBLEU."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(metrics_module, "TRIALS", 640)
         patch.setattr(metrics_module, "RESAMPLES", 200)
         yield
 
@@ -156,41 +154,30 @@ def test_figures_equal_sacrebleu_on_real_text(real: Any) -> None:
 
 
 @needs_multi30k
-def test_p_values_equal_sacrebleu_on_real_text(real: Any) -> None:
-    """Guards the randomisation test: the same draws give the same p-values.
-
-    Except TER: its edits are integers, so that some trials differ by exactly as much, which sacreBLEU does not count.
-    """
-    rows, worse, report = real
-    systems: Any = [("worse", [row[2] for row in worse]), ("better", [row[2] for row in rows])]
-    metrics = {"BLEU": BLEU(), "chrF": CHRF(), "TER": TER()}
-    results: Any
-    _, results = PairedTest(systems, metrics, [[row[1] for row in rows]], "ar", n_samples=metrics_module.TRIALS)()
-    del results["System"]
-    for each, figure, (before, after) in zip(
-        report.against.differences, report.against.figures, results.values(), strict=False
-    ):
-        assert figure.score == pytest.approx(before.score)
-        assert each.difference == pytest.approx(after.score - before.score)
-        assert each.p >= after.p_value
-        assert each.name == "TER" or each.p == pytest.approx(after.p_value)
-        assert each.low < each.difference < each.high
+def test_p_is_small_only_where_translators_differ(real: Any) -> None:
+    """Guards the significance test: a few words more that are missing may be chance, many are not."""
+    rows, _, report = real
+    much_worse = report_on(rows, EarlierTranslations("much worse", real_rows(0.35))).against
+    assert much_worse
+    for against, significant in (report.against, False), (much_worse, True):
+        for figure, ours, each in zip(against.figures, report.figures, against.differences, strict=False):
+            assert each.difference == pytest.approx(ours.score - figure.score)
+            assert each.low < each.difference < each.high
+            assert (each.p < 0.05) == significant == (each.low > 0 or each.high < 0)
 
 
 @needs_multi30k
 def test_buckets_sum_to_the_whole(real: Any) -> None:
-    """Guards bucket bounds: every sentence is in one bucket of each kind, and a bucket is scored as a corpus."""
+    """Guards bucket bounds: every sentence is in one bucket, and a bucket is scored as a corpus."""
     rows, _, report = real
-    for buckets in (report.lengths, report.unknown):
-        assert sum(bucket.pairs for bucket in buckets) == len(rows)
-        assert all(bucket.pairs for bucket in buckets)
+    assert sum(bucket.pairs for bucket in report.lengths) == len(rows)
+    assert all(bucket.pairs for bucket in report.lengths)
     middle = next(bucket for bucket in report.lengths if bucket.name == "11-15")
     members = [row for row in rows if 11 <= len(row[0].split()) <= 15]
     assert middle.pairs == len(members)
     parts = [row[2] for row in members], [[row[1] for row in members]]
     assert middle.bleu == pytest.approx(BLEU().corpus_score(*parts).score)
     assert middle.chrf == pytest.approx(CHRF().corpus_score(*parts).score)
-    assert report.unknown[0].name == "0"
 
 
 def test_every_length_has_a_bucket() -> None:
@@ -198,22 +185,11 @@ def test_every_length_has_a_bucket() -> None:
     rows = [(" ".join(["z"] * n), f"r {n}", f"r {n}") for n in (1, 5, 6, 31, 200)]
     report = report_on(rows)
     assert [(bucket.name, bucket.pairs) for bucket in report.lengths] == [("1-5", 2), ("6-10", 1), ("31+", 2)]
-    assert [(bucket.name, bucket.pairs) for bucket in report.unknown] == [("1", 1), ("3+", 4)]
-
-
-@needs_multi30k
-def test_intervals_contain_the_score_and_are_reproducible(real: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards the seed, which sacreBLEU would read from the environment."""
-    rows, worse, report = real
-    monkeypatch.setenv("SACREBLEU_SEED", "99")
-    assert report_on(rows, EarlierTranslations("worse", worse)) == report
-    for figure in report.figures[:3]:
-        assert figure.low < figure.score < figure.high
 
 
 @needs_multi30k
 def test_a_translator_does_not_differ_from_itself(real: Any) -> None:
-    """Guards p-values: by sacreBLEU's count, a translator differs from itself with p = 0.0001."""
+    """Guards p against the sign of a difference that is 0."""
     rows, _, _ = real
     shuffled = random.Random(1).sample(rows, len(rows))
     against = report_on(rows, EarlierTranslations("itself", shuffled)).against
@@ -392,8 +368,8 @@ def test_the_command_reports_on_a_run(trained: Path, tmp_path: Path) -> None:
     values = json.loads(result.stdout)
     assert values == json.loads((tmp_path / "test.json").read_bytes())
     rows = [line.split("\t") for line in (tmp_path / "test.tsv").read_text(encoding="utf-8").split("\n")[:-1]]
-    expected = score([row[2] for row in rows], [row[1] for row in rows])
-    assert values["figures"][0]["score"] == pytest.approx(expected.bleu)
+    expected = Measurements([row[2] for row in rows], [row[1] for row in rows])
+    assert values["figures"][0]["score"] == pytest.approx(expected.bleu.score())
     assert values["figures"][3]["score"] == pytest.approx(100 * expected.wer)
     pairs = (trained / "data" / "test.tsv").read_text(encoding="utf-8").split("\n")[:-1]
     assert ["\t".join(row[:2]) for row in rows] == pairs

@@ -25,6 +25,7 @@ from dragoman.export.tokenizer_files import portable_tokenizer
 from dragoman.model import Transformer
 from dragoman.settings import UNK, DataConfig, DecodingConfig, ModelConfig, TokenizerConfig
 from dragoman.text.cleaning import clean
+from dragoman.translation.constraints import Constraints
 from dragoman.translation.search import search
 
 PAIRS = tiny_pairs(300)
@@ -78,7 +79,9 @@ def assert_parity(
     engine = formats.load(kind, folder)
     texts = [text for text, _ in PAIRS[:40]]
     ids = source.encode_batch(texts)
-    ours = [best.tokens for [best] in search(model, source_batch(ids), [LIMIT] * len(ids), DecodingConfig())]
+    ours = [
+        best.tokens for [best] in search(model, source_batch(ids), DecodingConfig(), Constraints([LIMIT] * len(ids)))
+    ]
     theirs = engine.greedy(ids, LIMIT)
     parted = [each for each in zip(ids, ours, theirs, strict=True) if each[1] != each[2]]
     assert [each for each in parted if not verification.is_tie(model, *each)] == []
@@ -260,7 +263,9 @@ def test_a_package_for_argos_translates_the_same(tokens: dict[str, Any], tmp_pat
     }  # fmt: skip
     texts = [text for text, _ in PAIRS[:40]]
     ids = source.encode_batch(texts)
-    ours = [best.tokens for [best] in search(model, source_batch(ids), [LIMIT] * len(ids), DecodingConfig())]
+    ours = [
+        best.tokens for [best] in search(model, source_batch(ids), DecodingConfig(), Constraints([LIMIT] * len(ids)))
+    ]
     # Skip translations with [UNK], for which Argos Translate copies a piece of the source (subword models never see
     # [UNK] in training), and those with unprintable characters, which only random weights produce. Argos Translate
     # also strips all blanks at the start of a translation.

@@ -10,7 +10,7 @@ import pytest
 from dragoman import translate
 from dragoman.__main__ import run as run_command
 from dragoman.command_line import parse_translate
-from dragoman.translation.file_kinds import kind_of
+from dragoman.translation.input import kind_of
 from echo import echo
 
 SENTENCES = ["My name is Anna.", "I live in Rome, and my name is Anna!", "In Rome I see number 5."]

@@ -44,7 +44,7 @@ def file(folder: Path, content: str | bytes, name: str = "terms.tsv") -> Path:
     ],
 )
 def test_files_are_read(tmp_path: Path, name: str, content: str) -> None:
-    """Guards what spreadsheets and editors write: marks of byte order, CRLF, empty columns, quotes, semicolons."""
+    """Reads what spreadsheets and editors write: byte order marks, CRLF, empty columns, quotes, semicolons."""
     terms = {"dog": "Hund", "hard hat": "Helm", "Zoltan": "", "C++": "", '"x': "y, z"}
     assert Glossary.read(file(tmp_path, content, name)).terms == terms
 
@@ -165,7 +165,7 @@ def test_terms_that_are_there_already_change_nothing() -> None:
 
 
 def test_a_term_without_a_place_is_a_warning() -> None:
-    """Guards against terms that vanish without a word, with the number of the text."""
+    """Guards against terms that vanish silently; the warning has the number of the text."""
     translator = echo("max_length=2").with_glossary({"live": "wohne", "in": "im"})
     assert translator.translate(["My name", "My in live"]) == ["My name", "My im"]
     assert translator.warnings[-1] == (1, "glossary: 'wohne' could not be placed in the translation.")
@@ -212,7 +212,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="module")
 def run_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Train a variant once and for a few steps: most of its words are wrong."""
+    """Train a variant once, for a few steps: most of its words are wrong."""
     made: dict[str, Path] = {}
 
     def get(name: str) -> Path:

@@ -11,21 +11,17 @@ from typing import Any
 import pytest
 import torch
 
-from conftest import tiny_pairs, write_tsv
-from dragoman import checkpoint, train
-from dragoman import device as device_module
+from dragoman import train
 from dragoman.__main__ import run as run_command
 from dragoman.architectures import loss as loss_module
 from dragoman.architectures.build import build_model
 from dragoman.architectures.loss import loss_sums
-from dragoman.config_file import load
 from dragoman.dataset import masks
 from dragoman.settings import PAD, Config, ModelConfig
-from dragoman.training import gradients, starting
+from dragoman.training import gradients
 from dragoman.training.batches import training_batches
-from dragoman.training.state import TrainingState
 from dragoman.translation.translator import Translator
-from faults.harness import checkpoints, directory, training_of
+from faults.harness import training_of
 
 Tiny = Callable[..., Config]
 
@@ -96,10 +92,9 @@ def test_trains_and_translates_on_cuda(tiny: Tiny, precision: str, compiled: boo
     "settings",
     [
         {"training__optimizer": "muon"},
-        {"training__ema": 0.99},
         {"training__placeholders": 0.05},
     ],
-    ids=["muon", "ema", "placeholders"],
+    ids=["muon", "placeholders"],
 )
 @pytest.mark.parametrize("precision", ["float16", "bfloat16"])
 def test_recipes_train_on_cuda(tiny: Tiny, settings: dict[str, object], precision: str) -> None:
@@ -160,38 +155,3 @@ def test_gradients_never_wait_for_the_device(tiny: Tiny, dtype: torch.dtype) -> 
         finally:
             torch.cuda.set_sync_debug_mode("default")
     training.optimizer.zero_grad()
-
-
-@pytest.mark.parametrize("compiled", [False, True])
-def test_auto_finds_what_fits_and_trains(tiny: Tiny, compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards the search in real memory: it stops at the limit, the result trains, and a resume keeps it."""
-    changes = {
-        "training__device": "cuda", "training__precision": "bfloat16", "training__compile": compiled,
-        "training__max_epochs": None, "training__accumulate": 1, "training__batch_tokens": "auto",
-    }  # fmt: skip
-    config, longer = (tiny(training__max_steps=steps, data__test_fraction=0, **changes) for steps in (20, 30))
-    write_tsv(Path(config.data.train), tiny_pairs(60_000))
-    training = training_of(config, "cuda", torch.bfloat16)
-    assert training.batch_tokens == 4096
-    assert training.batches_in_epoch >= gradients.MIN_BATCHES
-
-    small, large = peak(training, 1024), peak(training, 4096)
-    assert 0 < small < large < 1
-    with monkeypatch.context() as patch:
-        patch.setattr(starting, "USABLE_MEMORY", (small + large) / 2)
-        assert run_command("train", config) == 0
-    found = load(directory(config) / "config.yaml").training.batch_tokens
-    assert found in (1024, 2048)
-    assert run_command("train", longer) == 0
-    assert load(directory(config) / "config.yaml").training.batch_tokens == found
-    last = checkpoint.newest(checkpoints(config), quarantine=False, warn=pytest.fail)
-    assert last is not None
-    assert last.step == 30
-
-
-def peak(training: TrainingState, batch_tokens: int) -> float:
-    """The share of the memory that updates with batches of this size take."""
-    device_module.peak_memory(training.device)
-    with gradients.largest_batch(training, batch_tokens) as batch:
-        gradients.accumulate(training, [batch], 1, batch.tokens)
-    return device_module.peak_memory(training.device)

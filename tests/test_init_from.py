@@ -196,14 +196,14 @@ def refused(config: Config, code: int, capfd: pytest.CaptureFixture) -> str:
 def test_a_model_that_does_not_fit_is_refused(
     domain: Make, setting: str, value: object, old: str, capfd: pytest.CaptureFixture
 ) -> None:
-    """Guards against weights in another function than they were trained for, and names of tensors as explanation."""
+    """Guards against weights used in another model, and errors that only name tensors."""
     error = refused(domain(**{setting: value}), 2, capfd)
     assert f"{setting.replace('__', '.')} is {shown(value)}, but {old} in the model" in error
     assert f"set it to {old}, or training.init_from to null" in error
 
 
 def test_everything_that_does_not_fit_is_named_at_once(domain: Make, capfd: pytest.CaptureFixture) -> None:
-    """Guards users from fixing one setting after the other, with a refusal each time."""
+    """Guards against a new refusal for each setting that the user fixes."""
     error = refused(domain(model__d_model=64, model__norm="post"), 2, capfd)
     assert "model.d_model is 64, but 32, model.norm is post, but pre in the model that" in error
     assert "set them as in that model, or training.init_from to null" in error

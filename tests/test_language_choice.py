@@ -1,4 +1,4 @@
-"""Languages of the user's own data: taken from names, asked for, or refused if the text is plainly in others."""
+"""Languages of the user's own data: taken from names, asked for, or refused if the text is clearly in others."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def test_identify_names_the_language_of_a_sentence(language: str) -> None:
 
 
 def test_answers_are_those_of_the_library() -> None:
-    """Guards the table that is laid out anew for speed: its rows and columns must stay where they were."""
+    """Guards the table that is rearranged for speed: its rows and columns must keep their meaning."""
     library = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
     library.set_languages([label for label in library.labels if len(label) == 2])
     for text in (*SENTENCES.values(), "", "1999", "Paris"):

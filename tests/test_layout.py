@@ -32,7 +32,7 @@ def test_imports_point_one_way(tmp_path: Path) -> None:
 
 
 def test_wheel_holds_the_root_files_in_place_of_their_aliases() -> None:
-    """Guards the installed package: a root file left out of the wheel fails only at the user's."""
+    """Guards the installed package: a root file missing from the wheel fails only for the user."""
     wheel = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
     assert SCRIPTS == ["dataset.py", "model.py", "train.py", "translate.py"]
     assert sorted(wheel["exclude"]) == [f"dragoman/{name}" for name in SCRIPTS]
@@ -69,7 +69,7 @@ def imported(arguments: list[str], *modules: str) -> tuple[int, str, set[str]]:
 
 @pytest.mark.parametrize("command", [["train.py"], ["translate.py"], *(["dragoman", name] for name in COMMANDS)])
 def test_help_does_not_wait_for_torch(command: list[str]) -> None:
-    """Guards the first second: --help is answered before torch is imported."""
+    """--help is answered before torch is imported, which takes a second."""
     code, output, names = imported([*command, "--help"], "torch", "numpy")
     assert code == 0, output
     assert "usage" in output

@@ -1,4 +1,4 @@
-"""What stands around a sentence, labels, and typographic variants of marks."""
+"""Marks around a sentence, labels, and typographic variants of marks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NO_TAILS = (
 @pytest.mark.parametrize("mark", LIST_MARKS)
 @pytest.mark.parametrize("tail", ["", *TAILS])
 def test_what_stands_around_a_sentence(mark: str, tail: str) -> None:
-    """Guards list marks, smileys and the like against a model that has read sentences only."""
+    """Removes list marks, smileys and the like, which the model has not seen."""
     before, after = mark.replace("_", " "), tail.replace("_", " ")
     assert around(f"{before}Where is it?{after}") == (before, "Where is it?", after)
 
@@ -58,7 +58,7 @@ def test_marks_that_enclose_a_whole_sentence(text: str, sentence: str) -> None:
 
 
 def test_labels() -> None:
-    """Guards clauses before a colon, which are no labels: their words agree with those behind it."""
+    """Guards clauses before a colon, which are not labels: their words agree with those after it."""
     assert split_label("Step 1: Open the door.") == ["Step 1:", "Open the door."]
     assert split_label("Tom : Where are you?") == ["Tom :", "Where are you?"]
     assert split_label("- Tom: Where are you?") == ["- Tom:", "Where are you?"]

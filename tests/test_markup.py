@@ -1,4 +1,4 @@
-"""Markup: every tag stays, around the right words; what is not text stays as it is; nothing hostile does harm."""
+"""Markup: every tag stays, around the right words; everything else stays as it is; hostile input does no harm."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_nested_spans_stay_nested_and_neighbours_apart() -> None:
 
 
 def test_places_keep_their_neighbours() -> None:
-    """An image stays before its word, and a note behind its word."""
+    """An image stays before its word, and a note after its word."""
     assert moved("Hello <img> black cat".replace("<img> ", ""), "Ciao gatto nero", [(0, 0), (1, 2), (2, 1)],
                  Span("img", 6, 6)) == "Ciao gatto <img></img>nero"  # fmt: skip
     assert moved(*CAT, Span("sup", 9, 9, fixed=True)) == "Il gatto nero<sup></sup> dorme."
@@ -142,7 +142,7 @@ def test_alignment_of_words_is_that_of_their_tokens(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["word", "bpe"])
 def test_empty_translation_has_no_alignment(kind: str) -> None:
-    """Guards text that the model translates with nothing: its tags stay, and nothing breaks."""
+    """If the translation of a text is empty, its tags stay."""
     translator = echo(kind=kind)
     [translation] = translator.explain(["My name"])
     [sentence] = translation.sentences
@@ -319,7 +319,7 @@ def test_huge_input_ends_soon(name: str, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_external_entities_are_not_loaded(tmp_path: Path) -> None:
-    """Guards the files of the server."""
+    """External entities could read files of the server."""
     secret = tmp_path / "secret.txt"
     secret.write_text("My secret")
     text = f'<!DOCTYPE a [<!ENTITY e SYSTEM "{secret.as_uri()}">]><a><p>My &e; name</p></a>'
@@ -340,7 +340,7 @@ def test_depth_that_is_allowed_works() -> None:
 
 
 def test_plain_text_is_translated_as_without_tags() -> None:
-    """Guards the quality: tags must not change what the model reads, or its words."""
+    """Tags must not change the input of the model, or its translation."""
     translator = echo()
     text = "My name is Anna, and I live in Rome."
     found = translate_markup(translator, f"<p>{text.replace('name', '<b>name</b>')}</p>", "html")

@@ -1,4 +1,4 @@
-"""The models compared with PyTorch's own layers, with themselves step by step, and with what they must not see."""
+"""The models compared with PyTorch's layers, step by step with all at once, and with inputs that must not matter."""
 
 from __future__ import annotations
 
@@ -331,7 +331,7 @@ def test_padding_changes_nothing(changes: dict[str, Any], architecture: str) -> 
 @each_architecture
 @each_variant
 def test_padding_changes_no_gradient(changes: dict[str, Any], architecture: str) -> None:
-    """Guards what values do not show: nothing is learned from padding."""
+    """Padding must not affect gradients either."""
     ours = model(architecture=architecture, **changes)
 
     def gradients(*pair: Tensor) -> tuple[Tensor, ...]:
@@ -607,7 +607,7 @@ def test_attention_is_recorded_for_one_thread_only() -> None:
 
 @pytest.mark.parametrize("architecture", ["decoder-only", "encoder-only"])
 def test_an_ensemble_takes_any_members(architecture: str) -> None:
-    """Members need only the methods in use: engines are no modules."""
+    """Members need only the methods in use; they need not be modules."""
     one, two = (model(architecture=architecture, encoder_layers=layers) for layers in (1, 2))
     used = ("start", "step") if architecture == "decoder-only" else ("places", "lengths")
     plain = Ensemble([SimpleNamespace(**{name: getattr(each, name) for name in used}) for each in (one, two)])

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dragoman.console import visible
-from dragoman.evaluation.page import render_page, ticks
+from dragoman.evaluation.curves import ticks
+from dragoman.evaluation.page import render_page
 
 NASTY = (
     "</dd></title></style><script>alert(1)</script><img src=x onerror=alert(1)>\"'> & &lt; {{ 7 * 7 }} {% x %} \u202e"
@@ -57,8 +58,6 @@ def report(text: str = "the cat", rows: int = 30, against: bool = True, alarms: 
         "against": {"name": text, "figures": figures, "differences": differences} if against else None,
         "directions": [bucket],
         "lengths": [bucket],
-        "unknown": [bucket],
-        "typed": [bucket],
         "alarms": [{"name": "empty", "text": text, "sentences": list(range(1, 21))}] if alarms else [],
         "worst": list(range(1, min(rows, 20) + 1)),
         "sentences": [sentence | {"chrf": 100 * i / rows, "words": 2 * i} for i in range(rows)],
@@ -126,7 +125,7 @@ def test_a_page_loads_nothing() -> None:
 
 
 def test_a_page_has_two_themes_and_fits_a_phone() -> None:
-    """Guards the lines that make it so, and against colours outside the two themes."""
+    """Guards the style for two themes and phones, and against colours outside the themes."""
     page = render_page(report())
     assert "prefers-color-scheme: dark" in page
     assert 'content="width=device-width' in page
@@ -140,7 +139,7 @@ def test_a_page_has_two_themes_and_fits_a_phone() -> None:
 
 @pytest.mark.parametrize("alarms", [True, False])
 def test_a_page_without_alarms_says_so(alarms: bool) -> None:
-    """Guards a section that is empty, which would read as if nothing had been checked."""
+    """Guards against an empty section, which would look as if nothing had been checked."""
     assert ("None.</span>" in render_page(report(alarms=alarms))) != alarms
 
 

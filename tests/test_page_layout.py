@@ -1,4 +1,4 @@
-"""What people look at, in a browser: no label lies on another, is cut, or leaves the window of a phone or a desk."""
+"""Pages in a browser: no label covers another, is cut off, or leaves the window on a phone or a desktop."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ from dragoman.evaluation import curves
 from dragoman.evaluation.evaluate import evaluate
 from dragoman.evaluation.page import render_page
 from dragoman.evaluation.pairs import EarlierTranslations
-from dragoman.filtering.outcome import Dropped, Outcome, render
-from dragoman.filtering.rules import REASONS
 from dragoman.translation.attention_page import page
 from dragoman.translation.results import Candidate, Sentence
 from echo import echo
@@ -39,7 +37,7 @@ FLAWS = {
 
 def write_points(run: Path) -> None:
     """Write the curves of a training."""
-    tags = [tag for _, lines in curves.PANELS for *_, tag in lines]
+    tags = [tag for _, lines in curves.CHARTS for *_, tag in lines]
     points = [f"{step},{tag},{step / 40}\n" for step in (0, 40, 4000) for tag in tags]
     (run / curves.METRICS).write_text(curves.HEAD + "".join(points), encoding="utf-8")
 
@@ -63,31 +61,12 @@ def test_an_evaluation_is_readable(browser: Any, tmp_path: Path, good: bool, com
     earlier = EarlierTranslations(compared, [(*pair, "name") for pair in pairs]) if compared else None
     translator = echo()
     translator.step, translator.path = 1200, Path("runs/echo/checkpoints/step-00001200")
-    report = asdict(evaluate(translator, pairs, earlier=earlier, typed=True))
+    report = asdict(evaluate(translator, pairs, earlier=earlier))
     write_points(tmp_path)
     written = tmp_path / "test.html"
-    written.write_text(render_page(report, curves.panels(tmp_path)), encoding="utf-8")
+    written.write_text(render_page(report, curves.charts(tmp_path)), encoding="utf-8")
     assert_readable(browser, written.as_uri())
     assert (compared or "source copied") in written.read_text(encoding="utf-8")
-
-
-def test_the_curves_are_readable(browser: Any, tmp_path: Path) -> None:
-    """Guards curves.svg, which people open on its own."""
-    write_points(tmp_path)
-    curves.write_curves(tmp_path)
-    assert_readable(browser, (tmp_path / curves.CURVES).as_uri())
-
-
-def test_a_cleaning_is_readable(browser: Any, tmp_path: Path) -> None:
-    """Guards reasons, large numbers, empty texts and long addresses."""
-    texts = ["", "Un testo di esempio, abbastanza lungo per più di una riga.", f"https://example.org/{'long/' * 30}"]
-    dropped = [Dropped(reason, kind.text, 1_234_567) for reason, kind in REASONS.items()]
-    for i, text in enumerate(texts):
-        dropped[i].add_example(10**6 * i, text, texts[0])
-    outcome = Outcome("corpus/crawled/english-italian.tsv", "en", "it", "line", 98_765_432, 12_345_678, dropped)
-    written = tmp_path / "report.html"
-    written.write_text(render(asdict(outcome)), encoding="utf-8")
-    assert_readable(browser, written.as_uri())
 
 
 def test_attention_is_readable(browser: Any, tmp_path: Path) -> None:

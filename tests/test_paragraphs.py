@@ -50,7 +50,7 @@ def unchanged(text: str) -> str:
 
 @pytest.mark.parametrize("width", [34, 45, 60, 72, 78, 100])
 def test_wrapped_paragraphs_are_found_again(width: int) -> None:
-    """Guards sentences that are translated in halves, words that are joined or torn, and lost marks of quotation."""
+    """Guards against half sentences, joined or broken words, and lost quotation marks."""
     draw = random.Random(width)
     for _ in range(100):
         expected, lines = [], []

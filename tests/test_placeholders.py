@@ -1,4 +1,4 @@
-"""Placeholders: hidden in training on both sides alike, hidden and restored in translating, and literals found fast."""
+"""Placeholders: hidden on both sides in training, hidden and restored in translation, and literals found fast."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_the_same_words_are_hidden_on_both_sides(kind: str, shared: bool, monkey
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_number_of_several_parts_is_hidden_as_one(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards times and prices: translating hides them as one, so a model must have read them as one."""
+    """Guards times and prices: translation hides them as one, so training must do so, too."""
     monkeypatch.setattr("dragoman.corpora.placeholders.HIDDEN", 1.1)
     monkeypatch.setattr("dragoman.corpora.placeholders.ADDED", -1)
     made = [("at 18:40, 5.", "alle 18:40, 5."), ("7 - 8, 1.5-2,5", "7 - 8, 1.5-2,5"), ("5", "5"), (":6 5:", ":6 5:")]
@@ -211,7 +211,7 @@ O'Brien O’Brien D'Ang Jean-Luc Anne-Luc-Bo al-Rashid McZork Zork Zork-Brien CO
 @pytest.mark.parametrize("kind", ["word", "bpe"])
 @pytest.mark.parametrize("name", NAMES.split())
 def test_an_unknown_name_is_one_literal(kind: str, name: str) -> None:
-    """Guards apostrophes and hyphens in names, and names as subwords, which a model spells with luck only."""
+    """Guards apostrophes and hyphens in names, and names as subwords, which a model rarely spells right."""
     if (kind, name) == ("bpe", "al-Rashid"):
         pytest.skip("as subwords, a name begins with a capital")
     known = ["My name is, and I live in: number! (see) Anna's l'amico red-haired. 's the-the"]
@@ -264,7 +264,7 @@ def test_what_has_nothing_to_translate_stays(kind: str, text: str) -> None:
 
 
 def test_what_the_model_does_not_know_is_named() -> None:
-    """Guards silence about a text that comes back as it is."""
+    """Guards against returning a text unchanged without a warning."""
     translator = echo(conventions=Conventions.of(5 * ["My name is."]))
     assert translator.explain(["blorp"])[0].warnings == [
         "the model is unsure about 'blorp': the training text does not have blorp."

@@ -47,7 +47,7 @@ def steps_of(config: Config) -> int:
 def test_steps_fit_into_the_planned_time(
     passes: float, planned: float | None, tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
-    """Guards a first run of a quarter of an hour, a rate that is still high at its end, and a run that is too short."""
+    """Guards against a first run that takes too long or is too short, and a rate that is still high at its end."""
     monkeypatch.setattr(outlook, "SURELY_FAST", 0)
     config, data, tokens = seven_passes(tiny, tmp_path)
     monkeypatch.setattr(presets, "USABLE", presets.USABLE * 2 * tokens / presets.usable_tokens(of_target(config, data)))
@@ -75,13 +75,13 @@ def test_limits_before_translations_are_usable_are_named(limits: dict[str, Any],
 
 @pytest.mark.parametrize("limit", [{"max_steps": 9}, {"max_minutes": 9}, {"plan_minutes": None}])
 def test_another_limit_is_left_alone(limit: dict[str, object], tiny: Tiny, tmp_path: Path) -> None:
-    """Guards a limit that the user has set against a plan of the program's own."""
+    """A limit that the user has set is not replaced by a plan."""
     config, data, _ = seven_passes(tiny, tmp_path, **{f"training__{key}": value for key, value in limit.items()})
     assert planning.planned_steps(config, data, lambda *_: 1e-9) == config.training.max_steps
 
 
 def test_a_short_run_is_not_measured(tiny: Tiny, tmp_path: Path) -> None:
-    """Guards the start of small runs against seconds of measuring that no plan needs."""
+    """Small runs start without seconds of measuring."""
     config, data, _ = seven_passes(tiny, tmp_path, training__plan_minutes=5)
     assert planning.planned_steps(config, data, lambda *_: pytest.fail("it was measured")) is None
 
@@ -103,7 +103,7 @@ def test_a_short_run_is_not_measured(tiny: Tiny, tmp_path: Path) -> None:
 def test_a_limit_of_the_user_ends_the_plan(
     words: list[str], file: str | None, minutes: float | None, tmp_path: Path
 ) -> None:
-    """Guards twenty passes that a user asked for against being cut to five minutes, and presets likewise."""
+    """A limit that the user or a preset sets is not shortened by the plan."""
     path = ROOT / "config.yaml"
     if file:
         path = tmp_path / "mine.yaml"
@@ -113,7 +113,7 @@ def test_a_limit_of_the_user_ends_the_plan(
 
 
 def test_a_resumed_run_keeps_its_plan(tiny: Tiny, tmp_path: Path) -> None:
-    """Guards the schedule against a resume on another machine, or at another speed, that plans anew."""
+    """A resume on another machine, or at another speed, keeps the schedule."""
     planned = {"training__max_steps": None, "training__max_epochs": 5, "training__plan_minutes": 0.001}
     once, killed = (tiny(run__name=name, **planned) for name in ("once", "killed"))
 
@@ -139,7 +139,7 @@ def test_a_resumed_run_keeps_its_plan(tiny: Tiny, tmp_path: Path) -> None:
 
 
 def test_the_time_left_ends_with_the_nearest_limit(tiny: Tiny) -> None:
-    """Guards the time that is shown against a limit that is left out."""
+    """The time left considers every limit."""
     state = training_of(tiny(training__max_steps=100, training__max_epochs=None))
     assert math.isnan(planning.seconds_left(state))
     state.progress.step, state.progress.seconds = 40, 100.0

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tracemalloc
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import islice, pairwise
 from pathlib import Path
 
@@ -21,14 +21,12 @@ from dragoman.command_line import override
 from dragoman.corpora import preparation, prepared_files, selection, splitting
 from dragoman.corpora.formats import records
 from dragoman.corpora.preparation import prepare_data
-from dragoman.corpora.prepared_files import GrowingFiles
 from dragoman.corpora.selection import fits_upsampling
 from dragoman.corpora.sources import Source, find_sources
 from dragoman.corpora.splitting import read_portions
-from dragoman.corpora.subwords import train_tokenizer, train_tokenizers
+from dragoman.corpora.subwords import train_tokenizers
 from dragoman.dataset import EncodedPairs, EncodedSide, encode_pairs
-from dragoman.serialization import json_bytes
-from dragoman.settings import Config, TokenizerConfig
+from dragoman.settings import Config
 from whole_corpus import read_corpus
 
 Make = Callable[..., Config]
@@ -49,7 +47,6 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def shards(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    monkeypatch.setattr(prepared_files, "SHARD", size)
     monkeypatch.setattr(splitting, "PORTION", size)
 
 
@@ -124,19 +121,13 @@ def test_prepared_data_equal_those_made_in_memory(tiny: Make, tmp_path: Path) ->
     assert found["train"].uneven > 0
 
 
-@pytest.mark.parametrize("kinds", [10, 70_000])
-def test_arrays_equal_those_that_numpy_saves(tmp_path: Path, kinds: int) -> None:
+@pytest.mark.parametrize("dtype", [np.uint16, np.int32])
+def test_arrays_equal_those_that_numpy_saves(tmp_path: Path, dtype: type) -> None:
     """Guards against ids written with two bytes and read with four, and headers that another numpy cannot read."""
-    words = [f"w{number}" for number in range(kinds)]
-    tokenizer = train_tokenizer(words, TokenizerConfig(min_frequency=1, vocab_size=100_000))
-    ids = dataset.encode_side(words, tokenizer).ids
+    ids = np.arange(50_000).astype(dtype)
     np.save(tmp_path / "whole.npy", ids)
-    place = tmp_path / "grown.npy"
-    with GrowingFiles(tmp_path / "note", {place: bytes(prepared_files.HEADER)}, {}) as growing:
-        for part in np.array_split(ids, 3):
-            growing.append([part.tobytes()])
-    prepared_files.write_header(place, np.dtype(dataset.id_type(tokenizer)))
-    assert place.read_bytes() == (tmp_path / "whole.npy").read_bytes()
+    prepared_files.save_array(tmp_path / "parts.npy", np.dtype(dtype), len(ids), np.array_split(ids, 3))
+    assert (tmp_path / "parts.npy").read_bytes() == (tmp_path / "whole.npy").read_bytes()
 
 
 # --- Killed -------------------------------------------------------------------------------------------------------
@@ -161,12 +152,10 @@ def killed_at(number: int, config: Config, directory: Path) -> bool:
 
             setattr(owner, name, call)
 
-        def half(growing: GrowingFiles, parts: Iterator[bytes]) -> None:
-            for file, part in zip(growing.files, list(parts)[:-1], strict=False):
-                file.write(part[: len(part) // 2])
-                file.flush()
+        def half(path: Path, data: bytes, _: int) -> None:
+            path.write_bytes(data[: len(data) // 2])
 
-        counted(GrowingFiles, "append", half)
+        counted(storage, "write_durably", half)
         for name in ("fsync", "replace", "rename", "unlink", "rmdir"):
             counted(os, name, lambda *_: None)
         prepare_data(config, directory, quiet)
@@ -263,7 +252,7 @@ def test_leftovers_of_other_data_are_not_used(
     """Guards against data half of one corpus or setting and half of another."""
     directory = tmp_path / "data"
     assert killed_at(25, tiny(), directory)
-    assert (tmp_path / ".data.tmp" / "text" / "train.tsv").stat().st_size
+    assert (tmp_path / ".data.tmp" / "text" / "000000.train.tsv").stat().st_size
     config = tiny(data__max_length=6) if change == "setting" else tiny()
     given = train_tokenizers(["the cat"], ["il gatto"], config.tokenizer) if change == "tokenizers" else None
     if change == "file":
@@ -286,7 +275,8 @@ def test_data_set_that_can_change_is_read_in_one_go(tmp_path: Path) -> None:
     for which, whole, kept in ((data, False, False), (data, True, True), (pinned.data, False, True)):
         assert not preparation._set_up(place, origin | {"settings": {str(whole): str(which)}}, [there], which)
         (place / "text").mkdir()
-        storage.replace_durably(place / "text" / preparation.NOTE, json_bytes({"state": {"whole": whole}}))
+        if whole:
+            (place / "text" / prepared_files.COMPLETE).touch()
         again = preparation._set_up(place, origin | {"settings": {str(whole): str(which)}}, [there], which)
         assert again == kept
         assert (place / "text").exists() == kept
@@ -378,7 +368,7 @@ from dragoman import dataset
 from dragoman.command_line import override
 from dragoman.corpora import prepared_files, preparation, report, splitting
 from dragoman.settings import Config
-prepared_files.SHARD = splitting.PORTION = dataset.CHUNK = report.SAMPLE = 5000
+splitting.PORTION = dataset.CHUNK = report.SAMPLE = 5000
 prepared_files.LARGE = 0
 preparation.prepare_data(override(Config(), sys.argv[2:]), Path(sys.argv[1]), lambda _: None)
 print(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")))

@@ -231,7 +231,7 @@ ARRAYS: dict[str, tuple[str, Callable[[np.ndarray], np.ndarray]]] = {
 
 @pytest.mark.parametrize("change", ARRAYS)
 def test_arrays_that_are_no_training_pairs_are_reported(tiny: Make, tmp_path: Path, change: str) -> None:
-    """Guards against well-formed files that end in a traceback, or in wrong batches, when training reads them."""
+    """Guards against well-formed files that cause a traceback or wrong batches when training reads them."""
     config = tiny(data__train=write_tsv(tmp_path / "pairs.tsv", tiny_pairs(60)))
     prepare_data(config, tmp_path / "data", quiet)
     name, changed = ARRAYS[change]
@@ -242,7 +242,7 @@ def test_arrays_that_are_no_training_pairs_are_reported(tiny: Make, tmp_path: Pa
 
 @pytest.mark.parametrize("forged", [{"counts": 7}, {"sides": [7]}, {"repeated": {}, "counts": {"train": []}}])
 def test_report_of_another_shape_is_reported(tiny: Make, tmp_path: Path, forged: dict[str, object]) -> None:
-    """Guards against JSON that is well-formed, but no report."""
+    """Guards against JSON that is well-formed, but not a report."""
     config = tiny(data__train=write_tsv(tmp_path / "pairs.tsv", tiny_pairs(60)))
     prepare_data(config, tmp_path / "data", quiet)
     path = tmp_path / "data" / "report.json"

@@ -52,7 +52,7 @@ def run(folder: Path, rank: str, patience: float = HANG) -> subprocess.Completed
     ],
 )
 def test_a_failure_ends_all_ranks_with_its_own_code(tmp_path: Path, rank: str, code: int, patience: float) -> None:
-    """Guards against ranks that wait for ever for one that is gone, and against its code hidden by theirs."""
+    """Guards against ranks that wait for ever for one that has died, and against losing its exit code."""
     assert run(tmp_path, rank, patience).returncode == code
 
 

@@ -1,4 +1,4 @@
-"""Files that are too large, lie about their size, or are exchanged while they are read cost neither memory nor time."""
+"""Files that are too large, state a wrong size, or are replaced while they are read take neither memory nor time."""
 
 from __future__ import annotations
 
@@ -18,11 +18,9 @@ import numpy as np
 import pytest
 import torch
 
-from conftest import ROOT, in_child, read_splits, tiny_config, tiny_pairs, write_tsv
+from conftest import ROOT, in_child, tiny_config, tiny_pairs, write_tsv
 from dragoman import checkpoint, config_file, reading, run_lock, storage, tensors
-from dragoman.corpora.origin import with_hashes
 from dragoman.corpora.preparation import load, prepare_data
-from dragoman.corpora.sources import find_source
 from dragoman.dataset import Tokenizer
 from dragoman.errors import CheckpointError, ConfigError, DataError
 from dragoman.evaluation.pairs import read_tsv
@@ -283,7 +281,7 @@ WRITERS: dict[str, Callable[[Path, list[tuple[str, str]]], Path]] = {
 
 @pytest.mark.parametrize("how", ["replaced", "overwritten"])
 @pytest.mark.parametrize("name", WRITERS)
-def test_a_corpus_is_hashed_as_it_is_read(tmp_path: Path, name: str, how: str) -> None:
+def test_a_corpus_that_changes_while_it_is_read_is_refused(tmp_path: Path, name: str, how: str) -> None:
     """Guards against data from a new text under the hash of the old one: the right file would be refused later."""
     path = WRITERS[name](tmp_path / name, PAIRS)
     other = WRITERS[name](tmp_path / f"other-{name}", [(a.replace("cat", "dog"), b) for a, b in PAIRS])
@@ -305,25 +303,8 @@ def test_a_corpus_is_hashed_as_it_is_read(tmp_path: Path, name: str, how: str) -
     assert prepare_data(config, tmp_path / "data", lambda _: None).fingerprint == whole.fingerprint
 
 
-@pytest.mark.parametrize("name", ["pairs.zip", "pairs.parquet"])
-def test_a_corpus_that_is_overwritten_in_the_middle_is_noticed(tmp_path: Path, name: str) -> None:
-    """Guards files that are read back and forth, which cannot be hashed as they are read."""
-    path = WRITERS[name](tmp_path / name, 3 * PAIRS)  # more than are looked at before the first one is used
-    config = tiny_config(tmp_path / "run", data__train=path)
-    source = with_hashes(find_source("train", config.data, config.data.train))
-    pairs = read_splits(source, config.data)["train"]
-    assert next(pairs) == PAIRS[0]
-    with path.open("r+b") as file:
-        file.write(file.read(1))
-        file.seek(0)
-        file.write(path.read_bytes()[:1])
-    os.utime(path, ns=(1, 1))
-    with pytest.raises(DataError, match="was changed or replaced"):
-        list(pairs)
-
-
 def endless(folder: Path, name: str) -> Path:
-    """A good line and a line that does not end, as long as three limits, for the little that a test takes."""
+    """A good line, and one that is three limits long and does not end."""
     path = folder / name
     path.write_bytes(b"dog\tHund\n" + b"x" * 3 * reading.LONGEST_LINE)
     return path
@@ -376,7 +357,7 @@ def test_a_planted_link_is_not_followed(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_what_killed_processes_leave_is_removed(tmp_path: Path) -> None:
-    """Guards against litter that grows with every kill, now that no two temporary files have the same name."""
+    """Guards against leftovers that accumulate, since no two temporary files have the same name."""
 
     def killed() -> None:
         with storage.replacing(tmp_path / "note") as temporary:

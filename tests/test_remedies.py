@@ -1,4 +1,4 @@
-"""What messages tell people to do: taken from the text of the message and done as it says, it ends the complaint."""
+"""The advice in messages: following it, as taken from the text of the message, resolves the error."""
 
 from __future__ import annotations
 
@@ -90,8 +90,8 @@ SETTINGS: list[tuple[str, list[str]]] = [
     ("--decoding.n_best 9", [r"(?P<key>decoding\.n_best) is .* at most decoding\.beam_size \((?P<value>\d)\)"]),
     ("--training.fsdp true", [r"(?P<key>training\.optimizer) is muon, but it must be (?P<value>\w+)"]),
     (
-        "--training.fsdp true --training.optimizer adamw --training.precision float16 --training.ema 0.9",
-        [r"(?P<key>\S+) is float16, but it must be (?P<value>\w+)", r"(?P<key>\S+) is 0.9, .* be (?P<value>0)"],
+        "--training.fsdp true --training.optimizer adamw --training.precision float16",
+        [r"(?P<key>\S+) is float16, but it must be (?P<value>\w+)"],
     ),
     (
         "--data.directions en-it,it-en,en-fr --data.columns 1,2",
@@ -116,7 +116,7 @@ def test_settings(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Guards remedies that name no value, or a value that is refused."""
+    """Guards against remedies that name no value, or a value that is refused."""
     write_tsv(tmp_path / "pairs.tsv", PAIRS)
     monkeypatch.chdir(tmp_path)
     words = line.split()
@@ -147,7 +147,7 @@ FILES: list[tuple[str, str, str]] = [
 
 @pytest.mark.parametrize(("wrong", "remedy", "right"), FILES, ids=[wrong for wrong, _, _ in FILES])
 def test_config_file(wrong: str, remedy: str, right: str) -> None:
-    """Guards messages after which the next try is refused, too."""
+    """Guards against messages after which the next try also fails."""
     with pytest.raises(ConfigError) as refused:
         loads(wrong.encode(), Path("a.yaml"))
     matched = re.search(remedy, str(refused.value))
@@ -244,7 +244,7 @@ CASES: list[tuple[str, str, list[str]]] = [
 
 @pytest.mark.parametrize(("command", "line", "remedies"), CASES)
 def test_corpora(command: str, line: str, remedies: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards remedies that lead to the next refusal, or need what the message does not say."""
+    """Guards against remedies that lead to the next error, or need what the message does not say."""
     monkeypatch.chdir(tmp_path)
     for name, content in CORPORA.items():
         Path(name).parent.mkdir(exist_ok=True)
@@ -291,7 +291,7 @@ MENDED: list[tuple[str, str, str, tuple[str, str]]] = [
 
 @pytest.mark.parametrize(("name", "content", "remedy", "change"), MENDED)
 def test_file_mended_by_hand(name: str, content: str, remedy: str, change: tuple[str, str], tmp_path: Path) -> None:
-    """Guards remedies that lead to the next refusal, or that nobody can carry out."""
+    """Guards against remedies that lead to the next error, or that cannot be carried out."""
     file = tmp_path / name
     file.write_text(content, encoding="utf-8")
     data = read_settings([*ENGLISH_TO_ITALIAN, "--data.train", str(file)]).data
@@ -357,7 +357,7 @@ def brief(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Callable[..., st
 
 
 def test_what_is_said_of_a_run(brief: list[str], run: Callable[..., str]) -> None:
-    """Guards commands in messages that name other pairs, another folder or an option that does not exist."""
+    """Guards against commands with other pairs, another folder or an option that does not exist."""
     said = run(brief)
     run(found(r'to use it, run: (.*? "your sentence")', said))
     said = run("evaluate --run runs/tiny")
@@ -398,7 +398,7 @@ def found(pattern: str, said: str) -> str:
 
 
 def test_advice_of_the_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Callable[..., str]) -> None:
-    """Guards the way from a dirty corpus over the printed commands to one that has nothing grave."""
+    """The printed commands lead from a dirty corpus to one without grave findings."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(check, "_measured_speed", lambda *_: 2000)
     good = [(a.capitalize(), b.capitalize()) for a, b in PAIRS]
@@ -414,7 +414,7 @@ def test_advice_of_the_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ru
 
 
 def test_training_that_is_too_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards a number of epochs or minutes that is still too small."""
+    """Guards against advising a number of epochs or minutes that is still too small."""
     monkeypatch.setattr(check, "_measured_speed", lambda *_: 2000)
     table = write_tsv(tmp_path / "pairs.tsv", [(a.capitalize(), b.capitalize()) for a, b in PAIRS])
     words = ["--data.train", str(table), *ENGLISH_TO_ITALIAN, "--training.max_epochs", "1"]

@@ -1,4 +1,4 @@
-"""What messages of training, translation, exports and the server tell people to do: done as said, it helps."""
+"""The advice in messages of training, translation, exports and the server: following it helps."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def followed(said: str, pattern: str, value: str) -> list[str]:
 
 
 def slow_after_first(cases: list[Any]) -> list[Any]:
-    """The cases, of which only the first is quick enough for every day."""
+    """The cases, of which only the first is quick enough for the default suite."""
     return [cases[0], *(pytest.param(*case, marks=pytest.mark.slow) for case in cases[1:])]
 
 
@@ -98,7 +98,7 @@ RESUMED: list[tuple[str, int, str, Remedy]] = [
 def test_a_run_that_exists(
     line: str, code: int, complaint: str, remedy: Remedy, here: Path, run: Callable[..., str]
 ) -> None:
-    """Guards ways on from a run that cannot go on as asked."""
+    """Tests the ways to continue a run that cannot do as asked."""
     words = [*train_tiny(), *line.split()]
     said = run(words, code)
     assert complaint in said
@@ -116,7 +116,7 @@ def test_a_run_that_exists(
     ],
 )
 def test_every_limit_can_be_raised(key: str, progress: dict[str, float]) -> None:
-    """Guards a reason for the end that does not name the setting to raise."""
+    """Each reason for the end names the setting to raise."""
     config = override(Config(), ["--training.max_epochs=9", f"--training.{key}=5"])
     reached = Progress(**progress)  # type: ignore[arg-type]
     words = followed(end_reason(reached, config) or "", r"(?P<key>training\.\w+) \(5\)", "6")
@@ -164,7 +164,7 @@ LENGTHS: list[tuple[str, Remedy]] = [
 
 @pytest.mark.parametrize(("line", "remedy"), LENGTHS)
 def test_lengths_that_do_not_fit(line: str, remedy: Remedy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards a number that is one too low."""
+    """Guards against advising a number that is one too low."""
     monkeypatch.chdir(tmp_path)
     write_tsv(Path("long.tsv"), [("the cat " * 15, "il gatto " * 15), *tiny_pairs(5)])
     write_tsv(Path("growing.tsv"), [(a, f"{b} {b} {b}") for a, b in tiny_pairs(300)])
@@ -176,7 +176,7 @@ def test_lengths_that_do_not_fit(line: str, remedy: Remedy, tmp_path: Path, monk
 
 
 def test_a_run_in_use(here: Path, run: Callable[..., str]) -> None:
-    """Guards both ways on: under another name at once, or under the same one afterwards."""
+    """Tests both ways: another name now, or the same name later."""
     words = [*train_tiny(), "--training.max_steps", "9"]
     with run_lock.lock(Path("runs/tiny")):
         said = run(words, 5)
@@ -186,7 +186,7 @@ def test_a_run_in_use(here: Path, run: Callable[..., str]) -> None:
 
 
 def test_all_checkpoints_are_damaged(here: Path, template: Path, run: Callable[..., str]) -> None:
-    """Guards the two ways on from a run whose checkpoints are lost."""
+    """Tests the two ways to continue after losing all checkpoints."""
     for path in checkpoint.steps(Path("runs/tiny/checkpoints")):
         flip_a_bit(path / "model.safetensors")
     said = run(train_tiny(), 4)
@@ -225,7 +225,7 @@ def test_other_data_than_the_run_was_trained_on(here: Path, run: Callable[..., s
 
 
 def test_a_training_state_of_another_kind(here: Path, run: Callable[..., str]) -> None:
-    """Guards a run that cannot be resumed, whose message does not say how to leave a checkpoint out."""
+    """The message says how to leave out the checkpoint."""
     newest, *_ = checkpoint.steps(Path("runs/tiny/checkpoints"))
     forge(newest, {"training.pt": b"nothing"})
     words = [*train_tiny(), "--training.max_steps", "9"]
@@ -235,7 +235,7 @@ def test_a_training_state_of_another_kind(here: Path, run: Callable[..., str]) -
 
 
 def test_weights_of_another_model(here: Path, run: Callable[..., str]) -> None:
-    """Guards two refusals in a row, of which the first names half of what has to be set."""
+    """Guards against a first error that names only half of the settings to change."""
     other = "--run.name other --training.init_from runs/tiny --tokenizer.kind word"
     words = [*train_tiny(), *UNTESTED, *other.split()]
     said = run(words, 2)
@@ -338,7 +338,7 @@ def test_too_little_memory(
 
 
 def test_no_trained_model_here(here: Path, run: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards options and commands that do not exist."""
+    """Guards against advising options and commands that do not exist."""
     (here / "empty").mkdir()
     monkeypatch.chdir(here / "empty")
     monkeypatch.setattr(loading, "place_of_runs", lambda folder: folder)  # a clone may have runs of its own
@@ -353,7 +353,7 @@ def test_no_trained_model_here(here: Path, run: Callable[..., str], monkeypatch:
 
 @pytest.mark.parametrize("in_clone", [False, True])
 def test_what_is_missing_can_be_installed(in_clone: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards a command that needs a clone without one, brackets that zsh takes for a pattern, and unknown extras."""
+    """Guards against commands that need a clone where there is none, unquoted brackets in zsh, and unknown extras."""
     monkeypatch.setattr(resources, "IN_CLONE", in_clone)
     monkeypatch.setattr(markup, "find_spec", lambda name: None)
     monkeypatch.setitem(sys.modules, "onnxruntime", None)

@@ -1,4 +1,4 @@
-"""The pinned libraries: every dependency is among them, in an allowed version, with hashes and from nowhere else."""
+"""The pinned libraries: every dependency is among them, in an allowed version, with hashes and without an index."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_default_install_is_a_part_of_the_developers_one() -> None:
 
 @pytest.mark.parametrize("name", ["requirements.txt", "requirements-dev.txt"])
 def test_every_pin_has_hashes_and_names_no_place(name: str) -> None:
-    """Guards against a file that anyone could swap, and against an index that only its writer reaches."""
+    """Guards against files that could be replaced, and against a private index."""
     lines = [line for line in (ROOT / name).read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
     for line, following in zip(lines, [*lines[1:], ""], strict=True):
         if line.startswith(" "):

@@ -108,7 +108,7 @@ def test_lock_of_another_host_says_what_may_be_deleted(tmp_path: Path, monkeypat
 
 
 def test_no_locks_left_is_no_matter_of_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards against the advice to free some space, for a mistake in how the disk is mounted."""
+    """Guards against the advice to free space when the disk is mounted wrongly."""
     answer(errno.ENOLCK, monkeypatch)
     with pytest.raises(StorageError, match="local_lock=flock") as caught, run_lock.lock(tmp_path):
         pass

@@ -15,13 +15,10 @@ from dragoman.architectures.ensemble import Ensemble
 from dragoman.dataset import masks
 from dragoman.model import Transformer
 from dragoman.settings import EOS, PAD, SOS, UNK, DecodingConfig, ModelConfig
-from dragoman.translation.next_tokens import best_continuations, filter_likely
-from dragoman.translation.search import (
-    Hypothesis,
-    normalizer,
-    read_off,
-    search,
-)
+from dragoman.translation.constraints import Constraints
+from dragoman.translation.next_tokens import filter_likely
+from dragoman.translation.results import Hypothesis, normalizer
+from dragoman.translation.search import best_paths, search
 
 
 class History(NamedTuple):
@@ -60,6 +57,19 @@ class Table:
         return logits
 
 
+GREEDY = DecodingConfig()
+
+
+def searched(
+    model: Any,
+    source: Tensor,
+    max_lengths: list[int],
+    settings: DecodingConfig = GREEDY,
+    **constraints: Any,
+) -> list[list[Hypothesis]]:
+    return search(model, source, settings, Constraints(max_lengths, **constraints))
+
+
 def enumerate_all(model: Table, source: int, limit: int, alpha: float) -> list[tuple[float, list[int]]]:
     """Every translation of at most `limit` tokens that ends in [EOS], with its score, best first."""
     ordinary = [token for token in range(model.vocabulary) if token not in (PAD, SOS, EOS)]
@@ -81,7 +91,7 @@ SOURCES = torch.tensor([[11], [12], [13], [14], [15], [16]])
 def test_wide_beam_equals_enumeration(alpha: float) -> None:
     """Guards early stopping: a longer hypothesis can have a better score than the first one that ends."""
     model = Table(6)
-    found = search(model, SOURCES, [4] * 6, DecodingConfig(beam_size=500, length_penalty=alpha, n_best=3))
+    found = searched(model, SOURCES, [4] * 6, DecodingConfig(beam_size=500, length_penalty=alpha, n_best=3))
     for source, best in zip(SOURCES[:, 0].tolist(), found, strict=True):
         expected = enumerate_all(model, source, 4, alpha)[:3]
         complete = [h for h in best if h.complete]
@@ -102,7 +112,7 @@ def greedy(model: Table, source: int, limit: int) -> list[int]:
 def test_beam_of_one_equals_greedy(alpha: float) -> None:
     """Guards against a beam that continues past its own [EOS], which some length penalties would reward."""
     model = Table(9)
-    found = search(model, SOURCES, [12] * 6, DecodingConfig(beam_size=1, length_penalty=alpha))
+    found = searched(model, SOURCES, [12] * 6, DecodingConfig(beam_size=1, length_penalty=alpha))
     assert [best[0].tokens for best in found] == [greedy(model, source, 12) for source in SOURCES[:, 0].tolist()]
 
 
@@ -111,7 +121,7 @@ def test_absent_tokens_are_not_written(beam: int) -> None:
     """Guards placeholders that the source lacks, and the order of these rules when sentences leave the batch."""
     absent = [[], [4], [4, 5], [6, 7, 8], [5], []]
     limits = [3, 9, 5, 12, 4, 10]
-    found = search(Table(9, eos=1.0), SOURCES, limits, DecodingConfig(beam_size=beam), absent=absent)
+    found = searched(Table(9, eos=1.0), SOURCES, limits, DecodingConfig(beam_size=beam), absent=absent)
     for best, never in zip(found, absent, strict=True):
         assert not set(best[0].tokens) & set(never)
 
@@ -120,36 +130,24 @@ def test_absent_tokens_are_not_written(beam: int) -> None:
 def test_batch_equals_one_by_one(beam: int) -> None:
     """Guards the rows: when finished sentences leave the batch, the others must keep their own state and limit."""
     limits = [3, 9, 5, 12, 1, 7]
-    together = search(Table(9), SOURCES, limits, DecodingConfig(beam_size=beam))
-    alone = [search(Table(9), SOURCES[i : i + 1], [limits[i]], DecodingConfig(beam_size=beam))[0] for i in range(6)]
+    together = searched(Table(9), SOURCES, limits, DecodingConfig(beam_size=beam))
+    alone = [searched(Table(9), SOURCES[i : i + 1], [limits[i]], DecodingConfig(beam_size=beam))[0] for i in range(6)]
     assert [[h.tokens for h in best] for best in together] == [[h.tokens for h in best] for best in alone]
     assert [best[0].score for best in together] == pytest.approx([best[0].score for best in alone])
 
 
-def test_larger_beam_never_scores_worse_here() -> None:
-    """Not true of beam search in general, but on these tables a wrongly reordered beam fails this at once."""
-    scores = [
-        sum(
-            best[0].score
-            for best in search(Table(9, eos=-1), SOURCES, [8] * 6, DecodingConfig(beam_size=beam, length_penalty=0.0))
-        )
-        for beam in (1, 4, 64)
-    ]
-    assert scores == sorted(scores)
-
-
 def test_hypothesis_at_its_limit_is_incomplete() -> None:
     """Guards the limit: no more tokens than that, and `complete` is False."""
-    hypotheses = [best[0] for best in search(Table(9, eos=-50), SOURCES, [5] * 6)]
+    hypotheses = [best[0] for best in searched(Table(9, eos=-50), SOURCES, [5] * 6)]
     assert all(not h.complete and len(h.tokens) == len(h.log_probs) == 5 for h in hypotheses)
-    ended = [best[0] for best in search(Table(9, eos=50), SOURCES, [5] * 6)]
+    ended = [best[0] for best in searched(Table(9, eos=50), SOURCES, [5] * 6)]
     assert all(h.complete and h.tokens == [] and h.score == pytest.approx(0, abs=1e-3) for h in ended)
 
 
 def test_search_stops_when_nothing_can_change() -> None:
     """Guards speed: a batch of certain sentences must not run until its limit."""
     model = Table(9, eos=50)
-    search(model, SOURCES, [1000] * 6, DecodingConfig(beam_size=4))
+    searched(model, SOURCES, [1000] * 6, DecodingConfig(beam_size=4))
     assert model.steps <= 3
 
 
@@ -163,7 +161,7 @@ def test_scores_equal_teacher_forcing(beam: int) -> None:
         model.projection.weight[EOS] *= 3
     source = torch.tensor([[5, 6, 7, 8, EOS], [9, 4, EOS, PAD, PAD], [7, 7, 7, EOS, PAD]])
     for row, best in zip(
-        source, search(model, source, [9, 9, 9], DecodingConfig(beam_size=max(2, beam), n_best=2)), strict=True
+        source, searched(model, source, [9, 9, 9], DecodingConfig(beam_size=max(2, beam), n_best=2)), strict=True
     ):
         for hypothesis in best:
             ids = [SOS, *hypothesis.tokens] + ([EOS] if hypothesis.complete else [])
@@ -189,19 +187,11 @@ def test_length_formula_of_the_paper(alpha: float) -> None:
     """Guards the formula and early stopping with it: ((5 + length) / 6) ** alpha, not length ** alpha."""
     model = Table(6)
     settings = DecodingConfig(beam_size=500, length_penalty=alpha, length_formula="paper", n_best=2)
-    for source, best in zip(SOURCES[:, 0].tolist(), search(model, SOURCES, [4] * 6, settings), strict=True):
+    for source, best in zip(SOURCES[:, 0].tolist(), searched(model, SOURCES, [4] * 6, settings), strict=True):
         every = enumerate_all(model, source, 4, 0.0)
         expected = sorted(((total / ((6 + len(words)) / 6) ** alpha, words) for total, words in every), reverse=True)
         assert [h.tokens for h in best if h.complete] == [words for _, words in expected[:2]]
         assert best[0].score == pytest.approx(expected[0][0], rel=1e-5)
-
-
-@pytest.mark.parametrize("beam", [1, 4])
-def test_minimum_length(beam: int) -> None:
-    """Guards min_lengths: each sentence has its own, and [EOS] is allowed right after it."""
-    least = [0, 1, 2, 3, 4, 5]
-    found = search(Table(9, eos=50), SOURCES, [9] * 6, DecodingConfig(beam_size=beam), min_lengths=least)
-    assert [len(best[0].tokens) for best in found] == least
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
@@ -213,22 +203,13 @@ def test_no_repeat_ngram(n: int, beam: int) -> None:
     repeats = 0
     for settings in (free, bound):
         model = Table(7, eos=-4 if n > 1 else 0)
-        for hypothesis in itertools.chain.from_iterable(search(model, SOURCES, [14] * 6, settings)):
+        for hypothesis in itertools.chain.from_iterable(searched(model, SOURCES, [14] * 6, settings)):
             ngrams = list(zip(*(hypothesis.tokens[i:] for i in range(n)), strict=False))
             repeats += len(ngrams) - len(set(ngrams))
         if settings is free:
             assert repeats > 0
             repeats = 0
     assert repeats == 0
-
-
-def test_no_repeat_ngram_allows_everything_else() -> None:
-    """Guards against a ban of tokens that repeat nothing."""
-    for settings in (DecodingConfig(beam_size=3), DecodingConfig(beam_size=3, no_repeat_ngram=12)):
-        found = search(Table(9), SOURCES, [12] * 6, settings)
-        assert [best[0].tokens for best in found] == [
-            best[0].tokens for best in search(Table(9), SOURCES, [12] * 6, DecodingConfig(beam_size=3))
-        ]
 
 
 @pytest.mark.parametrize("beam", [1, 3])
@@ -242,7 +223,7 @@ def test_number_of_unknown_words_is_limited(beam: int) -> None:
             return logits
 
     allowed = [0, 1, 2, 3, 0, 1]
-    found = search(Unsure(9, eos=-3), SOURCES, [8] * 6, DecodingConfig(beam_size=beam), max_unknowns=allowed)
+    found = searched(Unsure(9, eos=-3), SOURCES, [8] * 6, DecodingConfig(beam_size=beam), max_unknowns=allowed)
     assert [best[0].tokens.count(UNK) for best in found] == allowed
 
 
@@ -251,51 +232,18 @@ def test_prefix_is_kept_and_scored(beam: int) -> None:
     """Guards prefixes: their tokens as given, their probabilities in the score, and a free search after them."""
     model = Table(9)
     prefixes: list[list[int]] = [[], [4], [5, 6], [7, 8, 4], [4, 4, 4, 4], [UNK]]
-    found = search(model, SOURCES, [12] * 6, DecodingConfig(beam_size=beam), prefixes=prefixes)
+    found = searched(model, SOURCES, [12] * 6, DecodingConfig(beam_size=beam), prefixes=prefixes)
     for source, prefix, best in zip(SOURCES[:, 0].tolist(), prefixes, found, strict=True):
         hypothesis = best[0]
         assert hypothesis.tokens[: len(prefix)] == prefix
         ids = hypothesis.tokens + [EOS] * hypothesis.complete
         assert hypothesis.log_probs == pytest.approx(enumerated_score(model, source, ids), abs=1e-5)
-    free = search(model, SOURCES, [12] * 6, DecodingConfig(beam_size=beam))
-    forced = search(model, SOURCES, [12] * 6, DecodingConfig(beam_size=beam), prefixes=[h[0].tokens[:2] for h in free])
+    free = searched(model, SOURCES, [12] * 6, DecodingConfig(beam_size=beam))
+    forced = searched(
+        model, SOURCES, [12] * 6, DecodingConfig(beam_size=beam), prefixes=[h[0].tokens[:2] for h in free]
+    )
     if beam == 1:
         assert [h[0].tokens for h in forced] == [h[0].tokens for h in free]
-
-
-def test_groups_without_penalty_equal_a_beam_of_their_size() -> None:
-    """Guards diverse search: without a penalty all groups are the same beam."""
-    small = search(Table(9), SOURCES, [9] * 6, DecodingConfig(beam_size=2))
-    groups = DecodingConfig(beam_size=6, diversity_groups=3, diversity_penalty=0.0)
-    assert [best[0] for best in search(Table(9), SOURCES, [9] * 6, groups)] == [best[0] for best in small]
-
-
-def test_diverse_search_finds_more_first_words() -> None:
-    """Guards the penalty: the first group is a plain beam, and the others start with other words."""
-    plain = DecodingConfig(beam_size=4, n_best=4)
-    diverse = DecodingConfig(beam_size=4, n_best=4, diversity_groups=4, diversity_penalty=3.0)
-    firsts = [
-        [len({h.tokens[0] for h in best if h.tokens}) for best in search(Table(9, eos=-3), SOURCES, [9] * 6, settings)]
-        for settings in (plain, diverse)
-    ]
-    assert sum(firsts[1]) > sum(firsts[0])
-    greedy_ones = [h[0].tokens for h in search(Table(9, eos=-3), SOURCES, [9] * 6)]
-    for best, first in zip(search(Table(9, eos=-3), SOURCES, [9] * 6, diverse), greedy_ones, strict=True):
-        assert first in [h.tokens for h in best]
-        assert len({tuple(h.tokens) for h in best}) == len(best)
-        assert best == sorted(best, key=lambda h: (h.complete, h.score), reverse=True)
-
-
-def test_group_that_has_ended_is_not_avoided() -> None:
-    """Guards diverse search: the first tokens of the vocabulary were penalized as if an ended group had taken them."""
-    generator = torch.Generator().manual_seed(1)
-    scores = torch.tensor([[-torch.inf, -1.0]])
-    allowed = torch.randn(1, 2, 9, generator=generator).log_softmax(-1)
-    for token in range(9):
-        likely = allowed.clone()
-        likely[0, 1, token] = 2.0
-        origin, found = best_continuations(scores, likely, 2, 1, 9.0)
-        assert (int(origin[0, 1]), int(found[0, 1])) == (1, token)
 
 
 def test_samples_follow_the_probabilities() -> None:
@@ -312,7 +260,7 @@ def test_samples_follow_the_probabilities() -> None:
             logits, state = super().step(tokens[:1], History(state.source, state.tokens[:1]))
             return logits.expand(len(tokens), -1).clone(), History(state.source, state.tokens.expand(len(tokens), -1))
 
-    search(Recorder(8, eos=-50), one, [2], settings)
+    searched(Recorder(8, eos=-50), one, [2], settings)
     logits = model.logits(21, [SOS])
     logits[EOS] -= 50
     probability = logits.softmax(-1)
@@ -327,10 +275,10 @@ def test_samples_depend_only_on_seed_and_sentence() -> None:
     """Guards reproducibility: neither the batch nor its padding may change a sample."""
     settings = DecodingConfig(sample=True, n_best=3, seed=5)
     padded = torch.cat((SOURCES, torch.full((6, 2), PAD)), 1)
-    together = search(Table(9), padded, [9] * 6, settings)
-    alone = [search(Table(9), SOURCES[i : i + 1], [9], settings)[0] for i in range(6)]
+    together = searched(Table(9), padded, [9] * 6, settings)
+    alone = [searched(Table(9), SOURCES[i : i + 1], [9], settings)[0] for i in range(6)]
     assert [[h.tokens for h in best] for best in together] == [[h.tokens for h in best] for best in alone]
-    other = search(Table(9), padded, [9] * 6, DecodingConfig(sample=True, n_best=3, seed=6))
+    other = searched(Table(9), padded, [9] * 6, DecodingConfig(sample=True, n_best=3, seed=6))
     assert together != other
     model = Table(9)
     for source, best in zip(SOURCES[:, 0].tolist(), together, strict=True):
@@ -349,7 +297,7 @@ def test_samples_depend_only_on_seed_and_sentence() -> None:
 )
 def test_sampling_becomes_greedy_in_the_limit(settings: DecodingConfig) -> None:
     """Guards temperature, top-k and top-p: each can leave only the likeliest token."""
-    found = search(Table(9), SOURCES, [9] * 6, settings)
+    found = searched(Table(9), SOURCES, [9] * 6, settings)
     assert [best[0].tokens for best in found] == [greedy(Table(9), source, 9) for source in SOURCES[:, 0].tolist()]
 
 
@@ -370,10 +318,10 @@ def test_ensemble_uses_mean_probabilities(beam: int) -> None:
     one, two = (Transformer(shape, 12, 12).eval() for shape in shapes)
     source = torch.tensor([[5, 6, 7, 8, EOS], [9, 4, EOS, PAD, PAD]])
     settings = DecodingConfig(beam_size=beam)
-    same, single = (search(m, source, [6, 6], settings) for m in (Ensemble([one, one]), one))
+    same, single = (searched(m, source, [6, 6], settings) for m in (Ensemble([one, one]), one))
     assert [h[0].tokens for h in same] == [h[0].tokens for h in single]
     assert [h[0].score for h in same] == pytest.approx([h[0].score for h in single], abs=1e-5)
-    for row, best in zip(source, search(Ensemble([one, two]), source, [6, 6], settings), strict=True):
+    for row, best in zip(source, searched(Ensemble([one, two]), source, [6, 6], settings), strict=True):
         target = torch.tensor([[SOS, *best[0].tokens] + [EOS] * best[0].complete])
         with torch.no_grad():
             given = row[None, row != PAD], target[:, :-1]
@@ -407,14 +355,20 @@ LINES = torch.tensor([[n, *[5] * (n % 4), *[PAD] * (3 - n % 4)] for n in range(1
 ENDLESS = [99] * len(LINES)
 
 
-def read(model: Any, source: Tensor = LINES, limits: list[int] = ENDLESS, **options: Any) -> list[Hypothesis]:
-    found = read_off(model, source, limits, **options)
+def read(
+    model: Any,
+    source: Tensor = LINES,
+    limits: list[int] = ENDLESS,
+    settings: DecodingConfig = GREEDY,
+    **constraints: Any,
+) -> list[Hypothesis]:
+    found = best_paths(model, source, settings, Constraints(limits, **constraints))
     assert all(len(each) == 1 for each in found)
     return [hypothesis for [hypothesis] in found]
 
 
 @pytest.mark.parametrize("changes", [{}, {"length_penalty": 0.0}, {"length_formula": "paper"}])
-def test_read_off_finds_the_likeliest_path(changes: dict[str, Any]) -> None:
+def test_best_path_finds_the_likeliest_path(changes: dict[str, Any]) -> None:
     """Guards tokens, log-probabilities and scores, compared with all paths through two or four places.
 
     Probabilities are not renormalized for the tokens that are ruled out.
@@ -440,7 +394,7 @@ def test_read_off_finds_the_likeliest_path(changes: dict[str, Any]) -> None:
         assert hypothesis.score == pytest.approx(total / normalizer(len(hypothesis.tokens) + 1, settings), abs=1e-5)
 
 
-def test_read_off_is_cut_at_its_limit() -> None:
+def test_best_path_is_cut_at_its_limit() -> None:
     """Guards the limit, which counts [EOS] as in a search: a sentence that fills it has none."""
     lengths = [len(free.tokens) for free in read(Sheet())]
     for spare in (1, 0, -1):
@@ -452,7 +406,7 @@ def test_read_off_is_cut_at_its_limit() -> None:
             assert cut.score == pytest.approx(sum(cut.log_probs) / len(cut.log_probs))
 
 
-def test_read_off_never_returns_start_or_end() -> None:
+def test_best_path_never_returns_start_or_end() -> None:
     """Guards the text against [SOS] and [EOS], which a model that writes at once does not use."""
     for hypothesis in read(Sheet(sos=9, eos=9)):
         assert not {SOS, EOS, PAD} & set(hypothesis.tokens)
@@ -460,7 +414,7 @@ def test_read_off_never_returns_start_or_end() -> None:
         assert hypothesis.score < -4, "no other token is likely"
 
 
-def test_read_off_limits_unknown_words() -> None:
+def test_best_path_limits_unknown_words() -> None:
     """Guards copying: without an unknown source word there is nothing to copy into an [UNK]."""
     allowed = [n % 3 for n in range(len(LINES))]
     found = read(Sheet(unk=9), max_unknowns=allowed)
@@ -468,7 +422,7 @@ def test_read_off_limits_unknown_words() -> None:
     assert all(UNK in each.tokens for each in read(Sheet(unk=9)))
 
 
-def test_read_off_of_a_batch_equals_one_by_one() -> None:
+def test_best_path_of_a_batch_equals_one_by_one() -> None:
     """Guards the rows: each has its own places and limits, and padding is not read."""
     limits, allowed = [1 + n % 5 for n in range(len(LINES))], [n % 2 for n in range(len(LINES))]
     together = read(Sheet(unk=1), limits=limits, max_unknowns=allowed)
@@ -479,7 +433,7 @@ def test_read_off_of_a_batch_equals_one_by_one() -> None:
         assert alone.log_probs == pytest.approx(together[i].log_probs)
 
 
-def test_encoder_only_model_is_read_off_alike_in_any_batch() -> None:
+def test_encoder_only_model_is_read_alike_in_any_batch() -> None:
     """Guards a real model, including its padding."""
     torch.manual_seed(0)
     shape = ModelConfig(architecture="encoder-only", d_model=32, n_heads=4, encoder_layers=1, decoder_layers=1, d_ff=64)

@@ -118,7 +118,7 @@ def test_corpus_teaches_which_full_stops_end_no_sentence() -> None:
 
 @pytest.mark.parametrize(("most", "usual", "expected"), [(1, 99, 4), (2, 99, 2), (3, 99, 2), (9, 99, 1), (9, 9, 3)])
 def test_sentences_are_joined_up_to_the_usual_line(most: int, usual: int, expected: int) -> None:
-    """Guards pronouns, which need the sentence before, and models that know single sentences only."""
+    """Joins sentences up to the usual length of training lines, since pronouns need the sentence before."""
     found = split_text(TEXT, "en", LineStatistics(usual=usual, longest=99, sentences=most), words)
     assert len(found) == expected
     assert " ".join(found) == TEXT

@@ -70,7 +70,7 @@ def test_weights_of_other_names_are_refused() -> None:
 
 @pytest.mark.parametrize("data", [b"", b"\0" * 64, b"\xff" * 8 + b"{}", tensors.weights_bytes(Tied())[:-1]])
 def test_bytes_that_are_not_safetensors_are_refused(data: bytes) -> None:
-    """Guards against a library's own exception type, and trust in a header length of 2 to the power of 64."""
+    """Guards against exceptions of the library, and against trusting a header length of 2 to the power of 64."""
     with pytest.raises(CheckpointError):
         tensors.load_weights(Tied(), data)
 

@@ -153,7 +153,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Event, Event]]:
 
 @pytest.mark.parametrize("n_best", [1, 3])
 def test_the_api_returns_the_same_as_the_command_line(trained: Path, server: Server, n_best: int) -> None:
-    """Guards against a second way of translating: all fields equal those of `translate.py --json`."""
+    """All fields equal those of `translate.py --json`."""
     translator = Translator(trained).with_decoding(n_best=n_best, beam_size=n_best)
     expected = [json.loads(output.as_json(each)) for each in translator.with_alignments(translator.explain(TEXTS))]
     found = server.post({"texts": TEXTS, "n_best": n_best, "attention": True}).json["translations"]
@@ -201,7 +201,7 @@ def test_ctranslate2_answers_as_torch_does(trained: Path) -> None:
 
 
 def test_fifty_clients_get_their_own_translations() -> None:
-    """Guards the split of a batch: no client may receive another's translation."""
+    """No client receives the translation of another."""
     texts = [f"My name is number{i}, and I live in {'see ' * (i % 7)}." for i in range(50)]
     with serving(echo()) as server, ThreadPoolExecutor(50) as clients:
         replies = list(clients.map(lambda text: server.post({"text": text}), texts))
@@ -307,7 +307,7 @@ def test_other_types_methods_and_paths_are_refused(server: Server) -> None:
 
 
 def test_a_broken_body_after_head_leaves_no_traceback(server: Server, caplog: pytest.LogCaptureFixture) -> None:
-    """Guards the log: uvicorn answers what is no HTTP with a body, which a response to HEAD must not have."""
+    """Guards the log: uvicorn answers invalid HTTP with a body, which a response to HEAD must not have."""
     with socket.create_connection(("127.0.0.1", server.port), timeout=HANG) as connection:
         connection.sendall(b"HEAD / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nxx\r\n")
         assert connection.recv(2**16).startswith(b"HTTP/1.1 400 ")
@@ -355,7 +355,7 @@ def test_connections_send_without_delay() -> None:
 
 
 def test_every_response_has_security_headers(server: Server) -> None:
-    """Guards error responses too, which are made elsewhere."""
+    """Error responses, which other code makes, have them, too."""
     replies = [server.get(path) for path in ("/", "/script.js", "/style.css", "/info", "/openapi.json", "/nothing")]
     replies += [server.post({"text": "a"}), server.post(b"{"), server.get("/", "PUT"), server.get("/", host="evil.org")]
     for reply in replies:
@@ -451,7 +451,7 @@ def test_shutdown_waits_for_accepted_requests(gate: tuple[Event, Event]) -> None
 
 
 def test_shutdown_answers_what_it_cannot_finish(gate: tuple[Event, Event], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards the end of the server: it waited a minute for a long translation, and then gave no answer."""
+    """Guards against waiting a minute for a long translation, and then giving no answer."""
     started, go = gate
     monkeypatch.setattr(limits, "FINISH_TIMEOUT", 0.2)
     with serving(echo()) as server, ThreadPoolExecutor(1) as client:
@@ -467,7 +467,7 @@ def test_shutdown_answers_what_it_cannot_finish(gate: tuple[Event, Event], monke
 @pytest.fixture
 def big_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every answer of a server is 30 MB, more than a kernel keeps for a client that does not read."""
-    monkeypatch.setattr(application, "response", lambda *_: "x" * (30_000_000 - len("\"\"")))
+    monkeypatch.setattr(application, "response", lambda *_: "x" * (30_000_000 - len('""')))
 
 
 @contextmanager
@@ -491,7 +491,7 @@ def is_cut_off(connection: socket.socket) -> bool:
 
 
 def test_clients_that_do_not_read_are_cut_off(big_answers: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards memory: a client that read nothing kept its answer of megabytes in the server for ever."""
+    """Guards memory: the answer for a client that reads nothing would stay in the server for ever."""
     monkeypatch.setattr(limits, "STALL_TIMEOUT", 2.0)
     with serving(echo()) as server:
         with unread_answer(server) as connection:
@@ -502,7 +502,7 @@ def test_clients_that_do_not_read_are_cut_off(big_answers: None, monkeypatch: py
 def test_shutdown_does_not_wait_for_clients_that_do_not_read(
     big_answers: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Guards the end of the server: it waited a minute for them."""
+    """Guards against waiting a minute for them."""
     monkeypatch.setattr(limits, "FINISH_TIMEOUT", 0.2)
     monkeypatch.setattr(limits, "ABORT_TIMEOUT", 0.5)
     monkeypatch.setattr(limits, "STALL_TIMEOUT", HANG)
@@ -811,7 +811,7 @@ def test_the_page_cancels_outdated_requests(browse: Callable[[str], Any], gate: 
 
 @pytest.mark.slow
 def test_the_page_is_readable(browser: Any) -> None:
-    """Guards labels against each other, the edges of their boxes and the edge of a phone."""
+    """No label covers another, or leaves its box or the screen of a phone."""
 
     def translated(page: Any) -> None:
         page.get_by_text("English to Italian").wait_for()

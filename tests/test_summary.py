@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import Any
 
@@ -27,57 +26,37 @@ def model(**changes: Any) -> Any:
     return build_model(replace(SMALL, **changes), 12, 12).eval()
 
 
-def smallest(parts: list[summary.Part]) -> list[summary.Part]:
-    """The parts of which no smaller part is listed."""
-    return [part for part in parts[1:] if not any(other.path.startswith(f"{part.path}.") for other in parts)]
-
-
 @pytest.mark.parametrize("tie", ["none", "output", "all"])
-@pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_parts_add_up_to_the_whole(architecture: str, positions: str, tie: str) -> None:
-    """Guards against a shared matrix counted twice, and a parameter in no part or in two."""
-    ours = model(architecture=architecture, positions=positions, tie=tie)
-    parts = summary.parameters(ours)
-    assert parts[0].count == sum(p.numel() for p in ours.parameters())
-    assert sum(part.count for part in smallest(parts)) == parts[0].count
-    for part in parts[1:]:  # at every level; torch also names a shared parameter by its first place
-        place = re.compile(re.escape(part.path).replace(r"\*", "[0-9]+") + r"(\.|$)")
-        assert part.count == sum(p.numel() for name, p in ours.named_parameters() if place.match(name)), part
-
-
-def test_the_table_counts_layers_and_names_shared_matrices() -> None:
-    parts = {part.path: part for part in summary.parameters(model(tie="all"))}
-    assert parts["encoder.layers"].kind == "2 x EncoderLayer"
-    assert parts["decoder.layers.*.cross_attention"].kind == "3 x Attention"
-    assert parts["decoder.layers.*.cross_attention"].count == 3 * 4 * (32 * 32 + 32)
-    assert parts["encoder.embedding"].shared == ()
-    for path in ("decoder.embedding", "projection"):
-        assert parts[path].count == 0
-        assert parts[path].shared == ("encoder.embedding.table.weight",)
-    one = {part.path: part for part in summary.parameters(model(encoder_layers=1))}
-    assert one["encoder.layers"].kind == "EncoderLayer"
-    assert one["encoder.layers.*.attention"].count == 4 * (32 * 32 + 32)
+def test_the_first_row_counts_every_parameter_once(architecture: str, tie: str) -> None:
+    """Guards against a shared matrix counted twice, and against one that is not named."""
+    ours = model(architecture=architecture, tie=tie)
+    assert summary.trace(ours, INPUTS)[0].parameters == sum(p.numel() for p in ours.parameters())
+    shared = [owner for name, owner in summary.shared_weights(ours) if name == "projection.weight"]
+    assert bool(shared) == (tie == "all" or (tie == "output" and architecture != "encoder-only"))
+    assert all(ours.get_parameter(owner) is ours.projection.weight for owner in shared)
 
 
 def test_shapes_come_in_the_order_of_calls() -> None:
     """A caller comes before what it calls, and tensors inside tuples and lists are seen."""
-    calls = summary.shapes(model(), INPUTS)
+    calls = summary.trace(model(), INPUTS)
     paths = [call.path for call in calls]
     assert paths[:4] == ["", "encoder", "encoder.embedding", "encoder.embedding.table"]
     assert paths[-2:] == ["decoder.norm", "projection"]
     found = {call.path: call for call in calls}
     cross = found["decoder.layers.*.cross_attention"]
-    assert cross == summary.Call(cross.path, "Attention", "(2, 4, 32), 2 x (2, 4, 5, 8), (2, 1, 1, 5)", "(2, 4, 32)")
-    assert found["decoder.layers.*.feed_forward.0"][2:] == ("(2, 4, 32)", "(2, 4, 64)")
-    assert found[""][2:] == ("(2, 5), (2, 4), (2, 1, 1, 5), (2, 1, 4, 4)", "(2, 4, 12)")
+    assert cross == summary.Call(
+        cross.path, "Attention", 4 * (32 * 32 + 32), "(2, 4, 32), 2 x (2, 4, 5, 8), (2, 1, 1, 5)", "(2, 4, 32)"
+    )
+    assert found["decoder.layers.*.feed_forward.0"][3:] == ("(2, 4, 32)", "(2, 4, 64)")
+    assert found[""][3:] == ("(2, 5), (2, 4), (2, 1, 1, 5), (2, 1, 4, 4)", "(2, 4, 12)")
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_equal_layers_are_shown_once(architecture: str) -> None:
     """Six layers take as many lines as one, and every call of the first layer is there."""
     one, six = (model(architecture=architecture, encoder_layers=count, decoder_layers=count) for count in (1, 6))
-    assert [call.path for call in summary.shapes(six, INPUTS)] == [call.path for call in summary.shapes(one, INPUTS)]
+    assert [call.path for call in summary.trace(six, INPUTS)] == [call.path for call in summary.trace(one, INPUTS)]
 
 
 def test_no_hook_stays_behind() -> None:
@@ -85,7 +64,7 @@ def test_no_hook_stays_behind() -> None:
     ours = model()
     summary.summary_lines(ours, INPUTS, 18)
     with pytest.raises(IndexError):
-        summary.shapes(ours, (SOURCE + 1000, *INPUTS[1:]))
+        summary.trace(ours, (SOURCE + 1000, *INPUTS[1:]))
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in ours.modules())
     assert all(p.grad is None for p in ours.parameters())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import os
 import pty
 import shutil
@@ -25,7 +26,7 @@ from dragoman.dataset import UNSEEN
 from dragoman.errors import DataError
 from dragoman.text.cleaning import clean
 from dragoman.translation.markup import translate_markup
-from dragoman.translation.output import printable
+from dragoman.translation.output import as_json, printable
 from dragoman.translation.pieces import encode_request
 from dragoman.translation.request import Request
 from dragoman.translation.translator import Translator
@@ -185,7 +186,7 @@ AS_WRITTEN = ["--decoding.tolerant", "false"]
 
 
 def test_lowercase_run_never_sees_capitals(run: Path) -> None:
-    """Guards every kind of input against capitals, which a model of lower-case text has never seen."""
+    """Lower-cases every kind of input, since the model has never seen capitals."""
     plain, lowered = (Translator(run, overrides=[*more, *AS_WRITTEN]) for more in ((), LOWERED))
     texts = ["ＴＨＥ Cat sees the DOG.", "This\u3000red WINE.", "", "And HERE."]
     lower = ["the cat sees the dog.", "this red wine.", "", "and here."]
@@ -295,7 +296,7 @@ def test_start_imports_only_what_it_needs(run: Path) -> None:
 
 @pytest.mark.parametrize("half", ["\ud800", "the cat \udcff."])
 def test_half_of_a_character_is_refused(half: str) -> None:
-    """Guards callers from Python: a library in Rust answers text that is not Unicode with an error of its own."""
+    """Guards callers from Python against a library's error for text that is not Unicode."""
     translator = echo(kind="bpe")
     with pytest.raises(DataError, match="half of a character"):
         translator.translate(["My name", half])
@@ -433,15 +434,15 @@ def test_prompt(run: Path, tmp_path: Path, end: bytes) -> None:
 
 def test_search_that_finds_nothing(run: Path) -> None:
     """Guards JSON, which has no -Infinity, and a translation that lacks even its prefix."""
-    settings = ["no_repeat_ngram=1", "min_ratio=30", "max_ratio=40"]
-    words = [word for setting in settings for word in (f"--decoding.{setting}",)]
-    result = command("--run", run, "--json", *words, "the cat.")
-    found = json.loads(result.stdout, parse_constant=pytest.fail)
-    assert found["sentences"][0]["candidates"][0]["score"] is None
-    assert "no translation is left" in result.stderr.decode()
-    translator = Translator(run, overrides=words)
+    translator = Translator(run, engine="torch")
+    for weights in translator.model.parameters():
+        weights.data.fill_(math.nan)
     request = translator.request("the cat zork.", prefix="Zoltan")
-    assert translator.explain([request])[0].sentences[0].candidates[0].ids == []
+    [translation] = translator.with_alignments(translator.explain([request]))
+    assert translation.sentences[0].candidates[0].ids == []
+    assert "no translation was found" in translator.warnings[0][1]
+    found = json.loads(as_json(translation), parse_constant=pytest.fail)
+    assert found["sentences"][0]["candidates"][0]["score"] is None
 
 
 def test_printable() -> None:

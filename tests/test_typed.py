@@ -1,4 +1,4 @@
-"""Reading what people type as the training text is written, and giving the translation the form they typed."""
+"""Typed text is changed to the form of the training text, and the translation gets the form that was typed."""
 
 from __future__ import annotations
 

@@ -19,5 +19,5 @@ def read_corpus(
     counts = {split: sum((portion.counts[split] for portion in portions), PairCounts()) for split in SPLITS}
     weights = [portion.weight for portion in portions for _ in portion.pairs["train"]]
     trained = {direction for portion in portions for direction in portion.trained_directions}
-    check_splits({split: len(pairs[split]) for split in SPLITS}, counts, trained, data)
+    check_splits(counts, trained, data)
     return pairs, counts, weights

@@ -1,4 +1,8 @@
-"""Make the model that model.architecture names."""
+"""The models, by model.architecture.
+
+All have `states`, `read` and `cross_attention`. To translate, `Transformer` and `DecoderOnly` also have `start` and
+`step`, and `EncoderOnly` has `places` and `lengths`, as the protocols in `dragoman.translation.search` require.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +11,10 @@ from dragoman.architectures.encoder_only import EncoderOnly
 from dragoman.model import Transformer
 from dragoman.settings import ModelConfig
 
+Model = Transformer | DecoderOnly | EncoderOnly
 
-def build_model(settings: ModelConfig, source_size: int, target_size: int) -> Transformer | DecoderOnly | EncoderOnly:
+
+def build_model(settings: ModelConfig, source_size: int, target_size: int) -> Model:
     """Make a model of settings.architecture with fresh weights. Raises ValueError as `Transformer` does."""
     match settings.architecture:
         case "encoder-decoder":

@@ -82,7 +82,7 @@ class DecoderOnly(nn.Module):
         return self.projection(self.states(source, target, source_mask, target_mask))
 
     def states(self, source: Tensor, target: Tensor, source_mask: Tensor, target_mask: Tensor) -> Tensor:
-        """The states of the target alone, (B, T, D): training does not ask for the source. See `Model.states`."""
+        """The states of the target alone, (B, T, D): training does not ask for the source. See `Transformer.states`."""
         read, length = source.shape[1], target.shape[1]
         start = Starts((source != PAD).sum(1, keepdim=True), read)  # each target starts where its source ends
         x = torch.cat((self.source_embedding(source), self.embedding(target, start)), 1)  # (B, S+T, D)
@@ -118,7 +118,10 @@ class DecoderOnly(nn.Module):
 
     @torch.no_grad()
     def cross_attention(self, source: Tensor, target: Tensor) -> Tensor:
-        """Where the target looks in the source, see `Model.cross_attention`. Rows sum to less than 1."""
+        """Where the target looks in the source, see `Transformer.cross_attention`.
+
+        Rows sum to less than 1, because the target also looks at itself.
+        """
         with record_attention([layer.attention for layer in self.decoder.layers]) as maps:
             self.states(source, target, *masks(source, target))
         return torch.stack(maps)[..., source.shape[1] :, : source.shape[1]]

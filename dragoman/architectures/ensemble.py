@@ -21,7 +21,7 @@ class Ensemble(nn.Module):
         )
 
     def forward(self, source: Tensor, target: Tensor, source_mask: Tensor, target_mask: Tensor) -> Tensor:
-        """Log-probabilities (B, T, V) in place of the logits of `Model`."""
+        """Log-probabilities (B, T, V) in place of the logits of a model."""
         return mean_log_probs([member(source, target, source_mask, target_mask) for member in self.members])
 
     def start(self, source: Tensor) -> EnsembleState:

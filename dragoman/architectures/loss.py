@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dragoman.architectures import ctc
-from dragoman.architectures.protocol import Model
+from dragoman.architectures.build import Model
 from dragoman.dataset import Batch
 from dragoman.settings import EOS, PAD
 

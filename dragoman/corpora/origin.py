@@ -62,7 +62,7 @@ def file_hashes(sources: Sequence[Source]) -> dict[str, str]:
 
 
 def with_hashes(source: Source) -> Source:
-    """Hash the files of a source, if that is not done yet. Reading it later raises DataError if they have changed."""
+    """Hash the files of a source, if that is not done yet. Preparing it raises DataError if they change meanwhile."""
     return source if source.hashes else replace(source, hashes={path: sha256_of_file(path) for path in source.files})
 
 

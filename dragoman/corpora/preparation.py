@@ -4,23 +4,25 @@
 
 The tokenizers, the split of each pair and the ids are decided here once and never again.
 
-Preparation works in shards of 50,000 pairs: it writes the cleaned text into a file per split, trains the tokenizers on
-that of training, and appends the ids to the arrays that training will read. All this is in a hidden folder beside the
-final one. A preparation that is killed at any moment resumes after its last complete shard, with the same result.
+Preparation works in shards of 50,000 pairs: it writes the cleaned text of each, trains the tokenizers on that of
+training, writes the ids of each shard, and joins them into the arrays that training will read. All this is in a hidden
+folder beside the final one. A preparation that is killed at any moment resumes after its last complete shard, with the
+same result.
 
 Limits: memory holds a shard, the distinct words that the tokenizers count, the held-out pairs and, for the report, 30
-bytes per training pair. The disk also needs room for the cleaned text. Nothing here locks the folder: one process
-prepares, the others load afterwards.
+bytes per training pair. The disk also needs room for the cleaned text and, twice, for the ids. Nothing here locks the
+folder: one process prepares, the others load afterwards.
 """
 
 from __future__ import annotations
 
 import hashlib
 import importlib.metadata
+import io
 import json
 import platform
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -32,16 +34,15 @@ from dragoman import reading
 from dragoman.atomic_folder import publish
 from dragoman.corpora.origin import SIDES, Tokenizers, check_unchanged, origin_of, with_hashes
 from dragoman.corpora.prepared_files import (
-    HEADER,
-    NOTE,
-    CleanText,
-    GrowingFiles,
+    COMPLETE,
+    CleanedCorpus,
     blocks,
     load_array,
     load_pairs,
     progress_bar,
     read_note,
-    write_header,
+    save_array,
+    save_pairs,
 )
 from dragoman.corpora.readers import say_choices
 from dragoman.corpora.report import CorpusReport, make_report
@@ -62,6 +63,7 @@ WEIGHTS = "train.weights.npy"
 # In the hidden folder:
 RESULT = "data"  # renamed to the final folder in the end
 TEXT = "text"  # the cleaned corpus
+IDS = "ids"  # those of its training pairs
 ORIGIN = "origin.json"
 
 Say = Callable[[str], None]
@@ -152,8 +154,7 @@ def _set_up(workplace: Path, origin: dict[str, Any], sources: Sequence[Source], 
     ours = {"origin": origin, "versions": versions | {"python": platform.python_version()}}
     resumable = read_note(workplace / ORIGIN) == ours
     if not all(source.files or data.revision for source in sources):  # the hub may have another version by now
-        note = read_note(workplace / TEXT / NOTE)
-        resumable = resumable and (note is None or note["state"]["whole"])
+        resumable = resumable and (workplace / TEXT / COMPLETE).exists()
     if not resumable:
         if workplace.exists():
             shutil.rmtree(workplace)
@@ -172,16 +173,17 @@ def _prepare(
 ) -> None:
     """Write everything that `load` reads. Each step skips what is already done."""
     data, result = config.data, workplace / RESULT
-    text = CleanText(workplace / TEXT, unit_name(data))
-    if not text.is_complete:
+    text = CleanedCorpus(workplace / TEXT, unit_name(data))
+    if not (text.folder / COMPLETE).exists():
         say(f"reading {', '.join(dict.fromkeys(map(str, sources)))}")
         text.read(sources, data)
     borrowed = tokenizers is not None
     tokenizers = _prepare_tokenizers(result, text, config, say, tokenizers)
     say("turning text into ids")
     counts = text.counts
-    counts["train"] += _encode(workplace, text, tokenizers, data)
-    cased = text.training_pairs()
+    shards = _encode(workplace / IDS, text, tokenizers, data)
+    counts["train"] += _join(shards, result, tokenizers, data)
+    cased = text.pairs("train")
     if data.lowercase:  # sentences are split by their capitals, here as in translating
         portions = read_portions(sources, replace(data, lowercase=False))
         cased = chain.from_iterable(portion.pairs["train"] for portion in portions)
@@ -194,12 +196,12 @@ def _prepare(
         conventions = Conventions.of(lines, language or "")
         replace_durably(result / conventions_file(side), conventions.json.encode())
     for split in ("validation", "test"):
-        shutil.copyfile(text.path(split), result / f"{split}.tsv")
+        save_pairs(result / f"{split}.tsv", text.pairs(split))
     replace_durably(result / "report.json", json_bytes({"origin": origin, "report": asdict(report)}))
 
 
 def _prepare_tokenizers(
-    result: Path, text: CleanText, config: Config, say: Say, given: Tokenizers | None
+    result: Path, text: CleanedCorpus, config: Config, say: Say, given: Tokenizers | None
 ) -> Tokenizers:
     """Save the given tokenizers, or train them on the text; if that is done, load them.
 
@@ -210,7 +212,7 @@ def _prepare_tokenizers(
     left_out = read_note(note)
     if left_out is None:
         if given is None:
-            say(f"training the tokenizers on {text.kept['train']:,} {unit_name(config.data)}s")
+            say(f"training the tokenizers on {text.counts['train'].kept:,} {unit_name(config.data)}s")
             # Plain text has a shared vocabulary, to which its empty sources add nothing, and nothing is copied.
             sides = text.training_side(0), text.training_side(1)
             placeholders = PLACEHOLDERS if config.data.source_lang else ()
@@ -224,61 +226,70 @@ def _prepare_tokenizers(
     return source, target
 
 
-def _encode(workplace: Path, text: CleanText, tokenizers: Tokenizers, data: DataConfig) -> PairCounts:
-    """Append the ids of the training pairs to the arrays of the result. Return the counts of dropped pairs.
-
-    Raises DataError if all are dropped.
-    """
-    result, weights_file, directions_file = workplace / RESULT, workplace / "weights", workplace / "directions"
-    numbers = {str(direction): number for number, direction in enumerate(data.several)}
-    dtypes: dict[Path, Any] = {}  # of the arrays
-    for side, tokenizer in zip(SIDES, tokenizers, strict=True):
-        dtypes |= {result / f"train.{side}.npy": id_type(tokenizer), result / f"train.{side}.offsets.npy": np.int64}
-    heads = [bytes(HEADER), bytes(HEADER) + bytes(8)]  # offsets start with 0
-    files = dict(zip(dtypes, 2 * heads, strict=True)) | {weights_file: b"", directions_file: b""}
-    start = {"at": 0, "rows": 0, "kept": 0, "ids": [0, 0], "weighted": False, "dropped": asdict(PairCounts())}
-    with (
-        GrowingFiles(workplace / "ids.json", files, start) as growing,
-        progress_bar(text.unit, text.kept["train"], growing.state["rows"]) as bar,
-    ):
-        state = growing.state
-        for pairs, at in text.shards(state["at"]):
-            encoded = encode_pairs(pairs, *tokenizers)
-            short, even = within_limits(encoded, data)
-            keep = short & even
-            dropped = PairCounts(too_long=int((~short).sum()), uneven=int((short & ~even).sum()))
-            parts = []
-            for number, side in enumerate((encoded.source.where(keep), encoded.target.where(keep))):
-                parts += [side.ids, side.offsets[1:] + state["ids"][number]]
-                state["ids"][number] += len(side.ids)
-            weights = text.weights(state["rows"], state["rows"] + len(pairs))[keep]
-            state |= {"at": at, "rows": state["rows"] + len(pairs), "kept": state["kept"] + len(weights)}
-            state["weighted"] |= bool((weights != 1).any())
-            state["dropped"] = asdict(PairCounts(**state["dropped"]) + dropped)
-            directions = [numbers[str(split_tag(source)[0])] for source, _ in pairs] if numbers else []
-            directions = np.array(directions, np.uint16)[keep if numbers else ()]
-            growing.append(part.tobytes() for part in (*parts, weights, directions))
+def _encode(folder: Path, text: CleanedCorpus, tokenizers: Tokenizers, data: DataConfig) -> list[Path]:
+    """Write the ids of the training pairs, a file for each shard of the text, and return these files."""
+    folder.mkdir(exist_ok=True)
+    paths = [folder / f"{number:06}.npz" for number in range(len(text.notes))]
+    with progress_bar(text.unit, text.counts["train"].kept) as bar:
+        for number, path in enumerate(paths):
+            pairs = [*text.shard(number, "train")]
+            if not path.exists():
+                content = io.BytesIO()
+                arrays = _encode_shard(pairs, text.notes[number]["weight"], tokenizers, data)
+                np.savez(content, allow_pickle=False, **arrays)
+                replace_durably(path, content.getvalue())
             bar.update(len(pairs))
-    if not state["kept"]:
+    return paths
+
+
+def _encode_shard(
+    pairs: Sequence[Pair], weight: float, tokenizers: Tokenizers, data: DataConfig
+) -> dict[str, np.ndarray]:
+    """Return the ids, lengths, weights and directions of the pairs within the limits, and how many are not."""
+    encoded = encode_pairs(pairs, *tokenizers)
+    short, even = within_limits(encoded, data)
+    keep = short & even
+    arrays = {"dropped": np.array([(~short).sum(), (short & ~even).sum()])}
+    for side, encoded_side in zip(SIDES, (encoded.source.where(keep), encoded.target.where(keep)), strict=True):
+        arrays |= {side: encoded_side.ids, f"{side}.lengths": np.diff(encoded_side.offsets)}
+    numbers = {str(direction): number for number, direction in enumerate(data.several)}
+    directions = [numbers[str(split_tag(source)[0])] for source, _ in pairs] if numbers else []
+    arrays["directions"] = np.array(directions, np.uint16)[keep if numbers else ()]
+    return arrays | {"weights": np.full(keep.sum(), weight, np.float32)}
+
+
+def _join(shards: Sequence[Path], result: Path, tokenizers: Tokenizers, data: DataConfig) -> PairCounts:
+    """Join the shards into the arrays of the result. Return the counts of dropped pairs.
+
+    Raises DataError if no pair is left.
+    """
+
+    def parts(name: str) -> Iterator[np.ndarray]:
+        for path in shards:
+            with np.load(path) as arrays:
+                yield arrays[name]
+
+    weights = np.concatenate([*parts("weights")])
+    if not len(weights):
         limits, them = f"longer than data.max_length ({data.max_length})", "it"
         if data.max_ratio and data.source_lang:
             limits, them = f"{limits} or more uneven than data.max_ratio ({data.max_ratio:g})", "them"
         raise DataError(f"every training {unit_name(data)} is {limits}: raise {them}.")
-    for path, dtype in dtypes.items():
-        write_header(path, np.dtype(dtype))
-    if state["weighted"] or (data.several and data.temperature > 1):
-        np.save(result / WEIGHTS, _weights(weights_file, directions_file, data))
-    return PairCounts(**state["dropped"])
-
-
-def _weights(weights_file: Path, directions_file: Path, data: DataConfig) -> np.ndarray:
-    """Return how often an epoch shows each training pair (N). Raises DataError if it shows none."""
-    weights = np.fromfile(weights_file, np.float32)
-    if data.several and data.temperature > 1:
-        weights = balanced(weights, np.fromfile(directions_file, np.uint16), data.temperature)
-    if not len(rows_of(weights, 0, 0)):
-        raise DataError(f"the weights in data.train leave none of its {len(weights):,} {unit_name(data)}s: raise them.")
-    return weights
+    for side, tokenizer in zip(SIDES, tokenizers, strict=True):
+        offsets = np.concatenate([[0], *parts(f"{side}.lengths")]).cumsum()
+        save_array(result / f"train.{side}.offsets.npy", offsets.dtype, len(offsets), [offsets])
+        save_array(result / f"train.{side}.npy", np.dtype(id_type(tokenizer)), int(offsets[-1]), parts(side))
+    balance = data.several and data.temperature > 1
+    if balance:
+        weights = balanced(weights, np.concatenate([*parts("directions")]), data.temperature)
+    if balance or (weights != 1).any():
+        if not len(rows_of(weights, 0, 0)):
+            raise DataError(
+                f"the weights in data.train leave none of its {len(weights):,} {unit_name(data)}s: raise them."
+            )
+        save_array(result / WEIGHTS, weights.dtype, len(weights), [weights])
+    too_long, uneven = np.sum([*parts("dropped")], axis=0).tolist()
+    return PairCounts(too_long=too_long, uneven=uneven)
 
 
 def load(directory: Path) -> PreparedData:

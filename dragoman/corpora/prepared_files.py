@@ -1,12 +1,10 @@
-"""Files of a preparation: they grow shard by shard, survive a kill, and are read without filling memory."""
+"""Files of a preparation: they are written in shards, survive a kill, and are read without filling memory."""
 
 from __future__ import annotations
 
-import io
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +12,19 @@ import numpy as np
 from tqdm import tqdm
 
 from dragoman import reading
+from dragoman.corpora.formats.files import sha256_of_file
 from dragoman.corpora.references import reference, references_of
 from dragoman.corpora.sources import SPLITS, Source
-from dragoman.corpora.splitting import PairCounts, check_splits, read_portions
+from dragoman.corpora.splitting import PairCounts, Portion, check_splits, read_portions
 from dragoman.dataset import Pair
+from dragoman.errors import DataError
 from dragoman.serialization import json_bytes, load_json
 from dragoman.settings import DataConfig
-from dragoman.storage import replace_durably
+from dragoman.storage import replace_durably, sync
 
-SHARD = 50_000  # pairs processed at a time
-HEADER = 128  # bytes before the numbers of an .npy file
 BLOCK = 2**16  # numbers that are read at once
 LARGE = 64 * 2**20  # bytes; larger arrays are memory-mapped
-NOTE = "so-far.json"
+COMPLETE = "complete"  # empty file in the folder of a corpus that has been read to its end
 
 
 class GrowingFiles:
@@ -69,86 +67,85 @@ class GrowingFiles:
         replace_durably(self.note, json_bytes({"sizes": [file.tell() for file in self.files], "state": self.state}))
 
 
-class CleanText:
-    """The cleaned pairs of a corpus, one file per split: a pair a line, its sides separated by a tab."""
+class CleanedCorpus:
+    """The cleaned pairs of a corpus, in shards, so that reading it can be resumed after a kill.
+
+    Each portion that is read becomes a shard: a file per split, with a pair a line and a tab between its sides, and
+    then a note with its counts. A shard without a note is incomplete and is written again.
+
+    Attributes:
+        notes: of the complete shards
+    """
 
     def __init__(self, folder: Path, unit: str) -> None:
         """`unit` is what the progress bar calls a pair."""
         self.folder, self.unit = folder, unit
-        noted = read_note(folder / NOTE)
-        start = {
-            "read": 0, "whole": False, "kept": dict.fromkeys(SPLITS, 0), "weights": [], "learnt": [],
-            "counts": {split: asdict(PairCounts()) for split in SPLITS},
-        }  # fmt: skip
-        self.state: dict[str, Any] = noted["state"] if noted else start
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether the whole corpus has been read."""
-        return self.state["whole"]
-
-    @property
-    def kept(self) -> dict[str, int]:
-        """Number of pairs in each split."""
-        return self.state["kept"]
+        self.notes: list[dict[str, Any]] = [read_note(path) for path in sorted(folder.glob("[0-9]*.json"))]
 
     @property
     def counts(self) -> dict[str, PairCounts]:
         """How many pairs of each split were read and dropped."""
-        return {split: PairCounts(**count) for split, count in self.state["counts"].items()}
-
-    def path(self, split: str) -> Path:
-        return self.folder / f"{split}.tsv"
+        counts_of = [note["counts"] for note in self.notes]
+        return {split: sum((PairCounts(**each[split]) for each in counts_of), PairCounts()) for split in SPLITS}
 
     def read(self, sources: Sequence[Source], data: DataConfig) -> None:
         """Read the corpus, or resume reading it. Raises DataError, also if nothing is there to train or validate on."""
         self.folder.mkdir(exist_ok=True)
-        files = {self.path(split): b"" for split in SPLITS}
-        with GrowingFiles(self.folder / NOTE, files, self.state) as growing:
-            self.state = state = growing.state
-            with progress_bar(self.unit, done=state["read"]) as bar:
-                for portion in read_portions(sources, data, skip=state["read"]):
-                    for split, count in self.counts.items():
-                        state["counts"][split] = asdict(count + portion.counts[split])
-                        state["kept"][split] += len(portion.pairs[split])
-                    state["read"] += portion.read
-                    state["learnt"] = sorted({*state["learnt"], *portion.trained_directions})
-                    state["weights"].append((portion.weight, len(portion.pairs["train"])))
-                    growing.append(_lines(portion.pairs[split]) for split in SPLITS)
-                    bar.update(portion.read)
-            check_splits(self.kept, self.counts, state["learnt"], data)
-            state["whole"] = True
-            growing.append(b"" for _ in SPLITS)
+        done = sum(note["read"] for note in self.notes)
+        with progress_bar(self.unit, done=done) as bar:
+            for portion in read_portions(sources, data, skip=done):
+                self._add(portion)
+                bar.update(portion.read)
+        for path, sha256 in [item for source in sources for item in source.hashes.items()]:
+            if sha256_of_file(path) != sha256:
+                raise DataError(
+                    f"{path} was changed or replaced while it was being read: run the same command again when nothing "
+                    "writes to it."
+                )
+        trained = {direction for note in self.notes for direction in note["trained_directions"]}
+        check_splits(self.counts, trained, data)
+        replace_durably(self.folder / COMPLETE, b"")
 
-    def weights(self, start: int, stop: int) -> np.ndarray:
-        """Return how often an epoch shows each of these training pairs, float32."""
-        weights, counts = zip(*self.state["weights"], strict=True)
-        ends = np.cumsum(counts)
-        inside = np.minimum(ends, stop) - np.maximum(ends - counts, start)
-        return np.repeat(np.array(weights, np.float32), inside.clip(0))
+    def _add(self, portion: Portion) -> None:
+        for split, pairs in portion.pairs.items():
+            replace_durably(self._path(len(self.notes), split), _lines(pairs))
+        note = {
+            "read": portion.read,
+            "weight": portion.weight,
+            "trained_directions": sorted(portion.trained_directions),
+            "counts": {split: asdict(count) for split, count in portion.counts.items()},
+        }
+        replace_durably(self.folder / f"{len(self.notes):06}.json", json_bytes(note))
+        self.notes.append(note)
 
-    def training_pairs(self) -> Iterator[Pair]:
-        with self.path("train").open(encoding="utf-8", newline="\n") as file:
+    def _path(self, number: int, split: str) -> Path:
+        return self.folder / f"{number:06}.{split}.tsv"
+
+    def shard(self, number: int, split: str) -> Iterator[Pair]:
+        """Yield the pairs of one shard and one split."""
+        with self._path(number, split).open(encoding="utf-8", newline="\n") as file:
             yield from map(_pair_of, file)
+
+    def pairs(self, split: str) -> Iterator[Pair]:
+        """Yield all pairs of a split."""
+        for number in range(len(self.notes)):
+            yield from self.shard(number, split)
 
     def training_side(self, side: int) -> Iterator[str]:
         """Yield the sources (0) or the targets (1) of training, with a progress bar."""
-        with progress_bar(self.unit, self.kept["train"]) as bar:
-            for pair in self.training_pairs():
+        with progress_bar(self.unit, self.counts["train"].kept) as bar:
+            for pair in self.pairs("train"):
                 yield pair[side]
                 bar.update()
 
-    def shards(self, offset: int) -> Iterator[tuple[list[Pair], int]]:
-        """Yield the training pairs from a byte offset on, SHARD at a time, with the offset after each shard."""
-        with self.path("train").open("rb") as file:
-            file.seek(offset)
-            while lines := list(islice(file, SHARD)):
-                offset += sum(map(len, lines))
-                yield [_pair_of(line.decode()) for line in lines], offset
+
+def save_pairs(path: Path, pairs: Iterable[Pair]) -> None:
+    """Write pairs durably into a file that `load_pairs` loads."""
+    replace_durably(path, _lines(pairs))
 
 
 def load_pairs(path: Path) -> list[Pair]:
-    """Load a file of `CleanText`."""
+    """Load what `save_pairs` wrote."""
     return [_pair_of(f"{line}\n") for line in reading.read(path, reading.TABLE).decode().split("\n")[:-1]]
 
 
@@ -186,16 +183,14 @@ def blocks(path: Path) -> Iterator[np.ndarray]:
             yield block
 
 
-def write_header(path: Path, dtype: np.dtype) -> None:
-    """Fill in the first HEADER bytes of an .npy file of numbers, so that it equals what `np.save` writes."""
-    header = io.BytesIO()
-    count = (path.stat().st_size - HEADER) // dtype.itemsize
-    np.lib.format.write_array_header_1_0(
-        header, {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": (count,)}
-    )
-    assert header.tell() == HEADER
-    with path.open("r+b") as file:
-        file.write(header.getvalue())
+def save_array(path: Path, dtype: np.dtype, count: int, parts: Iterable[np.ndarray]) -> None:
+    """Write an .npy file of `count` numbers durably, equal to what `np.save` writes, from one part after another."""
+    header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": (count,)}
+    with path.open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, header)
+        for part in parts:
+            file.write(part.tobytes())
+    sync(path)
 
 
 def read_note(path: Path) -> Any:

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dragoman.corpora.formats.by_suffix import format_of
-from dragoman.corpora.formats.files import changed, sha256_of_file
 from dragoman.corpora.formats.records import read_rows, reason
 from dragoman.corpora.formats.units import Say, Units
 from dragoman.corpora.leftovers import undone
@@ -48,7 +47,7 @@ def read_units(source: Source, data: DataConfig, say: Say = lambda choice: None)
     if source.split_files:
         for split, paths in source.split_files.items():
             try:
-                format, files = format_of(paths, data, source.hashes)
+                format, files = format_of(paths, data)
             except OtherLanguagesError:  # of a .zip, which is not looked into before
                 if not data.directions:
                     raise
@@ -127,9 +126,6 @@ def _read_dataset(source: Source, data: DataConfig, say: Say) -> dict[str, Split
         raise DataError(
             f"{source} cannot be loaded: {reason(error)}{remedy if 'config' in str(error).lower() else ''}"
         ) from error
-    for path, sha256 in source.hashes.items():  # now that the library has made its own copy
-        if sha256_of_file(path) != sha256:
-            raise changed(path)
     assert isinstance(found, datasets.DatasetDict)
     return {
         str(name): Split(undone(read_rows(table, data, f"{source}, split {name}"), str(source), say), "row")

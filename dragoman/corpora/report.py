@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from dragoman.corpora.origin import SIDES, Tokenizers
-from dragoman.corpora.prepared_files import CleanText, load_pairs
+from dragoman.corpora.prepared_files import CleanedCorpus
 from dragoman.corpora.splitting import PairCounts, key_text
 from dragoman.dataset import EncodedPairs, Pair, encode_pairs, unzip_pairs
 from dragoman.directions import split_tag
@@ -114,7 +114,7 @@ class CorpusReport:
 
 
 def make_report(
-    text: CleanText,
+    text: CleanedCorpus,
     cased: Iterable[Pair],
     counts: dict[str, PairCounts],
     train: EncodedPairs,
@@ -124,9 +124,9 @@ def make_report(
 ) -> CorpusReport:
     """Measure a corpus. `cased` are its pairs before lower-casing, since sentences are split by their capitals."""
     sides = []
-    held_out = {split: load_pairs(text.path(split)) for split in ("validation", "test")}
+    held_out = {split: [*text.pairs(split)] for split in ("validation", "test")}
     validation = encode_pairs(held_out["validation"], *tokenizers)
-    wanted = np.zeros(text.kept["train"], bool)
+    wanted = np.zeros(text.counts["train"].kept, bool)
     wanted[sample_indices(len(wanted))] = True
     samples = unzip_pairs([*compress(cased, wanted.tobytes())])
     languages = [data.source_lang, data.target_lang]
@@ -175,12 +175,12 @@ def _without_tag(text: str, language: str, data: DataConfig) -> tuple[str, str]:
     return rest, direction.source if direction else language
 
 
-def _count_repeated(text: CleanText, held_out: dict[str, list[Pair]], data: DataConfig) -> dict[str, int]:
+def _count_repeated(text: CleanedCorpus, held_out: dict[str, list[Pair]], data: DataConfig) -> dict[str, int]:
     """Count the pairs of each held-out split that share a source, or plain text, with training; see `_keys`."""
     # Collect the few held-out texts, not those of training, which would take as much memory as their ids.
     keys = {split: [_keys(pair, data) for pair in pairs] for split, pairs in held_out.items()}
     few = set(chain(*chain(*keys.values())))
-    known = {key for pair in text.training_pairs() for key in _keys(pair, data) if key in few}
+    known = {key for pair in text.pairs("train") for key in _keys(pair, data) if key in few}
     return {split: sum(not known.isdisjoint(each) for each in of_split) for split, of_split in keys.items()}
 
 

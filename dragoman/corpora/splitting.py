@@ -74,6 +74,10 @@ class PairCounts:
     def dropped(self) -> int:
         return self.empty + self.too_long + self.uneven + self.unreadable + self.left_out
 
+    @property
+    def kept(self) -> int:
+        return self.read - self.dropped
+
     def __add__(self, other: PairCounts) -> PairCounts:
         added = PairCounts(*(one + another for one, another in zip(astuple(self), astuple(other), strict=True)))
         return replace(added, places=added.places[:PLACES])
@@ -156,14 +160,10 @@ def _dropped(place: str, source: str, target: str) -> PairCounts:
     return PairCounts(read=1, unreadable=1, places=[why])
 
 
-def check_splits(
-    kept: Mapping[str, int], counts: Mapping[str, PairCounts], trained: Collection[str], data: DataConfig
-) -> None:
-    """Raise DataError unless there are pairs to train and to validate on.
+def check_splits(counts: Mapping[str, PairCounts], trained: Collection[str], data: DataConfig) -> None:
+    """Raise DataError unless there are pairs to train and to validate on, and to train each of the directions on.
 
-    Args:
-        kept: number of pairs kept, by split
-        trained: the directions that have training pairs
+    `trained` are the directions that have training pairs.
     """
     for direction in data.several:
         if str(direction) not in trained:
@@ -172,7 +172,7 @@ def check_splits(
     if read and read == sum(count.unreadable for count in counts.values()):
         raise DataError(f"none of the {read:,} {unit}s can be read: set data.on_bad_line to error, which says why.")
     for split in SPLITS[:2]:
-        if not kept[split]:
+        if not counts[split].kept:
             raise nothing_for(split, read, data)
 
 

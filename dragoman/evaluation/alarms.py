@@ -12,7 +12,7 @@ from dragoman import presets, resources, settings
 from dragoman.evaluation.metrics import Measurements
 from dragoman.evaluation.report import Alarm, EvaluatedSentence
 from dragoman.settings import Config
-from dragoman.translation.repetition import has_loop
+from dragoman.translation.doubts import has_loop
 
 MIN_SHARE = 0.01  # of the translations must fail a check to raise its alarm
 LENGTH_RATIO = (0.8, 1.25)  # words in the translations per reference word; an alarm outside this range
@@ -70,7 +70,7 @@ def judged(alarms: Sequence[Alarm], config: Config, step: int, vocabulary: int) 
     """
     training = config.training
     symptoms = [alarm for alarm in alarms if alarm.name in SYMPTOMS]
-    if not symptoms or not step or training.init_from or training.batch_tokens == "auto":
+    if not symptoms or not step or training.init_from:
         return list(alarms)
     needed = presets.usable_tokens(settings.values(config) | {"tokenizer.vocab_size": vocabulary})
     seen = step * training.accumulate * training.batch_tokens

@@ -1,24 +1,23 @@
-"""The curves of a run, from the points in its metrics.csv: a chart for the report, and curves.svg on its own.
+"""The charts of a training in the report, from the points in the run's metrics.csv.
 
-write_curves(Path("runs/phrasebook"))      # runs/phrasebook/curves.svg, which every browser shows
+charts(Path("runs/phrasebook"))      # what templates/evaluation.html needs to draw loss and scores as SVG
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable, Sequence
 from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from dragoman import reading, storage
-from dragoman.evaluation.page import render, scale, ticks
+from dragoman import reading
 
 METRICS = "metrics.csv"  # of a run: a line "step,tag,value" for each point of its curves
 HEAD = "step,tag,value\n"
-CURVES = "curves.svg"
 MOST_POINTS = 300  # of a line; more would make the page large and show nothing new
-# The panels: what they show, and their lines as (class, name, tag).
-PANELS = (
+# The charts: what they show, and their lines as (class, name, tag).
+CHARTS = (
     ("loss", (("two", "training", "loss/train"), ("one", "validation", "loss/validation"))),
     ("score", (("one", "BLEU", "score/bleu"), ("two", "chrF", "score/chrf"))),
 )
@@ -39,25 +38,35 @@ def read_points(run: Path) -> dict[str, Points]:
     return dict(points)
 
 
-def panels(run: Path) -> list[dict[str, Any]]:
-    """What the template `curves.svg` needs for each panel that has points. Only finite ones can be drawn."""
+def charts(run: Path) -> list[dict[str, Any]]:
+    """Return the lines, ticks and scales of each chart that has points. Only finite points can be drawn.
+
+    The scales map steps and values to pixels on a narrow phone.
+    """
     points = read_points(run)
     drawn = []
-    for name, lines in PANELS:
+    for name, lines in CHARTS:
         finite = {tag: [(step, value) for step, value in points.get(tag, []) if isfinite(value)] for *_, tag in lines}
         shown = [(kind, line, _thinned(finite[tag])) for kind, line, tag in lines if finite[tag]]
         if shown:
             steps = ticks(max(1, *(points[-1][0] for *_, points in shown)))
             marks = ticks(max(1.0, *(value for *_, points in shown for _, value in points)))
-            places = {"x_position": scale(steps[-1], 30, 350), "y_position": scale(marks[-1], 190, 12)}
-            drawn.append({"name": name, "lines": shown, "steps": steps, "marks": marks, **places})
+            scales = {"x": _scale(steps[-1], 30, 350), "y": _scale(marks[-1], 190, 12)}
+            drawn.append({"name": name, "lines": shown, "steps": steps, "marks": marks, **scales})
     return drawn
 
 
-def write_curves(run: Path) -> None:
-    """Draw the curves of a run into its curves.svg, which is replaced atomically. Raises OSError."""
-    if drawn := panels(run):
-        storage.replace_durably(run / CURVES, render("curves.svg", panels=drawn).encode())
+def ticks(highest: float) -> Sequence[int]:
+    """About five round numbers for an axis from 0 to `highest` or a little more."""
+    step = 1
+    while 6 * step < highest:  # 1, 2, 5, 10, 20, 50, 100, ...
+        step = step * 5 // 2 if str(step)[0] == "2" else step * 2
+    return range(0, step * (-int(-highest // step)) + 1, step)
+
+
+def _scale(highest: float, start: float, end: float) -> Callable[[float], float]:
+    """A function that maps 0 to start and highest to end."""
+    return lambda value: start + (end - start) * value / highest
 
 
 def _thinned(points: Points) -> Points:

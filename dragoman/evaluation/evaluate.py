@@ -27,18 +27,16 @@ from dragoman.dataset import Pair, unzip_pairs
 from dragoman.device import choose_device, tune_device
 from dragoman.errors import DataError
 from dragoman.evaluation.alarms import find_alarms, judged
-from dragoman.evaluation.metrics import Measurements, compare, measure
+from dragoman.evaluation.metrics import Measurements, compare
 from dragoman.evaluation.pairs import EarlierTranslations, read_data, read_earlier, read_pairs
-from dragoman.evaluation.per_direction import indices_by_direction, select_pairs, tokenizations, without_tag
+from dragoman.evaluation.per_direction import indices_by_direction, select_pairs, tokenizations
 from dragoman.evaluation.report import Bucket, EvaluatedSentence, EvaluationReport, report_lines, write_report
-from dragoman.evaluation.typed_differently import typed_differently
 from dragoman.settings import Config
 from dragoman.translation.loading import usual_run
 from dragoman.translation.results import Translation
 from dragoman.translation.translator import Translator
 
 LENGTH_BUCKETS = (1, 6, 11, 16, 21, 31)  # lower bounds, in source tokens
-UNKNOWN_BUCKETS = (0, 1, 2, 3)  # lower bounds, in unknown source words
 WORST = 20
 GROUP = 1_000  # sources that are translated together
 
@@ -49,7 +47,6 @@ def evaluate(
     name: str = "test",
     earlier: EarlierTranslations | None = None,
     advance: Callable[[int], object] | None = None,
-    typed: bool = False,
 ) -> EvaluationReport:
     """Translate the sources of cleaned pairs and measure the translations.
 
@@ -59,24 +56,22 @@ def evaluate(
         name: of the pairs, for the report
         earlier: translations of the same pairs to compare with
         advance: called after each group of sources with their number
-        typed: translate the sources also as other people would type them
 
     Raises DataError if there are no pairs, or if the earlier translations are of other pairs.
     """
     earlier_translations = check_pairs(pairs, name, earlier)
     sources, references = unzip_pairs(pairs)
     data = translator.config.data
-    plain_sources = [without_tag(source, data) for source in sources]
     tokenize = tokenizations(sources, data)
     results: list[Translation] = []
     for start in range(0, len(sources), GROUP):
         results += translator.explain(sources[start : start + GROUP])
         if advance:
             advance(len(results) - start)
-    measured = measure([result.text for result in results], references, tokenize)
-    copied = measure(plain_sources, references, tokenize)
+    measured = Measurements([result.text for result in results], references, tokenize)
+    copied = Measurements([result.source for result in results], references, tokenize)
     sentences = [evaluated_sentence(i, *pairs[i], result, measured) for i, result in enumerate(results)]
-    untagged = [replace(each, source=source) for each, source in zip(sentences, plain_sources, strict=True)]
+    untagged = [replace(each, source=result.source) for each, result in zip(sentences, results, strict=True)]
     directions = indices_by_direction(sources, data)
     languages = zip(*directions or [(data.source_lang or "", data.target_lang)], strict=True)
     source_lang, target_lang = (", ".join(dict.fromkeys(each)) for each in languages)
@@ -96,13 +91,11 @@ def evaluate(
         length_ratio=words / max(1, expected),
         figures=measured.figures,
         copied=copied.figures,
-        against=compare(earlier.name, measured, measure(earlier_translations, references, tokenize))
+        against=compare(earlier.name, measured, Measurements(earlier_translations, references, tokenize))
         if earlier
         else None,
         directions=[bucket(str(direction), which, measured) for direction, which in directions.items()],
-        lengths=buckets(LENGTH_BUCKETS, [each.tokens for each in sentences], measured),
-        unknown=buckets(UNKNOWN_BUCKETS, [each.unknown for each in sentences], measured),
-        typed=typed_differently(translator, pairs) if typed else [],
+        lengths=length_buckets([each.tokens for each in sentences], measured),
         alarms=judged(alarms, *run_so_far(translator), len(translator.target)),
         worst=[i + 1 for i in sorted(range(len(sentences)), key=lambda i: sentences[i].chrf)[:WORST]],
         sentences=sentences,
@@ -141,14 +134,13 @@ def evaluated_sentence(
     )
 
 
-def buckets(bounds: Sequence[int], values: Sequence[int], measured: Measurements) -> list[Bucket]:
-    """Group the sentences by a value of each; `bounds` are the lower bounds of the groups."""
+def length_buckets(lengths: Sequence[int], measured: Measurements) -> list[Bucket]:
+    """Group the sentences by their number of source tokens. An empty source counts as the shortest."""
     groups = []
-    for low, end in zip(bounds, [*bounds[1:], None], strict=True):
-        members = [i for i, value in enumerate(values) if max(value, bounds[0]) >= low and (end is None or value < end)]
-        name = f"{low}+" if end is None else str(low) if end == low + 1 else f"{low}-{end - 1}"
+    for low, end in zip(LENGTH_BUCKETS, [*LENGTH_BUCKETS[1:], None], strict=True):
+        members = [i for i, length in enumerate(lengths) if max(length, 1) >= low and (end is None or length < end)]
         if members:
-            groups.append(bucket(name, members, measured))
+            groups.append(bucket(f"{low}-{end - 1}" if end else f"{low}+", members, measured))
     return groups
 
 
@@ -183,7 +175,7 @@ def main(options: argparse.Namespace) -> None:
     if folder:
         folder.mkdir(parents=True, exist_ok=True)  # fails here rather than after the long work
     with tqdm(total=len(pairs), unit="sentence", dynamic_ncols=True, disable=None, leave=False) as bar:
-        report = evaluate(translator, pairs, name, earlier, bar.update, typed=True)
+        report = evaluate(translator, pairs, name, earlier, bar.update)
     if options.checkpoint:
         report = replace(report, checkpoint=" + ".join(map(str, weights)))
     if folder:

@@ -1,8 +1,9 @@
 """BLEU, chrF, TER and error rates of translations, with confidence intervals and significance tests.
 
-    score(translations, references).bleu                      # quick, for validation during training
-    ours = measure(translations, references, "13a")           # for a report: with confidence intervals
-    compare("the other", ours, theirs).differences            # with p-values
+    ours = Measurements(translations, references)
+    ours.bleu.score(), ours.bleu.signature()
+    ours.figures                                      # for a report: with confidence intervals
+    compare("the other", ours, theirs).differences    # with p-values
 
 BLEU, chrF and TER come from sacreBLEU, whose signatures make scores comparable across programs; word and character
 error rates come from torchmetrics. All of them compare detokenised text. A reference may carry others, see
@@ -31,8 +32,7 @@ from dragoman.errors import ConfigError
 from dragoman.settings import DataConfig
 
 # The defaults of sacreBLEU, so that intervals equal those of `sacrebleu --confidence`.
-RESAMPLES = 1000  # for the confidence intervals
-TRIALS = 10_000  # for the p-values
+RESAMPLES = 1000
 SEED = 12345
 # By script: what sacreBLEU recommends, and characters where no space separates words. All others: 13a.
 BY_SCRIPT = {
@@ -70,30 +70,6 @@ def tokenization(data: DataConfig, language: str) -> str:
     return "char"
 
 
-@dataclass(frozen=True)
-class Scores:
-    """Corpus scores: BLEU and chrF from 0 to 100, higher is better; error rates from 0, lower is better."""
-
-    bleu: float
-    chrf: float
-    wer: float  # word edits per reference word
-    cer: float  # character edits per reference character
-    signature: str  # how BLEU was computed, in sacreBLEU's notation
-
-
-def score(translations: Sequence[str], references: Sequence[str], tokenize: Tokenize = "13a") -> Scores:
-    """Score translations against their references; `tokenize` is sacreBLEU's, "none" for tokenised text."""
-    bleu = SentenceStatistics(_bleu, tokenize, translations, references)
-    chrf = CHRF().corpus_score(translations, streams(references))
-    return Scores(
-        bleu=bleu.score(),
-        chrf=chrf.score,
-        wer=word_error_rate(list(translations), list(references)).item(),
-        cer=char_error_rate(list(translations), list(references)).item(),
-        signature=bleu.signature(),
-    )
-
-
 def _bleu(tokenize: str) -> BLEU:
     return BLEU(tokenize=tokenize, force=True)  # force: do not warn about text that looks tokenised
 
@@ -122,7 +98,7 @@ class Difference:
     difference: float
     low: float  # 95 % confidence interval, by paired bootstrap
     high: float
-    p: float  # two-sided, by approximate randomisation
+    p: float  # two-sided, by the same bootstrap
 
 
 @dataclass(frozen=True)
@@ -138,7 +114,7 @@ class SentenceStatistics:
     """Statistics of a sacreBLEU metric for N sentences, which allow scoring any subset of them.
 
     The K numbers of each sentence (match counts, lengths) are summed over the subset, and the score is computed from
-    the sums. sacreBLEU's own significance tests work the same way, with the same two methods, though these are private.
+    the sums. sacreBLEU's own significance tests use the same two methods, though these are private.
     """
 
     def __init__(
@@ -173,17 +149,6 @@ class SentenceStatistics:
         draws = (np.bincount(random.integers(count, size=count), minlength=count) for _ in range(RESAMPLES))
         return np.array([self._score_of(draw @ self.sums) for draw in draws])
 
-    def shuffled_differences(self, other: SentenceStatistics) -> np.ndarray:
-        """Score differences (TRIALS) after swapping the translations of both systems at random, per sentence."""
-        random, count = np.random.default_rng(SEED), len(self.sums)
-        both, change = self.sums.sum(0) + other.sums.sum(0), self.sums - other.sums
-        differences = []
-        for start in range(0, TRIALS, 320):  # in chunks, to limit memory
-            swap = random.integers(2, size=(min(320, TRIALS - start), count), dtype=bool)
-            for totals in other.sums.sum(0) + swap @ change:  # (K)
-                differences.append(self._score_of(totals) - self._score_of(both - totals))
-        return np.array(differences)
-
     def signature(self, interval: bool = False) -> str:
         """How the score, and its interval, were computed, in sacreBLEU's notation, once for each tokenization."""
         for metric in self._metrics.values() if interval else ():
@@ -191,29 +156,55 @@ class SentenceStatistics:
         return " + ".join(dict.fromkeys(str(metric.get_signature()) for metric in self._metrics.values()))
 
 
-@dataclass(frozen=True)
 class Measurements:
-    """All metrics of one set of translations."""
+    """All metrics of one set of translations. Each is computed when it is first used."""
 
-    bleu: SentenceStatistics
-    chrf: SentenceStatistics
-    ter: SentenceStatistics
-    figures: list[MetricScore]
+    def __init__(self, translations: Sequence[str], references: Sequence[str], tokenize: Tokenize = "13a") -> None:
+        """Take the texts; `tokenize` is sacreBLEU's, "none" for tokenised text."""
+        self._texts = list(translations), list(references)
+        self._tokenize = tokenize
 
+    @cached_property
+    def bleu(self) -> SentenceStatistics:
+        """BLEU, from 0 to 100, higher is better."""
+        return SentenceStatistics(_bleu, self._tokenize, *self._texts)
 
-def measure(translations: Sequence[str], references: Sequence[str], tokenize: Tokenize) -> Measurements:
-    """Compute all metrics with confidence intervals; `tokenize` as for `score`."""
-    metrics: dict[str, Callable[[str], Metric]] = {"BLEU": _bleu, "chrF": lambda _: CHRF(), "TER": _ter}
-    by_name = {name: SentenceStatistics(metric, tokenize, translations, references) for name, metric in metrics.items()}
-    figures = [
-        MetricScore(name, each.score(), *confidence_interval(each.resampled), each.signature(interval=True))
-        for name, each in by_name.items()
-    ]
-    for name, rate in ("WER", word_error_rate), ("CER", char_error_rate):
-        percent = 100 * rate(list(translations), list(references)).item()
-        first = ", first references" if len(streams(references)) > 1 else ""
-        figures.append(MetricScore(name, percent, None, None, f"torchmetrics {version('torchmetrics')}{first}"))
-    return Measurements(by_name["BLEU"], by_name["chrF"], by_name["TER"], figures)
+    @cached_property
+    def chrf(self) -> SentenceStatistics:
+        """chrF, from 0 to 100, higher is better."""
+        return SentenceStatistics(lambda _: CHRF(), self._tokenize, *self._texts)
+
+    @cached_property
+    def ter(self) -> SentenceStatistics:
+        """Edits per 100 reference words, lower is better. It takes much longer than the others."""
+        return SentenceStatistics(_ter, self._tokenize, *self._texts)
+
+    @cached_property
+    def wer(self) -> float:
+        """Word edits per reference word."""
+        return word_error_rate(*self._texts).item()
+
+    @cached_property
+    def cer(self) -> float:
+        """Character edits per reference character."""
+        return char_error_rate(*self._texts).item()
+
+    @property
+    def by_name(self) -> dict[str, SentenceStatistics]:
+        """The metrics that have confidence intervals."""
+        return {"BLEU": self.bleu, "chrF": self.chrf, "TER": self.ter}
+
+    @cached_property
+    def figures(self) -> list[MetricScore]:
+        """The score of each metric, for a report."""
+        figures = [
+            MetricScore(name, metric.score(), *confidence_interval(metric.resampled), metric.signature(interval=True))
+            for name, metric in self.by_name.items()
+        ]
+        first = ", first references" if len(streams(self._texts[1])) > 1 else ""
+        signature = f"torchmetrics {version('torchmetrics')}{first}"
+        rates = {"WER": self.wer, "CER": self.cer}
+        return figures + [MetricScore(name, 100 * rate, None, None, signature) for name, rate in rates.items()]
 
 
 def confidence_interval(samples: np.ndarray) -> tuple[float, float]:
@@ -226,18 +217,14 @@ def confidence_interval(samples: np.ndarray) -> tuple[float, float]:
 def compare(name: str, ours: Measurements, theirs: Measurements) -> Comparison:
     """Test whether two translators differ significantly. Both must have translated the same pairs in the same order.
 
-    The bootstrap samples are the same for both, which makes the interval of the difference a paired one. A trial counts
-    for p if its difference is at least as large as the real one (Noreen, 1989). sacreBLEU counts larger ones only, so
-    that a translator differs from itself with p = 0.0001.
+    The bootstrap samples are the same for both, which makes the interval of the difference a paired one. p is twice the
+    share of samples in which the difference has the other sign or is 0 (Koehn, 2004), and at most 1.
     """
     differences = []
-    for figure, our, their in zip(
-        ours.figures, (ours.bleu, ours.chrf, ours.ter), (theirs.bleu, theirs.chrf, theirs.ter), strict=False
-    ):
-        difference = our.score() - their.score()
-        # Rounding can make an equal difference smaller by 1e-9.
-        as_large = np.abs(our.shuffled_differences(their)) >= abs(difference) - 1e-9
-        p = (int(as_large.sum()) + 1) / (TRIALS + 1)
-        interval = confidence_interval(our.resampled - their.resampled)
-        differences.append(Difference(figure.name, difference, *interval, p))
+    for metric, our in ours.by_name.items():
+        their = theirs.by_name[metric]
+        samples = our.resampled - their.resampled
+        other_sign = min((samples <= 0).sum(), (samples >= 0).sum())
+        p = min(1.0, 2 * (int(other_sign) + 1) / (RESAMPLES + 1))
+        differences.append(Difference(metric, our.score() - their.score(), *confidence_interval(samples), p))
     return Comparison(name, theirs.figures, differences)

@@ -4,13 +4,11 @@
 
 Texts come from anywhere. The Jinja environment makes every inserted value visible (`console.visible`) and escapes it,
 and the page's content security policy forbids scripts and loading in case something slips through.
-
-`templates/charts.html` draws the curves of the training as SVG, in units of a pixel on a narrow phone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,51 +16,23 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from dragoman.console import visible
+from dragoman.setting_types import as_word
 
 EQUAL = 99.995  # chrF from which a translation counts as equal to its reference
-GROUPS = (  # of sentences; one of a single bucket says no more than the scores of all sentences
-    ("By direction", "directions"),
-    ("By source length, in tokens", "lengths"),
-    ("By number of unknown source words", "unknown"),
-    ("Typed differently", "typed"),
-)
-Row = Mapping[str, Any]
+GROUPS = (("By direction", "directions"), ("By source length, in tokens", "lengths"))  # of sentences
 
 
-def setting_text(value: object) -> str:
-    """The value of a setting, as in a config file."""
-    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def render(template: str, **values: Any) -> str:
-    """Render one of the templates."""
-    return _environment.get_template(template).render(values)
-
-
-def render_page(report: Mapping[str, Any], curves: Sequence[Row] = ()) -> str:
-    """Render an `EvaluationReport`, given as the contents of its JSON file, with the curves of the training."""
-    return render(
-        "evaluation.html",
+def render_page(report: Mapping[str, Any], charts: Sequence[Mapping[str, Any]] = ()) -> str:
+    """Render an `EvaluationReport`, given as the contents of its JSON file, with the charts of the training."""
+    return _environment.get_template("evaluation.html").render(
         report=report,
-        curves=curves,
+        charts=charts,
         this=f"{report['run']}, step {report['step']}",
+        # One bucket says no more than the scores of all sentences.
         bucket_groups=[(title, report[key]) for title, key in GROUPS if len(report[key]) > 1],
         equal=sum(sentence["chrf"] >= EQUAL for sentence in report["sentences"]),
         worst=[(number, report["sentences"][number - 1]) for number in report["worst"]],
     )
-
-
-def scale(highest: float, start: float, end: float) -> Callable[[float], float]:
-    """A function that maps 0 to start and highest to end; larger values are drawn at the end."""
-    return lambda value: start + (end - start) * min(value, highest) / highest
-
-
-def ticks(highest: float) -> Sequence[int]:
-    """About five round numbers for an axis from 0 to `highest` or a little more."""
-    step = 1
-    while 6 * step < highest:  # 1, 2, 5, 10, 20, 50, 100, ...
-        step = step * 5 // 2 if str(step)[0] == "2" else step * 2
-    return range(0, step * (-int(-highest // step)) + 1, step)
 
 
 def _finalize(value: Any) -> Any:
@@ -93,8 +63,7 @@ FILTERS = {
     "two_digits": lambda value: f"{value:.2f}",
     "signed": lambda value: f"{value:+.2f}".replace("-", "−"),
     "thousands": lambda value: f"{value:,}",
-    "p_value": lambda p: f"{p:.3f}" if p >= 0.001 else "<\u00a00.001",
-    "setting": setting_text,
-    "plain": lambda value: f"{value:g}",
+    "three_digits": lambda value: f"{value:.3f}",
+    "setting": as_word,
 }
 _environment = environment()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from dragoman.dataset import Pair
 from dragoman.directions import Direction, by_direction, split_tag, tagged
-from dragoman.evaluation.metrics import score, tokenization
+from dragoman.evaluation.metrics import Measurements, tokenization
 from dragoman.settings import DataConfig
 from dragoman.text.cleaning import clean
 from dragoman.translation.translator import Translator
@@ -17,9 +17,9 @@ def bleu_by_direction(
 ) -> dict[Direction, float]:
     """The BLEU of each direction; empty for a model of one direction."""
     return {
-        direction: score(
+        direction: Measurements(
             [translations[i] for i in which], [references[i] for i in which], tokenization(data, direction.target)
-        ).bleu
+        ).bleu.score()
         for direction, which in indices_by_direction(sources, data).items()
     }
 
@@ -36,11 +36,6 @@ def tokenizations(sources: Sequence[str], data: DataConfig) -> list[str]:
 def indices_by_direction(sources: Sequence[str], data: DataConfig) -> dict[Direction, list[int]]:
     """The indices of the sources of each direction; empty for a model of one direction."""
     return by_direction(sources, Direction(data.source_lang or "", data.target_lang)) if data.several else {}
-
-
-def without_tag(source: str, data: DataConfig) -> str:
-    """A source as a reader wants to see it."""
-    return split_tag(source)[1] if data.several else source
 
 
 def clean_source(source: str, data: DataConfig) -> str:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from dragoman import serialization, storage
-from dragoman.console import fit, shorten, visible
-from dragoman.evaluation import curves
+from dragoman.console import shorten, table, visible
+from dragoman.evaluation.curves import charts
 from dragoman.evaluation.metrics import Comparison, MetricScore
-from dragoman.evaluation.page import render_page, setting_text
+from dragoman.evaluation.page import render_page
+from dragoman.setting_types import as_word
 from dragoman.settings import DecodingConfig, Section
 from dragoman.text.cleaning import AS_WRITTEN, clean
 
@@ -71,8 +71,7 @@ class EvaluationReport:
         copied: the same figures of the sources, taken as translations
         against: comparison with another translator on the same pairs
         directions: scores of each direction, for a model of several
-        lengths, unknown: scores by the number of source tokens and of unknown source words, without empty buckets
-        typed: scores of the same sentences typed differently, see `typed_differently`; empty if not measured
+        lengths: scores by the number of source tokens, without empty buckets
         alarms: failures to look at before trusting the scores
         worst: numbers, from 1, of the sentences with the lowest chrF, worst first
         sentences: all sentences, in the order of the pairs
@@ -94,8 +93,6 @@ class EvaluationReport:
     against: Comparison | None
     directions: list[Bucket]
     lengths: list[Bucket]
-    unknown: list[Bucket]
-    typed: list[Bucket]
     alarms: list[Alarm]
     worst: list[int]
     sentences: list[EvaluatedSentence]
@@ -105,14 +102,14 @@ def write_report(report: EvaluationReport, folder: Path, name: str) -> None:
     """Write <name>.json, <name>.html and <name>.tsv into a folder; each file is replaced atomically.
 
     The columns of the TSV file are source, reference and translation. In the folder of a run, the page also has the
-    curves of the training. Raises OSError.
+    charts of the training. Raises OSError.
     """
     folder.mkdir(parents=True, exist_ok=True)
     values = asdict(report)
     rows = [(each.source, each.reference, each.translation) for each in report.sentences]
     files = {
         "tsv": "".join("\t".join(map(clean, row)) + "\n" for row in rows).encode(),
-        "html": render_page(values, curves.panels(folder.parent)).encode(),
+        "html": render_page(values, charts(folder.parent)).encode(),
         "json": serialization.json_bytes(values),
     }
     for suffix, data in files.items():
@@ -135,12 +132,12 @@ def report_lines(report: EvaluationReport) -> list[str]:
 
 
 def _score_lines(report: EvaluationReport) -> list[str]:
-    table = [["", "score", "95 % interval", "source copied"]]
+    rows = [["", "score", "95 % interval", "source copied"]]
     for figure, copied in zip(report.figures, report.copied, strict=True):
         interval = "" if figure.low is None else f"{figure.low:.2f} to {figure.high:.2f}"
-        table.append([figure.name, f"{figure.score:.2f}", interval, f"{copied.score:.2f}"])
+        rows.append([figure.name, f"{figure.score:.2f}", interval, f"{copied.score:.2f}"])
     return [
-        *_aligned(table),
+        *table(rows, "<>>>"),
         "BLEU and chrF: higher is better.",
         "TER, WER and CER (edits per 100 of the reference): lower is better.",
     ]
@@ -149,26 +146,19 @@ def _score_lines(report: EvaluationReport) -> list[str]:
 def _comparison_lines(report: EvaluationReport) -> list[str]:
     if not report.against:
         return []
-    table = [["", shorten(visible(report.against.name), NAME), "difference", "95 % interval", "p"]]
+    rows = [["", shorten(visible(report.against.name), NAME), "difference", "95 % interval", "p"]]
     for figure, each in zip(report.against.figures, report.against.differences, strict=False):
-        p = "< 0.001" if each.p < 0.001 else f"{each.p:.3f}"
         interval = f"{each.low:+.2f} to {each.high:+.2f}"
-        table.append([each.name, f"{figure.score:.2f}", f"{each.difference:+.2f}", interval, p])
-    return [*_wrapped(f"compared with {report.against.name}:"), *_aligned(table)]
+        rows.append([each.name, f"{figure.score:.2f}", f"{each.difference:+.2f}", interval, f"{each.p:.3f}"])
+    return [*_wrapped(f"compared with {report.against.name}:"), *table(rows, "<>>>>")]
 
 
 def _bucket_lines(report: EvaluationReport) -> list[list[str]]:
-    tables = (
-        ("direction", report.directions),
-        ("source tokens", report.lengths),
-        ("unknown source words", report.unknown),
-        ("typed differently", report.typed),
-    )
     formatted = []
-    for label, buckets in tables:
+    for label, buckets in ("direction", report.directions), ("source tokens", report.lengths):
         rows = [[each.name, f"{each.pairs:,}", f"{each.bleu:.2f}", f"{each.chrf:.2f}"] for each in buckets]
         if len(rows) > 1:  # one bucket says no more than the scores of all sentences
-            formatted.append(_aligned([[label, "pairs", "BLEU", "chrF"], *rows]))
+            formatted.append(table([[label, "pairs", "BLEU", "chrF"], *rows], "<>>>"))
     return formatted
 
 
@@ -197,10 +187,4 @@ def _wrapped(text: str) -> list[str]:
 def _changed(settings: dict[str, Any], defaults: Section) -> list[str]:
     """The settings that differ from their defaults, with their values."""
     usual = asdict(defaults)
-    return [f"{key} {setting_text(value)}" for key, value in settings.items() if value != usual.get(key)]
-
-
-def _aligned(table: Sequence[Sequence[str]]) -> list[str]:
-    """Format rows of cells, the first column aligned to the left, the others to the right."""
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    return ["  ".join(map(fit, row, widths, "<" + ">" * len(row))) for row in table]
+    return [f"{key} {as_word(value)}" for key, value in settings.items() if value != usual.get(key)]

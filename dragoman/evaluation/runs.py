@@ -20,10 +20,10 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from dragoman import checkpoint, config_file, settings
-from dragoman.console import display_width, fit, shorten, visible
+from dragoman.console import shorten, table, visible
 from dragoman.errors import CheckpointError, ConfigError
-from dragoman.evaluation.page import setting_text
 from dragoman.serialization import json_bytes, load_json
+from dragoman.setting_types import as_word
 from dragoman.settings import SETTINGS, Config
 from dragoman.translation.loading import RESULT, last_saved, place_of_runs
 
@@ -79,20 +79,14 @@ def list_runs(folder: Path) -> list[ListedRun]:
 
 def run_lines(runs: Sequence[ListedRun]) -> list[str]:
     """Format the runs for a terminal, at most WIDTH columns wide, and below them the settings that differ."""
-    rows = [HEADS, *(_cells(each) for each in runs)]
-    widths = [max(display_width(row[i]) for row in rows) for i in range(len(HEADS))]
-    sides = ("<", "<", "<", "<", ">", ">", ">")
-    lines = [
-        "  ".join(fit(cell, width, side) for cell, width, side in zip(row, widths, sides, strict=True)).rstrip()
-        for row in rows
-    ]
+    lines = table([HEADS, *map(_cells, runs)], "<<<<>>>")
     different = list(dict.fromkeys(key for each in runs for key in each.settings))
     lines += ["", "settings that differ:"] if different else []
     for key in different[:MOST_SETTINGS]:
         names: dict[str, list[str]] = defaultdict(list)
         for each in runs:
             if key in each.settings:
-                names[setting_text(each.settings[key])].append(each.name)
+                names[as_word(each.settings[key])].append(each.name)
         values = "; ".join(f"{value} ({', '.join(of)})" for value, of in names.items())
         lines.append(shorten(visible(f"  {key}: {values}"), WIDTH))
     more = len(different) - MOST_SETTINGS

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from dragoman.architectures.build import Model
 from dragoman.architectures.loss import batch_loss
-from dragoman.architectures.protocol import Model
 from dragoman.dataset import EncodedPairs, batch_plan, make_batch
 from dragoman.device import autocast
 

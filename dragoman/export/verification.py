@@ -12,7 +12,7 @@ import torch
 from dragoman import reading
 from dragoman.dataset import masks
 from dragoman.errors import DataError, ExportError
-from dragoman.evaluation.metrics import score
+from dragoman.evaluation.metrics import Measurements
 from dragoman.export.loaded import LoadedExport
 from dragoman.model import Transformer
 from dragoman.settings import EOS, SOS
@@ -67,7 +67,7 @@ def translate_sample(translator: Translator, run: Path) -> Sample:
     if settings.model.positions == "learned":
         limit = min(limit, settings.model.max_positions - 1)
     greedy = translator.with_decoding(
-        beam_size=1, n_best=1, diversity_groups=1, sample=False, min_ratio=0.0, max_ratio=float(limit),
+        beam_size=1, n_best=1, sample=False, max_ratio=float(limit),
         max_length=limit, no_repeat_ngram=None, precision="float32", unknown="keep", split_sentences=False,
         tolerant=False,
     )  # fmt: skip
@@ -143,9 +143,9 @@ def measure_quantization(engine: LoadedExport, sample: Sample, tokenize: str) ->
     """Translate the sample with the engine's int8 weights; `tokenize` is BLEU's tokenizer."""
     quantized = engine.greedy([sentence.ids for sentence in sample.flat], sample.limit)
     same = sum(ours == theirs for ours, theirs in zip(sample.expected, quantized, strict=True)) / len(quantized)
-    scores = []
+    bleu = []
     for translations in (quantized, sample.expected):
         texts = iter(engine.decode(translations))
         joined = [" ".join(next(texts) for _ in of_text) for of_text in sample.sentences]
-        scores.append(score(joined, sample.references, tokenize))
-    return QuantizationCost(same, scores[0].bleu, scores[1].bleu, scores[0].signature)
+        bleu.append(Measurements(joined, sample.references, tokenize).bleu)
+    return QuantizationCost(same, bleu[0].score(), bleu[1].score(), bleu[0].signature())

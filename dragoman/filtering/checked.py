@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -27,16 +27,13 @@ from dragoman.text.cleaning import is_text
 EXAMPLES = 3  # shown for each finding
 LEVELS = ("grave", "look", "note")
 KINDS = {
-    "slipped": Kind("slipped: from about {unit} {first:,} to {last:,}, the translation is {where}", 0),
+    "slipped": Kind("slipped: from about {unit} {first:,} to {last:,}, the translations are elsewhere", 0),
     "label": Kind("in {language} by their text, not in {expected}", 0),
-    "header": Kind("like names of columns, not like a pair: leave this row out", 0),
     "overlap": Kind(
         "whose {what} is also in training, {rough:,} with other capitals or marks: scores will be too good"
     ),
     **REASONS,  # what `dragoman clean` drops
-    "question_marks": Kind("with a question mark inside a word, where a letter was lost"),
     "control": Kind("with control characters or invisible ones, which spoil words"),
-    "machine": Kind("made by a machine: one side repeats itself, or says so"),
     "lowercased": Kind("lower-cased before ({language}): what people type will be lower-cased, too", NEVER, 0.5),
     "tokenized": Kind(
         "tokenized before ({language}): what people type will be split, too; to undo it in a file of this language "
@@ -122,10 +119,6 @@ class CheckedSplit:
             level = LEVELS[0 if count / of >= kind.grave else 1 if count / of >= kind.grave / 10 else 2]
             examples = [Example(int(self.positions[i]), *map(_printable, self.pairs[i])) for i in which[:EXAMPLES]]
             yield Finding(name, level, self.name, count, of, kind.text.format(unit=self.unit, **words), examples)
-
-    def where(self, test: Callable[[str, str], object]) -> list[int]:
-        """Return the whole pairs whose two texts pass a test."""
-        return [i for i in self.whole.tolist() if test(*self.pairs[i])]
 
     def texts(self, rows: np.ndarray, side: int) -> list[str]:
         return [self.pairs[i][side] for i in rows.tolist()]

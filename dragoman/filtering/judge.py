@@ -17,44 +17,38 @@ import numpy as np
 from dragoman.corpora.formats.languages import within_one
 from dragoman.dataset import Pair
 from dragoman.filtering.alignment import AlignmentJudge, Pairs
-from dragoman.filtering.duplicates import KEYS, LONG, keys_of, long_in
+from dragoman.filtering.duplicates import KEYS, keys_of
 from dragoman.filtering.languages import LanguageJudge
-from dragoman.filtering.rules import Sides, common_scripts, first_reason, profanity_pattern
+from dragoman.filtering.rules import Scripts, common_scripts, first_reason
 from dragoman.filtering.words import Encoder, digest
 from dragoman.settings import DataConfig
 from dragoman.text.cleaning import clean, is_text
 
 SAME_LANGUAGE = ("copied", "language", "swapped")  # no reasons where both sides are in one language
-SAME_SOURCE = 4  # pairs of the same source in a sample
 SCRIPTS_FROM = 20_000  # pairs that tell the scripts of the two sides
 
 
 class Sample:
-    """A bounded sample of a corpus: all or some of the sources, each with its first targets."""
+    """A bounded sample of the distinct pairs of a corpus: all of them, or the share that their hashes choose."""
 
     def __init__(self, size: int = 80_000) -> None:
-        self._groups: dict[str, list[str]] = {}
-        self._size, self._most, self._share = 0, 2 * size, 1
+        self._pairs: dict[Pair, None] = {}
+        self._most, self._share = 2 * size, 1
 
     def add(self, source: str, target: str) -> None:
-        """Add a pair if the sample takes its source."""
-        if not self._taken(source):
-            return
-        group = self._groups.setdefault(source, [])
-        if len(group) < SAME_SOURCE:
-            group.append(target)
-            self._size += 1
-        while self._size >= self._most and self._share < 2**40:
+        """Add a pair if the sample takes it."""
+        if self._takes((source, target)):
+            self._pairs[source, target] = None
+        while len(self._pairs) >= self._most:
             self._share *= 2
-            self._groups = {source: group for source, group in self._groups.items() if self._taken(source)}
-            self._size = sum(map(len, self._groups.values()))
+            self._pairs = {pair: None for pair in self._pairs if self._takes(pair)}
 
-    def _taken(self, source: str) -> bool:
-        return self._share == 1 or (digest(source) >> 8) % self._share == 0
+    def _takes(self, pair: Pair) -> bool:
+        return self._share == 1 or digest("\t".join(pair)) % self._share == 0
 
     def pairs(self) -> list[Pair]:
         """Return the pairs."""
-        return [(source, target) for source, group in self._groups.items() for target in group]
+        return list(self._pairs)
 
 
 class Judgement(NamedTuple):
@@ -70,26 +64,20 @@ class Judge:
 
     data: DataConfig
     keep: frozenset[str]  # reasons for which no pair is dropped
-    sides: Sides
+    scripts: Scripts
     encoder: Encoder
     languages: LanguageJudge | None = None
     alignment: AlignmentJudge | None = None
-    long: int = LONG  # words, see `duplicates`
 
     @classmethod
-    def learn(
-        cls, sample: Sequence[Pair], data: DataConfig, keep: Collection[str] = (), profane: Collection[str] = ()
-    ) -> Judge:
-        """Learn from a sample of raw pairs, without those that break a rule for single pairs, and repetitions.
-
-        The sample should have all pairs of each of its sources.
-        """
+    def learn(cls, sample: Sequence[Pair], data: DataConfig, keep: Collection[str] = ()) -> Judge:
+        """Learn from a sample of raw pairs, without those that break a rule for single pairs, and repetitions."""
         pairs = [cleaned for pair in sample if all(map(is_text, cleaned := cleaned_pair(pair, data)))]
-        scripts = (common_scripts(pair[side] for pair in pairs[:SCRIPTS_FROM]) for side in (0, 1))
-        sides = Sides((next(scripts), next(scripts)), profanity_pattern(profane))
+        source, target = (common_scripts(pair[side] for pair in pairs[:SCRIPTS_FROM]) for side in (0, 1))
+        scripts = (source, target)
         kept = frozenset([*keep, *(SAME_LANGUAGE if within_one(data) else ())])
-        judge = cls(data, kept, sides, Encoder([]))
-        good = [pair for pair in pairs if not first_reason(*pair, sides, kept)]
+        judge = cls(data, kept, scripts, Encoder([]))
+        good = [pair for pair in pairs if not first_reason(*pair, scripts, kept)]
         if not good:
             return judge
         judge.encoder = Encoder.learn(text for pair in good for text in pair)
@@ -97,22 +85,21 @@ class Judge:
         words = [judge.encoder.encode(side) for side in texts]
         judge.languages = LanguageJudge.learn(texts, words, (str(data.source_lang), data.target_lang))
         wrong = judge.languages.judge(texts, words)
-        judge.long = long_in(good)
         unique = dict(pair for pair, reason in zip(good, wrong, strict=True) if not reason or reason in kept)
         judge.alignment = AlignmentJudge.learn(judge.encoder, [*unique.keys()], [*unique.values()])
         return judge
 
     def judge(self, chunk: Sequence[Pair]) -> Judgement:
-        """Judge raw pairs by all rules but those for repeated pairs and scores."""
+        """Judge raw pairs by all rules but those for repeated pairs."""
         pairs = [cleaned_pair(pair, self.data) for pair in chunk]
-        reasons = [first_reason(*pair, self.sides, self.keep) for pair in pairs]
+        reasons = [first_reason(*pair, self.scripts, self.keep) for pair in pairs]
         keys = np.zeros((len(pairs), KEYS), np.uint64)
         rows = [row for row, reason in enumerate(reasons) if not reason]
         if not rows or not self.languages or not self.alignment:
             return Judgement(reasons, keys)
         texts = tuple(zip(*(pairs[row] for row in rows), strict=True))
         seen = Pairs.of(self.encoder, *texts)
-        keys[rows] = keys_of([pairs[row] for row in rows], seen.source, seen.target, self.long)
+        keys[rows] = keys_of([pairs[row] for row in rows], seen.source, seen.target)
         for judged in (self.languages.judge(texts, (seen.source, seen.target)), self.alignment.judge(seen)):
             for row, reason in zip(rows, judged, strict=True):
                 if reason and not reasons[row] and reason not in self.keep:

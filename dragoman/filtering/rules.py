@@ -1,10 +1,10 @@
 """The reasons for which a pair is dropped, and the rules that look at one pair.
 
-    first_reason(source, target, sides)     # "empty", "copied", ...; "" if the pair may stay
+    first_reason(source, target, scripts)   # "empty", "copied", ...; "" if the pair may stay
 
 `dragoman clean` drops pairs for these reasons, and `dragoman check` reports the same pairs. A pair that breaks several
-rules has the first reason. What these rules need to know of the corpus is in `Sides`. The rules that look at many pairs
-at once are in `judge`.
+rules has the first reason. These rules know nothing of the corpus but the scripts that are common on each side. The
+rules that look at many pairs at once are in `judge`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
@@ -41,17 +40,16 @@ REASONS = {  # with texts of at most 42 characters
     "long": Kind("over 1,000 characters or 200 words"),
     "copied": Kind("both sides the same, or nearly"),
     "numbers": Kind("each side has numbers of its own", 0.05),
-    "profanity": Kind("a word of the list"),
     "swapped": Kind("source and target exchanged"),
     "language": Kind("a side in another language", least=0.001),
     "length": Kind("lengths that do not fit"),
     "misaligned": Kind("not a translation, judging by the words", 0.02, 0.002),
     "cut": Kind("a side without its second half", 0.02, 0.002),
     "duplicate": Kind("occurred before", 0.3, 0.001),
-    "near_duplicate": Kind("occurred before with a few changes", 0.3, 0.02),
-    "score": Kind("a low score by the models"),
+    "near_duplicate": Kind("same words as an earlier pair", 0.3, 0.02),
 }
 UNREADABLE = ("no_pair", "unreadable")  # pairs that training does not read either, so they cannot be kept
+Scripts = tuple[frozenset[str], frozenset[str]]  # that are common on each side
 MOST_CHARACTERS, MOST_WORDS = 1000, 200
 FEW = 3  # words that may well be the same in both languages: names, titles
 NEARLY = 0.8  # share of the words of a copy
@@ -67,14 +65,6 @@ _MOJIBAKE = re.compile(
     rf"\ufffd|[ÂÃ][{_LATER}]|(?<![A-ZÀ-Þ])[ÂÃ][{_PUNCTUATION}]|â(?:€|\x80)[{_LATER}{_PUNCTUATION}]|â‚¬|â„¢|ï»¿|ï¿½"
     rf"|ðŸ[{_LATER}{_PUNCTUATION}]|[ÄÅ][{_LATER}](?=[a-zß-ÿ])|(?:[ÎÏÐÑ][{_LATER}{_PUNCTUATION}]){{2}}"
 )
-
-
-@dataclass(frozen=True)
-class Sides:
-    """What the rules know of the two sides."""
-
-    scripts: tuple[frozenset[str], frozenset[str]]  # that are common on each side
-    profane: re.Pattern[str] | None = None
 
 
 @cache
@@ -93,12 +83,6 @@ def common_scripts(texts: Iterable[str]) -> frozenset[str]:
         counts[script_of(character)] += number
     letters = counts.total() - counts[""]
     return frozenset(["", *(script for script, number in counts.items() if number >= 0.02 * letters)])
-
-
-def profanity_pattern(words: Collection[str]) -> re.Pattern[str] | None:
-    """Return a pattern that finds any of the words or phrases, whatever their case."""
-    listed = "|".join(re.escape(word) for word in sorted(words, key=len, reverse=True))
-    return re.compile(rf"(?<!\w)(?:{listed})(?!\w)", re.IGNORECASE) if listed else None
 
 
 def is_mojibake(text: str) -> bool:
@@ -132,24 +116,21 @@ def is_other_script(text: str, common: frozenset[str]) -> bool:
     return strange > 2 and 2 * strange > sum(map(str.isalpha, text))
 
 
-RULES: dict[str, Callable[[str, str, Sides], object]] = {
-    "no_pair": lambda source, target, sides: is_left_out(source),
-    "unreadable": lambda source, target, sides: not (is_text(source) and is_text(target)),
-    "empty": lambda source, target, sides: not (_WORD_CHARACTER.search(source) and _WORD_CHARACTER.search(target)),
-    "mojibake": lambda source, target, sides: is_mojibake(source) or is_mojibake(target),
-    "script": lambda source, target, sides: any(map(is_other_script, (source, target), sides.scripts)),
-    "long": lambda source, target, sides: is_long(source) or is_long(target),
-    "copied": lambda source, target, sides: is_copied(source, target),
-    "numbers": lambda source, target, sides: numbers_differ(source, target),
-    "profanity": lambda source, target, sides: (
-        sides.profane and (sides.profane.search(source) or sides.profane.search(target))
-    ),
+RULES: dict[str, Callable[[str, str, Scripts], object]] = {
+    "no_pair": lambda source, target, scripts: is_left_out(source),
+    "unreadable": lambda source, target, scripts: not (is_text(source) and is_text(target)),
+    "empty": lambda source, target, scripts: not (_WORD_CHARACTER.search(source) and _WORD_CHARACTER.search(target)),
+    "mojibake": lambda source, target, scripts: is_mojibake(source) or is_mojibake(target),
+    "script": lambda source, target, scripts: any(map(is_other_script, (source, target), scripts)),
+    "long": lambda source, target, scripts: is_long(source) or is_long(target),
+    "copied": lambda source, target, scripts: is_copied(source, target),
+    "numbers": lambda source, target, scripts: numbers_differ(source, target),
 }
 
 
-def first_reason(source: str, target: str, sides: Sides, keep: Collection[str] = ()) -> str:
+def first_reason(source: str, target: str, scripts: Scripts, keep: Collection[str] = ()) -> str:
     """Return the first rule that a pair breaks, except those in `keep`; "" if none."""
     for name, rule in RULES.items():
-        if name not in keep and rule(source, target, sides):
+        if name not in keep and rule(source, target, scripts):
             return name
     return ""

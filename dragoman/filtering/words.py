@@ -35,7 +35,12 @@ def words_of(text: str) -> list[str]:
 
 def digest(text: str) -> int:
     """Return a hash of 64 bits that is the same in every process."""
-    return int.from_bytes(blake2b(text.encode(errors="surrogatepass"), digest_size=8).digest(), "little")
+    return digest_bytes(text.encode(errors="surrogatepass"))
+
+
+def digest_bytes(content: bytes) -> int:
+    """Like `digest`, for bytes."""
+    return int.from_bytes(blake2b(content, digest_size=8).digest(), "little")
 
 
 _word_digest = lru_cache(MOST_KNOWN)(digest)

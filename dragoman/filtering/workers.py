@@ -1,4 +1,4 @@
-"""Judge the chunks of a corpus in several processes, and yield the judgements in order."""
+"""Judge a corpus in chunks, in several processes, and yield the reasons in order."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ import threading
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from itertools import islice
 from multiprocessing.connection import wait
 
 from dragoman.dataset import Pair
+from dragoman.filtering.duplicates import Repeats
 from dragoman.filtering.judge import Judge, Judgement
 
 CHUNK = 5000  # pairs
@@ -22,8 +23,18 @@ AHEAD = 3  # chunks in memory for each process
 _judge: Judge | None = None  # of this worker
 
 
-def judged(pairs: Iterable[Pair], judge: Judge, processes: int) -> Generator[Judgement]:
-    """Yield the judgements of CHUNK pairs at a time, in order, whatever the number of processes."""
+def reasons_of(pairs: Iterable[Pair], judge: Judge, processes: int, with_repeats: bool = True) -> Generator[str]:
+    """Yield the reason to drop each pair; "": it may stay. The result is the same for any number of processes."""
+    repeats = Repeats(judge.keep)
+    with closing(_judged(pairs, judge, processes)) as judgements:
+        for reasons, keys in judgements:
+            if with_repeats:
+                repeats.mark(reasons, keys)
+            yield from reasons
+
+
+def _judged(pairs: Iterable[Pair], judge: Judge, processes: int) -> Generator[Judgement]:
+    """Yield the judgements of CHUNK pairs at a time, in order."""
     pairs = iter(pairs)
     chunks = iter(lambda: list(islice(pairs, CHUNK)), [])
     if processes == 1:

@@ -113,9 +113,7 @@ class Batcher:
             return 1, 1
         if decoding.sample:
             return n_best, 1
-        groups = decoding.diversity_groups
-        wanted = max(job.beam_size or decoding.beam_size, n_best)
-        return n_best, -(-wanted // groups) * groups
+        return n_best, max(job.beam_size or decoding.beam_size, n_best)
 
     def _run(self) -> None:
         """The thread: translate in rounds until the batcher is closed."""

@@ -63,7 +63,7 @@ def _updates(state: TrainingState) -> Iterator[tuple[list[Batch], int, int]]:
     settings, seed = state.config.training, state.config.run.seed
     step, epoch, used = state.progress.step, state.progress.epoch, state.progress.batches
     while True:
-        plan = state.planner.plan(state.batch_tokens, epoch)
+        plan = state.planner.plan(settings.batch_tokens, epoch)
         while used < len(plan):
             step += 1
             random = np.random.default_rng((seed, step))

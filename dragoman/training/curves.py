@@ -34,7 +34,6 @@ def log(state: TrainingState, bar: tqdm) -> None:
     progress, step = state.progress, state.progress.step
     loss = progress.plain / progress.tokens
     speed = progress.tokens / progress.update_seconds
-    utilisation = state.operations * speed / state.matmul_rate
     figures = {
         "loss/train": loss,
         "score/perplexity_train": perplexity(loss),
@@ -44,7 +43,6 @@ def log(state: TrainingState, bar: tqdm) -> None:
         "training/padding": progress.padding / progress.updates,
         "training/epoch": progress.epoch + progress.batches / state.batches_in_epoch,
         "speed/tokens_per_second": speed,
-        "speed/utilisation": utilisation,  # share of the rate at which the device multiplies matrices
         "speed/data": progress.data_seconds / progress.update_seconds,  # share of the time spent waiting for a batch
     }
     state.train_loss = loss
@@ -58,7 +56,7 @@ def log(state: TrainingState, bar: tqdm) -> None:
     bar.set_postfix_str(f"loss {loss:.2f}, {speed:,.0f} tokens/s{left}", refresh=False)
     line = (
         f"epoch {figures['training/epoch']:.1f}, loss {loss:.2f}, {speed:,.0f} tokens/s, "
-        f"{utilisation:.0%} of the limit, {figures['training/padding']:.0%} padding, "
+        f"{figures['training/padding']:.0%} padding, "
         f"{figures['speed/data']:.0%} waiting for data{left}"
     )
     if bar.disable and time.monotonic() - state.last_line_time > LINE_EVERY:

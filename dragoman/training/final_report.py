@@ -11,7 +11,7 @@ from dragoman.console import say
 from dragoman.corpora.preparation import PreparedData
 from dragoman.evaluation import validation_loss
 from dragoman.evaluation.evaluate import evaluate
-from dragoman.evaluation.metrics import Scores, score
+from dragoman.evaluation.metrics import Measurements
 from dragoman.evaluation.pairs import read_pairs
 from dragoman.evaluation.per_direction import tokenizations
 from dragoman.evaluation.report import report_lines, write_report
@@ -46,7 +46,7 @@ def report(config: Config, directory: Path, data: PreparedData, progress: Progre
 def score_test_set(config: Config, directory: Path, data: PreparedData, progress: Progress) -> dict[str, object]:
     """Translate and score the test set, write the report, and return the entry for result.json."""
     translator = Translator(directory, config.training.device)
-    found = evaluate(translator, data.test, typed=True)
+    found = evaluate(translator, data.test)
     write_report(found, directory / "report", "test")
     with tensorboard.reopened(directory) as writer:
         for figure in found.figures:
@@ -88,14 +88,14 @@ def perplexities(config: Config, directory: Path, data: PreparedData, progress: 
         if pairs:
             encoded = dataset.encode_pairs(pairs, data.source, data.target)
             dtype = translator.trained.dtype
-            loss = validation_loss.mean_loss(model, encoded, int(config.training.batch_tokens), dtype)
+            loss = validation_loss.mean_loss(model, encoded, config.training.batch_tokens, dtype)
             perplexity = validation_loss.perplexity(loss)
             result[split] = {"step": step, "texts": len(pairs), "loss": loss, "perplexity": perplexity}
             say(f"{split} set, {len(pairs)} texts, weights of step {step}: perplexity {perplexity:.2f}")
     return result
 
 
-def old_test(config: Config, translator: Translator) -> tuple[int, Scores] | None:
+def old_test(config: Config, translator: Translator) -> tuple[int, Measurements] | None:
     """Score a model on the test pairs of the run that training.init_from names: their number and the scores.
 
     None if they do not exist, and for a language model, which translates nothing.
@@ -106,7 +106,8 @@ def old_test(config: Config, translator: Translator) -> tuple[int, Scores] | Non
         return None
     sources, references = dataset.unzip_pairs(pairs)
     searching = translator.with_decoding(**asdict(config.decoding))  # the same before and after
-    return len(pairs), score(searching.translate(sources), references, tokenizations(sources, config.data))
+    measured = Measurements(searching.translate(sources), references, tokenizations(sources, config.data))
+    return len(pairs), measured
 
 
 def gained_and_lost(config: Config, directory: Path, progress: Progress) -> dict[str, object]:
@@ -121,13 +122,14 @@ def gained_and_lost(config: Config, directory: Path, progress: Progress) -> dict
     summary = f"validation BLEU {progress.first_bleu:.2f} before, {progress.best_bleu:.2f} after"
     after = old_test(config, Translator(directory, config.training.device)) if progress.old_bleu >= 0 else None
     if after:
-        pairs, scores = after
+        pairs, measured = after
+        bleu_after = measured.bleu.score()
         result["old_test"] = {
             "pairs": pairs,
             "bleu_before": progress.old_bleu,
-            "bleu_after": scores.bleu,
-            "signature": scores.signature,
+            "bleu_after": bleu_after,
+            "signature": measured.bleu.signature(),
         }
-        summary += f"; on its own test set, {pairs} pairs: BLEU {progress.old_bleu:.2f} before, {scores.bleu:.2f} after"
+        summary += f"; on its own test set, {pairs} pairs: BLEU {progress.old_bleu:.2f} before, {bleu_after:.2f} after"
     say(f"started from {path}: {summary}")
     return result

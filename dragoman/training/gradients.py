@@ -7,28 +7,22 @@ the batches are split does not change what is minimised.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import nullcontext, suppress
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from dragoman import distributed, presets
+from dragoman import distributed
 from dragoman.console import say, shorten, visible
 from dragoman.dataset import Batch, make_batch
-from dragoman.device import autocast, free_memory, peak_memory, seed_everything
+from dragoman.device import autocast, free_memory, seed_everything
 from dragoman.errors import NumericalError, RankError, TooLargeError
-from dragoman.training import starting
 from dragoman.training.state import TrainingState
 
-MIN_BATCHES = 100  # per epoch, with training.batch_tokens auto: few large updates learn little
 MAX_OVERFLOWS = 20  # consecutive updates that float16 may skip; it finds its scale in fewer, or never
 
 
-def accumulate(
-    state: TrainingState, batches: list[Batch], step: int, tokens: int, split: bool = True
-) -> tuple[list[Batch], list[Tensor]]:
+def accumulate(state: TrainingState, batches: list[Batch], step: int, tokens: int) -> tuple[list[Batch], list[Tensor]]:
     """Accumulate the gradient, averaged over `tokens`, of these batches on every rank.
 
     A batch that does not fit in memory is split in two, and the gradient is computed again from the start. The update
@@ -36,7 +30,7 @@ def accumulate(
     only; under FSDP, at each.
 
     Returns the batches that fitted, and for each the two sums of its `Loss`, (2).
-    Raises TooLargeError if a single pair does not fit, or a batch that must not be split.
+    Raises TooLargeError if a single pair does not fit, or, with several ranks, any batch.
     """
     pieces, sums, loss = list(batches), list[Tensor](), None
     while len(sums) < len(pieces):
@@ -48,7 +42,7 @@ def accumulate(
             for batch in pieces:
                 on_device = batch.moved(lambda ids: ids.to(state.device, non_blocking=state.device.type == "cuda"))
                 exchange = nullcontext() if batch is pieces[-1] else distributed.no_sync(state.learner)
-                with distributed.network_errors(), exchange:
+                with exchange:
                     with autocast(state.device, state.dtype):
                         loss = state.learner(on_device)
                     # Multiply by the world size to undo the averaging of the ranks. One without rows has zero weight.
@@ -60,15 +54,14 @@ def accumulate(
             state.optimizer.zero_grad(set_to_none=True)
             free_memory(state.device)
             large = len(sums)
-            pieces[large : large + 1] = _split(state, pieces[large], step, split)
+            pieces[large : large + 1] = _split(state, pieces[large], step)
     return pieces, sums
 
 
 def clip(state: TrainingState) -> Tensor:
     """Clip the gradient to training.clip_norm; return its norm before clipping, a scalar."""
-    with distributed.network_errors():
-        norm = torch.nn.utils.clip_grad_norm_(state.model.parameters(), state.config.training.clip_norm)
-    return distributed.full_tensor(norm)
+    norm = torch.nn.utils.clip_grad_norm_(state.model.parameters(), state.config.training.clip_norm)
+    return norm.full_tensor() if hasattr(norm, "full_tensor") else norm  # type: ignore[operator]  # sharded under FSDP
 
 
 def check_finite(
@@ -111,10 +104,10 @@ def _describe(state: TrainingState, batches: list[Batch]) -> str:
     return f"the training {'texts' if alone else 'pairs'} {numbers}{more}; the first is {text!r}"
 
 
-def _split(state: TrainingState, batch: Batch, step: int, allowed: bool) -> list[Batch]:
+def _split(state: TrainingState, batch: Batch, step: int) -> list[Batch]:
     """Split a batch that does not fit in memory. Raises TooLargeError if that is impossible."""
     rows, source, target = len(batch.indices), batch.source.shape[1], batch.target_out.shape[1]
-    if state.ranks.world_size > 1 or not allowed:  # the other ranks would not wait while this one starts again
+    if state.ranks.world_size > 1:  # the other ranks would not wait while this one starts again
         raise TooLargeError(
             f"step {step}: {rows} pairs of up to {source} and {target} tokens do not fit in the memory of "
             f"{state.device}: train under a new run.name with half of training.batch_tokens and twice "
@@ -136,60 +129,16 @@ def _split(state: TrainingState, batch: Batch, step: int, allowed: bool) -> list
 
 
 def try_largest_batch(state: TrainingState) -> None:
-    """Compute the gradient of the largest batch and drop it, so that a lack of memory shows now, not in an hour."""
-    with largest_batch(state, state.batch_tokens) as batch:
-        accumulate(state, [batch], state.progress.step + 1, batch.tokens)
-
-
-@contextmanager
-def largest_batch(state: TrainingState, batch_tokens: int) -> Iterator[Batch]:
-    """Context manager: the largest batch of an epoch, with memory as full as at an update. Drops the gradient."""
-    pairs, plan = state.data.train, state.planner.plan(batch_tokens, state.progress.epoch)
+    """Compute the gradient of the largest batch and drop it, so that out-of-memory errors appear at the start."""
+    pairs = state.data.train
+    plan = state.planner.plan(state.config.training.batch_tokens, state.progress.epoch)
     source, target = pairs.lengths
     largest = max(plan, key=lambda rows: len(rows) * int(source[rows].max() + target[rows].max()))
-    # Room for the moments, which the optimizer allocates at its first step.
+    batch = make_batch(pairs, largest).share(state.ranks.rank, state.ranks.world_size)
+    # As much memory as the moments, which the optimizer allocates at its first step.
     new = [p for p in state.model.parameters() if p not in state.optimizer.state]
     moments = [torch.empty_like(p) for p in new for _ in range(2)]
     with distributed.no_sync(state.learner):
-        yield make_batch(pairs, largest).share(state.ranks.rank, state.ranks.world_size)
+        accumulate(state, [batch], state.progress.step + 1, batch.tokens)
     del moments
     state.optimizer.zero_grad(set_to_none=True)
-
-
-def find_batch_tokens(state: TrainingState) -> int:
-    """The number for training.batch_tokens auto.
-
-    The largest power of two that leaves MIN_BATCHES per epoch and, on a CUDA device, fits in memory. Elsewhere it is at
-    most `presets.MAX_AUTO_BATCH_TOKENS`, since a CPU gains nothing from more.
-    """
-    positions = int(np.maximum(*state.data.train.lengths).sum())
-    limit = 2 ** int(math.log2(max(1, positions / MIN_BATCHES)))
-    if state.device.type == "cuda":
-        found = -int(*state.ranks.maximum(-largest_that_fits(limit, lambda tokens: fits(state, tokens))))
-        free_memory(state.device)
-    else:
-        found = min(limit, presets.MAX_AUTO_BATCH_TOKENS)
-    say(f"training.batch_tokens auto: {found:,}")
-    return found
-
-
-def largest_that_fits(limit: int, fits: Callable[[int], bool]) -> int:
-    """The largest power of two up to `limit` that fits, by doubling from 1024, or from `limit` if that is less.
-
-    The first number is not tried: if it does not fit, nothing better exists, and its batches will be split.
-    """
-    tokens = min(1024, limit)
-    while tokens < limit and fits(2 * tokens):
-        tokens *= 2
-    return tokens
-
-
-def fits(state: TrainingState, batch_tokens: int) -> bool:
-    """Whether updates of this size need no more than the usable share of a CUDA device's memory."""
-    peak_memory(state.device)  # starts the measurement
-    with largest_batch(state, batch_tokens) as batch:
-        try:
-            accumulate(state, [batch], 1, batch.tokens, split=False)
-        except TooLargeError:
-            return False
-    return peak_memory(state.device) <= starting.USABLE_MEMORY

@@ -1,8 +1,7 @@
-"""The optimizers, and the moving average of the weights."""
+"""The optimizers."""
 
 from __future__ import annotations
 
-import copy
 import math
 from collections import defaultdict
 from typing import Any
@@ -12,6 +11,8 @@ from torch import Tensor, nn
 
 from dragoman.settings import TrainingConfig
 
+BETAS = (0.9, 0.98)  # of the moments of AdamW, as in "Attention Is All You Need"
+EPSILON = 1e-9
 CACHED = 4 * 2**20  # numbers of the matrices that Muon handles at a time on a CPU
 
 
@@ -31,46 +32,54 @@ def make_optimizer(
     for p in model.parameters():
         outer = settings.optimizer == "adamw" or any(p is table for table in tables)
         groups["vectors" if p.dim() < 2 else "outer" if outer else "inner"].append(p)
-    adamw = torch.optim.AdamW(
-        [
-            {"params": groups["outer"], "weight_decay": settings.weight_decay},
-            {"params": groups["vectors"], "weight_decay": 0.0},
-        ],
-        lr=settings.lr,
-        betas=(0.9, 0.98),
-        eps=1e-9,
-        fused=True,
-    )
+    adamw_groups = [
+        {"params": groups["outer"], "weight_decay": settings.weight_decay},
+        {"params": groups["vectors"], "weight_decay": 0.0},
+    ]
     if settings.optimizer == "adamw":
-        return adamw
-    muon = Muon(groups["inner"], settings.lr, weight_decay=settings.weight_decay, adjust_lr_fn="match_rms_adamw")
-    muon.dtype = torch.bfloat16 if dtype == torch.bfloat16 else torch.float32
-    return CombinedOptimizer(adamw, muon)  # type: ignore[return-value]  # it has what is used of one
+        return torch.optim.AdamW(adamw_groups, lr=settings.lr, betas=BETAS, eps=EPSILON, fused=True)
+    matrices = {"params": groups["inner"], "weight_decay": settings.weight_decay}
+    return MuonAdamW(adamw_groups, matrices, settings.lr, torch.bfloat16 if dtype == torch.bfloat16 else torch.float32)
 
 
-class Muon(torch.optim.Muon):
-    """torch's Muon, but it makes several matrices of one shape orthogonal at a time.
+class MuonAdamW(torch.optim.AdamW):
+    """AdamW, and Muon for the matrices of its last parameter group, with the settings and state of torch.optim.Muon.
 
-    One by one, each matrix needs fifteen products that are too small to keep a processor busy. In batches they take
-    half the time on two cores for a model of width 128 (24 ms), and three quarters for a width of 256. On a CPU, a
-    batch is no larger than what stays in its cache meanwhile. Settings and state are torch's, and so is the result up
-    to rounding.
+    It makes several matrices of one shape orthogonal at a time. One by one, each matrix needs fifteen products that are
+    too small to keep a processor busy. In batches they take half the time on two cores for a model of width 128 (24
+    ms), and three quarters for a width of 256. On a CPU, a batch is no larger than what stays in its cache meanwhile.
     """
 
-    dtype = torch.float32  # of the products; bfloat16 where the processor is fast in it
+    def __init__(
+        self, adamw_groups: list[dict[str, Any]], matrices: dict[str, Any], lr: float, dtype: torch.dtype
+    ) -> None:
+        """dtype: of Muon's products; bfloat16 where the processor is fast in it"""
+        super().__init__(adamw_groups, lr=lr, betas=BETAS, eps=EPSILON, fused=True)
+        self.add_param_group({**matrices, "momentum": 0.95, "ns_coefficients": (3.4445, -4.775, 2.0315), "ns_steps": 5})
+        self.dtype = dtype
+        # GradScaler must skip all of an update that overflows; fused AdamW would skip only its own part.
+        self._step_supports_amp_scaling = False
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restore a state. AdamW's method would look for "step" in the state of Muon's matrices."""
+        torch.optim.Optimizer.__setstate__(self, state)
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         """Update the parameters that have a gradient."""
-        for group in self.param_groups:
-            by_shape: dict[torch.Size, list[Tensor]] = defaultdict(list)
-            for p in group["params"]:
-                if p.grad is not None:
-                    by_shape[p.shape].append(p)
-            for shape, parameters in by_shape.items():
-                size = max(1, CACHED // shape.numel()) if parameters[0].device.type == "cpu" else len(parameters)
-                for start in range(0, len(parameters), size):
-                    self._update(parameters[start : start + size], group)
+        group = self.param_groups.pop()
+        try:
+            super().step()
+        finally:
+            self.param_groups.append(group)
+        by_shape: dict[torch.Size, list[Tensor]] = defaultdict(list)
+        for p in group["params"]:
+            if p.grad is not None:
+                by_shape[p.shape].append(p)
+        for shape, parameters in by_shape.items():
+            size = max(1, CACHED // shape.numel()) if parameters[0].device.type == "cpu" else len(parameters)
+            for start in range(0, len(parameters), size):
+                self._update(parameters[start : start + size], group)
 
     def _update(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
         """Update parameters (R, C) of one shape."""
@@ -93,8 +102,8 @@ class Muon(torch.optim.Muon):
 def orthogonal_(matrices: Tensor, coefficients: tuple[float, float, float], iterations: int) -> Tensor:
     """Approximate the nearest semi-orthogonal matrices to matrices (N, R, C), R <= C, which it overwrites.
 
-    The Newton-Schulz iteration of Jordan et al. 2024: x <- a x + (b x xᵀ + c (x xᵀ)²) x brings all singular values that
-    are not tiny to between 0.7 and 1.2, which is close enough. Nothing here takes new memory between its products.
+    The Newton-Schulz iteration of Jordan et al. 2024: x <- a x + (b x xᵀ + c (x xᵀ)²) x brings all but tiny singular
+    values to between 0.7 and 1.2. Nothing here takes new memory between its products.
     """
     a, b, c = coefficients
     x = matrices.div_(matrices.norm(dim=(1, 2), keepdim=True).clamp_min(1e-7))
@@ -104,83 +113,3 @@ def orthogonal_(matrices: Tensor, coefficients: tuple[float, float, float], iter
         factor.copy_(square).baddbmm_(square, square, beta=b, alpha=c)
         x, spare = spare.copy_(x).baddbmm_(factor, x, beta=a), x
     return x
-
-
-class CombinedOptimizer:
-    """Several optimizers with parameters of their own, used, saved and restored as one."""
-
-    def __init__(self, *parts: torch.optim.Optimizer) -> None:
-        self.parts = parts
-
-    @property
-    def param_groups(self) -> list[dict[str, Any]]:
-        """The parameter groups of all parts."""
-        return [group for part in self.parts for group in part.param_groups]
-
-    @property
-    def state(self) -> dict[Tensor, Any]:
-        """The state of each parameter in its optimizer."""
-        return {p: state for part in self.parts for p, state in part.state.items()}
-
-    def step(self) -> None:
-        """Update the parameters."""
-        for part in self.parts:
-            part.step()
-
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        """Clear the gradients."""
-        for part in self.parts:
-            part.zero_grad(set_to_none)
-
-    def state_dict(self) -> dict[str, Any]:
-        """As of one optimizer, numbering the parameters of the first part, then those of the next."""
-        state, groups, first = {}, [], 0
-        for part in self.parts:
-            own = part.state_dict()
-            state |= {first + i: values for i, values in own["state"].items()}
-            groups += [{**group, "params": [first + i for i in group["params"]]} for group in own["param_groups"]]
-            first += sum(len(group["params"]) for group in own["param_groups"])
-        return {"state": state, "param_groups": groups}
-
-    def load_state_dict(self, saved: dict[str, Any]) -> None:
-        """Restore what `state_dict` returned. Raises ValueError, LookupError or TypeError if it does not fit."""
-        groups, first = list(saved["param_groups"]), 0
-        if len(groups) != len(self.param_groups):
-            raise ValueError(f"{len(groups)} parameter groups instead of {len(self.param_groups)}")
-        for part in self.parts:
-            own, groups = groups[: len(part.param_groups)], groups[len(part.param_groups) :]
-            last = first + sum(len(group["params"]) for group in own)
-            part.load_state_dict(
-                {
-                    "state": {i - first: values for i, values in saved["state"].items() if first <= i < last},
-                    "param_groups": [{**group, "params": [i - first for i in group["params"]]} for group in own],
-                }
-            )
-            first = last
-
-
-class MovingAverage:
-    """The exponential moving average (EMA) of a model's weights (Polyak & Juditsky 1992).
-
-    While the learning rate is high, the weights move around a better point, and their average is closer to it. Once the
-    rate has come down to zero, they are there themselves.
-    """
-
-    def __init__(self, model: nn.Module, decay: float, fresh: bool = True) -> None:
-        """Start with the current weights. `fresh` weights are random, and soon forgotten."""
-        self.fresh, self.decay = fresh, decay
-        self.model: Any = copy.deepcopy(model).requires_grad_(False)  # with the averaged weights
-        self.pairs = list(zip(self.model.parameters(), model.parameters(), strict=True))
-
-    @torch.no_grad()
-    def update(self, step: int) -> None:
-        """Add the weights after update `step` to the average."""
-        decay = min(self.decay, (1 + step) / (10 + step)) if self.fresh else self.decay
-        for mean, p in self.pairs:
-            mean.lerp_(p, 1 - decay)
-
-    @torch.no_grad()
-    def restart(self) -> None:
-        """Restart the average from the current weights."""
-        for mean, p in self.pairs:
-            mean.copy_(p)

@@ -37,11 +37,11 @@ def planned_steps(config: Config, data: PreparedData, speed: Speed) -> int | Non
     fit = most * (training.plan_minutes or math.inf) / whole
     # In quarter passes, so that a second run plans the same unless the machine is busier.
     passes = max(outlook.usable, math.floor(4 * fit) / 4 if fit < most else most)
-    if passes >= most or training.batch_tokens == "auto":
+    if passes >= most:
         limit = "; --training.max_minutes sets a limit" if whole > LONG else ""
         say(f"all {most} passes take about {duration(whole)}{limit}")
         return None
-    batches = len(BatchPlanner(data, config.run.seed).plan(int(training.batch_tokens), 0))
+    batches = len(BatchPlanner(data, config.run.seed).plan(training.batch_tokens, 0))
     steps = round(passes * math.ceil(batches / training.accumulate))
     say(
         f"to end in about {duration(outlook.minutes(passes))}, it makes {passes:.3g} passes instead of {most} "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from dragoman.architectures.protocol import Model
+from dragoman.architectures.build import Model
 from dragoman.settings import EOS, SOS
 from dragoman.storage import replace_durably
 from dragoman.training import tensorboard
@@ -45,7 +45,7 @@ def show_continuations(state: TrainingState, translator: Translator) -> None:
     texts = [text for _, text in state.data.validation]
     chosen = texts[:: max(1, len(texts) // COUNT)][:COUNT]
     beginnings = [" ".join(words[: max(1, len(words) // 3)]) for words in map(str.split, chosen)]
-    sampling = translator.with_decoding(sample=True, beam_size=1, diversity_groups=1)
+    sampling = translator.with_decoding(sample=True, beam_size=1)
     rows = list(zip(beginnings, chosen, sampling.translate(beginnings), strict=True))
     _write(state, ("beginning", "text", "continued"), rows)
 
@@ -54,9 +54,10 @@ def _write(state: TrainingState, heads: tuple[str, str, str], rows: list[tuple[s
     """Write rows to TensorBoard and to a text file."""
     assert state.writer is not None
     step = state.progress.step
-    state.writer.add_text("samples", tensorboard.lists(list(zip(heads, row, strict=True)) for row in rows), step)
     width = max(map(len, heads)) + 2
     blocks = ("".join(f"{head:<{width}}{text}\n" for head, text in zip(heads, row, strict=True)) for row in rows)
+    text = "\n".join(blocks)
+    state.writer.add_text("samples", tensorboard.indented(text), step)
     folder = state.directory / "samples"
     folder.mkdir(exist_ok=True)
-    replace_durably(folder / f"step-{step:08d}.txt", "\n".join(blocks).encode())
+    replace_durably(folder / f"step-{step:08d}.txt", text.encode())

@@ -13,17 +13,17 @@ from typing import Any
 import torch
 
 from dragoman import checkpoint, config_file, distributed, serialization
+from dragoman.architectures.build import Model
 from dragoman.checkpoint import Checkpoint
 from dragoman.console import say
 from dragoman.corpora.origin import SIDES
 from dragoman.corpora.preparation import conventions_file
 from dragoman.device import processor
 from dragoman.errors import CheckpointError, RankError
-from dragoman.evaluation.curves import write_curves
 from dragoman.tensors import load_tensors, load_weights, tensors_bytes, weights_bytes
 from dragoman.training import final_report
 from dragoman.training.progress import Progress, progress_of
-from dragoman.training.state import AnyModel, TrainingState
+from dragoman.training.state import TrainingState
 from dragoman.translation.translator import Translator
 
 
@@ -35,12 +35,9 @@ def save(state: TrainingState) -> None:
     else:
         optimizer = state.optimizer.state_dict()
     tensors: dict[str, Any] = {"optimizer": optimizer, "scaler": state.scaler.state_dict()}
-    if state.average:
-        tensors["weights"] = state.model.state_dict()
     # The curves go first, so that a resumed run finds every point up to its checkpoint.
     if state.writer:
         state.writer.flush()
-        write_curves(state.directory)
     with state.final_model(torch.device("cpu")) as model:
         weights = weights_bytes(model) if model and state.ranks.is_first else b""
     if not state.ranks.is_first:
@@ -93,7 +90,7 @@ def mark_best(state: TrainingState) -> None:
         checkpoint.set_best(root, progress.best_step, **figure)
 
 
-def set_weights(state: TrainingState, fill: Callable[[AnyModel], object]) -> None:
+def set_weights(state: TrainingState, fill: Callable[[Model], object]) -> None:
     """Let `fill` set the weights of the model; under FSDP, those of a full copy that is then sharded."""
     if not state.is_sharded:
         fill(state.model)
@@ -107,11 +104,9 @@ def start_from(state: TrainingState, other: Translator) -> None:
     """Take the weights of another run's model. It is validated and saved before the first update."""
     weights = other.model.state_dict()
     set_weights(state, lambda model: model.load_state_dict(weights))
-    if state.average:
-        state.average.restart()
     say(f"starting from {other.path}")
     measured = final_report.old_test(state.config, other) if state.ranks.is_first else None
-    old_bleu = state.ranks.broadcast(measured[1].bleu if measured else -1.0)
+    old_bleu = state.ranks.broadcast(measured[1].bleu.score() if measured else -1.0)
     state.progress = Progress(unvalidated=True, old_bleu=old_bleu)
 
 
@@ -145,14 +140,14 @@ def restore(state: TrainingState, saved: Checkpoint) -> None:
             "length of the training or training.lr has changed: the curves will jump"
         )
     if state.ranks.is_first:
-        # If the newest checkpoint was damaged, checkpoints of later steps, which are trained again, may still be there.
-        checkpoint.set_aside_newer(state.directory / "checkpoints", step)
+        # If the newest checkpoint was damaged, the best one may be of a step that is trained again.
+        checkpoint.forget_later_best(state.directory / "checkpoints", step)
         mark_best(state)
     say(f"resumed from step {step}")
 
 
 def _restore_tensors(state: TrainingState, saved: Checkpoint) -> float:
-    """Restore the optimizer, the scaler and the averaged weights; return the learning rate of the last update."""
+    """Restore the optimizer and the scaler; return the learning rate of the last update."""
     tensors = load_tensors(saved.files["training.pt"])
     try:
         last_rate = tensors["optimizer"]["param_groups"][0]["lr"]
@@ -168,8 +163,7 @@ def _restore_tensors(state: TrainingState, saved: Checkpoint) -> float:
                     raise ValueError("a moment of another shape")  # torch's fused AdamW would write beyond its end
         if state.scaler.is_enabled() and tensors["scaler"]:
             state.scaler.load_state_dict(tensors["scaler"])
-        if state.average:
-            state.average.restart()
+        if "weights" in tensors:  # of older versions, whose model.safetensors had a moving average of them
             state.model.load_state_dict(tensors["weights"])
     except RankError:
         raise

@@ -1,19 +1,17 @@
 """How fast this machine trains a model, measured on the model itself.
 
-The rate of large matrix products does not tell: training reaches a seventh of it on some processors, two thirds on
-others, depending on the width of the model as well.
+The speed of large matrix products does not predict it: training reaches between a seventh and two thirds of that,
+depending on the processor and the width of the model.
 """
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
 
 import numpy as np
 import torch
 
-from dragoman import presets, settings
 from dragoman.architectures.build import build_model
 from dragoman.architectures.loss import batch_loss
 from dragoman.dataset import Batch, EncodedPairs, EncodedSide, make_batch
@@ -22,25 +20,22 @@ from dragoman.settings import SPECIAL_TOKENS, Config
 from dragoman.training.optimizer import make_optimizer
 
 SECONDS = 0.7  # for the gradient, and again for the optimizer, after one of each to warm up
-FEWEST_POSITIONS = 256
+CPU_POSITIONS = 1024  # in a batch at most; on a GPU, only a whole batch shows the speed
 
 
 def target_tokens_per_second(
-    config: Config, length: float, device: torch.device, dtype: torch.dtype, rate: float = math.inf, ranks: int = 1
+    config: Config, length: float, device: torch.device, dtype: torch.dtype, ranks: int = 1
 ) -> float:
     """Measure the updates of a new model on random text.
 
     Args:
         length: tokens per sentence
         dtype: of the matrix products
-        rate: FLOP/s in matrix products; on a slow device the batch is smaller, so that an update takes about a second
         ranks: processes that train together, each on a device like this one
     """
-    values = settings.values(config)
-    whole = values["training.batch_tokens"]
-    whole = presets.MAX_AUTO_BATCH_TOKENS if whole == "auto" else whole
-    positions = min(whole, max(FEWEST_POSITIONS, rate / presets.operations(values)))
-    batch = _random_batch(config, round(positions), length).moved(lambda ids: ids.to(device))
+    whole = config.training.batch_tokens
+    positions = min(whole, CPU_POSITIONS) if device.type == "cpu" else whole
+    batch = _random_batch(config, positions, length).moved(lambda ids: ids.to(device))
     size = config.tokenizer.vocab_size
     model = build_model(config.model, size, size).to(device).train()
     optimizer = make_optimizer(model, config.training, dtype)
@@ -55,14 +50,13 @@ def target_tokens_per_second(
         optimizer.step()
         next(model.parameters()).sum().item()
 
-    of_gradient, of_update = _seconds(gradient), _seconds(update)
+    gradient_seconds, update_seconds = _seconds(gradient), _seconds(update)
     gradients = config.training.accumulate * whole / positions
-    per_rank = config.training.accumulate * whole * batch.tokens / positions / (gradients * of_gradient + of_update)
-    return ranks * per_rank
+    return ranks * gradients * batch.tokens / (gradients * gradient_seconds + update_seconds)
 
 
 def _random_batch(config: Config, positions: int, length: float) -> Batch:
-    """Make sentences of one length that fill a batch of so many positions."""
+    """Random sentences of one length that fill `positions`."""
     rng = np.random.default_rng(0)
     words = max(1, round(length))
     rows = max(1, positions // (words + 1))  # with the end token

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from itertools import islice
 from pathlib import Path
@@ -20,7 +20,7 @@ from dragoman.corpora.preparation import PreparedData
 from dragoman.corpora.readers import for_directions
 from dragoman.corpora.sources import Source, find_sources, unit_name
 from dragoman.corpora.splitting import given_splits
-from dragoman.device import processor, total_memory
+from dragoman.device import choose_precision, matmul_rates, processor, total_memory
 from dragoman.errors import ConfigError, DataChangedError
 from dragoman.presets import Amount
 from dragoman.serialization import load_json
@@ -32,13 +32,6 @@ from dragoman.translation.translator import Translator
 # Settings that must agree with training.init_from: else the weights would not fit or the tokenizers not know the text.
 SAME = ("model.", "data.source_lang", "data.target_lang", "data.directions", "data.lowercase", "data.normalize")
 USABLE_MEMORY = 0.8  # share of the memory that a training may use; the rest is lost to fragmentation
-
-
-def print_device(description: str, rates: Mapping[torch.dtype, float]) -> None:
-    """Print what the training runs on, and how fast it multiplies matrices (FLOP/s by number format)."""
-    say(description)
-    measured = ", ".join(f"{rate / 1e9:,.0f} in {str(kind).removeprefix('torch.')}" for kind, rate in rates.items())
-    say(f"matrix products, billion operations per second: {measured}")
 
 
 def check_resume(config: Config, saved: Checkpoint) -> None:
@@ -60,7 +53,7 @@ def check_resume(config: Config, saved: Checkpoint) -> None:
 
 
 def with_saved_settings(config: Config, saved: Checkpoint) -> Config:
-    """Keep what was decided when the run started: languages, tokenization, preset, planned steps, batch_tokens auto.
+    """Keep what was decided when the run started: languages, tokenization, preset, planned steps.
 
     The data may have grown or changed since, and so may the machine. The position in an epoch depends on the number of
     tokens, and the learning rate on the number of steps.
@@ -71,10 +64,9 @@ def with_saved_settings(config: Config, saved: Checkpoint) -> Config:
     config = settings.with_saved_preset(config, started)
     if config.training.plan_minutes and not plans_anew(config, saved) and config.training.max_steps is None:
         config = settings.with_values(config, {"training.max_steps": started.training.max_steps})
-    undecided = [
-        key for key in ("data.bleu_tokenize", "training.batch_tokens") if settings.values(config)[key] == "auto"
-    ]
-    return settings.with_values(config, {key: then[key] for key in undecided})
+    if config.data.bleu_tokenize == "auto":
+        config = settings.with_values(config, {"data.bleu_tokenize": started.data.bleu_tokenize})
+    return config
 
 
 def plans_anew(config: Config, saved: Checkpoint | None) -> bool:
@@ -194,32 +186,34 @@ def _automatic(
 def _plan(config: Config, data: Amount, tokens: float) -> presets.Plan:
     """The passes and updates of this training, by the nearest of its limits.
 
-    Beyond ENOUGH pairs their number is unknown, except that with a time limit none is seen often. With batch_tokens
-    auto the number of updates is unknown.
+    Beyond ENOUGH pairs their number is unknown, except that with a time limit none is seen often.
 
     Args:
         tokens: target tokens that it can learn from in its time
     """
     training, known = config.training, data.pairs <= presets.ENOUGH
-    update = math.inf if training.batch_tokens == "auto" else training.batch_tokens * training.accumulate
+    update = training.batch_tokens * training.accumulate
     tokens = min((training.max_steps or math.inf) * update, tokens)
     if known:
         tokens = min(tokens, (training.max_epochs or math.inf) * data.tokens)
-        return presets.Plan(tokens / data.tokens, math.inf if update == math.inf else tokens / update)
+        return presets.Plan(tokens / data.tokens, tokens / update)
     passes = 0.0 if tokens < math.inf else training.max_epochs or math.inf
-    return presets.Plan(passes, math.inf if update == math.inf else tokens / update)
+    return presets.Plan(passes, tokens / update)
 
 
 def precision(config: Config, device: torch.device, saved: Checkpoint | None) -> str:
-    """training.precision, except that a resumed run keeps what auto was on the same processor.
+    """The number format of matrix products, see `choose_precision`. A resumed run keeps what auto chose before.
 
-    A new measurement might differ, and then the run would not continue bit for bit.
+    A new measurement might differ, and then the run would not continue bit for bit. On another processor it does not
+    anyway, so there it is measured again.
     """
-    if config.training.precision == "auto" and saved:
+    name = config.training.precision
+    if name == "auto" and saved:
         state = load_json(saved.files["state.json"])
         if state.get("processor") == processor(device):
-            return state.get("precision", "auto")
-    return config.training.precision
+            name = state.get("precision", "auto")
+    rates = matmul_rates(device) if name == "auto" and device.type == "cpu" else None
+    return str(choose_precision(name, device, rates)).removeprefix("torch.")
 
 
 def other_model(config: Config, saved: Checkpoint | None) -> Translator | None:

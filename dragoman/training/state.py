@@ -9,50 +9,41 @@ import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
 from torch import nn
 
 from dragoman import distributed
-from dragoman.architectures.build import build_model
-from dragoman.architectures.decoder_only import DecoderOnly
-from dragoman.architectures.encoder_only import EncoderOnly
+from dragoman.architectures.build import Model, build_model
 from dragoman.corpora.placeholders import Hiding
 from dragoman.corpora.preparation import PreparedData
 from dragoman.dataset import EncodedPairs
 from dragoman.distributed import Ranks
-from dragoman.model import Transformer
 from dragoman.settings import Config
 from dragoman.signals import Stop
 from dragoman.training import schedule
 from dragoman.training.batches import BatchPlanner
-from dragoman.training.optimizer import MovingAverage
 from dragoman.training.progress import Progress
 from dragoman.training.tensorboard import Board
-
-AnyModel = Transformer | DecoderOnly | EncoderOnly
 
 
 @dataclass
 class TrainingState:
     """All that a training needs in memory. A checkpoint has `progress`, the weights, the optimizer and the scaler."""
 
-    config: Config  # where training.batch_tokens was auto, it is a number
+    config: Config
     directory: Path  # of the run
     data: PreparedData
     device: torch.device
     dtype: torch.dtype  # of the matrix products
     ranks: Ranks
-    matmul_rate: float  # FLOP/s at which all ranks together multiply matrices
-    operations: float  # of training on one target token
 
-    model: AnyModel  # the raw model; under FSDP it holds a shard of each weight
+    model: Model  # the raw model; under FSDP it holds a shard of each weight
     learner: nn.Module  # model and loss, wrapped for several ranks: only ever called
     optimizer: torch.optim.Optimizer
     scaler: torch.amp.GradScaler  # does nothing unless dtype is float16
-    average: MovingAverage | None  # of the weights, with training.ema
 
     planner: BatchPlanner
     hiding: Hiding | None  # of words behind placeholders; None: nothing is hidden
@@ -74,21 +65,15 @@ class TrainingState:
         """Whether FSDP has sharded the model, so that no rank has all weights."""
         return self.config.training.fsdp and self.ranks.world_size > 1
 
-    @property
-    def batch_tokens(self) -> int:
-        """training.batch_tokens, as a number."""
-        return int(self.config.training.batch_tokens)
-
-    def new_model(self) -> AnyModel:
+    def new_model(self) -> Model:
         """A full model of this architecture on the CPU, with random weights."""
         return build_model(self.config.model, len(self.data.source), len(self.data.target))
 
     @contextmanager
-    def final_model(self, device: torch.device) -> Iterator[AnyModel | None]:
+    def final_model(self, device: torch.device) -> Iterator[Model | None]:
         """Context manager: the model with the weights that people will use. All ranks must enter it.
 
-        With training.ema these are the averaged weights. Under FSDP, rank 0 gets a full copy on `device`, freed
-        afterwards, and the other ranks get None.
+        Under FSDP, rank 0 gets a full copy on `device`, freed afterwards, and the other ranks get None.
         """
         if self.is_sharded:
             weights = distributed.full_model_state(self.model)
@@ -99,16 +84,12 @@ class TrainingState:
             model.load_state_dict(weights)
             yield model.to(device)
         else:
-            yield self.average.model if self.average else self.model
-
-    def set_batch_tokens(self, tokens: int) -> None:
-        """Replace training.batch_tokens auto, here and in everything that is saved."""
-        self.config = replace(self.config, training=replace(self.config.training, batch_tokens=tokens))
+            yield self.model
 
     def count_steps(self) -> None:
         """Count the batches of an epoch and the steps of the whole run."""
         settings = self.config.training
-        self.batches_in_epoch = len(self.planner.plan(self.batch_tokens, 0))
+        self.batches_in_epoch = len(self.planner.plan(settings.batch_tokens, 0))
         limits = [settings.max_steps] if settings.max_steps else []
         if settings.max_epochs:
             limits.append(settings.max_epochs * math.ceil(self.batches_in_epoch / settings.accumulate))

@@ -1,4 +1,4 @@
-"""Write to TensorBoard: open the log of a run, tables of text, pictures of attention.
+"""Write to TensorBoard: open the log of a run, draw attention.
 
 Points of curves are plain `writer.add_scalar` calls where the numbers are computed.
 """
@@ -8,25 +8,22 @@ from __future__ import annotations
 import os
 import threading
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 from torch.utils.tensorboard import SummaryWriter
-from torch.utils.tensorboard.summary import hparams
 
-from dragoman import config_file, reading, settings, storage
+from dragoman import config_file, reading, storage
 from dragoman.evaluation.curves import HEAD, METRICS
-from dragoman.evaluation.page import setting_text
 from dragoman.settings import Config
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-WHERE = ("run.name", "run.dir")  # the settings that say where a run is, which TensorBoard shows anyway
 # The width of an attention picture. TensorBoard shows pictures 350 pixels wide, and shrinks larger ones.
 INCHES = 3.5
 DOTS_PER_INCH = 100
@@ -67,32 +64,17 @@ def reopened(run: Path) -> Iterator[Board]:
 
 
 def open_board(run: Path, step: int, config: Config) -> Board:
-    """Open the log of a run after a step (0: from the start), with its settings and charts.
+    """Open the log of a run after a step (0: from the start), with its settings.
 
     A killed run may have logged points beyond its last checkpoint. They are purged and made again, so that no point is
     missing and none appears twice.
     """
-    # If the disk fails, the writer's thread fails, too, but the next call that adds a point reports it: once is enough.
+    # If the disk fails, silence the writer's thread: the next add_scalar raises the same error.
     threading.excepthook = lambda failure: issubclass(failure.exc_type, OSError) or threading.__excepthook__(failure)
     _cut_metrics(run / METRICS, step)
     writer = Board(run, purge_step=step + 1 if step else 0)
     if step == 0:
-        # Each run records all settings, so that no cell of the table of runs is empty. TensorBoard shows those that
-        # differ between runs first, unless an experiment is recorded: then it takes the columns of one run for all.
-        recorded = {key: setting_text(value) for key, value in settings.values(config).items() if key not in WHERE}
-        _experiment, *records = hparams(recorded, {})
-        for record in records:
-            writer.file_writer.add_summary(record)  # type: ignore[union-attr]
         writer.add_text("settings", indented(config_file.dump(config)), 0)
-        writer.add_custom_scalars(
-            {
-                "overview": {
-                    "loss": ["Multiline", ["loss/train", "loss/validation"]],
-                    "perplexity": ["Multiline", ["score/perplexity_train", "score/perplexity_validation"]],
-                    "scores": ["Multiline", ["score/bleu", "score/chrf"]],
-                },
-            }
-        )
     return writer
 
 
@@ -109,23 +91,6 @@ def _cut_metrics(path: Path, step: int) -> None:
 def indented(text: str) -> str:
     """Text as a block of code, for a viewer that renders Markdown."""
     return "".join(f"    {line}\n" for line in text.splitlines())
-
-
-def lists(groups: Iterable[Sequence[tuple[str, str]]]) -> str:
-    """Markdown with a list for each group of (name, text), below the first of them.
-
-    In a table, TensorBoard breaks words anywhere to make all columns fit.
-    """
-    # The texts may hold anything, but must not end a line or become markup.
-    parts = []
-    for group in groups:
-        first, *others = (f"**{name}** {_plain(text)}" for name, text in group)
-        parts.append("\n".join([first, "", *(f"- {line}" for line in others), ""]))
-    return "\n".join(parts)
-
-
-def _plain(text: str) -> str:
-    return "".join(f"&#{ord(letter)};" if letter in "<>&*_`[]\\\n" else letter for letter in text)
 
 
 def attention_figure(weights: torch.Tensor, source: Sequence[str], target: Sequence[str]) -> Figure:

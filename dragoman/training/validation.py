@@ -11,10 +11,10 @@ from itertools import pairwise
 
 import numpy as np
 
-from dragoman.architectures.protocol import Model
+from dragoman.architectures.build import Model
 from dragoman.console import say
 from dragoman.evaluation import validation_loss
-from dragoman.evaluation.metrics import score, tokenization
+from dragoman.evaluation.metrics import Measurements, tokenization
 from dragoman.evaluation.per_direction import bleu_by_direction, tokenizations
 from dragoman.settings import Config, with_values
 from dragoman.signals import Stop, Stopped
@@ -48,10 +48,11 @@ def _validate(state: TrainingState, model: Model, stop: Stop) -> bool:
     """Validate a full model on this rank."""
     assert state.writer is not None
     progress, step, started = state.progress, state.progress.step, time.perf_counter()
-    loss = validation_loss.mean_loss(model, state.validation, state.batch_tokens, state.dtype, stop.poll)
+    batch_tokens = state.config.training.batch_tokens
+    loss = validation_loss.mean_loss(model, state.validation, batch_tokens, state.dtype, stop.poll)
     perplexity = validation_loss.perplexity(loss)
     figures = {"loss/validation": loss, "score/perplexity_validation": perplexity}
-    translator = translator_around(state, model)
+    translator = Translator.around(model, state.data, state.config, state.dtype)
     chrf = 0.0
     if state.config.is_language_model:
         quality, summary = 100 / perplexity, f"perplexity {perplexity:.2f}"
@@ -61,12 +62,12 @@ def _validate(state: TrainingState, model: Model, stop: Stop) -> bool:
         translated = translator.explain(sources, poll=stop.poll)
         translations = [each.text for each in translated]
         progress.unsure = least_sure([sentence for each in translated for sentence in each.sentences])
-        scores = score(translations, references, tokenizations(sources, state.config.data))
-        chrf = scores.chrf
-        figures |= {"score/chrf": chrf, "score/wer": scores.wer, "score/cer": scores.cer}
+        measured = Measurements(translations, references, tokenizations(sources, state.config.data))
+        chrf = measured.chrf.score()
+        figures |= {"score/chrf": chrf, "score/wer": measured.wer, "score/cer": measured.cer}
         by_direction = bleu_by_direction(sources, translations, references, state.config.data)
         # For several directions the mean: BLEU of all sentences together would give the longest texts the most weight.
-        quality = sum(by_direction.values()) / len(by_direction) if by_direction else scores.bleu
+        quality = sum(by_direction.values()) / len(by_direction) if by_direction else measured.bleu.score()
         figures |= {"score/bleu": quality} | {
             f"score/bleu/{direction}": bleu for direction, bleu in by_direction.items()
         }
@@ -77,20 +78,20 @@ def _validate(state: TrainingState, model: Model, stop: Stop) -> bool:
     for tag, value in figures.items():
         state.writer.add_scalar(tag, value, step)
 
-    best_by = _record(state, quality, chrf, loss)
+    is_best = _record(state, quality, chrf, loss)
     progress.validation_seconds = time.perf_counter() - started
     progress.validations_seconds += progress.validation_seconds
     share = progress.validations_seconds / (progress.seconds + progress.validation_seconds)  # of the training time
     state.writer.add_scalar("speed/validation", share, step)
     say(
         f"step {step}, {progress.seconds / 60:.1f} min: validation loss {loss:.3f}, {summary}"
-        f"{f' (best so far by {best_by})' if best_by else ''}"
+        f"{' (best so far)' if is_best else ''}"
     )
     state.losses.append((loss, state.train_loss))
     if advice := advise(state.losses):
         say(f"warning: {advice}")
         state.losses.clear()
-    return bool(best_by)
+    return is_best
 
 
 def advise(losses: Sequence[tuple[float, float]]) -> str:
@@ -116,34 +117,25 @@ def least_sure(sentences: Sequence[Sentence]) -> float:
     return float(np.quantile(means, UNSURE_SHARE)) if means else UNSURE
 
 
-def translator_around(state: TrainingState, model: Model) -> Translator:
-    """A translator that uses this model, so that validation decodes with the code of translate.py."""
-    return Translator.around(model, state.data, state.config, state.dtype)
+def _record(state: TrainingState, quality: float, chrf: float, loss: float) -> bool:
+    """Record a validation in the progress. Returns whether it is the best so far.
 
-
-def _record(state: TrainingState, quality: float, chrf: float, loss: float) -> str:
-    """Record a validation in the progress. Returns which score makes it the best so far; nothing if it is not.
-
-    Where BLEU is equal, or zero as printed, chrF decides, and where that is equal, the loss. So there is a choice even
-    for a language that BLEU cannot split into words.
+    Where BLEU is equal, or zero as printed, chrF decides, and where that is equal, the loss. This also works for
+    languages without spaces, where BLEU may stay 0.
     """
-    progress, name = state.progress, "perplexity" if state.config.is_language_model else "BLEU"
+    progress = state.progress
     if not progress.step:
         progress.first_bleu = quality
     loss = loss if math.isfinite(loss) else sys.float_info.max
-    scores = (
-        (name, *(each if each >= LEAST_BLEU else 0.0 for each in (quality, progress.best_bleu))),
-        ("chrF", chrf, progress.best_chrf),
-        ("loss", -loss, -progress.best_loss),
-    )
-    name, now, best = next((each for each in scores if each[1] != each[2]), scores[-1])
-    if now > best:
+    best_bleu, bleu = (score if score >= LEAST_BLEU else 0.0 for score in (progress.best_bleu, quality))
+    is_best = (bleu, chrf, -loss) > (best_bleu, progress.best_chrf, -progress.best_loss)
+    if is_best:
         progress.best_bleu, progress.best_chrf, progress.best_loss = quality, chrf, loss
         progress.best_step, progress.worse = progress.step, 0
     else:
         progress.worse += 1
     progress.unvalidated = False
-    return name if now > best else ""
+    return is_best
 
 
 def with_tokenization(config: Config) -> Config:
@@ -157,9 +149,6 @@ def with_tokenization(config: Config) -> Config:
 
 
 def has_time(state: TrainingState) -> bool:
-    """Whether the time limit leaves more than a validation takes.
-
-    Otherwise the final one will do: this one would use up the time while the learning rate is still high.
-    """
+    """Whether there is time for another validation. If not, skip it, so that the learning rate can fall to zero."""
     minutes, progress = state.config.training.max_minutes, state.progress
     return minutes is None or progress.seconds + progress.validation_seconds < 60 * minutes

@@ -8,11 +8,10 @@ from dataclasses import replace
 from dragoman.dataset import BLANK
 from dragoman.settings import UNK
 from dragoman.text.cleaning import clean
-from dragoman.translation.hypotheses import Hypothesis
 from dragoman.translation.loading import TrainedModel
 from dragoman.translation.pieces import Piece, write_as_typed
 from dragoman.translation.placeholders import Restored, as_target, copies, inserted, restore, restore_exactly, spaces
-from dragoman.translation.results import Candidate, Sentence
+from dragoman.translation.results import Candidate, Hypothesis, Sentence
 
 
 def make_sentences(

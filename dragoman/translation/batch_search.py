@@ -9,24 +9,23 @@ import torch
 
 from dragoman.dataset import source_batch
 from dragoman.device import DTYPES, autocast
-from dragoman.translation.batches import BATCH_TOKENS, batches_by_length
-from dragoman.translation.constraints import constraints
-from dragoman.translation.hypotheses import Hypothesis
+from dragoman.translation.constraints import BATCH_TOKENS, batches_by_length, constraints
 from dragoman.translation.loading import TrainedModel
 from dragoman.translation.pieces import Piece
-from dragoman.translation.search import read_off, search
+from dragoman.translation.results import Hypothesis
+from dragoman.translation.search import best_paths, search
 
 
 def search_batch(trained: TrainedModel, pieces: Sequence[Piece]) -> list[list[Hypothesis]]:
     """The best hypotheses for each piece of a batch. Raises DataError if a prefix is too long."""
-    limits, minima, unknowns, prefixes, absent = constraints(trained, pieces)
+    limits = constraints(trained, pieces)
     source = source_batch([piece.ids for piece in pieces]).to(trained.device)
     decoding = trained.config.decoding
     model: Any = trained.model.eval()
     with autocast(trained.device, search_dtype(trained)):
         if trained.writes_at_once:
-            return read_off(model, source, limits, decoding, unknowns, absent)
-        return search(model, source, limits, decoding, minima, unknowns, prefixes, absent)
+            return best_paths(model, source, decoding, limits)
+        return search(model, source, decoding, limits)
 
 
 def search_dtype(trained: TrainedModel) -> torch.dtype:

@@ -18,24 +18,22 @@ import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 from weakref import WeakSet
 
-from dragoman import command_line
-from dragoman.checkpoint import Checkpoint
+from dragoman import console
 from dragoman.dataset import Tokenizer
-from dragoman.errors import EngineError, UnsupportedError
+from dragoman.errors import EngineError, ExportError, UnsupportedError
 from dragoman.processes import cores
-from dragoman.settings import EOS, UNK, Config, DecodingConfig
-from dragoman.translation.batches import BATCH_TOKENS, batches_by_length
-from dragoman.translation.constraints import Constraints, constraints
+from dragoman.settings import EOS, UNK, DecodingConfig
+from dragoman.translation.constraints import BATCH_TOKENS, Constraints, batches_by_length, constraints
 from dragoman.translation.engine_files import engine_files
-from dragoman.translation.hypotheses import NOTHING, Hypothesis
-from dragoman.translation.loading import TEXT, TrainedModel, find_checkpoint, unpack
+from dragoman.translation.loading import TrainedModel
 from dragoman.translation.pieces import Piece
+from dragoman.translation.results import NOTHING, Hypothesis
 
 POSITIONS = 1024  # that the files describe; a longer piece is left to our own search
 BATCH_SENTENCES = 32  # on a CPU, more are no faster in float32 and slower in int8
@@ -56,24 +54,23 @@ class Choice(NamedTuple):
     reason: str
 
 
-def choose_engine(name: EngineName, models: int, config: Config, device: str) -> Choice:
+def choose_engine(name: EngineName, trained: TrainedModel, device: str) -> Choice:
     """Choose what searches, and say what decided: CTranslate2 wherever it can, unless torch is asked for.
 
     Args:
-        models: how many translate together
-        config: with the settings in use
+        trained: with the settings in use
         device: a name, see `device.choose_device`; auto is the GPU that CTranslate2 finds, or the CPU
 
     Raises UnsupportedError if CTranslate2 is asked for and cannot do this, and EngineError if it is missing.
     """
     if name == "torch":
         return Choice("torch", device, "torch is asked for")
-    if models > 1:
+    if len(trained.shapes) > 1:
         reason = "several models translate together"
-    elif config.model.architecture != "encoder-decoder":
-        reason = f"model.architecture is {config.model.architecture}"
+    elif trained.config.model.architecture != "encoder-decoder":
+        reason = f"model.architecture is {trained.config.model.architecture}"
     else:
-        reason = unsupported_setting(config.decoding)
+        reason = unsupported(trained)
     if not reason:
         device, reason = _device(device, name == "ctranslate2")
     if not reason:
@@ -101,36 +98,22 @@ def _device(name: str, gpu: bool) -> tuple[str, str | None]:
     return name, None
 
 
-def open_run(
-    paths: Sequence[Path], device: str, overrides: Sequence[str], name: EngineName
-) -> tuple[Checkpoint, TrainedModel, CTranslate2Engine | None]:
-    """Open a run or a checkpoint without torch: its text, its settings and an engine for it.
+def open_engine(name: EngineName, trained: TrainedModel, path: Path, device: str) -> CTranslate2Engine | None:
+    """An engine for the checkpoint in this folder; None if `choose_engine` chooses torch, or if auto finds no other.
 
-    The engine is None if `choose_engine` chooses torch. Raises EngineError if CTranslate2 fails, and CheckpointError
-    and ConfigError.
+    Raises EngineError and ExportError if ctranslate2 is asked for and fails, and CheckpointError.
     """
-    opened = find_checkpoint(paths[0], TEXT)
-    trained = unpack(opened)
-    trained = replace(trained, config=command_line.override(trained.config, overrides))
-    choice = choose_engine(name, len(paths), trained.config, device)
-    if choice.engine == "torch":
-        return opened, trained, None
-    engine = open_engine(opened.path, trained, choice.device)
-
-    @cache
-    def weights() -> Any:
-        from dragoman.device import choose_device  # slow to import
-        from dragoman.translation.model_loading import load_later
-
-        return load_later(opened, trained, choose_device(choice.device))
-
-    return opened, replace(trained, weights=weights), engine
-
-
-def open_engine(path: Path, trained: TrainedModel, device: str) -> CTranslate2Engine:
-    """An engine for the checkpoint in this folder. Raises EngineError and CheckpointError."""
-    precision = trained.config.decoding.precision
-    return CTranslate2Engine(partial(engine_files, path), device, precision, trained.source, trained.target)
+    try:
+        choice = choose_engine(name, trained, device)
+        if choice.engine == "torch":
+            return None
+        precision = trained.config.decoding.precision
+        return CTranslate2Engine(partial(engine_files, path), choice.device, precision, trained.source, trained.target)
+    except (EngineError, ExportError) as error:
+        if name == "ctranslate2":
+            raise
+        console.warn(f"{error} Translating with torch instead.")
+        return None
 
 
 def choose_precision(name: str, size: int, device: str) -> str:
@@ -157,14 +140,13 @@ def thread_count() -> int:
     return cores()
 
 
-def unsupported_setting(settings: DecodingConfig) -> str | None:
+def unsupported(trained: TrainedModel) -> str | None:
     """Name the first setting of the search that CTranslate2 lacks, and what it does instead; None if it has all."""
+    settings, longest = trained.config.decoding, max(trained.trained_on.longest, trained.config.decoding.max_length)
+    if not settings.split_sentences or longest >= POSITIONS:
+        return f"a sentence or its translation may have more than {POSITIONS - 1:,} tokens"
     if settings.sample:
         return "decoding.sample is true, but it draws other random numbers"
-    if settings.diversity_groups > 1:
-        return f"decoding.diversity_groups is {settings.diversity_groups}, but it has no groups"
-    if settings.min_ratio:
-        return f"decoding.min_ratio is {settings.min_ratio:g}, but it has one minimum length for all sentences"
     if settings.length_formula == "paper" and settings.beam_size > 1:
         return "decoding.length_formula is paper, but it divides by a power of the length: set it to power"
     if settings.precision == "bfloat16":
@@ -243,7 +225,7 @@ class CTranslate2Engine:
         whole, decoding = constraints(trained, pieces), trained.config.decoding
         groups: dict[Any, list[int]] = {}
         for k in range(len(pieces)):
-            unknowns = bool(whole.max_unknowns is None or whole.max_unknowns[k])
+            unknowns = bool(not whole.max_unknowns or whole.max_unknowns[k])
             groups.setdefault((unknowns, tuple(whole.absent[k])), []).append(k)
         width = max(decoding.beam_size, decoding.n_best)
         for group in groups.values():
@@ -264,8 +246,8 @@ class CTranslate2Engine:
         running = self._start(pieces, given, settings, attention)
 
         def finish() -> list[list[Hypothesis]]:
-            found = [self._hypotheses(*each) for each in zip(running, given.limits, strict=True)]
-            for k, most in enumerate(given.max_unknowns or ()):
+            found = [self._hypotheses(*each) for each in zip(running, given.max_lengths, strict=True)]
+            for k, most in enumerate(given.max_unknowns):
                 if any(each.tokens.count(UNK) > most for each in found[k]):
                     fewer = [each for each in found[k] if each.tokens.count(UNK) <= most]
                     found[k] = fewer or self._search_on(
@@ -279,11 +261,10 @@ class CTranslate2Engine:
         self, piece: Piece, given: Constraints, settings: DecodingConfig, attention: bool, tokens: list[int]
     ) -> list[Hypothesis]:
         """Search again from the first [UNK] of too many, without any more: CTranslate2 can allow only all or none."""
-        assert given.max_unknowns
         cut = [i for i, token in enumerate(tokens) if token == UNK][given.max_unknowns[0]]
         rest = given._replace(prefixes=[tokens[:cut]], max_unknowns=[0])
         [running] = self._start([replace(piece, prefix=tokens[:cut])], rest, settings, attention)
-        return self._hypotheses(running, given.limits[0])
+        return self._hypotheses(running, given.max_lengths[0])
 
     def _start(
         self, pieces: Sequence[Piece], given: Constraints, settings: DecodingConfig, attention: bool
@@ -301,10 +282,10 @@ class CTranslate2Engine:
             num_hypotheses=settings.n_best,
             length_penalty=settings.length_penalty,
             no_repeat_ngram_size=settings.no_repeat_ngram or 0,
-            disable_unk=given.max_unknowns is not None and not given.max_unknowns[0],
+            disable_unk=bool(given.max_unknowns) and not given.max_unknowns[0],
             suppress_sequences=absent or None,
             min_decoding_length=0,
-            max_decoding_length=max(given.limits),
+            max_decoding_length=max(given.max_lengths),
             max_input_length=0,
             return_scores=True,
             return_end_token=True,
@@ -327,11 +308,6 @@ class CTranslate2Engine:
         if complete:
             ids = ids[: ids.index(EOS)]
         return Hypothesis(ids, [], score, complete, None if attention is None else attention[: len(ids)])
-
-
-def fits(pieces: Sequence[Piece], limit: int) -> bool:
-    """Whether all pieces and their translations have positions in the files."""
-    return limit < POSITIONS and all(len(piece.ids) < POSITIONS for piece in pieces)
 
 
 def _after_fork() -> None:

@@ -6,20 +6,20 @@ for message in shortcomings(trained, sentences): ...     # "the model is unsure 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 
 from dragoman.console import shorten
 from dragoman.settings import DecodingConfig
 from dragoman.text import literals
-from dragoman.translation.hypotheses import normalizer
 from dragoman.translation.loading import TrainedModel
 from dragoman.translation.pieces import Piece
-from dragoman.translation.repetition import has_loop, words
-from dragoman.translation.results import Candidate, Sentence
+from dragoman.translation.results import Candidate, Sentence, normalizer
 
 SHOWN = 60  # characters of a sentence in a message
 TOO_SHORT = 0.4  # of the tokens that translations of such sentences usually have
 MANY_UNKNOWN = 4  # doubtful if at least every fourth word is unknown
+MAX_LOOP_WORDS = 10
 MIN_COPIED = 4  # words; fewer may be a name
 
 
@@ -44,7 +44,7 @@ def shortcomings(trained: TrainedModel, sentences: Sequence[Sentence]) -> Iterat
         for typed, meant in sentence.corrections:
             yield f"{typed} is read as {meant}."
         if not math.isfinite(best.score):
-            yield "no translation is left, because the settings under decoding rule out every token."
+            yield "no translation was found, because the model gives no token a finite probability."
         elif not best.complete:
             ratio = "" if trained.config.is_language_model else ", decoding.max_ratio"
             limits = f"decoding.max_length{ratio} or the model's positions"
@@ -75,14 +75,14 @@ def doubt_about(trained: TrainedModel, sentence: Sentence, best: Candidate) -> s
     strange = [label for s in sentence.unknown if (label := sentence.tokens[s]).isalpha() and label.islower()]
     if sentence.is_kept:
         return _doubt_of_kept(trained, sentence)
-    if len(strange) > 1 and MANY_UNKNOWN * len(strange) >= len(words(sentence.source)):
+    if len(strange) > 1 and MANY_UNKNOWN * len(strange) >= len(words_and_marks(sentence.source)):
         return f"the training text does not have {', '.join(strange)}"
     if has_loop(best.text) and not has_loop(sentence.source):
         return "its translation repeats itself"
     expected = trained.trained_on.length_ratio * len(sentence.ids)
     if len(best.ids) < TOO_SHORT * expected - 2:
         return "its translation is much too short"
-    if len(words(sentence.source)) >= MIN_COPIED and best.text.casefold() == sentence.source.casefold():
+    if len(words_and_marks(sentence.source)) >= MIN_COPIED and best.text.casefold() == sentence.source.casefold():
         return "its translation is the same text"
     if not sentence.rewritten and mean_log_prob(best, trained.config.decoding) < trained.unsure:
         return "its words may be unlike those of the training text"
@@ -104,3 +104,20 @@ def mean_log_prob(candidate: Candidate, decoding: DecodingConfig) -> float:
     """The mean log-probability of the tokens of a complete translation, in nats."""
     tokens = len(candidate.ids) + 1  # with [EOS]
     return candidate.score * normalizer(tokens, decoding) / tokens
+
+
+def words_and_marks(text: str) -> list[str]:
+    """Split a text into words and punctuation marks."""
+    return re.findall(r"\w+|[^\w\s]", text)
+
+
+def has_loop(text: str) -> bool:
+    """Whether the same 1 to 10 words occur three times in a row; repeated punctuation does not count."""
+    tokens = words_and_marks(text)
+    for n in range(1, min(MAX_LOOP_WORDS, len(tokens) // 3) + 1):
+        run = 0
+        for i in range(len(tokens) - n):
+            run = run + 1 if tokens[i] == tokens[i + n] else 0
+            if run >= 2 * n and any(letter.isalpha() for word in tokens[i : i + n] for letter in word):
+                return True
+    return False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,8 +21,8 @@ from dragoman.translation.placeholders import Hider
 if TYPE_CHECKING:
     import torch
 
+    from dragoman.architectures.build import Model
     from dragoman.architectures.ensemble import Ensemble
-    from dragoman.architectures.protocol import Model
 
 SIDES = ("source", "target")
 WEIGHTS = "model.safetensors"
@@ -115,6 +115,38 @@ def line_statistics(sides: Sequence[Mapping[str, Any]]) -> LineStatistics:
         raise ValueError("no line of text has fewer than 0 tokens")
     stops = {language: FullStops.from_json(words) for language, words in dict(side.get("full_stops", {})).items()}
     return LineStatistics(usual, longest, sentences, ratio, stops)
+
+
+def open_all(paths: Sequence[Path], names: Sequence[str] = BUNDLE) -> tuple[TrainedModel, list[checkpoint.Checkpoint]]:
+    """Open a run or a checkpoint, or several as an ensemble. The caller adds the weights.
+
+    Raises CheckpointError if a checkpoint cannot be used, or if they do not fit together.
+    """
+    checkpoints = [find_checkpoint(path, names) for path in paths]
+    first = checkpoints[0]
+    tokenizers = [[opened.files[f"{side}.tokenizer.json"] for side in SIDES] for opened in checkpoints]
+    for opened, texts in zip(checkpoints, tokenizers, strict=True):
+        if texts != tokenizers[0]:
+            raise CheckpointError(
+                f"{opened.path} and {first.path} do not have the same tokenizers: the models of an ensemble must be "
+                "trained on the same prepared data."
+            )
+    members = [unpack(opened) for opened in checkpoints]
+    shapes = [member.config.model for member in members]
+    if len({shape.architecture == "encoder-only" and shape.upsampling for shape in shapes}) > 1:
+        raise CheckpointError(
+            "the models of an ensemble must all write word by word, or all be encoder-only with the same "
+            "model.upsampling."
+        )
+    if len({(member.config.data.lowercase, member.config.data.normalize) for member in members}) > 1:
+        raise CheckpointError(
+            "the models of an ensemble must read the same text, but data.lowercase or data.normalize differs."
+        )
+    config = members[0].config
+    # Use placeholders only if all members were trained with them.
+    placeholders = min(member.config.training.placeholders for member in members)
+    config = replace(config, training=replace(config.training, placeholders=placeholders))
+    return replace(members[0], shapes=shapes, config=config), checkpoints
 
 
 def unpack(opened: checkpoint.Checkpoint) -> TrainedModel:

@@ -8,59 +8,46 @@ from pathlib import Path
 
 import torch
 
-from dragoman import checkpoint
-from dragoman.architectures.build import build_model
+from dragoman.architectures.build import Model, build_model
 from dragoman.architectures.ensemble import Ensemble
-from dragoman.architectures.protocol import Model
+from dragoman.checkpoint import Checkpoint, read
 from dragoman.device import choose_precision, tune_device
 from dragoman.errors import CheckpointError
 from dragoman.settings import ModelConfig
 from dragoman.tensors import check_shapes, load_unpacked, unpack_weights
-from dragoman.translation.loading import SIDES, WEIGHTS, TrainedModel, find_checkpoint, unpack
+from dragoman.translation.loading import WEIGHTS, TrainedModel, open_all
 
 
-def load(paths: Sequence[Path], device: torch.device) -> tuple[TrainedModel, checkpoint.Checkpoint]:
+def load(paths: Sequence[Path], device: torch.device) -> tuple[TrainedModel, Checkpoint]:
     """Load a run or a checkpoint, or several as an ensemble, and return the model and the first checkpoint.
 
     Raises CheckpointError if one of them cannot be used, or if they do not fit together.
     """
+    trained, checkpoints = open_all(paths)
+    built = build_all(checkpoints, trained, device)
+    return replace(trained, weights=lambda: built), checkpoints[0]
+
+
+def build_all(
+    checkpoints: Sequence[Checkpoint], trained: TrainedModel, device: torch.device
+) -> tuple[Model | Ensemble, torch.dtype]:
+    """Build the model or the ensemble of checkpoints opened by `open_all`, and choose the dtype of a forward pass.
+
+    Weights that were not opened are read now. Raises CheckpointError.
+    """
     tune_device(device)
-    checkpoints = [find_checkpoint(path) for path in paths]
-    first = checkpoints[0]
-    tokenizers = [[each.files[f"{side}.tokenizer.json"] for side in SIDES] for each in checkpoints]
-    for other, texts in zip(checkpoints, tokenizers, strict=True):
-        if texts != tokenizers[0]:
-            raise CheckpointError(
-                f"{other.path} and {first.path} do not have the same tokenizers: the models of an ensemble must be "
-                "trained on the same prepared data."
-            )
-    dtype = choose_precision("auto", device)
-    loaded = [unpack(each) for each in checkpoints]
-    shapes = [each.config.model for each in loaded]
-    if len({shape.architecture == "encoder-only" and shape.upsampling for shape in shapes}) > 1:
-        raise CheckpointError(
-            "the models of an ensemble must all write word by word, or all be encoder-only with the same "
-            "model.upsampling."
-        )
-    if len({(each.config.data.lowercase, each.config.data.normalize) for each in loaded}) > 1:
-        raise CheckpointError(
-            "the models of an ensemble must read the same text, but data.lowercase or data.normalize differs."
-        )
-    models = [build(each, text) for each, text in zip(checkpoints, loaded, strict=True)]
-    model = (models[0] if len(models) == 1 else Ensemble(models)).to(device).eval()
-    one = loaded[0]
-    # All must have learned what placeholders are.
-    training = min((each.config.training for each in loaded), key=lambda training: training.placeholders)
-    config = replace(one.config, training=replace(one.config.training, placeholders=training.placeholders))
-    return replace(one, weights=lambda: (model, dtype), shapes=shapes, config=config), first
+    sizes = len(trained.source), len(trained.target)
+    models = [build(opened, shape, sizes) for opened, shape in zip(checkpoints, trained.shapes, strict=True)]
+    model = models[0] if len(models) == 1 else Ensemble(models)
+    return model.to(device).eval(), choose_precision("auto", device)
 
 
-def build(opened: checkpoint.Checkpoint, trained: TrainedModel) -> Model:
-    """Build the model of a checkpoint whose text was unpacked. Raises CheckpointError if the weights do not fit."""
-    shape, sizes = trained.config.model, (len(trained.source), len(trained.target))
+def build(opened: Checkpoint, shape: ModelConfig, sizes: tuple[int, int]) -> Model:
+    """Build the model of a checkpoint for vocabularies of these sizes. Raises CheckpointError if it is unusable."""
     try:
-        tensors = unpack_weights(opened.files[WEIGHTS])
-        # First without memory: the settings may say anything, but the weights are no larger than their file.
+        weights = opened.files[WEIGHTS] if WEIGHTS in opened.files else read(opened.path, [WEIGHTS]).files[WEIGHTS]
+        tensors = unpack_weights(weights)
+        # Check the shapes on the meta device first: forged settings could ask for any amount of memory.
         if shape.encoder_layers + shape.decoder_layers > len(tensors):
             raise CheckpointError("its settings have more layers than there are weights")
         if _least(shape) > sum(tensor.numel() for tensor in tensors.values()):
@@ -77,17 +64,8 @@ def build(opened: checkpoint.Checkpoint, trained: TrainedModel) -> Model:
 
 
 def _least(shape: ModelConfig) -> int:
-    """Fewer numbers than the weights of a model of this shape have, and more than a fraction of them."""
+    """A lower bound of the number of weights of a model of this shape."""
     layers, times = max(shape.encoder_layers, shape.decoder_layers), shape.upsampling
     widest = shape.d_model * (shape.d_model + shape.d_ff)
     positions = shape.max_positions * shape.d_model if shape.positions == "learned" else 0
     return max(layers * widest, positions, times * shape.d_model**2 if shape.architecture == "encoder-only" else 0)
-
-
-def load_later(
-    opened: checkpoint.Checkpoint, trained: TrainedModel, device: torch.device
-) -> tuple[Model | Ensemble, torch.dtype]:
-    """Read and build the model of a checkpoint of which only the text was read. Raises CheckpointError."""
-    tune_device(device)
-    whole = checkpoint.read(opened.path, [WEIGHTS])
-    return build(whole, trained).to(device).eval(), choose_precision("auto", device)

@@ -1,50 +1,38 @@
 """Choose the next tokens of a search: which are allowed, which are best, and which are drawn at random.
 
-Shapes are those of `search`: A sentences, P hypotheses of each in G groups of W, V vocabulary, T tokens so far.
+Shapes are those of `search`: A sentences, P hypotheses of each, V vocabulary, T tokens so far.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from dragoman.settings import EOS, PAD, SOS, UNK, DecodingConfig
+from dragoman.settings import PAD, SOS, UNK, DecodingConfig
+
+if TYPE_CHECKING:
+    from dragoman.translation.constraints import Constraints
 
 
 class Rules:
     """Which tokens are allowed next, however probable they are."""
 
-    def __init__(
-        self,
-        settings: DecodingConfig,
-        min_lengths: Sequence[int] | None,
-        max_unknowns: Sequence[int] | None,
-        prefixes: Sequence[Sequence[int]] | None,
-        device: torch.device,
-        absent: Sequence[Sequence[int]] | None = None,
-    ) -> None:
-        """Take the rules of A sentences: see `search`."""
+    def __init__(self, settings: DecodingConfig, constraints: Constraints, device: torch.device) -> None:
+        """Take the rules of A sentences."""
         self.ngram = settings.no_repeat_ngram
-        self.longest_minimum = max(min_lengths, default=0) if min_lengths else 0
-        self.min_lengths = torch.tensor(min_lengths or [], device=device)[:, None]  # (A, 1) or empty
-        self.limits_unknowns = max_unknowns is not None
-        self.most_unknowns = max(max_unknowns, default=0) if max_unknowns else 0
-        self.max_unknowns = torch.tensor(max_unknowns or [], device=device)[:, None]  # (A, 1) or empty
-        longest = max(map(len, prefixes), default=0) if prefixes else 0
-        rows = [[*prefix, *[-1] * (longest - len(prefix))] for prefix in prefixes or []]
-        self.prefixes = torch.tensor(rows, device=device).view(len(rows), longest)  # (A, longest) or empty; -1: free
-        most = max(map(len, absent), default=0) if absent else 0
-        rows = [[*tokens, *[PAD] * (most - len(tokens))] for tokens in absent or []]  # PAD is ruled out anyway
-        self.absent = torch.tensor(rows, dtype=torch.long, device=device).view(len(rows), most)  # (A, most) or empty
+        self.has_unknowns = not constraints.max_unknowns or any(constraints.max_unknowns)
+        self.max_unknowns = torch.tensor(constraints.max_unknowns, dtype=torch.long, device=device)[:, None]  # (A, 1)
+        self.prefixes = _padded(constraints.prefixes, -1, device)  # (A, longest prefix); -1: any token
+        self.absent = _padded(constraints.absent, PAD, device)  # (A, most tokens); PAD is ruled out anyway
 
     def keep(self, kept: Tensor) -> None:
         """Keep only these of the A sentences."""
-        self.min_lengths, self.max_unknowns, self.prefixes, self.absent = (
-            rows[kept] if len(rows) else rows
-            for rows in (self.min_lengths, self.max_unknowns, self.prefixes, self.absent)
+        self.max_unknowns, self.prefixes, self.absent = (
+            rows[kept] if len(rows) else rows for rows in (self.max_unknowns, self.prefixes, self.absent)
         )
 
     def apply(self, log_probs: Tensor, tokens: Tensor) -> Tensor:
@@ -55,11 +43,9 @@ class Rules:
             log_probs.select(2, never).fill_(-torch.inf)
         if self.absent.numel():
             log_probs.scatter_(2, self.absent[:, None].expand(-1, log_probs.shape[1], -1), -torch.inf)
-        if done < self.longest_minimum:
-            log_probs.select(2, EOS).masked_fill_(self.min_lengths > done, -torch.inf)
-        if self.limits_unknowns and self.most_unknowns == 0:
+        if not self.has_unknowns:
             log_probs.select(2, UNK).fill_(-torch.inf)
-        elif self.limits_unknowns:
+        elif len(self.max_unknowns):
             log_probs.select(2, UNK).masked_fill_((tokens == UNK).sum(2) >= self.max_unknowns, -torch.inf)
         if self.ngram and done >= self.ngram:
             windows = tokens[:, :, 1:].unfold(2, self.ngram, 1)  # (A, P, T - n + 1, n)
@@ -74,46 +60,33 @@ class Rules:
         return log_probs
 
 
-def best_continuations(
-    scores: Tensor, allowed: Tensor, groups: int, width: int, diversity_penalty: float
-) -> tuple[Tensor, Tensor]:
-    """The best continuations of scores (A, P) by allowed (A, P, V): the hypotheses and the tokens, (A, G W) each.
+def _padded(rows: Sequence[Sequence[int]], fill: int, device: torch.device) -> Tensor:
+    """Rows as one tensor (rows, longest), filled up at their ends."""
+    longest = max(map(len, rows), default=0)
+    full = [[*row, *[fill] * (longest - len(row))] for row in rows]
+    return torch.tensor(full, dtype=torch.long, device=device).view(len(rows), longest)
 
-    Groups choose in turn. Each avoids the tokens that earlier groups took at this step, by diversity_penalty per time
-    (Vijayakumar et al. 2018, "Diverse Beam Search", with Hamming diversity).
-    """
+
+def best_continuations(scores: Tensor, allowed: Tensor, width: int) -> tuple[Tensor, Tensor]:
+    """The best continuations of scores (A, P) by allowed (A, P, V): the hypotheses and the tokens, (A, width) each."""
     total = scores[:, :, None] + allowed  # (A, P, V)
-    vocabulary = total.shape[2]
-    if total.shape[1] == 1:  # the first step: all groups continue the same hypothesis
-        total = total.expand(-1, groups, -1)
-    parts = total.unflatten(1, (groups, -1))  # (A, G, W, V)
-    taken = torch.zeros_like(total[:, 0])  # (A, V), how often each token was taken by the groups so far
-    origins, tokens = [], []
-    for g in range(groups):
-        rank = parts[:, g] - diversity_penalty * taken[:, None] if g else parts[:, g]
-        best, index = rank.flatten(1).topk(min(width, rank[0].numel()))  # (A, W)
-        token = index % vocabulary
-        offset = g * parts.shape[2] if scores.shape[1] > 1 else 0
-        origins.append(offset + index // vocabulary)
-        tokens.append(token)
-        if groups > 1:
-            taken = taken.scatter_add(1, token, best.isfinite().to(taken.dtype))  # -inf: the group has ended
-    return torch.cat(origins, 1), torch.cat(tokens, 1)
+    index = total.flatten(1).topk(min(width, total[0].numel())).indices  # (A, width)
+    return index // total.shape[2], index % total.shape[2]
 
 
 def sample_continuations(
-    scores: Tensor, allowed: Tensor, samples: int, settings: DecodingConfig, generators: Sequence[torch.Generator]
+    scores: Tensor, allowed: Tensor, settings: DecodingConfig, generators: Sequence[torch.Generator]
 ) -> tuple[Tensor, Tensor]:
-    """Draw one continuation of each hypothesis by its probability: the hypotheses and the tokens, (A, samples) each.
+    """Draw one continuation of each hypothesis by its probability: the hypotheses and the tokens, (A, n_best) each.
 
     The maximum of log p + Gumbel noise is each token with probability p, so a draw is a plain argmax.
     """
     logits = filter_likely(allowed / settings.temperature, settings.top_k, settings.top_p)  # (A, P, V)
-    uniform = torch.stack([torch.rand(samples, logits.shape[2], generator=each) for each in generators])
-    gumbel = -(-uniform.clamp(1e-20, 1 - 1e-7).log()).log()  # (A, samples, V)
+    uniform = torch.stack([torch.rand(settings.n_best, logits.shape[2], generator=each) for each in generators])
+    gumbel = -(-uniform.clamp(1e-20, 1 - 1e-7).log()).log()  # (A, n_best, V)
     token = (logits + gumbel.to(logits.device)).argmax(2)
     # At the first step all samples continue the same hypothesis.
-    origin = torch.arange(samples, device=token.device).clamp(max=scores.shape[1] - 1)
+    origin = torch.arange(settings.n_best, device=token.device).clamp(max=scores.shape[1] - 1)
     return origin.expand_as(token), token
 
 

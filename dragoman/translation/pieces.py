@@ -14,8 +14,8 @@ from dragoman.directions import Direction, tag_of
 from dragoman.text.cleaning import clean
 from dragoman.text.conventions import WORD, Conventions, in_language
 from dragoman.text.sentence_splitting import split_text
+from dragoman.translation.constraints import target_room
 from dragoman.translation.glossary import Term
-from dragoman.translation.limits import target_room
 from dragoman.translation.loading import TrainedModel
 from dragoman.translation.margins import split_label
 from dragoman.translation.placeholders import as_target

@@ -1,29 +1,30 @@
 """Search for translations: from a model that scores the next token to whole sentences with scores.
 
-`search` does greedy decoding (a beam of one), beam search, diverse beam search and sampling. It knows nothing of
-Transformers or text: a model is anything with `start` and `step`, so that a table of numbers will do for a test.
+`search` does greedy decoding (a beam of one), beam search and sampling. It knows nothing of Transformers or text: a
+model is anything with `start` and `step`, so a table of numbers is enough for a test.
 
 Shapes are written in these letters:
     A sentences still being translated   P hypotheses of each   V vocabulary   T tokens so far
-The P hypotheses of a sentence are G groups of W: one group in a plain beam, several independent ones in a diverse beam,
-and groups of a single hypothesis when sampling. Row a * P + p of the model's batch is hypothesis p of sentence a.
+Row a * P + p of the model's batch is hypothesis p of sentence a.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor
 
 from dragoman.architectures import ctc
 from dragoman.settings import EOS, SOS, UNK, DecodingConfig
-from dragoman.translation.hypotheses import NOTHING, Hypothesis, normalizer
 from dragoman.translation.next_tokens import Rules, best_continuations, sample_continuations, sentence_generators
+
+if TYPE_CHECKING:
+    from dragoman.translation.constraints import Constraints
+from dragoman.translation.results import NOTHING, Hypothesis, normalizer
 
 
 class StepModel(Protocol):
@@ -38,7 +39,7 @@ class StepModel(Protocol):
         ...
 
 
-Found = list[list[list[Hypothesis]]]  # the finished hypotheses of each group of each sentence
+Found = list[list[Hypothesis]]  # the finished hypotheses of each sentence
 
 
 @dataclass
@@ -46,17 +47,17 @@ class Beam:
     """The hypotheses of the sentences that are still being translated. P is 1 before the first step."""
 
     sentences: list[int]  # (A) index of each sentence in the input
-    limits: Tensor  # (A)
+    max_lengths: Tensor  # (A)
     scores: Tensor  # (A, P) sum of log-probabilities; -inf: the place is empty
     tokens: Tensor  # (A, P, 1 + T)
     log_probs: Tensor  # (A, P, T)
 
     @classmethod
-    def start(cls, limits: Sequence[int], device: torch.device) -> Beam:
-        count = len(limits)
+    def start(cls, max_lengths: Sequence[int], device: torch.device) -> Beam:
+        count = len(max_lengths)
         return cls(
             list(range(count)),
-            torch.tensor(limits, device=device),
+            torch.tensor(max_lengths, device=device),
             torch.zeros(count, 1, device=device),
             torch.full((count, 1, 1), SOS, device=device),
             torch.empty(count, 1, 0, device=device),
@@ -72,35 +73,36 @@ class Beam:
 
     def take_finished(self, found: Found, settings: DecodingConfig) -> None:
         """Move the hypotheses that end in [EOS] or have reached their limit to found."""
-        group_width = self.scores.shape[1] // len(found[0])
-        at_limit = self.log_probs.shape[2] >= self.limits
+        at_limit = self.log_probs.shape[2] >= self.max_lengths
         finished = ((self.tokens[:, :, -1] == EOS) | at_limit[:, None]) & self.scores.isfinite()  # (A, P)
         places = finished.nonzero()  # the number of rows waits for a GPU, and so does each `tolist`
         if len(places):
             at = tuple(places.t())
             ended = zip(places.tolist(), self.tokens[at][:, 1:].tolist(), self.log_probs[at].tolist(), strict=True)
-            for (a, p), tokens, log_probs in ended:
-                found[self.sentences[a]][p // group_width].append(_finish(tokens, log_probs, settings))
+            for (a, _), tokens, log_probs in ended:
+                found[self.sentences[a]].append(_finish(tokens, log_probs, settings))
         self.scores = self.scores.masked_fill(finished, -torch.inf)
 
     def unfinished(self, found: Found, settings: DecodingConfig) -> list[int]:
-        """Which of the A sentences have a group that may still find a better hypothesis than those it has."""
-        groups = len(found[0])
-        wanted = math.ceil(settings.n_best / groups)
+        """Which of the A sentences may still find a better hypothesis than those they have; a sample always ends."""
         # The best score a live hypothesis can reach: at the limit, or with one more token if length is penalized.
-        length = self.limits if settings.length_penalty >= 0 else torch.full_like(self.limits, self.tokens.shape[2])
-        best = self.scores.unflatten(1, (groups, -1)).amax(2) / normalizer(length, settings)[:, None]  # (A, G)
+        length = (
+            self.max_lengths
+            if settings.length_penalty >= 0
+            else torch.full_like(self.max_lengths, self.tokens.shape[2])
+        )
+        best = self.scores.amax(1) / normalizer(length, settings)  # (A)
         return [
             a
             for a, (sentence, reachable) in enumerate(zip(self.sentences, best.tolist(), strict=True))
-            if any(s > _worst(group, wanted) for group, s in zip(found[sentence], reachable, strict=True))
+            if reachable > (-torch.inf if settings.sample else _worst(found[sentence], settings.n_best))
         ]
 
     def keep(self, kept: list[int]) -> Tensor:
         """Keep only these of the A sentences; return them as a tensor."""
         index = torch.tensor(kept, dtype=torch.long, device=self.tokens.device)
         self.sentences = [self.sentences[a] for a in kept]
-        self.limits, self.scores = self.limits[index], self.scores[index]
+        self.max_lengths, self.scores = self.max_lengths[index], self.scores[index]
         self.tokens, self.log_probs = self.tokens[index], self.log_probs[index]
         return index
 
@@ -109,35 +111,19 @@ class Beam:
 def search(
     model: StepModel,
     source: Tensor,
-    limits: Sequence[int],
-    settings: DecodingConfig | None = None,
-    min_lengths: Sequence[int] | None = None,
-    max_unknowns: Sequence[int] | None = None,
-    prefixes: Sequence[Sequence[int]] | None = None,
-    absent: Sequence[Sequence[int]] | None = None,
+    settings: DecodingConfig,
+    constraints: Constraints,
 ) -> list[list[Hypothesis]]:
     """The best translations of each sentence of source (A, S): different ones, best first, at most settings.n_best.
 
     Each step keeps the best continuations of a sentence, finished ones included, so a beam of one is exactly greedy
-    decoding. A group is done when no hypothesis still alive in it can overtake those it has found. This can be known,
-    because a sum of log-probabilities never rises and the length normalization is bounded. A sentence leaves the batch
-    when all its groups are done.
-
-    Args:
-        limits: (A) the most tokens of a translation, counting [EOS]
-        settings: n_best and the settings of the search; None: greedy decoding
-        min_lengths: (A) the fewest tokens before [EOS]; None: no minimum
-        max_unknowns: (A) the most [UNK] in a translation; None: no limit
-        prefixes: (A) the tokens that each translation starts with; None: none
-        absent: (A) the tokens that a translation must not have; None: none
+    decoding. A sentence leaves the batch when no live hypothesis can overtake those it has found. This can be known,
+    because a sum of log-probabilities never rises and the length normalization is bounded.
     """
-    settings = settings or DecodingConfig()
-    rules = Rules(settings, min_lengths, max_unknowns, prefixes, source.device, absent)
-    groups = settings.n_best if settings.sample else settings.diversity_groups
-    width = 1 if settings.sample else settings.beam_size // groups
+    rules = Rules(settings, constraints, source.device)
     generators = sentence_generators(source, rules, settings.seed) if settings.sample else []
-    found: Found = [[[] for _ in range(groups)] for _ in limits]
-    beam = Beam.start(limits, source.device)
+    found: Found = [[] for _ in source]
+    beam = Beam.start(constraints.max_lengths, source.device)
     state = model.start(source)
     while beam.sentences:
         logits, state = model.step(beam.tokens[:, :, -1].flatten(), state)
@@ -145,9 +131,9 @@ def search(
         allowed = rules.apply(log_probs, beam.tokens)  # (A, P, V)
         if settings.sample:
             chosen = [generators[i] for i in beam.sentences]
-            origin, token = sample_continuations(beam.scores, allowed, groups, settings, chosen)
+            origin, token = sample_continuations(beam.scores, allowed, settings, chosen)
         else:
-            origin, token = best_continuations(beam.scores, allowed, groups, width, settings.diversity_penalty)
+            origin, token = best_continuations(beam.scores, allowed, settings.beam_size)
         beam.extend(origin, token, allowed)
         beam.take_finished(found, settings)
 
@@ -161,11 +147,11 @@ def search(
         if beam.sentences:
             same = kept is None and allowed.shape[1] == beam.scores.shape[1] == 1  # greedy, and all go on
             state = state.select(None if same else row.flatten(), kept)
-    return [_ranked([*itertools.chain(*of_groups)])[: settings.n_best] or [NOTHING] for of_groups in found]
+    return [_ranked(hypotheses)[: settings.n_best] or [NOTHING] for hypotheses in found]
 
 
 class PlacesModel(Protocol):
-    """What `read_off` needs of a model that writes all words at once."""
+    """What `best_paths` needs of a model that writes all words at once."""
 
     def places(self, source: Tensor) -> Tensor:
         """Logits (A, N, V) of the token at each of N places; `ctc.BLANK` is an empty place."""
@@ -177,35 +163,27 @@ class PlacesModel(Protocol):
 
 
 @torch.inference_mode()
-def read_off(
-    model: PlacesModel,
-    source: Tensor,
-    limits: Sequence[int],
-    settings: DecodingConfig | None = None,
-    max_unknowns: Sequence[int] | None = None,
-    absent: Sequence[Sequence[int]] | None = None,
+def best_paths(
+    model: PlacesModel, source: Tensor, settings: DecodingConfig, constraints: Constraints
 ) -> list[list[Hypothesis]]:
     """The translation that a model writes in a single pass, one per sentence: the likeliest path, see `ctc`.
 
     The log-probability of a token is the sum over its places; that of [EOS] is the sum over all empty places.
-
-    Args:
-        limits, max_unknowns, absent: as for `search`; but [UNK] is ruled out only where max_unknowns is 0
+    Prefixes are ignored, and [UNK] is ruled out only where max_unknowns is 0.
     """
-    settings = settings or DecodingConfig()
     log_probs = model.places(source).float().log_softmax(-1)
     log_probs[..., [SOS, EOS]] = -torch.inf
-    if max_unknowns is not None:
-        never = torch.tensor(max_unknowns, device=log_probs.device) == 0
+    if constraints.max_unknowns:
+        never = torch.tensor(constraints.max_unknowns, device=log_probs.device) == 0
         log_probs[..., UNK].masked_fill_(never[:, None], -torch.inf)
-    for row, tokens in zip(log_probs, absent or [], strict=False):
+    for row, tokens in zip(log_probs, constraints.absent, strict=False):
         row[:, list(tokens)] = -torch.inf
     lengths = model.lengths(source)
     sentences, path = ctc.best_path(log_probs, lengths)
     by_token = [ctc.by_token(*row) for row in zip(log_probs, lengths.tolist(), sentences, path, strict=True)]
     return [
-        [_finish([*ids, EOS] if len(ids) < limit else ids[:limit], each[:limit], settings)]
-        for ids, each, limit in zip(sentences, by_token, limits, strict=True)
+        [_finish([*ids, EOS] if len(ids) < limit else ids[:limit], scores[:limit], settings)]
+        for ids, scores, limit in zip(sentences, by_token, constraints.max_lengths, strict=True)
     ]
 
 
@@ -225,5 +203,5 @@ def _ranked(hypotheses: list[Hypothesis]) -> list[Hypothesis]:
 
 
 def _worst(hypotheses: list[Hypothesis], wanted: int) -> float:
-    """The score that a new hypothesis must beat to be among the `wanted` best of its group."""
+    """The score that a new hypothesis must beat to be among the `wanted` best."""
     return _ranked(hypotheses)[wanted - 1].score if len(hypotheses) >= wanted else -torch.inf

@@ -21,13 +21,11 @@ from dragoman.device import autocast
 from dragoman.errors import DataError
 from dragoman.settings import EOS, PAD, SOS
 from dragoman.text.cleaning import clean
-from dragoman.translation.batches import BATCH_TOKENS, batches_by_length
-from dragoman.translation.hypotheses import normalizer
-from dragoman.translation.limits import target_room
+from dragoman.translation.constraints import BATCH_TOKENS, batches_by_length, target_room
 from dragoman.translation.loading import TrainedModel
 from dragoman.translation.pieces import Piece, encode_piece, encode_translation
 from dragoman.translation.request import Request
-from dragoman.translation.results import Candidate
+from dragoman.translation.results import Candidate, normalizer
 
 Pair = tuple[list[int], list[int]]
 

@@ -18,28 +18,28 @@ from __future__ import annotations
 import copy
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from dragoman import command_line, console
+from dragoman.checkpoint import Checkpoint
 from dragoman.dataset import Tokenizer
 from dragoman.directions import Direction
-from dragoman.errors import ConfigError, EngineError, ExportError
+from dragoman.errors import ConfigError
 from dragoman.settings import EOS, Config
 from dragoman.translation import ctranslate2_engine
 from dragoman.translation.assembly import as_typed, make_sentences
-from dragoman.translation.ctranslate2_engine import POSITIONS, CTranslate2Engine, EngineName
+from dragoman.translation.ctranslate2_engine import CTranslate2Engine, EngineName, open_engine
 from dragoman.translation.doubts import lacks_words, loses_numbers
 from dragoman.translation.glossary import Glossary
-from dragoman.translation.hypotheses import Hypothesis, normalizer
-from dragoman.translation.loading import UNSURE, TrainedModel, bleu_of, line_statistics
+from dragoman.translation.loading import TEXT, UNSURE, TrainedModel, bleu_of, line_statistics, open_all
 from dragoman.translation.pieces import Piece, with_hidden_numbers
 from dragoman.translation.request import Request, parse_request, usual_direction
-from dragoman.translation.results import Candidate, Sentence, Translation
+from dragoman.translation.results import Candidate, Hypothesis, Sentence, Translation, normalizer
 from dragoman.translation.term_placement import place_terms
 from dragoman.translation.work import Work
 
@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+    from dragoman.architectures.build import Model
     from dragoman.architectures.ensemble import Ensemble
-    from dragoman.architectures.protocol import Model
     from dragoman.corpora.preparation import PreparedData
 
 BEAM = 4  # to search for what a greedy search does not find
@@ -84,40 +84,30 @@ class Translator:
             device: auto, cpu, cuda, cuda:1 or mps
             overrides: settings as on the command line, `["--decoding.beam_size", "5"]`
             engine: what searches. ctranslate2 is the fastest, but reports no log-probabilities of single tokens. auto
-                takes it where it can do what `overrides` ask for, and torch, the search of this program, elsewhere; see
+                uses it if it supports the settings, else torch, the search of this program; see
                 `ctranslate2_engine.choose_engine`.
 
         Raises CheckpointError if a checkpoint is unusable or several do not fit together, ConfigError for a bad
         override, and EngineError if ctranslate2 cannot do what is asked for.
         """
         paths = [Path(path)] if isinstance(path, str | Path) else list(map(Path, path))
-        if engine == "torch" or not self._starts_with_ctranslate2(paths, device, overrides, engine):
+        fast = None
+        if engine != "torch":
+            trained, opened = open_all(paths, TEXT)
+            trained = replace(trained, config=command_line.override(trained.config, overrides))
+            fast = open_engine(engine, trained, opened[0].path, device)
+        if fast:
+            self._start(replace(trained, weights=_built_later(opened, trained, fast.device)))
+            self._engine, first = fast, opened[0]
+        else:
             from dragoman.device import choose_device  # slow to import
             from dragoman.translation.model_loading import load
 
             trained, first = load(paths, choose_device(device))
             self._start(replace(trained, config=command_line.override(trained.config, overrides)))
-            self.path, self.step = first.path, first.step
             if self.config.decoding.precision == "int8":
                 console.warn("decoding.precision int8 needs CTranslate2: torch translates as with auto")
-
-    def _starts_with_ctranslate2(
-        self, paths: Sequence[Path], device: str, overrides: Sequence[str], engine: EngineName
-    ) -> bool:
-        """Start with CTranslate2 as the engine, or return False where auto leaves that to torch."""
-        try:
-            opened, trained, fast = ctranslate2_engine.open_run(paths, device, overrides, engine)
-        except (EngineError, ExportError) as error:
-            if engine == "ctranslate2":
-                raise
-            console.warn(f"{error} Translating with torch instead.")
-            return False
-        if fast is None:
-            return False
-        self._start(trained)
-        self._fast = fast
-        self.path, self.step = opened.path, opened.step
-        return True
+        self.path, self.step = first.path, first.step
 
     @classmethod
     def around(cls, model: Model, data: PreparedData, config: Config, dtype: torch.dtype) -> Translator:
@@ -152,7 +142,7 @@ class Translator:
         self.trained = trained
         self.warnings: list[tuple[int, str]] = []
         self.glossary: Glossary | None = None
-        self._fast: CTranslate2Engine | None = None
+        self._engine: CTranslate2Engine | None = None
 
     def with_decoding(self, **changes: Any) -> Translator:
         """The same model with other decoding settings: `with_decoding(beam_size=5, n_best=3)`.
@@ -162,11 +152,8 @@ class Translator:
         other = copy.copy(self)
         decoding = replace(self.config.decoding, **changes)
         other.trained = replace(self.trained, config=replace(self.config, decoding=decoding))
-        if "precision" in changes:
-            other._fast = None
-            if self._fast and ctranslate2_engine.unsupported_setting(decoding) is None:
-                with suppress(EngineError):  # then torch translates
-                    other._fast = ctranslate2_engine.open_engine(self.path, other.trained, self._fast.device)
+        if "precision" in changes or ctranslate2_engine.unsupported(other.trained):
+            other._engine = None  # torch translates
         return other
 
     def with_glossary(self, terms: str | Path | Mapping[str, str]) -> Translator:
@@ -378,25 +365,11 @@ class Translator:
         self, groups: Iterable[Sequence[Piece]]
     ) -> Generator[tuple[list[int], list[list[Hypothesis]]], None, None]:
         """Yield the indices, among all groups, and the hypotheses of one batch of pieces after another."""
-        # If sentences are split, no piece is longer than the training lines, so none has to be looked at first.
-        bounded = self.config.decoding.split_sentences and self.trained.trained_on.longest < POSITIONS
-        if self._fast is not None and bounded and self._is_for_ctranslate2([]):
-            return self._fast.search_in_batches(self.trained, groups)
-        pieces = list(chain.from_iterable(groups))
-        if self._fast is not None and self._is_for_ctranslate2(pieces):
-            return self._fast.search_in_batches(self.trained, [pieces])
+        if self._engine:
+            return self._engine.search_in_batches(self.trained, groups)
         from dragoman.translation.batch_search import search_in_batches  # slow to import
 
-        return search_in_batches(self.trained, pieces)
-
-    def _is_for_ctranslate2(self, pieces: Sequence[Piece]) -> bool:
-        """Whether CTranslate2 can translate these pieces."""
-        decoding = self.config.decoding
-        return (
-            self._fast is not None
-            and ctranslate2_engine.unsupported_setting(decoding) is None
-            and ctranslate2_engine.fits(pieces, decoding.max_length)
-        )
+        return search_in_batches(self.trained, list(chain.from_iterable(groups)))
 
 
 def _check_prefixes(trained: TrainedModel, requests: Sequence[Request]) -> None:
@@ -407,6 +380,21 @@ def _check_prefixes(trained: TrainedModel, requests: Sequence[Request]) -> None:
         raise ConfigError("this model cannot start with a prefix, because it writes all words at once.")
     if trained.config.is_language_model:
         raise ConfigError("this model takes no prefix, because it continues each text itself.")
+
+
+def _built_later(
+    checkpoints: Sequence[Checkpoint], trained: TrainedModel, device: str
+) -> Callable[[], tuple[Model | Ensemble, torch.dtype]]:
+    """A function that builds the model when it is first called, and needs torch only then."""
+
+    @cache
+    def built() -> tuple[Model | Ensemble, torch.dtype]:
+        from dragoman.device import choose_device
+        from dragoman.translation.model_loading import build_all
+
+        return build_all(checkpoints, trained, choose_device(device))
+
+    return built
 
 
 def _completed(

@@ -1,5 +1,5 @@
-"""The fault matrix: what may befall a training or a translator, a number each, and what must come of it.
+"""The fault matrix: numbered faults of a training or a translator, and the required result of each.
 
-The numbers in the names of the tests are those of the table in the README. `pytest` runs the quick part of them,
-`pytest -m faults` the rest.
+The numbers in the names of the tests are those of the table in docs/reliability.md. `pytest` runs the quick part of
+them, `pytest -m faults` the rest.
 """

@@ -1,4 +1,4 @@
-"""Inject faults into a training, and compare what is left afterwards.
+"""Inject faults into a training, and compare the results.
 
 A fault is a function that patches the program in a forked process; the program itself has no hooks. Processes really
 die. SIGKILL cannot show the order of the fsyncs, since the page cache outlives the process; `test_checkpoint` reads it
@@ -336,13 +336,13 @@ def tree(folder: Path) -> dict[str, int]:
 
 
 def litter(config: Config) -> list[str]:
-    """Names of what killed processes left half done."""
+    """Names of the partial files that killed processes left."""
     return [path.name for path in directory(config).rglob("*") if path.name.startswith((".tmp", ".del", "replaced"))]
 
 
 @dataclass(frozen=True)
 class Reference:
-    """An undisturbed training, with which all others are compared."""
+    """An uninterrupted training, with which all others are compared."""
 
     outcome: Outcome
     checkpoints: dict[int, tuple[dict[str, bytes], dict[str, Any]]]  # `contents` by step

@@ -67,7 +67,7 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are f
 
 
 def arrived(config: Config, reference: Reference) -> bool:
-    """Check that a finished run equals the undisturbed one."""
+    """Check that a finished run equals the uninterrupted one."""
     files, state, points = outcome(config)
     expected_files, expected_state, expected_points = reference.outcome
     assert files == expected_files
@@ -89,7 +89,7 @@ def test_01_sigkill_at_a_random_step(toy: Toy, reference: Reference, seed: int) 
 
 
 def test_02_sigkill_at_every_file_system_call_of_a_save(toy: Toy, reference: Reference, workshop: Path) -> None:
-    """Guards against half a checkpoint, none at all, and litter that stays.
+    """Guards against half a checkpoint, none at all, and leftovers.
 
     Before it saves step 14, the training forks once for each call of the save, including the removal of step 7, and the
     fork dies at that call. Each death must leave the checkpoint of step 10 or that of step 14, whole. Some of them are
@@ -189,7 +189,7 @@ def test_03_sigkill_during_a_validation_that_is_no_better(toy: Toy) -> None:
 def test_04_sigterm_during_a_step_finishes_it_and_saves(
     toy: Toy, reference: Reference, step: int, capfd: pytest.CaptureFixture
 ) -> None:
-    """Guards a batch system's notice: the steps since the last checkpoint are saved, and no further one is made.
+    """The notice of a batch system: the steps since the last checkpoint are saved, and no further step is made.
 
     The validation of step 10 is cut short and made after the resume; step 14 saves in any case.
     """
@@ -218,7 +218,7 @@ def never_return() -> None:
 def test_05_signal_during_the_preparation_ends_it_at_once(
     toy: Toy, owner: ModuleType, work: str, number: signal.Signals
 ) -> None:
-    """Guards against minutes of waiting for a tokenizer that nobody wants, and against half-prepared data.
+    """Guards against minutes of waiting for a tokenizer that is not needed, and against half-prepared data.
 
     There is no step to save yet, so the process dies of the signal, even inside a library.
     """

@@ -83,7 +83,7 @@ PICKLES: dict[str, Callable[[Payload], bytes]] = {"pickle": pickle.dumps, "torch
 @pytest.mark.parametrize("form", PICKLES)
 @pytest.mark.parametrize("name", FILES)
 def test_37_file_that_would_run_code_is_refused(run: Path, tmp_path: Path, name: str, form: str) -> None:
-    """Guards against code in a stranger's model: a forger can compute matching hashes, but nothing must run."""
+    """Guards against code in an untrusted model: a forger can compute matching hashes, but nothing must run."""
     target = tmp_path / "PWNED"
     untrained.forge(untrained.newest(run), {name: PICKLES[form](Payload(target))})
     if name in averaging.TO_RESUME:
@@ -106,7 +106,7 @@ def test_37_the_payload_would_have_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize("hub_like", [False, True], ids=["file", "folder"])
 @pytest.mark.parametrize("suffix", [".pkl", ".pickle"])
 def test_37_pickle_is_refused_as_corpus(tmp_path: Path, suffix: str, hub_like: bool) -> None:
-    """Guards against code in a stranger's data: for a folder, a library chooses the reader."""
+    """Guards against code in untrusted data: for a folder, a library chooses the reader."""
     target = tmp_path / "PWNED"
     place = tmp_path / "corpus" / f"train{suffix}"
     place.parent.mkdir()
@@ -336,7 +336,7 @@ def unsafe(tree: ast.AST) -> list[str]:
 
 @pytest.mark.parametrize("module", MODULES, ids=[str(path.relative_to(ROOT)) for path in MODULES])
 def test_38_no_module_can_run_its_input(module: Path) -> None:
-    """Guards against one careless line added a year from now."""
+    """Guards against a careless line in a later change."""
     assert unsafe(ast.parse(module.read_text(encoding="utf-8"))) == []
 
 

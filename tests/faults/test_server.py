@@ -16,7 +16,7 @@ from dragoman.__main__ import run as run_command
 @pytest.mark.faults
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
 def test_41_ordinary_clients_of_an_abused_server_lose_nothing(tmp_path: Path) -> None:
-    """Guards requests beside every kind of abuse at once, the server's answers to it, and its end under load."""
+    """Under every kind of abuse at once, ordinary requests succeed, abuse gets its answers, and the server can stop."""
     config = tiny_config(tmp_path, training__max_steps=10)
     assert in_child(lambda: run_command("train", config)) == 0
     run = Path(config.run.dir) / config.run.name

@@ -1,4 +1,4 @@
-"""Try many inputs in a process of their own, with limits: what kills it is named like any other failure."""
+"""Try many inputs in a process of their own, with limits: an input that kills it is reported like any other failure."""
 
 from __future__ import annotations
 

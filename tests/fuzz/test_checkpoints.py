@@ -1,4 +1,4 @@
-"""Checkpoints and prepared data of strangers: they load and work, or end in one of our errors.
+"""Untrusted checkpoints and prepared data: they load and work, or end in one of our errors.
 
 Accidents change bytes under a hash that no longer fits. Forgers change what the bytes mean, and make the hashes fit.
 """

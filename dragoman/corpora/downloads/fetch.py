@@ -3,6 +3,9 @@
     fetch(cache_folder() / "opus" / "en-it.txt.zip", find_url, check)
     read_record(path)                              # its address, sha256, size, date and licence
 
+A server that fails, is slow or cannot be reached is asked RETRIES more times, after 1, 2 and 4 seconds. A refusal, such
+as 404, is final.
+
 While FILE is downloaded, FILE.part grows, and FILE.part.json says which version of the file it is a part of. A later
 process continues there if the server still has that version. FILE.json is the record of a whole file, and FILE.lock
 makes a second process wait. A file that the user put there by hand is checked, and used.
@@ -11,31 +14,41 @@ makes a second process wait. A file that the user put there by hand is checked, 
 from __future__ import annotations
 
 import hashlib
+import http.client
+import json
 import os
-import re
+import time
 import urllib.error
-from collections.abc import Callable, Iterator
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from http.client import HTTPResponse
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
+from platformdirs import user_cache_path
 from tqdm import tqdm
 
-from dragoman import console, reading
-from dragoman.corpora.downloads import web
+from dragoman import console, reading, resources
 from dragoman.errors import CheckpointError, DataError, NetworkError
 from dragoman.serialization import json_bytes, load_json
 from dragoman.storage import replace_durably, storing, sync
 
 BLOCK = 2**18  # bytes
+RETRIES = 3  # without progress in between
+TIMEOUT = 30.0  # seconds to wait for the next bytes
+PASSING = (408, 425, 429)  # of the refusals of HTTP, those that may soon pass
+LARGEST_DOCUMENT = 2**26  # bytes of a JSON document
+FAILURES = (OSError, http.client.HTTPException)
 
+sleep = time.sleep  # tests replace it
+Result = TypeVar("Result")
 Check = Callable[[Path], str]  # raises DataError if a file is damaged; returns the text of its licence, if it has one
 
 
-class Found(NamedTuple):
+class CachedCorpus(NamedTuple):
     """A corpus in the cache."""
 
     files: tuple[Path, ...]  # to read: a .zip, or the sides of parallel text
@@ -54,11 +67,59 @@ class Record:
 
 
 def cache_folder() -> Path:
-    """The folder of all downloads."""
+    """Return the folder of all downloads."""
     if folder := os.environ.get("DRAGOMAN_CACHE"):
         return Path(folder).expanduser()
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "dragoman"
+    return user_cache_path("dragoman", appauthor=False)
+
+
+def open_url(url: str, headers: Mapping[str, str] | None = None) -> http.client.HTTPResponse:
+    """Send a GET request, and follow redirects. Raises DataError unless it is http or https, and one of FAILURES."""
+    if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
+        raise DataError(f"{url} is not a web address: it must begin with https:// or http://.")
+    # Without "identity", a server may pack the file, and then ranges and sizes are those of the packed bytes.
+    usual = {"User-Agent": f"dragoman/{resources.version()}", "Accept-Encoding": "identity"}
+    request = urllib.request.Request(url, headers={**usual, **(headers or {})})  # noqa: S310
+    return urllib.request.urlopen(request, timeout=TIMEOUT)  # noqa: S310
+
+
+def with_retries(url: str, attempt: Callable[[], Result], size: Callable[[], int] = lambda: 0) -> Result:
+    """Call `attempt` until it raises none of FAILURES.
+
+    Args:
+        size: how much has been downloaded; while it grows, failures are not counted
+
+    Raises:
+        NetworkError: it was refused, or failed too often
+    """
+    failures, reached = 0, size()
+    while True:
+        try:
+            return attempt()
+        except FAILURES as error:
+            code, reason = getattr(error, "code", 0), str(error) or type(error).__name__
+            failures = 1 if size() > reached else failures + 1
+            reached = max(reached, size())
+            if failures > RETRIES or (400 <= code < 500 and code not in PASSING):
+                raise NetworkError(f"{url} cannot be downloaded: {reason}.") from error
+            pause = 2 ** (failures - 1)
+            console.warn(f"{url}: {reason}; trying again in {pause} s")
+            sleep(pause)
+
+
+def get_json(url: str) -> Any:
+    """Read a JSON document. Raises DataError; it is a NetworkError if there is no answer."""
+
+    def attempt() -> bytes:
+        with open_url(url) as response:
+            return response.read(LARGEST_DOCUMENT)
+
+    try:
+        return json.loads(with_retries(url, attempt))
+    except ValueError as error:
+        if isinstance(error, DataError):
+            raise
+        raise DataError(f"{url} does not answer with JSON: {error}.") from error
 
 
 def read_record(path: Path) -> Record | None:
@@ -115,7 +176,7 @@ def alone(path: Path) -> Iterator[None]:
 def _download(url: str, path: Path, check: Check) -> None:
     part = _beside(path, ".part")
     try:
-        web.with_retries(url, lambda: _attempt(url, part), lambda: _size(part))
+        with_retries(url, lambda: _attempt(url, part), lambda: _size(part))
     except NetworkError as error:
         raise NetworkError(f"{error} If you can get this file in another way, put it at {path}") from error
     with storing(part):
@@ -147,7 +208,7 @@ def _record(file: Path, path: Path, url: str, check: Check) -> None:
 
 
 def _attempt(url: str, part: Path) -> None:
-    """Download what is missing of a file. Raises one of `web.FAILURES` if that breaks off, and StorageError."""
+    """Download what is missing of a file. Raises one of FAILURES if that breaks off, and StorageError."""
     start, note = _size(part), _load(_beside(part, ".json")) or {}
     if note.get("url") != url or not note.get("version"):
         start = 0  # unknown, or may have changed
@@ -155,14 +216,15 @@ def _attempt(url: str, part: Path) -> None:
         return
     headers = {"Range": f"bytes={start}-", "If-Range": note["version"]} if start else {}
     try:
-        response = web.opened(url, headers)
+        response = open_url(url, headers)
     except urllib.error.HTTPError as error:
-        if error.code == 416:  # the file ends before the part does
+        if error.code == 416:
             _forget(part)
-            raise ConnectionError("the server has no more of it") from error
+            raise ConnectionError("the server's file is shorter than our part") from error
         raise
     with response:
-        if response.status == 206 and not _continues(response, start, note):
+        # If-Range has made sure that a partial response is of the same version.
+        if response.status == 206 and not response.headers.get("Content-Range", "").startswith(f"bytes {start}-"):
             _forget(part)
             raise ConnectionError("the server sends another part than it was asked for")
         if response.status != 206:
@@ -180,7 +242,7 @@ def _attempt(url: str, part: Path) -> None:
         raise ConnectionError(f"the server breaks off after {_size(part):,} of {note['size']:,} bytes")
 
 
-def _append(response: HTTPResponse, part: Path, start: int, size: int | None) -> None:
+def _append(response: http.client.HTTPResponse, part: Path, start: int, size: int | None) -> None:
     """Append the body of a response to a file of `start` bytes, of which the whole has `size` if that is known."""
     with storing(part, size or 0):
         file = part.open("ab", buffering=0)
@@ -199,19 +261,10 @@ def _append(response: HTTPResponse, part: Path, start: int, size: int | None) ->
             bar.update(len(block))
 
 
-def _version(response: HTTPResponse) -> str:
+def _version(response: http.client.HTTPResponse) -> str:
     """What identifies this version of a file in If-Range; empty if nothing does. A weak ETag does not."""
     etag = response.headers.get("ETag", "")
     return etag if etag and not etag.startswith("W/") else response.headers.get("Last-Modified", "")
-
-
-def _continues(response: HTTPResponse, start: int, note: dict[str, Any]) -> bool:
-    """Whether a partial response is the rest of the file of which there are `start` bytes."""
-    matched = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", response.headers.get("Content-Range", ""))
-    if not (matched and start and int(matched[1]) == start):
-        return False
-    same_size = matched[2] == "*" or note["size"] in (None, int(matched[2]))
-    return same_size and _version(response) in ("", note["version"])
 
 
 def _beside(path: Path, ending: str) -> Path:

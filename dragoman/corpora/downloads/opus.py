@@ -20,8 +20,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from dragoman import console
-from dragoman.corpora.downloads.fetch import Found, cache_folder, fetch
-from dragoman.corpora.downloads.web import get_json
+from dragoman.corpora.downloads.fetch import CachedCorpus, cache_folder, fetch, get_json
 from dragoman.errors import DataError, NetworkError, OtherLanguagesError
 from dragoman.settings import DataConfig
 
@@ -54,7 +53,7 @@ class Wanted:
         return cache_folder() / "opus" / self.corpus / version / f"{self.languages}.txt.zip"
 
 
-def find(setting: str, name: str, data: DataConfig, download: bool) -> Found:
+def find(setting: str, name: str, data: DataConfig, download: bool) -> CachedCorpus:
     """Return the .zip of a corpus, after downloading it if that is allowed and necessary.
 
     Args:
@@ -75,7 +74,7 @@ def find(setting: str, name: str, data: DataConfig, download: bool) -> Found:
     if not download and not path.exists():
         raise DataError(f"{setting} is {name}, which is not in the cache: there is no {path}.")
     fetch(path, lambda: str((entry or _named(wanted))["url"]), check_zip)
-    return Found((path,), (path,))
+    return CachedCorpus((path,), (path,))
 
 
 def _parse(setting: str, name: str, data: DataConfig) -> Wanted:
@@ -87,7 +86,7 @@ def _parse(setting: str, name: str, data: DataConfig) -> Wanted:
     one, two = sorted((data.source_lang, data.target_lang))
     for language in (one, two):
         if not re.fullmatch(r"[\w-]+", language):
-            raise DataError(f"{setting} is {name}, but {language} is no code of a language.")
+            raise DataError(f"{setting} is {name}, but {language} is not a language code.")
     return Wanted(setting, matched[1], matched[2] or "", (one, two))
 
 

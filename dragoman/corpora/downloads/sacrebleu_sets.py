@@ -19,13 +19,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dragoman.corpora.downloads.fetch import Found, alone, cache_folder, fetch
+from dragoman.corpora.downloads.fetch import CachedCorpus, alone, cache_folder, fetch
 from dragoman.errors import DataError, OtherLanguagesError
 from dragoman.settings import DataConfig
 from dragoman.storage import storing, sync
 
 
-def find(setting: str, name: str, data: DataConfig, download: bool) -> Found:
+def find(setting: str, name: str, data: DataConfig, download: bool) -> CachedCorpus:
     """Return the two sides of a test set, after downloading it if that is allowed and necessary.
 
     Args:
@@ -50,7 +50,7 @@ def find(setting: str, name: str, data: DataConfig, download: bool) -> Found:
         with alone(stem), storing(folder):
             _unpack(dataset, pair, archives, tuple(sides.values()))
     more = sorted(folder.glob(f"{sides[data.target_lang].name}.ref*"))  # of the target of sacrebleu, if that is ours
-    return Found((sides[data.source_lang or ""], sides[data.target_lang], *more), tuple(archives.values()))
+    return CachedCorpus((sides[data.source_lang or ""], sides[data.target_lang], *more), tuple(archives.values()))
 
 
 def further_sides(target: Path, count: int) -> list[Path]:

@@ -8,8 +8,7 @@ read, as in the downloads of OPUS, or one table.
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
 from itertools import zip_longest
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
@@ -20,7 +19,7 @@ from dragoman.corpora.formats.languages import find_all, language_of, other_lang
 from dragoman.corpora.formats.po import read_po
 from dragoman.corpora.formats.records import read_json, read_jsonl, read_parquet
 from dragoman.corpora.formats.sgm import SGM, read_sgm, segments
-from dragoman.corpora.formats.spreadsheets import read_ods, read_xlsx
+from dragoman.corpora.formats.spreadsheets import read_workbook
 from dragoman.corpora.formats.subtitles import SUBTITLES, read_subtitles
 from dragoman.corpora.formats.tmx_xliff import read_tmx, read_xliff
 from dragoman.corpora.formats.units import Say, Units, languages_of
@@ -66,8 +65,7 @@ FORMATS = {
     ".jsonl": Format(read_jsonl, "line"),
     ".json": Format(read_json, "record"),
     ".parquet": Format(read_parquet, "row"),
-    ".xlsx": Format(read_xlsx, "row"),
-    ".ods": Format(read_ods, "row"),
+    **dict.fromkeys((".xlsx", ".ods"), Format(read_workbook, "row")),
     ".tmx": Format(read_tmx, "unit"),
     ".xliff": Format(read_xliff, "unit"),
     ".xlf": Format(read_xliff, "unit"),
@@ -84,15 +82,11 @@ FOUND = tuple(ending for ending in ENDINGS if ending not in SGM)  # of tables th
 OF_A_SIDE = ("", ".txt", *SUBTITLES, *SGM)  # endings of a file that holds one side, behind its language
 
 
-def format_of(paths: Iterable[Path], data: DataConfig, hashes: Mapping[Path, str]) -> tuple[Format, tuple[File, ...]]:
-    """Return the format of a corpus and its files, looking into a .zip. Raises DataError.
-
-    Args:
-        hashes: the sha256 of files whose content must be this one
-    """
-    files = tuple(File(path, sha256=hashes.get(path, "")) for path in paths)
+def format_of(paths: Iterable[Path], data: DataConfig) -> tuple[Format, tuple[File, ...]]:
+    """Return the format of a corpus and its files, looking into a .zip. Raises DataError."""
+    files = tuple(map(File, paths))
     if files[0].suffix == ZIP:
-        files = _members(files[0], data)
+        files = _members(files[0].path, data)
     suffix = files[0].suffix
     if all(file.suffix in SUBTITLES for file in files):
         return FORMATS[suffix], files
@@ -102,9 +96,8 @@ def format_of(paths: Iterable[Path], data: DataConfig, hashes: Mapping[Path, str
     return (PLAIN if plain else FORMATS.get(suffix, PLAIN)), files
 
 
-def _members(whole: File, data: DataConfig) -> tuple[File, ...]:
+def _members(path: Path, data: DataConfig) -> tuple[File, ...]:
     """Choose one member that is a table, or the sides of parallel text. Raises DataError."""
-    path = whole.path
     with damage_refused(path), zipfile.ZipFile(path) as archive:
         names = [PurePosixPath(info.filename) for info in archive.infolist() if not info.is_dir()]
     names = [name for name in names if "__MACOSX" not in name.parts and name.stem.lower() not in BESIDE]
@@ -121,7 +114,7 @@ def _members(whole: File, data: DataConfig) -> tuple[File, ...]:
         elif sum(language_of(ending) is not None for ending in sides) > 1:
             others = others or languages
     if len(corpora) == 1:
-        return tuple(replace(whole, member=str(name)) for name in corpora[0])
+        return tuple(File(path, str(name)) for name in corpora[0])
     if others and not corpora:
         raise other_languages(f"{path} is in {' and '.join(others)}", others, data, ordered=False)
     listed = ", ".join(map(str, names[:6])) + (", ..." if len(names) > 6 else "")

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePath
-from typing import Any
+from typing import IO, Any
 
 from dragoman.corpora.formats.units import BROKEN, require, require_skip
 from dragoman.errors import DataError
@@ -38,61 +38,15 @@ def _open_zst(stream: Any) -> Any:
     return zstd.open(stream)
 
 
-class _Hashed(io.RawIOBase):
-    """A file that is hashed while it is read from its start to its end."""
-
-    def __init__(self, raw: io.FileIO) -> None:
-        self._raw, self._hash = raw, hashlib.sha256()
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        count = self._raw.readinto(buffer)
-        self._hash.update(memoryview(buffer)[:count])
-        return count
-
-    def finish(self) -> str:
-        """Read the rest, which no format needs, and return the sha256 of all."""
-        buffer = bytearray(BLOCK)
-        while self.readinto(buffer):
-            pass
-        return self._hash.hexdigest()
-
-
-@contextmanager
-def _unchanged(raw: io.BufferedReader, file: File) -> Iterator[None]:
-    """Context manager: check the hash of an open file, at the end since it is read back and forth. Raises DataError."""
-    yield
-    raw.seek(0)
-    if file.sha256 and _digest(raw) != file.sha256:
-        raise changed(file)
-
-
-def _digest(raw: io.BufferedReader) -> str:
-    return hashlib.file_digest(raw, "sha256").hexdigest()
-
-
-def changed(file: File | Path) -> DataError:
-    """Return the error for a file that is another one than when its sha256 was taken."""
-    return DataError(
-        f"{file} was changed or replaced while it was being read: run the same command again when nothing writes to it."
-    )
-
-
 PACKED: dict[str, Callable[[Any], Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open, ".zst": _open_zst}
 
 
 @dataclass(frozen=True)
 class File:
-    """A file that may be packed, or a member of a .zip.
-
-    With a sha256, what is read is compared with it: as it is read, if that is from start to end.
-    """
+    """A file that may be packed, or a member of a .zip."""
 
     path: Path
     member: str = ""
-    sha256: str = ""  # of the file at `path`; empty: any content is right
 
     def __str__(self) -> str:
         return str(self.path / self.member)
@@ -117,35 +71,22 @@ def sha256_of_file(path: Path) -> str:
     """The sha256 of a file, as it is on the disk. Raises DataError."""
     try:
         with open(path, "rb") as file:
-            return _digest(file)
+            return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise unreadable(path, error) from error
 
 
 @contextmanager
 def opened(file: File) -> Iterator[Any]:
-    """Open a file for reading bytes, unpacked. It has `read`, `readline` and `peek`.
-
-    Raises DataError, also at the end if the hash of what was read is not `file.sha256`. A caller that stops earlier
-    learns nothing about the hash.
-    """
+    """Open a file for reading bytes, unpacked. It has `read`, `readline` and `peek`. Raises DataError."""
     with damage_refused(file):
         if file.member:
-            with (
-                open(file.path, "rb") as raw,
-                _unchanged(raw, file),
-                zipfile.ZipFile(raw) as archive,
-                archive.open(file.member) as stream,
-            ):
+            with zipfile.ZipFile(file.path) as archive, archive.open(file.member) as stream:
                 yield stream
-            return
-        with open(file.path, "rb", buffering=0) as raw:
-            hashed = _Hashed(raw) if file.sha256 else None
-            stream, unpack = io.BufferedReader(hashed or raw, BLOCK), PACKED.get(file.path.suffix)
-            with unpack(stream) if unpack else stream as stream:
+        else:
+            unpack = PACKED.get(file.path.suffix)
+            with open(file.path, "rb", BLOCK) as raw, unpack(raw) if unpack else raw as stream:
                 yield stream
-            if hashed and hashed.finish() != file.sha256:
-                raise changed(file)
 
 
 @contextmanager
@@ -230,15 +171,11 @@ def _too_large(file: File) -> DataError:
     return DataError(f"{file} is larger than {shown(LONGEST_WHOLE)}, the most that is read at once: split it.")
 
 
-@contextmanager
-def seekable(file: File) -> Iterator[Any]:
-    """Open a file for a library that moves about in it; what is packed is read into memory. Raises DataError."""
+def seekable(file: File) -> IO[bytes]:
+    """Open a file for a library that seeks in it; what is packed is read into memory. Raises DataError."""
     if file.member or file.path.suffix in PACKED:
-        yield io.BytesIO(read_whole(file))
-        return
+        return io.BytesIO(read_whole(file))
     try:
-        raw = open(file.path, "rb")  # noqa: SIM115  # an OSError of the library is none of this file
+        return open(file.path, "rb")
     except OSError as error:
         raise unreadable(file, error) from error
-    with raw, _unchanged(raw, file):
-        yield raw
