@@ -29,7 +29,7 @@ import argparse
 import contextlib
 import json
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain, zip_longest
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -54,7 +54,7 @@ def main(options: argparse.Namespace) -> None:
     """Translate what the command line names."""
     # A checkpoint is in the checkpoints/ of its run.
     run = options.checkpoint[0].absolute().parent.parent if options.checkpoint else options.run or usual_run()
-    given = find_input(options, run)
+    given = find_input(options)
     translator = load_translator(options, run)
     to, source, prefix = options.to or "", options.source or "", options.prefix or ""
     if not (options.run or options.checkpoint):
@@ -125,8 +125,8 @@ def count_hidden(warnings: int) -> None:
 def load_translator(options: argparse.Namespace, run: Path) -> Translator:
     """The translator that the options name. Raises ConfigError for options that the model has no use for."""
     translator = Translator(options.checkpoint or run, options.device, options.overrides, options.engine)
-    if translator.config.is_language_model and (options.align or options.attention or options.example):
-        raise ConfigError("--align, --attention and --example show the source, but a language model has no source.")
+    if translator.config.is_language_model and (options.align or options.attention):
+        raise ConfigError("--align and --attention show the source, but a language model has no source.")
     if options.glossary:
         translator = translator.with_glossary(options.glossary)
     return translator
@@ -204,7 +204,6 @@ def translate_block(
         translations = translator.with_alignments(translations)
     if page:
         page.add(translator, translations)
-    rows = zip_longest(translations, given.references[: len(texts)])
     if options.json:
-        return [as_json(translation, reference) for translation, reference in rows]
-    return [as_text(translator, translation, reference, options.align) for translation, reference in rows]
+        return list(map(as_json, translations))
+    return [as_text(translator, translation, options.align) for translation in translations]

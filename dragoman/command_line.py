@@ -288,7 +288,6 @@ def parse_translate(words: Sequence[str], prog: str = "dragoman translate") -> a
     add("--attention", type=Path, metavar="FILE", help="write an HTML page that shows the attention")
     add("--score", action="store_true", help="score given translations: SOURCE TAB TRANSLATION lines")
     add("--embed", action="store_true", help="print a vector for each line, as JSON, not a translation")
-    add("--example", type=int, metavar="N", action="append", help="translate sentence N of the run's test set")
     add("--engine", choices=("auto", "ctranslate2", "torch"), default="auto", help="what searches (default: auto)")
     parsed = parser.parse(words, ["decoding"])
     _refuse_contradictions(parser, parsed)
@@ -297,20 +296,18 @@ def parse_translate(words: Sequence[str], prog: str = "dragoman translate") -> a
 
 def _refuse_contradictions(parser: Parser, parsed: argparse.Namespace) -> None:
     """Exit with 2 if options of translate exclude each other."""
-    if bool(parsed.sentences) + bool(parsed.input) + bool(parsed.example) > 1:
-        parser.error("give only one of sentences, --input and --example")
-    of_lines = ("align", "attention", "embed", "json", "score", "example", "prefix")
+    if parsed.sentences and parsed.input:
+        parser.error("give only one of sentences and --input")
+    of_lines = ("align", "attention", "embed", "json", "score", "prefix")
     markup = parsed.markup if parsed.markup != "none" else None
     for option, value, others, why in (
-        ("--example", parsed.example, ("to", "from"), "keeps the direction of its sentence"),
         ("--align", parsed.align, ("json",), "is for people, and --json for programs"),
-        ("--score", parsed.score, ("align", "attention", "example", "prefix", "glossary"), "reads translations"),
+        ("--score", parsed.score, ("align", "attention", "prefix", "glossary"), "reads translations"),
         ("--embed", parsed.embed, (*of_lines, "glossary"), "prints vectors"),
         (f"--markup {markup}", markup, (*of_lines, "paragraphs"), "translates documents"),
         ("--paragraphs", parsed.paragraphs, of_lines, "translates documents"),
     ):
-        given = [f"--{other}" for other in others if vars(parsed)["source" if other == "from" else other]]
-        given = [other for other in given if other != option]
+        given = [f"--{other}" for other in others if vars(parsed)[other] and f"--{other}" != option]
         if value and given:
             parser.error(f"{option} {why}: leave out {' and '.join(given)}, or {option}")
 

@@ -253,7 +253,7 @@ def test_a_language_model_on_the_command_line(tiny: Tiny, capfd: pytest.CaptureF
     code, vector, nothing, warning = said("--embed", "il gatto", long)
     assert code == "0"
     assert set(json.loads(nothing)) == {0.0} != set(json.loads(vector))
-    for arguments in (["--align", "il"], ["--attention", f"{run}/x.html", "il"], ["--example", "1"]):
+    for arguments in (["--align", "il"], ["--attention", f"{run}/x.html", "il"]):
         code, *_, error = said(*arguments)
         assert code == "2"
         assert "no source" in error

@@ -172,8 +172,8 @@ def test_parts_make_the_same_results_as_the_whole(weights: bool, monkeypatch: py
     """Guards against sentences, warnings or weights lost or doubled where a job is cut."""
     texts = ["My name is Anna.\n\nsee www.x.org! number", "", "live live live", LONG[:300], "word " * 90, "\n see \n"]
     found = []
-    for tokens in (10**6, 30):
-        monkeypatch.setattr(limits, "ROUND_TOKENS", tokens)
+    for most in (10**6, 0):
+        monkeypatch.setattr(limits, "LONG_WORK", most)
         with closing(Batcher(echo("unknown=keep"))) as batcher:
             found.append(batcher.submit(Job(texts, weights=weights)).result(HANG))
     for whole, parts in zip(*found, strict=True):

@@ -364,21 +364,6 @@ def test_score_equals_that_of_the_search(run: Path, tmp_path: Path) -> None:
     assert b"stdin:2" in wrong.stderr
 
 
-def test_example_of_the_test_set(run: Path) -> None:
-    """Guards --example: the sentence with that number, from 1, with its reference."""
-    source, reference = (run / "data" / "test.tsv").read_text(encoding="utf-8").split("\n")[1].split("\t")
-    result = command("--run", run, "--example", "2")
-    translation = Translator(run).translate([source])[0]
-    expected = f"source       {source}\nreference    {reference}\ntranslation  {translation}\n\n"
-    assert result.stdout.decode() == expected
-    best = checkpoint.steps(run / "checkpoints")[0]
-    assert command("--checkpoint", best, "--example", "2").stdout.decode() == expected
-    for number in ("0", "1000000"):
-        result = command("--run", run, "--example", number)
-        assert result.returncode == 3
-        assert b"the test set has the sentences 1 to" in result.stderr
-
-
 def test_attention_page_and_alignment_table(run: Path, tmp_path: Path) -> None:
     """Guards --attention and --align: they show the sentences, whatever those contain."""
     page = tmp_path / "attention.html"

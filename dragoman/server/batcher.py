@@ -6,9 +6,10 @@
     batcher.close()
 
 A `Translator` runs one search at a time, and a batch of fifty sentences takes far less than fifty times as long as one.
-So one thread translates in rounds: each round is one search of about `limits.ROUND_TOKENS` tokens, taken from as many
-jobs as they have room for. The jobs that have been computed for the shortest time come first, so a short job is done in
-its first round, and a long one gets what room is left. Nothing here knows about HTTP.
+So one thread translates in rounds: each round is one search for all jobs that wait with the same settings.
+
+A long job would keep all others waiting. So a round has room for only `limits.LONG_TOKENS` of long jobs, and the job
+that has been computed for the shortest time comes first. Nothing here knows about HTTP.
 """
 
 from __future__ import annotations
@@ -144,18 +145,20 @@ class Batcher:
         return (*self.search_settings(job), job.weights)
 
     def _translate_round(self, jobs: list[Job]) -> None:
-        """Translate a part of each job, as far as there is room for them."""
+        """Translate a part of each job, as far as there is room for it: more for short jobs than for long ones."""
         parts: list[Part] = []
-        # A beam of 10 takes thrice as long as one of 1.
-        room = limits.ROUND_TOKENS * 5 // (4 + self.search_settings(jobs[0])[1]) if jobs else 0
+        n_best, beam_size = self.search_settings(jobs[0]) if jobs else (1, 1)
+        # A beam of 10 takes thrice as long as one of 1, and for weights the model reads every translation twice.
+        slowdown = (4 + beam_size) / 5 * (1 + n_best if jobs and jobs[0].weights else 1)
+        room = {False: limits.SHORT_TOKENS, True: max(1, round(limits.LONG_TOKENS / slowdown))}
         for job in jobs:
-            if room <= 0:
-                break
+            if room[job.is_long] <= 0:
+                continue
             with _errors_of(job):
                 job.work = job.work or self.translator.work(job.texts)
-                pieces = job.work.take(room)
+                pieces = job.work.take(room[job.is_long])
                 parts.append((job, job.work, pieces))
-                room -= sum(len(piece.ids) + 1 for piece in pieces)
+                room[job.is_long] -= sum(len(piece.ids) + 1 for piece in pieces)
         self._translate(parts)
 
     def _translate(self, parts: list[Part]) -> None:

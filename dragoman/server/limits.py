@@ -11,8 +11,9 @@ MAX_TERMS = 200  # of a glossary in one request
 MAX_CHUNKED = 50_000  # bytes of a request that comes in chunks
 MAX_TERM = 100  # characters of a term
 MAX_N_BEST = MAX_BEAM_SIZE = 10
-ROUND_TOKENS = 400  # of the source that are translated together, fewer for a wide beam: new jobs wait for them
-LONG_WORK = 2_000  # after a job of more work, memory is given back to the system
+LONG_WORK = 2_000  # a job of more work is long: it is translated a part at a time
+LONG_TOKENS = 50  # of the source in such a part, fewer for a wide beam or weights: new jobs wait for it
+SHORT_TOKENS = 10_000  # of short jobs that are translated together, so that the first ones do not wait for too many
 READ_TIMEOUT = (
     10.0  # seconds for a client to send the head of a request, again for its body, and to read the last 64 kB
 )

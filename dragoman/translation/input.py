@@ -1,4 +1,4 @@
-"""What to translate: arguments, a file, standard input, or sentences of a test set, as blocks of lines."""
+"""What to translate: arguments, a file, or standard input, as blocks of lines."""
 
 from __future__ import annotations
 
@@ -50,19 +50,15 @@ class Input:
     name: str  # for messages about a line
     blocks: Iterator[list[str]]
     lines: int | None = None  # how many, if that is known in advance
-    references: Sequence[str] = ()  # one per line, or none
     markup: str = ""  # what the whole is, for `markup.translate_markup`; nothing: each line is a text of its own
 
 
-def find_input(options: argparse.Namespace, run: Path) -> Input:
-    """The lines that the options name; those of --example come from the test set of the run.
+def find_input(options: argparse.Namespace) -> Input:
+    """The lines that the options name.
 
     Raises DataError if they cannot be read or are not text, and ConfigError for options that a document cannot have.
     """
     markup = _markup(options)
-    if options.example:
-        sources, references = zip(*_examples(run, options.example), strict=True)
-        return Input("example", iter([list(sources)]), references=references)
     if options.sentences:
         # From bytes, so that an argument that is not UTF-8 gets the same message as such a line.
         texts = [decode_line(os.fsencode(text), "argument", i) for i, text in enumerate(options.sentences, 1)]
@@ -123,7 +119,11 @@ def pairs_to_score(texts: Sequence[str], name: str, first: int, language_model: 
         return [("", text) for text in texts]
     if name == "argument" and len(texts) % 2 == 0 and not any("\t" in text for text in texts):
         return list(zip(texts[::2], texts[1::2], strict=True))
-    return _split_columns(texts, name, first)
+    pairs = [tuple(text.split("\t")) for text in texts]
+    for number, pair in enumerate(pairs, first):
+        if len(pair) != 2:
+            raise DataError(f"{name}:{number}: this must be SOURCE TAB TRANSLATION, but it has {len(pair)} columns.")
+    return [(source, target) for source, target in pairs]
 
 
 def _blocks(stream: BinaryIO, name: str) -> Iterator[list[str]]:
@@ -146,30 +146,6 @@ def _blocks(stream: BinaryIO, name: str) -> Iterator[list[str]]:
                         yield texts
     except OSError as error:
         raise DataError(f"{name}: {error.strerror}.") from error
-
-
-def _examples(run: Path, numbers: Sequence[int]) -> list[tuple[str, str]]:
-    """The pairs with these numbers, from 1, of a run's test set."""
-    path = run / "data" / "test.tsv"
-    try:
-        rows = reading.read(path, reading.TABLE).decode().split("\n")[:-1]
-    except OSError as error:
-        raise DataError(f"{path}: --example needs the test set of a run: {error.strerror}.") from error
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path} is damaged ({error}): prepare the data of the run again.") from error
-    for number in numbers:
-        if not 1 <= number <= len(rows):
-            raise DataError(f"--example {number}: the test set has the sentences 1 to {len(rows)}.")
-    firsts = ["\t".join(rows[number - 1].split("\t")[:2]) for number in numbers]  # without further references
-    return _split_columns(firsts, str(path), 1)
-
-
-def _split_columns(texts: Sequence[str], name: str, first: int) -> list[tuple[str, str]]:
-    pairs = [tuple(text.split("\t")) for text in texts]
-    for number, pair in enumerate(pairs, first):
-        if len(pair) != 2:
-            raise DataError(f"{name}:{number}: this must be SOURCE TAB TRANSLATION, but it has {len(pair)} columns.")
-    return [(source, target) for source, target in pairs]
 
 
 def _count(path: Path) -> int | None:

@@ -21,10 +21,9 @@ from dragoman.translation.translator import Translator
 LARGEST_PAGE = 100  # sentences on an attention page
 
 
-def as_json(translation: Translation, reference: str | None = None) -> str:
+def as_json(translation: Translation) -> str:
     """Everything about a translation, on one line."""
-    content = translation.as_dict()
-    return json.dumps(content if reference is None else content | {"reference": reference}, ensure_ascii=False)
+    return json.dumps(translation.as_dict(), ensure_ascii=False)
 
 
 def score_line(candidate: Candidate, in_full: bool) -> str:
@@ -32,13 +31,9 @@ def score_line(candidate: Candidate, in_full: bool) -> str:
     return json.dumps(candidate.as_dict(), ensure_ascii=False) if in_full else f"{candidate.score:.4f}"
 
 
-def as_text(translator: Translator, translation: Translation, reference: str | None, align: bool) -> str:
-    """A translation for people, with its source and reference if it has one; `align` makes it a table."""
-    text = _table(translator, translation) if align else "\n".join(n_best(translator, translation))
-    if reference is None:
-        return text
-    text = f"\n{text}" if align else f"translation  {text}\n"
-    return f"source       {translation.source}\nreference    {reference}\n{text}"
+def as_text(translator: Translator, translation: Translation, align: bool) -> str:
+    """A translation for people; `align` makes it a table."""
+    return _table(translator, translation) if align else "\n".join(n_best(translator, translation))
 
 
 def n_best(translator: Translator, translation: Translation) -> list[str]:
