@@ -140,7 +140,7 @@ async def read_request(request: Request, budgets: Limits) -> TranslateRequest:
     content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if content_type != "application/json":
         raise HTTPException(415, "send JSON, with Content-Type: application/json")
-    # uvicorn takes microseconds for each chunk, which may be a byte: such a body is limited, and then not read on.
+    # Chunks may be one byte each and cost microseconds, so chunked bodies have a smaller limit and are not read on.
     in_chunks = "transfer-encoding" in request.headers
     most = min(budgets.max_bytes, limits.MAX_CHUNKED) if in_chunks else budgets.max_bytes
     too_long = HTTPException(

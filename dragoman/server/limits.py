@@ -19,7 +19,7 @@ READ_TIMEOUT = (
 )
 STALL_TIMEOUT = 5.0  # seconds in which a client must read 64 kB of its answer
 RECEIVE_BUFFER = 2**13  # bytes that the kernel keeps for a connection, so that uvicorn gets few chunks at once
-PART_BYTES = 2**14  # of an answer, given to uvicorn at once
+CHUNK_BYTES = 2**14  # of an answer, given to uvicorn at once
 WATCH_INTERVAL = 0.5  # seconds between two looks at idle connections
 FINISH_TIMEOUT = 5.0  # seconds for the requests under way when the server is asked to stop; the rest get a 503
 ABORT_TIMEOUT = 8.0  # seconds from then until clients that do not take their answers are cut off
