@@ -203,7 +203,7 @@ _NORMALIZER = normalizers.Sequence(
 
 
 def with_components(core: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
-    """Give a tokenizer what surrounds its vocabulary: how text becomes the letters of tokens, and these text again."""
+    """Set the normalizer, pre-tokenizer and decoder that belong to the type of the model."""
     if isinstance(core.model, models.WordLevel):
         core.normalizer = _NORMALIZER
         core.pre_tokenizer = pre_tokenizers.Split(" ", "removed")
@@ -224,25 +224,24 @@ def with_components(core: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
 def _check_components(saved: Any) -> None:
     """Raise ValueError unless a tokenizer.json has, around a vocabulary, only what this program writes.
 
-    That has been the same since its first version. A pattern or a normalizer of somebody else's could take all time and
-    memory there is, or end the process.
+    That has been the same since its first version. A foreign pattern or normalizer could hang or crash the process.
     """
     match saved:
         case {"model": {"type": "WordLevel" | "BPE" | "Unigram" as kind, "vocab": vocabulary} as model}:
             usual = json.loads(with_components(tokenizers.Tokenizer(getattr(models, kind)())).to_str())
         case _:
-            raise ValueError("it has no model that this program writes")
+            raise ValueError("its type of model is not supported")
     usual["model"] |= {"unk_token": "[UNK]"} if kind == "WordLevel" else {"unk_id": 1} if kind == "Unigram" else {}
     of_vocabulary = {name: value for name, value in usual["model"].items() if name in ("vocab", "merges")}
     # Older versions of the library wrote fewer names.
     around = usual | saved | {"model": usual["model"] | model | of_vocabulary}
     added, special = around.pop("added_tokens"), {"normalized": False, "special": True}
     if around | {"added_tokens": []} != usual:
-        raise ValueError("its normalizer, pre-tokenizer, decoder or model is none that this program writes")
+        raise ValueError("its normalizer, pre-tokenizer, decoder or model is not supported")
     if kind == "WordLevel" and "[UNK]" not in vocabulary:
         raise ValueError("its vocabulary lacks [UNK]")
     if not isinstance(added, list) or not all(isinstance(token, dict) and token == token | special for token in added):
-        raise ValueError("its special tokens are none that this program writes")
+        raise ValueError("its special tokens are not supported")
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -279,10 +278,9 @@ class EncodedSide:
         """Lengths of the sentences (N), int32, the end token included."""
         return (np.diff(self.offsets) + 1).astype(np.int32)
 
-    def where(self, keep: np.ndarray) -> EncodedSide:
-        """Select the sentences for which `keep` (N, boolean) is True."""
-        lengths = np.diff(self.offsets)
-        return EncodedSide.of(lengths[keep], self.ids[np.repeat(keep, lengths)])
+    def take(self, rows: np.ndarray) -> EncodedSide:
+        """Select sentences by their numbers, which may repeat."""
+        return EncodedSide.of(self.offsets[rows + 1] - self.offsets[rows], self.joined(rows))
 
     def joined(self, rows: np.ndarray) -> np.ndarray:
         """Concatenate the ids of the given sentences, which may repeat."""
@@ -315,6 +313,10 @@ class EncodedPairs:
     def lengths(self) -> tuple[np.ndarray, np.ndarray]:
         """Lengths of the sources (N) and of the targets (N), end tokens included."""
         return self.source.lengths, self.target.lengths
+
+    def take(self, rows: np.ndarray) -> EncodedPairs:
+        """Select pairs by their numbers, which may repeat."""
+        return EncodedPairs(self.source.take(rows), self.target.take(rows))
 
 
 def unzip_pairs(pairs: Sequence[Pair]) -> tuple[list[str], list[str]]:

@@ -62,21 +62,21 @@ def sinusoid(length: int, width: int) -> Tensor:
     return torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(1).float()
 
 
-def rotate(x: Tensor, turns: Tensor) -> Tensor:
+def rotate(x: Tensor, angles: Tensor) -> Tensor:
     """Rotary positions (Su et al. 2021, "RoFormer"): rotate vectors x (B, H, T, K) by the angles of their positions.
 
-    Features i and i + K/2 are the two coordinates of one clock hand. The dot product of a query and a key then depends
+    Features i and i + K/2 form one vector of two dimensions. The dot product of a query and a key then depends
     on the distance between them and not on where they are.
 
     Args:
-        turns: rows of `sinusoid` for width K, (T, K), or (B, 1, T, K) if rows start at different positions
+        angles: rows of `sinusoid` for width K, (T, K), or (B, 1, T, K) if rows start at different positions
     """
-    sin, cos = turns[..., 0::2], turns[..., 1::2]  # (T, K/2)
+    sin, cos = angles[..., 0::2], angles[..., 1::2]  # (T, K/2)
     a, b = x.chunk(2, dim=-1)
     return torch.cat((a * cos - b * sin, a * sin + b * cos), dim=-1).to(x.dtype)
 
 
-class Starts(NamedTuple):
+class RowPositions(NamedTuple):
     """The position at which each row of a batch starts, when rows differ."""
 
     rows: Tensor  # (B, 1)
@@ -90,7 +90,7 @@ class Embedding(nn.Module):
     """Token ids to vectors: a learned table scaled by √D (section 3.4), plus positions, then dropout.
 
     Positions are the sinusoid or a second learned table, added here. Rotary positions add nothing here: attention
-    rotates its queries and keys by the angles that `turns` returns.
+    rotates its queries and keys by `angles`.
     """
 
     positions: Tensor
@@ -107,11 +107,11 @@ class Embedding(nn.Module):
         width = settings.d_model // settings.n_heads if self.kind == "rotary" else settings.d_model
         self.register_buffer("positions", sinusoid(256, width), persistent=False)
 
-    def forward(self, ids: Tensor, start: int | Starts = 0) -> Tensor:
+    def forward(self, ids: Tensor, start: int | RowPositions = 0) -> Tensor:
         """Embed ids (B, T), the first of which are at position start: (B, T, D)."""
         return self.dropout(self.placed(self.table(ids) * self.scale, ids != PAD, start))
 
-    def placed(self, x: Tensor, real: Tensor, start: int | Starts = 0) -> Tensor:
+    def placed(self, x: Tensor, real: Tensor, start: int | RowPositions = 0) -> Tensor:
         """Add positions to vectors x (B, T, D), if this kind of position is added. real (B, T) is False for padding."""
         if self.kind == "sinusoidal":
             return x + self._rows(start, x.shape[1])
@@ -120,14 +120,14 @@ class Embedding(nn.Module):
             return x + self.learned(places * real) * self.scale  # padding may lie beyond the last learned position
         return x
 
-    def turns(self, start: int | Starts, length: int) -> Tensor | None:
+    def angles(self, start: int | RowPositions, length: int) -> Tensor | None:
         """The angles for `rotate` of `length` positions from start; None unless positions are rotary."""
         if self.kind != "rotary":
             return None
         rows = self._rows(start, length)
         return rows if rows.dim() == 2 else rows[:, None]
 
-    def _rows(self, start: int | Starts, length: int) -> Tensor:
+    def _rows(self, start: int | RowPositions, length: int) -> Tensor:
         """`length` rows of the sinusoid from start: (T, D), or (B, T, D)."""
         positions, end = self.positions, (start if isinstance(start, int) else start.latest) + length
         if end > len(positions):
@@ -177,23 +177,27 @@ class Attention(nn.Module):
         self.output = nn.Linear(width, width, bias)
         self.dropout = Dropout(settings.attention_dropout)
 
-    def keys_values(self, memory: Tensor, turns: Tensor | None = None) -> KeysValues:
+    def keys_values(self, memory: Tensor, angles: Tensor | None = None) -> KeysValues:
         """Project memory (B, S, D), apart from `forward`, so that decoding projects each token once."""
         keys, values = (
             part(memory).unflatten(2, (self.kv_heads, -1)).transpose(1, 2) for part in (self.key, self.value)
         )
-        return KeysValues(keys if turns is None else rotate(keys, turns), values)
+        return KeysValues(keys if angles is None else rotate(keys, angles), values)
 
-    def forward(self, x: Tensor, memory: KeysValues, mask: Tensor | None = None, turns: Tensor | None = None) -> Tensor:
+    def forward(
+        self, x: Tensor, memory: KeysValues, mask: Tensor | None = None, angles: Tensor | None = None
+    ) -> Tensor:
         """Let every position of x (B, T, D) look at the keys that mask (broadcast to B, H, T, S) allows."""
         # Not torch's fused attention, which on a CPU trains three times (64 tokens) to seventeen times (16) as slowly.
-        heads = self.dropout(self.weights(x, memory, mask, turns)) @ self._shared(memory.values)  # (B, H, T, K)
+        heads = self.dropout(self.weights(x, memory, mask, angles)) @ self._shared(memory.values)  # (B, H, T, K)
         return self.output(heads.transpose(1, 2).flatten(2))  # (B, T, D)
 
-    def weights(self, x: Tensor, memory: KeysValues, mask: Tensor | None = None, turns: Tensor | None = None) -> Tensor:
+    def weights(
+        self, x: Tensor, memory: KeysValues, mask: Tensor | None = None, angles: Tensor | None = None
+    ) -> Tensor:
         """softmax(QKᵀ/√K), the attention weights of x (B, T, D): (B, H, T, S); each row sums to 1."""
         queries = self.query(x).unflatten(2, (self.n_heads, -1)).transpose(1, 2)  # (B, H, T, K)
-        queries = queries if turns is None else rotate(queries, turns)
+        queries = queries if angles is None else rotate(queries, angles)
         scores = (queries / math.sqrt(queries.shape[3])) @ self._shared(memory.keys).transpose(2, 3)  # (B, H, T, S)
         if mask is not None:
             scores.masked_fill_(~mask, -math.inf)  # in place: no gradient needs the scores themselves
@@ -281,7 +285,7 @@ class EncoderLayer(nn.Module):
         self.around_feed_forward = Residual(settings)
 
     def forward(
-        self, x: Tensor, mask: Tensor | None = None, turns: Tensor | None = None, past: KeysValues | None = None
+        self, x: Tensor, mask: Tensor | None = None, angles: Tensor | None = None, past: KeysValues | None = None
     ) -> tuple[Tensor, KeysValues]:
         """Map states x (B, S, D) to new ones, and return the keys and values of all positions so far.
 
@@ -289,9 +293,9 @@ class EncoderLayer(nn.Module):
         decoder-only model uses this layer too and passes its past, as `DecoderLayer` does.
         """
         y = self.around_attention.before(x)
-        new = self.attention.keys_values(y, turns)
+        new = self.attention.keys_values(y, angles)
         past = new if past is None else past.extended(new)
-        x = self.around_attention.after(x, self.attention(y, past, mask, turns))
+        x = self.around_attention.after(x, self.attention(y, past, mask, angles))
         y = self.around_feed_forward.before(x)
         return self.around_feed_forward.after(x, self.feed_forward(y)), past
 
@@ -315,7 +319,7 @@ class DecoderLayer(nn.Module):
         memory: KeysValues,
         memory_mask: Tensor | None,
         past: KeysValues | None = None,
-        turns: Tensor | None = None,
+        angles: Tensor | None = None,
     ) -> tuple[Tensor, KeysValues]:
         """Map states x (B, T, D) to new ones, and return the self-attention's keys and values so far.
 
@@ -325,9 +329,9 @@ class DecoderLayer(nn.Module):
         treats them as further positions of one target, so that memory need not be copied for each hypothesis.
         """
         y = self.around_self_attention.before(x)
-        new = self.self_attention.keys_values(y, turns)
+        new = self.self_attention.keys_values(y, angles)
         past = new if past is None else past.extended(new)
-        x = self.around_self_attention.after(x, self.self_attention(y, past, mask, turns))
+        x = self.around_self_attention.after(x, self.self_attention(y, past, mask, angles))
         y = self.around_cross_attention.before(x).reshape(len(memory.keys), -1, x.shape[2])  # (B, hypotheses x T, D)
         x = self.around_cross_attention.after(x, self.cross_attention(y, memory, memory_mask).view_as(x))
         y = self.around_feed_forward.before(x)
@@ -351,9 +355,9 @@ class Encoder(nn.Module):
     def forward(self, source: Tensor, mask: Tensor | None = None) -> Tensor:
         """Map source ids (B, S) to states (B, S, D). mask is a `padding_mask`; without it, padding is seen."""
         x = self.embedding(source)
-        turns = self.embedding.turns(0, source.shape[1])
+        angles = self.embedding.angles(0, source.shape[1])
         for layer in self.layers:
-            x, _ = layer(x, mask, turns)
+            x, _ = layer(x, mask, angles)
         return self.norm(x)
 
 
@@ -383,10 +387,10 @@ class Decoder(nn.Module):
         """Map target ids (B, T) to states (B, T, D), and return each layer's keys and values so far."""
         start = past[0].keys.shape[2] if past else 0
         x = self.embedding(target, start)
-        turns = self.embedding.turns(start, target.shape[1])
+        angles = self.embedding.angles(start, target.shape[1])
         seen: list[KeysValues] = []
         for i, layer in enumerate(self.layers):
-            x, own = layer(x, mask, memory[i], memory_mask, past[i] if past else None, turns)
+            x, own = layer(x, mask, memory[i], memory_mask, past[i] if past else None, angles)
             seen.append(own)
         return self.norm(x), seen
 
@@ -394,7 +398,7 @@ class Decoder(nn.Module):
 # --- Transformer --------------------------------------------------------------------------------------------------
 
 
-class State(NamedTuple):
+class DecodingState(NamedTuple):
     """What decoding keeps between two steps of B sentences, each with W hypotheses."""
 
     memory: list[KeysValues]  # per layer, of the source: 2 x (B, H, S, K); empty for a decoder-only model
@@ -402,20 +406,20 @@ class State(NamedTuple):
     # Per layer, of the target so far: 2 x (B W, H, T, K); None before the first step. Decoder-only: source and target.
     past: list[KeysValues] | None
 
-    def select(self, hypotheses: Tensor | None, sentences: Tensor | None) -> State:
+    def select(self, hypotheses: Tensor | None, sentences: Tensor | None) -> DecodingState:
         """Keep the hypotheses and the sentences with these numbers, in this order. None keeps all."""
         memory, mask, past = self
         if sentences is not None:
             memory, mask = [layer.rows(sentences) for layer in memory], mask[sentences]
         if hypotheses is not None and past is not None:
             past = [layer.rows(hypotheses) for layer in past]
-        return State(memory, mask, past)
+        return DecodingState(memory, mask, past)
 
 
 class Transformer(nn.Module):
     """The encoder-decoder model: source ids and target ids to logits of the next target token.
 
-    `dragoman.architectures` has the others, which share `states`, `read` and `cross_attention`.
+    `dragoman.architectures` has the others, which share `states`, `encode` and `cross_attention`.
     """
 
     def __init__(self, settings: ModelConfig, source_size: int, target_size: int) -> None:
@@ -448,16 +452,16 @@ class Transformer(nn.Module):
         states, _ = self.decoder(target, target_mask, memory, source_mask)
         return states
 
-    def read(self, source: Tensor) -> Tensor:
+    def encode(self, source: Tensor) -> Tensor:
         """Encode source ids (B, S): (B, S, D)."""
         return self.encoder(source, padding_mask(source))
 
-    def start(self, source: Tensor) -> State:
+    def start(self, source: Tensor) -> DecodingState:
         """Encode source ids (B, S) and return the state for the first `step`."""
         mask = padding_mask(source)
-        return State(self.decoder.memory(self.encoder(source, mask)), mask, None)
+        return DecodingState(self.decoder.memory(self.encoder(source, mask)), mask, None)
 
-    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+    def step(self, tokens: Tensor, state: DecodingState) -> tuple[Tensor, DecodingState]:
         """Logits (B W, V) of the token after tokens (B W,), and the state that includes these.
 
         tokens holds the last token of each hypothesis; row b * W + w is hypothesis w of sentence b.

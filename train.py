@@ -61,18 +61,18 @@ from dragoman.settings import Config, TrainingConfig, values, with_values
 from dragoman.training import (
     batches,
     checks,
-    curves,
     final_report,
     gradients,
+    log_line,
     planning,
     saving,
+    schedule,
     starting,
     tensorboard,
     validation,
 )
 from dragoman.training.optimizer import make_optimizer
 from dragoman.training.progress import end_reason, progress_of
-from dragoman.training.speed import target_tokens_per_second
 from dragoman.training.state import TrainingState
 
 SIGNAL_GRACE_SECONDS = 5.0  # a signal repeated within this time is one: launcher, Slurm and a terminal may each send it
@@ -131,11 +131,10 @@ def training_loop(state: TrainingState, stop: signals.Stop) -> None:
         state.writer = tensorboard.open_board(state.directory, progress.step, state.config)
     state.start_clock()
 
-    with curves.progress_bar(state) as bar, closing(batches.training_batches(state)) as updates:
+    with log_line.progress_bar(state) as bar, closing(batches.training_batches(state)) as updates:
         done = False
         while not done:
-            # A resumed run may still owe a validation that a signal cut short. A run that starts from another model
-            # owes one before its first update.
+            # `unvalidated` is set if a signal interrupted a validation, and before the first update from another model.
             if not progress.unvalidated:
                 started = time.perf_counter()
                 micro_batches = next(updates)
@@ -144,7 +143,7 @@ def training_loop(state: TrainingState, stop: signals.Stop) -> None:
                 progress.update_seconds += time.perf_counter() - started
                 state.read_clock()
                 if progress.step % settings.log_every == 0:
-                    curves.log(state, bar)
+                    log_line.log(state, bar)
                 bar.update()
                 is_due = progress.step % settings.validate_every == 0 and validation.has_time(state)
                 progress.unvalidated = is_due or end_reason(progress, state.config) is not None
@@ -152,7 +151,7 @@ def training_loop(state: TrainingState, stop: signals.Stop) -> None:
             ended = end_reason(progress, state.config) is not None
             if ended or state.should_stop(stop) or is_best or progress.step % settings.save_every == 0:
                 saving.save(state)
-                done = ended or state.should_stop(stop)  # asked again, since saving takes time
+                done = ended or state.should_stop(stop)  # again: a signal may have come while saving
     if state.writer:
         state.writer.close()
 
@@ -182,7 +181,9 @@ def build_state(
         learner = distributed.wrap_ddp(learner.to(device), ranks, device)
     pairs = dataset.encode_pairs(data.validation, data.source, data.target)
     checks.check_lengths(config, data, pairs)
-    state = TrainingState(
+    planner = batches.BatchPlanner(data, config.run.seed)
+    batches_in_epoch = len(planner.plan(settings.batch_tokens, 0))
+    return TrainingState(
         config=config,
         directory=directory,
         data=data,
@@ -193,12 +194,12 @@ def build_state(
         learner=learner,
         optimizer=make_optimizer(model, settings, dtype),
         scaler=torch.amp.GradScaler(device.type, enabled=dtype == torch.float16),
-        planner=batches.BatchPlanner(data, config.run.seed),
+        planner=planner,
         hiding=make_hiding(config, data.source, data.target, data.train),
         validation=pairs,
+        batches_in_epoch=batches_in_epoch,
+        total_steps=schedule.total_steps(settings, batches_in_epoch),
     )
-    state.count_steps()
-    return state
 
 
 def train(config: Config) -> int:
@@ -209,7 +210,7 @@ def train(config: Config) -> int:
         return start_or_resume(config, ranks, device)
 
 
-def settle(
+def choose_open_settings(
     config: Config, ranks: Ranks, device: torch.device, speed: planning.Speed
 ) -> tuple[Config, Sequence[Source]]:
     """Find the corpus of a new run, and take from it and this machine what the user left open.
@@ -223,7 +224,7 @@ def settle(
     return with_values(config, ranks.broadcast(values(config))), sources
 
 
-def first_look(root: Path, ranks: Ranks) -> checkpoint.Checkpoint | None:
+def newest_saved(root: Path, ranks: Ranks) -> checkpoint.Checkpoint | None:
     """The newest checkpoint in `root`. Nothing is changed, and it is read again under the lock: others may be training.
 
     Raises CheckpointError if the ranks see different ones.
@@ -241,13 +242,13 @@ def start_or_resume(config: Config, ranks: Ranks, device: torch.device) -> int:
     root = directory / "checkpoints"
     # Everything that can be refused is refused before anything is written.
     tune_device(device)
-    saved = first_look(root, ranks)
+    saved = newest_saved(root, ranks)
     dtype = DTYPES[ranks.broadcast(starting.precision(config, device, saved))]
     say(describe_device(device, dtype))
-    speed = partial(target_tokens_per_second, device=device, dtype=dtype, ranks=ranks.world_size)
+    speed = partial(planning.target_tokens_per_second, device=device, dtype=dtype, ranks=ranks.world_size)
     sources = None
     if saved is None:
-        config, sources = settle(config, ranks, device, speed)
+        config, sources = choose_open_settings(config, ranks, device, speed)
     else:
         config = validation.with_tokenization(starting.with_saved_settings(config, saved))
         starting.check_resume(config, saved)
@@ -260,14 +261,17 @@ def start_or_resume(config: Config, ranks: Ranks, device: torch.device) -> int:
     if sources is not None:
         check_languages(config.data, sources)
     with run_lock.lock(directory) if ranks.is_first else nullcontext():
-        with ranks.first_goes_first():
-            saved = checkpoint.newest(root, quarantine=ranks.is_first, warn=say)
-            data = starting.prepare(config, directory / "data", saved is not None, other, sources)
-        if starting.plans_anew(config, saved):
+        if not ranks.is_first:
+            ranks.broadcast(None)  # wait until rank 0 has prepared the data
+        saved = checkpoint.newest(root, quarantine=ranks.is_first, warn=say)
+        data = starting.prepare(config, directory / "data", saved is not None, other, sources)
+        if ranks.is_first:
+            ranks.broadcast(None)
+        if starting.decides_steps_again(config, saved):
             steps = planning.planned_steps(config, data, speed) if ranks.is_first else None
             config = with_values(config, {"training.max_steps": ranks.broadcast(steps)})
         state = build_state(config, directory, data, device, dtype, ranks)
-        checks.print_summary(state)
+        checks.describe_training(state)
         if saved is not None:
             saving.restore(state, saved)
         elif other is not None:

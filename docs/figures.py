@@ -66,15 +66,15 @@ def distance() -> Figure:
     reach, starts = torch.arange(-30, 31), (30, 60, 200)
     table = sinusoid(256, WIDTH)
     width = WIDTH // HEADS
-    turns = sinusoid(256, width)
+    angles = sinusoid(256, width)
     ones = torch.ones(1, width)
-    query = rotate(ones, turns[1:2] * torch.tensor([-1.0, 1.0]).repeat(width // 2))  # rotated back by one position
+    query = rotate(ones, angles[1:2] * torch.tensor([-1.0, 1.0]).repeat(width // 2))  # rotated back by one position
     for start, colour, style in zip(starts, COLOURS, ((6, "-"), (3, "-"), (1.5, "--")), strict=False):
         thickness, dashes = style
         look = {"color": colour, "linewidth": thickness, "linestyle": dashes, "label": f"from position {start}"}
         left.plot(reach, table[start + reach] @ table[start], **look)
-        keys = rotate(ones.expand(len(reach), -1), turns[start + reach])
-        right.plot(reach, (rotate(query, turns[start : start + 1]) @ keys.T)[0], **look)
+        keys = rotate(ones.expand(len(reach), -1), angles[start + reach])
+        right.plot(reach, (rotate(query, angles[start : start + 1]) @ keys.T)[0], **look)
     left.set(title="sinusoid: product of two rows", xlabel="distance in positions")
     right.set(title="rotary: a query for the word before", xlabel="distance of the key from the query")
     right.axvline(-1, color="#888888", linewidth=0.8, linestyle=":")
@@ -131,7 +131,7 @@ def attention(run: Path) -> dict[str, Figure]:
     cross = attention_figure(model.cross_attention(source, target)[:, 0].mean(1), english, italian)
     # A middle layer: the first sees only words, and most of what the last one needs has been found before.
     with record_attention([model.encoder.layers[len(model.encoder.layers) // 2].attention]) as maps, torch.no_grad():
-        model.read(source)
+        model.encode(source)
     heads = attention_figure(maps[0][0], english, english)
     for i, axis in enumerate(heads.axes):
         axis.set_title(f"head {i + 1}", fontsize=9)

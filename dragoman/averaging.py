@@ -51,8 +51,8 @@ def average(run_dir: Path, last: int) -> tuple[list[int], dict[str, bytes]]:
     made_of: list[dict[str, Any]] = []
     for path in paths:
         names = [name for name in read_manifest(path)["files"] if name not in TO_RESUME]
-        found = read(path, dict.fromkeys([WEIGHTS, *names]))
-        weights, files = unpack_weights(found.files[WEIGHTS]), found.files
+        saved = read(path, dict.fromkeys([WEIGHTS, *names]))
+        weights, files = unpack_weights(saved.files[WEIGHTS]), saved.files
         own_shapes = {name: (tensor.shape, tensor.dtype) for name, tensor in weights.items()}
         shapes = shapes or own_shapes
         if own_shapes != shapes:
@@ -65,8 +65,8 @@ def average(run_dir: Path, last: int) -> tuple[list[int], dict[str, bytes]]:
                 sums[name] = tensor.double()
             else:
                 sums[name] += tensor
-        sha256 = found.manifest["files"][WEIGHTS]["sha256"]
-        made_of.append({"name": path.name, "step": found.step, "weights": sha256})
+        sha256 = saved.manifest["files"][WEIGHTS]["sha256"]
+        made_of.append({"name": path.name, "step": saved.step, "weights": sha256})
         del weights  # before the next ones are read
     means = {name: (total / len(paths)).to(shapes[name][1]) for name, total in sums.items()}
     files |= {WEIGHTS: safetensors.torch.save(means), AVERAGED: json_bytes({"mean_of": made_of})}

@@ -159,7 +159,7 @@ def _measured_speed(config: Config, length: float) -> float:
     """How many target tokens a second a model learns from here."""
     # These import torch, which takes a second, and only here does a check need it.
     from dragoman import device
-    from dragoman.training.speed import target_tokens_per_second
+    from dragoman.training.planning import target_tokens_per_second
 
     chosen = device.choose_device(config.training.device)
     device.tune_device(chosen)

@@ -27,7 +27,7 @@ from dragoman.settings import DEFAULTS, SECTIONS, SETTINGS, STAND_IN, Config, va
 
 AVERAGED = "averaged.json"  # lists what an average was made of; only an average has this file
 EXPORT_MARK = "export.json"  # describes an export; only an export has this file
-# Names of files that say less about the data than the folder does.
+# File names too general for the name of a run: the folder's name is used instead.
 GENERAL_NAMES = frozenset({"corpus", "data", "pairs", "text", "train", "training"})
 # The settings that -h shows.
 MAIN = (
@@ -61,10 +61,10 @@ class Parser(argparse.ArgumentParser):
             options = [name.lstrip("-") for name in self._option_string_actions if name.startswith("--")]
             hint = did_you_mean(wrong.lstrip("-"), options, "--") if wrong else ": it stands alone; see --help."
             self.error(f"{wrong or rest[0]} is not an option of this command{hint}")
-        given = {key: text for key, text in vars(parsed).items() if key in SETTINGS}
-        parsed.overrides = [f"--{key}={text}" for key, text in given.items()]
+        typed = {key: text for key, text in vars(parsed).items() if key in SETTINGS}
+        parsed.overrides = [f"--{key}={text}" for key, text in typed.items()]
         try:
-            parsed.values = {key: parse_value(key, SETTINGS[key], text) for key, text in given.items()}
+            parsed.values = {key: parse_value(key, SETTINGS[key], text) for key, text in typed.items()}
         except ConfigError as error:
             self.error(str(error))
         return parsed
@@ -137,8 +137,8 @@ def _parse_run(parser: Parser, words: Sequence[str], default_file: Path | None) 
     if parsed.print_config:
         if parsed.config.model.preset == "auto":
             print(f"# {STAND_IN}")
-        if parsed.config.unsaid & {"data.source_lang", "data.target_lang"}:
-            print("# Set both languages: you named none, and en and it are those of the default run.")
+        if parsed.config.left_open & {"data.source_lang", "data.target_lang"}:
+            print("# Set data.source_lang and data.target_lang: en and it are only the defaults.")
         print(config_file.dump(parsed.config), end="")
         parser.exit(0)
     return parsed
@@ -150,40 +150,40 @@ def _in_file(file: str | None, default: Path | None) -> dict[str, Any]:
     path = Path(file) if file is not None else default
     if path is None:
         return {}
-    given = config_file.settings_in_file(config_file.read_config_file(path), path)
+    choices = config_file.settings_in_file(config_file.read_config_file(path), path)
     is_default = default is not None and path.samefile(default)
-    return {key: value for key, value in given.items() if not is_default or value != DEFAULTS[key]}
+    return {key: value for key, value in choices.items() if not is_default or value != DEFAULTS[key]}
 
 
 def _combined(in_file: Mapping[str, Any], typed: Mapping[str, Any]) -> Config:
     """Combine the choices in a file with the command line, and apply a preset around both.
 
     A run on the user's own data has a name, a preset and languages of its own, not those of the default run. Until the
-    data are known, auto stands for a preset that is valid with what the user chose, and the languages are unsaid.
+    data are known, auto stands for a preset that is valid with what the user chose, and the languages are left open.
     """
-    given = {**in_file, **typed}
+    choices = {**in_file, **typed}
     # A limit of the user's own switches the plan off, unless the plan is set in the same place or nearer.
-    limited, nearer = (any(place.get(key) is not None for key in presets.ENDS) for place in (given, typed))
-    if limited and "training.plan_minutes" not in (typed if nearer else given):
-        given["training.plan_minutes"] = None
-    unsaid: set[str] = set()
-    if given.get("data.train", DEFAULTS["data.train"]) != DEFAULTS["data.train"]:
-        given.setdefault("run.name", run_name(given["data.train"]))
-        if "data.directions" not in given:
-            unsaid |= {"data.source_lang", "data.target_lang"} - given.keys()
-        if "model.preset" not in given and not in_file.keys() & _OF_A_MODEL:
-            given["model.preset"] = "auto"
-            unsaid.add("model.preset")
-    preset = given.get("model.preset")
+    limited, nearer = (any(place.get(key) is not None for key in presets.ENDS) for place in (choices, typed))
+    if limited and "training.plan_minutes" not in (typed if nearer else choices):
+        choices["training.plan_minutes"] = None
+    left_open: set[str] = set()
+    if choices.get("data.train", DEFAULTS["data.train"]) != DEFAULTS["data.train"]:
+        choices.setdefault("run.name", run_name(choices["data.train"]))
+        if "data.directions" not in choices:
+            left_open |= {"data.source_lang", "data.target_lang"} - choices.keys()
+        if "model.preset" not in choices and not in_file.keys() & _OF_A_MODEL:
+            choices["model.preset"] = "auto"
+            left_open.add("model.preset")
+    preset = choices.get("model.preset")
     if preset is None:
-        return replace(with_values(Config(), given), unsaid=frozenset(unsaid))
+        return replace(with_values(Config(), choices), left_open=frozenset(left_open))
     chosen = frozenset(typed if "model.preset" in typed else {**in_file, **typed}) & set(presets.KEYS)
     overruled = tuple((key, in_file[key]) for key in presets.KEYS if key in in_file and key not in chosen)
-    empty, errors = Config(chosen=chosen, overruled=overruled, unsaid=frozenset(unsaid)), []
+    empty, errors = Config(chosen=chosen, overruled=overruled, left_open=frozenset(left_open)), []
     for name in [preset] if preset != "auto" else [presets.STAND_IN, *presets.PRESETS]:
-        of_preset = presets.values_of(name, values(empty) | given, chosen, presets.Plan())
+        of_preset = presets.values_of(name, values(empty) | choices, chosen, presets.Extent())
         try:
-            return with_preset_values(empty, {**given, **of_preset})
+            return with_preset_values(empty, {**choices, **of_preset})
         except ConfigError as error:
             errors.append(error)
     raise errors[0]

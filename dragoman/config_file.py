@@ -53,14 +53,14 @@ _Dumper.add_representer(str, _represent_text)
 
 def meanings() -> dict[str, str]:
     """What each setting means, by its dotted name: the comment beside it in the config.yaml of the program."""
-    found, section = {}, ""
+    comments, section = {}, ""
     for line in DEFAULT.read_text(encoding="utf-8").splitlines():
         name, colon, rest = line.partition(":")
         if line.endswith(":") and name in SECTIONS:
             section = name
         elif colon and (key := f"{section}.{name.strip()}") in SETTINGS:
-            found[key] = rest.partition("# ")[2]
-    return found
+            comments[key] = rest.partition("# ")[2]
+    return comments
 
 
 def read_config_file(path: Path) -> bytes:

@@ -51,7 +51,7 @@ def choose_precision(
     """Return the number format of matrix products; weights, sums and the optimizer always stay in float32.
 
     auto takes bfloat16 on a CUDA device that supports it, and on a CPU on which it was `measured` (`matmul_rates`) to
-    be a third faster: a CPU without instructions for it takes many times as long. Elsewhere it takes float32.
+    be at least a third faster. CPUs without instructions for it are many times slower. Elsewhere it takes float32.
     Raises DeviceError for float16 without CUDA: it needs loss scaling, and other devices have no fast kernels for it.
     """
     if name == "auto":
@@ -79,7 +79,7 @@ def matmul_rates(device: torch.device) -> dict[torch.dtype, float]:
     The best of several attempts counts, because other programs can only slow it down.
     """
     rows, across = (4096, 4096) if device.type == "cuda" else (1024, 1024)
-    found = {}
+    rates = {}
     for dtype in (torch.float32,) if device.type == "mps" else (torch.float32, torch.bfloat16):
         x, y = (torch.ones(shape, device=device, dtype=dtype) for shape in ((rows, 512), (512, across)))
         best, start = math.inf, time.perf_counter()
@@ -90,8 +90,8 @@ def matmul_rates(device: torch.device) -> dict[torch.dtype, float]:
                 best = min(best, time.perf_counter() - before)
                 if time.perf_counter() - start > 0.1:
                     break
-        found[dtype] = 2 * rows * 512 * across / best
-    return found
+        rates[dtype] = 2 * rows * 512 * across / best
+    return rates
 
 
 def autocast(device: torch.device, dtype: torch.dtype) -> AbstractContextManager:
@@ -121,8 +121,7 @@ def seed_everything(*parts: int | str) -> None:
     """Seed torch's generators with a hash of `parts`, so that random numbers depend on them alone.
 
     Training calls this with (seed, step) before every update, so an exact resume needs no saved generator state, and
-    validation cannot disturb training. With a sum in place of the hash, step 2 of seed 1 would draw the numbers of
-    step 1 of seed 2.
+    validation cannot disturb training. A plain sum seed + step would repeat numbers between seeds.
     """
     digest = hashlib.sha256(repr(parts).encode()).digest()
     torch.manual_seed(int.from_bytes(digest[:8], "big", signed=True))
@@ -178,7 +177,7 @@ def memory_limit(root: Path = Path("/")) -> float:
                 continue
             top, name = ("memory", "memory.limit_in_bytes") if kinds else ("", "memory.max")
             place = Path(group.lstrip("/"))
-            for each in (place, *place.parents):  # the lowest limit counts; a container cannot see some of them
+            for folder in (place, *place.parents):  # the lowest limit counts; a container cannot see some of them
                 with suppress(OSError, ValueError):  # "max" means no limit
-                    limits.append(int((root / "sys/fs/cgroup" / top / each / name).read_text(encoding="utf-8")))
+                    limits.append(int((root / "sys/fs/cgroup" / top / folder / name).read_text(encoding="utf-8")))
     return min(limits)

@@ -69,15 +69,6 @@ class Ranks:
             )
         return torch.device("cuda", self.local_rank)
 
-    @contextmanager
-    def first_goes_first(self) -> Iterator[None]:
-        """Context manager: the other ranks enter once rank 0 has left."""
-        if not self.is_first:
-            self.broadcast(None)
-        yield
-        if self.is_first:
-            self.broadcast(None)
-
     def broadcast(self, value: T) -> T:
         """Return rank 0's value, which must be as `json` reads it, on every rank."""
         if self.world_size == 1:

@@ -1,11 +1,11 @@
 """Presets: model size, regularization and training settings as one choice.
 
     name = choose(29_000)                                          # small
-    changed = values_of(name, values, {"model.dropout"}, Plan())   # by dotted names, for `settings` to check
+    changed = values_of(name, values, {"model.dropout"}, Extent())   # by dotted names, for `settings` to check
     enough_time = seconds * tokens_per_second > PER_WEIGHT * parameters(values)
 
 The tables below are the only place of these numbers. A preset sets every key of its table except those that the user
-has chosen. If a number of the table conflicts with a user's choice, the number yields (`adapted`).
+has chosen. If a number of the table conflicts with a user's choice, the choice wins (`adapted`).
 
 Nothing here looks at data or devices. Memory is an estimate; `train.py` tries out the largest batch before it starts.
 """
@@ -82,7 +82,7 @@ def choose(pairs: int, fits: Callable[[str], bool] = lambda _: True) -> str:
     return next((name for name in reversed(names[: place + 1]) if fits(name)), names[0])
 
 
-class Amount(NamedTuple):
+class CorpusSize(NamedTuple):
     """The size of a corpus."""
 
     pairs: int
@@ -94,27 +94,27 @@ class Amount(NamedTuple):
         return max(1.0, self.pairs * self.bytes / BYTES_PER_TOKEN)
 
 
-class Plan(NamedTuple):
-    """What a run will amount to, as far as known."""
+class Extent(NamedTuple):
+    """The length of a run, as far as known."""
 
     passes: float = math.inf
     updates: float = math.inf
 
 
-def values_of(name: str, values: Mapping[str, Any], chosen: Collection[str], plan: Plan) -> dict[str, Any]:
+def values_of(name: str, values: Mapping[str, Any], chosen: Collection[str], extent: Extent) -> dict[str, Any]:
     """What the preset sets, given the values of all settings and the names of those that the user chose."""
     picked = dict(PRESETS[name])
-    if plan.passes < picked["training.max_epochs"]:
+    if extent.passes < picked["training.max_epochs"]:
         least, most = sorted((LIGHT_DROPOUT, picked["model.dropout"]))
-        share = max(0.0, plan.passes - FEW_PASSES) / max(1, picked["training.max_epochs"] - FEW_PASSES)
+        share = max(0.0, extent.passes - FEW_PASSES) / max(1, picked["training.max_epochs"] - FEW_PASSES)
         picked["model.dropout"] = round(least + share * (most - least), 2)
     if "tokenizer.kind" in chosen and values["tokenizer.kind"] == "word":
         picked["tokenizer.vocab_size"] = WORD_VOCABULARY
         picked["tokenizer.shared"] = values["data.source_lang"] is None  # with two languages, a table for each
     if values["training.fsdp"]:
         picked["training.optimizer"] = "adamw"  # Muon needs whole matrices
-    if plan.updates < VALIDATIONS * picked["training.validate_every"]:
-        every = max(50, 10 * round(plan.updates / VALIDATIONS / 10))
+    if extent.updates < VALIDATIONS * picked["training.validate_every"]:
+        every = max(50, 10 * round(extent.updates / VALIDATIONS / 10))
         picked |= {"training.validate_every": every, "training.save_every": every}
     return adapted(picked, values, chosen)
 
@@ -124,8 +124,8 @@ def adapted(picked: Mapping[str, Any], values: Mapping[str, Any], chosen: Collec
 
     A limit that the user set is the only one: a preset's number of epochs does not cut ten requested minutes short.
     """
-    found = {key: picked[key] for key in KEYS if key not in chosen}
-    now = {**values, **found}
+    applied = {key: picked[key] for key in KEYS if key not in chosen}
+    now = {**values, **applied}
     instead: dict[str, Any] = {}
     if any(now[key] is not None for key in ENDS if key in chosen):
         instead |= dict.fromkeys(ENDS)
@@ -133,7 +133,7 @@ def adapted(picked: Mapping[str, Any], values: Mapping[str, Any], chosen: Collec
         instead["training.weight_decay"] = 0.0
     if now["model.tie"] == "all" and not now["tokenizer.shared"]:
         instead["model.tie"] = "output"
-    return found | {key: value for key, value in instead.items() if key in found}
+    return applied | {key: value for key, value in instead.items() if key in applied}
 
 
 def parameters(values: Mapping[str, Any]) -> int:
@@ -186,7 +186,7 @@ def memory(values: Mapping[str, Any]) -> int:
     return 16 * parameters(values) + 4 * values["training.batch_tokens"] * kept
 
 
-def summary(values: Mapping[str, Any]) -> str:
+def settings_line(values: Mapping[str, Any]) -> str:
     """The settings that distinguish one preset from another, in a line."""
     keys = (
         "model.d_model", "model.encoder_layers", "model.decoder_layers", "model.d_ff", "model.dropout",

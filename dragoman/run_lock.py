@@ -44,13 +44,13 @@ def lock(run_dir: Path) -> Iterator[None]:
             replace_durably(holder, json_bytes({"pid": os.getpid(), "host": platform.node()}))
         yield
     finally:
-        with suppress(OSError):  # if the disk has become read-only, the error already raised says more
+        with suppress(OSError):  # if the disk has become read-only, the earlier error is more useful
             holder.unlink(missing_ok=True)
         guard.release()
 
 
 def _acquire(guard: FileLock, run_dir: Path) -> None:
-    """Take a lock without waiting. Raises Timeout, OSError, and StorageError if the file system has no locks to give.
+    """Take a lock without waiting. Raises Timeout, OSError, and StorageError if the file system does not support locks.
 
     Where the kernel's locks are not implemented at all, the library takes the existence of the file for the lock.
     """
@@ -62,7 +62,7 @@ def _acquire(guard: FileLock, run_dir: Path) -> None:
         if error.errno != errno.ENOLCK:
             raise
         raise StorageError(
-            f"cannot lock {run_dir} ({error.strerror}): its file system has no locks to give, and more "
+            f"cannot lock {run_dir} ({error.strerror}): its file system does not support locks, and more "
             "space would not help. On NFS, start the lock service (rpc.statd), or mount the folder with "
             "local_lock=flock if only one machine trains there. Or put the run on another disk, with --run.dir."
         ) from error
@@ -74,7 +74,7 @@ def _if_stale(guard: FileLock) -> str:
     if not (isinstance(guard, SoftFileLock) or hasattr(guard, "pid")):
         return ""
     return (
-        " This file system has no locks that end with their process. If you see on that host that the process has "
+        " On this file system, locks outlive their process. If you see on that host that the process has "
         f"ended, delete {guard.lock_file}, and nothing else."
     )
 

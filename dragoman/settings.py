@@ -256,12 +256,12 @@ class Config:
     model: ModelConfig = ModelConfig()
     training: TrainingConfig = TrainingConfig()
     decoding: DecodingConfig = DecodingConfig()
-    # Not sections, and never saved. If a preset is named: the settings it must leave alone, ...
+    # The rest are not sections, and never saved. The settings that a named preset must leave alone:
     chosen: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
-    # ... and the settings of the user's file, with their values, that it overrules.
+    # The settings of the user's file, with their values, that a named preset overrules:
     overruled: tuple[tuple[str, Any], ...] = field(default=(), compare=False, repr=False)
-    # Settings to find out from the user's own data, or from the run that is resumed.
-    unsaid: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
+    # Settings to take from the user's own data, or from the run that is resumed:
+    left_open: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
         for key, must in self.mistakes():
@@ -320,7 +320,7 @@ DEFAULTS_OF_0_1: dict[str, Any] = {
     "training.validate_every": 500,
     "training.save_every": 500,
 }
-STAND_IN = f"model.preset auto looks at the data when a run starts; until then it stands for {presets.STAND_IN}."
+STAND_IN = f"model.preset auto is decided when a run starts; this shows the values of {presets.STAND_IN}."
 
 
 class Change(NamedTuple):
@@ -359,9 +359,10 @@ def with_values(config: Config, values: Mapping[str, Any]) -> Config:
     return replace(config, **sections)
 
 
-def with_preset(config: Config, name: str, plan: presets.Plan | None = None) -> Config:
+def with_preset(config: Config, name: str, extent: presets.Extent | None = None) -> Config:
     """Apply a preset to all settings but the chosen ones. Raises ConfigError."""
-    return with_preset_values(config, presets.values_of(name, values(config), config.chosen, plan or presets.Plan()))
+    extent = extent or presets.Extent()
+    return with_preset_values(config, presets.values_of(name, values(config), config.chosen, extent))
 
 
 def with_saved_preset(config: Config, saved: Config) -> Config:
@@ -369,7 +370,7 @@ def with_saved_preset(config: Config, saved: Config) -> Config:
 
     The corpus may have grown since, and the tables in `presets` may have changed.
     """
-    if "model.preset" in config.unsaid:
+    if "model.preset" in config.left_open:
         config = with_values(config, {"model.preset": saved.model.preset})
     elif config.model.preset is None or config.model.preset != saved.model.preset:
         return config

@@ -50,7 +50,7 @@ def stop_signals(grace: float = 0.0) -> Iterator[Stop]:
             return
         first = time.monotonic()
         if stop:
-            os._exit(128 + number)  # no cleanup, which may be what hangs; a checkpoint survives worse than this
+            os._exit(128 + number)  # skip cleanup, which may be what hangs; checkpoints are atomic
         stop.signal = number
         with suppress(OSError):  # with `2>&1 | tee log`, the same Ctrl-C has ended the reader
             os.write(2, b"\nstopping after this step; press Ctrl-C again to stop at once\n")

@@ -135,7 +135,7 @@ def _check_archive(data: bytes) -> None:
 def _check_sizes(value: Any, size: int) -> None:
     """Check that all tensors at any depth, and their storages, have no more than `size` bytes. Raises CheckpointError.
 
-    A tensor may repeat one number of its storage without end (a stride of 0), which takes memory when it is first used.
+    An expanded tensor (stride 0) is small in the file and large once copied.
     A storage may say that it is larger than its part of the archive, and torch believes it.
     """
     tensors, storages = {}, {}

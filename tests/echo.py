@@ -58,7 +58,7 @@ def echo(*settings: str, kind: str = "word", conventions: Conventions | None = N
         source=source, target=target, report=report, conventions=conventions and 2 * (conventions,)
     )
     model: Any = Echo(len(source))
-    return Translator.around(model, data, config, torch.float32)
+    return Translator.of_model(model, data, config, torch.float32)
 
 
 def complaints(translator: Translator) -> list[str]:

@@ -41,7 +41,7 @@ LATER = {  # than the paper
 }  # fmt: skip
 TRAININGS: dict[str, dict[str, Any]] = {
     "the default": {},
-    "as in the paper": {"model__norm": "post", "model__tie": "output", "training__ema": 0.9},
+    "as in the paper": {"model__norm": "post", "model__tie": "output"},
     "later parts": LATER,
     "learned positions, Muon": {"model__positions": "learned", "training__optimizer": "muon"},
     "decoder-only": {"model__architecture": "decoder-only", **LATER},
@@ -154,7 +154,7 @@ def test_translator(tmp_path: Path, architecture: str) -> None:
     pairs = state.data.validation[:6]
 
     def run() -> tuple[list[str], list[Tensor]]:
-        translator = Translator.around(state.model, state.data, state.config, state.dtype)
+        translator = Translator.of_model(state.model, state.data, state.config, state.dtype)
         translations = translator.with_alignments(translator.explain([source for source, _ in pairs]))
         candidates = [(each.sentences[0], each.sentences[0].candidates[0]) for each in translations]
         scores = [each.score for each in translator.score([(source, "il gatto.") for source, _ in pairs])]
@@ -175,11 +175,11 @@ def test_sentences_longer_than_the_table_of_positions(architecture: str) -> None
     """Guards the table that grows: on the device, and in the inference mode of a search."""
     model, _ = model_and_source(architecture)
     source = torch.full((1, 300), 7)
-    expected = model.read(source)
+    expected = model.encode(source)
     model, _ = model_and_source(architecture)
     with FakeGpu() as gpu:
         model.to(gpu.name)
-        torch.testing.assert_close(model.read(source.to(gpu.name)).cpu(), expected, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(model.encode(source.to(gpu.name)).cpu(), expected, rtol=1e-4, atol=1e-4)
 
 
 def model_and_source(architecture: str) -> tuple[Any, Tensor]:

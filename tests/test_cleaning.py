@@ -27,11 +27,12 @@ from dragoman.corpora.readers import read_units
 from dragoman.corpora.sources import find_sources
 from dragoman.errors import ConfigError, DataError
 from dragoman.filtering import fitting, rules
-from dragoman.filtering.clean import clean_corpus, main, train_command
+from dragoman.filtering.advice import check_pairs
+from dragoman.filtering.checked import CheckedCorpus, Finding
+from dragoman.filtering.clean import WIDTH, Outcome, clean_corpus, main, train_command
 from dragoman.filtering.duplicates import Repeats, SeenKeys, keys_of
 from dragoman.filtering.judge import Judge, Sample
 from dragoman.filtering.numbers import numbers_differ
-from dragoman.filtering.outcome import WIDTH, Dropped, Outcome
 from dragoman.filtering.words import Encoder, digest, words_of
 from dragoman.filtering.workers import CHUNK
 from dragoman.settings import DataConfig
@@ -96,8 +97,7 @@ def test_good_text_is_not_mojibake() -> None:
 
 def test_rules_have_meanings_that_fit_a_terminal() -> None:
     """Guards the width of the summary, with the largest numbers."""
-    dropped = [Dropped(reason, kind.text, 99_999_999) for reason, kind in rules.REASONS.items()]
-    outcome = Outcome("corpus", "en", "de", "line", 999_999_999, 1, dropped)
+    outcome = Outcome("corpus", "en", "de", "line", 999_999_999, 1, dict.fromkeys(rules.REASONS, 99_999_999))
     assert max(map(display_width, outcome.lines())) <= WIDTH
     assert set(rules.RULES) < set(rules.REASONS)
 
@@ -225,10 +225,6 @@ def rows(path: Path) -> list[list[str]]:
     return [line.split("\t") for line in path.read_bytes().decode().split("\n")[1:-1]]
 
 
-def counts(outcome: Outcome) -> dict[str, int]:
-    return {part.reason: part.pairs for part in outcome.dropped}
-
-
 def folder_bytes(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
@@ -251,7 +247,7 @@ def test_nothing_is_lost(tmp_path: Path) -> None:
     dropped = rows(tmp_path / "clean" / "dropped.tsv")
     assert outcome.read == len(pairs) + 2 == len(kept) + len(dropped)
     assert outcome.kept == len(kept)
-    assert Counter(reason for reason, *_ in dropped) == counts(outcome)
+    assert Counter(reason for reason, *_ in dropped) == outcome.dropped
     expected = Counter((a.replace("\r", " "), b) for a, b in pairs)
     found = Counter([*kept, *((a, b) for reason, _, a, b in dropped if reason != "unreadable")])
     assert found == expected
@@ -282,6 +278,15 @@ def test_clean_removes_dirt_and_keeps_good_pairs(tmp_path: Path) -> None:
         assert gone[kind] >= 0.95, kind
 
 
+def test_check_reports_what_clean_drops(tmp_path: Path) -> None:
+    """Guards two commands with one list of reasons, also where cleaning a text makes two pairs the same."""
+    parsed = options(tmp_path, [pair for _, pair in soiled(1200)] + [(f" {a}", b) for a, b in made_pairs(9)])
+    results = list(check_pairs(CheckedCorpus.read(parsed.config)))
+    reported = {each.name: each.count for each in results if isinstance(each, Finding) and each.name in rules.REASONS}
+    assert len(reported) > 5
+    assert reported.items() <= clean_corpus(parsed).dropped.items()
+
+
 def test_result_does_not_depend_on_the_number_of_processes(tmp_path: Path) -> None:
     """Guards the order of chunks, and hashes that differ between processes."""
     pairs = [pair for _, pair in soiled(CHUNK)]
@@ -291,6 +296,13 @@ def test_result_does_not_depend_on_the_number_of_processes(tmp_path: Path) -> No
         clean_corpus(options(tmp_path / processes, pairs, "--processes", processes))
     for name in ("train.tsv", "dropped.tsv"):
         assert (tmp_path / "1" / "clean" / name).read_bytes() == (tmp_path / "3" / "clean" / name).read_bytes()
+
+
+def working(children: list[str]) -> bool:
+    """Whether both workers, and the process that tracks their resources, have started: they ignore Ctrl-C then."""
+    masks = [re.search(r"SigIgn:\s*(\w+)", Path(f"/proc/{child}/status").read_text()) for child in children]
+    ignoring = [mask for mask in masks if mask and int(mask[1], 16) & 1 << signal.SIGINT - 1]
+    return len(ignoring) == 3
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="looks for child processes in /proc")
@@ -310,7 +322,7 @@ def test_stopped_cleaning_leaves_no_folder(tmp_path: Path, stop: signal.Signals,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     ) as process:
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-        while process.poll() is None and not children.read_text():
+        while process.poll() is None and not working(children.read_text().split()):
             time.sleep(0.01)
         (os.killpg if stop == signal.SIGINT else os.kill)(process.pid, stop)  # a terminal signals the whole group
         _, errors = process.communicate()  # ends when no worker holds standard error any more
@@ -340,9 +352,9 @@ def test_kept_reasons_come_back(tmp_path: Path) -> None:
     """Guards --keep for a rule of single pairs, and for one that looks at many."""
     pairs = made_pairs(100)
     pairs += [("He was born in 1950.", "Er wurde 1960 geboren."), *pairs[:3]]
-    assert counts(clean_corpus(options(tmp_path, pairs))) == {"numbers": 1, "duplicate": 3}
+    assert clean_corpus(options(tmp_path, pairs)).dropped == {"numbers": 1, "duplicate": 3}
     kept = options(tmp_path, pairs, "--keep", "numbers,duplicate", "--keep", "near_duplicate")
-    assert counts(clean_corpus(kept)) == {}
+    assert clean_corpus(kept).dropped == {}
     assert [(a, b) for a, b in rows(tmp_path / "clean" / "train.tsv")] == pairs
 
 
@@ -352,7 +364,7 @@ def test_summary_shows_what_was_dropped(tmp_path: Path, capsys: pytest.CaptureFi
     parsed = options(tmp_path, pairs, "--data.columns", "1,2")
     main(parsed)
     content = json.loads((tmp_path / "clean" / "cleaning.json").read_bytes())
-    assert [(each["reason"], each["pairs"]) for each in content["dropped"]] == [("empty", 1), ("numbers", 1)]
+    assert content["dropped"] == {"empty": 1, "numbers": 1}
     output = capsys.readouterr().out
     assert output.rstrip().endswith(train_command(parsed))
     command = train_command(parsed).split()

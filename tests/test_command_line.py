@@ -225,7 +225,7 @@ def test_help_into_a_closed_pipe_is_no_error() -> None:
         (command_line.parse_translate, ["--beam_size", "5", "hello"], "did you mean --decoding.beam_size?"),
         (command_line.parse_translate, ["--num_beams=5"], "did you mean --decoding.beam_size?"),
         (command_line.parse_serve, ["--prot", "80"], "did you mean --port?"),
-        (command_line.parse_average, ["--lats", "3"], "did you mean --last?"),
+        (command_line.parse_average, ["--run", "a", "--lats", "3"], "did you mean --last?"),
         (command_line.parse_export, ["--run", "x", "--to", "onnx", "more"], "more is not an option"),
     ],
 )

@@ -200,7 +200,7 @@ def test_print_config_prints_what_load_reads(tmp_path: Path, capsys: pytest.Capt
     own = printed("--data.train", "é: ü")  # what is not decided yet is said in a comment
     config = loads(own.encode(), tmp_path)
     assert (config.run.name, config.data.train, config.model.preset) == ("é-ü", "é: ü", "auto")
-    assert "# Set both languages" in own
+    assert "# Set data.source_lang and data.target_lang" in own
 
 
 def test_shipped_file_is_the_default_run_and_explains_every_key() -> None:

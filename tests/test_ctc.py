@@ -107,15 +107,6 @@ def test_a_path_can_spell_nothing(logits: Tensor) -> None:
     assert found == pytest.approx([float(log_probs[0, :, BLANK].sum())])
 
 
-def test_forced_and_best_path_agree(logits: Tensor) -> None:
-    """Forced to spell its best path, a model takes that path."""
-    log_probs = logits.log_softmax(-1)
-    sentences, path = ctc.best_path(log_probs, LENGTHS)
-    tokens = torch.tensor([len(each) for each in sentences])
-    target = torch.tensor([each + [BLANK] * (PLACES - len(each)) for each in sentences])
-    assert torch.equal(ctc.forced_path(log_probs, LENGTHS, target, tokens), path)
-
-
 def test_first_places_are_where_a_token_starts(logits: Tensor) -> None:
     """Guards the alignment: the first of a token's places, not any of them."""
     forced = ctc.forced_path(logits.log_softmax(-1), LENGTHS, TARGET, TOKENS)

@@ -184,9 +184,9 @@ def test_ids_fit_their_array_type(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @given(st.lists(st.lists(st.integers(4, 99), min_size=1, max_size=5), max_size=20), st.data())
-def test_where_keeps_sentences_whole(rows: list[list[int]], data: st.DataObject) -> None:
+def test_take_keeps_sentences_whole(rows: list[list[int]], data: st.DataObject) -> None:
     """Guards against offsets that still count dropped sentences."""
     keep = data.draw(st.lists(st.booleans(), min_size=len(rows), max_size=len(rows)))
     side = EncodedSide.of(np.array([len(row) for row in rows], int), np.array([i for row in rows for i in row], int))
-    kept = side.where(np.array(keep, bool))
+    kept = side.take(np.flatnonzero(keep))
     assert [sentence(kept, i) for i in range(sum(keep))] == [row for row, k in zip(rows, keep, strict=True) if k]

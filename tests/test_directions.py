@@ -30,12 +30,11 @@ from dragoman.evaluation.per_direction import bleu_by_direction, indices_by_dire
 from dragoman.presets import ENOUGH
 from dragoman.server.application import make_job
 from dragoman.server.schemas import ServerInfo, TranslateRequest
-from dragoman.settings import UNK, Config, DataConfig, TokenizerConfig
+from dragoman.settings import Config, DataConfig, TokenizerConfig
 from dragoman.text.cleaning import clean
-from dragoman.training.starting import amount
+from dragoman.training.starting import corpus_size
 from dragoman.translation.assembly import make_sentences
 from dragoman.translation.pieces import encode_piece
-from dragoman.translation.placeholders import copies
 from dragoman.translation.request import Request, parse_request
 from dragoman.translation.search import Hypothesis
 from dragoman.translation.translator import Translator
@@ -294,7 +293,7 @@ def test_run_of_one_direction_knows_no_tags(tmp_path: Path) -> None:
 def test_pairs_are_counted_in_each_direction(tmp_path: Path) -> None:
     """Guards model.preset auto, which depends on the number of training pairs."""
     data = settings(write_rows(tmp_path / "rows.jsonl", rows(200)), THREE, test_fraction=0.0)
-    assert amount(data, ENOUGH).pairs == round(600 * 0.98)
+    assert corpus_size(data, ENOUGH).pairs == round(600 * 0.98)
 
 
 @given(st.lists(st.integers(1, 400), min_size=2, max_size=5), st.floats(1, 10))
@@ -426,9 +425,6 @@ def test_unknown_languages_are_refused(trained: Path) -> None:
 
 def test_tag_is_never_copied(trained: Path) -> None:
     """Guards decoding.unknown copy, because many words attend to the tag most."""
-    weights = np.array([[0.9, 0.05, 0.05]])
-    assert copies([UNK], [4, 7, UNK], ["", "the", "Ferrari"], weights) == {0: 2}
-    assert copies([UNK], [4, 7, 8], ["", "the", "cat"], weights) == {0: 1}
     translator = Translator(trained, "cpu")
     piece = encode_piece(translator.trained, "the Ferrari", Direction("en", "fr"))
     assert piece.words == [">>fr<<", "the", "Ferrari"]

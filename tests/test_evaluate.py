@@ -274,18 +274,18 @@ def test_truncated_translations_raise_an_alarm() -> None:
     assert alarm.text.startswith(f"{len(GOOD)} of {len(GOOD)} translations (100.0%)")
 
 
-@pytest.mark.parametrize(("step", "unripe"), [(9, True), (10**6, False), (0, False)])
-def test_one_verdict_for_a_model_that_has_learnt_too_little(step: int, unripe: bool) -> None:
+@pytest.mark.parametrize(("step", "undertrained"), [(9, True), (10**6, False), (0, False)])
+def test_one_verdict_for_a_model_that_has_learnt_too_little(step: int, undertrained: bool) -> None:
     """Guards five alarms, with advice that makes things worse, after a training of three minutes. Others stay."""
     rows = worsened(5, lambda source, reference: source)
     rows[5:] = [(source, reference, "gatto gatto gatto.") for source, reference, _ in rows[5:]]
     limits = {"training.max_epochs": 3, "training.max_minutes": 4.0, "run.dir": "my runs"}
     alarms = judged(report_on(rows).alarms, with_values(Config(), limits), step, 5000)
     names = {alarm.name for alarm in alarms}
-    assert names == ({"unripe"} if unripe else {"repeated", "same", "length"}) | {"untranslated"}
+    assert names == ({"undertrained"} if undertrained else {"repeated", "same", "length"}) | {"untranslated"}
     options = r"--config '(.*)' --training.max_epochs (\d+) --training.max_minutes (\d+)"
     command = re.search(f"Continue with: .* {options}$", alarms[0].text)
-    assert bool(command) == unripe
+    assert bool(command) == undertrained
     if command:
         assert command[1] == "my runs/phrasebook/config.yaml"
         assert int(command[2]) > 3

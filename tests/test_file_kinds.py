@@ -137,4 +137,4 @@ def test_pairs_to_score_may_be_a_table(tmp_path: Path, capsys: pytest.CaptureFix
     path = tmp_path / "pairs.tsv"
     path.write_text(f"{SENTENCES[0]}\t{SENTENCES[0]}\n", encoding="utf-8")
     assert parse_translate(["--score", "--input", str(path)]).markup is None
-    assert translate.find_input(parse_translate(["--score", "--input", str(path)]), tmp_path).markup == ""
+    assert translate.find_input(parse_translate(["--score", "--input", str(path)])).markup == ""

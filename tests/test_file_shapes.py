@@ -27,7 +27,7 @@ import pytest
 
 from conftest import ROOT, in_child, read_splits, tiny_config, tiny_pairs
 from dragoman.__main__ import run as run_command
-from dragoman.corpora.formats import by_suffix, files, languages, units
+from dragoman.corpora.formats import by_suffix, files, languages, records, units
 from dragoman.corpora.formats.units import OR_SKIP
 from dragoman.corpora.readers import say_choices
 from dragoman.corpora.sources import find_source, find_sources
@@ -370,6 +370,15 @@ ANKI = [(f"<b>{a}</b>".replace('"', "&quot;"), f"{b}<br>[sound:a.mp3]", "travel 
 NOTES = [(f"Jx{i}$8d!", "Basic", "Italian::A1", a, b, "") for i, (a, b) in enumerate(PAIRS)]
 NOTES_HEAD = "#separator:Semicolon\n#html:false\n#guid column:1\n#notetype column:2\n#deck column:3\n#tags column:6\n"
 CRAWLED = [(f"http://a.org/{i}", f"http://a.it/{i}", a, b, f"0.{i}7") for i, (a, b) in enumerate(PAIRS)]
+RECORDS = [{"en": a, "it": b} for a, b in PAIRS]
+JSON = {  # as scripts for Hugging Face models take them
+    "lines": "\n".join(map(json.dumps, RECORDS)),
+    "lines of translations": "\n".join(json.dumps({"id": 1, "translation": row}) for row in RECORDS),
+    "array": json.dumps(RECORDS),
+    "array on lines": json.dumps(RECORDS, indent=2),
+    "data": json.dumps({"version": 1, "data": [{"translation": row} for row in RECORDS]}),
+    "translation": json.dumps({"translation": RECORDS}),
+}
 SHEETS = [], [(), ("n", *NAMED[0], "note"), *((i, a, b, None) for i, (a, b) in enumerate(PAIRS)), ()], [("other",)]
 
 Content = bytes | Callable[[Path], object]
@@ -423,6 +432,7 @@ SHAPES: dict[str, tuple[str, Content, str]] = {
     ),
     "LibreOffice": ("pairs.ods", lambda path: ods(path, NAMED), BY_NAME.format(1, "English", 2, "Italian")),
     "JSON": ("pairs.jsonl", as_lines(("english", "italian")), ""),
+    **{f"JSON, {form}": ("pairs.json", content.encode(), "") for form, content in JSON.items()},
     "Parquet": ("pairs.parquet", parquet, ""),
     "OmegaT": (
         "project.tmx",
@@ -560,31 +570,15 @@ def test_broken_cue_is_skipped_alone(form: str, tmp_path: Path) -> None:
 
 SPANISH = [("Hola.", "Hello."), ("¿Dónde está?", "Where is it?")]
 ADD = "but data.source_lang and data.target_lang are en and it: add --data.source_lang es --data.target_lang en"
+FROM_EN = ADD[:-2].replace("es", "en")
 
 
 def spanish_by_its_columns(folder: Path) -> Path:
     return table(folder / "pairs.csv", [("Spanish", "English"), *SPANISH])
 
 
-def spanish_by_its_name(folder: Path) -> Path:
-    return text(folder / "corpus.es-en.tsv", SPANISH)
-
-
-def spanish_of_many_things(folder: Path) -> Path:
-    return text(folder / "spa.txt", [(b, a, CREDIT) for a, b in SPANISH])
-
-
-def spanish_memory(folder: Path) -> Path:
-    return tmx_of_omegat(folder, "es-ES", "en")
-
-
-def spanish_of_opus(folder: Path) -> Path:
-    return zipped(folder / "en-es.txt.zip", parallel(folder, "Books.en-es", ("en", "es")))
-
-
-def spanish_text(folder: Path) -> Path:
-    parallel(folder, "train", ("en", "es"))
-    return folder / "train"
+def four_texts(folder: Path) -> Path:
+    return text(folder / "pairs.tsv", [("Hello.", "Ciao.", "Salut.", "Hallo."), ("Yes.", "Sì.", "Oui.", "Ja.")])
 
 
 def german_catalogue(folder: Path) -> Path:
@@ -595,10 +589,6 @@ def german_catalogue(folder: Path) -> Path:
 def german_xliff(folder: Path) -> Path:
     (folder / "app.xliff").write_text(XLIFF_2.format("").replace('"it"', '"de"'), encoding="utf-8")
     return folder / "app.xliff"
-
-
-def four_texts(folder: Path) -> Path:
-    return text(folder / "pairs.tsv", [("Hello.", "Ciao.", "Salut.", "Hallo."), ("Yes.", "Sì.", "Oui.", "Ja.")])
 
 
 def short_row(folder: Path) -> Path:
@@ -653,10 +643,6 @@ def no_workbook(folder: Path) -> Path:
     return folder / "pairs.xlsx"
 
 
-def several_corpora(folder: Path) -> Path:
-    return zipped(folder / "all.zip", [*parallel(folder, "a"), *parallel(folder, "b")], README="x")
-
-
 def cut_off(path: Path, at: int) -> Path:
     path.write_bytes(path.read_bytes()[:at])
     return path
@@ -664,10 +650,6 @@ def cut_off(path: Path, at: int) -> Path:
 
 def long_table(folder: Path) -> Path:
     return text(folder / "pairs.tsv", [(f"{number:x}", "x") for number in range(5000)])
-
-
-def one_subtitle(folder: Path) -> Path:
-    return subtitles(folder / "film.en.srt", FILM_EN)
 
 
 def ods_with_a_changed_byte(folder: Path) -> Path:
@@ -680,7 +662,7 @@ def ods_with_a_changed_byte(folder: Path) -> Path:
     return path
 
 
-NO_CUE = "this is no cue of two times and a text: fix this line, or remove it."
+NO_CUE = "expected two times and a text: fix this line, or remove it."
 REFUSED: list[tuple[Write, str]] = [
     (
         lambda folder: table(folder / "pairs.csv", PAIRS, ";", "cp1252"),
@@ -688,15 +670,27 @@ REFUSED: list[tuple[Write, str]] = [
         "(from Windows or Excel: iconv -f CP1252 -t UTF-8).",
     ),
     (spanish_by_its_columns, f"pairs.csv:1: the first row names es and en, {ADD}"),
-    (spanish_by_its_name, f"corpus.es-en.tsv is in es and en, by its name, {ADD}"),
     (
-        spanish_of_many_things,
-        f"spa.txt is in en and es, by its name, {ADD[:-2].replace('es', 'en')}es",
+        lambda folder: text(folder / "corpus.es-en.tsv", SPANISH),
+        f"corpus.es-en.tsv is in es and en, by its name, {ADD}",
     ),
-    (spanish_memory, f"project.tmx is in es-ES and en, {ADD.replace('lang es', 'lang es-ES')}"),
-    (spanish_of_opus, f"en-es.txt.zip is in en and es, {ADD[:-2].replace('es', 'en')}es"),
-    (spanish_text, f"train is in en and es (train.en, train.es), {ADD[:-2].replace('es', 'en')}es"),
-    (german_catalogue, f"app.po translates into de, {ADD[:-2].replace('es', 'en')}de"),
+    (
+        lambda folder: text(folder / "spa.txt", [(b, a, CREDIT) for a, b in SPANISH]),
+        f"spa.txt is in en and es, by its name, {FROM_EN}es",
+    ),
+    (
+        lambda folder: tmx_of_omegat(folder, "es-ES", "en"),
+        f"project.tmx is in es-ES and en, {ADD.replace('lang es', 'lang es-ES')}",
+    ),
+    (
+        lambda folder: zipped(folder / "en-es.txt.zip", parallel(folder, "Books.en-es", ("en", "es"))),
+        f"en-es.txt.zip is in en and es, {FROM_EN}es",
+    ),
+    (
+        lambda folder: parallel(folder, "train", ("en", "es"))[0].with_suffix(""),
+        f"train is in en and es (train.en, train.es), {FROM_EN}es",
+    ),
+    (german_catalogue, f"app.po translates into de, {FROM_EN}de"),
     (german_xliff, f"app.xliff is in de and en, {ADD.replace('es', 'de')}"),
     (
         four_texts,
@@ -718,15 +712,15 @@ REFUSED: list[tuple[Write, str]] = [
     ),
     (
         other_version_of_a_film,
-        "film.en.srt and film.it.srt agree in 0 of 10 cues: are they of the same version of the film? Shift the times "
-        "of one of them.",
+        "only 0 of 10 cues of film.en.srt and film.it.srt overlap: use subtitles of the same version of the film, or "
+        "shift the times of one file.",
     ),
     (subtitles_with_a_time_in_words, f"film.en.srt:11: {NO_CUE}"),
     (broken_web_subtitles, f"film.en.vtt:25: {NO_CUE}"),
     (no_web_subtitles, f"film.en.vtt:2: {NO_CUE}"),
     (broken_styled_subtitles, f"film.en.ass:19: {NO_CUE}"),
     (
-        one_subtitle,
+        lambda folder: subtitles(folder / "film.en.srt", FILM_EN),
         "film.en.srt is in one language: name what two files have in common, film for film.en.srt and film.it.srt.",
     ),
     (broken_catalogue, 'app.po:20: a line must be a comment, or text in quotes, but this is msgstr "Chiudi'),
@@ -746,7 +740,7 @@ REFUSED: list[tuple[Write, str]] = [
         "pairs.tsv.gz cannot be read: Not a gzipped file...",
     ),
     (
-        several_corpora,
+        lambda folder: zipped(folder / "all.zip", [*parallel(folder, "a"), *parallel(folder, "b")], README="x"),
         "all.zip holds several corpora (a.en, a.it, b.en, b.it): unpack it, and name the files to use.",
     ),
     (
@@ -1009,12 +1003,21 @@ def test_member_outside_the_folder_is_only_a_name(tmp_path: Path) -> None:
 # --- Memory -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("form", ["csv", "tsv.xz", "csv.zst", "zip", "tmx"])
-def test_rows_are_read_lazily(form: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", ["csv", "tsv.xz", "csv.zst", "zip", "tmx", "jsonl", "parquet", "hub"])
+def test_rows_are_read_lazily(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Guards against a format that holds all rows before the first is used."""
     rows = [(f"{number} " + 20 * "word ", f"{number} " + 20 * "parola ") for number in range(20_000)]
     if form == "tmx":
         path = big_memory(tmp_path / "rows.tmx", 20_000)
+    elif form in ("jsonl", "hub"):
+        path = tmp_path / "rows.jsonl"
+        path.write_text("".join(json.dumps({"en": a, "it": b}) + "\n" for a, b in rows), encoding="utf-8")
+        path = tmp_path if form == "hub" else path
+    elif form == "parquet":
+        path = tmp_path / "rows.parquet"
+        columns = pyarrow.table([*zip(*rows, strict=True)], ["en", "it"])
+        pyarrow.parquet.write_table(columns, path, row_group_size=1000)
+        monkeypatch.setattr(records, "ROWS", 1000)
     elif form == "zip":
         path = zipped(tmp_path / "rows.zip", [text(tmp_path / "rows.tsv", rows)])
     else:

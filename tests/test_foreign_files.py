@@ -94,21 +94,6 @@ def test_every_suggestion_exists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 RECORDS = [{"en": a, "it": b} for a, b in PAIRS]
-JSON = {
-    "lines": "\n".join(map(json.dumps, RECORDS)),
-    "lines of translations": "\n".join(json.dumps({"id": 1, "translation": row}) for row in RECORDS),
-    "array": json.dumps(RECORDS),
-    "array on lines": json.dumps(RECORDS, indent=2),
-    "data": json.dumps({"version": 1, "data": [{"translation": row} for row in RECORDS]}),
-    "translation": json.dumps({"translation": RECORDS}),
-}
-
-
-@pytest.mark.parametrize("form", JSON)
-def test_json_in_every_form(form: str, tmp_path: Path) -> None:
-    """Guards the files that scripts for Hugging Face models take."""
-    (tmp_path / "pairs.json").write_text(JSON[form], encoding="utf-8")
-    assert read(tmp_path / "pairs.json") == PAIRS
 
 
 # --- One unit that cannot be read -----------------------------------------------------------------------------------

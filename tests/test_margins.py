@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dragoman.translation.margins import around, as_typed, plain, split_label
+from dragoman.translation.margins import as_typed, known_marks, split_label, split_margins
 
 LIST_MARKS = """
 1)_ 2._ 3:_ 1.2._ a)_ (b)_ iv)_ B._ -_ *_ •_ •_-_ –_ — →_ >_ ##_ [x]_ [_]_ -_[_]_ 🙂_ 🎉
@@ -29,13 +29,13 @@ NO_TAILS = (
 def test_what_stands_around_a_sentence(mark: str, tail: str) -> None:
     """Removes list marks, smileys and the like, which the model has not seen."""
     before, after = mark.replace("_", " "), tail.replace("_", " ")
-    assert around(f"{before}Where is it?{after}") == (before, "Where is it?", after)
+    assert split_margins(f"{before}Where is it?{after}") == (before, "Where is it?", after)
 
 
 @pytest.mark.parametrize("text", ["5 cats", "25", "1.5 kg", "2010 was good", "-5 degrees", "[NAME] is here", *NO_TAILS])
 def test_what_belongs_to_a_sentence_stays(text: str) -> None:
     """Guards numbers, units and quotations."""
-    assert around(text) == ("", text, "")
+    assert split_margins(text) == ("", text, "")
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_what_belongs_to_a_sentence_stays(text: str) -> None:
 )
 def test_marks_that_enclose_a_whole_sentence(text: str, sentence: str) -> None:
     """Guards quotations inside a sentence, whose marks belong together."""
-    assert around(text)[1] == sentence
+    assert split_margins(text)[1] == sentence
 
 
 def test_labels() -> None:
@@ -71,21 +71,21 @@ def test_labels() -> None:
 def test_apostrophes_of_others(mark: str) -> None:
     """Guards words with an apostrophe that the training text writes in another way."""
     typed = f"I{mark}m here, it{mark}s late"
-    text, variants = plain(typed, "'")
+    text, variants = known_marks(typed, "'")
     assert text == "I'm here, it's late"
     assert as_typed("Un po' e l'ora", variants) == f"Un po{mark} e l{mark}ora"
     if mark != "`":  # every vocabulary of subwords has one
-        assert plain(typed, {mark, "'"}) == (typed, {})
+        assert known_marks(typed, {mark, "'"}) == (typed, {})
 
 
 def test_other_marks() -> None:
     """Guards quotation marks, which come in pairs, and wide marks, which contain their space."""
-    text, variants = plain("“Hello，Anna！Well–known？", "\"',!?-")
+    text, variants = known_marks("“Hello，Anna！Well–known？", "\"',!?-")
     assert text == '"Hello, Anna! Well-known?'
     assert as_typed("Ciao, bene-noto!?", variants) == "Ciao， bene–noto！？"
-    text, variants = plain("“a” “b”", '"')
+    text, variants = known_marks("“a” “b”", '"')
     assert as_typed(text, variants) == "“a” “b”"
-    assert plain("“a” — b…", "'") == ("“a” — b…", {})  # nothing better is known
+    assert known_marks("“a” — b…", "'") == ("“a” — b…", {})  # nothing better is known
 
 
 @given(st.text(max_size=60) | st.text(alphabet="ab1 .,:;!?'\"’“”()[]*_-—•🙂)(", max_size=60))
@@ -93,9 +93,9 @@ def test_other_marks() -> None:
 def test_nothing_gets_lost(text: str) -> None:
     """Guards every character of a line."""
     line = " ".join(text.split())
-    assert "".join(around(line)) == line
+    assert "".join(split_margins(line)) == line
     assert " ".join(split_label(line)) == line
-    changed, variants = plain(line, "'")
+    changed, variants = known_marks(line, "'")
     assert len(changed) >= len(line)
     as_typed(changed, variants)
 
@@ -104,6 +104,6 @@ def test_nothing_gets_lost(text: str) -> None:
 def test_long_lines_take_linear_time(piece: str) -> None:
     """Guards against patterns that try every start: this fails by timeout."""
     for text in (piece * 50_000, "a" + piece * 50_000, piece * 50_000 + "a"):
-        around(text)
+        split_margins(text)
         split_label(text)
-        plain(text, "'")
+        known_marks(text, "'")

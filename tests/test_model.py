@@ -25,7 +25,7 @@ from dragoman.model import (
     Embedding,
     EncoderLayer,
     FeedForward,
-    Starts,
+    RowPositions,
     Transformer,
     make_norm,
     record_attention,
@@ -299,7 +299,7 @@ def test_gradients_show_what_a_position_sees(changes: dict[str, Any], architectu
 def test_the_source_does_not_see_the_target(changes: dict[str, Any]) -> None:
     """Guards the prefix mask: a decoder-only model reads the source before it writes anything."""
     ours = model(architecture="decoder-only", **changes)
-    alone, found = ours.read(SOURCE), []
+    alone, found = ours.encode(SOURCE), []
     ours.decoder.register_forward_hook(lambda _module, _inputs, output: found.append(output[0]))
     forced(ours, SOURCE, TARGET)
     real = SOURCE != PAD
@@ -365,25 +365,25 @@ def test_sinusoid_matches_the_paper() -> None:
 STARTS = {
     "0": 0,
     "7": 7,
-    "rows": Starts(torch.tensor([[0], [11]]), 11),
-    "beyond the first table": Starts(torch.tensor([[300], [2]]), 300),
-    "a higher bound": Starts(torch.tensor([[4], [9]]), 99),
+    "rows": RowPositions(torch.tensor([[0], [11]]), 11),
+    "beyond the first table": RowPositions(torch.tensor([[300], [2]]), 300),
+    "a higher bound": RowPositions(torch.tensor([[4], [9]]), 99),
 }
 
 
 @pytest.mark.parametrize("start", STARTS.values(), ids=STARTS)
-def test_rotary_positions_are_complex_powers(start: int | Starts) -> None:
+def test_rotary_positions_are_complex_powers(start: int | RowPositions) -> None:
     """Guards the layout: features i and i + K/2 are one complex number, rotated by position / 10000^(2i/K)."""
     x = torch.randn(2, 4, 5, 8).double()
-    turns = Embedding(12, replace(SMALL, positions="rotary")).turns(start, 5)
-    assert turns is not None
+    angles = Embedding(12, replace(SMALL, positions="rotary")).angles(start, 5)
+    assert angles is not None
     number = torch.complex(*x.chunk(2, -1))
     speed = 10000 ** -(torch.arange(4).double() / 4)
     position = (
         torch.as_tensor(start if isinstance(start, int) else start.rows).reshape(-1, 1, 1, 1) + torch.arange(5)[:, None]
     )
     expected = number * torch.exp(1j * position * speed)
-    torch.testing.assert_close(rotate(x, turns), torch.cat((expected.real, expected.imag), -1), rtol=0, atol=1e-5)
+    torch.testing.assert_close(rotate(x, angles), torch.cat((expected.real, expected.imag), -1), rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("positions", ["sinusoidal", "rotary"])
@@ -458,19 +458,13 @@ def test_one_sequence_has_one_table_of_positions() -> None:
 
 
 def test_embeddings_start_with_unit_variance() -> None:
-    """Guards the factor √D: without it, positions would drown out the words."""
+    """Guards the factor √D: without it, positions would drown out the words. Learned positions start alike."""
     torch.manual_seed(0)
-    encoder = Transformer(replace(SMALL, d_model=256), 1000, 1000).encoder
-    embedded = encoder.embedding.table(torch.arange(1000)) * encoder.embedding.scale
+    encoder = Transformer(replace(SMALL, d_model=256, positions="learned"), 1000, 1000).eval().encoder
+    words = torch.arange(400)[None]
+    embedded = encoder.embedding.table(words) * encoder.embedding.scale
     assert embedded.std().item() == pytest.approx(1.0, rel=0.05)
-
-
-def test_learned_positions_start_with_unit_variance() -> None:
-    """Guards the factor √D for positions: words and positions start with equal weight."""
-    embedding = model(positions="learned").encoder.embedding
-    words = torch.full((1, 400), 5)
-    positions = embedding(words) - embedding.table(words) * embedding.scale
-    assert positions.std().item() == pytest.approx(1.0, rel=0.05)
+    assert (encoder.embedding(words) - embedded).std().item() == pytest.approx(1.0, rel=0.05)
 
 
 TIED = {
@@ -577,21 +571,6 @@ def test_dropout_drops_its_share(share: float, dtype: torch.dtype) -> None:
     torch.manual_seed(3)
     assert torch.equal(dropout(x), y)
     assert dropout.eval()(x) is x
-
-
-def test_threads_may_embed_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards the growing table of positions: another thread may put back a shorter one before this one uses its own."""
-    embedding = Embedding(12, SMALL).eval()
-    ids = torch.full((1, 300), 5)
-    expected = embedding(torch.full((1, 400), 5))[:, :300]
-    embedding.positions = sinusoid(10, 32)
-    setting = nn.Module.__setattr__
-
-    def overtaken(self: nn.Module, name: str, value: Any) -> None:
-        setting(self, name, sinusoid(20, 32) if name == "positions" else value)
-
-    monkeypatch.setattr(Embedding, "__setattr__", overtaken)
-    torch.testing.assert_close(embedding(ids), expected)
 
 
 def test_attention_is_recorded_for_one_thread_only() -> None:

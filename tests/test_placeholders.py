@@ -21,7 +21,7 @@ from dragoman.text import literals
 from dragoman.text.cleaning import clean
 from dragoman.text.conventions import Conventions
 from dragoman.text.sentence_splitting import LineStatistics
-from dragoman.translation.placeholders import Hider, Restored, as_target, restore
+from dragoman.translation.placeholders import Hider, Restored, restore, target_stand_ins
 from echo import complaints, echo
 
 KINDS = ("word", "bpe", "unigram")
@@ -284,8 +284,8 @@ def test_a_translation_is_encoded_like_its_source() -> None:
     source, target = train_tokenizers(["a"], ["b"], TokenizerConfig(kind="bpe", vocab_size=300), languages=["it"])
     left, right = Hider(source, source.placeholders), Hider(target, target.placeholders)
     ids, words = left.hide("a {x} and {y}", ">>it<<")
-    hidden = as_target(ids, left, right)
-    found, tokens = right.hide_again("{y}: {x}, {x} {z}", hidden, words)
+    hidden = target_stand_ins(ids, left, right)
+    found, tokens = right.hide_in_translation("{y}: {x}, {x} {z}", hidden, words)
     assert [t for t in found if t in target.placeholders] == [target.placeholders[1], target.placeholders[0]]
     given = {t: token for t, token in enumerate(tokens) if found[t] in target.placeholders}
     assert target.decode_with(found, given) == "{y}: {x}, {x} {z}"
@@ -303,3 +303,18 @@ def test_doubles_are_dropped_and_lost_ones_inserted() -> None:
     assert restore([C, 9, A], [A, 9, B], [A, B, C], weights) == Restored({2: 0, 0: 2})  # C can only mean B
     assert restore([A, 9, 9], [A, 9, B], [A, B, C], weights) == Restored({0: 0}, {2: 1})  # after what looks at 9
     assert restore([], [A, 9], [A], []) == Restored({}, {0: -1})
+
+
+def test_stand_ins_that_are_there_once_need_no_alignment() -> None:
+    """Guards the time of a translation: an alignment is computed only where it is needed."""
+    assert restore([9, B, A], [A, 9, B], [A, B, C]) == Restored({1: 2, 2: 0})
+    assert restore([9], [9], [A]) == Restored()
+    for target in ([A], [A, A], [A, B, B], [A, C]):
+        assert restore(target, [A, B], [A, B, C]) is None
+
+
+def test_unknown_words_are_copied_once() -> None:
+    """Guards vocabularies of words without placeholders: a tag or a known word is never copied, nor any word twice."""
+    weights = [[0.8, 0.1, 0.1], [0.7, 0.2, 0.1], [0.9, 0.0, 0.1]]
+    assert restore([UNK, UNK, UNK], [-1, UNK, UNK], [UNK], weights) == Restored({1: 1, 0: 2})
+    assert restore([9], [UNK], [UNK], [[1.0]]) == Restored()  # it may have been translated

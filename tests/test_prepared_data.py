@@ -91,19 +91,6 @@ def test_second_preparation_loads_the_first(tiny: Make, tmp_path: Path, monkeypa
     assert isinstance(mapped.train.source.ids.base, np.memmap)
 
 
-def test_changed_corpus_is_refused(tiny: Make, tmp_path: Path) -> None:
-    """Guards against a resumed run that silently continues with other data."""
-    config = tiny()
-    before = prepare_data(config, tmp_path / "data", quiet)
-    corpus = Path(config.data.train)
-    text = corpus.read_bytes()
-    corpus.write_bytes(text + b"the cat\til gatto\n")
-    with pytest.raises(DataChangedError, match=r"data\.train: pairs\.tsv is not the same file.*new run\.name"):
-        prepare_data(config, tmp_path / "data", quiet)
-    corpus.write_bytes(text)
-    assert same(prepare_data(config, tmp_path / "data", quiet), before)
-
-
 def test_changed_setting_is_refused(tiny: Make, tmp_path: Path) -> None:
     """Guards against a setting that is silently ignored, and against refusing harmless changes."""
     before = prepare_data(tiny(), tmp_path / "data", quiet)
@@ -125,18 +112,6 @@ def test_lowercase_equals_a_corpus_in_lower_case(tiny: Make, tmp_path: Path) -> 
     upper = prepare_data(tiny(data__train=files[1], **settings), tmp_path / "upper", quiet)
     assert same(replace(upper, origin=lower.origin, fingerprint=lower.fingerprint), lower)
     assert same(prepare_data(tiny(data__train=files[1], **settings), tmp_path / "upper", quiet), upper)
-
-
-@pytest.mark.parametrize(("language", "warned"), [("tr", True), ("az", True), ("de", False)])
-def test_lowercase_warns_of_languages_with_other_small_letters(
-    tiny: Make, tmp_path: Path, language: str, warned: bool
-) -> None:
-    """Guards the Turkish ı, which data.lowercase would turn into i in silence."""
-    for lowercase in (False, True):
-        said: list[str] = []
-        config = tiny(data__source_lang=language, data__check_languages=False, data__lowercase=lowercase)
-        prepare_data(config, tmp_path / str(lowercase), said.append)
-        assert any("letter_case.lower" in line for line in said) == (warned and lowercase)
 
 
 def test_lowercase_corpus_is_split_by_its_lower_case_text(tiny: Make, tmp_path: Path) -> None:

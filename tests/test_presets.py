@@ -26,7 +26,7 @@ from dragoman.corpora.sources import find_sources
 from dragoman.dataset import masks
 from dragoman.errors import ConfigError
 from dragoman.settings import Config, DataConfig, ModelConfig, values
-from dragoman.training import speed, starting
+from dragoman.training import planning, starting
 from whole_corpus import read_corpus
 
 NAMES = [*presets.PRESETS]
@@ -246,7 +246,7 @@ def test_printed_config_says_that_auto_is_undecided(capsys: Any, tmp_path: Path)
     with pytest.raises(SystemExit):
         parse_settings(["--print_config", "--model.preset", "auto"])
     text = capsys.readouterr().out
-    assert text.startswith("# model.preset auto looks at the data")
+    assert text.startswith("# model.preset auto is decided when a run starts")
     (tmp_path / "a.yaml").write_text(text, encoding="utf-8")
     assert load(tmp_path / "a.yaml") == parse_settings(["--model.preset", "auto"])
 
@@ -293,7 +293,7 @@ def test_memory_estimate_uses_the_final_settings(
     gigabytes: float, settings: dict[str, object], name: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     """Guards against an estimate from the table when the user chose a narrower model; and a silent step down."""
-    monkeypatch.setattr(starting, "amount", lambda *_: presets.Amount(2_000_000, 60.0))
+    monkeypatch.setattr(starting, "corpus_size", lambda *_: presets.CorpusSize(2_000_000, 60.0))
     monkeypatch.setattr(starting, "total_memory", lambda _: gigabytes * 2**30)
     config = starting.with_preset(parse_settings(given(model__preset="auto", **settings)), torch.device("cpu"))
     told = capsys.readouterr().out
@@ -332,7 +332,7 @@ def test_time_limit_makes_model_and_dropout_smaller(
 ) -> None:  # fmt: skip
     """Guards against ten minutes for a model that needs hours, dropout where passes are too few to overfit, and a run
     that is validated once, at its end."""
-    monkeypatch.setattr(starting, "amount", lambda *_: presets.Amount(min(pairs, presets.ENOUGH + 1), 60.0))
+    monkeypatch.setattr(starting, "corpus_size", lambda *_: presets.CorpusSize(min(pairs, presets.ENOUGH + 1), 60.0))
     monkeypatch.setattr(starting, "total_memory", lambda _: 2**40)
     # As fast as large models train, and slower if it is narrow.
     config = starting.with_preset(
@@ -389,12 +389,12 @@ def test_pairs_are_counted(form: str, tmp_path: Path) -> None:
             changes |= {"validation_fraction": 0.2, "test_fraction": 0.2}
     data = DataConfig(**changes)
     read = len(read_corpus(find_sources(data), data)[0]["train"])
-    found = starting.amount(data, 10**6)
+    found = starting.corpus_size(data, 10**6)
     assert found.pairs == pytest.approx(read, rel=0.05)
     lengths = [sum(len(text.encode()) for text in side) / len(pairs) for side in zip(*pairs, strict=True)]
     assert abs(lengths[1] / lengths[0] - 1) > 0.1, "or it could be the other side"
     assert found.bytes == pytest.approx(lengths[1], rel=0.05)
-    assert 500 < starting.amount(data, 500).pairs < 510
+    assert 500 < starting.corpus_size(data, 500).pairs < 510
 
 
 def test_resumed_run_keeps_what_its_preset_set() -> None:
@@ -496,13 +496,13 @@ def test_a_preset_is_proposed_for_own_data(settings: dict[str, object], warns: b
 @pytest.mark.parametrize("kind", [*KINDS])
 def test_speed_is_measured_on_the_model_itself(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Guards the measurement for every architecture, and that larger models come out slower."""
-    monkeypatch.setattr(speed, "SECONDS", 0.05)
+    monkeypatch.setattr(planning, "SECONDS", 0.05)
     found = []
     for width in (32, 512):
         sizes = {"model__d_model": width, "model__d_ff": 4 * width, "tokenizer__vocab_size": 300}
         changes = (KINDS[kind] or {"model__architecture": kind}) | sizes | {"training__batch_tokens": 256}
         config = parse_settings(given(model__preset="tiny", **changes))
-        found.append(speed.target_tokens_per_second(config, 9.0, torch.device("cpu"), torch.float32))
+        found.append(planning.target_tokens_per_second(config, 9.0, torch.device("cpu"), torch.float32))
     assert found[0] > 3 * found[1] > 0
 
 

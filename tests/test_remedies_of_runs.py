@@ -124,8 +124,8 @@ def test_every_limit_can_be_raised(key: str, progress: dict[str, float]) -> None
 
 
 SUMMARIES: list[tuple[str, str, Remedy]] = [
-    ("warmup_steps=30", "will hardly fall", (r"(?P<key>training\.warmup_steps) is 30, .* Lower it", "2")),
-    ("warmup_steps=30", "will hardly fall", (r"or raise (?P<key>training\.max_steps)\.", "90")),
+    ("warmup_steps=30", "will not reach its peak", (r"(?P<key>training\.warmup_steps) is 30, .* Lower it", "2")),
+    ("warmup_steps=30", "will not reach its peak", (r"or raise (?P<key>training\.max_steps)\.", "90")),
     ("validate_every=30", "only validation", (r"(?P<key>\S+every) is 30, .* only (?P<value>\d+) steps", "")),
     (
         "decay_share=0.5 --training.schedule=constant",
@@ -143,10 +143,10 @@ def test_settings_that_do_not_suit(
     """Guards advice that leads to the same warning again."""
     config = tiny_config(tmp_path, training__max_epochs=None, training__max_steps=20)
     config = override(config, f"--training.{line}".split())
-    checks.print_summary(training_of(config))
+    checks.describe_training(training_of(config))
     said = " ".join(capsys.readouterr().out.split())
     assert complaint in said
-    checks.print_summary(training_of(override(config, followed(said, *remedy))))
+    checks.describe_training(training_of(override(config, followed(said, *remedy))))
     assert complaint not in capsys.readouterr().out
 
 

@@ -28,10 +28,9 @@ from conftest import in_child, tiny_pairs, write_tsv
 from dragoman import checkpoint, dataset, errors, serialization, tensors, train
 from dragoman.__main__ import run as run_command
 from dragoman.architectures.loss import Loss, batch_loss
-from dragoman.evaluation import validation_loss
 from dragoman.settings import Config
 from dragoman.signals import Stop
-from dragoman.training import checks, final_report, prefetch, tensorboard, validation
+from dragoman.training import checks, final_report, prefetch, saving, tensorboard, validation
 from dragoman.training.batches import training_batches
 from dragoman.training.prefetch import prefetched
 from dragoman.training.progress import Progress, progress_of
@@ -163,7 +162,7 @@ def test_settings_without_effect_give_a_warning(
     tiny: Tiny, settings: dict[str, object], warning: str | None, capfd: pytest.CaptureFixture
 ) -> None:
     """Warns users who expect an effect of a setting that has none here."""
-    checks.print_summary(training_of(tiny(**settings)))
+    checks.describe_training(training_of(tiny(**settings)))
     said = capfd.readouterr().out
     assert (warning in said) if warning else ("no effect" not in said)
 
@@ -206,54 +205,14 @@ def test_the_learning_rate_falls_to_zero_when_the_time_is_up(tiny: Tiny, monkeyp
     assert values[extended] == pytest.approx(config.training.lr * 0.5, rel=0.1), "half of the longer time was left"
 
 
-def test_a_validation_does_not_use_up_the_last_of_the_time(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_validation_does_not_use_up_the_last_of_the_time(tiny: Tiny) -> None:
     """A long validation just before the end must not cut off the fall of the learning rate."""
-    now = [0.0]
-
-    def looked() -> float:
-        now[0] += 0.01
-        return now[0]
-
-    def mean_loss(*arguments: Any) -> float:
-        now[0] += 2.5  # of 12 seconds
-        return measured(*arguments)
-
-    measured = validation_loss.mean_loss
-    monkeypatch.setattr(time, "perf_counter", looked)
-    monkeypatch.setattr(validation_loss, "mean_loss", mean_loss)
-    limit = {"training__max_minutes": 0.2, "training__max_epochs": None, "training__log_every": 1}
-    config = tiny(**limit, training__validate_every=20, training__save_every=1000)
-    assert run_command("train", config) == 0
-    events = EventAccumulator(str(harness.directory(config))).Reload()
-    values = [point.value for point in events.Scalars("training/learning_rate")]
-    validated = [point.step for point in events.Scalars("score/bleu")]
-    assert values[-1] < 0.02 * config.training.lr
-    assert validated[:3] == [20, 40, 60]
-    assert validated[-1] == len(values)
-
-
-def test_the_clock_ends_a_warmup_once(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards a warm-up longer than the time limit, and one that starts again when the limit is raised."""
-    now = count(start=0.0, step=0.01)  # seconds; each look at the clock takes one step
-    monkeypatch.setattr(time, "perf_counter", lambda: next(now))
-    limit = {"training__max_minutes": 0.2, "training__max_epochs": None, "training__log_every": 1}
-    config = tiny(**limit, training__warmup_steps=10_000, training__validate_every=1000, training__save_every=1000)
-    assert run_command("train", config) == 0
-    saved = checkpoint.newest(harness.directory(config) / "checkpoints", quarantine=False, warn=print)
-    assert saved is not None
-    took = progress_of(saved).warm_steps
-    assert run_command("train", replace(config, training=replace(config.training, max_minutes=0.4))) == 0
-    events = EventAccumulator(str(harness.directory(config))).Reload()
-    values = [point.value / config.training.lr for point in events.Scalars("training/learning_rate")]
-    assert took == pytest.approx(saved.step / 10, rel=0.3)
-    assert max(values) == pytest.approx(1.0, abs=0.1)
-    assert values[:took] == sorted(values[:took])
-    assert values[saved.step - 1] < 0.05
-    assert values[saved.step :] == sorted(values[saved.step :], reverse=True), "it rises once, at the resume"
-    assert values[saved.step] == pytest.approx(0.5, rel=0.1)
-    saved = checkpoint.newest(harness.directory(config) / "checkpoints", quarantine=False, warn=print)
-    assert saved is not None
-    assert progress_of(saved).warm_steps == took
+    training = training_of(tiny(training__max_minutes=1.0))
+    training.progress.seconds = 50.0
+    assert validation.has_time(training), "none was measured yet"
+    for seconds, has_time in ((9.0, True), (11.0, False)):
+        training.progress.validation_seconds = seconds
+        assert validation.has_time(training) == has_time
 
 
 @pytest.mark.parametrize("schedule", ["linear", "constant", "inverse_sqrt"])
@@ -275,7 +234,7 @@ def test_a_warmup_that_is_too_long_gives_a_warning(tiny: Tiny, capsys: pytest.Ca
         ({"max_epochs": 2, "max_minutes": 1.0, "schedule": "linear"}, None),
     ):
         capsys.readouterr()
-        checks.print_summary(training_of(tiny(training__warmup_steps=200, **named("training", limits))))
+        checks.describe_training(training_of(tiny(training__warmup_steps=200, **named("training", limits))))
         said = capsys.readouterr().out
         assert ("warmup_steps is 200" in said) == bool(expected)
         assert expected is None or expected in said
@@ -314,6 +273,20 @@ def test_a_rising_validation_loss_names_a_setting(losses: list[tuple[float, floa
     """A run that gets worse gets advice, and a good one does not."""
     said = validation.advise(losses)
     assert (advice in said) if advice else (said == "")
+
+
+def test_a_run_with_averaged_weights_resumes_with_its_own(tiny: Tiny) -> None:
+    """Checkpoints of older versions may hold a moving average in model.safetensors, and the weights beside it."""
+    config = tiny(training__max_steps=3)
+    assert run(config) == 0
+    saved = checkpoint.newest(harness.directory(config) / "checkpoints", quarantine=False, warn=print)
+    assert saved is not None
+    training = training_of(config)
+    saving.restore(training, saved)
+    own = {name: weight + 1 for name, weight in training.model.state_dict().items()}
+    state = tensors.tensors_bytes({**tensors.load_tensors(saved.files["training.pt"]), "weights": own})
+    saving.restore(training, replace(saved, files={**saved.files, "training.pt": state}))
+    assert all(torch.equal(weight, own[name]) for name, weight in training.model.state_dict().items())
 
 
 @pytest.mark.parametrize("cut", [1, 2, 5])
@@ -400,18 +373,6 @@ def test_a_run_learns_and_writes_all_its_files(learned: Config) -> None:
     assert any("samples" in tag for tag in events["tensors"])
     assert sorted((directory / "samples").iterdir())
     assert "\t" in (directory / "report" / "test.tsv").read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize("precision", ["bfloat16", "float32"])
-@pytest.mark.parametrize("shared", [True, False])
-def test_precisions_and_shared_vocabularies_train(tiny: Tiny, precision: str, shared: bool) -> None:
-    """Guards the less common paths through the set-up."""
-    tie = "all" if shared else "none"
-    config = tiny(
-        training__max_steps=4, training__precision=precision, tokenizer__shared=shared, model__tie=tie,
-        tokenizer__kind="bpe", tokenizer__vocab_size=300, training__schedule="cosine",
-    )  # fmt: skip
-    assert run(config) == 0
 
 
 def test_float16_needs_cuda(tiny: Tiny, capfd: pytest.CaptureFixture) -> None:

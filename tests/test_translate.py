@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import math
 import os
@@ -16,8 +15,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from conftest import HANG, ROOT, in_child, tiny_config
 from dragoman import checkpoint, errors, translate
@@ -47,9 +44,6 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(trained: Path, tmp_path: Path) -> Path:
     """A copy of the run that a test may change."""
     return Path(shutil.copytree(trained, tmp_path / "runs" / "tiny"))
-
-
-loaded = functools.cache(Translator)  # hypothesis calls a test many times
 
 
 def command(
@@ -118,13 +112,6 @@ def test_arguments_files_pipes_and_python_give_the_same(run: Path, tmp_path: Pat
     assert newest.stdout == text, newest.stderr
 
 
-@pytest.mark.parametrize("beam", [1, 3])
-def test_batch_equals_one_by_one(run: Path, beam: int) -> None:
-    """Guards sorting by length, padding, and restoring the order of the input."""
-    translator = Translator(run, overrides=["--decoding.beam_size", str(beam)])
-    assert translator.translate(TEXTS) == [translator.translate([text])[0] for text in TEXTS]
-
-
 def requests(translator: Translator, texts: Sequence[str], prefixes: Sequence[str]) -> list[Request]:
     return [translator.request(text, prefix=prefix) for text, prefix in zip(texts, prefixes, strict=True)]
 
@@ -142,17 +129,6 @@ def test_each_line_is_answered_at_once(run: Path) -> None:
         process.stdin.close()
         assert process.stdout.read() == b""
     assert process.returncode == 0
-
-
-@given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=30), max_size=4))
-@settings(max_examples=25, deadline=None)
-def test_one_line_out_per_line_in(trained: Path, texts: list[str]) -> None:
-    """Guards the line count, on which parallel files depend, whatever the text."""
-    lines = loaded(trained).translate(texts)
-    assert len(lines) == len(texts)
-    assert [line.count("\n") for line in lines] == [text.count("\n") for text in texts]
-    assert not any("\r" in line for line in lines)
-    assert all(not line.strip() for line, text in zip(lines, texts, strict=True) if not clean(text))
 
 
 def test_too_long_text_is_split_with_a_warning(run: Path) -> None:

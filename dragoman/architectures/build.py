@@ -1,6 +1,6 @@
 """The models, by model.architecture.
 
-All have `states`, `read` and `cross_attention`. To translate, `Transformer` and `DecoderOnly` also have `start` and
+All have `states`, `encode` and `cross_attention`. To translate, `Transformer` and `DecoderOnly` also have `start` and
 `step`, and `EncoderOnly` has `places` and `lengths`, as the protocols in `dragoman.translation.search` require.
 """
 

@@ -1,4 +1,4 @@
-"""Connectionist temporal classification (Graves et al. 2006, "CTC"): sentences from places, most of them empty.
+"""Connectionist temporal classification (CTC, Graves et al. 2006): the loss and the decoding of encoder-only models.
 
 An encoder-only model gives, at each of N places in a row, a probability to every token of the vocabulary and to BLANK,
 which stands for nothing. A path chooses one of them at each place. To read the sentence it spells, merge equal
@@ -25,7 +25,7 @@ BLANK = 0  # the id of [PAD], which occurs in no sentence
 def loss(log_probs: Tensor, lengths: Tensor, target: Tensor, target_lengths: Tensor) -> Tensor:
     """-log p of each target (B, T), summed over all paths through log_probs (B, N, V) that spell it: (B), in nats.
 
-    A target too long for its places has no path. Its loss is 0, because nothing can be learned from it.
+    If a target is longer than its places allow, no path exists and the loss is 0.
     """
     return F.ctc_loss(
         log_probs.transpose(0, 1), target, lengths, target_lengths, BLANK, reduction="none", zero_infinity=True

@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from dragoman.dataset import masks, padding_mask
 from dragoman.model import (
+    DecodingState,
     Embedding,
     EncoderLayer,
     KeysValues,
-    Starts,
-    State,
+    RowPositions,
     final_norm,
     init_weights,
     record_attention,
@@ -45,12 +45,12 @@ class Stack(nn.Module):
         self.norm = final_norm(settings)
 
     def forward(
-        self, x: Tensor, mask: Tensor, turns: Tensor | None, past: list[KeysValues] | None = None
+        self, x: Tensor, mask: Tensor, angles: Tensor | None, past: list[KeysValues] | None = None
     ) -> tuple[Tensor, list[KeysValues]]:
         """Map embedded tokens x (B, T, D) to states, and return each layer's keys and values so far."""
         seen: list[KeysValues] = []
         for i, layer in enumerate(self.layers):
-            x, own = layer(x, mask, turns, past[i] if past else None)
+            x, own = layer(x, mask, angles, past[i] if past else None)
             seen.append(own)
         return self.norm(x), seen
 
@@ -84,36 +84,36 @@ class DecoderOnly(nn.Module):
     def states(self, source: Tensor, target: Tensor, source_mask: Tensor, target_mask: Tensor) -> Tensor:
         """The states of the target alone, (B, T, D): training does not ask for the source. See `Transformer.states`."""
         read, length = source.shape[1], target.shape[1]
-        start = Starts((source != PAD).sum(1, keepdim=True), read)  # each target starts where its source ends
+        start = RowPositions((source != PAD).sum(1, keepdim=True), read)  # each target starts where its source ends
         x = torch.cat((self.source_embedding(source), self.embedding(target, start)), 1)  # (B, S+T, D)
-        turns = self._turns(source, start, length)
-        return self.decoder(x, prefix_mask(source_mask, target_mask), turns)[0][:, read:]
+        angles = self._angles(source, start, length)
+        return self.decoder(x, prefix_mask(source_mask, target_mask), angles)[0][:, read:]
 
-    def _turns(self, source: Tensor, start: Starts, length: int) -> Tensor | None:
+    def _angles(self, source: Tensor, start: RowPositions, length: int) -> Tensor | None:
         """The angles of rotary positions of source and target, (B, 1, S+T, K); None for other positions."""
-        of_source, of_target = self.source_embedding.turns(0, source.shape[1]), self.embedding.turns(start, length)
+        of_source, of_target = self.source_embedding.angles(0, source.shape[1]), self.embedding.angles(start, length)
         if of_source is None or of_target is None:
             return None
         return torch.cat((of_source.expand(len(source), 1, -1, -1), of_target), 2)
 
-    def read(self, source: Tensor) -> Tensor:
-        """See `Transformer.read`."""
-        return self._read(source)[0]
+    def encode(self, source: Tensor) -> Tensor:
+        """See `Transformer.encode`."""
+        return self._encode(source)[0]
 
-    def _read(self, source: Tensor) -> tuple[Tensor, list[KeysValues]]:
-        turns = self.source_embedding.turns(0, source.shape[1])
-        return self.decoder(self.source_embedding(source), padding_mask(source), turns)
+    def _encode(self, source: Tensor) -> tuple[Tensor, list[KeysValues]]:
+        angles = self.source_embedding.angles(0, source.shape[1])
+        return self.decoder(self.source_embedding(source), padding_mask(source), angles)
 
-    def start(self, source: Tensor) -> State:
+    def start(self, source: Tensor) -> DecodingState:
         """See `Transformer.start`."""
-        return State([], padding_mask(source), self._read(source)[1])
+        return DecodingState([], padding_mask(source), self._encode(source)[1])
 
-    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+    def step(self, tokens: Tensor, state: DecodingState) -> tuple[Tensor, DecodingState]:
         """See `Transformer.step`."""
         assert state.past is not None
         mask, start = next_position(state, len(tokens))
-        turns = self.embedding.turns(start, 1)
-        states, past = self.decoder(self.embedding(tokens[:, None], start), mask, turns, state.past)
+        angles = self.embedding.angles(start, 1)
+        states, past = self.decoder(self.embedding(tokens[:, None], start), mask, angles, state.past)
         return self.projection(states[:, 0]), state._replace(past=past)
 
     @torch.no_grad()
@@ -127,7 +127,7 @@ class DecoderOnly(nn.Module):
         return torch.stack(maps)[..., source.shape[1] :, : source.shape[1]]
 
 
-def next_position(state: State, hypotheses: int) -> tuple[Tensor, Starts]:
+def next_position(state: DecodingState, hypotheses: int) -> tuple[Tensor, RowPositions]:
     """The mask (B W, 1, 1, S+T) and the position of the next token of each of B W hypotheses."""
     assert state.past is not None
     mask, seen = state.memory_mask, state.past[0].keys.shape[2]
@@ -135,4 +135,4 @@ def next_position(state: State, hypotheses: int) -> tuple[Tensor, Starts]:
     start = mask.sum((1, 2, 3))[:, None] + before  # (B, 1)
     mask = F.pad(mask, (0, before + 1), value=True)
     mask, start = (each.repeat_interleave(hypotheses // len(each), 0) for each in (mask, start))
-    return mask, Starts(start, seen)
+    return mask, RowPositions(start, seen)

@@ -44,12 +44,12 @@ class EncoderOnly(nn.Module):
     def _states(self, source: Tensor, mask: Tensor) -> Tensor:
         places = self.split(self.encoder(source, mask)).unflatten(2, (self.settings.upsampling, -1)).flatten(1, 2)
         mask = mask.repeat_interleave(self.settings.upsampling, 3)  # (B, 1, 1, N)
-        places = self.encoder.embedding.placed(places, mask[:, 0, 0])  # without positions it hardly starts to learn
-        turns = self.encoder.embedding.turns(0, places.shape[1])
-        return self.decoder(places, mask, turns)[0]
+        places = self.encoder.embedding.placed(places, mask[:, 0, 0])  # without them, training stalls
+        angles = self.encoder.embedding.angles(0, places.shape[1])
+        return self.decoder(places, mask, angles)[0]
 
-    def read(self, source: Tensor) -> Tensor:
-        """See `Transformer.read`."""
+    def encode(self, source: Tensor) -> Tensor:
+        """See `Transformer.encode`."""
         return self.encoder(source, padding_mask(source))
 
     def places(self, source: Tensor) -> Tensor:

@@ -52,7 +52,7 @@ class EnsembleState(NamedTuple):
     states: list[Any]
 
     def select(self, hypotheses: Tensor | None, sentences: Tensor | None) -> EnsembleState:
-        """See `State.select`."""
+        """See `DecodingState.select`."""
         return EnsembleState([state.select(hypotheses, sentences) for state in self.states])
 
 

@@ -19,7 +19,7 @@ from dragoman.dataset import Batch
 from dragoman.settings import EOS, PAD
 
 CHUNK = 8 * 2**20  # logits in memory at a time, so that they stay in the cache of a CPU
-GPU_CHUNK = 128 * 2**20  # a GPU needs large pieces of work: with 30 chunks, it waits for the program that queues them
+GPU_CHUNK = 128 * 2**20  # small chunks leave a GPU idle
 
 
 class Loss(NamedTuple):
@@ -36,8 +36,8 @@ def batch_loss(model: Model, batch: Batch, smoothing: float, states: Callable[..
         smoothing: share of the probability that label smoothing spreads over all tokens; see `loss_sums`
         states: `model.states`, or its compiled form
     """
-    given = batch.source, batch.target_in, batch.source_mask, batch.target_mask
-    last, projection = (states or model.states)(*given), model.projection.weight
+    inputs = batch.source, batch.target_in, batch.source_mask, batch.target_mask
+    last, projection = (states or model.states)(*inputs), model.projection.weight
     if model.settings.architecture == "encoder-only":
         return ctc_sums(last, projection, batch.source, batch.target_out)
     return loss_sums(last, projection, batch.target_out, smoothing)

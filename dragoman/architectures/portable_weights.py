@@ -21,15 +21,15 @@ BANNED = [PAD, SOS]  # never generated, as in our own search
 def attention_projections(attention: Attention) -> list[tuple[Tensor, Tensor]]:
     """Weights (D, D) and biases (D) of queries, keys, values and output; key/value heads are repeated as needed."""
     width, times = attention.query.out_features // attention.n_heads, attention.n_heads // attention.kv_heads
-    found = []
+    layers = []
     for part in (attention.query, attention.key, attention.value, attention.output):
         weight = part.weight
         bias = torch.zeros(len(weight)) if part.bias is None else part.bias
         if len(weight) < attention.query.out_features:
             weight = weight.unflatten(0, (-1, width)).repeat_interleave(times, 0).flatten(0, 1)
             bias = bias.unflatten(0, (-1, width)).repeat_interleave(times, 0).flatten()
-        found.append((weight, bias))
-    return found
+        layers.append((weight, bias))
+    return layers
 
 
 def self_attention(layer: EncoderLayer | DecoderLayer) -> tuple[Attention, nn.Module]:

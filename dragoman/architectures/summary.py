@@ -21,7 +21,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from dragoman import config_file, errors, reading
 from dragoman import settings as settings_module
 from dragoman.architectures.build import build_model
-from dragoman.console import fit
+from dragoman.console import table
 from dragoman.dataset import Tokenizer, masks
 from dragoman.settings import EOS, SOS, Config
 
@@ -77,12 +77,11 @@ def summary_lines(model: nn.Module, inputs: tuple[Tensor, ...], tokens: int) -> 
         (call.path or "(the whole)", call.kind, f"{call.parameters:,}", f"{call.inputs} -> {call.output}")
         for call in calls
     ]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     count = operations.get_total_flops()
     return [
         f"parameters: {calls[0].parameters:,}",
         "modules in the order of calls, with their parameters and shapes; * stands for each layer of a stack:",
-        *("  " + "  ".join(map(fit, row, widths, "<<><")).rstrip() for row in rows),
+        *(f"  {line}" for line in table(rows, "<<><")),
         *(f"shared: {name} = {owner}" for name, owner in shared_weights(model)),
         "",
         f"operations: {count:,} in a forward pass of {tokens:,} tokens, {count / tokens:,.0f} per token",

@@ -18,7 +18,7 @@ from dragoman import settings
 from dragoman.corpora.formats.languages import in_file_name, is_same, language_name, language_of
 from dragoman.corpora.formats.units import Say, languages_of
 from dragoman.corpora.readers import read_units
-from dragoman.corpora.sources import DOWNLOADS, Source, find_entry, named
+from dragoman.corpora.sources import DOWNLOADS, Source, find_entry, list_entries
 from dragoman.errors import ConfigError, DataError, OtherLanguagesError
 from dragoman.settings import Config, DataConfig
 from dragoman.text.cleaning import is_text
@@ -43,7 +43,7 @@ def with_languages(config: Config, say: Say) -> Config:
 
     Raises ConfigError if there are no such names, with the settings to add, and DataError for data that cannot be read.
     """
-    missing = [key for key in KEYS if key in config.unsaid]
+    missing = [key for key in KEYS if key in config.left_open]
     if not missing:
         return config
     data = settings.with_values(config, {key: UNKNOWN[KEYS.index(key)] for key in missing}).data
@@ -59,7 +59,7 @@ def with_languages(config: Config, say: Say) -> Config:
         names, codes = " and ".join(said) or "none of them", _options(dict.fromkeys(KEYS, "CODE"))
         raise ConfigError(f"{where}, and the settings say {names}: add {codes}, with the two to use.")
     config = replace(
-        settings.with_values(config, dict(zip(missing, left, strict=True))), unsaid=config.unsaid - {*missing}
+        settings.with_values(config, dict(zip(missing, left, strict=True))), left_open=config.left_open - {*missing}
     )
     names = " to ".join(map(language_name, languages_of(config.data)))
     other = _options(dict(zip(KEYS, reversed(left), strict=True))) if len(left) == 2 else ""
@@ -70,7 +70,7 @@ def with_languages(config: Config, say: Say) -> Config:
 def _named(data: DataConfig) -> tuple[tuple[str, ...], str] | None:
     """Return the languages that the training data name, and who says so. Raises DataError."""
     if not data.source_lang:  # plain text: book.fr
-        for entry in named(data):
+        for entry in list_entries(data):
             if (language := language_of(Path(entry.name).suffix[1:])) and Path(entry.name).is_file():
                 return (language,), entry.name
     try:
@@ -88,7 +88,9 @@ def _named(data: DataConfig) -> tuple[tuple[str, ...], str] | None:
 def _local_sources(data: DataConfig) -> list[Source]:
     """Find the training data that are files. Those from the internet are named by their languages. Raises DataError."""
     entries = [
-        entry for entry in named(data) if entry.split == "train" and entry.name.partition(":")[0] not in DOWNLOADS
+        entry
+        for entry in list_entries(data)
+        if entry.split == "train" and entry.name.partition(":")[0] not in DOWNLOADS
     ]
     return [source for entry in entries for source in find_entry(entry, data) if source.files]
 
@@ -108,7 +110,7 @@ def _options(values: Mapping[str, str]) -> str:
 def check_languages(data: DataConfig, sources: Sequence[Source] | None = None) -> None:
     """Raise DataError if the training text is plainly in another language than the settings say.
 
-    Text that cannot be read is no error here: preparing the data says more about it.
+    Ignores unreadable data: preparation reports it with its line.
     """
     if not data.check_languages or data.several:
         return

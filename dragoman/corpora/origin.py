@@ -1,8 +1,8 @@
-"""Is this still the corpus, and are these still the settings, that a run's data were prepared from?
+"""Detect whether the corpus or its settings have changed since a run's data were prepared.
 
 An origin is a dictionary: `settings`, every setting that affects the prepared data, `files`, the sha256 of each
 file of the corpus, and `downloads`, the address and sha256 of each file that was downloaded. It is saved with the data.
-A corpus that is gone, or has moved, has not changed. Nothing is downloaded to compare it.
+A missing or moved corpus counts as unchanged. Nothing is downloaded to compare it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from dragoman.command_line import run_name
 from dragoman.corpora.downloads.fetch import read_record
 from dragoman.corpora.formats.files import sha256_of_file
-from dragoman.corpora.sources import SPLITS, Source, find_entry, named, parse_mixture, setting_name
+from dragoman.corpora.sources import SPLITS, Source, find_entry, list_entries, parse_mixture, setting_name
 from dragoman.dataset import Tokenizer
 from dragoman.errors import DataChangedError, DataError
 from dragoman.setting_types import shown
@@ -30,7 +30,7 @@ Tokenizers = tuple[Tokenizer, Tokenizer]  # of source and target
 
 
 def origin_of(config: Config, sources: Sequence[Source], tokenizers: Tokenizers | None) -> dict[str, Any]:
-    """Describe what data are prepared from. `tokenizers` are given ones, None if they are to be trained."""
+    """Describe what data are prepared from. `tokenizers` are given ones, or None if they are trained on the data."""
     origin = {"settings": data_settings(config, tokenizers), "files": file_hashes(sources)}
     downloads = download_addresses(sources)
     return origin | ({"downloads": downloads} if downloads else {})
@@ -77,19 +77,19 @@ def download_addresses(sources: Sequence[Source]) -> dict[str, dict[str, str]]:
 
 
 def check_unchanged(
-    then: dict[str, Any], config: Config, say: Callable[[str], None], tokenizers: Tokenizers | None
+    saved_origin: dict[str, Any], config: Config, say: Callable[[str], None], tokenizers: Tokenizers | None
 ) -> None:
-    """Raise DataChangedError if data with the origin `then` were prepared from something else.
+    """Raise DataChangedError if data with the origin `saved_origin` were prepared from something else.
 
     A new location must hold the very same files. A data set on the hub cannot be recognised under another name.
     """
     # A setting newer than the data had the effect of its default.
     defaults = {key: value for key, value in data_settings(Config(), None).items() if key.startswith("data.")}
-    before, after = defaults | then["settings"], data_settings(config, tokenizers)
+    before, after = defaults | saved_origin["settings"], data_settings(config, tokenizers)
     changed_settings = [key for key in before | after if before.get(key) != after.get(key)]
     moved = [key for key in changed_settings if key in LOCATIONS]
     now: dict[str, str] = {}
-    for entry in named(config.data):
+    for entry in list_entries(config.data):
         try:
             now |= file_hashes(find_entry(entry, config.data, download=False))
         except DataError as error:
@@ -97,12 +97,12 @@ def check_unchanged(
                 raise
             say(f"{error} Continuing with the data prepared from it.")
             setting = setting_name(entry.split, entry.number)
-            now |= {name: sha256 for name, sha256 in then["files"].items() if name.startswith(f"{setting}: ")}
-    old, new = _by_lasting_name(then["files"]), _by_lasting_name(now)
+            now |= {name: sha256 for name, sha256 in saved_origin["files"].items() if name.startswith(f"{setting}: ")}
+    old, new = _by_lasting_name(saved_origin["files"]), _by_lasting_name(now)
     changed_files = [
         old.get(name) or new[name]
         for name in old | new
-        if then["files"].get(old.get(name, "")) != now.get(new.get(name, ""))
+        if saved_origin["files"].get(old.get(name, "")) != now.get(new.get(name, ""))
     ]
     if not changed_files:
         for key in [key for key in moved if has_only_moved(key, before[key], after[key], now)]:

@@ -27,9 +27,9 @@ from dragoman.settings import SPECIAL_TOKENS, Config
 HIDDEN = 0.4  # share of the words that are hidden, of those that can be
 ADDED = 0.3  # share of the pairs to which a placeholder is added
 # The lexicon: two words that nearly always occur in the same pairs, neither of which has a better partner.
-SAMPLED = 20_000  # pairs that it is made from
+PAIRS_SAMPLED = 20_000  # pairs that it is made from
 FEWEST, MOST = 5, 0.02  # a word occurs in at least 5 of these pairs, and at most in this share; articles are in more
-SURE = 0.6  # least Dice coefficient of the two
+LEAST_DICE = 0.6  # least Dice coefficient of the two
 _JOINING = frozenset(".,:/-'")
 _JOINED = frozenset(f"{JOINER}{mark}{JOINER}" for mark in _JOINING)
 # A word's key is a polynomial of its UTF-8 bytes, so it does not depend on how a vocabulary divides the word.
@@ -38,14 +38,14 @@ POWERS = np.cumprod(np.append(np.uint64(1), np.full(255, BASE)))  # modulo 2**64
 
 
 @dataclass(frozen=True)
-class Words:
+class WordSpans:
     """The W words of some sentences."""
 
     first: np.ndarray  # (W) index of the first token in the ids of all sentences
     sizes: np.ndarray  # (W) number of tokens
     rows: np.ndarray  # (W) which sentence
     keys: np.ndarray  # (W) uint64, equal for equal words
-    copyable: np.ndarray  # (W) boolean: has a digit or more than two letters; a, in and no differ between languages
+    copyable: np.ndarray  # (W) boolean: has a digit or more than two letters, which excludes a, in and no
 
     def single(self) -> tuple[np.ndarray, np.ndarray]:
         """The copyable words that their sentence has once: sorted keys, which differ by sentence, and indices."""
@@ -84,7 +84,7 @@ class Spelling:
             # Neighbours of one kind, without a space between them, are one word.
             self.kinds[i] = 3 if text[:1].isdigit() else 1 if text[:1].isalpha() or not text.isascii() else 2
 
-    def words(self, side: EncodedSide) -> Words:
+    def words(self, side: EncodedSide) -> WordSpans:
         """The words of some sentences."""
         ids, lengths = side.ids, np.diff(side.offsets)
         starts = np.ones(len(ids), bool)
@@ -96,12 +96,12 @@ class Spelling:
         first = np.flatnonzero(starts)
         sizes = np.diff(np.append(first, len(ids)))
         if not len(ids):  # `reduceat` would fail
-            return Words(first, sizes, first, first.astype(np.uint64), first > 0)
+            return WordSpans(first, sizes, first, first.astype(np.uint64), first > 0)
         before = np.cumsum(self.bytes[ids]) - self.bytes[ids]
         within = np.minimum(before - np.repeat(before[first], sizes), len(POWERS) - 1)  # bytes of the word so far
         keys = np.add.reduceat(self.keys[ids] * POWERS[within], first)
         letters, digits = (np.add.reduceat(each[ids], first) for each in (self.letters, self.digits))
-        return Words(
+        return WordSpans(
             first, sizes, np.repeat(np.arange(len(lengths)), lengths)[first], keys, (letters > 2) | (digits > 0)
         )
 
@@ -117,7 +117,7 @@ class Spelling:
             found[2:] |= found[1:-1]
         return found
 
-    def replace(self, side: EncodedSide, words: Words, chosen: np.ndarray, numbers: np.ndarray) -> EncodedSide:
+    def replace(self, side: EncodedSide, words: WordSpans, chosen: np.ndarray, numbers: np.ndarray) -> EncodedSide:
         """Put the placeholders with these numbers (H), counted from 0, in place of the chosen words (H)."""
         first = words.first[chosen]
         spaced = self.spaced[side.ids[first]]
@@ -167,14 +167,12 @@ class Hiding:
         """
         self.source, self.target = Spelling(source), Spelling(target)
         self.max_length, self.upsampling = max_length, upsampling
-        sample = chosen_pairs(
-            pairs, np.unique(np.linspace(0, len(pairs) - 1, min(SAMPLED, len(pairs)), dtype=np.int64))
-        )
+        sample = pairs.take(np.unique(np.linspace(0, len(pairs) - 1, min(PAIRS_SAMPLED, len(pairs)), dtype=np.int64)))
         self.lexicon = lexicon(self.source.words(sample.source), self.target.words(sample.target), len(sample))
 
     def hide(self, pairs: EncodedPairs, rows: np.ndarray, random: np.random.Generator) -> EncodedPairs:
         """The pairs of these rows (N), most of them with hidden words: the same placeholders on both sides."""
-        pairs = chosen_pairs(pairs, rows)
+        pairs = pairs.take(rows)
         source, target = self.source.words(pairs.source), self.target.words(pairs.target)
         numbers = random.random((len(pairs), len(self.source.placeholders))).argsort(1)  # of each pair's words
         left, right = self._twins(source, target)
@@ -196,7 +194,7 @@ class Hiding:
             sides.append(spelling.add(hidden, added, where, extra))
         return self._within_limits(EncodedPairs(*sides), pairs)
 
-    def _twins(self, source: Words, target: Words) -> tuple[np.ndarray, np.ndarray]:
+    def _twins(self, source: WordSpans, target: WordSpans) -> tuple[np.ndarray, np.ndarray]:
         """Words of a source and of its target that mean the same: their indices, in the order of the source."""
         (keys, left), (target_keys, right) = source.single(), target.single()
         _, a, b = np.intersect1d(keys, target_keys, assume_unique=True, return_indices=True)
@@ -220,9 +218,7 @@ class Hiding:
         rows = np.where(kept, 0, len(pairs)) + np.arange(len(pairs))
         return EncodedPairs(
             *(
-                chosen_side(
-                    EncodedSide(np.append(a.ids, b.ids), np.append(a.offsets, b.offsets[1:] + a.offsets[-1])), rows
-                )
+                EncodedSide(np.append(a.ids, b.ids), np.append(a.offsets, b.offsets[1:] + a.offsets[-1])).take(rows)
                 for a, b in ((hidden.source, pairs.source), (hidden.target, pairs.target))
             )
         )
@@ -236,21 +232,11 @@ def make_hiding(config: Config, source: Tokenizer, target: Tokenizer, pairs: Enc
     return Hiding(source, target, pairs, config.data.max_length, upsampling)
 
 
-def chosen_side(side: EncodedSide, rows: np.ndarray) -> EncodedSide:
-    """The sentences of these rows, which may repeat."""
-    return EncodedSide.of(side.offsets[rows + 1] - side.offsets[rows], side.joined(rows))
-
-
-def chosen_pairs(pairs: EncodedPairs, rows: np.ndarray) -> EncodedPairs:
-    """The pairs of these rows, which may repeat."""
-    return EncodedPairs(chosen_side(pairs.source, rows), chosen_side(pairs.target, rows))
-
-
-def lexicon(source: Words, target: Words, pairs: int) -> tuple[np.ndarray, np.ndarray]:
+def lexicon(source: WordSpans, target: WordSpans, pairs: int) -> tuple[np.ndarray, np.ndarray]:
     """Words that mean the same: their keys in the source, sorted, and in the target.
 
     A pair of words counts if its Dice coefficient, twice the pairs with both over the sum of the pairs with either, is
-    at least SURE, and if neither word has a higher one with another word.
+    at least LEAST_DICE, and if neither word has a higher one with another word.
     """
     (keys, s, in_source), (target_keys, t, in_target) = (_usual(words, pairs) for words in (source, target))
     # Every combination of a source word and a target word of one pair.
@@ -264,7 +250,7 @@ def lexicon(source: Words, target: Words, pairs: int) -> tuple[np.ndarray, np.nd
     best = [np.zeros(len(each)) for each in (keys, target_keys)]
     for highest, side in zip(best, (left, right), strict=True):
         np.maximum.at(highest, side, dice)
-    sure = (dice >= SURE) & (dice == best[0][left]) & (dice == best[1][right])
+    sure = (dice >= LEAST_DICE) & (dice == best[0][left]) & (dice == best[1][right])
     left, right = left[sure], right[sure]
     _, once = np.unique(left, return_index=True)  # of equally good partners, one
     left, right = left[once], right[once]
@@ -273,7 +259,7 @@ def lexicon(source: Words, target: Words, pairs: int) -> tuple[np.ndarray, np.nd
     return keys[left[once]], target_keys[right[once]]
 
 
-def _usual(words: Words, pairs: int) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray], np.ndarray]:
+def _usual(words: WordSpans, pairs: int) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray], np.ndarray]:
     """The copyable words that are neither rare nor in every sentence.
 
     Returns their keys (U), sorted; where they occur, as rows and indices of keys, each once, by row; and in how many.

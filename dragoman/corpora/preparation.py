@@ -2,7 +2,7 @@
 
     data = prepare_data(config, run / "data", print)             # later calls load what the first one wrote
 
-The tokenizers, the split of each pair and the ids are decided here once and never again.
+The tokenizers, the split of each pair and the ids are fixed here for the whole run.
 
 Preparation works in shards of 50,000 pairs: it writes the cleaned text of each, trains the tokenizers on that of
 training, writes the ids of each shard, and joins them into the arrays that training will read. All this is in a hidden
@@ -22,7 +22,7 @@ import io
 import json
 import platform
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -36,7 +36,6 @@ from dragoman.corpora.origin import SIDES, Tokenizers, check_unchanged, origin_o
 from dragoman.corpora.prepared_files import (
     COMPLETE,
     CleanedCorpus,
-    blocks,
     load_array,
     load_pairs,
     progress_bar,
@@ -57,7 +56,6 @@ from dragoman.serialization import json_bytes, load_json
 from dragoman.settings import PLACEHOLDERS, Config, DataConfig
 from dragoman.storage import remove_temporaries, replace_durably
 from dragoman.text.conventions import Conventions, conventions_of_ids
-from dragoman.text.letter_case import lower
 
 WEIGHTS = "train.weights.npy"
 # In the hidden folder:
@@ -119,11 +117,6 @@ def prepare_data(
                 f"warning: {source} can change on the hub, and then this run cannot be repeated: set data.revision to "
                 "a commit of it."
             )
-    for language in _lowercased_wrongly(config.data):
-        say(
-            f"warning: data.lowercase has one rule for all languages, which changes letters of {language}: set it to "
-            f'false and lower-case the corpus with dragoman.text.letter_case.lower(text, "{language}").'
-        )
     say_choices(sources, config.data, say)
     if _set_up(workplace, origin, sources, config.data):
         say("resuming an interrupted preparation")
@@ -131,20 +124,13 @@ def prepare_data(
     try:
         if not (result / "report.json").exists():  # the last file to be written
             _prepare(workplace, sources, config, say, tokenizers, origin)
-    except (DataError, ConfigError):  # a new attempt would fail, too
+    except (DataError, ConfigError):  # retrying cannot help
         shutil.rmtree(workplace)
         raise
     remove_temporaries(result)  # of a killed process
     publish(result, directory)
     shutil.rmtree(workplace)
     return load(directory)
-
-
-def _lowercased_wrongly(data: DataConfig) -> list[str]:
-    """The languages that have small letters of their own, such as the Turkish ı, if data.lowercase writes others."""
-    names = [*chain(*data.several)] or [data.source_lang or "", data.target_lang]
-    capitals = "IİÌ"
-    return [name for name in dict.fromkeys(names) if data.lowercase and lower(capitals, name) != capitals.lower()]
 
 
 def _set_up(workplace: Path, origin: dict[str, Any], sources: Sequence[Source], data: DataConfig) -> bool:
@@ -250,8 +236,9 @@ def _encode_shard(
     short, even = within_limits(encoded, data)
     keep = short & even
     arrays = {"dropped": np.array([(~short).sum(), (short & ~even).sum()])}
-    for side, encoded_side in zip(SIDES, (encoded.source.where(keep), encoded.target.where(keep)), strict=True):
-        arrays |= {side: encoded_side.ids, f"{side}.lengths": np.diff(encoded_side.offsets)}
+    kept = encoded.take(np.flatnonzero(keep))
+    for name, side in zip(SIDES, (kept.source, kept.target), strict=True):
+        arrays |= {name: side.ids, f"{name}.lengths": np.diff(side.offsets)}
     numbers = {str(direction): number for number, direction in enumerate(data.several)}
     directions = [numbers[str(split_tag(source)[0])] for source, _ in pairs] if numbers else []
     arrays["directions"] = np.array(directions, np.uint16)[keep if numbers else ()]
@@ -341,32 +328,23 @@ def conventions_of_data(directory: Path, source: Tokenizer, target: Tokenizer) -
 
 
 def read_text(path: Path) -> str:
-    """Read a file of the prepared data that is no array. Raises OSError and ValueError."""
+    """Read a text file of the prepared data. Raises OSError and ValueError."""
     return reading.read(path, reading.TEXT).decode()
 
 
 def _load_train(directory: Path, *tokenizers: Tokenizer) -> EncodedPairs:
     """Load the training pairs. Raises OSError, and ValueError if they cannot be ids of these tokenizers."""
-    paths = [[directory / f"train.{side}{part}.npy" for part in ("", ".offsets")] for side in SIDES]
-    pairs = EncodedPairs(*(EncodedSide(*map(load_array, each)) for each in paths))
-    for side, of_side, tokenizer in zip((pairs.source, pairs.target), paths, tokenizers, strict=True):
+    sides = [[load_array(directory / f"train.{side}{part}.npy") for part in ("", ".offsets")] for side in SIDES]
+    pairs = EncodedPairs(*(EncodedSide(*arrays) for arrays in sides))
+    for side, tokenizer in zip((pairs.source, pairs.target), tokenizers, strict=True):
         ids, offsets = side.ids, side.offsets
         if not (
             (ids.dtype in (np.uint16, np.int32) and offsets.dtype == np.int64 and ids.ndim == offsets.ndim == 1)
             and (len(offsets) and offsets[0] == 0 and offsets[-1] == len(ids))
-            and all(0 <= block.min() <= block.max() < len(tokenizer) for block in blocks(of_side[0]))
-            and _is_sorted(blocks(of_side[1]))
+            and (offsets[:-1] <= offsets[1:]).all()
+            and 0 <= ids.min(initial=0) <= ids.max(initial=0) < len(tokenizer)
         ):
             raise ValueError("the training pairs are not ids of the tokenizers")
     if len(pairs.source.offsets) != len(pairs.target.offsets):
         raise ValueError("the training sides have different numbers of sentences")
     return pairs
-
-
-def _is_sorted(numbers: Iterable[np.ndarray]) -> bool:
-    last = 0
-    for block in numbers:
-        if block[0] < last or (block[1:] < block[:-1]).any():
-            return False
-        last = block[-1]
-    return True

@@ -22,7 +22,6 @@ from dragoman.serialization import json_bytes, load_json
 from dragoman.settings import DataConfig
 from dragoman.storage import replace_durably, sync
 
-BLOCK = 2**16  # numbers that are read at once
 LARGE = 64 * 2**20  # bytes; larger arrays are memory-mapped
 COMPLETE = "complete"  # empty file in the folder of a corpus that has been read to its end
 
@@ -169,18 +168,6 @@ def load_array(path: Path) -> np.ndarray:
         raise ValueError(f"{path.name} is not an array: {error}") from error
     # As a plain array either way: each slice of a memmap is a new memmap, which is five times slower.
     return np.asarray(mapped) if path.stat().st_size > LARGE else np.array(mapped)
-
-
-def blocks(path: Path) -> Iterator[np.ndarray]:
-    """Yield the numbers of an .npy file a block at a time: pages of a mapped file that were read count as memory.
-
-    Raises OSError and ValueError.
-    """
-    with path.open("rb") as file:
-        np.lib.format.read_magic(file)
-        _, _, dtype = np.lib.format.read_array_header_1_0(file)
-        while len(block := np.fromfile(file, dtype, BLOCK)):
-            yield block
 
 
 def save_array(path: Path, dtype: np.dtype, count: int, parts: Iterable[np.ndarray]) -> None:

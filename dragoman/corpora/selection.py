@@ -15,7 +15,7 @@ CHUNK = 50_000  # pairs looked at together, to bound memory
 
 
 def within_limits(pairs: EncodedPairs, data: DataConfig) -> tuple[np.ndarray, np.ndarray]:
-    """Apply data.max_length and data.max_ratio. Return for each pair whether it is short and whether it is even: (N).
+    """Apply data.max_length and data.max_ratio. Return for each pair whether it is within each: (N).
 
     Plain text has one side only, which is always even. End tokens do not count.
     """

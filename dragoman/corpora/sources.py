@@ -99,7 +99,7 @@ class Source:
         return f"data.{self.split} ({self.name})"
 
 
-class Named(NamedTuple):
+class Entry(NamedTuple):
     """What one of the settings names, or one entry of its mixture."""
 
     split: str
@@ -108,10 +108,10 @@ class Named(NamedTuple):
     name: str
 
 
-def named(data: DataConfig) -> list[Named]:
+def list_entries(data: DataConfig) -> list[Entry]:
     """List everything that data.train, data.validation and data.test name, train first. Raises DataError."""
-    training = [Named("train", weight, i, name) for i, (weight, name) in enumerate(parse_mixture(data.train), 1)]
-    return training + [Named(split, 1.0, 1, name) for split in SPLITS[1:] if (name := getattr(data, split))]
+    training = [Entry("train", weight, i, name) for i, (weight, name) in enumerate(parse_mixture(data.train), 1)]
+    return training + [Entry(split, 1.0, 1, name) for split in SPLITS[1:] if (name := getattr(data, split))]
 
 
 def setting_name(split: str, number: int) -> str:
@@ -123,10 +123,10 @@ def find_sources(data: DataConfig) -> list[Source]:
 
     What is on the internet is downloaded into the cache, unless it is there.
     """
-    return [source for entry in named(data) for source in find_entry(entry, data)]
+    return [source for entry in list_entries(data) for source in find_entry(entry, data)]
 
 
-def find_entry(entry: Named, data: DataConfig, download: bool = True) -> list[Source]:
+def find_entry(entry: Entry, data: DataConfig, download: bool = True) -> list[Source]:
     """Find what one entry names; without `download`, only on this machine. Raises DataError."""
     sources = find_named(entry.split, data, entry.name, download)
     return [replace(source, weight=entry.weight, number=entry.number) for source in sources]

@@ -67,7 +67,7 @@ class PairCounts:
     too_long: int = 0  # training only: more than data.max_length tokens on a side
     uneven: int = 0  # training only: one side more than data.max_ratio times as long as the other
     unreadable: int = 0  # not UTF-8, or a broken row, and data.on_bad_line is skip
-    left_out: int = 0  # no pair, such as a fuzzy message
+    left_out: int = 0  # not a pair, such as a fuzzy message
     places: list[str] = field(default_factory=list)  # of the first PLACES that cannot be read, with the reasons
 
     @property
@@ -153,7 +153,7 @@ def _portion(
 
 
 def _dropped(place: str, source: str, target: str) -> PairCounts:
-    """Count a unit that is no pair of texts."""
+    """Count a unit without two texts."""
     if is_left_out(source):
         return PairCounts(read=1, left_out=1)
     why = unmarked(target) if source.startswith(BROKEN) and target.startswith(BROKEN) else f"{place}: not UTF-8."

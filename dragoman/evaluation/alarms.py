@@ -1,4 +1,4 @@
-"""Checks for common failures of a translator, which scores alone can hide."""
+"""Check translations for common failures, which scores alone can hide."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def find_alarms(
         failing_sentences(
             "repeated",
             repetitive(sentences, measured),
-            "repeat the same words three times or more in a row, unlike their references. The model has not learnt "
-            "enough, or has never seen such sentences.",
+            "repeat the same words three times or more in a row, unlike their references. The model needs more "
+            "training, or has never seen such sentences.",
         ),
         failing_sentences(
             "cut",
@@ -47,7 +47,7 @@ def find_alarms(
         failing_sentences(
             "untranslated",
             [each.translation == each.source != each.reference for each in sentences],
-            "equal their sources, unlike their references. Does the training data contain untranslated pairs?",
+            "equal their sources, unlike their references. Check the training data for untranslated pairs.",
         ),
         failing_sentences(
             "unknown",
@@ -80,10 +80,10 @@ def judged(alarms: Sequence[Alarm], config: Config, step: int, vocabulary: int) 
     raised = [f"--training.{name} {math.ceil(most * 1.2 * needed / seen)}" for name, most in limits.items() if most]
     file = shlex.quote(str(Path(config.run.dir) / config.run.name / "config.yaml"))
     text = (
-        f"The model is not trained enough: it has learnt from {seen:,.0f} tokens, and translations become usable after "
+        f"The model is not trained enough: it has seen {seen:,.0f} tokens, and translations become usable after "
         f"about {needed:,.0f}. Continue with: {resources.command('train')} --config {file} {' '.join(raised)}"
     )
-    return [Alarm("unripe", text, symptoms[0].sentences), *(each for each in alarms if each.name not in SYMPTOMS)]
+    return [Alarm("undertrained", text, symptoms[0].sentences), *(each for each in alarms if each.name not in SYMPTOMS)]
 
 
 def failing_sentences(name: str, failing: Sequence[bool], failure: str) -> Alarm | None:
@@ -106,7 +106,7 @@ def repetitive(sentences: Sequence[EvaluatedSentence], measured: Measurements) -
 
 
 def same_translation(sentences: Sequence[EvaluatedSentence]) -> Alarm | None:
-    """An alarm if many sources, with different references, get one and the same translation."""
+    """An alarm if many sources with different references get the same translation."""
     by_translation: dict[str, list[int]] = defaultdict(list)
     for i, each in enumerate(sentences):
         by_translation[each.translation].append(i)

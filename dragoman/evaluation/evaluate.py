@@ -59,7 +59,7 @@ def evaluate(
 
     Raises DataError if there are no pairs, or if the earlier translations are of other pairs.
     """
-    earlier_translations = check_pairs(pairs, name, earlier)
+    earlier_translations = earlier_translations_of(pairs, name, earlier)
     sources, references = unzip_pairs(pairs)
     data = translator.config.data
     tokenize = tokenizations(sources, data)
@@ -103,14 +103,14 @@ def evaluate(
 
 
 def run_so_far(translator: Translator) -> tuple[Config, int]:
-    """The settings and steps of the run that made a model: it may have gone on since these weights, the best."""
+    """The settings of the run and its newest step, which may be newer than these (best) weights."""
     newest = checkpoint.newest(translator.path.parent, quarantine=False, warn=lambda _: None, only=["config.yaml"])
     if newest is None:  # the checkpoint has been copied, or is an average
         return translator.config, translator.step
     return config_file.loads(newest.files["config.yaml"], newest.path / "config.yaml"), newest.step
 
 
-def check_pairs(pairs: Sequence[Pair], name: str, earlier: EarlierTranslations | None) -> list[str]:
+def earlier_translations_of(pairs: Sequence[Pair], name: str, earlier: EarlierTranslations | None) -> list[str]:
     """The earlier translations of the pairs, if any. Raises DataError as `evaluate` does."""
     if not pairs:
         raise DataError(f"there are no {name} pairs: choose others with --split or --data.")
@@ -159,8 +159,8 @@ def main(options: argparse.Namespace) -> None:
     if translator.config.is_language_model:
         raise DataError("a language model does not translate: its perplexity is in result.json of its run.")
     # A checkpoint is in <run>/checkpoints/ or, if it is an average, in <run>, unless it was moved.
-    around = translator.path.absolute().parents
-    name, pairs = named_pairs(options, [run] if run else [around[1], around[0]], translator)
+    parents = translator.path.absolute().parents
+    name, pairs = named_pairs(options, [run] if run else [parents[1], parents[0]], translator)
     all_directions = name
     if options.to or options.source:
         pairs = select_pairs(pairs, translator, options.to, options.source)
@@ -170,10 +170,10 @@ def main(options: argparse.Namespace) -> None:
     if options.against:
         chosen = f" --data {shlex.quote(options.data)}" if options.data else f" --split {options.split}"
         earlier = read_earlier(options.against, name, all_directions, chosen).cleaned(data)
-    check_pairs(pairs, name, earlier)
+    earlier_translations_of(pairs, name, earlier)  # fails here rather than after the long work
     folder: Path | None = options.output or (run / "report" if run and not options.checkpoint else None)
     if folder:
-        folder.mkdir(parents=True, exist_ok=True)  # fails here rather than after the long work
+        folder.mkdir(parents=True, exist_ok=True)  # likewise
     with tqdm(total=len(pairs), unit="sentence", dynamic_ncols=True, disable=None, leave=False) as bar:
         report = evaluate(translator, pairs, name, earlier, bar.update)
     if options.checkpoint:

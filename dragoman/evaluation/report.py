@@ -34,7 +34,7 @@ class Bucket:
 class Alarm:
     """A failure of many translations, or of all of them together."""
 
-    name: str  # unripe, empty, repeated, cut, same, untranslated, unknown, length or useless
+    name: str  # undertrained, empty, repeated, cut, same, untranslated, unknown, length or useless
     text: str
     sentences: list[int]  # numbers from 1, at most 20; none if the alarm is about all sentences
 

@@ -75,7 +75,7 @@ def _scores(run: Path, step: int) -> dict[str, Any]:
 
 
 def limitations(kind: Format, translator: Translator) -> list[str]:
-    """List what our translator does and the export does not."""
+    """List the features that the export lacks."""
     assert isinstance(translator.model, Transformer)
     text = _templates.get_template("limitations.md.jinja").render(
         kind=kind,

@@ -22,9 +22,8 @@ from dragoman import resources
 from dragoman.architectures.ctranslate2_spec import ctranslate2_spec, save_ctranslate2
 from dragoman.dataset import Tokenizer
 from dragoman.errors import ConfigError
-from dragoman.export.loaded import LoadedExport
+from dragoman.export.loaded import LoadedExport, ctranslate2_greedy
 from dragoman.export.to_argos import load_argos, pack_argos, save_argos
-from dragoman.export.to_ctranslate2 import load_ctranslate2
 from dragoman.export.to_huggingface import load_huggingface, save_huggingface
 from dragoman.export.to_onnx import load_onnx, quantize_onnx, save_onnx
 from dragoman.export.tokenizer_files import portable_tokenizer, save_tokenizers, text_functions
@@ -72,13 +71,9 @@ def unsupported(
         )
     if kind != "huggingface":
         return None
-    lacking = "but transformers has no encoder-decoder class of this shape with it"
-    if settings.positions == "rotary":
-        return f"model.positions is rotary, {lacking}"
-    if settings.norm_kind == "rms":
-        return f"model.norm_kind is rms, {lacking}"
-    if settings.activation == "swiglu":
-        return f"model.activation is swiglu, {lacking}"
+    for name, value in ("positions", "rotary"), ("norm_kind", "rms"), ("activation", "swiglu"):
+        if getattr(settings, name) == value:
+            return f"model.{name} is {value}, but transformers has no encoder-decoder class of this shape with it"
     if settings.norm == "post" and settings.positions != "sinusoidal":
         return (
             f"model.norm is post and model.positions is {settings.positions}, but transformers' post-norm class, "
@@ -122,7 +117,7 @@ def load(kind: Format, folder: Path) -> LoadedExport:
     """Load an export with its engine, before `finish`."""
     match kind:
         case "ctranslate2":
-            return LoadedExport(load_ctranslate2(folder), *text_functions(folder))
+            return LoadedExport(ctranslate2_greedy(folder), *text_functions(folder))
         case "huggingface":
             return load_huggingface(folder)
         case "onnx":

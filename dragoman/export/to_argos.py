@@ -22,7 +22,7 @@ from babel import Locale
 from dragoman import reading
 from dragoman.architectures.ctranslate2_spec import ctranslate2_spec, save_ctranslate2
 from dragoman.dataset import Tokenizer
-from dragoman.export.loaded import BATCH_SIZE, Batch, LoadedExport
+from dragoman.export.loaded import Batch, LoadedExport, ctranslate2_greedy, saved_vocabularies
 from dragoman.export.sentencepiece_model import BLANK, pieces_by_id, sentencepiece_model
 from dragoman.model import Transformer
 from dragoman.settings import EOS, UNK, DataConfig
@@ -71,41 +71,24 @@ def pack_argos(folder: Path) -> None:
 
 
 def load_argos(folder: Path) -> LoadedExport:
-    """Load the files, before they are packed, and do what Argos Translate does with them, with a beam of one.
+    """Load the files before they are packed, to translate as Argos Translate does, but greedily.
 
     Two of its steps are left out: it copies unknown words, which byte-level subwords do not have, and it replaces every
     underscore that the model writes by a blank.
     """
-    import ctranslate2
     import sentencepiece  # pyright: ignore[reportMissingImports]
 
     package = folder / PACKAGE
-    translator = ctranslate2.Translator(str(package / "model"), inter_threads=1, intra_threads=1)
     processor: Any = sentencepiece.SentencePieceProcessor(model_file=str(package / "sentencepiece.model"))
     source, target = saved_vocabularies(package / "model")
-    source_ids, target_ids = ({piece: i for i, piece in enumerate(side)} for side in (source, target))
-
-    def greedy(sentences: Batch, limit: int) -> list[list[int]]:
-        results = translator.translate_batch(
-            [[source[i] for i in sentence] for sentence in sentences],
-            beam_size=1, min_decoding_length=0, max_decoding_length=limit, length_penalty=0.2,
-            max_batch_size=BATCH_SIZE,
-        )  # fmt: skip
-        return [[target_ids[piece] for piece in result.hypotheses[0]] for result in results]
+    ids_by_piece = {piece: i for i, piece in enumerate(source)}
 
     def encode(texts: Sequence[str]) -> list[list[int]]:
         encoded = processor.encode(list(texts), out_type=str)
-        return [[*(source_ids.get(piece, UNK) for piece in pieces), EOS] for pieces in encoded]
+        return [[*(ids_by_piece.get(piece, UNK) for piece in pieces), EOS] for pieces in encoded]
 
     def decode(batch: Batch) -> list[str]:
         texts = (processor.decode_pieces([target[i] for i in ids]).replace(BLANK, " ") for ids in batch)
         return [text.removeprefix(" ") for text in texts]
 
-    return LoadedExport(greedy, encode, decode)
-
-
-def saved_vocabularies(model: Path) -> list[list[str]]:
-    """Read the pieces of source and target from the files of CTranslate2, which saves one file if they are the same."""
-    shared = model / "shared_vocabulary.json"
-    paths = [shared] * 2 if shared.exists() else [model / f"{side}_vocabulary.json" for side in ("source", "target")]
-    return [json.loads(reading.read(path, reading.TEXT)) for path in paths]
+    return LoadedExport(ctranslate2_greedy(package / "model"), encode, decode)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,8 @@ from torch.export import Dim
 
 from dragoman.architectures.portable_weights import POSITIONS, banned_bias, position_table
 from dragoman.dataset import padding_mask, source_batch
-from dragoman.export.loaded import BATCH_SIZE, Batch, until_eos
-from dragoman.model import KeysValues, Starts, Transformer, sinusoid
+from dragoman.export.loaded import BATCH_SIZE, Batch, Greedy, until_eos
+from dragoman.model import KeysValues, RowPositions, Transformer, sinusoid
 from dragoman.settings import EOS, SOS
 
 
@@ -49,11 +49,11 @@ class OnnxDecoder(nn.Module):
     def forward(self, token: Tensor, source: Tensor, memory: Tensor, past: Tensor) -> tuple[Tensor, Tensor]:
         """Do what `Transformer.step` does."""
         decoder, mask = self.model.decoder, padding_mask(source)
-        start = Starts(torch.full_like(token, past.shape[4]), self.last)
-        x, turns = decoder.embedding(token, start), decoder.embedding.turns(start, 1)
+        start = RowPositions(torch.full_like(token, past.shape[4]), self.last)
+        x, angles = decoder.embedding(token, start), decoder.embedding.angles(start, 1)
         seen = []
         for layer, looked_at, before in zip(decoder.layers, memory, past, strict=True):
-            x, own = layer(x, None, KeysValues(*looked_at), mask, KeysValues(*before), turns)
+            x, own = layer(x, None, KeysValues(*looked_at), mask, KeysValues(*before), angles)
             seen.append(torch.stack(own))
         # Keep three dimensions here. With two, this becomes a Gemm, whose matrix onnxruntime's quantizer transposes,
         # although the embedding may use the same matrix.
@@ -116,7 +116,7 @@ def quantize_onnx(folder: Path) -> None:
         exact.unlink()
 
 
-def load_onnx(folder: Path) -> Callable[[Batch, int], list[list[int]]]:
+def load_onnx(folder: Path) -> Greedy:
     """Return `LoadedExport.greedy` of onnxruntime and a greedy search."""
     import onnxruntime  # pyright: ignore[reportMissingImports]
 

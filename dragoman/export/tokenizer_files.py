@@ -33,16 +33,10 @@ def save_tokenizers(sides: tuple[tokenizers.Tokenizer, tokenizers.Tokenizer], fo
         side.save(str(folder / f"{name}.tokenizer.json"))
 
 
-def open_tokenizers(folder: Path) -> tuple[tokenizers.Tokenizer, tokenizers.Tokenizer]:
-    """Load the tokenizers of source and target that `save_tokenizers` wrote."""
+def text_functions(folder: Path) -> tuple[Callable[[Sequence[str]], list[list[int]]], Callable[[Batch], list[str]]]:
+    """Return `LoadedExport.encode` and `LoadedExport.decode` for the files that `save_tokenizers` wrote."""
     source, target = (tokenizers.Tokenizer.from_file(str(folder / f"{side}.tokenizer.json")) for side in SIDES)
     source.encode_special_tokens = True  # a setting that the file does not keep
-    return source, target
-
-
-def text_functions(folder: Path) -> tuple[Callable[[Sequence[str]], list[list[int]]], Callable[[Batch], list[str]]]:
-    """Return `LoadedExport.encode` and `LoadedExport.decode` for the tokenizer files of a folder."""
-    source, target = open_tokenizers(folder)
     return (
         lambda texts: [encoding.ids for encoding in source.encode_batch(texts)],
         lambda batch: target.decode_batch(batch, skip_special_tokens=False),

@@ -20,7 +20,7 @@ import argparse
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import tee
 from pathlib import Path
@@ -33,9 +33,8 @@ from dragoman.corpora.prepared_files import progress_bar
 from dragoman.corpora.readers import read_units
 from dragoman.corpora.sources import find_sources
 from dragoman.errors import ConfigError
-from dragoman.filtering.commands import command_line, require_one_corpus
+from dragoman.filtering.commands import command_line, require_one_corpus, share
 from dragoman.filtering.judge import Judge, Sample
-from dragoman.filtering.outcome import Dropped, Outcome
 from dragoman.filtering.rules import REASONS, UNREADABLE
 from dragoman.filtering.workers import reasons_of
 from dragoman.processes import cores
@@ -47,7 +46,34 @@ from dragoman.storage import storing
 TRAIN, DROPPED, OUTCOME = "train.tsv", "dropped.tsv", "cleaning.json"
 # What a folder may have that is replaced; the last three are files of earlier versions.
 OWN_FILES = {TRAIN, DROPPED, OUTCOME, "report.html", "scores.tsv", ".lock"}
+WIDTH = 80  # columns of the summary
 _ONE_LINE = str.maketrans("\t\n\r", "   ")  # what a cell of a .tsv cannot hold
+
+
+@dataclass
+class Outcome:
+    """What was read, kept and dropped; the fields are those of cleaning.json."""
+
+    corpus: str
+    source_lang: str
+    target_lang: str
+    unit: str  # what positions count, such as line
+    read: int
+    kept: int
+    dropped: dict[str, int]  # pairs by reason, in the order of REASONS
+    format: int = 2  # changes when readers must change
+
+    def lines(self) -> list[str]:
+        """Return a summary for a terminal, at most WIDTH columns wide."""
+
+        def row(count: int, text: str) -> str:
+            return f"{count:>10,}  {share(count, self.read):>8}  {text}"
+
+        title = f"{self.source_lang} to {self.target_lang}, {self.corpus}"
+        lines = [console.shorten(console.visible(title), WIDTH), "", f"{self.read:>10,}            pairs read"]
+        lines += [row(self.kept, "kept"), row(self.read - self.kept, "dropped")]
+        lines += [""] * bool(self.dropped)
+        return lines + [row(count, f"{reason:<15} {REASONS[reason].text}") for reason, count in self.dropped.items()]
 
 
 def main(options: argparse.Namespace) -> None:
@@ -79,7 +105,7 @@ def clean_corpus(options: argparse.Namespace) -> Outcome:
     with atomic_folder(options.output) as folder, storing(options.output):
         units = read_units(source, data)["train"].units
         counts = _write_tables(folder, units, judge, options.processes or cores(), read)
-        dropped = [Dropped(reason, kind.text, counts[reason]) for reason, kind in REASONS.items() if counts[reason]]
+        dropped = {reason: counts[reason] for reason in REASONS if counts[reason]}
         languages = str(data.source_lang), data.target_lang
         outcome = Outcome(data.train, *languages, split.unit, counts.total(), counts[""], dropped)
         (folder / OUTCOME).write_bytes(json_bytes(asdict(outcome)))

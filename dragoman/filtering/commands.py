@@ -32,7 +32,7 @@ def share(count: int, of: int) -> str:
 def command_line(config: Config, changes: Mapping[str, Any], name: str = "train", *options: str) -> str:
     """Return the command that does this with the settings of a config and some changes; clean takes those of data."""
     of_preset = set(presets.KEYS) - config.chosen if config.model.preset else set()
-    left_out = of_preset | config.unsaid | {"run.name"}
+    left_out = of_preset | config.left_open | {"run.name"}
     values = {key: value for key, value in settings.values(config).items() if key not in left_out} | dict(changes)
     other_data = values["data.train"] != DEFAULTS["data.train"]
     words = []

@@ -72,7 +72,8 @@ class Judge:
     @classmethod
     def learn(cls, sample: Sequence[Pair], data: DataConfig, keep: Collection[str] = ()) -> Judge:
         """Learn from a sample of raw pairs, without those that break a rule for single pairs, and repetitions."""
-        pairs = [cleaned for pair in sample if all(map(is_text, cleaned := cleaned_pair(pair, data)))]
+        cleaned = dict.fromkeys(cleaned_pair(pair, data) for pair in sample)
+        pairs = [pair for pair in cleaned if all(map(is_text, pair))]
         source, target = (common_scripts(pair[side] for pair in pairs[:SCRIPTS_FROM]) for side in (0, 1))
         scripts = (source, target)
         kept = frozenset([*keep, *(SAME_LANGUAGE if within_one(data) else ())])

@@ -7,9 +7,9 @@ import os
 import signal
 import threading
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing
 from itertools import islice
 from multiprocessing.connection import wait
 
@@ -46,8 +46,7 @@ def _judged(pairs: Iterable[Pair], judge: Judge, processes: int) -> Generator[Ju
     pool = ProcessPoolExecutor(processes, context, initializer=_start, initargs=(judge,))
     try:
         for chunk in chunks:
-            with _interrupts_blocked():  # this may start a process
-                waiting.append(pool.submit(_work, chunk))
+            waiting.append(pool.submit(_work, chunk))
             if len(waiting) >= AHEAD * processes:
                 yield waiting.popleft().result()
         for future in waiting:
@@ -56,31 +55,15 @@ def _judged(pairs: Iterable[Pair], judge: Judge, processes: int) -> Generator[Ju
         pool.shutdown(cancel_futures=True)
 
 
-@contextmanager
-def _interrupts_blocked() -> Iterator[None]:
-    """Context manager: delay Ctrl-C, which reaches every process. A process that starts here never gets it.
-
-    So the first process alone ends the others, even those that are still importing. Windows has no such masks.
-    """
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
 def _start(judge: Judge) -> None:
     global _judge
     _judge = judge
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # for Windows
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process; the first one ends the others
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
 def _end_with_parent() -> None:
-    """End this process if the first one is killed. Otherwise it would wait for work forever."""
+    """End this process if the first one is killed; it would wait for work forever."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         wait([parent.sentinel])

@@ -8,8 +8,9 @@
 A `Translator` runs one search at a time, and a batch of fifty sentences takes far less than fifty times as long as one.
 So one thread translates in rounds: each round is one search for all jobs that wait with the same settings.
 
-A long job would keep all others waiting. So a round has room for only `limits.LONG_TOKENS` of long jobs, and the job
-that has been computed for the shortest time comes first.
+A long job would keep all others waiting. So short jobs come first, and a round of long jobs takes few tokens, from the
+job that has been computed for the shortest time. While short jobs keep coming, the thread rests after such a round for
+as long as the round took.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import islice
 
 from dragoman.server import limits
@@ -55,10 +57,16 @@ class Batcher:
     def __init__(self, translator: Translator, budgets: Limits | None = None) -> None:
         self.translator = translator
         self.limits = budgets or Limits()
+        # Kept, because a translator with other settings prepares its literals anew, which takes 10 ms.
+        self._with_decoding = lru_cache(8)(
+            lambda n_best, beam_size: translator.with_decoding(n_best=n_best, beam_size=beam_size)
+        )
         self._waiting: list[Job] = []
         self._under_way: list[Job] = []
         self._changed = threading.Condition()
         self._closed = False
+        self._last_short = float("-inf")  # when the last short job was submitted
+        self._rest = 0.0  # seconds to wait for a short job before the next round
         self._thread = threading.Thread(target=self._run, name="translating")
         self._thread.start()
 
@@ -77,6 +85,8 @@ class Batcher:
             )
         job.is_long = work > limits.LONG_WORK
         with self._changed:
+            if not job.is_long:
+                self._last_short = time.monotonic()
             waiting = sum(not other.results.cancelled() for other in self._waiting)
             if waiting >= self.limits.max_waiting or self._closed:
                 limit = f"--max-waiting is {self.limits.max_waiting}"
@@ -113,7 +123,10 @@ class Batcher:
         """The thread: translate in rounds until the batcher is closed."""
         try:
             while jobs := self._next_jobs():
+                started = time.monotonic()
                 self._translate_round([job for job in jobs if not job.results.cancelled()])
+                rests = jobs[0].is_long and not self._is_quiet()
+                self._rest = time.monotonic() - started if rests else 0.0
                 with self._changed:
                     self._waiting[:0] = [job for job in jobs if not job.results.done()]
                     self._under_way = []
@@ -123,35 +136,49 @@ class Batcher:
             self.give_up()
 
     def _next_jobs(self) -> list[Job]:
-        """Wait for jobs. Take all that ask for the same as the first, which was computed for the shortest time."""
+        """Wait for jobs. Take all like the first: a short job if there is one, else the least computed long one."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._closed)
+            self._changed.wait_for(
+                lambda: self._closed or not all(job.is_long for job in self._waiting), timeout=self._rest
+            )
             if self._closed:
                 return []
-            self._waiting.sort(key=lambda job: job.seconds)
+            self._waiting.sort(key=lambda job: (job.is_long, job.seconds))
             wanted = self._settings(self._waiting[0])
             self._under_way = [job for job in self._waiting if self._settings(job) == wanted]
             self._waiting = [job for job in self._waiting if self._settings(job) != wanted]
             return list(self._under_way)
 
-    def _settings(self, job: Job) -> tuple[int, int, bool]:
-        return (*self.search_settings(job), job.weights)
+    def _is_quiet(self) -> bool:
+        """Whether no short job has come lately."""
+        return time.monotonic() - self._last_short > limits.QUIET
+
+    def _settings(self, job: Job) -> tuple[int, int, bool, bool]:
+        """What the jobs of a round have in common."""
+        return (*self.search_settings(job), job.weights, job.is_long)
+
+    def _room(self, job: Job) -> int:
+        """How many tokens a round has for jobs like this one."""
+        if not job.is_long:
+            return limits.SHORT_TOKENS
+        n_best, beam_size = self.search_settings(job)
+        # A beam of 10 takes thrice as long as one of 1, and for weights the model reads every translation twice.
+        slowdown = (4 + beam_size) / 5 * (1 + n_best if job.weights else 1)
+        return max(1, round((limits.QUIET_TOKENS if self._is_quiet() else limits.LONG_TOKENS) / slowdown))
 
     def _translate_round(self, jobs: list[Job]) -> None:
-        """Translate a part of each job, as far as there is room for it: more for short jobs than for long ones."""
+        """Translate a part of each job, as far as there is room for it. Short jobs usually fit whole."""
         parts: list[Part] = []
-        n_best, beam_size = self.search_settings(jobs[0]) if jobs else (1, 1)
-        # A beam of 10 takes thrice as long as one of 1, and for weights the model reads every translation twice.
-        slowdown = (4 + beam_size) / 5 * (1 + n_best if jobs and jobs[0].weights else 1)
-        room = {False: limits.SHORT_TOKENS, True: max(1, round(limits.LONG_TOKENS / slowdown))}
+        room = self._room(jobs[0]) if jobs else 0
         for job in jobs:
-            if room[job.is_long] <= 0:
-                continue
+            if room <= 0:
+                break
             with _errors_of(job):
                 job.work = job.work or self.translator.work(job.texts)
-                pieces = job.work.take(room[job.is_long])
+                pieces = job.work.take(room)
                 parts.append((job, job.work, pieces))
-                room[job.is_long] -= sum(len(piece.ids) + 1 for piece in pieces)
+                room -= sum(len(piece.ids) + 1 for piece in pieces)
         self._translate(parts)
 
     def _translate(self, parts: list[Part]) -> None:
@@ -182,8 +209,7 @@ class Batcher:
 
     def _sentences(self, job: Job, pieces: Sequence[Piece]) -> list[Sentence]:
         """The translations of pieces, with what the job asks for."""
-        n_best, beam_size = self.search_settings(job)
-        translator = self.translator.with_decoding(n_best=n_best, beam_size=beam_size)
+        translator = self._with_decoding(*self.search_settings(job))
         sentences = translator.translate_pieces([pieces])
         if not job.weights:
             return sentences

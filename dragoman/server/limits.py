@@ -12,7 +12,9 @@ MAX_CHUNKED = 50_000  # bytes of a request that comes in chunks
 MAX_TERM = 100  # characters of a term
 MAX_N_BEST = MAX_BEAM_SIZE = 10
 LONG_WORK = 2_000  # a job of more work is long: it is translated a part at a time
-LONG_TOKENS = 50  # of the source in such a part, fewer for a wide beam or weights: new jobs wait for it
+LONG_TOKENS = 25  # of the source in such a part, fewer for a wide beam or weights: new jobs wait for it
+QUIET = 1.0  # seconds without short jobs, after which parts are larger, and follow one another without a rest
+QUIET_TOKENS = 400  # of the source in such a larger part
 SHORT_TOKENS = 10_000  # of short jobs that are translated together, so that the first ones do not wait for too many
 READ_TIMEOUT = 10.0  # seconds to send the head of a request, again to send its body, and to read the last 64 kB
 STALL_TIMEOUT = 5.0  # seconds in which a client must read 64 kB of its answer

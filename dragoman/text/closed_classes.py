@@ -9,8 +9,8 @@ from functools import cache
 
 from dragoman.directions import base_code
 
-# The words before an ordinal in languages that write ordinals with a full stop. None: any word, since there the verb
-# comes last, and no number does.
+# The words before an ordinal in languages that write ordinals with a full stop. None: any word (verb-final
+# languages).
 _GERMANIC = "den det de i på"
 _SLAVIC = "v ve vo u na z ze s sa do od iz po k ke"
 _BEFORE_ORDINALS: dict[str, str | None] = {
@@ -25,8 +25,8 @@ _BEFORE_ORDINALS: dict[str, str | None] = {
     "tr": None,
     "az": None,
 }
-# Abbreviations that more follows, where it is a name, a number or a small letter: titles, kinds of streets, references,
-# and those that introduce something.
+# Abbreviations that do not end a sentence before a name, a number or a small letter: titles, kinds of streets,
+# references, and those that introduce something.
 _ABBREVIATIONS = {
     "en": "adm approx assoc brig capt cdr ch col dept dr excl ext fig figs fr ft gen gov hon incl lt maj mr mrs ms "
     "mt pres prof rep rev sec sen sgt st supt univ vol vols",
@@ -97,7 +97,7 @@ _FUNCTION_WORDS = {
 
 @cache
 def known_abbreviations(language: str) -> frozenset[str]:
-    """Lower-cased abbreviations of a language that more follows, without their full stops."""
+    """Lower-cased abbreviations of a language that do not end a sentence, without their full stops."""
     return frozenset(_ABBREVIATIONS.get(base_code(language), "").split())
 
 

@@ -42,7 +42,7 @@ _FINAL_MARK = re.compile(rf"[{FINAL_MARKS}]")
 _MARK = re.compile(r"(?<=\S)(\s?)[.,?!](?=\s|$)")  # one that ends a word, and the space before it if there is one
 CERTAIN = 0.9  # share of the lines that makes a habit a convention
 NOUNS = 0.35  # share of the words with a capital above which it is no sign of a name: 64 % in German, 12 % in English
-RARELY = 0.01  # share of the lines up to which a habit is foreign to the text
+RARELY = 0.01  # shares up to this count as never
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ class Conventions:
 
     @cached_property
     def _by_capitals(self) -> dict[str, str]:
-        """Usual forms that capitals change for good, such as ß and Greek accents, by the form after the change."""
+        """Words that do not survive upper() and lower(), such as those with ß or Greek accents, by their capitals."""
         found: dict[str, str] = {}
         for small, form in sorted(self._usual.items(), key=lambda item: self.counts[item[0]]):
             large = upper(small, self.language)
@@ -176,9 +176,9 @@ class Conventions:
         return [word for word, count in self.counts.items() if count >= WELL_KNOWN]
 
     def usual(self, word: str) -> str | None:
-        """The form that a word usually has inside sentences, whatever the case of its letters here; None if unknown.
+        """The form that a word, in any case, usually has inside sentences; None if it is unknown.
 
-        A capital is no evidence if the word only ever comes first.
+        A word that is only seen at the start of sentences counts as lower case.
         """
         usual = self._usual.get(lower(word, self.language))
         return self._by_capitals.get(upper(word, self.language)) if usual is None and in_capitals(word) else usual
@@ -193,7 +193,7 @@ class Conventions:
 
     @property
     def begins_with_capital(self) -> bool:
-        """Whether nearly all lines do."""
+        """Whether nearly all lines begin with a capital."""
         return self.capitals >= CERTAIN
 
     @property
@@ -208,7 +208,7 @@ class Conventions:
 
     @property
     def ends_with_mark(self) -> bool:
-        """Whether nearly all lines do."""
+        """Whether nearly all lines end with a final mark."""
         return bool(self.marks) and self.marks.get("", 0.0) <= 1 - CERTAIN
 
     def final_mark(self, word: str) -> str:

@@ -1,11 +1,12 @@
-"""Full stops that end no sentence: after abbreviations, initials and ordinals.
+"""Full stops that do not end a sentence: after abbreviations, initials and ordinals.
 
     stops = FullStops.of(lines)                              # learnt from a corpus whose lines are mostly sentences
     stops.continues("Wir wohnen im 4. Stock.", 17, "de")     # True: this is one sentence
 
-An abbreviation is a word that nearly always has a full stop inside lines, before words that begin no sentence, as in
-Punkt (Kiss and Strunk 2006). Numbers are one such word for each number of digits: in German "4." is mostly an ordinal,
-in English mostly an end. For words that the corpus does not settle, the shape of the word and the language decide.
+An abbreviation is a word that nearly always has a full stop inside lines, before words that do not begin a sentence, as
+in Punkt (Kiss and Strunk 2006). All numbers with the same number of digits are one such word: in German "4." is mostly
+an ordinal, in English mostly an end. The shape of a word and the language decide for words that the corpus does not
+settle.
 
 Limits: without a corpus, a short word with vowels is an abbreviation only before a number or a small letter, unless
 it is one of the abbreviations known for 13 languages. Function words are known for these, too.
@@ -76,7 +77,7 @@ class FullStops:
                     final[_shape(string)] += 1
                 else:
                     following = _first_word(strings[number + 1])
-                    # A number that opens a line may count its items, and one before a small letter is no evidence.
+                    # Skip numbers at the start of a line (list items), and those before a small letter.
                     if not string[:-1].isdecimal() or (number and following != following.lower()):
                         inner[_shape(string), lower(following, language)] += 1
         starters = [
@@ -90,7 +91,7 @@ class FullStops:
     def _judged(
         cls, inner: Counter[tuple[str, str]], final: Counter[str], plain: Counter[str], starters: frozenset[str]
     ) -> FullStops:
-        """Tell abbreviations from words at the end of a sentence by how often they are where."""
+        """Classify words by how often they occur inside lines, before starters and at the end."""
         inside: Counter[str] = Counter()
         before_starters: Counter[str] = Counter()
         for (word, following), times in inner.items():
@@ -210,7 +211,7 @@ def _first_word(text: str) -> str:
 
 
 def _lacks_vowels(word: str, language: str) -> bool:
-    """Whether no word of its language looks like this, as "Mr" and "χλμ" do. "Hmm" and "TV" are words."""
+    """Whether a word has no vowel, such as "Mr" and "χλμ"; not for capitals ("TV") or doubled letters ("Hmm")."""
     lower = "".join(filter(str.isalpha, unicodedata.normalize("NFD", word.lower())))
     if not word.isalpha() or word.isupper() or not _ALPHABETS.fullmatch(lower) or _VOWEL.search(lower):
         return False

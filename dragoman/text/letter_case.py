@@ -27,7 +27,7 @@ _DIALYTIKA, _IOTA_BELOW, _TONOS = "\u0308", "\u0345", "\u0301"
 
 
 def lower(text: str, language: str) -> str:
-    """All in small letters."""
+    """Lower-case a text."""
     match base_code(language):
         case "tr" | "az" | "crh" | "gag":
             text = text.replace("I" + _DOT, "i").replace("İ", "i").replace("I", "ı")
@@ -37,7 +37,7 @@ def lower(text: str, language: str) -> str:
 
 
 def upper(text: str, language: str) -> str:
-    """All in capitals."""
+    """Upper-case a text."""
     match base_code(language):
         case "tr" | "az" | "crh" | "gag":
             text = text.replace("i", "İ")
@@ -58,7 +58,7 @@ def capitalized(word: str, language: str) -> str:
             return upper(first, language) + rest
         case "hy" if first == "և":
             return "Եվ" + rest
-    return first.title() + rest  # of a digraph such as ǆ only the first letter gets large
+    return first.title() + rest  # title() capitalises only the first half of a digraph such as ǆ
 
 
 def uncapitalized(word: str, language: str) -> str:
@@ -68,7 +68,7 @@ def uncapitalized(word: str, language: str) -> str:
 
 
 def in_capitals(word: str) -> bool:
-    """Whether a word has capitals, and no letter that would be another one in capitals. A ß may stay small."""
+    """Whether a word is in capitals; a ß may stay small."""
     return any(map(str.isupper, word)) and all(len(large := letter.upper()) > 1 or large == letter for letter in word)
 
 

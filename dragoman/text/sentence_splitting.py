@@ -49,8 +49,8 @@ def sentence_joiner(language: str) -> str:
 def split_sentences(text: str, language: str, stops: FullStops = NO_CORPUS) -> list[str]:
     """Split a cleaned text into sentences by the rules of its language, or of English if there are none for it.
 
-    A part without letters, such as "1." or "???", is no sentence of its own. `stops` are what a corpus in this language
-    has taught about full stops.
+    A part without letters, such as "1." or "???", is joined to the sentence before it. `stops` are what a corpus in
+    this language has taught about full stops.
     """
     sentences: list[str] = []
     start = end = 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,25 +26,18 @@ class BatchPlanner:
     """Plans the batches of an epoch and keeps the last plan, which takes a second for millions of pairs."""
 
     def __init__(self, data: PreparedData, seed: int) -> None:
-        self.data = data
-        self.seed = seed
-        self._key: tuple[int, int] | None = None
-        self._plan: list[np.ndarray] = []
+        self.data, self.seed = data, seed
+        self.plan = lru_cache(maxsize=1)(self._plan)
 
-    def plan(self, batch_tokens: int, epoch: int) -> list[np.ndarray]:
+    def _plan(self, batch_tokens: int, epoch: int) -> list[np.ndarray]:
         """The pair numbers of each batch of an epoch: a pure function of the pairs, the seed and the arguments.
 
         Every epoch has the same number of batches, even where pairs are weighted and drawn anew.
         """
-        if self._key != (batch_tokens, epoch):
-            self._key, self._plan = (batch_tokens, epoch), self._compute(batch_tokens, epoch)
-        return self._plan
-
-    def _compute(self, batch_tokens: int, epoch: int) -> list[np.ndarray]:
-        pairs, weights, seed = self.data.train, self.data.weights, self.seed
+        pairs, weights = self.data.train, self.data.weights
         if weights is None:
-            return batch_plan(*pairs.lengths, batch_tokens, seed, epoch)
-        return selection.weighted_batch_plan(pairs, weights, batch_tokens, seed, epoch)
+            return batch_plan(*pairs.lengths, batch_tokens, self.seed, epoch)
+        return selection.weighted_batch_plan(pairs, weights, batch_tokens, self.seed, epoch)
 
 
 def training_batches(state: TrainingState) -> Generator[list[Batch], None, None]:
@@ -80,7 +74,7 @@ def _updates(state: TrainingState) -> Iterator[tuple[list[Batch], int, int]]:
 def _make_batch(state: TrainingState, rows: np.ndarray, random: np.random.Generator) -> Batch:
     """The batch of these pairs, in a share of the batches with placeholders in place of words.
 
-    Some batches have many of them, because a batch becomes wider by the longest sentence to which one is added.
+    Placeholders make a sentence longer, and with it the whole batch, so they are gathered in few batches.
     """
     if state.hiding is None or random.random() >= state.config.training.placeholders:
         return make_batch(state.data.train, rows)

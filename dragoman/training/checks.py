@@ -14,7 +14,7 @@ from dragoman.training.state import TrainingState
 
 
 def check_lengths(config: Config, data: PreparedData, validation: EncodedPairs) -> None:
-    """Warn of pairs from which the model cannot learn, or by which it cannot be measured.
+    """Warn about pairs that do not fit the model.
 
     Training pairs are within data.max_length, those of validation and test may be longer. Raises DataError if one needs
     more than model.max_positions, or if no target fits an encoder-only model.
@@ -52,11 +52,11 @@ def _check_room(split: str, pairs: EncodedPairs, upsampling: int) -> None:
     if too_long:
         say(
             f"warning: in {too_long:,} of {len(pairs):,} {split} pairs the target is longer than model.upsampling "
-            f"({upsampling}) allows: nothing is learnt from them, and their loss counts as 0"
+            f"({upsampling}) allows: the model learns nothing from them, and their loss counts as 0"
         )
 
 
-def print_summary(state: TrainingState) -> None:
+def describe_training(state: TrainingState) -> None:
     """Print the size of the training, and warn of settings that do not suit it."""
     settings, steps = state.config.training, state.total_steps
     parameters = sum(p.numel() for p in state.model.parameters())
@@ -69,7 +69,7 @@ def print_summary(state: TrainingState) -> None:
         limit = "max_steps" if steps == settings.max_steps else "max_epochs"
         say(
             f"warning: training.warmup_steps is {settings.warmup_steps}, but there are only {steps} steps: the "
-            f"learning rate will hardly fall, or not even reach its peak. Lower it, or raise training.{limit}."
+            f"learning rate will not reach its peak, or will not come down. Lower it, or raise training.{limit}."
         )
     if settings.decay_share < 1 and settings.schedule in ("inverse_sqrt", "constant"):
         say(f"warning: training.decay_share has no effect: the schedule {settings.schedule} has no end")

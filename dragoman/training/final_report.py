@@ -46,32 +46,32 @@ def report(config: Config, directory: Path, data: PreparedData, progress: Progre
 def score_test_set(config: Config, directory: Path, data: PreparedData, progress: Progress) -> dict[str, object]:
     """Translate and score the test set, write the report, and return the entry for result.json."""
     translator = Translator(directory, config.training.device)
-    found = evaluate(translator, data.test)
-    write_report(found, directory / "report", "test")
+    measured = evaluate(translator, data.test)
+    write_report(measured, directory / "report", "test")
     with tensorboard.reopened(directory) as writer:
-        for figure in found.figures:
+        for figure in measured.figures:
             writer.add_scalar(f"test/{figure.name.lower()}", figure.score, progress.step)
-        for direction in found.directions:
+        for direction in measured.directions:
             writer.add_scalar(f"test/bleu/{direction.name}", direction.bleu, progress.step)
-        writer.add_text("test", tensorboard.indented("\n".join(report_lines(found))), progress.step)
-    bleu, chrf, *_ = found.figures
+        writer.add_text("test", tensorboard.indented("\n".join(report_lines(measured))), progress.step)
+    bleu, chrf, *_ = measured.figures
     say(
-        f"test set, {found.pairs} pairs, weights of step {translator.step}: BLEU {bleu.score:.2f} "
+        f"test set, {measured.pairs} pairs, weights of step {translator.step}: BLEU {bleu.score:.2f} "
         f"[{bleu.low:.2f}, {bleu.high:.2f}] ({bleu.signature}), chrF {chrf.score:.2f}"
     )
-    for direction in found.directions:
+    for direction in measured.directions:
         say(f"{direction.name}: {direction.pairs} pairs, BLEU {direction.bleu:.2f}")
-    for alarm in found.alarms:
+    for alarm in measured.alarms:
         say(f"warning: {alarm.text}")
     say(f"the report, with the worst sentences: {directory / 'report' / 'test.html'}")
     result: dict[str, object] = {
         "step": translator.step,
-        "pairs": found.pairs,
-        **{figure.name.lower(): figure.score for figure in found.figures},
+        "pairs": measured.pairs,
+        **{figure.name.lower(): figure.score for figure in measured.figures},
         "signature": bleu.signature,
     }
-    if found.directions:
-        result["directions"] = {each.name: {"pairs": each.pairs, "bleu": each.bleu} for each in found.directions}
+    if measured.directions:
+        result["directions"] = {entry.name: {"pairs": entry.pairs, "bleu": entry.bleu} for entry in measured.directions}
     return result
 
 

@@ -1,9 +1,9 @@
-"""What this machine makes of a corpus: how fast a model learns from it, and how long until its translations are usable.
+"""Estimate how fast a model learns from a corpus on this machine, and how long until its translations are usable.
 
     outlook = Outlook.of(config, pairs, tokens, vocabulary, speed)    # None for a run of a minute
     print(outlook.until_usable(), *outlook.shortages(config.training))
 
-Nothing here imports torch; `speed.target_tokens_per_second` measures.
+Nothing here imports torch; `planning.target_tokens_per_second` measures.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FOR_UPDATES = 0.8  # share of the time; the start, validations, the report and s
 
 @dataclass(frozen=True)
 class Outlook:
-    """What this machine makes of a corpus."""
+    """The training time of a model on this machine."""
 
     speed: float  # target tokens a second
     tokens: float  # target tokens of a pass, with the end tokens

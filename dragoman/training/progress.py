@@ -27,8 +27,8 @@ class Progress:
     warm_seconds: float = 0.0  # of these, until the end of the warm-up
     warm_steps: int = 0  # updates until the end of the warm-up; 0 while it lasts
     best_bleu: float = -1.0  # of a language model: 100 / perplexity
-    best_chrf: float = -1.0  # decides where BLEU is equal; -1: an older version of this program did not record it
-    best_loss: float = 0.0  # of the validation pairs; decides where chrF is equal, too
+    best_chrf: float = -1.0  # breaks ties of BLEU; -1: not recorded by an older version
+    best_loss: float = 0.0  # of the validation pairs; breaks ties of chrF
     best_step: int = 0
     worse: int = 0  # validations since the best one
     unvalidated: bool = False  # this step still needs its validation: a signal cut it short, or it is step 0
@@ -88,10 +88,10 @@ def end_reason(progress: Progress, config: Config) -> str | None:
     A resumed run may have a lower limit than before: then it is "exceeded".
     """
     settings = config.training
-    for name, made in ("max_steps", progress.step), ("max_epochs", progress.epoch):
-        most = getattr(settings, name)
-        if most is not None and made >= most:
-            return f"training.{name} ({most}) is {'reached' if made == most else 'exceeded'}"
+    for name, reached in ("max_steps", progress.step), ("max_epochs", progress.epoch):
+        limit = getattr(settings, name)
+        if limit is not None and reached >= limit:
+            return f"training.{name} ({limit}) is {'reached' if reached == limit else 'exceeded'}"
     if settings.max_minutes is not None and progress.seconds >= 60 * settings.max_minutes:
         return f"training.max_minutes ({settings.max_minutes:g}) is used up"
     if settings.patience is not None and progress.worse >= settings.patience:

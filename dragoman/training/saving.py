@@ -64,8 +64,8 @@ def save(state: TrainingState) -> None:
 def _trained_on(state: TrainingState) -> dict[str, Any]:
     """What the weights were trained on, for the translator and the model card."""
     downloads = state.data.origin.get("downloads")
-    found = asdict(state.data.report) | {"unsure": state.progress.unsure}
-    return found | ({"downloads": downloads} if downloads else {})
+    report = asdict(state.data.report) | {"unsure": state.progress.unsure}
+    return report | ({"downloads": downloads} if downloads else {})
 
 
 def environment(state: TrainingState) -> dict[str, object]:

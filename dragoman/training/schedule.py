@@ -19,6 +19,14 @@ class Clock(NamedTuple):
     warm_steps: int = 0  # updates of the warm-up; 0 while it lasts
 
 
+def total_steps(settings: TrainingConfig, batches_in_epoch: int) -> int | None:
+    """The updates of a whole run; None if only the clock ends it."""
+    limits = [settings.max_steps] if settings.max_steps else []
+    if settings.max_epochs:
+        limits.append(settings.max_epochs * math.ceil(batches_in_epoch / settings.accumulate))
+    return min(limits, default=None)
+
+
 def warmup_progress(step: int, settings: TrainingConfig, clock: Clock | None = None) -> float:
     """The share of the warm-up that is over at update `step`; 1 or more after its end.
 

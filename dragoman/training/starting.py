@@ -22,7 +22,7 @@ from dragoman.corpora.sources import Source, find_sources, unit_name
 from dragoman.corpora.splitting import given_splits
 from dragoman.device import choose_precision, matmul_rates, processor, total_memory
 from dragoman.errors import ConfigError, DataChangedError
-from dragoman.presets import Amount
+from dragoman.presets import CorpusSize
 from dragoman.serialization import load_json
 from dragoman.setting_types import shown
 from dragoman.settings import Config, DataConfig
@@ -60,16 +60,16 @@ def with_saved_settings(config: Config, saved: Checkpoint) -> Config:
     """
     started = _saved_config(saved)
     then = settings.values(started)
-    config = settings.with_values(config, {key: then[key] for key in config.unsaid if key.startswith("data.")})
+    config = settings.with_values(config, {key: then[key] for key in config.left_open if key.startswith("data.")})
     config = settings.with_saved_preset(config, started)
-    if config.training.plan_minutes and not plans_anew(config, saved) and config.training.max_steps is None:
+    if config.training.plan_minutes and not decides_steps_again(config, saved) and config.training.max_steps is None:
         config = settings.with_values(config, {"training.max_steps": started.training.max_steps})
     if config.data.bleu_tokenize == "auto":
         config = settings.with_values(config, {"data.bleu_tokenize": started.data.bleu_tokenize})
     return config
 
 
-def plans_anew(config: Config, saved: Checkpoint | None) -> bool:
+def decides_steps_again(config: Config, saved: Checkpoint | None) -> bool:
     """Whether training.plan_minutes decides how many steps the run makes: in a new run, and where it has changed."""
     return saved is None or config.training.plan_minutes not in (None, _saved_config(saved).training.plan_minutes)
 
@@ -78,29 +78,29 @@ def _saved_config(saved: Checkpoint) -> Config:
     return config_file.loads(saved.files["config.yaml"], saved.path / "config.yaml")
 
 
-def amount(data: DataConfig, enough: int, sources: Sequence[Source] | None = None) -> Amount:
+def corpus_size(data: DataConfig, enough: int, sources: Sequence[Source] | None = None) -> CorpusSize:
     """About how many training pairs there are and how long they are. Counting stops soon after `enough`.
 
     The pairs are read as `preparation.prepare_data` will read them, empty ones included, and the shares for validation
     and test are subtracted. Raises DataError.
     """
-    given = given_splits(find_sources(data) if sources is None else sources, data)
+    splits = given_splits(find_sources(data) if sources is None else sources, data)
     share = 1.0
     for split, fraction in (("validation", data.validation_fraction), ("test", data.test_fraction)):
-        share -= 0 if any(split == other for other, _ in given) else fraction
+        share -= 0 if any(split == other for other, _ in splits) else fraction
     pairs = (
-        each
-        for (split, languages), parts in given.items()
+        directed
+        for (split, languages), parts in splits.items()
         for raw, _ in (parts if split == "train" else ())
         for pair in raw
-        for each in for_directions(pair, languages, data)
+        for directed in for_directions(pair, languages, data)
     )
     read = length = 0
     # Read no further than it takes for the share to exceed `enough`.
     for _, target in islice(pairs, math.ceil((enough + 1) / max(share, 0.01)) + 1):
         read += 1
         length += len(target.encode(errors="replace"))
-    return Amount(round(share * read), length / max(1, read))
+    return CorpusSize(round(share * read), length / max(1, read))
 
 
 def with_preset(
@@ -131,7 +131,7 @@ def with_preset(
     reason = ""
     if name == "auto":
         config, reason = _automatic(config, device, speed, sources)
-    say(f"model.preset {config.model.preset}{reason}: {presets.summary(settings.values(config))}")
+    say(f"model.preset {config.model.preset}{reason}: {presets.settings_line(settings.values(config))}")
     if kept:
         say(f"kept as given: {', '.join(kept)}")
     now = settings.values(config)
@@ -150,7 +150,7 @@ def _automatic(
     config: Config, device: torch.device, speed: Speed, sources: Sequence[Source] | None
 ) -> tuple[Config, str]:
     """The config with the preset for its data, its time and this device, and the reason."""
-    data = amount(config.data, presets.ENOUGH, sources)
+    data = corpus_size(config.data, presets.ENOUGH, sources)
     unit = f"{unit_name(config.data)}s to train on"
     count = f"more than {presets.ENOUGH:,}" if data.pairs > presets.ENOUGH else f"about {data.pairs:,}"
     room = USABLE_MEMORY * total_memory(device)
@@ -168,22 +168,22 @@ def _automatic(
         values = settings.values(settings.with_preset(config, name))
         needed, weights = presets.memory(values), presets.parameters(values)
         if needed > room:
-            return f"needs about {needed / 2**30:.1f} GiB of memory, and {device} has {room / 2**30:.1f} to offer"
+            return f"needs about {needed / 2**30:.1f} GiB of memory, but {device} has {room / 2**30:.1f} GiB"
         if name not in presets.QUICK and (tokens := tokens_in_time(name)) < presets.PER_WEIGHT * weights:
             return f"learns from about {tokens:,.0f} tokens in {minutes:g} minutes, too few for {weights:,} weights"
         return ""
 
-    wanted, name = presets.choose(data.pairs), presets.choose(data.pairs, lambda name: not objection(name))
-    reason = f": {count} {unit} -> {name}" + (f", for {wanted} {objection(wanted)}" if name != wanted else "")
-    found = settings.with_preset(config, name)
-    plan = _plan(found, data, tokens_in_time(name))
-    planned = settings.with_preset(config, name, plan)
-    if planned.model.dropout != found.model.dropout:
-        reason += f"; each is seen only about {plan.passes:.0f} times, so dropout is {planned.model.dropout:g}"
+    ideal, name = presets.choose(data.pairs), presets.choose(data.pairs, lambda name: not objection(name))
+    reason = f": {count} {unit} -> {name}" + (f", for {ideal} {objection(ideal)}" if name != ideal else "")
+    by_table = settings.with_preset(config, name)
+    extent = _extent(by_table, data, tokens_in_time(name))
+    planned = settings.with_preset(config, name, extent)
+    if planned.model.dropout != by_table.model.dropout:
+        reason += f"; each is seen only about {extent.passes:.0f} times, so dropout is {planned.model.dropout:g}"
     return planned, reason
 
 
-def _plan(config: Config, data: Amount, tokens: float) -> presets.Plan:
+def _extent(config: Config, data: CorpusSize, tokens: float) -> presets.Extent:
     """The passes and updates of this training, by the nearest of its limits.
 
     Beyond ENOUGH pairs their number is unknown, except that with a time limit none is seen often.
@@ -196,9 +196,9 @@ def _plan(config: Config, data: Amount, tokens: float) -> presets.Plan:
     tokens = min((training.max_steps or math.inf) * update, tokens)
     if known:
         tokens = min(tokens, (training.max_epochs or math.inf) * data.tokens)
-        return presets.Plan(tokens / data.tokens, tokens / update)
+        return presets.Extent(tokens / data.tokens, tokens / update)
     passes = 0.0 if tokens < math.inf else training.max_epochs or math.inf
-    return presets.Plan(passes, tokens / update)
+    return presets.Extent(passes, tokens / update)
 
 
 def precision(config: Config, device: torch.device, saved: Checkpoint | None) -> str:
@@ -234,10 +234,10 @@ def other_model(config: Config, saved: Checkpoint | None) -> Translator | None:
             different.append((key, old, new))
         unused += [key] if key.startswith("tokenizer.") else []
     if different:
-        found = ", ".join(f"{key} is {shown(new)}, but {shown(old)}" for key, old, new in different)
+        listed = ", ".join(f"{key} is {shown(new)}, but {shown(old)}" for key, old, new in different)
         remedy = f"set it to {shown(different[0][1])}" if len(different) == 1 else "set them as in that model"
         raise ConfigError(
-            f"{found} in the model that training.init_from names ({place}): {remedy}, or training.init_from to null "
+            f"{listed} in the model that training.init_from names ({place}): {remedy}, or training.init_from to null "
             "for new weights."
         )
     if unused:
@@ -287,8 +287,7 @@ def prepare(
             raise
         say(f"{error} No step has been saved yet, so the data are prepared again.")
         shutil.rmtree(directory)
-        fresh = True
-        data = preparation.prepare_data(config, directory, say, tokenizers, sources)
+        return prepare(config, directory, has_checkpoint, other, sources)
     if fresh:
         for line in data.report.lines():
             say(line)

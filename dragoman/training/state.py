@@ -41,17 +41,17 @@ class TrainingState:
     ranks: Ranks
 
     model: Model  # the raw model; under FSDP it holds a shard of each weight
-    learner: nn.Module  # model and loss, wrapped for several ranks: only ever called
+    learner: nn.Module  # model and loss, possibly wrapped by DDP or FSDP; only call it
     optimizer: torch.optim.Optimizer
     scaler: torch.amp.GradScaler  # does nothing unless dtype is float16
 
     planner: BatchPlanner
     hiding: Hiding | None  # of words behind placeholders; None: nothing is hidden
     validation: EncodedPairs
+    batches_in_epoch: int
+    total_steps: int | None  # None if only the clock ends the run
 
     progress: Progress = field(default_factory=Progress)
-    batches_in_epoch: int = 0
-    total_steps: int | None = None  # None if only the clock ends the run
     writer: Board | None = None  # on rank 0, while training runs
     train_loss: float = math.nan  # at the last point of the curves
     losses: list[tuple[float, float]] = field(default_factory=list)  # of each validation, and of training before it
@@ -85,15 +85,6 @@ class TrainingState:
             yield model.to(device)
         else:
             yield self.model
-
-    def count_steps(self) -> None:
-        """Count the batches of an epoch and the steps of the whole run."""
-        settings = self.config.training
-        self.batches_in_epoch = len(self.planner.plan(settings.batch_tokens, 0))
-        limits = [settings.max_steps] if settings.max_steps else []
-        if settings.max_epochs:
-            limits.append(settings.max_epochs * math.ceil(self.batches_in_epoch / settings.accumulate))
-        self.total_steps = min(limits, default=None)
 
     def should_stop(self, stop: Stop) -> bool:
         """Whether any rank was asked to stop: then all of them stop, after the same update."""

@@ -52,7 +52,7 @@ def _validate(state: TrainingState, model: Model, stop: Stop) -> bool:
     loss = validation_loss.mean_loss(model, state.validation, batch_tokens, state.dtype, stop.poll)
     perplexity = validation_loss.perplexity(loss)
     figures = {"loss/validation": loss, "score/perplexity_validation": perplexity}
-    translator = Translator.around(model, state.data, state.config, state.dtype)
+    translator = Translator.of_model(model, state.data, state.config, state.dtype)
     chrf = 0.0
     if state.config.is_language_model:
         quality, summary = 100 / perplexity, f"perplexity {perplexity:.2f}"
@@ -60,8 +60,8 @@ def _validate(state: TrainingState, model: Model, stop: Stop) -> bool:
     else:
         sources, references = zip(*state.data.validation, strict=True)
         translated = translator.explain(sources, poll=stop.poll)
-        translations = [each.text for each in translated]
-        progress.unsure = least_sure([sentence for each in translated for sentence in each.sentences])
+        translations = [result.text for result in translated]
+        progress.unsure = least_sure([sentence for result in translated for sentence in result.sentences])
         measured = Measurements(translations, references, tokenizations(sources, state.config.data))
         chrf = measured.chrf.score()
         figures |= {"score/chrf": chrf, "score/wer": measured.wer, "score/cer": measured.cer}

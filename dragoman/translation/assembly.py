@@ -10,7 +10,7 @@ from dragoman.settings import UNK
 from dragoman.text.cleaning import clean
 from dragoman.translation.loading import TrainedModel
 from dragoman.translation.pieces import Piece, write_as_typed
-from dragoman.translation.placeholders import Restored, as_target, copies, inserted, restore, restore_exactly, spaces
+from dragoman.translation.placeholders import Restored, insert_literal, missing_spaces, restore, target_stand_ins
 from dragoman.translation.results import Candidate, Hypothesis, Sentence
 
 
@@ -45,33 +45,28 @@ def _restored(
     stand_ins = trained.hiders[1].stand_ins
     if not stand_ins:
         return {}
-    found: dict[tuple[int, int], Restored] = {}
+    restored: dict[tuple[int, int], Restored] = {}
     unclear = []
-    for i, (piece, each) in enumerate(zip(pieces, hypotheses, strict=True)):
-        hidden = as_target(piece.ids, *trained.hiders)
-        for k, h in enumerate(each):
-            exact = restore_exactly(h.tokens, hidden, stand_ins)
-            if exact is not None and not (exact.copied and stand_ins == [UNK]):
-                found[i, k] = exact
-            elif h.attention is not None and stand_ins != [UNK]:
-                found[i, k] = restore(h.tokens, hidden, stand_ins, h.attention)
+    for i, (piece, of_piece) in enumerate(zip(pieces, hypotheses, strict=True)):
+        hidden = target_stand_ins(piece.ids, *trained.hiders)
+        for k, hypothesis in enumerate(of_piece):
+            # Nothing is copied into a prefix: its unknown words are known.
+            unknown = [t for t, token in enumerate(piece.prefix) if token == UNK]
+            target = [-1 if t in unknown else token for t, token in enumerate(hypothesis.tokens)]
+            weights = None if UNK in stand_ins else hypothesis.attention
+            result = restore(target, hidden, stand_ins) or restore(target, hidden, stand_ins, weights)
+            if result is None:
+                unclear.append(((i, k), (piece.ids, hypothesis.tokens), target, hidden))
             else:
-                unclear.append(((i, k), piece, hidden, h.tokens))
+                restored[i, k] = result
     if not unclear:
-        return found
+        return restored
     from dragoman.translation.teacher_forcing import alignments  # slow to import
 
-    pairs = [(piece.ids, tokens) for _, piece, _, tokens in unclear]
-    weights = alignments(trained, pairs, last=stand_ins != [UNK])
-    for (at, piece, hidden, tokens), alignment in zip(unclear, weights, strict=True):
-        if stand_ins != [UNK]:
-            found[at] = restore(tokens, hidden, stand_ins, alignment.tolist())
-            continue
-        given = len(piece.prefix)  # nothing is copied into the prefix
-        words = ["" if word in trained.source.tags else word for word in piece.words]
-        after = copies(tokens[given:], piece.ids, words, alignment[given:])
-        found[at] = Restored({given + t: s for t, s in after.items()})
-    return found
+    maps = alignments(trained, [pair for _, pair, _, _ in unclear], last=UNK not in stand_ins)
+    for (at, _, target, hidden), weights in zip(unclear, maps, strict=True):
+        restored[at] = restore(target, hidden, stand_ins, weights.tolist()) or Restored()
+    return restored
 
 
 def _candidate(trained: TrainedModel, piece: Piece, hypothesis: Hypothesis, restored: Restored) -> Candidate:
@@ -79,11 +74,12 @@ def _candidate(trained: TrainedModel, piece: Piece, hypothesis: Hypothesis, rest
     words = {t: piece.words[s] for t, s in restored.copied.items()}
     # A search that found nothing does not even return the prefix.
     words |= {t: word for t, word in enumerate(piece.prefix_words[: len(ids)]) if piece.prefix[t] == UNK}
-    dropped = {*trained.target.placeholders, *([UNK] if trained.config.decoding.unknown == "drop" else [])}
+    dropped = {*trained.target.placeholders, *([] if trained.config.decoding.unknown == "keep" else [UNK])}
     kept = [t for t, token in enumerate(ids) if token not in dropped or t in words]
     labels = trained.target.pieces(ids)
     if not trained.target.is_of_words:
-        for t, (before, after) in spaces(labels, restored.copied, [*map(trained.source.label, piece.words)]).items():
+        read = [trained.source.label(word) for word in piece.words]
+        for t, (before, after) in missing_spaces(labels, restored.copied, read).items():
             words[t] = BLANK * before + words[t] + BLANK * after
     for t, s in restored.copied.items():
         labels[t] = trained.source.label(piece.words[s])
@@ -97,7 +93,7 @@ def _candidate(trained: TrainedModel, piece: Piece, hypothesis: Hypothesis, rest
     text = decode(kept)
     for s, after in sorted(restored.lost.items(), key=lambda lost: lost[1], reverse=True):
         literal = trained.source.decode_with([UNK], {0: piece.words[s]})
-        text = inserted(text, decode([t for t in kept if t <= after]), literal)
+        text = insert_literal(text, decode([t for t in kept if t <= after]), literal)
     return Candidate(text, ids, labels + ["[EOS]"] * complete, log_probs, score, complete, restored.copied)
 
 

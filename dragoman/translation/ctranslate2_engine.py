@@ -26,7 +26,7 @@ from weakref import WeakSet
 
 from dragoman import console
 from dragoman.dataset import Tokenizer
-from dragoman.errors import EngineError, ExportError, UnsupportedError
+from dragoman.errors import EngineError, UnsupportedError
 from dragoman.processes import cores
 from dragoman.settings import EOS, UNK, DecodingConfig
 from dragoman.translation.constraints import BATCH_TOKENS, Constraints, batches_by_length, constraints
@@ -35,8 +35,8 @@ from dragoman.translation.loading import TrainedModel
 from dragoman.translation.pieces import Piece
 from dragoman.translation.results import NOTHING, Hypothesis
 
-POSITIONS = 1024  # that the files describe; a longer piece is left to our own search
-BATCH_SENTENCES = 32  # on a CPU, more are no faster in float32 and slower in int8
+POSITIONS = 1024  # that the files describe; longer pieces need our own search
+BATCH_SENTENCES = 32  # larger batches are not faster on a CPU in float32, and slower in int8
 # CTranslate2 ends a search when this many times the beam size have ended; ours ends when nothing better can be found.
 # With 1, its usual value, BLEU differs by up to 0.25; with 1.5 by 0.03, for 5 % more time (Multi30k, beams of 4).
 PATIENCE = 1.5
@@ -101,7 +101,7 @@ def _device(name: str, gpu: bool) -> tuple[str, str | None]:
 def open_engine(name: EngineName, trained: TrainedModel, path: Path, device: str) -> CTranslate2Engine | None:
     """An engine for the checkpoint in this folder; None if `choose_engine` chooses torch, or if auto finds no other.
 
-    Raises EngineError and ExportError if ctranslate2 is asked for and fails, and CheckpointError.
+    Raises EngineError if ctranslate2 is asked for and fails, and CheckpointError.
     """
     try:
         choice = choose_engine(name, trained, device)
@@ -109,7 +109,7 @@ def open_engine(name: EngineName, trained: TrainedModel, path: Path, device: str
             return None
         precision = trained.config.decoding.precision
         return CTranslate2Engine(partial(engine_files, path), choice.device, precision, trained.source, trained.target)
-    except (EngineError, ExportError) as error:
+    except EngineError as error:
         if name == "ctranslate2":
             raise
         console.warn(f"{error} Translating with torch instead.")

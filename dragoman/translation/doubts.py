@@ -1,4 +1,4 @@
-"""What is wrong with a translation, or may be, and cannot be seen in it.
+"""Warnings about translations: mistakes and doubts that a reader of the translation cannot see.
 
 for message in shortcomings(trained, sentences): ...     # "the model is unsure about 'Zug': ..."
 """
@@ -38,7 +38,7 @@ def lacks_words(piece: Piece, sentence: Sentence) -> bool:
 
 
 def shortcomings(trained: TrainedModel, sentences: Sequence[Sentence]) -> Iterator[str]:
-    """What is wrong with translations, or may be, and cannot be seen in them: messages for the user."""
+    """Warnings about the translations of sentences: messages for the user."""
     for sentence in sentences:
         best = sentence.candidates[0]
         for typed, meant in sentence.corrections:
@@ -85,7 +85,7 @@ def doubt_about(trained: TrainedModel, sentence: Sentence, best: Candidate) -> s
     if len(words_and_marks(sentence.source)) >= MIN_COPIED and best.text.casefold() == sentence.source.casefold():
         return "its translation is the same text"
     if not sentence.rewritten and mean_log_prob(best, trained.config.decoding) < trained.unsure:
-        return "its words may be unlike those of the training text"
+        return "its words may differ from those of the training text"
     return ""
 
 

@@ -68,7 +68,7 @@ def _made(path: Path) -> dict[str, bytes]:
 
 
 def cache_folder() -> Path:
-    """Return where the files of all checkpoints are. The user can delete it at any time."""
+    """Return the folder of the files of all checkpoints. The user can delete it at any time."""
     return user_cache_path("dragoman", appauthor=False) / "ctranslate2"
 
 

@@ -1,7 +1,7 @@
 """Make the files from which CTranslate2 runs a checkpoint, see `translation.engine_files`, and check them.
 
-The check compares the log-probabilities of random sentence pairs, token by token, with those of `model.py`, so it
-needs no data and depends on no tie between two tokens.
+The check compares the log-probabilities of random sentence pairs, token by token, with those of `model.py`, which
+needs no data and is not affected by ties.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 from dragoman.architectures.ctranslate2_spec import ctranslate2_spec, save_ctranslate2
 from dragoman.architectures.portable_weights import BANNED
 from dragoman.dataset import masks, source_batch
-from dragoman.errors import EngineError, ExportError
+from dragoman.errors import EngineError
 from dragoman.model import Transformer
 from dragoman.settings import SOS, SPECIAL_TOKENS
 from dragoman.translation.loading import TrainedModel
@@ -32,9 +32,8 @@ def make_files(checkpoint: Path) -> dict[str, bytes]:
     """Make the files for the checkpoint in this folder.
 
     Raises:
-        ExportError: CTranslate2 computes something else
         CheckpointError: the checkpoint is damaged
-        EngineError: there is no space for temporary files
+        EngineError: CTranslate2 computes something else, or there is no space for temporary files
     """
     trained, _ = load([checkpoint], torch.device("cpu"))
     model, sides = trained.model, (trained.source.tokens_by_id, trained.target.tokens_by_id)
@@ -50,7 +49,7 @@ def make_files(checkpoint: Path) -> dict[str, bytes]:
 
 
 def compare(files: dict[str, bytes], trained: TrainedModel, source: list[str], target: list[str]) -> None:
-    """Check that CTranslate2 computes the same log-probabilities. Raises ExportError if it does not."""
+    """Check that CTranslate2 computes the same log-probabilities. Raises EngineError if it does not."""
     import ctranslate2
 
     rng = np.random.default_rng(1)
@@ -66,7 +65,7 @@ def compare(files: dict[str, bytes], trained: TrainedModel, source: list[str], t
     for ours, theirs in zip(log_probs(trained, sources, targets), scored, strict=True):
         difference = np.abs(np.array(theirs.log_probs)[: len(ours)] - ours).max()
         if not difference < TOLERANCE:
-            raise ExportError(
+            raise EngineError(
                 f"CTranslate2 computes log-probabilities that differ by up to {difference:.3g} from those of this "
                 "program, so it is not used."
             )

@@ -30,7 +30,7 @@ TEXT = ("config.yaml", *(f"{side}.tokenizer.json" for side in SIDES), "trained_o
 BUNDLE = (*TEXT, WEIGHTS)
 CONVENTIONS = tuple(f"{side}.conventions.json" for side in SIDES)
 RESULT = "result.json"  # only a finished run has it
-UNFIT = 2.0  # BLEU below which translations are of no use; a model that has learnt nothing has about 0
+UNFIT = 2.0  # BLEU below which another run is suggested
 UNSURE = -0.8  # nats per token, for a model that has not been validated, or does not say
 ASCII = "".join(map(chr, range(128)))
 SURE = -0.3  # above this no translation is doubtful
@@ -150,7 +150,7 @@ def open_all(paths: Sequence[Path], names: Sequence[str] = BUNDLE) -> tuple[Trai
 
 
 def unpack(opened: checkpoint.Checkpoint) -> TrainedModel:
-    """Unpack all of a checkpoint but the weights, which its user adds. Raises CheckpointError if a part is damaged."""
+    """Unpack a checkpoint without its weights, which the caller adds. Raises CheckpointError if a part is damaged."""
     try:
         source, target = (Tokenizer.from_json(opened.files[f"{side}.tokenizer.json"].decode()) for side in SIDES)
         config = config_file.loads(opened.files["config.yaml"], opened.path / "config.yaml")
@@ -212,8 +212,8 @@ def find_checkpoint(path: Path, names: Sequence[str] = BUNDLE) -> checkpoint.Che
 def usual_run(folder: Path = Path("runs")) -> Path:
     """The run to use if none is named: of those that are finished, or else of all, the one that saved last.
 
-    It is in `place_of_runs`. A warning names a better run if this one is of no use. Raises CheckpointError if there is
-    none.
+    Looks in `place_of_runs`. Warns if the run is too bad to use, and suggests a better one. Raises CheckpointError if
+    there is no run.
     """
     saved = last_saved(place_of_runs(folder))
     if not saved:

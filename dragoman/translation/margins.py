@@ -1,11 +1,11 @@
 """Separate a sentence from the marks around it, and read typographic variants of marks.
 
-    around("1) “Where is it?” :)")             # ("1) “", "Where is it?", "” :)")
+    split_margins("1) “Where is it?” :)")      # ("1) “", "Where is it?", "” :)")
     split_label("Step 1: Open the door.")      # ["Step 1:", "Open the door."]
-    plain("I’m here.", {"'", …})               # ("I'm here.", {"'": "’"})
+    known_marks("I’m here.", {"'", …})         # ("I'm here.", {"'": "’"})
 
-A model that has read only sentences would mistranslate list marks, labels, enclosing quotes and smileys. So these are
-kept apart, and put around the translation again.
+Models trained on sentences mistranslate list marks, labels, enclosing quotes and smileys. So these are removed
+before the search, and put around the translation again.
 
 Limits: texts are cleaned lines. A search takes time in proportion to the text.
 """
@@ -28,7 +28,7 @@ _LABEL = re.compile(r"(?=[^:]{0,80}[^\W\d_])(?:[^\s:.?!…。！？]++ ){0,2}[^\
 _SMILEY = re.compile(r"[:;=8xX]['-]?[DPpOo3Xx)(\[\]|/\\*]+|<3+")
 _SEPARATORS = ",:;"
 _GREEK = re.compile("[\u0370-\u03ff\u1f00-\u1fff]")  # its ; is a question mark
-_BRACKETS = "\"'“”‘’«»‹›()[]{}"  # a token with one of these belongs to what it opens or closes
+_BRACKETS = "\"'“”‘’«»‹›()[]{}"  # a token with one of these stays with the sentence
 # What may enclose a whole sentence, longest first.
 _PAIRS = (
     ("**", "**"), ("__", "__"), ('"', '"'), ("“", "”"), ("„", "“"), ("„", "”"), ("«", "»"), ("»", "«"), ("‹", "›"),
@@ -41,10 +41,10 @@ _HYPHEN = re.compile(r"(?<=[^\W\d_])[-‐‑–−](?=[^\W\d_])")
 _OTHER = re.compile(r'["“”„‟″«»＂。．，、？！：；（）]')
 
 
-def around(text: str) -> tuple[str, str, str]:
+def split_margins(text: str) -> tuple[str, str, str]:
     """The text before a sentence, the sentence, and the text after it."""
     start = _front(text)
-    start, end = _enclosed(text, start, _end(text, start))
+    start, end = _strip_quotes(text, start, _end(text, start))
     end = _end(text, start, end)
     return text[:start], text[start:end], text[end:]
 
@@ -77,7 +77,7 @@ def _is_apart(before: str, token: str) -> bool:
     return bool(_SMILEY.fullmatch(token)) or (no_word and bool(token.strip(FINAL_MARKS + _SEPARATORS)))
 
 
-def _enclosed(text: str, start: int, end: int) -> tuple[int, int]:
+def _strip_quotes(text: str, start: int, end: int) -> tuple[int, int]:
     """Take off the marks that enclose a whole sentence."""
     if text[start : start + 1] not in _OPENING:
         return start, end
@@ -89,7 +89,7 @@ def _enclosed(text: str, start: int, end: int) -> tuple[int, int]:
             if opening in rest or closing in rest or (opening[0] == "_" and " " not in inner):  # __name__ is code
                 return start, end
             start += len(opening)
-            return _enclosed(text, start, start + len(inner))
+            return _strip_quotes(text, start, start + len(inner))
     return start, end
 
 
@@ -99,7 +99,7 @@ def split_label(line: str) -> list[str]:
     return [line[: found.end()], line[found.end() + 1 :]] if found else [line]
 
 
-def plain(text: str, characters: Collection[str]) -> tuple[str, dict[str, str]]:
+def known_marks(text: str, characters: Collection[str]) -> tuple[str, dict[str, str]]:
     """Replace variants of marks that a model does not know by those that it knows.
 
     Returns the text, and for each mark that replaced others what was typed, in order.
@@ -110,7 +110,7 @@ def plain(text: str, characters: Collection[str]) -> tuple[str, dict[str, str]]:
 
     def known(found: re.Match[str]) -> str:
         mark = found[0]
-        if mark not in characters or mark == "`":  # which every vocabulary of subwords has
+        if mark not in characters or mark == "`":  # every byte-level vocabulary has it
             mark = next((other for other in _PLAIN[mark] if other in characters and other != mark), mark)
         typed[mark] = typed.get(mark, "") + found[0]
         # A wide mark has its space in itself.

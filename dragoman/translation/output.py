@@ -37,7 +37,7 @@ def as_text(translator: Translator, translation: Translation, align: bool) -> st
 
 
 def n_best(translator: Translator, translation: Translation) -> list[str]:
-    """The decoding.n_best translations of a text, best first: the k-th candidates of all sentences are joined.
+    """The decoding.n_best translations of a text, best first. The k-th candidates of all sentences are joined.
 
     A sentence for which fewer were found repeats its best one, so that each text has the same number of lines.
     """

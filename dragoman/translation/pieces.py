@@ -18,7 +18,7 @@ from dragoman.translation.constraints import target_room
 from dragoman.translation.glossary import Term
 from dragoman.translation.loading import TrainedModel
 from dragoman.translation.margins import split_label
-from dragoman.translation.placeholders import as_target
+from dragoman.translation.placeholders import target_stand_ins
 from dragoman.translation.request import Request
 from dragoman.translation.typed import AS_IS, Form, read
 
@@ -29,13 +29,13 @@ class Piece:
 
     text: str  # as it was typed
     ids: list[int]  # of the source, without [EOS]
-    words: list[str]  # the token of each id; what a stand-in hides, or an unknown word, as it was written
+    words: list[str]  # the token of each id; for a stand-in or [UNK], the original text
     prefix: list[int] = field(default_factory=list)  # target ids that the translation must begin with
     prefix_words: list[str] = field(default_factory=list)  # and their tokens
     read_as: str = ""  # the text that the ids stand for
     form: Form = AS_IS  # in which to write the translation
     language: str = ""  # whose rules change the case of the translation
-    is_kept: bool = False  # whether there is nothing to translate: the text has no word beside what is hidden
+    is_kept: bool = False  # nothing is left to translate once literals are hidden
     corrections: tuple[tuple[str, str], ...] = ()  # typos in the text, and what they are read as
     terms: list[Term] = field(default_factory=list)  # those of the glossary in the text
 
@@ -90,12 +90,12 @@ def with_hidden_numbers(trained: TrainedModel, piece: Piece) -> Piece:
 
 def encode_translation(trained: TrainedModel, text: str, piece: Piece) -> tuple[list[int], list[str]]:
     """Clean and encode a translation of a piece, or its start. Returns its ids and their tokens."""
-    hidden = as_target(piece.ids, *trained.hiders)
-    return trained.hiders[1].hide_again(clean(text, trained.config.data), hidden, piece.words)
+    hidden = target_stand_ins(piece.ids, *trained.hiders)
+    return trained.hiders[1].hide_in_translation(clean(text, trained.config.data), hidden, piece.words)
 
 
 def read_piece(trained: TrainedModel, text: str, direction: Direction) -> Piece:
-    """Like `encode_piece`, but by decoding.tolerant the text is read as the training text would be written."""
+    """Like `encode_piece`, but with decoding.tolerant the text is first put into the form of the training text."""
     if trained.readable is None or not trained.config.decoding.tolerant:
         return encode_piece(trained, text, direction)
     conventions = in_language(trained.readable, _language_of_case(trained, direction.source))
@@ -121,7 +121,7 @@ def write_as_typed(trained: TrainedModel, piece: Piece, translation: str) -> str
 def _split_and_encode(
     trained: TrainedModel, line: str, direction: Direction, warn: Callable[[str], object]
 ) -> list[Piece]:
-    """The pieces of a line whose capitals still show where sentences begin."""
+    """The pieces of a line, which still has the capitals that sentences begin with."""
     statistics = trained.trained_on
     if not trained.config.decoding.split_sentences:
         # Fill each piece up to the longest training line; no line has more sentences than characters.

@@ -1,12 +1,12 @@
-"""Hide what a translation keeps, such as addresses and unknown names, from the model, and restore it afterwards.
+"""Replace names, addresses and other literals by stand-ins before the search, and restore them afterwards.
 
     source, target = (Hider(tokenizer, tokenizer.placeholders) for tokenizer in (source_tokenizer, target_tokenizer))
     ids, words = source.hide("See https://x.org, Zoltan.")    # "See ⟦1⟧, ⟦2⟧." and See, https://x.org, ￭,, Zoltan, ￭.
-    found = restore(target_ids, as_target(ids, source, target), target.stand_ins, weights)
+    found = restore(target_ids, target_stand_ins(ids, source, target), target.stand_ins, weights)
     found.copied                                              # which target token is replaced by which source token
 
-`corpora.placeholders` teaches it. A run without placeholders whose tokens are words hides literals as [UNK]: it has
-learned to write [UNK] where a word is copied, and the alignment says which word.
+`corpora.placeholders` teaches it. A run without placeholders whose tokens are words hides literals as [UNK]: its [UNK]
+marks a copied word, and the alignment tells which source word to copy.
 """
 
 from __future__ import annotations
@@ -29,8 +29,6 @@ from dragoman.text import literals
 from dragoman.text.marks import FINAL_MARKS
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from dragoman.text.conventions import Conventions
 
 _TO_BYTES = normalizers.ByteLevel()  # spells a text with the letters of subword tokens
@@ -45,12 +43,12 @@ _LETTER = re.compile(r"[^\W\d_]")
 class Hider:
     """Encodes text, with stand-ins in place of its literals and of its unknown words and names.
 
-    The k-th thing to hide gets the k-th stand-in; when all are in use, the first one again.
+    Stand-ins are used in order, and reused from the first.
 
     Args:
         stand_ins: the ids of placeholders, or only UNK; none: nothing is hidden
-        conventions: of the training text, for a vocabulary of subwords: it spells every word, so only names and words
-            with digits that this text does not have are hidden. None: none are
+        conventions: of the training text. Subwords can spell any word, so only names and words with digits that the
+            training text lacks are hidden; None hides no words
     """
 
     def __init__(self, tokenizer: Tokenizer, stand_ins: Sequence[int], conventions: Conventions | None = None) -> None:
@@ -81,7 +79,7 @@ class Hider:
             ids[t] = self.stand_ins[k % len(self.stand_ins)]
         return ([self.tokenizer.tags[tag], *ids], [tag, *words]) if tag else (ids, words)
 
-    def hide_again(
+    def hide_in_translation(
         self, text: str, source_ids: Sequence[int], source_words: Sequence[str]
     ) -> tuple[list[int], list[str]]:
         """Encode a translation, with what is hidden in its source behind the same stand-ins."""
@@ -92,7 +90,7 @@ class Hider:
             if token in self.stand_ins:
                 plain = word.strip(JOINER)
                 hidden.setdefault(plain if self.tokenizer.is_of_words else BYTES.decode([plain]), []).append(token)
-        ids, words = self._hide(text, list(_occurrences(text, {word: len(each) for word, each in hidden.items()})))
+        ids, words = self._hide(text, list(_find_whole_words(text, {word: len(each) for word, each in hidden.items()})))
         for t, word in enumerate(words):
             plain = word.strip(JOINER) if self.tokenizer.is_of_words else BYTES.decode([word])
             if ids[t] == UNK and hidden.get(plain):
@@ -110,7 +108,7 @@ class Hider:
     def _literals(self, text: str, numbers: bool) -> list[tuple[int, int]]:
         """The places of literals that the vocabulary does not know, in order."""
         found = [place for place in literals.find(text) if numbers or not self._is_known_number(text[slice(*place)])]
-        return _apart([*found, *(number.span() for number in _NUMBER.finditer(text))]) if numbers else found
+        return _merge_overlaps([*found, *(number.span() for number in _NUMBER.finditer(text))]) if numbers else found
 
     def _places(self, text: str, numbers: bool) -> list[tuple[int, int]]:
         """The places of all that is hidden, in order: literals, unknown names, and brackets without a known word."""
@@ -119,7 +117,7 @@ class Hider:
             parts = _PART.findall(bracket[0])
             if parts and not any(self._knows(part) for part in parts if not part.isdigit()):
                 found.append(bracket.span())
-        return _apart(found)
+        return _merge_overlaps(found)
 
     def _is_known_number(self, literal: str) -> bool:
         """Whether a vocabulary of words knows a number, in all of its parts, such as 18:40."""
@@ -203,18 +201,18 @@ class Hider:
         return ids, words
 
 
-def _apart(places: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+def _merge_overlaps(places: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     """Places in order, those that overlap as one."""
-    apart: list[tuple[int, int]] = []
+    merged: list[tuple[int, int]] = []
     for start, end in sorted(places, key=lambda place: (place[0], -place[1])):
-        if apart and start < apart[-1][1]:
-            apart[-1] = apart[-1][0], max(end, apart[-1][1])
+        if merged and start < merged[-1][1]:
+            merged[-1] = merged[-1][0], max(end, merged[-1][1])
         else:
-            apart.append((start, end))
-    return apart
+            merged.append((start, end))
+    return merged
 
 
-def _occurrences(text: str, room: Mapping[str, int]) -> Iterator[tuple[int, int]]:
+def _find_whole_words(text: str, room: Mapping[str, int]) -> Iterator[tuple[int, int]]:
     """The places of these strings in a text, by themselves, each at most as often as `room` says."""
     left = Counter(room)
     longest_first = sorted(room, key=len, reverse=True)
@@ -227,7 +225,7 @@ def _occurrences(text: str, room: Mapping[str, int]) -> Iterator[tuple[int, int]
             yield found.span()
 
 
-def as_target(ids: Sequence[int], source: Hider, target: Hider) -> list[int]:
+def target_stand_ins(ids: Sequence[int], source: Hider, target: Hider) -> list[int]:
     """The stand-ins of source ids as ids of the target; -1 for every other token."""
     of_source = dict(zip(source.stand_ins, target.stand_ins, strict=True))
     return [of_source.get(token, -1) for token in ids]
@@ -235,7 +233,7 @@ def as_target(ids: Sequence[int], source: Hider, target: Hider) -> list[int]:
 
 def absent_placeholders(ids: Sequence[int], source: Hider, target: Hider) -> list[int]:
     """The placeholders that a translation of these source ids must not have, as ids of the target."""
-    hidden = {*as_target(ids, source, target), UNK}
+    hidden = {*target_stand_ins(ids, source, target), UNK}
     return [token for token in target.stand_ins if token not in hidden]
 
 
@@ -246,50 +244,53 @@ def _is_of_word(character: str) -> bool:
 
 @dataclass(frozen=True)
 class Restored:
-    """What becomes of the stand-ins of a translation."""
+    """Which source token each stand-in of a translation is replaced by."""
 
     copied: dict[int, int] = field(default_factory=dict)  # target position -> position of the source token to copy
     lost: dict[int, int] = field(default_factory=dict)  # source position -> target position to insert it after, or -1
 
 
-def restore_exactly(target: Sequence[int], source: Sequence[int], placeholders: Sequence[int]) -> Restored | None:
-    """Restore the placeholders of a translation that has each one of its source once; None for any other.
+def restore(
+    target: Sequence[int],
+    source: Sequence[int],
+    stand_ins: Sequence[int],
+    weights: Sequence[Sequence[float]] | None = None,
+) -> Restored | None:
+    """Find the source token that each stand-in of a translation is replaced by.
+
+    A stand-in is matched with the source token of the same number, else with an unmatched one; the largest weight wins.
+    Unmatched stand-ins are dropped. An unmatched source token is inserted after the target token that attends most to
+    its left neighbour, except for unknown words: the model may have translated these.
 
     Args:
-        source: the result of `as_target`
+        source: the result of `target_stand_ins`
+        weights: alignment (T, S); without it, None is returned if the stand-ins alone do not say enough
     """
-    written = {token: t for t, token in enumerate(target) if token in placeholders}
-    hidden = {token: s for s, token in enumerate(source) if token in placeholders}
-    counts = [sum(token in placeholders for token in side) for side in (target, source)]
-    if written.keys() != hidden.keys() or counts != [len(written), len(hidden)]:
-        return None
-    return Restored({t: hidden[token] for token, t in written.items()})
-
-
-def restore(
-    target: Sequence[int], source: Sequence[int], placeholders: Sequence[int], weights: Sequence[Sequence[float]]
-) -> Restored:
-    """Restore the placeholders of any translation, by the alignment (T, S) where their numbers do not say enough.
-
-    A placeholder stands for the source token that has the same number, if another has not been preferred, or else for
-    one that would get lost. Of several that could stand for a token, the one that looks at it most does; one that is
-    left stands for nothing. What still is lost belongs after the token that looks most at what precedes it.
-    """
-    written = [t for t, token in enumerate(target) if token in placeholders]
-    hidden = [s for s, token in enumerate(source) if token in placeholders]
+    written = [t for t, token in enumerate(target) if token in stand_ins]
+    hidden = [s for s, token in enumerate(source) if token in stand_ins]
+    if weights is None:
+        places = {source[s]: s for s in hidden}
+        is_clear = len(places) == len(hidden) and sorted(target[t] for t in written) == sorted(places)
+        return Restored({t: places[target[t]] for t in written}) if is_clear else None
     pairs = product(written, hidden)
     ranked = sorted(pairs, key=lambda pair: (target[pair[0]] != source[pair[1]], -weights[pair[0]][pair[1]]))
     copied: dict[int, int] = {}
     for t, s in ranked:
         if t not in copied and s not in copied.values():
             copied[t] = s
-    missing = [s for s in hidden if s not in copied.values()]
-    looking = range(len(weights))
-    lost = {s: max(looking, key=lambda t: weights[t][s - 1]) if s and len(weights) else -1 for s in missing}
+    if UNK in stand_ins:
+        return Restored(copied)
+    lost: dict[int, int] = {}
+    for s in hidden:
+        if s not in copied.values():
+            column = [row[s - 1] for row in weights] if s else []
+            lost[s] = column.index(max(column)) if column else -1
     return Restored(copied, lost)
 
 
-def spaces(target: Sequence[str], copied: Mapping[int, int], source: Sequence[str]) -> dict[int, tuple[bool, bool]]:
+def missing_spaces(
+    target: Sequence[str], copied: Mapping[int, int], source: Sequence[str]
+) -> dict[int, tuple[bool, bool]]:
     """Where a restored literal needs a space before and after it, because the model has joined a word to it.
 
     Args:
@@ -310,32 +311,13 @@ def spaces(target: Sequence[str], copied: Mapping[int, int], source: Sequence[st
     return found
 
 
-def inserted(text: str, before: str, literal: str) -> str:
+def insert_literal(text: str, before: str, literal: str) -> str:
     """Insert a literal into a text, as a word of its own, after the word with which `before`, its beginning, ends.
 
-    It does not go behind the final marks.
+    It is inserted before the final marks.
     """
     at = min(len(before) if text.startswith(before) else len(text), len(text.rstrip(f" {FINAL_MARKS}")))
     while 0 < at < len(text) and _is_of_word(text[at]):
         at += 1
     left, right = text[:at].rstrip(), text[at:]
     return " ".join(part for part in (left, literal) if part) + " " * _is_of_word(right[:1]) + right
-
-
-def copies(target: Sequence[int], source: Sequence[int], words: Sequence[str], weights: np.ndarray) -> dict[int, int]:
-    """Choose the source word to copy for each [UNK] of target: target position to source position.
-
-    Unknown source words come first, each used once; when none is left, any word that is not just punctuation. Among
-    those, the word with the largest alignment weight is copied.
-
-    Args:
-        words: the word of each source id; an empty one is never copied
-        weights: alignment (T, S)
-    """
-    found: dict[int, int] = {}
-    unknown = [s for s, token in enumerate(source) if token == UNK]
-    others = [s for s, word in enumerate(words) if any(map(str.isalnum, word))] or list(range(len(source)))
-    for t in (t for t, token in enumerate(target) if token == UNK):
-        free = [s for s in unknown if s not in found.values()] or others
-        found[t] = max(free, key=lambda s: float(weights[t, s]))
-    return found

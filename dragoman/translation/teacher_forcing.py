@@ -7,8 +7,8 @@ Shapes: B batch, T target positions, S source positions, D model width.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -18,28 +18,15 @@ from dragoman.architectures import ctc
 from dragoman.architectures.ensemble import alignment
 from dragoman.dataset import masks, source_batch
 from dragoman.device import autocast
-from dragoman.errors import DataError
 from dragoman.settings import EOS, PAD, SOS
 from dragoman.text.cleaning import clean
 from dragoman.translation.constraints import BATCH_TOKENS, batches_by_length, target_room
 from dragoman.translation.loading import TrainedModel
-from dragoman.translation.pieces import Piece, encode_piece, encode_translation
-from dragoman.translation.request import Request
+from dragoman.translation.pieces import Piece, encode_translation
 from dragoman.translation.results import Candidate, normalizer
 
 Pair = tuple[list[int], list[int]]
-
-
-def score_pairs(trained: TrainedModel, pairs: Sequence[tuple[Request, str]], first: int) -> list[Candidate]:
-    """Score given translations, see `Translator.score`. The first pair has the number `first` in messages."""
-    pieces = [encode_piece(trained, request.text, request.direction) for request, _ in pairs]
-    scored = score_texts(trained, [(piece, text) for piece, (_, text) in zip(pieces, pairs, strict=True)])
-    candidates = []
-    for number, candidate in enumerate(scored, first):
-        if isinstance(candidate, str):
-            raise DataError(f"text {number}: {candidate}")
-        candidates.append(candidate)
-    return candidates
+Result = TypeVar("Result")
 
 
 def score_texts(trained: TrainedModel, pairs: Sequence[tuple[Piece, str]]) -> list[Candidate | str]:
@@ -47,17 +34,15 @@ def score_texts(trained: TrainedModel, pairs: Sequence[tuple[Piece, str]]) -> li
     texts = [clean(translation, trained.config.data) for _, translation in pairs]
     encoded = [encode_translation(trained, text, piece) for text, (piece, _) in zip(texts, pairs, strict=True)]
     ids = [(piece.ids, target) for (piece, _), (target, _) in zip(pairs, encoded, strict=True)]
-    results: dict[int, Candidate | str] = {
-        i: reason for i, pair in enumerate(ids) if (reason := why_too_long(trained, pair))
-    }
-    fitting = [i for i in range(len(ids)) if i not in results]
-    for batch in _batches([ids[i] for i in fitting]):
-        chosen = [fitting[k] for k in batch]
-        for i, log_probs in zip(chosen, _token_log_probs(trained, [ids[i] for i in chosen]), strict=True):
-            score = sum(log_probs) / normalizer(len(log_probs), trained.config.decoding)
-            labels = [*map(trained.target.label, encoded[i][1]), "[EOS]"]
-            results[i] = Candidate(texts[i], ids[i][1], labels, log_probs, score, True, {})
-    return [results[i] for i in range(len(ids))]
+    reasons = [why_too_long(trained, pair) for pair in ids]
+    log_probs = iter(token_log_probs(trained, [pair for pair, reason in zip(ids, reasons, strict=True) if not reason]))
+
+    def scored(text: str, target: list[int], words: list[str], log_probs: list[float]) -> Candidate:
+        score = sum(log_probs) / normalizer(len(log_probs), trained.config.decoding)
+        return Candidate(text, target, [*map(trained.target.label, words), "[EOS]"], log_probs, score, True, {})
+
+    rows = zip(reasons, texts, encoded, strict=True)
+    return [reason or scored(text, *translation, next(log_probs)) for reason, text, translation in rows]
 
 
 def why_too_long(trained: TrainedModel, pair: Pair) -> str | None:
@@ -95,10 +80,7 @@ def _token_log_probs(trained: TrainedModel, pairs: Sequence[Pair]) -> list[list[
 
 def token_log_probs(trained: TrainedModel, pairs: Sequence[Pair]) -> list[list[float]]:
     """The log-probability of each target token of each pair, in nats, that of [EOS] last."""
-    by_pair: dict[int, list[float]] = {}
-    for batch in _batches(pairs):
-        by_pair.update(zip(batch, _token_log_probs(trained, [pairs[k] for k in batch]), strict=True))
-    return [by_pair[k] for k in range(len(pairs))]
+    return _in_batches(pairs, lambda batch: _token_log_probs(trained, batch))
 
 
 def alignments(trained: TrainedModel, pairs: Sequence[Pair], last: bool = False) -> list[np.ndarray]:
@@ -106,17 +88,15 @@ def alignments(trained: TrainedModel, pairs: Sequence[Pair], last: bool = False)
 
     last: in the last layer, instead of the mean over all layers
     """
-    maps = [np.zeros((0, 0), np.float32) for _ in pairs]
-    some = [i for i, pair in enumerate(pairs) if all(pair)]
-    for batch in _batches([pairs[i] for i in some]):
-        chosen = [some[k] for k in batch]
-        given = _padded(trained, [pairs[i] for i in chosen])
+
+    def of_batch(batch: Sequence[Pair]) -> list[np.ndarray]:
+        given = _padded(trained, batch)
         with torch.inference_mode(), autocast(trained.device, trained.dtype):
-            weights = alignment(trained.model, *given, last=last).float().cpu().numpy()
-        for i, each in zip(chosen, weights, strict=True):
-            source, target = pairs[i]
-            maps[i] = each[: len(target), : len(source)]
-    return maps
+            maps = alignment(trained.model, *given, last=last).float().cpu().numpy()
+        return [weights[: len(target), : len(source)] for weights, (source, target) in zip(maps, batch, strict=True)]
+
+    maps = iter(_in_batches([pair for pair in pairs if all(pair)], of_batch))
+    return [next(maps) if all(pair) else np.zeros((0, 0), np.float32) for pair in pairs]
 
 
 def attention(trained: TrainedModel, source: list[int], target: list[int]) -> Tensor:
@@ -140,7 +120,7 @@ def embeddings(trained: TrainedModel, pairs: Sequence[Pair], owners: Sequence[in
             if trained.config.is_language_model:
                 states, tokens = model.states(source, target, *masks(source, target)), target
             else:
-                states, tokens = model.read(source), source
+                states, tokens = model.encode(source), source
         real = tokens != PAD
         text = torch.tensor([owners[k] for k in batch])
         sums.index_add_(0, text, (states.float() * real[:, :, None]).sum(1).cpu())
@@ -148,9 +128,12 @@ def embeddings(trained: TrainedModel, pairs: Sequence[Pair], owners: Sequence[in
     return sums / counts.clamp(min=1)
 
 
-def _batches(pairs: Sequence[Pair]) -> Iterator[list[int]]:
-    """The indices of pairs, in batches of similar length."""
-    return batches_by_length([1 + max(map(len, pair)) for pair in pairs], BATCH_TOKENS)
+def _in_batches(pairs: Sequence[Pair], compute: Callable[[Sequence[Pair]], Iterable[Result]]) -> list[Result]:
+    """What `compute` returns for each pair, when it is given batches of pairs of similar length."""
+    results: dict[int, Result] = {}
+    for batch in batches_by_length([1 + max(map(len, pair)) for pair in pairs], BATCH_TOKENS):
+        results.update(zip(batch, compute([pairs[k] for k in batch]), strict=True))
+    return [results[k] for k in range(len(pairs))]
 
 
 def _padded(trained: TrainedModel, pairs: Sequence[Pair]) -> tuple[Tensor, Tensor]:

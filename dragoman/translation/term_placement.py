@@ -61,7 +61,7 @@ def place_terms(trained: TrainedModel, pieces: Sequence[Piece], sentences: Seque
 
 
 def _changed(candidate: Candidate, scored: Candidate) -> Candidate:
-    """The scored candidate, cut off where the search was: its score counts [EOS] all the same."""
+    """The scored candidate, cut off where the search was; the score still includes [EOS]."""
     end = len(scored.ids) + candidate.complete
     return replace(scored, tokens=scored.tokens[:end], log_probs=scored.log_probs[:end], complete=candidate.complete)
 

@@ -29,7 +29,7 @@ from dragoman import command_line, console
 from dragoman.checkpoint import Checkpoint
 from dragoman.dataset import Tokenizer
 from dragoman.directions import Direction
-from dragoman.errors import ConfigError
+from dragoman.errors import ConfigError, DataError
 from dragoman.settings import EOS, Config
 from dragoman.translation import ctranslate2_engine
 from dragoman.translation.assembly import as_typed, make_sentences
@@ -37,7 +37,7 @@ from dragoman.translation.ctranslate2_engine import CTranslate2Engine, EngineNam
 from dragoman.translation.doubts import lacks_words, loses_numbers
 from dragoman.translation.glossary import Glossary
 from dragoman.translation.loading import TEXT, UNSURE, TrainedModel, bleu_of, line_statistics, open_all
-from dragoman.translation.pieces import Piece, with_hidden_numbers
+from dragoman.translation.pieces import Piece, encode_piece, with_hidden_numbers
 from dragoman.translation.request import Request, parse_request, usual_direction
 from dragoman.translation.results import Candidate, Hypothesis, Sentence, Translation, normalizer
 from dragoman.translation.term_placement import place_terms
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from dragoman.architectures.ensemble import Ensemble
     from dragoman.corpora.preparation import PreparedData
 
-BEAM = 4  # to search for what a greedy search does not find
+BEAM = 4  # of the second search for translations without words
 GROUP = 10_000  # tokens that are encoded at a time, while earlier ones are translated
 
 
@@ -110,8 +110,8 @@ class Translator:
         self.path, self.step = first.path, first.step
 
     @classmethod
-    def around(cls, model: Model, data: PreparedData, config: Config, dtype: torch.dtype) -> Translator:
-        """A translator with a model in memory, whose weights may change: training validates with it."""
+    def of_model(cls, model: Model, data: PreparedData, config: Config, dtype: torch.dtype) -> Translator:
+        """A translator of a model in memory, whose weights may change: training validates with it."""
         translator = cls.__new__(cls)
         lines = line_statistics([vars(side) for side in data.report.sides])
         translator._start(
@@ -162,7 +162,7 @@ class Translator:
         Raises DataError for a faulty glossary, and ConfigError for a language model.
         """
         if self.config.is_language_model:
-            raise ConfigError("this model takes no glossary, because it continues each text and translates none.")
+            raise ConfigError("this model takes no glossary, because it continues texts and does not translate.")
         other = copy.copy(self)
         glossary = Glossary(terms) if isinstance(terms, Mapping) else Glossary.read(terms)
         other.glossary = glossary.cleaned(self.config.data)
@@ -269,9 +269,10 @@ class Translator:
         return as_typed(self.trained, pieces, placed)
 
     def _search_again(self, pieces: list[Piece], sentences: dict[int, Sentence]) -> None:
-        """Translate again what is spoilt: with stand-ins for lost numbers, or with a beam if there is not one word.
+        """Repeat the search for translations without words, with a beam, and for those that lost a number.
 
-        A text for which no word is found stays as it is. Without decoding.tolerant, only numbers are looked at.
+        In the latter, all numbers are hidden. A text stays as it is if no words are found for it. Without
+        decoding.tolerant, only numbers are checked.
         """
         decoding = self.config.decoding
         without = [k for k, sentence in sentences.items() if decoding.tolerant and lacks_words(pieces[k], sentence)]
@@ -292,7 +293,7 @@ class Translator:
         others: Mapping[int, Piece],
         sentences: dict[int, Sentence],
     ) -> None:
-        """Translate other pieces in place of those with the same indices, and keep what is not spoilt."""
+        """Translate other pieces in place of those at these indices, and keep the translations that are not spoilt."""
         if not others:
             return
         indices, chosen = list(others), list(others.values())
@@ -311,10 +312,15 @@ class Translator:
         A word that the vocabulary does not know has the probability of [UNK]. Raises DataError for a pair that is too
         long for the model; `first` is the number of the first pair in the message.
         """
-        from dragoman.translation.teacher_forcing import score_pairs
+        from dragoman.translation.teacher_forcing import score_texts
 
         requests = self.work([source for source, _ in pairs]).requests
-        return score_pairs(self.trained, list(zip(requests, [text for _, text in pairs], strict=True)), first)
+        pieces = [encode_piece(self.trained, request.text, request.direction) for request in requests]
+        scored = score_texts(self.trained, [(piece, text) for piece, (_, text) in zip(pieces, pairs, strict=True)])
+        for number, reason in enumerate(scored, first):
+            if isinstance(reason, str):
+                raise DataError(f"text {number}: {reason}")
+        return [candidate for candidate in scored if isinstance(candidate, Candidate)]
 
     def embed(self, texts: Sequence[str | Request]) -> Tensor:
         """A vector for each text, (texts, D): the mean of the model's states of its tokens; zeros for a blank text.

@@ -5,8 +5,8 @@
     reading.form.restore("Dov'è la stazione?", target)        # "DOV'È LA STAZIONE"
     read("I like teh cat.", source).corrections               # [("teh", "the")]
 
-A model knows its words in the form in which it has read them, so capitals, a missing final mark or a typo can spoil a
-whole sentence. `Conventions` tell which form that is. Text that is written like the training text stays as it is.
+Capitals, typos or a missing full stop can spoil a translation, because the model has only seen the usual form of a
+sentence. `Conventions` hold that form. Text that is written like the training text stays as it is.
 
 Limits: a text is one sentence, or a few that are translated together. Names, numbers and the words of a text all in
 capitals are never corrected. What `literals` finds is left alone.
@@ -100,13 +100,13 @@ def read(typed: str, source: Conventions, characters: Collection[str] = "'") -> 
     """Read a cleaned text by the conventions of the source side; `characters` are those that the model knows."""
     if not source.counts:
         return Reading(typed)
-    before, text, after = ("", typed, "") if source.is_tokenized else margins.around(typed)
-    text, variants = margins.plain(text, characters)
+    before, text, after = ("", typed, "") if source.is_tokenized else margins.split_margins(typed)
+    text, variants = margins.known_marks(text, characters)
     text = _TIGHT.sub(r"\1", text) if source.apart <= RARELY else text
     as_written = text
     places = list(_words(text))
     forms = [word[0] for word, _ in places]
-    capitals = all(map(in_capitals, forms)) and any(len(form) > 1 for form in forms)  # "I" alone is no evidence
+    capitals = all(map(in_capitals, forms)) and any(len(form) > 1 for form in forms)  # a lone "I" does not count
     title = _is_title(places, source)
     text, corrections = _in_usual_form(text, places, source, capitals, title)
     first = WORD.search(text)
@@ -168,7 +168,7 @@ def _at_start(word: str, source: Conventions) -> str | None:
 
 def _words(text: str) -> Iterator[tuple[regex.Match[str], bool]]:
     """The words of a text that are not part of a literal, each with whether a sentence begins with it."""
-    # A quantity is no literal here: it may end inside a word, as "9 A" does in "AT 9 A.M."
+    # Quantities are not skipped: in "AT 9 A.M." one would end inside a word.
     hidden = [(start, end) for start, end in literals.find(text) if not _QUANTITY.fullmatch(text, start, end)]
     for found, begins in words(text):
         while hidden and hidden[0][1] <= found.start():
@@ -250,7 +250,7 @@ def _meant(word: str, source: Conventions, starts: bool, is_lower: bool) -> str:
         return known if not times or (is_lower and source.inside.get(known, 0) >= CLEAR * times) else word
     if source.is_lowercase or (len(word) > 1 and in_capitals(word) and not source.occurs(word)):
         return known
-    # A capital at the start of a sentence is as it should be, and elsewhere it may be that of a name.
+    # Keep capitals at the start of a sentence, and those of possible names.
     return known if starts and not source.begins_with_capital else word
 
 
@@ -275,7 +275,7 @@ def nearest(word: str, source: Conventions) -> str | None:
     near = process.extract(word, source.well_known, scorer=OSA.distance, score_cutoff=1, limit=None)
     meant = [other for other, _, _ in near if is_likely_typo(word, other)]
     usual = source.usual(max(meant, key=lambda other: source.counts[other])) if meant else None
-    # "coal" is not "Cola": a word in small letters is not a name, except where most words have capitals, as in German.
+    # Lower-case words are not corrected to names ("coal" to "Cola"), except in languages such as German.
     return usual if usual and (usual.islower() or source.nouns_have_capitals) else None
 
 
@@ -283,8 +283,8 @@ def is_likely_typo(word: str, meant: str) -> bool:
     """Whether a word that is one edit away from another one is a typing mistake and not a word of its own.
 
     It is one if two letters are swapped, a letter is doubled or not doubled, or an apostrophe is missing. The held-out
-    sets of Multi30k have 485 words that its training set does not have. Six of them pass this test, and five of these
-    are typos. If a changed, added or missing letter counted too, motel would become model, and butler butter.
+    sets of Multi30k have 485 words that its training set does not have. It accepts 6 of them, of which 5
+    are typos. Accepting changed, added or missing letters too would turn motel into model, and butler into butter.
     """
     if "'" in meant:
         return meant.replace("'", "") == word

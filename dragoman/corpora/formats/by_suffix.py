@@ -1,4 +1,4 @@
-"""The table of formats: which reader reads a file, by the end of its name, and what has no such end: text and archives.
+"""Choose the reader of a file by its suffix; read text and look into .zip archives.
 
 Text has a sentence a line: files that are aligned line by line, or one file in one language. The first file is the
 source, the second one the target, and the others are further references. Of a .zip, two sides of parallel text are
@@ -47,7 +47,7 @@ def read_parallel(files: Sequence[File], data: DataConfig, say: Say) -> Units:
             yield number, texts[0], reference([each for text in texts[1:] for each in references_of(text)])
 
 
-def read_plain(files: Sequence[File], data: DataConfig, say: Say) -> Units:
+def read_lines(files: Sequence[File], data: DataConfig, say: Say) -> Units:
     """Read plain text."""
     [file] = files
     return ((number, "", line) for number, line in enumerate(lines(file, data), 1))
@@ -74,8 +74,8 @@ FORMATS = {
     **dict.fromkeys(SUBTITLES, Format(read_subtitles, "cue")),
 }
 # Documents beside a corpus, and files that OPUS and macOS add.
-BESIDE = frozenset(["readme", "license", "licence", "_about", "copying", "changes", ".ds_store"])
-PARALLEL, PLAIN = Format(read_parallel, "line"), Format(read_plain, "line")
+NOT_CORPORA = frozenset(["readme", "license", "licence", "_about", "copying", "changes", ".ds_store"])
+PARALLEL, PLAIN = Format(read_parallel, "line"), Format(read_lines, "line")
 ZIP = ".zip"
 ENDINGS = (*FORMATS, ZIP)
 FOUND = tuple(ending for ending in ENDINGS if ending not in SGM)  # of tables that need not be named in full
@@ -100,7 +100,7 @@ def _members(path: Path, data: DataConfig) -> tuple[File, ...]:
     """Choose one member that is a table, or the sides of parallel text. Raises DataError."""
     with damage_refused(path), zipfile.ZipFile(path) as archive:
         names = [PurePosixPath(info.filename) for info in archive.infolist() if not info.is_dir()]
-    names = [name for name in names if "__MACOSX" not in name.parts and name.stem.lower() not in BESIDE]
+    names = [name for name in names if "__MACOSX" not in name.parts and name.stem.lower() not in NOT_CORPORA]
     by_stem: dict[str, dict[str, PurePosixPath]] = {}
     for name in names:
         by_stem.setdefault(str(name.with_suffix("")), {})[name.suffix[1:]] = name

@@ -1,9 +1,9 @@
 """Tables as text: .csv, .tsv and .txt alike.
 
-The first rows tell what is between the cells: tabs, semicolons or commas, whichever gives most rows the same number of
-cells. With commas and semicolons, a cell may be in quotes. With tabs, quotes belong to the text unless the first rows
-show that a program wrote them, such as Anki or a spreadsheet. The first lines may be those of Anki ("#separator:tab",
-"#html:true", "#tags column:3") or Excel ("sep=;").
+The delimiter is the tab, semicolon or comma that gives most of the first rows the same number of cells. With commas and
+semicolons, a cell may be in quotes. With tabs, quotes belong to the text unless the first rows show that a program
+wrote them, such as Anki or a spreadsheet. The first lines may be those of Anki ("#separator:tab", "#html:true",
+"#tags column:3") or Excel ("sep=;").
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class _Head:
 
     delimiter: str = ""
     html: bool = False
-    columns: str = ""  # names, with the delimiter between
+    columns: str = ""  # names, separated by the delimiter
     left_out: tuple[int, ...] = ()  # columns, from 0, that are about a note, such as its tags
 
 
@@ -52,7 +52,7 @@ def read_delimited(files: Sequence[File], data: DataConfig, say: Say) -> Units:
     numbered = chain(sample, numbered)
     delimiter = head.delimiter or _delimiter(sample, file, data)
     if file.suffix != ".csv" and delimiter in ";," and not head.delimiter:
-        say(f"{file}: there is a {'comma' if delimiter == ',' else 'semicolon'} between its columns")
+        say(f"{file}: its columns are separated by {'commas' if delimiter == ',' else 'semicolons'}")
     quotes = bool(head.delimiter) or delimiter != "\t" or _is_quoted(sample)
     plain = ((n, _unquoted(line) if '""' in line else line.split("\t")) for n, line in numbered)
     rows = _quoted(file, numbered, delimiter) if quotes else plain
@@ -64,7 +64,7 @@ def read_delimited(files: Sequence[File], data: DataConfig, say: Say) -> Units:
 
 
 def _delimiter(sample: Sequence[Numbered], file: File, data: DataConfig) -> str:
-    """Return what is between the cells. Sentences have commas, so that without a .csv all rows must agree on them."""
+    """Return the delimiter. Sentences have commas, so unless it is a .csv, all rows must have as many of them."""
     if file.suffix == ".csv":
         best = max("\t;,", key=lambda delimiter: _fit(sample, delimiter, file))
         return best if _fit(sample, best, file) else ","
@@ -134,7 +134,7 @@ def _is_quoted(sample: Sequence[Numbered]) -> bool:
 def _quoted(file: File, numbered: Iterable[Numbered], delimiter: str) -> Iterator[Row]:
     """Yield the rows of a table with quotes. The row after a broken one starts a line later.
 
-    A cell has at most as many characters as `csv.field_size_limit` says, so a quote that nothing closes ends.
+    A cell has at most as many characters as `csv.field_size_limit` says, so an unclosed quote cannot swallow the file.
     """
     taken: deque[Numbered] = deque()  # lines of the row that is being read
     again: deque[Numbered] = deque()  # lines behind the first of a broken row

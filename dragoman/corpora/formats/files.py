@@ -77,7 +77,7 @@ def sha256_of_file(path: Path) -> str:
 
 
 @contextmanager
-def opened(file: File) -> Iterator[Any]:
+def open_unpacked(file: File) -> Iterator[Any]:
     """Open a file for reading bytes, unpacked. It has `read`, `readline` and `peek`. Raises DataError."""
     with damage_refused(file):
         if file.member:
@@ -112,7 +112,7 @@ def lines(file: File, data: DataConfig) -> Iterator[str]:
     Python's text files, `splitlines` and the text reader of `datasets` also end lines at some of CR, FF, NEL and
     U+2028. One such character in one of two parallel files would shift the rest by a line.
     """
-    with opened(file) as stream:
+    with open_unpacked(file) as stream:
         start = stream.peek(4)[:4]
         if start[:2] in (b"\xff\xfe", b"\xfe\xff") and b"\0\0" not in start:  # two zeros: UTF-32
             yield from _utf16_lines(file, stream, data)
@@ -149,7 +149,7 @@ def _too_long(file: File, number: int) -> DataError:
 
 def read_whole(file: File) -> bytes:
     """Read a file into memory, unpacked. Raises DataError if it has more than LONGEST_WHOLE bytes."""
-    with opened(file) as stream:
+    with open_unpacked(file) as stream:
         content = stream.read(LONGEST_WHOLE + 1)
     if len(content) > LONGEST_WHOLE:
         raise _too_large(file)

@@ -1,6 +1,6 @@
 """Test sets of WMT, NIST and IWSLT: text in <seg>, one side a file (.sgm, .xml), or both in one file (.xml of WMT).
 
-They are no well-formed XML as a rule. Several references are the documents of several systems in a <refset>, or
+They are usually not well-formed XML. Several references are the documents of several systems in a <refset>, or
 several <ref> in a document.
 """
 

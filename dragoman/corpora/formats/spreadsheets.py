@@ -38,7 +38,7 @@ def read_workbook(files: Sequence[File], data: DataConfig, say: Say) -> Units:
         if first := next(rows, None):
             if others := [other for other in sheets if other != name]:
                 say(f"{file}: the sheet {name} is read, and not {', '.join(others)}")
-            table = Table(file, lambda position: f"{file}, sheet {name}, row {position}", padded=True)  # noqa: B023
+            table = Table(file, lambda position: f"{file}, sheet {name}, row {position}", rows_may_be_short=True)  # noqa: B023
             yield from pairs_of_rows(chain([first], rows), table, data, say)
             return
 

@@ -49,8 +49,8 @@ def read_subtitles(files: Sequence[File], data: DataConfig, say: Say) -> Units:
     both, fewest = f"{files[0]} and {files[1]}", min(map(len, sides))
     if len(pairs) < ENOUGH * fewest:
         raise DataError(
-            f"{both} agree in {len(pairs):,} of {fewest:,} cues: are they of the same version of the film? Shift the "
-            "times of one of them."
+            f"only {len(pairs):,} of {fewest:,} cues of {both} overlap: use subtitles of the same version of the film, "
+            "or shift the times of one file."
         )
     if pairs:
         say(f"{both}: {len(pairs):,} of {len(sides[0]):,} and {len(sides[1]):,} cues are on the screen together")
@@ -68,10 +68,10 @@ def _cues(file: File, data: DataConfig, faults: list[Fault]) -> list[Cue]:
             [event] = SSAFile.from_string(part, format_=file.suffix[1:])
         except ValueError:
             shown = " ".join(part.split())[:300]
-            message = f"{file}:{line}: this is no cue of two times and a text: fix this line, or remove it."
+            message = f"{file}:{line}: expected two times and a text: fix this line, or remove it."
             faults.append(Fault(shown, DataError(message)))
             continue
-        if event.is_text:  # no comment or drawing
+        if event.is_text:  # not a comment or a drawing
             text = html.unescape(event.plaintext) if file.suffix == ".vtt" else event.plaintext
             cues.append(Cue(event.start, event.end, " ".join(text.split())))
     return sorted(cues)

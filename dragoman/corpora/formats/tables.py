@@ -1,9 +1,9 @@
 """From the rows of a table to pairs: which columns hold the two languages, and which rows are broken.
 
 The columns are those of data.columns, else those that the first row names, else the only two, else the only two that
-hold sentences: what looks like numbers, addresses, licences or a few words again and again does not. A choice that is
-not obvious is said in one line. All rows must have the same number of columns. Columns such as `it2` and `ref1` are
-further references. Where tables were joined, the row of names may come again, with the columns in another order.
+hold sentences. Numbers, addresses, licences and repeated labels do not count as sentences. Choices that are not obvious
+are printed. All rows must have the same number of columns. Columns such as `it2` and `ref1` are further references.
+Where tables were joined, the row of names may come again, with the columns in another order.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ class Table:
     """What is known of a table besides its rows."""
 
     file: File
-    place: Callable[[int], str]  # names a row in messages, by its position
+    row_name: Callable[[int], str]  # of a position, for messages
     names: list[str] | None = None  # of the columns, if not in the first row
-    left_out: Collection[int] = ()  # columns, from 0, that the file says are no text
-    padded: bool = False  # empty cells at the end of a row may be missing
+    left_out: Collection[int] = ()  # columns, from 0, that do not hold text, as the file says
+    rows_may_be_short: bool = False  # empty cells at the end of a row may be missing
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Where the sides are. The first row is no pair if it holds names."""
+    """Where the sides are. The first row is not a pair if it holds names."""
 
     sides: Sequence[int]  # column of each language, from 0, and of further references
     width: int
@@ -79,7 +79,7 @@ def pairs_of_rows(rows: Iterable[Row], table: Table, data: DataConfig, say: Say)
         if isinstance(cells, Fault):
             yield broken(position, *cells, data)
             continue
-        if table.padded:
+        if table.rows_may_be_short:
             cells += [""] * (width - len(cells))
         if not any(cells):
             yield position, "", ""
@@ -87,7 +87,7 @@ def pairs_of_rows(rows: Iterable[Row], table: Table, data: DataConfig, say: Say)
             yield broken(position, " | ".join(cells), _fault(position, cells, columns, table), data)
         elif texts[0].casefold() in names and names == set(map(str.casefold, cells)):
             sides = _sides(cells, table, data)
-            yield left_out(position, " | ".join(cells), "names of columns, no pair")
+            yield left_out(position, " | ".join(cells), "names of columns, not a pair")
         elif len(texts) == 1:
             yield position, "", texts[0]
         else:
@@ -95,7 +95,7 @@ def pairs_of_rows(rows: Iterable[Row], table: Table, data: DataConfig, say: Say)
 
 
 def _fault(position: int, cells: list[str], columns: Columns, table: Table) -> DataError:
-    place, count = table.place(position), len(cells)
+    place, count = table.row_name(position), len(cells)
     if count != columns.width:
         return DataError(f"{place}: {count} column{'s' * (count != 1)}, but {columns.rule}.")
     value = next(cells[side] for side in columns.sides if isinstance(cells[side], NotText))
@@ -112,7 +112,7 @@ def _choose(sample: Sequence[Row], table: Table, data: DataConfig) -> Columns | 
     if not (whole or table.names):
         return Columns([0], 1, "the rows above are empty")
     widths = Counter(map(len, whole))
-    width = len(names) if table.names else max(widths) if table.padded else widths.most_common(1)[0][0]
+    width = len(names) if table.names else max(widths) if table.rows_may_be_short else widths.most_common(1)[0][0]
     there = languages_in(names)
     columns = find_columns(names, data) if not (data.columns and there) else None
     if columns or data.columns:
@@ -126,7 +126,7 @@ def _choose(sample: Sequence[Row], table: Table, data: DataConfig) -> Columns | 
     if there:
         if serves_others(there, data):
             return None
-        raise other_languages(f"{table.place(sample[0][0])}: the first row names {_list(there)}", there, data)
+        raise other_languages(f"{table.row_name(sample[0][0])}: the first row names {_list(there)}", there, data)
     return _unnamed(whole, width, table, data)
 
 
@@ -204,7 +204,7 @@ def further_columns(names: Sequence[str], sides: Sequence[int], data: DataConfig
 
 
 def languages_in(names: Sequence[str]) -> list[str]:
-    """Return the languages that a row names, if there are several; otherwise it is no row of names."""
+    """Return the languages that a row names, if there are several; otherwise the row is data."""
     languages = list(dict.fromkeys(language for name in names if (language := language_of(without_number(str(name))))))
     return languages if len(languages) > 1 and not is_same(languages[0], languages[1]) else []
 
@@ -248,7 +248,7 @@ _NO_TEXT = {
 def _text_columns(rows: Sequence[list[str]], width: int, table: Table) -> tuple[list[int], set[str]]:
     """Return the columns that may hold text, by their cells in these rows, and what others hold, see _NO_TEXT."""
     texts, kinds = [], set()
-    rows = [row + [""] * (width - len(row)) for row in rows if table.padded or len(row) == width]
+    rows = [row + [""] * (width - len(row)) for row in rows if table.rows_may_be_short or len(row) == width]
     for column in range(width):
         cells = [row[column] for row in rows if row[column].strip()]
         kind = next((kind for kind, form in _NO_TEXT.items() if cells and all(map(form.fullmatch, cells))), "")

@@ -2,8 +2,7 @@
 
 The languages are those that the file names. Codes inside a text, such as <bpt> and <ph>, are left out, and the text in
 <hi>, <g>, <pc> and <mrk> is kept. A unit of a memory that lacks a language is left out and counted; several texts in
-the target language are references. A unit of an XLIFF file that is
-not translated yet has an empty side.
+the target language are references. A unit of an XLIFF file that is not translated yet has an empty side.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from dragoman.corpora.formats.files import File, opened
+from dragoman.corpora.formats.files import File, open_unpacked
 from dragoman.corpora.formats.languages import find_all, language_of, other_languages, serves_others
 from dragoman.corpora.formats.units import Fault, Say, Units, as_unit, broken, languages_of, left_out, require
 from dragoman.corpora.formats.xml_stream import local_name, units
@@ -30,7 +29,7 @@ def read_tmx(files: Sequence[File], data: DataConfig, say: Say) -> Units:
     there: dict[str, None] = {}  # the languages, in order
     number, waiting = 0, []  # units before the first pair
     empty = True
-    with opened(file) as stream:
+    with open_unpacked(file) as stream:
         for element in units(stream, file, ("tu",), ("tmx", "header")):
             if not isinstance(element, Fault) and local_name(element) != "tu":
                 continue
@@ -81,7 +80,7 @@ def read_xliff(files: Sequence[File], data: DataConfig, say: Say) -> Units:
     [file] = files
     sides: Sequence[int] | None = None
     number = 0
-    with opened(file) as stream:
+    with open_unpacked(file) as stream:
         for element in units(stream, file, ("trans-unit", "segment"), ("xliff", "file")):
             if isinstance(element, Fault):
                 number += 1

@@ -82,7 +82,8 @@ def _decoder(head: bytes, file: File) -> codecs.IncrementalDecoder:
         return codecs.getincrementaldecoder(encoding)("replace" if wide else "surrogateescape")
     except (LookupError, UnicodeError, AttributeError, TypeError) as error:
         raise DataError(
-            f'{file}: {encoding} is no encoding: save the file as UTF-8, and write encoding="UTF-8" in its first line.'
+            f"{file}: unknown encoding {encoding}: save the file as UTF-8, and write "
+            'encoding="UTF-8" in its first line.'
         ) from error
 
 
