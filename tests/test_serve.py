@@ -136,14 +136,14 @@ def server(trained: Path) -> Iterator[Server]:
 def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Event, Event]]:
     """Translators set the first event when they start, then wait for the second."""
     started, go = Event(), Event()
-    explain = Translator.explain
+    translate_pieces = Translator.translate_pieces
 
-    def wait(translator: Translator, *texts: Any, **options: Any) -> Any:
+    def wait(translator: Translator, *pieces: Any, **options: Any) -> Any:
         started.set()
         assert go.wait(HANG)
-        return explain(translator, *texts, **options)
+        return translate_pieces(translator, *pieces, **options)
 
-    monkeypatch.setattr(Translator, "explain", wait)
+    monkeypatch.setattr(Translator, "translate_pieces", wait)
     yield started, go
     go.set()
 
@@ -570,7 +570,7 @@ def test_internal_errors_reveal_nothing(monkeypatch: pytest.MonkeyPatch) -> None
         def fail(*_: Any, **__: Any) -> None:
             raise RuntimeError("secret")
 
-        broken.setattr(Translator, "explain", fail)
+        broken.setattr(Translator, "translate_pieces", fail)
         reply = server.post({"text": "see"})
         assert reply.status == 500
         assert b"secret" not in reply.body

@@ -20,8 +20,8 @@ from starlette.routing import Route
 from dragoman.console import one_line
 from dragoman.errors import ConfigError, DataError
 from dragoman.server import limits
-from dragoman.server.batcher import Batcher, Job, QueueFull, TookTooLong, TooMuchWork
-from dragoman.server.limits import Limits
+from dragoman.server.batcher import Batcher, Job
+from dragoman.server.limits import Limits, Refused
 from dragoman.server.schemas import (
     ERRORS,
     ServerInfo,
@@ -65,8 +65,9 @@ def create_application(batcher: Batcher, info: ServerInfo) -> FastAPI:
             results = await wait_for(batcher.submit(job), request, budgets.max_wait)
             if tasks:
                 results = await asyncio.to_thread(finish_documents, translator, tasks, results)
-        except (QueueFull, TooMuchWork, TookTooLong) as refusal:
-            raise refused(refusal, budgets) from None
+        except Refused as refusal:
+            headers = RETRY_HEADERS if refusal.status == 503 else None
+            raise HTTPException(refusal.status, str(refusal), headers) from None
         except (DataError, ConfigError) as error:
             raise HTTPException(422, one_line(str(error))) from None
         # In a thread: the attention weights of a long text are megabytes of JSON, and other clients must not wait.
@@ -107,26 +108,6 @@ def make_job(asked: TranslateRequest, translator: Translator) -> tuple[list[Mark
     return tasks, Job(requests, asked.n_best, asked.beam_size, weights=asked.attention or bool(tasks))
 
 
-def refused(reason: Exception, budgets: Limits) -> HTTPException:
-    """The answer to a request that met a budget: which one, and the option that sets it."""
-    match reason:
-        case TooMuchWork():
-            return HTTPException(
-                413,
-                f"too much work: {reason}, but at most {budgets.max_work:,} (--max-work) is allowed. A character "
-                "counts 1 and a line 10 more, times the beam size, times 4 for attention or markup",
-            )
-        case TookTooLong():
-            return HTTPException(
-                504,
-                f"not translated within {budgets.max_seconds:g} seconds of computing (--max-seconds): "
-                "send less text at a time",
-            )
-        case _:
-            detail = f"too many requests are waiting (--max-waiting is {budgets.max_waiting}): try again in a moment"
-            return HTTPException(503, detail, RETRY_HEADERS)
-
-
 def finish_documents(
     translator: Translator, tasks: Sequence[MarkupTask], translations: Sequence[Translation]
 ) -> list[Translation]:
@@ -140,7 +121,7 @@ async def read_request(request: Request, budgets: Limits) -> TranslateRequest:
     content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if content_type != "application/json":
         raise HTTPException(415, "send JSON, with Content-Type: application/json")
-    # uvicorn takes microseconds for each chunk, which may be a byte: such a body is limited, and then not read on.
+    # Chunks may be one byte each and cost microseconds, so chunked bodies have a smaller limit and are not read on.
     in_chunks = "transfer-encoding" in request.headers
     most = min(budgets.max_bytes, limits.MAX_CHUNKED) if in_chunks else budgets.max_bytes
     too_long = HTTPException(

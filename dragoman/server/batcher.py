@@ -10,7 +10,7 @@ So one thread translates in rounds: each round is one search for all jobs that w
 
 A long job would keep all others waiting. So short jobs come first, and a round of long jobs takes few tokens, from the
 job that has been computed for the shortest time. While short jobs keep coming, the thread rests after such a round for
-as long as the round took. Nothing here knows about HTTP.
+as long as the round took.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from functools import lru_cache
 from itertools import islice
 
 from dragoman.server import limits
-from dragoman.server.limits import Limits
+from dragoman.server.limits import Limits, Refused
 from dragoman.translation.pieces import Piece
 from dragoman.translation.request import Request
 from dragoman.translation.results import Sentence, Translation
@@ -51,18 +51,6 @@ class Job:
 Part = tuple[Job, Work, list[Piece]]  # what a round translates of a job
 
 
-class QueueFull(Exception):  # noqa: N818  (not a mistake: the server is busy)
-    """Too many jobs are waiting."""
-
-
-class TooMuchWork(Exception):  # noqa: N818  (not a mistake of the server)
-    """A job is more work than a job may be."""
-
-
-class TookTooLong(Exception):  # noqa: N818  (not a mistake of the server)
-    """A job has been computed for as many seconds as a job may take, and is not finished."""
-
-
 class Batcher:
     """The translating thread and its queue of jobs."""
 
@@ -85,19 +73,24 @@ class Batcher:
     def submit(self, job: Job) -> Future[list[Translation]]:
         """Queue a job and return the future of its results, one per text. Cancel the future to withdraw the job.
 
-        The future raises DataError for a text that cannot be translated, and TookTooLong. Raises QueueFull and
-        TooMuchWork.
+        The future raises DataError for a text that cannot be translated. It and this method raise Refused where a job
+        meets a budget.
         """
         work = limits.work(map(_text, job.texts), self.search_settings(job)[1], job.weights)
         if work > self.limits.max_work:
-            raise TooMuchWork(f"{work:,}")
+            raise Refused(
+                413,
+                f"too much work: {work:,}, but at most {self.limits.max_work:,} (--max-work) is allowed. A character "
+                "counts 1 and a line 10 more, times the beam size, times 4 for attention or markup",
+            )
         job.is_long = work > limits.LONG_WORK
         with self._changed:
             if not job.is_long:
                 self._last_short = time.monotonic()
             waiting = sum(not other.results.cancelled() for other in self._waiting)
             if waiting >= self.limits.max_waiting or self._closed:
-                raise QueueFull
+                limit = f"--max-waiting is {self.limits.max_waiting}"
+                raise Refused(503, f"too many requests are waiting ({limit}): try again in a moment")
             self._waiting.append(job)
             self._changed.notify()
         return job.results
@@ -211,7 +204,8 @@ class Batcher:
                 if work.is_encoded:
                     job.results.set_result(work.translations())
                 elif job.seconds > self.limits.max_seconds:
-                    raise TookTooLong
+                    limit = f"{self.limits.max_seconds:g} seconds of computing (--max-seconds)"
+                    raise Refused(504, f"not translated within {limit}: send less text at a time")
 
     def _sentences(self, job: Job, pieces: Sequence[Piece]) -> list[Sentence]:
         """The translations of pieces, with what the job asks for."""

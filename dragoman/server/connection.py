@@ -59,7 +59,7 @@ class Listener(socket.socket):
     def accept(self) -> tuple[socket.socket, Any]:
         """Accept a connection. If there are too many, it takes the place of an idle one.
 
-        First go those that never had an answer, of these the one that has been idle longest.
+        Connections that were never answered go first, of these the one that has been idle longest.
         """
         accepted, address = super().accept()
         self.connections = {key: known for key, known in self.connections.items() if known.socket.fileno() >= 0}
@@ -70,11 +70,11 @@ class Listener(socket.socket):
         self.connections[address[:2]] = Connection(accepted)
         return accepted, address
 
-    def limited(self, app: ASGIApp) -> ASGIApp:
+    def enforce_limits(self, app: ASGIApp) -> ASGIApp:
         """Wrap an application: refuse requests while all connections are busy, and cut off clients that do not read."""
 
         async def limited_app(scope: Scope, receive: Receive, send: Send) -> None:
-            await asyncio.sleep(0)  # where the body is no HTTP, uvicorn closes the connection now, and before an answer
+            await asyncio.sleep(0)  # let uvicorn close connections with a malformed body
             connection = self.connections.get(tuple(scope["client"]))
             if connection is None or sum(known.is_busy for known in self.connections.values()) >= self.max_connections:
                 detail = f"{self.max_connections} connections are in use (--max-connections): try again in a moment"
@@ -82,28 +82,28 @@ class Listener(socket.socket):
                 await JSONResponse({"detail": detail}, 503, headers)(scope, receive, send)
                 return
 
-            async def noted_receive() -> Message:
+            async def receive_and_note() -> Message:
                 message = await receive()
                 connection.is_busy = not message.get("more_body", False)
                 return message
 
-            async def send_in_time(message: Message) -> None:
+            async def send_or_cut(message: Message) -> None:
                 try:
                     async with asyncio.timeout(limits.STALL_TIMEOUT):
                         await send(message)
                 except TimeoutError:
                     connection.cut()
 
-            async def send_in_parts(message: Message) -> None:
-                # uvicorn waits for the client before it takes a message, but takes messages of any size.
+            async def send_in_chunks(message: Message) -> None:
+                # uvicorn buffers whole messages, so send small ones.
                 body = message.get("body", b"")
-                for start in range(0, len(body), limits.PART_BYTES):
-                    part = body[start : start + limits.PART_BYTES]
-                    await send_in_time({**message, "body": part, "more_body": True})
-                await send_in_time({**message, "body": b""} if body else message)
+                for start in range(0, len(body), limits.CHUNK_BYTES):
+                    part = body[start : start + limits.CHUNK_BYTES]
+                    await send_or_cut({**message, "body": part, "more_body": True})
+                await send_or_cut({**message, "body": b""} if body else message)
 
             try:
-                await app(scope, noted_receive, send_in_parts)
+                await app(scope, receive_and_note, send_in_chunks)
             finally:
                 connection.is_busy, connection.served, connection.idle_since = False, True, time.monotonic()
 
@@ -134,7 +134,7 @@ def make_server(app: ASGIApp, listener: Listener) -> uvicorn.Server:
     """The server of an application, for `serve`."""
     return uvicorn.Server(
         uvicorn.Config(
-            listener.limited(app),
+            listener.enforce_limits(app),
             loop="asyncio",  # uvloop would not call `Listener.accept`
             http="h11",
             ws="none",
@@ -173,6 +173,6 @@ async def _watch(server: uvicorn.Server, listener: Listener, give_up: Callable[[
 
 
 def _log_failure(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Log a failure of the event loop, except where uvicorn fails to tell a client that its request is no HTTP."""
+    """Log a failure of the event loop, except if uvicorn cannot answer a client whose request is not HTTP."""
     if not isinstance(context.get("exception"), h11.LocalProtocolError):
         loop.default_exception_handler(context)

@@ -16,12 +16,10 @@ LONG_TOKENS = 25  # of the source in such a part, fewer for a wide beam or weigh
 QUIET = 1.0  # seconds without short jobs, after which parts are larger, and follow one another without a rest
 QUIET_TOKENS = 400  # of the source in such a larger part
 SHORT_TOKENS = 10_000  # of short jobs that are translated together, so that the first ones do not wait for too many
-READ_TIMEOUT = (
-    10.0  # seconds for a client to send the head of a request, again for its body, and to read the last 64 kB
-)
+READ_TIMEOUT = 10.0  # seconds to send the head of a request, again to send its body, and to read the last 64 kB
 STALL_TIMEOUT = 5.0  # seconds in which a client must read 64 kB of its answer
 RECEIVE_BUFFER = 2**13  # bytes that the kernel keeps for a connection, so that uvicorn gets few chunks at once
-PART_BYTES = 2**14  # of an answer, given to uvicorn at once
+CHUNK_BYTES = 2**14  # of an answer, given to uvicorn at once
 WATCH_INTERVAL = 0.5  # seconds between two looks at idle connections
 FINISH_TIMEOUT = 5.0  # seconds for the requests under way when the server is asked to stop; the rest get a 503
 ABORT_TIMEOUT = 8.0  # seconds from then until clients that do not take their answers are cut off
@@ -32,12 +30,20 @@ RETRY_AFTER = 2  # seconds that a client should wait when the server is busy
 class Limits:
     """The budgets that options of `dragoman serve` set, such as --max-work; an answer that refuses names the option."""
 
-    max_bytes: int = 900_000  # of a request; far more than valid ones need, so that most invalid bodies are explained
+    max_bytes: int = 900_000  # of a request; well above valid ones, so that most invalid ones get a specific error
     max_work: int = 100_000  # of a request, see `work`
     max_seconds: float = 20.0  # of computing for a request
     max_wait: float = 60.0  # seconds from the whole request to its answer
     max_waiting: int = 200  # requests in the queue
     max_connections: int = 500
+
+
+class Refused(Exception):  # noqa: N818  (not a mistake of the server)
+    """A request met a budget. Status: of HTTP; the message names the option that sets the budget."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 def work(texts: Iterable[str], beam_size: int, weights: bool) -> int:

@@ -3,10 +3,10 @@
     inline = Inline("The black cat sleeps.", [Span(tag, 4, 9)])       # which a `TaggedDocument` collects
     move_spans(inline, "Il gatto nero dorme.", weights, direction)     # "Il gatto ", Placed(span, ["nero"]), " dorme."
 
-A span becomes a run of whole words. Each word of the translation votes for or against it, by how much more or less
-than half of the word was made from words inside the span; the run with the largest sum of votes wins. Spans inside one
-another stay so and neighbours do not overlap, so the result is well-formed, and no span gets lost. Punctuation at the
-ends of a run stays outside the span, unless the span had punctuation there.
+A span becomes a run of whole words. Each word of the translation votes for or against it: the vote is its weight on the
+words inside the span, minus a half, and the run with the largest sum of votes wins. Nested spans stay nested and
+neighbours do not overlap, so the result is well-formed, and no span is lost. Punctuation at the ends of a run stays
+outside the span, unless the span had punctuation there.
 
 Nothing here knows HTML, XML or Markdown.
 
@@ -69,13 +69,13 @@ Content = list["str | Placed"]
 Item = Any  # of a document: a text, or an element as its parser returns it
 MAX_RUN = 500  # words and tags that are translated together; more are split at a tag
 MAX_DEPTH = 250  # of nested elements; more than 256 is an error of libxml2, too
-SHORT = 3  # words of a fixed text that the model sees; more would only confuse it
+SHORT_TEXT = 3  # words of a fixed text that the model sees; more would only confuse it
 
 
 class TaggedDocument:
     """A parsed document: what to translate of it, in runs of text and of elements that flow with the text.
 
-    A format says in the first four methods what its elements are.
+    Subclasses implement the first four methods.
     """
 
     def __init__(self) -> None:
@@ -159,8 +159,9 @@ class TaggedDocument:
                 free += self._add(inline, span.inside, self.items(item))
             else:
                 text = self.shown(item)
+                # Text beside a letter would become part of a word.
                 beside = inline.text[-1:] + (following[:1] if isinstance(following, str) else "")
-                if len(text.split()) <= SHORT and not any(map(str.isalnum, beside)):  # it would become part of a word
+                if len(text.split()) <= SHORT_TEXT and not any(map(str.isalnum, beside)):
                     inline.text += text
             span.end = len(inline.text)
         return free
@@ -201,11 +202,11 @@ class _Mover:
         self.target = words_of(translation, direction.target)
         self._known_votes: dict[Span, np.ndarray] = {}
 
-    def write(self, around: _Run) -> Content:
+    def write(self, outer: _Run) -> Content:
         """The content of a run: its characters, and the spans inside."""
-        start, end = self._characters(around)
-        spans = around.span.inside
-        runs = self._runs([span for span in spans if self._has_words(span)], around)
+        start, end = self._characters(outer)
+        spans = outer.span.inside
+        runs = self._runs([span for span in spans if self._has_words(span)], outer)
         lost = {span for span in spans if span.fixed} - {run.span for run in runs}
         order = {span: number for number, span in enumerate(spans)}
         items: list[tuple[int, int, int, _Run | Span]] = []
@@ -213,7 +214,7 @@ class _Mover:
             items.append((*self._characters(run), order[run.span], run))
         for span in spans:
             if span in lost or not self._has_words(span):
-                at = self._place(span, around, runs)
+                at = self._place(span, outer, runs)
                 items.append((at, at, order[span], span))
         content: Content = []
         done = start
@@ -239,13 +240,13 @@ class _Mover:
     def _has_words(self, span: Span) -> bool:
         return bool(self.text[span.start : span.end].strip())
 
-    def _runs(self, spans: Sequence[Span], around: _Run) -> list[_Run]:
-        """Where neighbouring spans go, among the words of the span around them; the one with the best vote is first.
+    def _runs(self, spans: Sequence[Span], outer: _Run) -> list[_Run]:
+        """Where neighbouring spans go, among the words of the outer span; the span with the best vote chooses first.
 
-        A fixed span goes where the translation repeats its text, or in the place of the words that were made from it.
+        A fixed span goes where the translation repeats its text, or where the words align with it.
         """
         free = np.zeros(len(self.target), bool)
-        free[around.first : around.last] = True
+        free[outer.first : outer.last] = True
         runs: list[_Run] = []
         waiting = []
         for span in spans:
@@ -258,19 +259,19 @@ class _Mover:
         for votes, span in sorted(waiting, key=lambda each: -each[0][free].max(initial=-1)):
             first, last = _best_run(votes, free)
             if span.fixed and (first == last or votes[first:last].max() <= 0):
-                continue  # no word stands in its place
-            if self._words(span) == self._words(around.span) and len(spans) == 1:
-                first, last = around.first, around.last
+                continue  # no target word aligns with it
+            if self._words(span) == self._words(outer.span) and len(spans) == 1:
+                first, last = outer.first, outer.last
             elif first == last:  # no word is left for it
-                first = last = around.last
+                first = last = outer.last
             runs.append(_Run(span, first, last))
             free[first:last] = False
         return runs
 
     def _votes(self, span: Span) -> np.ndarray:
-        """How much more than half of each word of the translation was made from a span: (U), from -0.5 to 0.5.
+        """The weight of each target word inside the span, minus 0.5: (U).
 
-        The words that a span inside would choose by itself count 1 more, so that it is likely to get them.
+        Words that a nested span would take get 1 more, so that it is likely to get them.
         """
         if span not in self._known_votes:
             first, last = self._words(span)
@@ -312,24 +313,24 @@ class _Mover:
 
     # ---- Spans that mark a place
 
-    def _place(self, span: Span, around: _Run, runs: Sequence[_Run]) -> int:
+    def _place(self, span: Span, outer: _Run, runs: Sequence[_Run]) -> int:
         """The character where a place goes: before the next word, or after the last one if it touches that."""
-        first, last = self._words(around.span)
+        first, last = self._words(outer.span)
         following = sum(start < span.start for start, _ in self.source)
         touches = bool(self.text[: span.start][-1:].strip())
-        inside = self.weights[around.first : around.last]
+        inside = self.weights[outer.first : outer.last]
         if following <= first or not len(inside):
-            gap = around.first
+            gap = outer.first
         elif following >= last:
-            gap = around.last
+            gap = outer.last
         elif touches:
-            gap = around.first + int(inside[:, following - 1].argmax()) + 1
+            gap = outer.first + int(inside[:, following - 1].argmax()) + 1
         else:
-            gap = around.first + int(inside[:, following].argmax())
+            gap = outer.first + int(inside[:, following].argmax())
         for run in runs:
             if run.first < gap < run.last:
                 gap = run.first if gap - run.first < run.last - gap else run.last
-        if gap == around.first or (not touches and gap < around.last):
+        if gap == outer.first or (not touches and gap < outer.last):
             return self.target[gap][0] if gap < len(self.target) else len(self.translation)
         start, end = self.target[gap - 1]
         letters = [i for i in range(start, end) if self.translation[i].isalnum()]

@@ -4,8 +4,8 @@ Only paragraphs, headings and table cells change, and there only what is text. A
 for byte: code, raw HTML, definitions of links, front matter, the marks of lists and quotes. A translated paragraph is
 one line, or one for each hard line break.
 
-Limits: a paragraph stays in the source language if its translation would be other Markdown, or if its lines cannot be
-found in the source because a tab is both indentation and content.
+Limits: a paragraph is not translated if the result would parse differently, or if its lines cannot be found in the
+source because a tab is both indentation and content.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class MarkdownDocument(TaggedDocument):
             self._places.append(_Place(parts, first, start, last, end, indent, in_table))
 
     def _render(self, place: _Place, tokens: list[Token]) -> str | None:
-        """The Markdown of a translated paragraph, heading or cell; None if it would be something else."""
+        """The Markdown of a translated paragraph, heading or cell; None if it would parse differently."""
         inline = Token("inline", "", 0, children=list(map(_verbatim, tokens)))
         paragraph = [Token("paragraph_open", "p", 1), inline, Token("paragraph_close", "p", -1)]
         options = {**self._parser.options, "mdformat": {}}
@@ -184,8 +184,8 @@ def _elements(tokens: Sequence[Token]) -> list[Item]:
 
 
 def _pairs(tokens: Sequence[Token]) -> dict[int, int]:
-    """From the number of each raw start tag to that of its end tag, if it is in the same element."""
-    found: dict[int, int] = {}
+    """Indices of matching raw start and end tags in the same element."""
+    pairs: dict[int, int] = {}
     waiting: list[tuple[str, int]] = []  # start tags; "" where an element begins
     for number, token in enumerate(tokens):
         if token.nesting > 0:
@@ -199,8 +199,8 @@ def _pairs(tokens: Sequence[Token]) -> dict[int, int]:
                 if name and name not in VOID and not token.content.endswith("/>"):
                     waiting.append((name, number))
             elif waiting and waiting[-1][0] == name:
-                found[waiting.pop()[1]] = number
-    return found
+                pairs[waiting.pop()[1]] = number
+    return pairs
 
 
 def _tag(token: Token) -> str:

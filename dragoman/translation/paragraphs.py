@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from dragoman.translation.inline import Content
 
 NARROWEST = 30  # columns: shorter lines, as in an address, are not wrapped
-FULL = 0.75  # of the width, with the next word: not all programs fill lines alike
-HALF = 0.4  # of the width: a line that is no longer, as in a list, is not continued by a word in lower case
-LONGEST_WORD = 40  # a longer one, such as an address, sticks out of a text that is wrapped
-BROKEN = 0.3  # share of the ends of lines that are inside sentences, in text that is wrapped
-ENDING = 0.1  # share of its lines in or behind which sentences end; text without marks shows no ends
+FULL_LINE = 0.75  # of the width, with the next word: editors wrap at different widths
+SHORT_LINE = 0.4  # of the width: the next line does not continue a shorter one, as in a list
+LONGEST_WORD = 40  # lines with a longer one, such as an address, do not count for the width
+BROKEN_SHARE = 0.3  # of the line ends of wrapped text are inside sentences
+ENDING_SHARE = 0.1  # of the lines of wrapped text have the end of a sentence; skip text without punctuation
 _LINE = re.compile(r"((?:\s*>)*)(\s*)((?:[-*+•◦–]|\(?(?:\d{1,3}[.)]|[a-z]\)))\s+)?(.*)")
 _SPACELESS = re.compile(rf"[{UNSPACED}\u3000-\u303f\uff01-\uff65]")  # letters and marks
 _END = re.compile(rf"[{FINAL_MARKS}][{re.escape(CLOSING_MARKS)}]*(?:\s|$)")
@@ -49,13 +49,13 @@ class Line:
     @classmethod
     def of(cls, number: int, raw: str) -> Line:
         """Take a line apart."""
-        found = _LINE.fullmatch(raw.rstrip())
-        assert found, "every line matches"
-        return cls(number, raw, *found.groups(""))
+        match = _LINE.fullmatch(raw.rstrip())
+        assert match, "every line matches"
+        return cls(number, raw, *match.groups(""))
 
     @property
     def has_words(self) -> bool:
-        """Whether there is something to translate, if only the mark that ends a French question."""
+        """Whether there is something to translate; a mark alone is the end of a French question."""
         return any(map(str.isalnum, self.text)) or self.text in tuple(FINAL_MARKS + PAUSES + CLOSING_MARKS)
 
     @cached_property
@@ -88,16 +88,16 @@ class ParagraphsDocument:
 
 def broken_lines(lines: Sequence[str]) -> list[int]:
     """The indices of the lines that end inside a sentence, in blocks of text that look wrapped."""
-    found: list[int] = []
+    numbers: list[int] = []
     for block in filter(lambda block: block[0].has_words, _blocks(lines)):
         pairs = [pair for part in _paragraphs(block) for pair in pairwise(part)]
         broken = [
             line.number for line, following in pairs if not _FINAL.search(line.text) and not following.text[0].isupper()
         ]
         ending = sum(_END.search(line.text) is not None for line in block)
-        if ending >= ENDING * len(block) and len(broken) >= BROKEN * (len(block) - 1):
-            found += broken
-    return found
+        if ending >= ENDING_SHARE * len(block) and len(broken) >= BROKEN_SHARE * (len(block) - 1):
+            numbers += broken
+    return numbers
 
 
 def _blocks(lines: Sequence[str]) -> Iterator[list[Line]]:
@@ -110,13 +110,13 @@ def _blocks(lines: Sequence[str]) -> Iterator[list[Line]]:
 def _paragraphs(block: Sequence[Line]) -> list[list[Line]]:
     """Split lines with words into paragraphs."""
     width = max([NARROWEST, *(line.width for line in block if max(map(len, line.text.split())) <= LONGEST_WORD)])
-    found = [[block[0]]]
+    paragraphs = [[block[0]]]
     for line, following in pairwise(block):
-        if _has_its_shape(following, found[-1]) and _is_wrapped(line, following, width):
-            found[-1].append(following)
+        if _has_its_shape(following, paragraphs[-1]) and _is_wrapped(line, following, width):
+            paragraphs[-1].append(following)
         else:
-            found.append([following])
-    return found
+            paragraphs.append([following])
+    return paragraphs
 
 
 def _has_its_shape(line: Line, part: Sequence[Line]) -> bool:
@@ -134,10 +134,10 @@ def _is_wrapped(line: Line, following: Line, width: int) -> bool:
     """Whether a line ended because it was full, or where no sentence ends."""
     start = following.bullet or following.text
     word = start[0] if _SPACELESS.match(start) else f" {start.split()[0]}"
-    if line.width + display_width(word) > max(FULL * width, NARROWEST):
+    if line.width + display_width(word) > max(FULL_LINE * width, NARROWEST):
         return True
     ends = line.text[-1] in FINAL_MARKS + PAUSES + CLOSING_MARKS
-    return following.text[0].islower() and not following.bullet and not ends and line.width > HALF * width
+    return following.text[0].islower() and not following.bullet and not ends and line.width > SHORT_LINE * width
 
 
 def _joined(part: Sequence[Line]) -> str:
