@@ -2,8 +2,8 @@
 
     units = undone(units, "pairs.tsv", say)      # "peut @-@ être" becomes "peut-être", and this is said once
 
-Texts that people type, and translations that they want, have none of these marks. Training, validation, test, the check
-and the cleaning all read through here, so they agree. The first SAMPLE units decide for a corpus.
+Users neither type these marks nor want them in translations. Training, validation, test, the check and the cleaning all
+read through here, so they agree. The first SAMPLE units decide for a corpus.
 
 Limits: the spaces that a tokenizer puts around marks cannot be undone exactly, so the command that does it is named.
 """
@@ -11,7 +11,7 @@ Limits: the spaces that a tokenizer puts around marks cannot be undone exactly, 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from functools import reduce
 from itertools import chain, islice
 from typing import NamedTuple
@@ -62,16 +62,12 @@ LEFTOVERS = (
 
 def undone(units: Units, name: str, say: Say) -> Units:
     """Undo what tools left behind in the units of a corpus of this name."""
-    return chain.from_iterable(_parts(units, name, say))
-
-
-def _parts(units: Units, name: str, say: Say) -> Iterator[Iterator[Unit] | Sequence[Unit]]:
     sample = list(islice(units, SAMPLE))
     texts = [text for unit in sample for text in unit[1:] if text and text < LEFT_OUT]
-    there = [kind for kind in LEFTOVERS if sum(map(bool, map(kind.sign.search, texts))) > kind.share * len(texts)]
+    present = [kind for kind in LEFTOVERS if sum(map(bool, map(kind.sign.search, texts))) > kind.share * len(texts)]
     tagged = any(_without_tags(unit) is not unit for unit in sample)
-    for tool in dict.fromkeys(kind.tool for kind in there):
-        marks = " and ".join(kind.mark for kind in there if kind.tool == tool)
+    for tool in dict.fromkeys(kind.tool for kind in present):
+        marks = " and ".join(kind.mark for kind in present if kind.tool == tool)
         spaces = (
             "; the spaces around marks stay, unless you take them out first, of a file in one language, with "
             "sacremoses -l LANGUAGE detokenize"
@@ -79,17 +75,17 @@ def _parts(units: Units, name: str, say: Say) -> Iterator[Iterator[Unit] | Seque
         say(f"{name}: {marks} of {tool} are undone{spaces if tool == 'Moses' else ''}")
     if tagged:
         say(f"{name}: tags of a test set are undone: <seg> is read, and lines that hold only tags are left out")
-    if not there and not tagged:
-        yield sample
-        yield units
+    units = chain(sample, units)
+    if not present and not tagged:
+        yield from units
         return
 
     def undo(text: str) -> str:
-        return reduce(lambda so_far, kind: kind.undo(so_far), there, text)
+        return reduce(lambda so_far, kind: kind.undo(so_far), present, text)
 
-    for position, source, target in map(_without_tags, chain(sample, units)) if tagged else chain(sample, units):
+    for position, source, target in map(_without_tags, units) if tagged else units:
         whole = source < LEFT_OUT and target < LEFT_OUT
-        yield [(position, undo(source), of_each(target, undo)) if whole else (position, source, target)]
+        yield (position, undo(source), of_each(target, undo)) if whole else (position, source, target)
 
 
 def _without_tags(unit: Unit) -> Unit:

@@ -70,7 +70,7 @@ class CorpusReport:
         for split, count in self.counts.items():
             reasons = {
                 "are empty" if self.plain else "lack a side": count.empty,
-                "are no pairs": count.left_out,
+                "are not pairs": count.left_out,
                 "cannot be read": count.unreadable,
                 "are too long": count.too_long,
                 "are too uneven": count.uneven,
@@ -93,19 +93,19 @@ class CorpusReport:
         remedy = "set tokenizer.kind to bpe, or lower tokenizer.min_frequency."
         if self.borrowed:
             remedy = "the tokenizers are those of training.init_from, so set that to null for a vocabulary of its own."
-        found = [
+        warnings = [
             f"{count.dropped / count.read:.0%} of the {split} {self._units} are dropped: is this the right corpus, and "
             "is data.max_length large enough?"
             for split, count in self.counts.items()
             if count.dropped > 0.2 * count.read
         ]
-        found += [
+        warnings += [
             f"{side.unknown:.0%} of the {side.language} validation tokens are unknown and will be "
             f"{'written' if self.plain else 'translated'} as [UNK]: {remedy}"
             for side in self.sides[self.plain :]
             if side.unknown > 0.05
         ]
-        return found + [
+        return warnings + [
             f"{number:,} {'texts' if self.plain else 'source sentences'} of {split} are also in train: its scores will "
             "be too good."
             for split, number in self.repeated.items()

@@ -100,7 +100,7 @@ def clean_corpus(options: argparse.Namespace) -> Outcome:
     source = next(source for source in find_sources(data) if source.split == "train")
     split = read_units(source, data, console.warn)["train"]
     judge, read = _learn(split.units, data, options.keep)
-    with atomic_folder(options.output) as folder, storing(options.output):
+    with atomic_folder(options.output.resolve()) as folder, storing(options.output):
         units = read_units(source, data)["train"].units
         counts = _write_tables(folder, units, judge, options.processes or cores(), read)
         dropped = {reason: counts[reason] for reason in REASONS if counts[reason]}

@@ -31,7 +31,7 @@ class Kind(NamedTuple):
 NEVER = 10  # a share that is not reached
 
 REASONS = {  # with texts of at most 42 characters
-    "no_pair": Kind("no pair, such as a fuzzy message", NEVER),
+    "no_pair": Kind("not a pair, such as a fuzzy message", NEVER),
     "unreadable": Kind("not UTF-8, or a row unlike the others", 0),
     "empty": Kind("a side without a letter or digit", 0.1),
     "mojibake": Kind("decoded wrongly, as in Ã¤ for ä"),
