@@ -184,17 +184,13 @@ class Attention(nn.Module):
         )
         return KeysValues(keys if angles is None else rotate(keys, angles), values)
 
-    def forward(
-        self, x: Tensor, memory: KeysValues, mask: Tensor | None = None, angles: Tensor | None = None
-    ) -> Tensor:
+    def forward(self, x: Tensor, memory: KeysValues, mask: Tensor | None, angles: Tensor | None = None) -> Tensor:
         """Let every position of x (B, T, D) look at the keys that mask (broadcast to B, H, T, S) allows."""
         # Not torch's fused attention, which on a CPU trains three times (64 tokens) to seventeen times (16) as slowly.
         heads = self.dropout(self.weights(x, memory, mask, angles)) @ self._shared(memory.values)  # (B, H, T, K)
         return self.output(heads.transpose(1, 2).flatten(2))  # (B, T, D)
 
-    def weights(
-        self, x: Tensor, memory: KeysValues, mask: Tensor | None = None, angles: Tensor | None = None
-    ) -> Tensor:
+    def weights(self, x: Tensor, memory: KeysValues, mask: Tensor | None, angles: Tensor | None = None) -> Tensor:
         """softmax(QKᵀ/√K), the attention weights of x (B, T, D): (B, H, T, S); each row sums to 1."""
         queries = self.query(x).unflatten(2, (self.n_heads, -1)).transpose(1, 2)  # (B, H, T, K)
         queries = queries if angles is None else rotate(queries, angles)

@@ -41,8 +41,8 @@ from dragoman import checkpoint, config_file, dataset, distributed, resources, r
 from dragoman.architectures.build import Model, build_model
 from dragoman.architectures.loss import Loss, batch_loss
 from dragoman.console import say
+from dragoman.corpora.hiding import make_hiding
 from dragoman.corpora.language_choice import check_languages, with_languages
-from dragoman.corpora.placeholders import make_hiding
 from dragoman.corpora.preparation import PreparedData
 from dragoman.corpora.sources import Source, find_sources
 from dragoman.dataset import Batch

@@ -26,9 +26,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from dragoman import console
+from dragoman.corpora.data_report import SAMPLE
 from dragoman.corpora.downloads.fetch import Record
 from dragoman.corpora.language_choice import with_languages
-from dragoman.corpora.report import SAMPLE
 from dragoman.corpora.sources import unit_name
 from dragoman.dataset import encode_side
 from dragoman.filtering.advice import (

@@ -27,7 +27,7 @@ import pytest
 
 from conftest import ROOT, in_child, read_splits, tiny_config, tiny_pairs
 from dragoman.__main__ import run as run_command
-from dragoman.corpora.formats import by_suffix, files, languages, records, units
+from dragoman.corpora.formats import by_suffix, files, language_names, records, units
 from dragoman.corpora.formats.units import OR_SKIP
 from dragoman.corpora.readers import say_choices
 from dragoman.corpora.sources import find_source, find_sources
@@ -868,7 +868,7 @@ def test_columns_that_are_not_there(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_language_of_a_name(name: str, language: str | None) -> None:
     """Guards against words taken for languages, which would make the first pair a row of names."""
-    assert languages.language_of(name) == language
+    assert language_names.language_of(name) == language
 
 
 @pytest.mark.parametrize(
@@ -882,7 +882,7 @@ def test_language_of_a_name(name: str, language: str | None) -> None:
 )  # fmt: skip
 def test_languages_of_a_file_name(stem: str, pair: tuple[str, str] | None) -> None:
     """Guards against a name that happens to contain two letters of a language."""
-    assert languages.in_file_name(stem) == pair
+    assert language_names.in_file_name(stem) == pair
 
 
 @pytest.mark.parametrize("first", [("Italian", "italiano"), ("English", "Words"), ("It", "Esso"), ("no", "no")])
@@ -1076,4 +1076,4 @@ def test_page_names_every_ending() -> None:
 def test_page_shows_the_line_about_other_languages(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "your-data.md").read_text(encoding="utf-8")
     assert refusal(spanish_by_its_columns(tmp_path)) in " ".join(page.split())
-    assert f"one of {len(languages.NAMED_IN)} languages" in " ".join(page.split())
+    assert f"one of {len(language_names.NAMED_IN)} languages" in " ".join(page.split())

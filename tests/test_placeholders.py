@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from conftest import tiny_pairs
-from dragoman.corpora.placeholders import Hiding, make_hiding
+from dragoman.corpora.hiding import Hiding, make_hiding
 from dragoman.corpora.selection import fits_upsampling
 from dragoman.corpora.subwords import train_tokenizers
 from dragoman.dataset import BYTES, EncodedPairs, EncodedSide, Tokenizer, encode_pairs, unzip_pairs
@@ -60,8 +60,8 @@ def rows(pairs: EncodedPairs) -> np.ndarray:
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_same_words_are_hidden_on_both_sides(kind: str, shared: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Guards training: a placeholder on one side only would teach a model to drop or invent words."""
-    monkeypatch.setattr("dragoman.corpora.placeholders.HIDDEN", 1.1)
-    monkeypatch.setattr("dragoman.corpora.placeholders.ADDED", -1)
+    monkeypatch.setattr("dragoman.corpora.hiding.HIDDEN", 1.1)
+    monkeypatch.setattr("dragoman.corpora.hiding.ADDED", -1)
     hiding, pairs, source, target = hiding_of(NAMED, kind, shared)
     found = hiding.hide(pairs, rows(pairs), np.random.default_rng(0))
     left, right = texts(found.source, source), texts(found.target, target)
@@ -77,8 +77,8 @@ def test_the_same_words_are_hidden_on_both_sides(kind: str, shared: bool, monkey
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_number_of_several_parts_is_hidden_as_one(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Guards times and prices: translation hides them as one, so training must do so, too."""
-    monkeypatch.setattr("dragoman.corpora.placeholders.HIDDEN", 1.1)
-    monkeypatch.setattr("dragoman.corpora.placeholders.ADDED", -1)
+    monkeypatch.setattr("dragoman.corpora.hiding.HIDDEN", 1.1)
+    monkeypatch.setattr("dragoman.corpora.hiding.ADDED", -1)
     made = [("at 18:40, 5.", "alle 18:40, 5."), ("7 - 8, 1.5-2,5", "7 - 8, 1.5-2,5"), ("5", "5"), (":6 5:", ":6 5:")]
     hiding, pairs, source, target = hiding_of(made, kind)
     found = hiding.hide(pairs, rows(pairs), np.random.default_rng(0))
@@ -90,7 +90,7 @@ def test_a_number_of_several_parts_is_hidden_as_one(kind: str, monkeypatch: pyte
 @pytest.mark.parametrize("kind", KINDS)
 def test_hidden_words_leave_the_rest_as_it_was(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Guards ids next to a placeholder, and the same number of each placeholder on both sides, whatever is drawn."""
-    monkeypatch.setattr("dragoman.corpora.placeholders.MOST", 1)
+    monkeypatch.setattr("dragoman.corpora.hiding.MOST", 1)
     pairs = [*tiny_pairs(200), *NAMED]
     hiding, encoded, source, target = hiding_of(pairs, kind)
     assert len(hiding.lexicon[0]) >= 5  # every word has one translation

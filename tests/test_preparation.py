@@ -338,9 +338,9 @@ import re, sys, threading, time
 from pathlib import Path
 from dragoman import dataset
 from dragoman.command_line import override
-from dragoman.corpora import prepared_files, preparation, report, splitting
+from dragoman.corpora import data_report, prepared_files, preparation, splitting
 from dragoman.settings import Config
-splitting.PORTION = dataset.CHUNK = report.SAMPLE = 5000
+splitting.PORTION = dataset.CHUNK = data_report.SAMPLE = 5000
 prepared_files.LARGE, peak = 0, 0
 
 def watch():  # mapped pages do not count

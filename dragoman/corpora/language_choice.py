@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dragoman import settings
-from dragoman.corpora.formats.languages import in_file_name, is_same, language_name, language_of
+from dragoman.corpora.formats.language_names import in_file_name, is_same, language_name, language_of
 from dragoman.corpora.formats.units import Say, languages_of
 from dragoman.corpora.readers import read_units
 from dragoman.corpora.sources import DOWNLOADS, Source, find_entry, list_entries

@@ -31,6 +31,7 @@ from typing import Any
 import numpy as np
 
 from dragoman import reading
+from dragoman.corpora.data_report import CorpusReport, make_report
 from dragoman.corpora.origin import SIDES, Tokenizers, check_unchanged, origin_of, with_hashes
 from dragoman.corpora.prepared_files import (
     COMPLETE,
@@ -43,7 +44,6 @@ from dragoman.corpora.prepared_files import (
     save_pairs,
 )
 from dragoman.corpora.readers import say_choices
-from dragoman.corpora.report import CorpusReport, make_report
 from dragoman.corpora.selection import balanced, rows_of, within_limits
 from dragoman.corpora.sources import Source, find_sources, unit_name
 from dragoman.corpora.splitting import PairCounts, read_portions

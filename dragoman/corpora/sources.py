@@ -44,7 +44,7 @@ from dragoman import resources
 from dragoman.corpora.downloads import opus, sacrebleu_sets
 from dragoman.corpora.formats.by_suffix import ENDINGS, FOUND, OF_A_SIDE, ZIP
 from dragoman.corpora.formats.files import PACKED, File, unreadable
-from dragoman.corpora.formats.languages import (
+from dragoman.corpora.formats.language_names import (
     ROLES,
     find_all,
     is_named,

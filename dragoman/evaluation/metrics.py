@@ -26,7 +26,7 @@ from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 from torchmetrics.functional.text import char_error_rate, word_error_rate
 
-from dragoman.corpora.formats.languages import language_of
+from dragoman.corpora.formats.language_names import language_of
 from dragoman.corpora.references import streams
 from dragoman.errors import ConfigError
 from dragoman.settings import DataConfig

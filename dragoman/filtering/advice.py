@@ -16,7 +16,7 @@ import numpy as np
 
 from dragoman import presets
 from dragoman.corpora import language_choice
-from dragoman.corpora.formats.languages import language_name
+from dragoman.corpora.formats.language_names import language_name
 from dragoman.corpora.formats.units import languages_of
 from dragoman.corpora.sources import unit_name
 from dragoman.corpora.subwords import SMALLEST_SUBWORDS

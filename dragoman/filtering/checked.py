@@ -10,10 +10,10 @@ from functools import cached_property
 import numpy as np
 
 from dragoman import console, presets, settings
+from dragoman.corpora.data_report import SAMPLE
 from dragoman.corpora.downloads.fetch import Record, read_record
 from dragoman.corpora.formats.units import unmarked
 from dragoman.corpora.readers import Split, read_units
-from dragoman.corpora.report import SAMPLE
 from dragoman.corpora.sources import SPLITS, find_sources
 from dragoman.corpora.splitting import assign, key_text, nothing_for
 from dragoman.corpora.subwords import train_tokenizers

@@ -23,11 +23,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dragoman.corpora.formats.languages import within_one
+from dragoman.corpora.formats.language_names import within_one
 from dragoman.dataset import Pair
 from dragoman.filtering.alignment import AlignmentJudge, Pairs
 from dragoman.filtering.duplicates import KEYS, Repeats, keys_of
-from dragoman.filtering.languages import LanguageJudge
+from dragoman.filtering.language_judge import LanguageJudge
 from dragoman.filtering.rules import Scripts, common_scripts, first_reason
 from dragoman.filtering.words import Encoder, digest
 from dragoman.settings import DataConfig

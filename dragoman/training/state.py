@@ -17,7 +17,7 @@ from torch import nn
 
 from dragoman import distributed
 from dragoman.architectures.build import Model, build_model
-from dragoman.corpora.placeholders import Hiding
+from dragoman.corpora.hiding import Hiding
 from dragoman.corpora.preparation import PreparedData
 from dragoman.dataset import EncodedPairs
 from dragoman.distributed import Ranks

@@ -5,7 +5,7 @@
     restored = restore(target_ids, target_stand_ins(ids, source, target), target.stand_ins, weights)
     restored.copied                                           # which target token is replaced by which source token
 
-`corpora.placeholders` teaches it. A run without placeholders whose tokens are words hides literals as [UNK]: its [UNK]
+`corpora.hiding` teaches it. A run without placeholders whose tokens are words hides literals as [UNK]: its [UNK]
 marks a copied word, and the alignment tells which source word to copy.
 """
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from dragoman.corpora.formats.delimited import read_delimited
 from dragoman.corpora.formats.files import File, damage_refused, lines
-from dragoman.corpora.formats.languages import find_all, language_of, other_languages
+from dragoman.corpora.formats.language_names import find_all, language_of, other_languages
 from dragoman.corpora.formats.po import read_po
 from dragoman.corpora.formats.records import read_json, read_jsonl, read_parquet
 from dragoman.corpora.formats.sgm import SGM, read_sgm, segments

@@ -14,7 +14,7 @@ from io import BytesIO
 from typing import Any
 
 from dragoman.corpora.formats.files import File, read_whole
-from dragoman.corpora.formats.languages import is_same, language_of, other_languages, serves_others
+from dragoman.corpora.formats.language_names import is_same, language_of, other_languages, serves_others
 from dragoman.corpora.formats.units import Fault, Say, Units, broken, languages_of, left_out
 from dragoman.dataset import Pair
 from dragoman.errors import DataError

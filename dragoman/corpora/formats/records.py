@@ -14,7 +14,7 @@ from itertools import chain, islice
 from typing import Any
 
 from dragoman.corpora.formats.files import File, lines, read_text, seekable
-from dragoman.corpora.formats.languages import serves_others
+from dragoman.corpora.formats.language_names import serves_others
 from dragoman.corpora.formats.tables import columns_by_name, find_columns, further_columns, languages_in
 from dragoman.corpora.formats.units import Fault, Say, Unit, Units, as_unit, broken, languages_of
 from dragoman.corpora.references import reference, references_of

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from dragoman.corpora.formats.files import File, read_text
-from dragoman.corpora.formats.languages import is_named
+from dragoman.corpora.formats.language_names import is_named
 from dragoman.corpora.formats.units import Say, Units
 from dragoman.corpora.references import reference
 from dragoman.errors import DataError

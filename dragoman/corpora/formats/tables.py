@@ -16,7 +16,7 @@ from itertools import chain, islice
 
 from dragoman.console import shorten
 from dragoman.corpora.formats.files import File
-from dragoman.corpora.formats.languages import (
+from dragoman.corpora.formats.language_names import (
     ROLES,
     find_all,
     in_file_name,

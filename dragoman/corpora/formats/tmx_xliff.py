@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from dragoman.corpora.formats.files import File, open_unpacked
-from dragoman.corpora.formats.languages import find_all, language_of, other_languages, serves_others
+from dragoman.corpora.formats.language_names import find_all, language_of, other_languages, serves_others
 from dragoman.corpora.formats.units import Fault, Say, Units, as_unit, broken, languages_of, left_out, require
 from dragoman.corpora.formats.xml_stream import local_name, units
 from dragoman.corpora.references import reference
