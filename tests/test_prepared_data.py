@@ -12,8 +12,8 @@ import torch
 
 from conftest import ROOT, in_child, tiny_pairs, write_tsv
 from dragoman.command_line import override
-from dragoman.corpora import prepared_files
 from dragoman.corpora import data_report as report_module
+from dragoman.corpora import prepared_files
 from dragoman.corpora.data_report import CorpusReport, sample_indices
 from dragoman.corpora.origin import has_only_moved
 from dragoman.corpora.preparation import PreparedData, prepare_data
