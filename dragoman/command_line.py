@@ -370,7 +370,7 @@ SERVER_BUDGETS = (
         "for attention or markup"),
     ("--max-seconds", float, 20, "seconds of computing for a request"),
     ("--max-wait", float, 60, "seconds until a request is answered"),
-    ("--max-waiting", int, 200, "requests that wait; a tenth of them may be long"),
+    ("--max-waiting", int, 200, "requests that wait"),
     ("--max-connections", int, 500, "connections; for a new one, an idle one is closed"),
 )  # fmt: skip
 

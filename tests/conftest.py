@@ -37,6 +37,8 @@ if TYPE_CHECKING:  # it imports a lot, and imports this module
     from faults.harness import Reference
 
 torch.set_num_threads(1)
+# TensorBoard reads the event files of one second in the order of their names, and number 10 before number 9.
+event_file_writer._global_uid = event_file_writer.AtomicCounter(10**6)
 
 ROOT = Path(__file__).parent.parent
 _numbers = count()
@@ -202,8 +204,6 @@ def in_child(work: Callable[[], int | None]) -> int:
     if child == 0:
         code = 99
         signal.alarm(HANG)
-        # TensorBoard reads the event files of one second in the order of their names, and number 10 before number 9.
-        event_file_writer._global_uid = event_file_writer.AtomicCounter(0)
         try:
             code = work() or 0
         except SystemExit as stop:

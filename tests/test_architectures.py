@@ -87,7 +87,9 @@ def test_resumed_run_equals_uninterrupted_one(changes: dict[str, object], tiny: 
 LEAST = {"decoder-only": 15, "encoder-only": 60, "learned": 60, "rotary": 4, "none": 1}
 
 
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in ("learned", "none"))) for name in VARIANTS]
+)
 def test_architecture_learns(name: str, tiny: Tiny) -> None:
     """Guards against a model that runs but learns nothing: a wrong mask, a wrong loss."""
     config = tiny(**VARIANTS[name], training__max_epochs=40, training__validate_every=80)

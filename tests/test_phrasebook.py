@@ -37,6 +37,7 @@ def corpus(make: ModuleType) -> Corpus:
     return {split: [(en, it) for en, it in (row.split("\t") for row in rows)] for split, rows in lines.items()}
 
 
+@pytest.mark.slow
 def test_files_are_up_to_date(make: ModuleType, corpus: Corpus) -> None:
     """Guards against words or patterns edited without a new corpus, and outdated figures in README.md."""
     for path, content in make.files():

@@ -160,7 +160,9 @@ def killed_at(number: int, config: Config, directory: Path) -> bool:
     return code == 9
 
 
-@pytest.mark.parametrize("name", CORPORA)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name != "several")) for name in CORPORA]
+)
 def test_killed_preparation_is_resumed(tiny: Make, tmp_path: Path, name: str) -> None:
     """Guards against half a shard taken for a whole one, a shard that is there twice, and a report that forgets what
     came before the kill."""

@@ -493,7 +493,9 @@ def test_a_preset_is_proposed_for_own_data(settings: dict[str, object], warns: b
     assert ("--model.preset auto chooses" in capsys.readouterr().out) == warns
 
 
-@pytest.mark.parametrize("kind", [*KINDS])
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=[pytest.mark.slow] * (kind != "encoder-decoder")) for kind in KINDS]
+)
 def test_speed_is_measured_on_the_model_itself(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Guards the measurement for every architecture, and that larger models come out slower."""
     monkeypatch.setattr(planning, "SECONDS", 0.05)

@@ -86,7 +86,7 @@ SETTINGS: list[tuple[str, list[str]]] = [
         [r"(?P<key>model\.architecture) is .* set it to (?P<value>[\w-]+)", r"set (?P<key>\S+) to (?P<value>\w+)"],
     ),
     ("--model.positions learned --model.max_positions 99", [r"(?P<key>\S+) is 99.* need (?P<value>\d+)\."]),
-    ("--decoding.sample true --decoding.beam_size 2", [r"set (?P<key>decoding\.beam_size) and .* to (?P<value>1)"]),
+    ("--decoding.sample true --decoding.beam_size 2", [r"set (?P<key>decoding\.beam_size) to (?P<value>1)"]),
     ("--decoding.n_best 9", [r"(?P<key>decoding\.n_best) is .* at most decoding\.beam_size \((?P<value>\d)\)"]),
     ("--training.fsdp true", [r"(?P<key>training\.optimizer) is muon, but it must be (?P<value>\w+)"]),
     (

@@ -21,7 +21,6 @@ import numpy as np
 import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from tensorboard.summary.writer import event_file_writer
 
 import dragoman
 from conftest import in_child, tiny_pairs, write_tsv
@@ -87,9 +86,8 @@ def prefetch_on_cpu() -> None:
     prefetch.prefetched = lambda items, _: prefetched(items, 3)
 
 
-def test_prefetching_changes_nothing(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prefetching_changes_nothing(tiny: Tiny) -> None:
     """Guards the position in the data against a thread that is ahead of it: a killed and resumed run skips nothing."""
-    monkeypatch.setattr(event_file_writer, "_global_uid", event_file_writer.AtomicCounter(9))  # see `in_child`
     once, ahead = (tiny(run__name=name) for name in ("once", "ahead"))
     assert run(once) == 0
     assert harness.run(ahead, together(prefetch_on_cpu, after_step(19, die))) == -signal.SIGKILL
