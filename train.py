@@ -63,12 +63,12 @@ from dragoman.training import (
     checks,
     final_report,
     gradients,
-    log_line,
     planning,
     saving,
     schedule,
     starting,
     tensorboard,
+    update_log,
     validation,
 )
 from dragoman.training.optimizer import make_optimizer
@@ -131,7 +131,7 @@ def training_loop(state: TrainingState, stop: signals.Stop) -> None:
         state.writer = tensorboard.open_board(state.directory, progress.step, state.config)
     state.start_clock()
 
-    with log_line.progress_bar(state) as bar, closing(batches.training_batches(state)) as updates:
+    with update_log.progress_bar(state) as bar, closing(batches.training_batches(state)) as updates:
         done = False
         while not done:
             # `unvalidated` is set if a signal interrupted a validation, and before the first update from another model.
@@ -143,7 +143,7 @@ def training_loop(state: TrainingState, stop: signals.Stop) -> None:
                 progress.update_seconds += time.perf_counter() - started
                 state.read_clock()
                 if progress.step % settings.log_every == 0:
-                    log_line.log(state, bar)
+                    update_log.log_update(state, bar)
                 bar.update()
                 is_due = progress.step % settings.validate_every == 0 and validation.has_time(state)
                 progress.unvalidated = is_due or end_reason(progress, state.config) is not None
@@ -254,7 +254,7 @@ def start_or_resume(config: Config, ranks: Ranks, device: torch.device) -> int:
         starting.check_resume(config, saved)
         reason = end_reason(progress_of(saved), config)
         if reason and final_report.result_step(directory) == saved.step:
-            starting.check_data(config, directory / "data")
+            starting.refuse_other_data(config, directory / "data")
             starting.say_finished(config, reason, saved.step)
             return 0
     other = starting.other_model(config, saved)

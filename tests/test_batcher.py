@@ -188,7 +188,7 @@ def test_a_job_has_a_budget_of_work() -> None:
     lines = "\n".join("a" * 2500)
     with closing(Batcher(echo())) as batcher, pytest.raises(Refused, match="1,100,000"):
         batcher.submit(Job([lines], 10, 10, weights=True))
-    assert limits.work(["ab\n\n c"], 3, False) == 3 * (12 + 12)
+    assert limits.estimated_work(["ab\n\n c"], 3, False) == 3 * (12 + 12)
 
 
 def test_a_job_has_a_budget_of_seconds(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from dragoman import resources
 from dragoman.corpora.origin import file_hashes
 from dragoman.corpora.selection import rows_of
 from dragoman.corpora.sources import find_source, find_sources, parse_mixture
-from dragoman.corpora.splitting import assign
+from dragoman.corpora.splitting import assign_split
 from dragoman.dataset import UNSEEN, Pair
 from dragoman.errors import DataError
 from dragoman.settings import DataConfig
@@ -432,14 +432,14 @@ def test_cleaning_by_each_setting(text: str, nfc: str, nfkc: str, lower: str, bo
 def test_split_is_a_property_of_the_sentence() -> None:
     """Guards against splits that depend on the order or the size of the corpus, and against wrong shares."""
     sentences = [f"sentence {i}" for i in range(20_000)]
-    splits = [assign(sentence, 0.02, 0.05) for sentence in sentences]
+    splits = [assign_split(sentence, 0.02, 0.05) for sentence in sentences]
     assert abs(splits.count("test") / 20_000 - 0.05) < 0.005
     assert abs(splits.count("validation") / 20_000 - 0.02) < 0.004
-    other = [assign(sentence, 0.3, 0.05) for sentence in sentences]
+    other = [assign_split(sentence, 0.3, 0.05) for sentence in sentences]
     assert [i for i, split in enumerate(splits) if split == "test"] == [i for i, s in enumerate(other) if s == "test"]
     # Written down: a hash that changes between versions or machines would move sentences from test to train.
     golden = {"Hello.": "train", "Hi!": "test", "Ciao.": "test", "Yes.": "train", "No.": "validation"}
-    assert {sentence: assign(sentence, 0.3, 0.3) for sentence in golden} == golden
+    assert {sentence: assign_split(sentence, 0.3, 0.3) for sentence in golden} == golden
 
 
 @pytest.mark.parametrize("side", [0, 1], ids=["sources", "plain text"])
@@ -454,7 +454,7 @@ def test_equal_texts_share_a_split(side: int, tmp_path: Path) -> None:
     texts = {split: {pair[side] for pair in pairs[split]} for split in pairs}
     assert all(texts.values())
     assert sum(map(len, texts.values())) == len(set.union(*texts.values())) == 500 + side
-    assert all(assign(text, 0.1, 0.1) == split for split in texts for text in texts[split])
+    assert all(assign_split(text, 0.1, 0.1) == split for split in texts for text in texts[split])
     empty = 4 - side
     assert sum(map(len, pairs.values())) == 2004 - empty
     assert sum(count.read for count in counts.values()) == 2004

@@ -14,7 +14,7 @@ from dragoman.text.full_stops import FullStops
 from dragoman.text.letter_case import capitalized, in_capitals, lower, uncapitalized, upper
 from dragoman.translation.glossary import Glossary
 from dragoman.translation.term_placement import find_targets
-from dragoman.translation.typed import read
+from dragoman.translation.usual_form import to_usual_form
 
 Change = Callable[[str, str], str]
 CASES: list[tuple[Change, str, str, str]] = [
@@ -111,9 +111,9 @@ CONVENTIONS = {language: Conventions.of(10 * lines, language) for language, line
 )
 def test_typed_case_is_read(language: str, typed: str, read_as: str) -> None:
     """Guards words that capitals hide from the vocabulary."""
-    assert read(typed, CONVENTIONS[language]).text == read_as
+    assert to_usual_form(typed, CONVENTIONS[language]).text == read_as
     other = in_language(Conventions.of(10 * TEXTS[language]), language)  # of a run that does not know its language
-    assert read(typed, other).text == read_as
+    assert to_usual_form(typed, other).text == read_as
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_typed_case_is_read(language: str, typed: str, read_as: str) -> None:
 def test_typed_case_is_restored(typed: str, language: str, translation: str, expected: str) -> None:
     """Guards translations whose language has other capitals than that of the text."""
     target = Conventions.of(10 * [*TEXTS[language], "Ben ışe ve ilk ışık."], language)
-    assert read(typed, CONVENTIONS["nl"]).form.restore(translation, target) == expected
+    assert to_usual_form(typed, CONVENTIONS["nl"]).form.restore(translation, target) == expected
 
 
 def test_glossary_terms_follow_the_language() -> None:

@@ -18,7 +18,7 @@ from dragoman.corpora.data_report import CorpusReport, sample_indices
 from dragoman.corpora.origin import has_only_moved
 from dragoman.corpora.preparation import PreparedData, prepare_data
 from dragoman.corpora.sources import SPLITS
-from dragoman.corpora.splitting import PairCounts, assign
+from dragoman.corpora.splitting import PairCounts, assign_split
 from dragoman.corpora.subwords import train_tokenizers
 from dragoman.dataset import (
     Batch,
@@ -117,7 +117,7 @@ def test_lowercase_equals_a_corpus_in_lower_case(tiny: Make, tmp_path: Path) -> 
 def test_lowercase_corpus_is_split_by_its_lower_case_text(tiny: Make, tmp_path: Path) -> None:
     """In its original case, this corpus would have nothing to validate on."""
     sources = [f"The {a}{b}" for a in "abcdefgh" for b in "abcdefgh"]
-    splits = {text: [assign(each, 0.05, 0.0) for each in (text, text.lower())] for text in sources}
+    splits = {text: [assign_split(each, 0.05, 0.0) for each in (text, text.lower())] for text in sources}
     train = [text for text, both in splits.items() if both == ["train", "train"]]
     held_out = next(text for text, both in splits.items() if both == ["train", "validation"])
     file = write_tsv(tmp_path / "small.tsv", [(text, "Uno") for text in [*train, held_out]])

@@ -47,7 +47,7 @@ def key_side(languages: Languages, data: DataConfig) -> int:
     return languages.index(max(languages, key=lambda language: counts[language]))
 
 
-def assign(text: str, validation_fraction: float, test_fraction: float) -> str:
+def assign_split(text: str, validation_fraction: float, test_fraction: float) -> str:
     """Return the split of a pair by a hash of its key text, so that equal texts share a split in any corpus and order.
 
     The lowest hashes are the test set, so it does not depend on the size of the validation set.
@@ -142,7 +142,7 @@ def _portion(
             continue
         pair = clean(source, data), clean(target, data) if read_from == "train" else of_each(target, cleaned)
         key = key_text(pair, data) if side is None else pair[side]
-        split = assign(key, *fractions) if read_from == "train" else read_from
+        split = assign_split(key, *fractions) if read_from == "train" else read_from
         uses = for_directions(pair, languages, data)
         counts[split].read += len(uses)
         if pair[1] and (pair[0] or not data.source_lang):

@@ -15,7 +15,7 @@ from dragoman.corpora.downloads.fetch import Record, read_record
 from dragoman.corpora.formats.units import unmarked
 from dragoman.corpora.readers import Split, read_units
 from dragoman.corpora.sources import SPLITS, find_sources
-from dragoman.corpora.splitting import assign, key_text, nothing_for
+from dragoman.corpora.splitting import assign_split, key_text, nothing_for
 from dragoman.corpora.subwords import train_tokenizers
 from dragoman.dataset import Pair, Tokenizer
 from dragoman.filtering.commands import require_one_corpus
@@ -165,7 +165,7 @@ class CheckedCorpus:
         """The pairs that training and validation will use, split as in `read_portions`. Raises DataError if none."""
         data, train = self.config.data, self.splits["train"]
         fractions = [0.0 if name in self.splits else getattr(data, f"{name}_fraction") for name in SPLITS[1:]]
-        names = np.array([assign(key_text(train.pairs[i], data), *fractions) for i in train.whole.tolist()])
+        names = np.array([assign_split(key_text(train.pairs[i], data), *fractions) for i in train.whole.tolist()])
         used = {name: (train, train.whole[names == name]) for name in ("train", "validation")}
         if validation := self.splits.get("validation"):
             used["validation"] = validation, validation.whole

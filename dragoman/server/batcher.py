@@ -76,7 +76,7 @@ class Batcher:
         The future raises DataError for a text that cannot be translated. It and this method raise Refused where a job
         meets a budget.
         """
-        work = limits.work(map(_text, job.texts), self.search_settings(job)[1], job.weights)
+        work = limits.estimated_work(map(_text, job.texts), self.search_settings(job)[1], job.weights)
         if work > self.limits.max_work:
             raise Refused(
                 413,

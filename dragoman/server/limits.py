@@ -46,7 +46,7 @@ class Refused(Exception):  # noqa: N818  (not a mistake of the server)
         self.status = status
 
 
-def work(texts: Iterable[str], beam_size: int, weights: bool) -> int:
+def estimated_work(texts: Iterable[str], beam_size: int, weights: bool) -> int:
     """How much there is to do, known before anything is done.
 
     A character counts 1, and a line 10 more, because even a line of one letter may be translated as ten tokens. The

@@ -5,7 +5,7 @@
     conventions.final_mark("where")              # "?": how sentences that begin with this word end
     Conventions.from_json(conventions.json)
 
-`translation.typed` uses them to read what people type, which follows these conventions less strictly. They
+`translation.usual_form` uses them to read what people type, which follows these conventions less strictly. They
 are saved with the data of a run and with each of its checkpoints.
 
 Limits: the most frequent FORMS word forms are kept. A sentence that begins inside a line is recognised by the mark

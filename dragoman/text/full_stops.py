@@ -1,7 +1,7 @@
 """Full stops that do not end a sentence: after abbreviations, initials and ordinals.
 
     stops = FullStops.of(lines)                              # learnt from a corpus whose lines are mostly sentences
-    stops.continues("Wir wohnen im 4. Stock.", 17, "de")     # True: this is one sentence
+    stops.sentence_continues("Wir wohnen im 4. Stock.", 17, "de")     # True: this is one sentence
 
 An abbreviation is a word that nearly always has a full stop inside lines, before words that do not begin a sentence, as
 in Punkt (Kiss and Strunk 2006). All numbers with the same number of digits are one such word: in German "4." is mostly
@@ -130,7 +130,7 @@ class FullStops:
             raise ValueError("the words before full stops are malformed")
         return cls(*map(frozenset, lists))
 
-    def continues(self, text: str, at: int, language: str) -> bool:
+    def sentence_continues(self, text: str, at: int, language: str) -> bool:
         """Whether the mark before a position in a line, after which a splitter would cut, stands inside a sentence."""
         last = text[text.rfind(" ", 0, at - 1) + 1 : at].rstrip()
         kind, shape = _kind_and_shape(last, language)

@@ -57,7 +57,7 @@ def split_sentences(text: str, language: str, stops: FullStops = NO_CORPUS) -> l
     complete = False  # whether what has been read since `start` has letters
     for part in sentencex.segment(language, text):  # type: ignore[attr-defined]
         has_letters = any(map(str.isalpha, part))
-        if complete and has_letters and not stops.continues(text, end, language):
+        if complete and has_letters and not stops.sentence_continues(text, end, language):
             sentences.append(text[start:end].strip())
             start, complete = end, False
         end += len(part)

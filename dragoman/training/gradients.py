@@ -54,7 +54,7 @@ def accumulate(state: TrainingState, batches: list[Batch], step: int, tokens: in
             state.optimizer.zero_grad(set_to_none=True)
             torch.cuda.empty_cache()  # does nothing without a GPU
             large = len(sums)
-            pieces[large : large + 1] = _split(state, pieces[large], step)
+            pieces[large : large + 1] = _split_batch(state, pieces[large], step)
     return pieces, sums
 
 
@@ -104,7 +104,7 @@ def _describe(state: TrainingState, batches: list[Batch]) -> str:
     return f"the training {'texts' if alone else 'pairs'} {numbers}{more}; the first is {text!r}"
 
 
-def _split(state: TrainingState, batch: Batch, step: int) -> list[Batch]:
+def _split_batch(state: TrainingState, batch: Batch, step: int) -> list[Batch]:
     """Split a batch that does not fit in memory. Raises TooLargeError if that is impossible."""
     rows, source, target = len(batch.indices), batch.source.shape[1], batch.target_out.shape[1]
     if state.ranks.world_size > 1:  # the other ranks would not wait while this one starts again

@@ -255,7 +255,7 @@ def say_finished(config: Config, reason: str, step: int) -> None:
     )
 
 
-def check_data(config: Config, directory: Path) -> None:
+def refuse_other_data(config: Config, directory: Path) -> None:
     """Raise DataChangedError if a finished run is given other data than it has learnt from."""
     if not directory.exists():
         return

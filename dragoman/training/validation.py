@@ -78,7 +78,7 @@ def _validate(state: TrainingState, model: Model, stop: Stop) -> bool:
     for tag, value in figures.items():
         state.writer.add_scalar(tag, value, step)
 
-    is_best = _record(state, quality, chrf, loss)
+    is_best = _is_best_so_far(state, quality, chrf, loss)
     progress.validation_seconds = time.perf_counter() - started
     progress.validations_seconds += progress.validation_seconds
     share = progress.validations_seconds / (progress.seconds + progress.validation_seconds)  # of the training time
@@ -117,7 +117,7 @@ def least_sure(sentences: Sequence[Sentence]) -> float:
     return float(np.quantile(means, UNSURE_SHARE)) if means else UNSURE
 
 
-def _record(state: TrainingState, quality: float, chrf: float, loss: float) -> bool:
+def _is_best_so_far(state: TrainingState, quality: float, chrf: float, loss: float) -> bool:
     """Record a validation in the progress. Returns whether it is the best so far.
 
     Where BLEU is equal, or zero as printed, chrF decides, and where that is equal, the loss. This also works for

@@ -20,7 +20,7 @@ from dragoman.translation.loading import TrainedModel
 from dragoman.translation.margins import split_label
 from dragoman.translation.placeholders import target_stand_ins
 from dragoman.translation.request import Request
-from dragoman.translation.typed import AS_IS, Form, read
+from dragoman.translation.usual_form import AS_IS, Form, to_usual_form
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def read_piece(trained: TrainedModel, text: str, direction: Direction) -> Piece:
     if trained.readable is None or not trained.config.decoding.tolerant:
         return encode_piece(trained, text, direction)
     conventions = in_language(trained.readable, _language_of_case(trained, direction.source))
-    reading = read(text, conventions, trained.characters)
+    reading = to_usual_form(text, conventions, trained.characters)
     piece = encode_piece(trained, reading.text, direction)
     return replace(piece, text=text, form=reading.form, corrections=tuple(reading.corrections))
 

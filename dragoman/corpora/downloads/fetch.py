@@ -176,7 +176,7 @@ def alone(path: Path) -> Iterator[None]:
 def _download(url: str, path: Path, check: Check) -> None:
     part = _beside(path, ".part")
     try:
-        with_retries(url, lambda: _attempt(url, part), lambda: _size(part))
+        with_retries(url, lambda: _resume_download(url, part), lambda: _size(part))
     except NetworkError as error:
         raise NetworkError(f"{error} If you can get this file in another way, put it at {path}") from error
     with storing(part):
@@ -207,7 +207,7 @@ def _record(file: Path, path: Path, url: str, check: Check) -> None:
         replace_durably(_beside(path, ".json"), json_bytes(asdict(record)))
 
 
-def _attempt(url: str, part: Path) -> None:
+def _resume_download(url: str, part: Path) -> None:
     """Download what is missing of a file. Raises one of FAILURES if that breaks off, and StorageError."""
     start, note = _size(part), _load(_beside(part, ".json")) or {}
     if note.get("url") != url or not note.get("version"):

@@ -17,7 +17,7 @@ from dragoman.corpora.subwords import train_tokenizers
 from dragoman.dataset import encode_pairs
 from dragoman.settings import Config, TokenizerConfig
 from dragoman.text.conventions import Conventions, conventions_of_ids, words
-from dragoman.translation.typed import AS_IS, Form, is_likely_typo, nearest, read
+from dragoman.translation.usual_form import AS_IS, Form, is_likely_typo, nearest, to_usual_form
 
 needs_multi30k = pytest.mark.skipif(not (SHARED / "multi30k").is_dir(), reason="needs Multi30k in ../shared/data")
 ENGLISH = 10 * [
@@ -41,9 +41,9 @@ LOWER_TARGET = Conventions.of(["l' amico è qui .", "dov' è la stazione ?"] * 9
 
 @pytest.mark.parametrize("line", ENGLISH[:6])
 def test_text_like_the_training_text_stays(line: str) -> None:
-    assert read(line, SOURCE).text == line
-    assert read(line, SOURCE).form == AS_IS
-    assert read(line, SOURCE).corrections == []
+    assert to_usual_form(line, SOURCE).text == line
+    assert to_usual_form(line, SOURCE).form == AS_IS
+    assert to_usual_form(line, SOURCE).corrections == []
 
 
 @pytest.mark.parametrize("line", ENGLISH[:6])
@@ -58,7 +58,7 @@ def test_text_like_the_training_text_stays(line: str) -> None:
     ],
 )
 def test_other_forms_are_read_as_the_training_text(line: str, typed, form: Form) -> None:
-    reading = read(typed(line), SOURCE)
+    reading = to_usual_form(typed(line), SOURCE)
     assert reading.text[:-1] == line[:-1]
     assert form.marks or reading.text == line
     assert reading.form == form
@@ -86,29 +86,29 @@ def test_restoring_keeps_what_must_stay() -> None:
     assert Form(lower_start=True).restore("Anna è qui.", TARGET) == "Anna è qui."
     assert Form(capitals=True).restore("Vedi https://x.org/Ab ora.", TARGET) == "VEDI https://x.org/Ab ORA."
     assert Form(added_mark=True).restore("?", TARGET) == "?"
-    assert read("WRITE TO Anna@x.org, ANNA", SOURCE).text == "Write to Anna@x.org, Anna."
+    assert to_usual_form("WRITE TO Anna@x.org, ANNA", SOURCE).text == "Write to Anna@x.org, Anna."
 
 
 def test_capitals_and_titles_are_told_from_names() -> None:
-    assert read("Where Is The Black-haired Cat?", SOURCE).text == "Where is the black-haired cat?"
-    assert read("Where is NATO?", SOURCE).text == "Where is NATO?"
-    assert read("Where is the CAT?", SOURCE).text == "Where is the cat?"
-    assert read("I see Anna in Rome.", SOURCE).form == AS_IS
-    assert read("my friend Anna", SOURCE).text == "My friend Anna."
-    assert read("anna is in rome", SOURCE).text == "Anna is in Rome."
-    assert read("I", SOURCE).form.capitals is False
+    assert to_usual_form("Where Is The Black-haired Cat?", SOURCE).text == "Where is the black-haired cat?"
+    assert to_usual_form("Where is NATO?", SOURCE).text == "Where is NATO?"
+    assert to_usual_form("Where is the CAT?", SOURCE).text == "Where is the cat?"
+    assert to_usual_form("I see Anna in Rome.", SOURCE).form == AS_IS
+    assert to_usual_form("my friend Anna", SOURCE).text == "My friend Anna."
+    assert to_usual_form("anna is in rome", SOURCE).text == "Anna is in Rome."
+    assert to_usual_form("I", SOURCE).form.capitals is False
 
 
 def test_a_reading_makes_no_known_word_unknown() -> None:
     """Guards words that no sentence begins with: with a capital the vocabulary does not know them."""
-    assert read("garden of my friend", SOURCE).text == "garden of my friend."
-    assert read("Garden of my friend.", SOURCE).text == "garden of my friend."
-    assert read("Garden of my friend.", SOURCE).form == Form(capital_start=True)
-    assert read("GARDEN!", SOURCE).text == "garden."
-    assert read("zork is here", SOURCE).text == "zork is here."
+    assert to_usual_form("garden of my friend", SOURCE).text == "garden of my friend."
+    assert to_usual_form("Garden of my friend.", SOURCE).text == "garden of my friend."
+    assert to_usual_form("Garden of my friend.", SOURCE).form == Form(capital_start=True)
+    assert to_usual_form("GARDEN!", SOURCE).text == "garden."
+    assert to_usual_form("zork is here", SOURCE).text == "zork is here."
     assert Form(capital_start=True).restore("giardino.", TARGET) == "Giardino."
     known = SOURCE.within({"Where", "is", "the", "station"})
-    assert read("where is the station", known).text == "Where is the station?"
+    assert to_usual_form("where is the station", known).text == "Where is the station?"
     assert (known.has("Where"), known.has("garden"), known.has("don't")) == (True, False, False)
 
 
@@ -127,9 +127,9 @@ def test_marks_and_words_of_other_scripts(lines: list[str], typed: str) -> None:
     """Guards words with vowel signs, which were cut in pieces, and other marks than a full stop at the end."""
     conventions = Conventions.of(10 * lines)
     line = next(line for line in lines if line.startswith(typed))
-    assert read(typed, conventions).text == line
+    assert to_usual_form(typed, conventions).text == line
     assert set(conventions.counts) == {word.lower() for line in lines for word in line[:-1].replace("՞", " ").split()}
-    assert read(line, conventions).form == AS_IS
+    assert to_usual_form(line, conventions).form == AS_IS
 
 
 @pytest.fixture(scope="module")
@@ -151,7 +151,7 @@ LINES = ("Where are you?", "I'm here.", "Good morning!", "Yes. I know.", "What i
 def test_lines_of_a_dialogue_are_no_titles(name: str, phrasebook: Conventions) -> None:
     """Guards 400 lines with speakers, names and several sentences: none becomes a Title In Its Translation."""
     texts = [form.format(name=name, line=line, other=other) for form, line, other in product(SPOKEN, LINES, LINES)]
-    assert [text for text in dict.fromkeys(texts) if read(text, phrasebook).form.title] == []
+    assert [text for text in dict.fromkeys(texts) if to_usual_form(text, phrasebook).form.title] == []
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_lines_of_a_dialogue_are_no_titles(name: str, phrasebook: Conventions) -
 )
 def test_what_is_a_title(text: str) -> None:
     """Guards titles with few words, commas and numbers."""
-    assert read(text, SOURCE).form.title
+    assert to_usual_form(text, SOURCE).form.title
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def test_what_is_a_title(text: str) -> None:
 )
 def test_marks_come_back_as_they_were_typed(typed: str, text: str, translation: str, expected: str) -> None:
     """Guards list marks, quotes and marks of other scripts: read as the training text has them, and given back."""
-    reading = read(typed, SOURCE)
+    reading = to_usual_form(typed, SOURCE)
     if typed != "Good morning,":  # its mark is that of the examples
         assert reading.text.rstrip(".?!") == text.rstrip(".?!")
     assert reading.form.restore(translation, TARGET) == expected
@@ -188,16 +188,16 @@ def test_marks_come_back_as_they_were_typed(typed: str, text: str, translation: 
 @pytest.mark.parametrize("text", ["I don't know, i.e. Anna is here.", "Where is it, e.g. at home?"])
 def test_letters_of_an_abbreviation_stay(text: str) -> None:
     """Guards i.e., whose first letter is a word that has a capital in English."""
-    assert read(text, SOURCE).text == text
+    assert to_usual_form(text, SOURCE).text == text
 
 
 def test_typos() -> None:
     """Guards the words that may be corrected, and those that may not."""
-    assert read("Wehre is the staiton?", SOURCE).text == "Where is the station?"
-    assert read("Wehre is the staiton?", SOURCE).corrections == [("Wehre", "Where"), ("staiton", "station")]
-    assert read("I dont knnow.", SOURCE).text == "I don't know."
+    assert to_usual_form("Wehre is the staiton?", SOURCE).text == "Where is the station?"
+    assert to_usual_form("Wehre is the staiton?", SOURCE).corrections == [("Wehre", "Where"), ("staiton", "station")]
+    assert to_usual_form("I dont knnow.", SOURCE).text == "I don't know."
     for text in ("My friend Ana sees Satnion.", "The black cot is 1975.", "Where is teh cat?", "The blank station."):
-        assert read(text, SOURCE).corrections == []
+        assert to_usual_form(text, SOURCE).corrections == []
     assert is_likely_typo("form", "from")
     assert not is_likely_typo("motel", "model")
     assert nearest("where", SOURCE) is None  # it is known
@@ -214,7 +214,7 @@ def test_names_and_rare_words_are_not_corrected() -> None:
     lines = {word[0]: line for text in held_out for line in text for word, _ in words(line)}
     unknown = {word: line for word, line in lines.items() if not conventions.counts[word.lower()]}
     assert len(unknown) > 400
-    corrected = {pair for line in unknown.values() for pair in read(line, conventions).corrections}
+    corrected = {pair for line in unknown.values() for pair in to_usual_form(line, conventions).corrections}
     typos = ("preforming", "clif", "preforms", "bandana", "carying", "skiis")  # the annotators' own
     assert {typed for typed, _ in corrected if typed in unknown} == {*typos}
 
@@ -223,13 +223,13 @@ def test_lower_cased_and_tokenized_text() -> None:
     """Guards corpora that others have prepared: what people type is brought into their form, and back."""
     assert LOWER.is_lowercase
     assert LOWER.is_tokenized
-    reading = read("I don't know where Anna is.", LOWER)
+    reading = to_usual_form("I don't know where Anna is.", LOWER)
     assert reading.text == "i do n't know where anna is ."
     assert reading.form == Form(capital_start=True, join_marks=True)
     assert reading.form.restore("dov' è l' amico ?", LOWER_TARGET) == "Dov'è l'amico?"
     already = "i do n't know where anna is ."
-    assert read(already, LOWER).text == already
-    assert read(already, LOWER).form == AS_IS
+    assert to_usual_form(already, LOWER).text == already
+    assert to_usual_form(already, LOWER).form == AS_IS
     assert not SOURCE.is_lowercase
     assert not SOURCE.is_tokenized
 
@@ -237,16 +237,16 @@ def test_lower_cased_and_tokenized_text() -> None:
 def test_escaped_marks() -> None:
     """Guards corpora with &apos; for every apostrophe, as Moses writes it."""
     escaped = Conventions.of(["it &apos;s the cat .", "he said &quot; no &quot; ."] * 9)
-    assert read("It's the cat.", escaped).text == "it &apos;s the cat ."
+    assert to_usual_form("It's the cat.", escaped).text == "it &apos;s the cat ."
 
 
 def test_scripts_without_spaces_or_case() -> None:
     japanese = Conventions.of(["駅はどこですか。", "私は日本へ行ったことがない。"] * 9)
     assert japanese.inside == {}
-    assert read("駅はどこですか", japanese).text == "駅はどこですか"
+    assert to_usual_form("駅はどこですか", japanese).text == "駅はどこですか"
     arabic = Conventions.of(["أين المحطة؟", "القطة السوداء في الحديقة."] * 9)
-    assert read("القطة السوداء في الحديقة.", arabic) == read("القطة السوداء في الحديقة.", arabic)
-    assert read("القطة السوداء في الحديقة.", arabic).text == "القطة السوداء في الحديقة."
+    assert to_usual_form("القطة السوداء في الحديقة.", arabic) == to_usual_form("القطة السوداء في الحديقة.", arabic)
+    assert to_usual_form("القطة السوداء في الحديقة.", arabic).text == "القطة السوداء في الحديقة."
 
 
 @given(st.text(max_size=200) | st.text(alphabet=string.ascii_letters + " .!?'’\"", max_size=200))
@@ -254,7 +254,7 @@ def test_scripts_without_spaces_or_case() -> None:
 def test_any_text_can_be_read(text: str) -> None:
     """Guards against exceptions, and against letters that vanish."""
     for conventions in (SOURCE, LOWER, Conventions.of([])):
-        reading = read(" ".join(text.split()), conventions)
+        reading = to_usual_form(" ".join(text.split()), conventions)
         reading.form.restore(reading.text, TARGET)
         if not reading.corrections and conventions is SOURCE:
             whole = f"{reading.form.before}{reading.text}{reading.form.after}"
@@ -265,7 +265,7 @@ def test_any_text_can_be_read(text: str) -> None:
 def test_long_lines_take_linear_time(letter: str) -> None:
     """Guards against patterns that try every start: a line of a megabyte would take hours, this fails by timeout."""
     for conventions in (SOURCE, LOWER):
-        reading = read(letter * (200_000 // len(letter)) + "x", conventions)
+        reading = to_usual_form(letter * (200_000 // len(letter)) + "x", conventions)
         reading.form.restore(reading.text, LOWER_TARGET)
 
 

@@ -96,7 +96,7 @@ class Reading:
     corrections: list[tuple[str, str]] = field(default_factory=list)  # each typo, and what it is read as
 
 
-def read(typed: str, source: Conventions, characters: Collection[str] = "'") -> Reading:
+def to_usual_form(typed: str, source: Conventions, characters: Collection[str] = "'") -> Reading:
     """Read a cleaned text by the conventions of the source side; `characters` are those that the model knows."""
     if not source.counts:
         return Reading(typed)

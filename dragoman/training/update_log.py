@@ -29,7 +29,7 @@ def progress_bar(state: TrainingState) -> tqdm:
     )
 
 
-def log(state: TrainingState, bar: tqdm) -> None:
+def log_update(state: TrainingState, bar: tqdm) -> None:
     """Log a point of the training curves: means over the updates since the last one."""
     progress, step = state.progress, state.progress.step
     loss = progress.plain / progress.tokens
