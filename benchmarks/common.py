@@ -63,14 +63,6 @@ def load_config(parser: argparse.ArgumentParser, path: Path, settings: Sequence[
         parser.error(str(error))
 
 
-def train_command(work: Path, name: str, config: Path, settings: Sequence[str]) -> list[str]:
-    """Return the command that trains the run work/name; it must be started in ROOT."""
-    return [
-        sys.executable, "train.py", f"--config={config.resolve()}", f"--run.dir={work.resolve()}", f"--run.name={name}",
-        *settings,
-    ]  # fmt: skip
-
-
 def train(work: Path, name: str, config: Path, settings: Sequence[str], jobs: int) -> Path:
     """Train a run to its end, unless that is done, and return its folder. The output goes to a log beside the folder.
 
@@ -78,10 +70,9 @@ def train(work: Path, name: str, config: Path, settings: Sequence[str], jobs: in
     """
     work.mkdir(parents=True, exist_ok=True)
     environment = {**os.environ, "OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // jobs))}
+    words = ["train.py", f"--config={config.resolve()}", f"--run.dir={work.resolve()}", f"--run.name={name}", *settings]
     with (work / f"{name}.log").open("a", encoding="utf-8") as log:
-        done = subprocess.run(
-            train_command(work, name, config, settings), cwd=ROOT, stdout=log, stderr=log, env=environment, check=False
-        )
+        done = subprocess.run([sys.executable, *words], cwd=ROOT, stdout=log, stderr=log, env=environment, check=False)
     if done.returncode:
         fail(f"train.py ended with {done.returncode}: see {log.name}")
     return work / name
