@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dragoman.text.conventions import Conventions, in_language
@@ -65,6 +65,7 @@ SPECIAL = st.sampled_from("aąeiįıjIİJĮΣςάΐϊήὦᾳßẞǆԵև\u0301\u
 
 
 @given(st.text(SPECIAL), st.sampled_from(["tr", "nl", "el", "lt", "hy"]))
+@example("\u0130\u0307", "lt")  # a dotted capital I with another dot
 def test_capitals_and_small_letters_are_stable(text: str, language: str) -> None:
     """Guards against rules that change their own result."""
     text = unicodedata.normalize("NFC", text)

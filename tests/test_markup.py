@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,6 @@ from dragoman import command_line
 from dragoman.__main__ import run as run_command
 from dragoman.directions import Direction
 from dragoman.errors import ConfigError, DataError
-from dragoman.translation import markup
 from dragoman.translation.inline import MAX_DEPTH, Content, Inline, Placed, Span, move_spans
 from dragoman.translation.markup import KINDS, MarkupTask, translate_markup
 from dragoman.translation.results import Translation
@@ -342,7 +341,7 @@ def test_plain_text_is_translated_as_without_tags() -> None:
 
 
 def test_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(markup, "find_spec", lambda name: None if name == "lxml" else importlib.util.find_spec(name))
+    monkeypatch.setitem(sys.modules, "lxml", None)
     with pytest.raises(ConfigError, match=r"cannot find lxml.*pip install.*\[markup\]"):
         translate_markup(echo(), "<a/>", "xml")
     assert translate_markup(echo(), "name", "html") == "name"

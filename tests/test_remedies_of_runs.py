@@ -355,8 +355,8 @@ def test_no_trained_model_here(here: Path, run: Callable[..., str], monkeypatch:
 def test_what_is_missing_can_be_installed(in_clone: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Guards against commands that need a clone where there is none, unquoted brackets in zsh, and unknown extras."""
     monkeypatch.setattr(resources, "IN_CLONE", in_clone)
-    monkeypatch.setattr(markup, "find_spec", lambda name: None)
-    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    for library in ("lxml", "onnxruntime"):
+        monkeypatch.setitem(sys.modules, library, None)
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
     for attempt, library in (
         (lambda: markup.parse_markup("<a/>", "xml"), "lxml"),

@@ -19,7 +19,7 @@ import unicodedata
 from dragoman.directions import base_code
 
 _DOT = "\N{COMBINING DOT ABOVE}"
-_SOFT_DOT = re.compile(rf"([ijIJ]\u0328?){_DOT}")
+_SOFT_DOT = re.compile(rf"([ijIJ]\u0328?){_DOT}+")
 _LITHUANIAN = re.compile(r"([IJ]\u0328?)(?=[\u0300\u0301\u0303])")
 _GREEK_VOWEL = re.compile(r"([αεηιουωΑΕΗΙΟΥΩ])([\u0300-\u0345]*)")
 _GREEK_ACCENT = re.compile(r"[\u0300\u0301\u0342]")
