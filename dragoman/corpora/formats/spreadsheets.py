@@ -66,7 +66,7 @@ def _check(content: Any, file: File) -> None:
     try:
         with zipfile.ZipFile(content) as archive:
             size = sum(member.file_size for member in archive.infolist())
-    except (zipfile.BadZipFile, OSError) as error:
+    except (zipfile.BadZipFile, NotImplementedError, ValueError, OSError) as error:  # as zipfile raises them
         raise DataError(f"{file} is not a workbook, or is password-protected: save it again without one.") from error
     if size > LARGEST:
         raise DataError(f"{file} unpacks to {size:,} bytes, but a workbook may have {LARGEST:,}: save it as .csv.")
