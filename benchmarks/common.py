@@ -29,9 +29,9 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 if isinstance(sys.stdout, io.TextIOWrapper):
     sys.stdout.reconfigure(line_buffering=True)
-# As `dragoman.__main__` sets them, before torch is imported.
-os.environ.setdefault("GOMP_SPINCOUNT", "2000")
-os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "20000")
+# As `dragoman.__main__` sets them, before torch is imported. A server sets its own.
+SET = {"GOMP_SPINCOUNT": "2000", "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "20000"}
+os.environ |= SET | os.environ
 
 from dragoman import command_line, config_file
 from dragoman.errors import ConfigError

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import http.client
 import json
+import os
 import re
 import statistics
 import subprocess
@@ -25,7 +26,7 @@ from contextlib import closing, contextmanager
 from itertools import cycle, islice
 from pathlib import Path
 
-from common import ROOT
+from common import ROOT, SET
 
 
 @contextmanager
@@ -34,7 +35,8 @@ def serving(run: Path, settings: Sequence[str] = ()) -> Iterator[tuple[subproces
     words = [sys.executable, "-m", "dragoman", "serve", "--run", str(run.resolve()), "--port", "0", *settings]
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log"
-        with log.open("wb") as messages, subprocess.Popen(words, cwd=ROOT, stderr=messages) as process:
+        environment = {name: value for name, value in os.environ.items() if name not in SET}
+        with log.open("wb") as messages, subprocess.Popen(words, cwd=ROOT, stderr=messages, env=environment) as process:
             try:
                 while not (ready := re.search(r"http://[^ ]*:(\d+) ", log.read_text(encoding="utf-8"))):
                     if process.poll() is not None:

@@ -1,8 +1,6 @@
-"""Measure the time to translate one sentence from the command line.
+"""Measure the time to translate one sentence: whole programs run in turns, and are timed from outside.
 
     python benchmarks/startup.py --run runs/phrasebook
-
-Whole programs run in turns, as a user runs them, and are timed from outside:
 
     python -c "import torch"                  the least that any program with torch needs
     translate.py --run RUN SENTENCE           the whole program

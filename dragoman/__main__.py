@@ -76,8 +76,8 @@ def main(arguments: Sequence[str] | None = None, program: str = "") -> int:
     # OpenMP, a second busy process made a training step take 20 times as long.
     os.environ.setdefault("GOMP_SPINCOUNT", "2000")
     # oneDNN compiles a kernel for each shape. An epoch has more shapes than it keeps by default, so it would compile
-    # them again in every epoch.
-    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "20000")
+    # them again in every epoch. A server meets new shapes all the time, and its memory would only grow.
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "128" if name == "serve" else "20000")
     if name == "train":
         # Before the first step there is nothing to save, so let Ctrl-C end the process at once. Python's own handler
         # waits for library code: seconds of imports, minutes of training a tokenizer.

@@ -330,6 +330,8 @@ def parse_evaluate(words: Sequence[str], prog: str = "dragoman evaluate") -> arg
     )  # fmt: skip
     add("--output", type=Path, metavar="DIR", help="folder of the report (default: RUN/report)")
     add("--json", action="store_true", help="print the report as JSON instead of tables")
+    if sum(word.split("=")[0] == "--against" for word in words) > 1:
+        parser.error("--against: given twice, but a report compares with one other run")
     return parser.parse(words, ["decoding"])
 
 

@@ -152,3 +152,11 @@ def test_curves_of_a_long_or_broken_file(tmp_path: Path) -> None:
     (tmp_path / METRICS).write_text(HEAD + "0,loss/train,9\n1,loss/train,inf\n0,score/bleu,nan\n", encoding="utf-8")
     [chart] = charts(tmp_path)
     assert chart["lines"] == [("two", "training", [(0, 9.0)])]
+
+
+def test_a_second_other_run_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    """Guards against silently comparing with the last one only."""
+    with pytest.raises(SystemExit) as stopped:
+        main(["evaluate", "--against", "a", "--against=b"])
+    assert stopped.value.code == 2
+    assert "--against: given twice" in capsys.readouterr().err

@@ -173,7 +173,7 @@ def main(options: argparse.Namespace) -> None:
     earlier_translations_of(pairs, name, earlier)  # fails here rather than after the long work
     folder: Path | None = options.output or (run / "report" if run and not options.checkpoint else None)
     if folder:
-        folder.mkdir(parents=True, exist_ok=True)  # likewise
+        folder.mkdir(parents=True, exist_ok=True)
     with tqdm(total=len(pairs), unit="sentence", dynamic_ncols=True, disable=None, leave=False) as bar:
         report = evaluate(translator, pairs, name, earlier, bar.update)
     if options.checkpoint:

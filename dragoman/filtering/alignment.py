@@ -21,7 +21,7 @@ from dragoman.filtering.lexicon import Explained, Lexicon
 from dragoman.filtering.words import EncodedTexts, Encoder, digest
 
 FAR = 5.0  # times the usual deviation; one pair in 10,000 of Multi30k and Tatoeba
-FEWEST_PAIRS = 1000  # a lexicon is learnt from at least so many pairs
+FEWEST_PAIRS = 1000  # pairs that a lexicon is learnt from, at least
 BUCKETS = (0, 4, 6, 9, 14)  # words of the shorter side at which a bucket starts: short pairs prove less
 FEWEST_CUT = 5  # words of the longer side of a pair that can be said to be cut
 HARM = 4.0  # good pairs that may be lost for each dirty one

@@ -43,7 +43,7 @@ class Job:
     beam_size: int | None = None  # None: the translator's setting; raised to n_best if smaller
     weights: bool = False  # whether to return the weights of the candidates, and the log-probabilities of all tokens
     results: Future[list[Translation]] = field(default_factory=Future)
-    work: Work | None = None  # None: not begun
+    work: Work | None = None  # None until its first round
     seconds: float = 0.0  # that it has been computed for
     is_long: bool = False
 
