@@ -34,11 +34,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dragoman import console, reading
+from dragoman.documents.paragraphs import broken_lines
 from dragoman.errors import ConfigError, DataError
 from dragoman.translation.input import Input, find_input, pairs_to_score
 from dragoman.translation.loading import last_saved, usual_run
 from dragoman.translation.output import AttentionPage, as_json, as_text, open_output, score_line, write
-from dragoman.translation.paragraphs import broken_lines
 from dragoman.translation.prompt import converse
 from dragoman.translation.request import Request
 from dragoman.translation.translator import Translator
@@ -83,7 +83,7 @@ def translate_documents(translator: Translator, given: Input, options: argparse.
     texts = list(whole_text(given))
     if given.name != "argument":
         texts = ["".join(f"{text}\n" for text in texts)]
-    from dragoman.translation.markup import translate_markup  # slow to import
+    from dragoman.documents.markup import translate_markup  # slow to import
 
     warnings = 0
     with open_output(options.output) as output:

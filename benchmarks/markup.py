@@ -32,7 +32,7 @@ import sacrebleu
 from common import ROOT, fail
 from markdown_it import MarkdownIt
 
-from dragoman.translation.markup import KINDS, translate_markup
+from dragoman.documents.markup import KINDS, translate_markup
 from dragoman.translation.translator import Translator
 
 WORDS = {

@@ -18,9 +18,10 @@ from conftest import in_child
 from dragoman import command_line
 from dragoman.__main__ import run as run_command
 from dragoman.directions import Direction
+from dragoman.documents.document import DocumentTask
+from dragoman.documents.inline import MAX_DEPTH, Content, Inline, Placed, Span, move_spans
+from dragoman.documents.markup import KINDS, parse_markup, translate_markup
 from dragoman.errors import ConfigError, DataError
-from dragoman.translation.inline import MAX_DEPTH, Content, Inline, Placed, Span, move_spans
-from dragoman.translation.markup import KINDS, MarkupTask, translate_markup
 from dragoman.translation.results import Translation
 from dragoman.translation.translator import Translator
 from dragoman.translation.word_alignment import align_words, words_of
@@ -231,7 +232,10 @@ def test_attributes_that_are_text_are_translated() -> None:
         '<input placeholder="six" value="no"><code title="no"><b title="no">no</b></code><p class="notranslate">no</p>'
     )
     markdown = '![seven *eight*](no "nine") [ten](no "eleven")'
-    tasks = [MarkupTask.begin(ECHO, html, "html"), MarkupTask.begin(ECHO, markdown, "markdown")]
+    tasks = [
+        DocumentTask.begin(ECHO, parse_markup(html, "html")),
+        DocumentTask.begin(ECHO, parse_markup(markdown, "markdown")),
+    ]
     words = {word for task in tasks for request in task.requests for word in request.text.split()}
     assert words == {"one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven"}
 

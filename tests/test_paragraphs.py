@@ -11,7 +11,7 @@ import pytest
 from dragoman import translate
 from dragoman.__main__ import run as run_command
 from dragoman.command_line import parse_translate
-from dragoman.translation.paragraphs import ParagraphsDocument, broken_lines
+from dragoman.documents.paragraphs import ParagraphsDocument, broken_lines
 from echo import echo
 
 SENTENCES = (

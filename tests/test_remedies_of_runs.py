@@ -20,6 +20,7 @@ from dragoman.__main__ import main
 from dragoman.command_line import override, parse_train
 from dragoman.corpora.sources import find_sources
 from dragoman.dataset import Batch
+from dragoman.documents import markup
 from dragoman.errors import ConfigError, DataError
 from dragoman.export import formats
 from dragoman.serialization import sealed
@@ -27,7 +28,7 @@ from dragoman.settings import Config
 from dragoman.training import checks, saving
 from dragoman.training.progress import Progress, end_reason
 from dragoman.training.state import TrainingState
-from dragoman.translation import loading, markup
+from dragoman.translation import loading
 from faults import harness
 from faults.harness import Fault, flip_a_bit, training_of
 from faults.test_numerical import spoilt_loss

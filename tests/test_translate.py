@@ -20,9 +20,9 @@ from conftest import HANG, ROOT, in_child, tiny_config
 from dragoman import checkpoint, errors, translate
 from dragoman.__main__ import run as run_command
 from dragoman.dataset import UNSEEN
+from dragoman.documents.markup import translate_markup
 from dragoman.errors import DataError
 from dragoman.text.cleaning import clean
-from dragoman.translation.markup import translate_markup
 from dragoman.translation.output import as_json, printable
 from dragoman.translation.pieces import encode_request
 from dragoman.translation.request import Request

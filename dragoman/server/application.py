@@ -18,6 +18,8 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import Route
 
 from dragoman.console import one_line
+from dragoman.documents.document import DocumentTask
+from dragoman.documents.markup import parse_markup
 from dragoman.errors import ConfigError, DataError
 from dragoman.server import limits
 from dragoman.server.batcher import Batcher, Job
@@ -31,7 +33,6 @@ from dragoman.server.schemas import (
     response,
 )
 from dragoman.translation.attention_page import TEMPLATES
-from dragoman.translation.markup import MarkupTask
 from dragoman.translation.results import Translation
 from dragoman.translation.translator import Translator
 
@@ -64,7 +65,7 @@ def create_application(batcher: Batcher, info: ServerInfo) -> FastAPI:
             tasks, job = await asyncio.to_thread(make_job, asked, translator)
             results = await wait_for(batcher.submit(job), request, budgets.max_wait)
             if tasks:
-                results = await asyncio.to_thread(finish_documents, translator, tasks, results)
+                results = await asyncio.to_thread(finish_documents, asked, translator, tasks, results)
         except Refused as refusal:
             headers = RETRY_HEADERS if refusal.status == 503 else None
             raise HTTPException(refusal.status, str(refusal), headers) from None
@@ -89,7 +90,7 @@ def create_application(batcher: Batcher, info: ServerInfo) -> FastAPI:
     return app
 
 
-def make_job(asked: TranslateRequest, translator: Translator) -> tuple[list[MarkupTask], Job]:
+def make_job(asked: TranslateRequest, translator: Translator) -> tuple[list[DocumentTask], Job]:
     """Turn a request into a job for the batcher, and the documents that its texts come from, if they have markup.
 
     Raises ConfigError for languages that the model does not know, and DataError for faulty markup or a faulty glossary.
@@ -101,7 +102,7 @@ def make_job(asked: TranslateRequest, translator: Translator) -> tuple[list[Mark
         translator = translator.with_glossary(own | asked.glossary)
     tasks = []
     if asked.format != "text":
-        tasks = [MarkupTask.begin(translator, text, asked.format, to, source) for text in texts]
+        tasks = [DocumentTask.begin(translator, parse_markup(text, asked.format), to, source) for text in texts]
         requests = [request for task in tasks for request in task.requests]
     else:
         requests = [translator.request(text, to, source) for text in texts]
@@ -109,11 +110,20 @@ def make_job(asked: TranslateRequest, translator: Translator) -> tuple[list[Mark
 
 
 def finish_documents(
-    translator: Translator, tasks: Sequence[MarkupTask], translations: Sequence[Translation]
+    asked: TranslateRequest,
+    translator: Translator,
+    tasks: Sequence[DocumentTask],
+    translations: Sequence[Translation],
 ) -> list[Translation]:
     """One translation for each document instead of one for each of its texts."""
     rest = iter(translations)
-    return [task.finish(translator, list(islice(rest, len(task.requests)))) for task in tasks]
+    documents = []
+    for source, task in zip(asked.texts or [asked.text], tasks, strict=True):
+        parts = list(islice(rest, len(task.requests)))
+        written, warnings = task.finish(translator, parts)
+        sentences = [sentence for part in parts for sentence in part.sentences]
+        documents.append(Translation(source, str(written), sentences, warnings))
+    return documents
 
 
 async def read_request(request: Request, budgets: Limits) -> TranslateRequest:

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
+from dragoman.documents.markup import parse_markup, translate_markup
 from dragoman.errors import DataError
-from dragoman.translation.markup import parse_markup, translate_markup
 from echo import echo
 from fuzz.harness import survive
 from fuzz.mutations import CHARACTERS, WORDS, any_text, spliced

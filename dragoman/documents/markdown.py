@@ -20,9 +20,9 @@ from mdformat.renderer import MDRenderer
 from mdit_py_plugins.footnote import footnote_plugin
 from mdit_py_plugins.front_matter import front_matter_plugin
 
+from dragoman.documents.inline import MAX_DEPTH, MAX_RUN, Content, Item, TaggedDocument, too_deep
+from dragoman.documents.trees import FIXED, VOID
 from dragoman.errors import DataError
-from dragoman.translation.inline import MAX_DEPTH, MAX_RUN, Content, Item, TaggedDocument, too_deep
-from dragoman.translation.markup_trees import FIXED, VOID
 
 TASKS = ("[ ] ", "[x] ", "[X] ")  # how an item of a task list begins
 TEXTS = ("text", "softbreak")

@@ -21,7 +21,7 @@ from dragoman.console import display_width
 from dragoman.text.marks import CLOSING_MARKS, FINAL_MARKS, PAUSES, UNSPACED
 
 if TYPE_CHECKING:
-    from dragoman.translation.inline import Content
+    from dragoman.documents.inline import Content
 
 NARROWEST = 30  # columns: shorter lines, as in an address, are not wrapped
 FULL_LINE = 0.75  # of the width, with the next word: editors wrap at different widths
@@ -69,7 +69,7 @@ class ParagraphsDocument:
 
     def __init__(self, text: str) -> None:
         """Find the paragraphs."""
-        from dragoman.translation.inline import Inline  # slow to import
+        from dragoman.documents.inline import Inline  # slow to import
 
         self._parts: list[list[Line]] = []
         for block in _blocks(text.split("\n")):

@@ -16,8 +16,8 @@ from importlib import import_module
 from typing import Any
 
 from dragoman.console import one_line
+from dragoman.documents.inline import MAX_DEPTH, MAX_RUN, Content, Item, Placed, TaggedDocument, too_deep
 from dragoman.errors import DataError
-from dragoman.translation.inline import MAX_DEPTH, MAX_RUN, Content, Item, Placed, TaggedDocument, too_deep
 
 MAX_ATTRIBUTES = 1000  # of a tag
 
