@@ -131,9 +131,14 @@ def training_loop(state: TrainingState, stop: signals.Stop) -> None:
         state.writer = tensorboard.open_board(state.directory, progress.step, state.config)
     state.start_clock()
 
-    with update_log.progress_bar(state) as bar, closing(batches.training_batches(state)) as updates:
+    with (
+        update_log.progress_bar(state) as bar,
+        closing(batches.training_batches(state)) as updates,
+        distributed.watched(state.ranks, settings.timeout) as report_step,
+    ):
         done = False
         while not done:
+            report_step()
             # `unvalidated` is set if a signal interrupted a validation, and before the first update from another model.
             if not progress.unvalidated:
                 started = time.perf_counter()

@@ -175,6 +175,20 @@ def test_a_rank_that_dies_ends_all(tiny: Tiny, alone: Config, capfd: pytest.Capt
     assert_like(config, alone)
 
 
+def test_a_rank_that_does_not_answer_ends_all(tiny: Tiny, alone: Config, capfd: pytest.CaptureFixture[str]) -> None:
+    """Guards against waiting for hours for a rank that was stopped; the message names it."""
+    config = tiny(run__name="several", training__timeout=0.1, **EXACT)
+    with tempfile.TemporaryDirectory() as folder:
+        faults = [nothing, after_step(9, signal_oneself(signal.SIGSTOP))]
+        first, stopped = (start(config, i, 2, Path(folder, "store"), fault) for i, fault in enumerate(faults))
+        assert harness.wait(first) == 8
+        os.kill(stopped, signal.SIGKILL)
+        harness.wait(stopped)
+    assert "no step for 0.1 minutes (training.timeout): rank 1 does not answer" in capfd.readouterr().err
+    assert run(config, 2) == [0, 0]
+    assert_like(config, alone)
+
+
 def test_a_loss_that_is_not_finite_on_one_rank_ends_all(tiny: Tiny, capfd: pytest.CaptureFixture[str]) -> None:
     """No rank updates its weights, and the message names the sentences that caused it."""
     config = tiny(run__name="several", **EXACT)
