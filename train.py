@@ -186,7 +186,7 @@ def build_state(
         learner = distributed.wrap_ddp(learner.to(device), ranks, device)
     pairs = dataset.encode_pairs(data.validation, data.source, data.target)
     checks.check_lengths(config, data, pairs)
-    planner = batches.BatchPlanner(data, config.run.seed)
+    planner = batches.BatchPlanner(data, config.run.seed, ranks, directory)
     batches_in_epoch = len(planner.plan(settings.batch_tokens, 0))
     return TrainingState(
         config=config,
