@@ -10,7 +10,7 @@ import io
 import re
 import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any, Protocol
 
@@ -88,16 +88,17 @@ class Archive:
 class ZippedDocument:
     """A document in a .zip file. See `document.Document`."""
 
-    def __init__(self, archive: Archive, parts: dict[str, Part], changed: dict[str, bytes] | None = None) -> None:
-        """`parts` are translated, by name; `changed` are members that change in any case."""
-        self.archive, self.parts, self.changed = archive, parts, changed or {}
+    def __init__(self, archive: Archive, parts: Mapping[str, Part]) -> None:
+        """`parts` are the members with text, by name."""
+        self.archive, self.parts = archive, parts
         self.inlines = [inline for part in parts.values() for inline in part.inlines]
 
     def write(self, contents: Sequence[Content]) -> bytes:
         """See `document.Document`."""
-        changed, done = dict(self.changed), 0
+        changed, done = dict[str, bytes](), 0
         for name, part in self.parts.items():
-            changed[name] = part.write(contents[done : done + len(part.inlines)])
+            if part.inlines:
+                changed[name] = part.write(contents[done : done + len(part.inlines)])
             done += len(part.inlines)
         return self.archive.write(changed)
 
@@ -112,9 +113,9 @@ def parse_tree(content: bytes, name: str) -> Any:
 
 
 def serialize(root: Any, original: bytes) -> bytes:
-    """A tree as XML, with the declaration of the original."""
+    """A tree as XML, with the declaration of the original and the blanks at its end."""
     etree: Any = import_module("lxml.etree")
     tree = root.getroottree()
     content = etree.tostring(tree, encoding=tree.docinfo.encoding or "UTF-8", xml_declaration=False)
     declaration = DECLARATION.match(original)
-    return (declaration[0] if declaration else b"") + content
+    return (declaration[0] if declaration else b"") + content + original[len(original.rstrip()) :]

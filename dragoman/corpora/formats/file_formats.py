@@ -27,29 +27,34 @@ MARKDOWN = FileFormat(
     "Markdown", ".md .markdown .mdown .mkd", parser="files:parse_text",
     needs=("markdown_it", "mdit_py_plugins", "mdformat"),
 )  # fmt: skip
-SUBTITLES = FileFormat("a subtitle file", ".srt .vtt .ass .ssa", "subtitles:read_subtitles", "cue")
-OTHER_OFFICE = FileFormat("an office document", ".doc .ott .fodt .rtf .xls .ppt .pages .numbers .key .docm")
-MESSAGES = FileFormat(
-    "a file of messages", ".pot .mo .sdlxliff .mxliff .tbx .properties .resx .strings .arb .ftl .xcstrings"
+SUBTITLES = FileFormat(
+    "a subtitle file", ".srt .vtt .ass .ssa", "subtitles:read_subtitles", "cue", "subtitles:parse_subtitles"
 )
+OTHER_OFFICE = FileFormat("an office document", ".doc .ott .fodt .rtf .xls .ppt .pages .numbers .key .docm")
+MESSAGES = FileFormat("a file of messages", ".mo .sdlxliff .mxliff .tbx .properties .resx .strings .ftl .xcstrings")
 FORMATS = (
     FileFormat("a table", ".tsv .csv", "delimited:read_delimited", "line"),
     TEXT, HTML, XML, MARKDOWN, SUBTITLES, OTHER_OFFICE, MESSAGES,
     FileFormat("a data file", ".jsonl", "records:read_jsonl", "line"),
-    FileFormat("a data file", ".json", "records:read_json", "record"),
+    FileFormat("a data file", ".json", "records:read_json", "record", "messages:parse_json"),
+    FileFormat("a file of messages", ".arb", parser="messages:parse_json"),
+    FileFormat("a file of messages", ".yaml .yml", parser="messages:parse_yaml"),
     FileFormat("a data file", ".parquet", "records:read_parquet", "row"),
     FileFormat("a spreadsheet", ".xlsx", "spreadsheets:read_workbook", "row", "office:parse_office", ("lxml",)),
     FileFormat("a spreadsheet", ".ods", "spreadsheets:read_workbook", "row", "opendocument:parse_odf", ("lxml",)),
     FileFormat("an office document", ".odt .odp", parser="opendocument:parse_odf", needs=("lxml",)),
     FileFormat("a book", ".epub", parser="epub:parse_epub", needs=("lxml",)),
     FileFormat("a translation memory", ".tmx", "tmx_xliff:read_tmx", "unit"),
-    FileFormat("a file of messages", ".xliff .xlf", "tmx_xliff:read_xliff", "unit"),
-    FileFormat("a file of messages", ".po", "po:read_po", "message"),
+    FileFormat(
+        "a file of messages", ".xliff .xlf", "tmx_xliff:read_xliff", "unit", "xliff:parse_xliff", ("lxml",)
+    ),
+    FileFormat("a file of messages", ".po", "po:read_po", "message", "messages:parse_po"),
+    FileFormat("a file of messages", ".pot", parser="messages:parse_po"),
     FileFormat("a test set", ".sgm .sgml", "sgm:read_sgm", "segment"),
     FileFormat("XML", ".xhtml", parser="files:parse_text", needs=("lxml",)),
     FileFormat("an office document", ".docx .pptx", parser="office:parse_office", needs=("lxml",)),
     FileFormat("a subtitle file", ".sub .sbv .lrc .smi .ttml .dfxp"),
-    FileFormat("a data file", ".ndjson .json5 .geojson .yaml .yml .toml .ini .cfg .tab .sql .plist .ics .vcf .bib"),
+    FileFormat("a data file", ".ndjson .json5 .geojson .toml .ini .cfg .tab .sql .plist .ics .vcf .bib"),
     FileFormat(
         "a document with a format of its own",
         ".pdf .mobi .tex .ltx .rst .adoc .asciidoc .org .typ .ipynb .svg",
