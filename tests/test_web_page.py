@@ -243,7 +243,7 @@ def test_a_busy_server_is_asked_again(browse: Callable[..., Any]) -> None:
 
         page.route("**/translate", refuse)
         page.locator("#source").fill("My name is")
-        page.get_by_text("Trying again in 1 seconds").wait_for()
+        page.get_by_text("Trying again in 1 s").wait_for()
         page.get_by_text("send less text at a time").wait_for()
         page.get_by_role("button", name="Try again").click()
         page.get_by_label("This server asks for a key.").fill("secret")

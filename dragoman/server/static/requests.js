@@ -7,14 +7,8 @@ const TEXTS = 32;  // of a request, by the server's limit
 const PAUSE = 2;  // seconds until a busy server is asked again, if it names none
 const NO_SPACES = /^(zh|ja|th|lo|km|my)\b/;  // languages without a space between sentences
 
-export class RequestError extends Error {
-  constructor(status, message) {
-    super(message);
-    this.status = status;
-  }
-}
-
 // Ask the server, and ask a busy one again; onWait gets the seconds until then. Body: a form, or what becomes JSON.
+// Throws an error with the status, if there was an answer.
 export async function ask(path, { body, signal, onWait = () => {} } = {}) {
   const isForm = body instanceof FormData, key = load("key", "");
   const headers = { ...body && !isForm && { "Content-Type": "application/json" } };
@@ -24,7 +18,8 @@ export async function ask(path, { body, signal, onWait = () => {} } = {}) {
       method: body ? "POST" : "GET", headers, signal, body: body && !isForm ? JSON.stringify(body) : body,
     }).catch(error => { throw signal?.aborted ? error : new Error(`Cannot reach the server: ${error.message}.`); });
     if (response.ok) return response;
-    if (![429, 503].includes(response.status)) throw new RequestError(response.status, await reasonOf(response));
+    const { status } = response;
+    if (![429, 503].includes(status)) throw Object.assign(new Error(await reasonOf(response)), { status });
     const seconds = Number(response.headers.get("Retry-After")) || PAUSE;
     onWait(seconds);
     await pause(1000 * seconds, signal);

@@ -3,7 +3,7 @@
 
 import { translateDocument } from "./documents.js";
 import { ask, groups, roomOf, split } from "./requests.js";
-import { explainDoubts, fillPart, listSentences } from "./sentences.js";
+import { explainDoubts, fillPart, hideReasons, listSentences } from "./sentences.js";
 import { addToHistory, load, loadHistory, removeFromHistory, save } from "./storage.js";
 import { addElement, byId, percent } from "./words.js";
 
@@ -28,7 +28,7 @@ function showError(error) {
   byId("access").hidden = error.status !== 403;
 }
 
-function waitFor(seconds) { setStatus(`The server is busy. Trying again in ${seconds} seconds.`); }
+function waitFor(seconds) { setStatus(`The server is busy. Trying again in ${seconds} s.`); }
 
 // ---- Languages
 
@@ -150,6 +150,7 @@ async function request(texts, { source_lang, target_lang }, options, signal) {
 async function translate() {
   const { signal } = running = new AbortController();
   const text = source.value;
+  hideReasons();
   try {
     if (!info) await loadInfo();
     await detect(text, signal);
@@ -213,6 +214,7 @@ function showProgress(done, all) {
 function showTranslation() {
   const doubts = target.querySelectorAll(".doubt").length;
   byId("doubts").hidden = !doubts;
+  byId("doubts").dataset.next = 0;
   byId("doubts").textContent = doubts === 1 ? "1 doubtful place" : `${doubts.toLocaleString("en")} doubtful places`;
   copy.hidden = !target.textContent.trim();
   copy.textContent = "Copy";
@@ -242,7 +244,7 @@ function setText(text) {
 // Show what depends on the text, and keep it.
 function showText() {
   const text = source.value, characters = [...text].length;
-  byId("empty").hidden = clear.hidden = text !== "";
+  byId("empty").hidden = text !== "";
   clear.hidden = !text;
   byId("card").classList.toggle("long", characters > LONG);
   if (info) {
@@ -330,7 +332,7 @@ function listen() {
   });
   swap.addEventListener("click", () => {
     remember();
-    const text = target.textContent, { source_lang, target_lang } = opposite();
+    const text = finished ? target.textContent : source.value, { source_lang, target_lang } = opposite();
     selectLanguages(source_lang, target_lang);
     setText(text);
   });
@@ -340,10 +342,9 @@ function listen() {
   });
   byId("again").addEventListener("click", () => scheduleTranslation(0));
   byId("doubts").addEventListener("click", () => {
-    const doubts = [...target.querySelectorAll(".doubt")];
-    const last = Number(byId("doubts").dataset.at ?? -1);
-    byId("doubts").dataset.at = (last + 1) % doubts.length;
-    doubts[byId("doubts").dataset.at].focus();
+    const doubts = target.querySelectorAll(".doubt"), { next } = byId("doubts").dataset;
+    doubts[next]?.focus();
+    byId("doubts").dataset.next = (Number(next) + 1) % doubts.length;
   });
   byId("how").addEventListener("toggle", () => { if (byId("how").open) showSentences(); });
   byId("access").addEventListener("submit", event => {

@@ -3,7 +3,6 @@
 import { addElement, addWords, byId, paintWords, percent } from "./words.js";
 
 const OPEN = 3;  // sentences whose words are shown at once; the others are drawn when they are opened
-const LISTED = 50;  // sentences listed at once
 const GAP = 8;  // pixels between a doubt, its reasons and the edge of the window
 
 // ---- A part of the translation
@@ -57,7 +56,7 @@ function showReasons({ target }) {
   tooltip.style.top = `${box.bottom + GAP + scrollY}px`;
 }
 
-function hideReasons() {
+export function hideReasons() {
   clearTimeout(hiding);
   tooltip.hidden = true;
   tooltip.replaceChildren();
@@ -79,15 +78,8 @@ export function explainDoubts(target) {
 // those of source and translation, and onChoice is called when the reader chooses another translation.
 export function listSentences(parts, explain, languages, onChoice) {
   const all = parts.flatMap(part => (part.result?.sentences ?? []).map((sentence, i) => ({ part, sentence, i })));
-  const more = byId("more");
   byId("sentences").replaceChildren();
-  let next = 0;
-  const addMore = () => {
-    for (const each of all.slice(next, next + LISTED)) addSentence(each, next++, explain, languages, onChoice);
-    more.hidden = next >= all.length;
-  };
-  more.onclick = addMore;
-  addMore();
+  all.forEach((each, number) => addSentence(each, number, explain, languages, onChoice));
 }
 
 function addSentence(each, number, explain, languages, onChoice) {
