@@ -449,18 +449,6 @@ class Batch:
         middle = len(self.indices) // 2
         return [self._rows(slice(middle)), self._rows(slice(middle, None))]
 
-    def share(self, index: int, count: int) -> Batch:
-        """Return the part of rank `index` of `count`: every count-th row, so that all ranks have equal work.
-
-        If there are fewer rows than ranks, the others compute row 0 with `tokens` 0, that is with zero weight, since
-        all ranks must take part in what follows.
-        """
-        if count == 1:
-            return self
-        if index >= len(self.indices):
-            return replace(self._rows(slice(1)), tokens=0, source_tokens=0)
-        return self._rows(slice(index, None, count))
-
     def _rows(self, rows: slice) -> Batch:
         """Select rows, and drop columns that hold only padding."""
         source, target = self.source[rows], self.target_out[rows]
@@ -475,8 +463,15 @@ class Batch:
         )
 
 
-def make_batch(pairs: EncodedPairs, indices: np.ndarray) -> Batch:
-    """Make the batch of the pairs with these indices (B)."""
+def make_batch(pairs: EncodedPairs, indices: np.ndarray, rank: int = 0, ranks: int = 1) -> Batch:
+    """Make the batch of the pairs with these indices (B), or the part of one of several ranks.
+
+    A rank gets every ranks-th row, so that all have equal work. If there are fewer rows, the others compute the first
+    with `tokens` 0, that is with zero weight, since all ranks must take part in what follows.
+    """
+    if rank >= len(indices):
+        return replace(make_batch(pairs, indices[:1]), tokens=0, source_tokens=0)
+    indices = indices[rank::ranks]
     source, source_lengths = pairs.source.padded(indices)
     target, target_lengths = pairs.target.padded(indices)
     shifted = np.where(target == EOS, PAD, target)[:, :-1]

@@ -43,7 +43,7 @@ from dragoman.architectures.loss import Loss, batch_loss
 from dragoman.console import say
 from dragoman.corpora.hiding import make_hiding
 from dragoman.corpora.language_choice import check_languages, with_languages
-from dragoman.corpora.preparation import PreparedData
+from dragoman.corpora.preparation import PreparedData, load
 from dragoman.corpora.sources import Source, find_sources
 from dragoman.dataset import Batch
 from dragoman.device import (
@@ -131,9 +131,14 @@ def training_loop(state: TrainingState, stop: signals.Stop) -> None:
         state.writer = tensorboard.open_board(state.directory, progress.step, state.config)
     state.start_clock()
 
-    with update_log.progress_bar(state) as bar, closing(batches.training_batches(state)) as updates:
+    with (
+        update_log.progress_bar(state) as bar,
+        closing(batches.training_batches(state)) as updates,
+        distributed.watched(state.ranks, settings.timeout) as report_step,
+    ):
         done = False
         while not done:
+            report_step()
             # `unvalidated` is set if a signal interrupted a validation, and before the first update from another model.
             if not progress.unvalidated:
                 started = time.perf_counter()
@@ -181,7 +186,7 @@ def build_state(
         learner = distributed.wrap_ddp(learner.to(device), ranks, device)
     pairs = dataset.encode_pairs(data.validation, data.source, data.target)
     checks.check_lengths(config, data, pairs)
-    planner = batches.BatchPlanner(data, config.run.seed)
+    planner = batches.BatchPlanner(data, config.run.seed, ranks, directory)
     batches_in_epoch = len(planner.plan(settings.batch_tokens, 0))
     return TrainingState(
         config=config,
@@ -262,11 +267,13 @@ def start_or_resume(config: Config, ranks: Ranks, device: torch.device) -> int:
         check_languages(config.data, sources)
     with run_lock.lock(directory) if ranks.is_first else nullcontext():
         if not ranks.is_first:
-            ranks.broadcast(None)  # wait until rank 0 has prepared the data
+            ranks.broadcast(None)  # wait until rank 0 has prepared and checked the data
         saved = checkpoint.newest(root, quarantine=ranks.is_first, warn=say)
-        data = starting.prepare(config, directory / "data", saved is not None, other, sources)
         if ranks.is_first:
+            data = starting.prepare(config, directory / "data", saved is not None, other, sources)
             ranks.broadcast(None)
+        else:
+            data = load(directory / "data", is_checked=True)
         if starting.decides_steps_again(config, saved):
             steps = planning.planned_steps(config, data, speed) if ranks.is_first else None
             config = with_values(config, {"training.max_steps": ranks.broadcast(steps)})

@@ -4,7 +4,7 @@
     python translate.py --input letter.en --output letter.it
     some-program | python translate.py --run runs/phrasebook | another-program
     python translate.py --to en "Dov'è la stazione?"         # with a model of several directions
-    python translate.py --input page.html --output page.it.html   # HTML, XML and Markdown keep their tags
+    python translate.py report.docx                          # writes report.it.docx; also .pptx, .odt, .html, .srt ...
     python translate.py --paragraphs --input mail.txt        # lines that are wrapped
     python translate.py --engine torch "Where is it?"        # with the search of this program, not CTranslate2's
     python translate.py                                      # on a terminal: a prompt
@@ -34,11 +34,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dragoman import console, reading
+from dragoman.documents.command import given_files, translate_files
 from dragoman.documents.paragraphs import broken_lines
 from dragoman.errors import ConfigError, DataError
 from dragoman.translation.input import Input, find_input, pairs_to_score
 from dragoman.translation.loading import last_saved, usual_run
-from dragoman.translation.output import AttentionPage, as_json, as_text, open_output, score_line, write
+from dragoman.translation.output import AttentionPage, Warnings, as_json, as_text, open_output, score_line, write
 from dragoman.translation.prompt import converse
 from dragoman.translation.request import Request
 from dragoman.translation.translator import Translator
@@ -46,7 +47,6 @@ from dragoman.translation.translator import Translator
 if TYPE_CHECKING:
     from tqdm import tqdm
 
-MOST_WARNINGS = 20  # that are shown; the others are counted
 LOOKED_AT = 1000  # lines of a block that may show that a text is wrapped
 
 
@@ -54,13 +54,17 @@ def main(options: argparse.Namespace) -> None:
     """Translate what the command line names."""
     # A checkpoint is in the checkpoints/ of its run.
     run = options.checkpoint[0].absolute().parent.parent if options.checkpoint else options.run or usual_run()
-    given = find_input(options)
+    files = given_files(options)
+    given = find_input(options) if not files else None
     translator = load_translator(options, run)
     to, source, prefix = options.to or "", options.source or "", options.prefix or ""
     if not (options.run or options.checkpoint):
         other = "; to use another run, name it with --run" if len(last_saved(run.parent)) > 1 else ""
         console.warn(f"using {run}, {describe(translator)}{other}")
     translator.request("", to, source)  # refuses unknown languages before translating anything
+    if given is None:
+        translate_files(translator, files, options)
+        return
     if given.markup:
         translate_documents(translator, given, options)
         return
@@ -85,7 +89,7 @@ def translate_documents(translator: Translator, given: Input, options: argparse.
         texts = ["".join(f"{text}\n" for text in texts)]
     from dragoman.documents.markup import translate_markup  # slow to import
 
-    warnings = 0
+    warnings = Warnings()
     with open_output(options.output) as output:
         for number, text in enumerate(texts, 1):
             try:
@@ -93,10 +97,9 @@ def translate_documents(translator: Translator, given: Input, options: argparse.
             except DataError as error:
                 place = f"argument {number}" if given.name == "argument" else given.name
                 raise DataError(f"{place}: {error}") from None
-            warn_of([message for _, message in translator.warnings], warnings)
-            warnings += len(translator.warnings)
+            warnings.show([message for _, message in translator.warnings])
             write(output, text + "\n" * (given.name == "argument"))
-    count_hidden(warnings)
+    warnings.count_hidden()
 
 
 def whole_text(given: Input) -> Iterator[str]:
@@ -108,18 +111,6 @@ def whole_text(given: Input) -> Iterator[str]:
             most = reading.shown(reading.TEXT)
             raise DataError(f"{given.name} is larger than {most}, the most that a document may have: split it.")
         yield text
-
-
-def warn_of(messages: Sequence[str], before: int) -> None:
-    """Show warnings, up to MOST_WARNINGS of them with those before."""
-    for message in messages[: max(0, MOST_WARNINGS - before)]:
-        console.warn(message)
-
-
-def count_hidden(warnings: int) -> None:
-    """Say how many of all warnings were not shown."""
-    if warnings > MOST_WARNINGS:
-        console.warn(f"and {warnings - MOST_WARNINGS:,} more warnings")
 
 
 def load_translator(options: argparse.Namespace, run: Path) -> Translator:
@@ -137,7 +128,7 @@ def translate_lines(
 ) -> None:
     """Translate blocks of lines and write each block as soon as it is done."""
     page = AttentionPage(options.attention) if options.attention else None
-    warnings, first, hinted = 0, 1, bool(options.score or options.embed)
+    warnings, first, hinted = Warnings(), 1, bool(options.score or options.embed)
     with (
         open_output(options.output) as output,
         open_output(page.path) if page else contextlib.nullcontext() as page_output,
@@ -149,13 +140,12 @@ def translate_lines(
             if bar:
                 bar.update(len(texts))
             with bar.external_write_mode(file=sys.stderr) if bar else contextlib.nullcontext():
-                warn_of([f"text {first + i}: {message}" for i, message in translator.warnings], warnings)
-            warnings += len(translator.warnings)
+                warnings.show([f"text {first + i}: {message}" for i, message in translator.warnings])
             write(output, "".join(f"{line}\n" for line in lines))
             first += len(texts)
         if page and page_output:
             page.write(page_output)
-    count_hidden(warnings)
+    warnings.count_hidden()
 
 
 def hint_at_paragraphs(texts: Sequence[str], first: int, given: Input) -> bool:

@@ -374,6 +374,8 @@ SERVER_BUDGETS = (
     ("--max-wait", float, 60, "seconds until a request is answered"),
     ("--max-waiting", int, 200, "requests that wait"),
     ("--max-connections", int, 500, "connections; for a new one, an idle one is closed"),
+    ("--max-document-bytes", int, 10_000_000, "bytes of a document"),
+    ("--max-document-wait", float, 600, "seconds until a document is translated"),
 )  # fmt: skip
 
 
@@ -381,15 +383,27 @@ def parse_serve(words: Sequence[str], prog: str = "dragoman serve") -> argparse.
     """Parse the options of serve; `overrides` holds the settings of the search."""
     parser = Parser(prog, "Translate over HTTP, for a browser and for other programs.", f"{prog} [OPTION ...]")
     add = parser.add_argument
-    _add_shared(parser.add_mutually_exclusive_group(), "--run", "--checkpoint")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--run", **_SHARED["--run"] | {"action": "append", "help": "folder of a run; several: of each"})
+    _add_shared(which, "--checkpoint")
     _add_shared(parser, "--device", "--glossary")
     add("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1, this computer only)")
     add("--port", type=_number(int, 0, 65535), default=8000, help="port to listen on; 0: any (default: 8000)")
+    add(
+        "--public-name", action="append", default=[], metavar="NAME",
+        help="a host name under which a proxy offers the server; the proxy says who its clients are",
+    )  # fmt: skip
+    add("--api-key", type=Path, metavar="FILE", help="keys, one a line, of which requests need one")
+    add("--rate", type=_number(int, 1), metavar="N", help="requests a minute, for each key or address")
+    add("--cors", action="append", default=[], metavar="ORIGIN", help="an origin whose pages may use the API; *: all")
+    add("--metrics", action="store_true", help="figures for Prometheus at /metrics")
     for option, kind, default, what in SERVER_BUDGETS:
         text = f"{what} (default: {default:,})"
         add(option, type=_number(kind, 1 if kind is int else 0.01), default=argparse.SUPPRESS, metavar="N", help=text)
     parsed = parser.parse(words, ["decoding"])
-    missing = [name for name in ("fastapi", "uvicorn") if find_spec(name) is None]
+    missing = [
+        name for name in ("fastapi", "uvicorn", "python_multipart", "prometheus_client") if find_spec(name) is None
+    ]
     if missing:
         install = resources.install("serve")
         parser.error(f"cannot find {' and '.join(missing)}: install what the server needs with {install}")

@@ -17,24 +17,28 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
+import time
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
+from dragoman import console
 from dragoman.errors import DeviceError, RankError
 from dragoman.processes import STORE
 
 T = TypeVar("T")
-# How long a rank waits for the others, for example while rank 0 prepares data or validates. The launcher notices a dead
-# process at once, however long this is.
-TIMEOUT = timedelta(hours=6)
+# How long a rank waits for the others, for example while rank 0 prepares data. The launcher notices a dead process at
+# once, however long this is, and `watched` limits a step.
+TIMEOUT = timedelta(hours=24)
+ANSWER_SECONDS = 3.0  # in which ranks that wait, too, say so
 
 
 @dataclass(frozen=True)
@@ -125,6 +129,55 @@ def process_group(ranks: Ranks, device: torch.device) -> Iterator[None]:
             yield
     # Not in a `finally`: after an error the other ranks may be in a collective call, and this one would wait for them.
     dist.destroy_process_group()
+
+
+@contextmanager
+def watched(ranks: Ranks, minutes: float) -> Iterator[Callable[[], None]]:
+    """Context manager: end this process if the function that it yields is not called for so many minutes.
+
+    So nothing waits for ever for a rank that was stopped, a GPU that hangs or a link that is down. No other way ends a
+    rank that waits inside a library.
+    """
+    last, done = time.monotonic(), threading.Event()
+
+    def step() -> None:
+        nonlocal last
+        last = time.monotonic()
+
+    def watch() -> None:
+        while not done.wait(min(1.0, 6 * minutes)):
+            if time.monotonic() > last + 60 * minutes:
+                _end_of_waiting(ranks, minutes)
+
+    if ranks.world_size > 1:
+        threading.Thread(target=watch, name="watch", daemon=True).start()
+    try:
+        yield step
+    finally:
+        done.set()
+
+
+def _end_of_waiting(ranks: Ranks, minutes: float) -> NoReturn:
+    """Say which ranks do not answer, and end this process. The first rank that answers speaks for all."""
+    names = {rank: f"waiting/{rank}" for rank in range(ranks.world_size)}
+    try:
+        if STORE in os.environ:
+            store: Any = dist.FileStore(os.environ[STORE])  # type: ignore[attr-defined]
+        else:
+            address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+            store = dist.TCPStore(address, port, timeout=timedelta(seconds=ANSWER_SECONDS))  # type: ignore[attr-defined]
+        store.set(names[ranks.rank], "")
+        time.sleep(ANSWER_SECONDS)
+        silent = [rank for rank, name in names.items() if not store.check([name])]
+    except (dist.DistError, RuntimeError):  # the link is down
+        silent = [rank for rank in names if rank != ranks.rank]
+    if ranks.rank == min(set(names) - set(silent), default=ranks.rank):
+        who = f"rank {', '.join(map(str, silent))} does not answer" if silent else "all ranks answer"
+        console.warn(
+            f"error: no step for {minutes:g} minutes (training.timeout): {who}. The last checkpoint is intact; run the "
+            "same command again to resume."
+        )
+    os._exit(RankError.exit_code)
 
 
 @contextmanager

@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,7 +24,7 @@ from dragoman.errors import RankError
 
 STORE = "DRAGOMAN_STORE"  # environment variable: the file through which the ranks find each other
 # After a rank has failed, the others have some seconds to notice, then some more after SIGTERM. On GPUs, a rank can
-# wait for hours for one that is gone.
+# wait for hours for one that is gone. After a second SIGTERM, all ranks have the latter.
 NOTICE_SECONDS, STOP_SECONDS = 5.0, 30.0
 STOPPED = (128 + signal.SIGINT, 128 + signal.SIGTERM)  # exit codes of a rank that saved and stopped as it was asked to
 
@@ -38,21 +39,35 @@ def is_rank() -> bool:
     return "RANK" in os.environ
 
 
+def end_with_launcher() -> None:
+    """End this process when `run_ranks` ends, even if that was killed. A rank calls this once.
+
+    The standard input of a rank is a pipe to which nothing is written. The system closes it when the launcher ends.
+    """
+
+    def wait() -> None:
+        os.read(0, 1)
+        os._exit(RankError.exit_code)
+
+    if STORE in os.environ:
+        threading.Thread(target=wait, name="launcher", daemon=True).start()
+
+
 def run_ranks(count: int) -> int:
     """Run the command line of this process as `count` ranks. Returns the exit code of the first rank that failed.
 
     Ctrl-C and SIGTERM are passed on. Unless OMP_NUM_THREADS is set, the ranks share the cores evenly.
     """
     ranks: list[subprocess.Popen[bytes]] = []
-    with tempfile.TemporaryDirectory(prefix="dragoman-ranks-") as folder, _passing_signals_on(ranks):
+    with tempfile.TemporaryDirectory(prefix="dragoman-ranks-") as folder, _passing_signals_on(ranks) as signals:
         threads = {"OMP_NUM_THREADS": str(max(1, cores() // count))}
         world = {"WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count), STORE: str(Path(folder, "store"))}
         try:
             for rank in map(str, range(count)):
                 environment = {**threads, **os.environ, **world, "RANK": rank, "LOCAL_RANK": rank}
                 command = [sys.executable, *sys.orig_argv[1:]]  # of this very process
-                ranks.append(subprocess.Popen(command, env=environment))  # noqa: S603
-            return _wait(ranks)
+                ranks.append(subprocess.Popen(command, env=environment, stdin=subprocess.PIPE))  # noqa: S603
+            return _wait(ranks, signals)
         finally:
             for each in ranks:
                 each.kill()
@@ -60,23 +75,31 @@ def run_ranks(count: int) -> int:
 
 
 @contextmanager
-def _passing_signals_on(ranks: list[subprocess.Popen[bytes]]) -> Iterator[None]:
-    """Context manager: Ctrl-C and SIGTERM go to the ranks. A terminal sends them its Ctrl-C too; they count it once."""
+def _passing_signals_on(ranks: list[subprocess.Popen[bytes]]) -> Iterator[list[float]]:
+    """Context manager: Ctrl-C and SIGTERM go to the ranks. A terminal sends them its Ctrl-C too; they count it once.
+
+    Yields a list that grows by the time of each signal.
+    """
+    times: list[float] = []
 
     def handle(number: int, _: object) -> None:
+        times.append(time.monotonic())
         for each in ranks:
             each.send_signal(number)
 
     before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield
+        yield times
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
-def _wait(ranks: list[subprocess.Popen[bytes]]) -> int:
-    """Wait until all ranks have ended; after a failure, end the others. Returns the exit code of the command."""
+def _wait(ranks: list[subprocess.Popen[bytes]], signals: list[float]) -> int:
+    """Wait until all ranks have ended; after a failure or a second signal, end them. Returns the command's exit code.
+
+    signals: the times of the signals so far
+    """
     running, codes, failed = list(ranks), list[int](), 0.0
     measures = [(NOTICE_SECONDS + STOP_SECONDS, subprocess.Popen.kill), (NOTICE_SECONDS, subprocess.Popen.terminate)]
     while running:
@@ -86,10 +109,16 @@ def _wait(ranks: list[subprocess.Popen[bytes]]) -> int:
         codes += [128 - each.returncode if each.returncode < 0 else each.returncode for each in ended]
         if not failed and any(code and code not in STOPPED for code in codes):
             failed = time.monotonic()
+        if failed:
+            for each in running:  # a stopped rank, which would wait for ever, notices that the other has ended
+                each.send_signal(signal.SIGCONT)
         if failed and measures and time.monotonic() > failed + measures[-1][0]:
             _, end = measures.pop()
             for each in running:
                 end(each)
+        if len(signals) > 1 and time.monotonic() > signals[1] + STOP_SECONDS:
+            for each in running:
+                each.kill()
     # The first failure says most, unless it is of a rank that ended because of another one or as it was asked to.
     failures = sorted(filter(None, codes), key=lambda code: (code in STOPPED, code == RankError.exit_code))
     return failures[0] if failures else 0

@@ -196,6 +196,7 @@ class TrainingConfig(Section):
     device: str = warned("auto")
     ranks: int = free(1, at_least=1)
     fsdp: bool = free(False)
+    timeout: float = free(30.0, above=0)
     log_every: int = free(10, at_least=1)
     validate_every: int = free(500, at_least=1)
     save_every: int = free(500, at_least=1)

@@ -26,11 +26,12 @@ import listening
 from conftest import HANG, ROOT
 from dragoman import checkpoint, tensors, train
 from dragoman.command_line import override
-from dragoman.dataset import Batch
+from dragoman.dataset import Batch, EncodedPairs, EncodedSide, batch_plan, make_batch
 from dragoman.distributed import Ranks
 from dragoman.errors import ConfigError, DeviceError
 from dragoman.processes import STORE
-from dragoman.settings import Config
+from dragoman.settings import EOS, PAD, Config
+from dragoman.training.batches import StoredPlan, write_plan
 from dragoman.training.state import TrainingState
 from dragoman.translation.translator import Translator
 from faults import harness
@@ -175,6 +176,20 @@ def test_a_rank_that_dies_ends_all(tiny: Tiny, alone: Config, capfd: pytest.Capt
     assert_like(config, alone)
 
 
+def test_a_rank_that_does_not_answer_ends_all(tiny: Tiny, alone: Config, capfd: pytest.CaptureFixture[str]) -> None:
+    """Guards against waiting for hours for a rank that was stopped; the message names it."""
+    config = tiny(run__name="several", training__timeout=0.1, **EXACT)
+    with tempfile.TemporaryDirectory() as folder:
+        faults = [nothing, after_step(9, signal_oneself(signal.SIGSTOP))]
+        first, stopped = (start(config, i, 2, Path(folder, "store"), fault) for i, fault in enumerate(faults))
+        assert harness.wait(first) == 8
+        os.kill(stopped, signal.SIGKILL)
+        harness.wait(stopped)
+    assert "no step for 0.1 minutes (training.timeout): rank 1 does not answer" in capfd.readouterr().err
+    assert run(config, 2) == [0, 0]
+    assert_like(config, alone)
+
+
 def test_a_loss_that_is_not_finite_on_one_rank_ends_all(tiny: Tiny, capfd: pytest.CaptureFixture[str]) -> None:
     """No rank updates its weights, and the message names the sentences that caused it."""
     config = tiny(run__name="several", **EXACT)
@@ -226,17 +241,31 @@ def test_shares_add_up_to_the_batch(rows: int, count: int) -> None:
     draw = np.random.default_rng(0)
     lengths = draw.integers(1, 6, rows)
     ids = [draw.integers(4, 9, length).tolist() for length in lengths]
-    longest = max(lengths)
-    padded = torch.tensor([[*row, *[0] * (longest - len(row))] for row in ids])
-    whole = Batch(padded, padded, padded, np.arange(rows), int(sum(lengths)), int(sum(lengths)))
-    shares = [whole.share(index, count) for index in range(count)]
+    side = EncodedSide.of(lengths, np.concatenate(ids))
+    pairs = EncodedPairs(side, side)
+    whole = make_batch(pairs, np.arange(rows))
+    shares = [make_batch(pairs, np.arange(rows), index, count) for index in range(count)]
     working = [share for share in shares if share.tokens]
     assert sorted(i for share in working for i in share.indices) == list(range(rows))
     assert sum(share.tokens for share in shares) == sum(share.source_tokens for share in shares) == whole.tokens
     for share in working:
-        assert [[i for i in row if i] for row in share.source.tolist()] == [ids[i] for i in share.indices]
-        assert share.source.shape[1] == max(lengths[share.indices])
+        assert [[i for i in row if i not in (PAD, EOS)] for row in share.source.tolist()] == [
+            ids[i] for i in share.indices
+        ]
+        assert share.source.shape[1] == max(lengths[share.indices]) + 1
     assert len(shares) - len(working) == max(0, count - rows)
+
+
+def test_a_stored_plan_is_the_plan(tmp_path: Path) -> None:
+    """Guards the order of the data on several ranks, which read it from a file."""
+    lengths = np.random.default_rng(0).integers(2, 40, 1_000)
+    plan = batch_plan(lengths, lengths[::-1], 256, seed=1, epoch=3)
+    write_plan(tmp_path / "plan.npy", plan)
+    stored = StoredPlan(tmp_path / "plan.npy")
+    assert len(stored) == len(plan)
+    assert [rows.tolist() for rows in stored] == [rows.tolist() for rows in plan]
+    assert [rows.tolist() for rows in stored[5:7]] == [rows.tolist() for rows in plan[5:7]]
+    assert stored[len(plan) - 1 :][0].dtype == plan[0].dtype
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from dragoman import processes
 if not processes.is_rank():
     processes.NOTICE_SECONDS = processes.STOP_SECONDS = float(os.environ["PATIENCE"])
     sys.exit(processes.run_ranks(2))
+processes.end_with_launcher()
 first = os.environ["RANK"] == "0"
 
 def say(text):  # whole lines: print writes the end of a line apart
@@ -49,6 +51,7 @@ def run(folder: Path, rank: str, patience: float = HANG) -> subprocess.Completed
         ("sys.exit(0 if first else 143)", 143, HANG),
         (f"first or os.kill(os.getpid(), signal.SIGKILL); time.sleep({HANG})", 137, 0.3),
         (f"signal.signal(signal.SIGTERM, signal.SIG_IGN); first or sys.exit(4); time.sleep({HANG})", 4, 0.3),
+        ("first and sys.exit(8); os.kill(os.getpid(), signal.SIGSTOP); sys.exit(6)", 6, HANG),
     ],
 )
 def test_a_failure_ends_all_ranks_with_its_own_code(tmp_path: Path, rank: str, code: int, patience: float) -> None:
@@ -90,3 +93,30 @@ def test_signals_reach_every_rank(tmp_path: Path, number: signal.Signals) -> Non
         process.send_signal(number)
         assert process.wait(HANG) == 128 + number
         assert process.stdout.read() == "saved\n" * 2
+
+
+def test_a_second_signal_ends_ranks_that_do_not_react(tmp_path: Path) -> None:
+    """Guards against ranks that hang in a library, where no handler of a signal runs."""
+    rank = f"signal.signal(signal.SIGTERM, signal.SIG_IGN)\nsay('ready')\ntime.sleep({HANG})\n"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PATIENCE": "0.3"}
+    with subprocess.Popen(program(tmp_path, rank), env=environment, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert [process.stdout.readline() for _ in range(2)] == ["ready\n"] * 2
+        process.terminate()
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(1)
+        process.terminate()
+        assert process.wait(HANG) == 137
+
+
+def test_ranks_end_with_their_launcher(tmp_path: Path) -> None:
+    """Guards against ranks that train on, unseen, after their launcher was killed."""
+    rank = f"say('ready')\ntime.sleep({HANG})\n"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PATIENCE": str(HANG)}
+    with subprocess.Popen(program(tmp_path, rank), env=environment, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert [process.stdout.readline() for _ in range(2)] == ["ready\n"] * 2
+        process.kill()
+        started = time.monotonic()
+        assert process.stdout.read() == ""  # when the last rank has ended
+        assert time.monotonic() < started + HANG / 2

@@ -37,8 +37,8 @@ from dragoman.server.application import PAGE_FILES, create_application
 from dragoman.server.batcher import Batcher, Job
 from dragoman.server.connection import Listener, listen, make_server
 from dragoman.server.limits import Limits
-from dragoman.server.schemas import ServerInfo
-from dragoman.server.security import only_for_this_computer
+from dragoman.server.models import Models
+from dragoman.server.security import only_for
 
 TEXTS = ["the cat sees the dog.", "this red wine.", "", "and <b>here</b>.\n\nthe dog wants the black bread here today."]
 
@@ -97,8 +97,7 @@ def serving(translator: Translator, **budgets: float) -> Iterator[Server]:
     translator.step = 10
     limited = Limits(**budgets)  # type: ignore[arg-type]
     with listen("127.0.0.1", 0, limited.max_connections) as listener, closing(Batcher(translator, limited)) as batcher:
-        app = create_application(batcher, ServerInfo.of(translator, limited))
-        server = make_server(only_for_this_computer(app), listener)
+        server = make_server(only_for(create_application(Models([batcher]))), listener)
         thread = Thread(target=lambda: asyncio.run(connection.serve(server, listener, batcher.give_up)))
         thread.start()
 

@@ -17,13 +17,13 @@ import pytest
 import torch
 
 from conftest import HANG, ROOT, in_child, tiny_config
-from dragoman import checkpoint, errors, translate
+from dragoman import checkpoint, errors
 from dragoman.__main__ import run as run_command
 from dragoman.dataset import UNSEEN
 from dragoman.documents.markup import translate_markup
 from dragoman.errors import DataError
 from dragoman.text.cleaning import clean
-from dragoman.translation.output import as_json, printable
+from dragoman.translation.output import MOST_WARNINGS, as_json, printable
 from dragoman.translation.pieces import encode_request
 from dragoman.translation.request import Request
 from dragoman.translation.translator import Translator
@@ -74,10 +74,16 @@ def test_n_best_as_text(run: Path) -> None:
     assert found[:3] == [candidate.text for candidate in sentence.candidates]
 
 
-def test_a_file_given_as_a_sentence_is_noticed(run: Path, tmp_path: Path) -> None:
-    (tmp_path / "letter.txt").write_text("the cat.\n", encoding="utf-8")
+def test_an_argument_is_a_file_only_if_it_looks_like_one(run: Path, tmp_path: Path) -> None:
+    """Guards a document that would be translated as the words of its name, and a word that happens to name a file."""
+    for name in ("letter.txt", "cat"):
+        (tmp_path / name).write_text("the cat.\n", encoding="utf-8")
     done = command("--run", run, "letter.txt", cwd=tmp_path)
-    assert b"use --input letter.txt" in done.stderr
+    assert (done.returncode, done.stdout) == (0, b"")
+    assert b"wrote letter." in done.stderr
+    assert len([*tmp_path.glob("letter.*.txt")]) == 1
+    done = command("--run", run, "cat", cwd=tmp_path)
+    assert b"use --input cat" in done.stderr
     assert done.stdout.count(b"\n") == 1
 
 
@@ -494,5 +500,5 @@ def test_document_is_translated_whole() -> None:
 def test_many_warnings_are_counted(run: Path) -> None:
     """Guards a terminal against thousands of warnings, as from a limit that is too low."""
     result = command("--run", run, "--decoding.max_length", "1", stdin=b"the cat sees the dog.\n" * 50)
-    assert result.stderr.count(b"cut off") == translate.MOST_WARNINGS
+    assert result.stderr.count(b"cut off") == MOST_WARNINGS
     assert b"and 30 more warnings" in result.stderr

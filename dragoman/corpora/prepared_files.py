@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +106,15 @@ def save_pairs(path: Path, pairs: Iterable[Pair]) -> None:
 def load_pairs(path: Path) -> list[Pair]:
     """Load what `save_pairs` wrote."""
     return [_pair_of(f"{line}\n") for line in reading.read(path, reading.TABLE).decode().split("\n")[:-1]]
+
+
+def load_head(path: Path, most: int) -> list[Pair]:
+    """The first pairs of a file that `save_pairs` wrote; none if there is no such file."""
+    try:
+        with path.open(encoding="utf-8", newline="\n") as file:
+            return [_pair_of(line) for line in islice(file, most)]
+    except (OSError, ValueError):
+        return []
 
 
 def _lines(pairs: Iterable[Pair]) -> bytes:

@@ -20,10 +20,9 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any, NoReturn
 
-import numpy as np
-
 from dragoman.directions import Direction
 from dragoman.errors import DataError
+from dragoman.lazy import numpy as np
 from dragoman.translation.word_alignment import Range, words_of
 
 

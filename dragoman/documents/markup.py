@@ -38,7 +38,7 @@ def parse_markup(text: str, kind: str) -> Document:
     """
     require_text(text)
     if missing := [name for name in LIBRARIES[kind] if find_spec(name) is None]:
-        install = resources.install("markup")
+        install = resources.install("documents")
         raise ConfigError(f"cannot find {' and '.join(missing)}: install what {kind} needs with {install}")
     if len(text) > MAX_CHARACTERS:
         raise DataError(f"this has {len(text):,} characters, but a document may have {MAX_CHARACTERS:,}: split it.")

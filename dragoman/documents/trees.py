@@ -53,17 +53,21 @@ Node = Any  # an element, comment, entity or processing instruction of either li
 class TreeDocument(TaggedDocument):
     """A tree whose text is replaced."""
 
-    def __init__(self, root: Node, breaks: Callable[[Node, bool], bool], serialize: Callable[[], str]) -> None:
+    def __init__(
+        self, roots: Sequence[Node], breaks: Callable[[Node, bool], bool], serialize: Callable[[], Any]
+    ) -> None:
         """Collect what to translate.
 
         Args:
+            roots: the elements with text, none inside another, unless that is fixed
             breaks: whether a child ends the sentence before it; the flag says whether there is text beside it
         """
         super().__init__()
         self._breaks, self._serialize = breaks, serialize
         self._elements: list[tuple[Node, list[Any]]] = []  # items, or the number of an inline
         self._mixed = True  # whether the element that is being collected has text of its own
-        self._collect(root, 1)
+        for root in roots:
+            self._collect(root, 1)
 
     def items(self, element: Node) -> list[Item]:
         """The text and the children of a node, in order."""
@@ -89,8 +93,8 @@ class TreeDocument(TaggedDocument):
             return MAX_RUN + 1
         return super().size(item)
 
-    def write(self, contents: Sequence[Content]) -> str:
-        """See `markup.Document`."""
+    def write(self, contents: Sequence[Content]) -> Any:
+        """See `document.Document`."""
         for number, element, name in self.attributes:
             element.set(name, "".join(_legal(each) for each in contents[number] if isinstance(each, str)))
         for element, items in self._elements:
@@ -202,7 +206,12 @@ def parse_html(text: str) -> TreeDocument:
         root = parser.tree.document._element
     else:
         root = parser.parseFragment(text)
-    return TreeDocument(root, lambda node, _: _name(node) in BLOCKS, lambda: "".join(_html(root)))
+    return TreeDocument([root], is_block, lambda: "".join(_html(root)))
+
+
+def is_block(node: Node, _: bool) -> bool:
+    """Whether an element of HTML ends the sentence before it."""
+    return _name(node) in BLOCKS
 
 
 def _html(node: Node, raw: bool = False) -> Iterator[str]:
@@ -263,7 +272,7 @@ def parse_xml(text: str) -> TreeDocument:
         first = f"{declaration[1]}\n" if declaration else ""
         return first + etree.tostring(root.getroottree(), encoding="unicode") + end
 
-    return TreeDocument(root, _breaks_xml, serialize)
+    return TreeDocument([root], _breaks_xml, serialize)
 
 
 def _breaks_xml(node: Node, mixed: bool) -> bool:

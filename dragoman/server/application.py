@@ -1,4 +1,4 @@
-"""The FastAPI application: POST /translate, GET /info, and the web page.
+"""The FastAPI application: our own API, LibreTranslate's beside it, documents, and the web page.
 
 Requests that arrive during a translation are translated together afterwards: see `batcher`.
 """
@@ -6,32 +6,43 @@ Requests that arrive during a translation are translated together afterwards: se
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from concurrent.futures import Future
+import difflib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from fastapi import FastAPI, HTTPException, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import ValidationError
-from starlette.requests import ClientDisconnect
+from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Route
 
 from dragoman.console import one_line
 from dragoman.documents.document import DocumentTask
 from dragoman.documents.markup import parse_markup
 from dragoman.errors import ConfigError, DataError
-from dragoman.server import limits
-from dragoman.server.batcher import Batcher, Job
+from dragoman.server import libretranslate, limits
+from dragoman.server.access import Access
+from dragoman.server.api_page import api_page
+from dragoman.server.batcher import Job
+from dragoman.server.bodies import File, content_type, read_body, read_values
+from dragoman.server.documents import Documents
 from dragoman.server.limits import Limits, Refused
+from dragoman.server.metrics import Metrics
+from dragoman.server.models import Models
 from dragoman.server.schemas import (
     ERRORS,
+    DetectedLanguage,
+    FileResponse,
     ServerInfo,
     TranslateRequest,
     TranslateResponse,
     request_schema,
     response,
 )
+from dragoman.server.waiting import RETRY_HEADERS, wait_for
 from dragoman.translation.attention_page import TEMPLATES
 from dragoman.translation.results import Translation
 from dragoman.translation.translator import Translator
@@ -49,48 +60,171 @@ PAGE_FILES = {
     },
     "/icon.svg": (STATIC / "icon.svg", "image/svg+xml"),
 }
-RETRY_HEADERS = {"Retry-After": str(limits.RETRY_AFTER)}
+THEIRS = {"source": "source_lang", "target": "target_lang", "query": "text", "alternatives": "n_best"}
 
 
-def create_application(batcher: Batcher, info: ServerInfo) -> FastAPI:
-    """Build the application, with the budgets of the batcher."""
-    budgets = batcher.limits
-    # FastAPI's own documentation pages load scripts from other hosts.
-    app = FastAPI(title="Dragoman", version="1", summary="A translator of your own", docs_url=None, redoc_url=None)
+class Api:
+    """The operations of both APIs. FastAPI describes each by its signature and docstring."""
 
-    @app.post("/translate", response_model=TranslateResponse, responses=ERRORS, openapi_extra=request_schema(info))
-    async def translate(request: Request) -> Response:
-        """Translate one text or several."""
-        asked = await read_request(request, budgets)
-        translator = batcher.translator
-        try:
-            # In a thread, like everything else that takes time: other clients must not wait.
-            tasks, job = await asyncio.to_thread(make_job, asked, translator)
-            results = await wait_for(batcher.submit(job), request, budgets.max_wait)
-            if tasks:
-                results = await asyncio.to_thread(finish_documents, asked, translator, tasks, results)
-        except Refused as refusal:
-            headers = RETRY_HEADERS if refusal.status == 503 else None
-            raise HTTPException(refusal.status, str(refusal), headers) from None
-        except (DataError, ConfigError) as error:
-            raise HTTPException(422, one_line(str(error))) from None
+    def __init__(self, models: Models, access: Access, metrics: Metrics | None) -> None:
+        self.models, self.access, self.metrics = models, access, metrics
+        self.budgets = models.batchers[0].limits
+        self.documents = Documents()
+        self.info = ServerInfo.of(models.batchers[0].translator, models.directions(), self.budgets)
+
+    async def translate(self, request: Request) -> Response:
+        """Translate one text or several; with q, source and target as LibreTranslate does."""
+        body = await self._body(request)
+        is_json = content_type(request) == "application/json"
+        if not is_json or b'"q"' in body:
+            values = await self._values(request, body)
+            if "q" in values or not is_json:
+                asked, detected = await asyncio.to_thread(libretranslate.read_request, values, self.models)
+                translator, results = await self._run(asked, request)
+                return JSONResponse(libretranslate.answer(values, detected, results, translator))
+        asked = read_request(body)
+        self.access.admit(request, asked.api_key)
+        _, results = await self._run(asked, request)
         # In a thread: the attention weights of a long text are megabytes of JSON, and other clients must not wait.
         return await asyncio.to_thread(lambda: JSONResponse(response(results, asked.attention)))
 
-    @app.get("/info")
-    async def server_info() -> ServerInfo:
-        """Languages, run and limits; also a health check."""
-        return info
+    async def translate_file(self, request: Request) -> FileResponse:
+        """Translate a document. It can then be fetched for 20 minutes."""
+        self.access.admit_early(request)
+        too_long = f"too long: at most {self.budgets.max_document_bytes:,} bytes (--max-document-bytes) are allowed"
+        body = await read_body(request, self.budgets.max_document_bytes, limits.UPLOAD_TIMEOUT, too_long)
+        values = await self._values(request, body)
+        file, source, target = (values.get(name) for name in ("file", "source", "target"))
+        if not isinstance(file, File) or not target:
+            missing = "target" if isinstance(file, File) else "file"
+            raise HTTPException(400, f"Invalid request: missing {missing} parameter, in a form of file, source, target")
+        languages = ("" if source in (None, "auto") else str(source), str(target))
+        with refusals():
+            batcher = self.models.choose(*languages)
+            key = await self.documents.translate(file, batcher, languages, request)
+        url = request.url_for("download_file", name=key).replace(scheme=self.access.scheme(request))
+        return FileResponse(translatedFileUrl=str(url))
 
-    @app.exception_handler(Exception)
-    async def internal_error(_: Request, __: Exception) -> JSONResponse:
-        """Hide the traceback from the client; uvicorn logs it."""
-        return JSONResponse({"detail": "internal error: see the server's log"}, 500)
+    async def download_file(self, name: str) -> Response:
+        """A translated document."""
+        content = self.documents.fetch(name)
+        if content is None:
+            raise HTTPException(404, "there is no such document, or not any more: translate it again")
+        headers = {"Content-Disposition": f'attachment; filename="{name.partition(".")[2]}"'}
+        return Response(content, media_type="application/octet-stream", headers=headers)
 
-    for path, (file, media_type) in PAGE_FILES.items():
-        page_file = Response(file.read_bytes(), media_type=media_type)
-        app.router.routes.append(Route(path, page_file, methods=["GET"], include_in_schema=False))
+    async def detect(self, request: Request) -> list[DetectedLanguage]:
+        """The language of a text, q, with a confidence of 0 to 100."""
+        values = await self._values(request, await self._body(request))
+        text = values.get("q")
+        if not isinstance(text, str) or len(text) > limits.MAX_CHARACTERS:
+            raise HTTPException(
+                400, f"Invalid request: q must be a text of at most {limits.MAX_CHARACTERS:,} characters"
+            )
+        return [DetectedLanguage(**await asyncio.to_thread(libretranslate.detect, text, self.models))]
+
+    async def server_info(self) -> ServerInfo:
+        """Languages, runs and limits."""
+        return self.info
+
+    async def languages(self) -> list[dict[str, Any]]:
+        """The languages, and into which each is translated."""
+        return libretranslate.languages(self.models)
+
+    async def frontend_settings(self) -> dict[str, Any]:
+        """What LibreTranslate's clients ask before they show a page."""
+        return libretranslate.settings(self.info, needs_key=bool(self.access.keys))
+
+    async def health(self) -> dict[str, str]:
+        """Whether the server answers."""
+        return {"status": "ok"}
+
+    async def _body(self, request: Request) -> bytes:
+        return await read_body(request, self.budgets.max_bytes, limits.READ_TIMEOUT, too_long(self.budgets))
+
+    async def _values(self, request: Request, body: bytes) -> dict[str, Any]:
+        """The values of a request in LibreTranslate's form, if its key is valid. Raises HTTPException."""
+        values = await read_values(request, body)
+        self.access.admit(request, str(values.get("api_key", "")))
+        return values
+
+    async def _run(self, asked: TranslateRequest, request: Request) -> tuple[Translator, list[Translation]]:
+        """Translate what was asked for, and return the translator, too. Raises HTTPException."""
+        if sum(map(len, asked.texts)) > limits.MAX_CHARACTERS:
+            raise HTTPException(413, too_long(self.budgets))
+        with refusals():
+            batcher = self.models.choose(asked.source_lang or "", asked.target_lang or "")
+            translator = batcher.translator
+            if self.metrics:
+                self.metrics.count_characters(asked, translator)
+            # In a thread, like everything else that takes time: other clients must not wait.
+            tasks, job = await asyncio.to_thread(make_job, asked, translator)
+            results = await wait_for(batcher.submit(job), request, self.budgets.max_wait, "--max-wait")
+            if tasks:
+                results = await asyncio.to_thread(finish_documents, asked, translator, tasks, results)
+            return translator, results
+
+
+def create_application(
+    models: Models, access: Access | None = None, origins: Sequence[str] = (), with_metrics: bool = False
+) -> FastAPI:
+    """Build the application, with the budgets of the models.
+
+    Args:
+        origins: of pages that may use the API, such as https://example.org; * for all
+    """
+    metrics = Metrics(models) if with_metrics else None
+    api = Api(models, access or Access(), metrics)
+    # FastAPI's own documentation pages load scripts from other hosts.
+    app = FastAPI(title="Dragoman", version="1", summary="A translator of your own", docs_url=None, redoc_url=None)
+    body = request_schema(api.info)
+    app.post("/translate", response_model=TranslateResponse, responses=ERRORS, openapi_extra=body)(api.translate)
+    app.post("/translate_file", responses=ERRORS, openapi_extra=FileResponse.request())(api.translate_file)
+    app.get("/download_file/{name}", response_class=Response, responses=ERRORS)(api.download_file)
+    app.post("/detect", responses=ERRORS, openapi_extra=DetectedLanguage.request())(api.detect)
+    app.get("/info")(api.server_info)
+    app.get("/languages")(api.languages)
+    app.get("/frontend/settings")(api.frontend_settings)
+    app.get("/health")(api.health)
+    app.get("/spec", include_in_schema=False)(app.openapi)
+    pages = {path: Response(file.read_bytes(), media_type=kind) for path, (file, kind) in PAGE_FILES.items()}
+    pages["/docs"] = Response(api_page(app.openapi()), media_type="text/html")
+    for path, page in pages.items():
+        app.router.routes.append(Route(path, page, methods=["GET"], include_in_schema=False))
+    app.exception_handler(HTTPException)(refused)
+    app.exception_handler(Exception)(internal_error)
+    if metrics:
+        app.get("/metrics", include_in_schema=False)(metrics.page)
+        app.add_middleware(metrics.middleware([route.path for route in app.router.routes if isinstance(route, Route)]))
+    if origins:
+        allowed = {"allow_origins": origins, "allow_methods": ["*"], "allow_headers": ["*"]}
+        app.add_middleware(CORSMiddleware, **allowed, expose_headers=["Retry-After"])
     return app
+
+
+async def refused(_: Request, refusal: Exception) -> JSONResponse:
+    """Say why, as our own clients expect it and as LibreTranslate's do."""
+    assert isinstance(refusal, HTTPException)
+    content = {"detail": refusal.detail, "error": refusal.detail}
+    return JSONResponse(content, refusal.status_code, headers=refusal.headers)
+
+
+async def internal_error(_: Request, __: Exception) -> JSONResponse:
+    """Hide the traceback from the client; uvicorn logs it."""
+    message = "internal error: see the server's log"
+    return JSONResponse({"detail": message, "error": message}, 500)
+
+
+@contextmanager
+def refusals() -> Iterator[None]:
+    """Context manager: what a model refuses becomes an answer."""
+    try:
+        yield
+    except Refused as refusal:
+        headers = RETRY_HEADERS if refusal.status == 503 else None
+        raise HTTPException(refusal.status, str(refusal), headers) from None
+    except (DataError, ConfigError) as error:
+        raise HTTPException(422, one_line(str(error))) from None
 
 
 def make_job(asked: TranslateRequest, translator: Translator) -> tuple[list[DocumentTask], Job]:
@@ -129,40 +263,20 @@ def finish_documents(
     return documents
 
 
-async def read_request(request: Request, budgets: Limits) -> TranslateRequest:
-    """Read and check the body of a request; a body that is too long is refused unread. Raises HTTPException."""
-    content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if content_type != "application/json":
-        raise HTTPException(415, "send JSON, with Content-Type: application/json")
-    # Chunks may be one byte each and cost microseconds, so chunked bodies have a smaller limit and are not read on.
-    in_chunks = "transfer-encoding" in request.headers
-    most = min(budgets.max_bytes, limits.MAX_CHUNKED) if in_chunks else budgets.max_bytes
-    too_long = HTTPException(
-        413,
+def too_long(budgets: Limits) -> str:
+    """Why a request is refused."""
+    return (
         f"too long: at most {limits.MAX_CHARACTERS:,} characters and {budgets.max_bytes:,} bytes (--max-bytes) are "
-        f"allowed, {limits.MAX_CHUNKED:,} in chunks",
-        {"Connection": "close"} if in_chunks else None,
+        f"allowed, {limits.MAX_CHUNKED:,} in chunks"
     )
-    if int(request.headers.get("content-length", 0)) > most:
-        raise too_long
-    body = bytearray()
+
+
+def read_request(body: bytes) -> TranslateRequest:
+    """Check a request. Raises HTTPException."""
     try:
-        async with asyncio.timeout(limits.READ_TIMEOUT):
-            async for part in request.stream():
-                body += part
-                if len(body) > most:
-                    raise too_long
-    except TimeoutError:
-        raise HTTPException(408, f"the request did not arrive within {limits.READ_TIMEOUT:.0f} seconds") from None
-    except ClientDisconnect:
-        raise HTTPException(400, "the client disconnected") from None
-    try:
-        asked = TranslateRequest.model_validate_json(bytes(body))
+        return TranslateRequest.model_validate_json(body)
     except ValidationError as error:
         raise HTTPException(*validation_message(error)) from None
-    if sum(map(len, asked.texts)) > limits.MAX_CHARACTERS:
-        raise too_long
-    return asked
 
 
 def validation_message(error: ValidationError) -> tuple[int, str]:
@@ -170,25 +284,7 @@ def validation_message(error: ValidationError) -> tuple[int, str]:
     first, *_ = error.errors(include_url=False, include_input=False, include_context=False)
     where = ".".join(map(str, first["loc"]))[:100]
     what = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "extra_forbidden":
+        near = THEIRS.get(where) or next(iter(difflib.get_close_matches(where, TranslateRequest.model_fields, 1)), None)
+        what = f"not a field: did you mean {near}?" if near else "not a field: /docs lists them"
     return 400 if first["type"] == "json_invalid" else 422, one_line(f"{where}: {what}" if where else what)
-
-
-async def wait_for(results: Future[list[Translation]], request: Request, timeout: float) -> list[Translation]:
-    """Wait for the results of a job. On timeout, or when the client disconnects, cancel the job.
-
-    Raises HTTPException, and whatever the job raised.
-    """
-    job = asyncio.wrap_future(results)
-    disconnect = asyncio.ensure_future(request.receive())  # the body has been read, so the next message is the last
-    try:
-        await asyncio.wait({job, disconnect}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
-        if job.cancelled():  # by the batcher
-            raise HTTPException(503, "the server is shutting down", RETRY_HEADERS)
-        if job.done():
-            return job.result()
-        if disconnect.done():
-            raise HTTPException(400, "the client disconnected")
-        raise HTTPException(504, f"not translated within {timeout:g} seconds (--max-wait): send less text at a time")
-    finally:
-        disconnect.cancel()
-        job.cancel()

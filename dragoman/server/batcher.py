@@ -95,6 +95,11 @@ class Batcher:
             self._changed.notify()
         return job.results
 
+    @property
+    def waiting(self) -> int:
+        """How many jobs are queued or under way."""
+        return len(self._waiting) + len(self._under_way)
+
     def give_up(self) -> None:
         """Cancel all jobs that are not finished, and accept no more."""
         with self._changed:

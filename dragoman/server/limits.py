@@ -23,6 +23,11 @@ CHUNK_BYTES = 2**14  # of an answer, given to uvicorn at once
 WATCH_INTERVAL = 0.5  # seconds between two looks at idle connections
 FINISH_TIMEOUT = 5.0  # seconds for the requests under way when the server is asked to stop; the rest get a 503
 ABORT_TIMEOUT = 8.0  # seconds from then until clients that do not take their answers are cut off
+DOCUMENTS_AT_ONCE = 2  # that are translated
+DOCUMENT_PART = 5_000  # characters of a document that are translated as one request
+KEEP_DOCUMENT = 1_200.0  # seconds for which a translated document can be fetched
+KEPT_BYTES = 2**27  # of all translated documents
+UPLOAD_TIMEOUT = 120.0  # seconds to send a document
 RETRY_AFTER = 2  # seconds that a client should wait when the server is busy
 
 
@@ -36,6 +41,8 @@ class Limits:
     max_wait: float = 60.0  # seconds from the whole request to its answer
     max_waiting: int = 200  # requests in the queue
     max_connections: int = 500
+    max_document_bytes: int = 10_000_000
+    max_document_wait: float = 600.0  # seconds from a document to its translation
 
 
 class Refused(Exception):  # noqa: N818  (not a mistake of the server)

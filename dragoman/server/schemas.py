@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from dragoman.corpora.formats.file_formats import DOCUMENTS
 from dragoman.server.limits import MAX_BEAM_SIZE, MAX_CHARACTERS, MAX_N_BEST, MAX_TERM, MAX_TERMS, MAX_TEXTS, Limits
 from dragoman.translation.results import Candidate, Translation
 from dragoman.translation.translator import Translator
@@ -69,6 +70,7 @@ class TranslateRequest(BaseModel):
         default="text",
         description="what the texts are; tags of html, xml and markdown go around the same words of the translation",
     )
+    api_key: str = Field(default="", description="if the server needs one; or in the header Authorization")
     attention: bool = Field(
         default=False, description="whether to return what is known of each token: log_probs, alignment and attention"
     )
@@ -78,6 +80,19 @@ class TranslateRequest(BaseModel):
         if len(self.model_fields_set & {"text", "texts"}) != 1:
             raise ValueError("give text or texts, and not both")
         return self
+
+
+class LibreRequest(BaseModel):
+    """A request to translate, as LibreTranslate's clients send it; also as a form, or in the address."""
+
+    q: Text | Annotated[list[Text], Field(min_length=1, max_length=MAX_TEXTS)] = Field(
+        description="one text or several", examples=["Where is the station?"]
+    )
+    source: Language = Field(description='language of the texts, or "auto"', examples=["auto"])
+    target: Language = Field(description="language to translate into")
+    format: str = Field(default="text", max_length=100, description="text or html")
+    alternatives: int = Field(default=0, ge=0, le=MAX_N_BEST - 1, description="other translations to return")
+    api_key: str = Field(default="", description="if the server needs one")
 
 
 class CandidateResponse(BaseModel):
@@ -107,6 +122,7 @@ class SentenceResponse(BaseModel):
     read_as: str = Field(description="the source as the model read it: usual capitals, final mark, typos corrected")
     tokens: list[str] = Field(description='the last token is "[EOS]"')
     unknown: list[int] = Field(description="positions of tokens that are not in the vocabulary")
+    warnings: list[str] = Field(description="problems of this sentence that its translation does not show")
     candidates: list[CandidateResponse] = Field(description="best first")
 
 
@@ -126,59 +142,96 @@ class TranslateResponse(BaseModel):
 
 
 class DirectionInfo(BaseModel):
-    """A pair of languages that the model translates between."""
+    """A pair of languages that a model translates between."""
 
-    source_lang: str
+    source_lang: str | None = Field(description="null: a language model, which continues a text")
     target_lang: str
+    run: str
+    step: int
+    examples: list[str] = Field(default_factory=list, description="sentences of the validation set of the run")
 
 
 class ServerInfo(BaseModel):
-    """The model behind this server, and its limits."""
+    """The models behind this server, and its limits."""
 
     status: Literal["ok"] = "ok"
-    source_lang: str | None = Field(description="null: a language model, which continues a text")
+    source_lang: str | None = Field(description="of the default direction; null: a language model")
     target_lang: str
-    directions: list[DirectionInfo] = Field(
-        description="all directions of a model of several, else empty; the languages above are the default direction"
-    )
+    directions: list[DirectionInfo] = Field(description="all directions; the default one is first")
     run: str
     step: int
     characters: int = Field(default=MAX_CHARACTERS, description="maximum in one request")
     n_best: int = Field(description="maximum number of alternative translations of a sentence")
     terms: int = Field(default=MAX_TERMS, description="maximum in the glossary of one request")
+    documents: list[str] = Field(description="endings of the documents that are translated")
     budgets: Limits = Field(
         description="what else is limited, by the options of the same names: bytes of a request; its work, which is "
         "its characters and 10 for each line, times the beam size, times 4 for attention or markup; seconds of "
-        "computing for it, and of waiting; requests that wait; connections"
+        "computing for it, and of waiting; requests that wait; connections; bytes and seconds of a document"
     )
 
     @classmethod
-    def of(cls, translator: Translator, budgets: Limits | None = None) -> ServerInfo:
-        """Describe a translator that is served with these budgets."""
+    def of(cls, translator: Translator, directions: Sequence[DirectionInfo], budgets: Limits) -> ServerInfo:
+        """Describe a server whose default is this translator."""
         config = translator.config
         return cls(
             source_lang=config.data.source_lang,
             target_lang=config.data.target_lang,
-            directions=[DirectionInfo(source_lang=a, target_lang=b) for a, b in config.data.several],
+            directions=list(directions),
             run=config.run.name,
             step=translator.step,
             n_best=1 if config.model.architecture == "encoder-only" else MAX_N_BEST,
-            budgets=budgets or Limits(),
+            documents=list(DOCUMENTS),
+            budgets=budgets,
         )
 
 
+class DetectedLanguage(BaseModel):
+    """The language of a text."""
+
+    language: str
+    confidence: float = Field(description="from 0 to 100")
+
+    @staticmethod
+    def request() -> dict[str, Any]:
+        """The OpenAPI description of the request."""
+        schema = {"type": "object", "required": ["q"], "properties": {"q": {"type": "string", "description": "a text"}}}
+        types = ("application/json", "application/x-www-form-urlencoded")
+        return {"requestBody": {"required": True, "content": {each: {"schema": schema} for each in types}}}
+
+
+class FileResponse(BaseModel):
+    """Where a translated document can be fetched."""
+
+    translatedFileUrl: str  # noqa: N815  (as LibreTranslate's clients read it)
+
+    @staticmethod
+    def request() -> dict[str, Any]:
+        """The OpenAPI description of the request."""
+        properties = {
+            "file": {"type": "string", "format": "binary", "description": f"a document: {', '.join(DOCUMENTS)}"},
+            "source": {"type": "string", "description": 'its language; "auto" or nothing: that of the model'},
+            "target": {"type": "string", "description": "language to translate into"},
+        }
+        schema = {"type": "object", "required": ["file", "target"], "properties": properties}
+        return {"requestBody": {"required": True, "content": {"multipart/form-data": {"schema": schema}}}}
+
+
 class ErrorResponse(BaseModel):
-    """Why the request failed, for a person to read."""
+    """Why the request failed, for a person to read, under two names: ours and LibreTranslate's."""
 
     detail: str
+    error: str
 
 
 ERRORS: dict[int | str, dict[str, Any]] = {
-    400: {"model": ErrorResponse, "description": "Not JSON"},
+    400: {"model": ErrorResponse, "description": "Not JSON, or a request that lacks something"},
+    403: {"model": ErrorResponse, "description": "An API key is needed"},
+    404: {"model": ErrorResponse, "description": "There is no such document"},
     408: {"model": ErrorResponse, "description": "The request did not arrive in time"},
     413: {"model": ErrorResponse, "description": "Too long, or too much work"},
-    415: {"model": ErrorResponse, "description": "The content type is not application/json"},
     422: {"model": ErrorResponse, "description": "JSON that does not match the schema, or an untranslatable text"},
+    429: {"model": ErrorResponse, "description": "Too many requests in a minute"},
     503: {
         "model": ErrorResponse,
         "description": "Too many requests are waiting",
@@ -191,11 +244,12 @@ ERRORS: dict[int | str, dict[str, Any]] = {
 def request_schema(info: ServerInfo) -> dict[str, Any]:
     """The OpenAPI description of a request, with the languages of this model as the only choices."""
     schema = TranslateRequest.model_json_schema()
-    directions = [info, *info.directions]
+    theirs = LibreRequest.model_json_schema()
     for side in ("source_lang", "target_lang"):
-        known = {language: None for direction in directions if (language := getattr(direction, side))}
+        known = {language: None for direction in info.directions if (language := getattr(direction, side))}
         schema["properties"][side]["anyOf"] = [{"enum": [*known, None]}]
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+    content = {"application/json": {"schema": {"anyOf": [schema, theirs]}}}
+    return {"requestBody": {"required": True, "content": content}}
 
 
 def response(translations: Sequence[Translation], attention: bool) -> dict[str, Any]:

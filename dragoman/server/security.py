@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Collection
 from urllib.parse import urlsplit
 
 from fastapi.responses import JSONResponse
@@ -21,8 +22,8 @@ SECURITY_HEADERS = {
 }
 
 
-def only_for_this_computer(app: ASGIApp) -> ASGIApp:
-    """Wrap an application: refuse requests whose Host header does not name this computer.
+def only_for(app: ASGIApp, names: Collection[str] = ()) -> ASGIApp:
+    """Wrap an application: refuse requests whose Host header names neither this computer nor one of these names.
 
     This stops DNS rebinding: any web page could otherwise read the translations, by making its own host name resolve to
     127.0.0.1.
@@ -30,17 +31,27 @@ def only_for_this_computer(app: ASGIApp) -> ASGIApp:
 
     async def checked(scope: Scope, receive: Receive, send: Send) -> None:
         hosts = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
-        refusal = JSONResponse({"detail": "this server only answers to 127.0.0.1 and localhost"}, 421)
-        answer = app if hosts and all(map(is_loopback, hosts)) else refusal
-        await answer(scope, receive, send)
+        known = " and ".join(["127.0.0.1", "localhost", *names])
+        message = f"this server only answers to {known}: a name under which others reach it is set by --public-name"
+        refusal = JSONResponse({"detail": message, "error": message}, 421)
+        is_known = hosts and all(is_loopback(host) or host_name(host) in names for host in hosts)
+        await (app if is_known else refusal)(scope, receive, send)
 
     return checked
 
 
+def host_name(host: str) -> str:
+    """The name in a Host header, without a port."""
+    try:
+        return urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return ""
+
+
 def is_loopback(host: str) -> bool:
     """Whether a host, with or without a port, is a name or address of this computer for itself."""
+    name = host_name(host)
     try:
-        name = urlsplit(f"//{host}").hostname or ""
         return name == "localhost" or ipaddress.ip_address(name).is_loopback
     except ValueError:
         return False

@@ -134,7 +134,7 @@ def try_largest_batch(state: TrainingState) -> None:
     plan = state.planner.plan(state.config.training.batch_tokens, state.progress.epoch)
     source, target = pairs.lengths
     largest = max(plan, key=lambda rows: len(rows) * int(source[rows].max() + target[rows].max()))
-    batch = make_batch(pairs, largest).share(state.ranks.rank, state.ranks.world_size)
+    batch = make_batch(pairs, largest, state.ranks.rank, state.ranks.world_size)
     # As much memory as the moments, which the optimizer allocates at its first step.
     new = [p for p in state.model.parameters() if p not in state.optimizer.state]
     moments = [torch.empty_like(p) for p in new for _ in range(2)]

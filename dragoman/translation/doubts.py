@@ -1,13 +1,13 @@
 """Warnings about translations: mistakes and doubts that a reader of the translation cannot see.
 
-for message in shortcomings(trained, sentences): ...     # "the model is unsure about 'Zug': ..."
+for message in shortcomings(trained, sentence): ...     # "the model is unsure about 'Zug': ..."
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from dragoman.console import shorten
 from dragoman.settings import DecodingConfig
@@ -37,28 +37,27 @@ def lacks_words(piece: Piece, sentence: Sentence) -> bool:
     return not (piece.is_kept or piece.prefix or any(map(str.isalnum, sentence.candidates[0].text)))
 
 
-def shortcomings(trained: TrainedModel, sentences: Sequence[Sentence]) -> Iterator[str]:
-    """Warnings about the translations of sentences: messages for the user."""
-    for sentence in sentences:
-        best = sentence.candidates[0]
-        for typed, meant in sentence.corrections:
-            yield f"{typed} is read as {meant}."
-        if not math.isfinite(best.score):
-            yield "no translation was found, because the model gives no token a finite probability."
-        elif not best.complete:
-            ratio = "" if trained.config.is_language_model else ", decoding.max_ratio"
-            limits = f"decoding.max_length{ratio} or the model's positions"
-            yield f"the translation was cut off after {len(best.ids)} tokens ({limits})."
-        elif doubt := doubt_about(trained, sentence, best):
-            yield f"the model is unsure about {shorten(sentence.source, SHOWN)!r}: {doubt}."
-        found = literals.parts(sentence.source)[1]
-        lost = [each for each in found if each not in best.text and not each.isdigit()]
-        if lost:
-            yield f"lost in translation: {', '.join(lost)}."
-        if not lost and (difference := _other_digits(sentence.source, best.text)):
-            yield f"the numbers of {shorten(sentence.source, SHOWN)!r} and of its translation differ: {difference}."
-        for target in sentence.lost_terms:
-            yield f"glossary: '{target}' could not be placed in the translation."
+def shortcomings(trained: TrainedModel, sentence: Sentence) -> Iterator[str]:
+    """Warnings about the translation of a sentence: messages for the user."""
+    best = sentence.candidates[0]
+    for typed, meant in sentence.corrections:
+        yield f"{typed} is read as {meant}."
+    if not math.isfinite(best.score):
+        yield "no translation was found, because the model gives no token a finite probability."
+    elif not best.complete:
+        ratio = "" if trained.config.is_language_model else ", decoding.max_ratio"
+        limits = f"decoding.max_length{ratio} or the model's positions"
+        yield f"the translation was cut off after {len(best.ids)} tokens ({limits})."
+    elif doubt := doubt_about(trained, sentence, best):
+        yield f"the model is unsure about {shorten(sentence.source, SHOWN)!r}: {doubt}."
+    found = literals.parts(sentence.source)[1]
+    lost = [each for each in found if each not in best.text and not each.isdigit()]
+    if lost:
+        yield f"lost in translation: {', '.join(lost)}."
+    if not lost and (difference := _other_digits(sentence.source, best.text)):
+        yield f"the numbers of {shorten(sentence.source, SHOWN)!r} and of its translation differ: {difference}."
+    for target in sentence.lost_terms:
+        yield f"glossary: '{target}' could not be placed in the translation."
 
 
 def _other_digits(source: str, translation: str) -> str:

@@ -19,6 +19,7 @@ from dragoman.translation.results import Candidate, Sentence, Translation
 from dragoman.translation.translator import Translator
 
 LARGEST_PAGE = 100  # sentences on an attention page
+MOST_WARNINGS = 20  # that are shown; the others are counted
 
 
 def as_json(translation: Translation) -> str:
@@ -82,6 +83,24 @@ class AttentionPage:
         output.write(attention_page.page(self.views).encode())
         if self.left_out:
             console.warn(f"{self.path} shows the first {LARGEST_PAGE} sentences and leaves out {self.left_out:,}")
+
+
+class Warnings:
+    """Shows warnings, and counts those beyond `MOST_WARNINGS`."""
+
+    def __init__(self) -> None:
+        self.number = 0
+
+    def show(self, messages: Sequence[str]) -> None:
+        """Show warnings, as long as there are not too many."""
+        for message in messages[: max(0, MOST_WARNINGS - self.number)]:
+            console.warn(message)
+        self.number += len(messages)
+
+    def count_hidden(self) -> None:
+        """Say how many of all warnings were not shown."""
+        if self.number > MOST_WARNINGS:
+            console.warn(f"and {self.number - MOST_WARNINGS:,} more warnings")
 
 
 def write(output: BinaryIO, text: str) -> None:

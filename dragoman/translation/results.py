@@ -85,6 +85,7 @@ class Sentence:
     is_kept: bool = False  # whether there was nothing to translate, so that the text is its own translation
     rewritten: bool = False  # whether terms of a glossary took the place of the model's own words
     lost_terms: list[str] = field(default_factory=list)  # targets of a glossary that the best candidate lacks
+    warnings: list[str] = field(default_factory=list)  # about this sentence; filled in when its text is complete
 
 
 @dataclass(frozen=True)
@@ -108,6 +109,7 @@ class Translation:
                     "read_as": sentence.read_as,
                     "tokens": sentence.tokens,
                     "unknown": sentence.unknown,
+                    "warnings": sentence.warnings,
                     "candidates": list(map(of_candidate, sentence.candidates)),
                 }
                 for sentence in self.sentences

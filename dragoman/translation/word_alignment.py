@@ -14,10 +14,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-import numpy as np
-
 from dragoman.dataset import Tokenizer
 from dragoman.directions import Direction
+from dragoman.lazy import numpy as np
 from dragoman.settings import UNK
 from dragoman.text.sentence_splitting import sentence_joiner
 from dragoman.translation.pieces import encode_piece

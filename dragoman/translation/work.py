@@ -74,7 +74,9 @@ class Work:
                 for line, raw in zip(lines, request.lines, strict=True)
             )
             sentences = [sentence for line in lines for sentence in line]
-            self.warnings += [(i, message) for message in shortcomings(self.trained, sentences)]
+            for sentence in sentences:
+                sentence.warnings[:] = shortcomings(self.trained, sentence)
+                self.warnings += [(i, message) for message in sentence.warnings]
             translations.append(Translation(request.text, text, sentences, []))
         for i, message in self.warnings:
             translations[i].warnings.append(message)

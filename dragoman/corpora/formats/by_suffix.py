@@ -9,19 +9,16 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Callable, Iterable, Sequence
+from importlib import import_module
 from itertools import zip_longest
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from dragoman.corpora.formats.delimited import read_delimited
+from dragoman.corpora.formats.file_formats import BY_ENDING, CORPORA
 from dragoman.corpora.formats.files import File, damage_refused, lines
 from dragoman.corpora.formats.language_names import find_all, language_of, other_languages
-from dragoman.corpora.formats.po import read_po
-from dragoman.corpora.formats.records import read_json, read_jsonl, read_parquet
-from dragoman.corpora.formats.sgm import SGM, read_sgm, segments
-from dragoman.corpora.formats.spreadsheets import read_workbook
-from dragoman.corpora.formats.subtitles import SUBTITLES, read_subtitles
-from dragoman.corpora.formats.tmx_xliff import read_tmx, read_xliff
+from dragoman.corpora.formats.sgm import SGM, segments
+from dragoman.corpora.formats.subtitles import SUBTITLES
 from dragoman.corpora.formats.units import Say, Units, languages_of
 from dragoman.corpora.references import reference, references_of
 from dragoman.errors import DataError
@@ -60,24 +57,11 @@ class Format(NamedTuple):
     unit: str
 
 
-FORMATS = {
-    **dict.fromkeys((".tsv", ".csv", ".txt"), Format(read_delimited, "line")),
-    ".jsonl": Format(read_jsonl, "line"),
-    ".json": Format(read_json, "record"),
-    ".parquet": Format(read_parquet, "row"),
-    **dict.fromkeys((".xlsx", ".ods"), Format(read_workbook, "row")),
-    ".tmx": Format(read_tmx, "unit"),
-    ".xliff": Format(read_xliff, "unit"),
-    ".xlf": Format(read_xliff, "unit"),
-    ".po": Format(read_po, "message"),
-    **dict.fromkeys(SGM, Format(read_sgm, "segment")),
-    **dict.fromkeys(SUBTITLES, Format(read_subtitles, "cue")),
-}
 # Documents beside a corpus, and files that OPUS and macOS add.
 NOT_CORPORA = frozenset(["readme", "license", "licence", "_about", "copying", "changes", ".ds_store"])
 PARALLEL, PLAIN = Format(read_parallel, "line"), Format(read_lines, "line")
 ZIP = ".zip"
-ENDINGS = (*FORMATS, ZIP)
+ENDINGS = (*CORPORA, ZIP)
 FOUND = tuple(ending for ending in ENDINGS if ending not in SGM)  # of tables that need not be named in full
 OF_A_SIDE = ("", ".txt", *SUBTITLES, *SGM)  # endings of a file that holds one side, behind its language
 
@@ -88,12 +72,12 @@ def format_of(paths: Iterable[Path], data: DataConfig) -> tuple[Format, tuple[Fi
     if files[0].suffix == ZIP:
         files = _members(files[0].path, data)
     suffix = files[0].suffix
-    if all(file.suffix in SUBTITLES for file in files):
-        return FORMATS[suffix], files
-    if len(files) > 1:
+    if len(files) > 1 and not all(file.suffix in SUBTITLES for file in files):
         return PARALLEL, files
-    plain = not data.source_lang and suffix == ".txt"
-    return (PLAIN if plain else FORMATS.get(suffix, PLAIN)), files
+    if suffix not in CORPORA or (suffix == ".txt" and not data.source_lang):
+        return PLAIN, files
+    module, _, function = BY_ENDING[suffix].reader.partition(":")
+    return Format(getattr(import_module(f"dragoman.corpora.formats.{module}"), function), BY_ENDING[suffix].unit), files
 
 
 def _members(path: Path, data: DataConfig) -> tuple[File, ...]:
