@@ -74,7 +74,7 @@ def serve_both_ways(page: Any) -> None:
 
     def info(route: Any) -> None:
         answered = route.fetch()
-        content = answered.json() | {"directions": DIRECTIONS, "documents": [".docx", "md"]}
+        content = answered.json() | {"directions": DIRECTIONS, "documents": [".docx", ".md"]}
         route.fulfill(json=content)
 
     def translate(route: Any) -> None:
@@ -406,7 +406,7 @@ def test_documents_are_translated_and_offered(browse: Callable[..., Any]) -> Non
         page.route("**/download_file/x1", lambda route: route.fulfill(body=b"translated"))
         with page.expect_file_chooser() as chooser:
             page.get_by_role("button", name="Document").click()
-        chooser.value.set_files([{"name": "report.docx", "mimeType": "", "buffer": b"content"}])
+        chooser.value.set_files([{"name": "report.en.docx", "mimeType": "", "buffer": b"content"}])
         with page.expect_download() as download:
             page.get_by_role("link", name="Download").click()
         assert download.value.suggested_filename == "report.it.docx"

@@ -24,12 +24,13 @@ export async function translateDocument(file, { source_lang, target_lang }, list
   });
   list.hidden = false;
   try {
-    const onWait = seconds => { state.textContent = `waits for the server, which is busy: ${seconds} seconds`; };
+    const onWait = seconds => { state.textContent = `waits for the server, which is busy: ${seconds} s`; };
     address = URL.createObjectURL(await translated(file, source_lang, target_lang, { signal, onWait }));
     state.textContent = "is translated.";
     const link = addElement("a", row, "", "Download");
     link.href = address;
-    link.download = file.name.replace(/(\.[^.]*)?$/, `.${target_lang}$1`);
+    // As on the command line: report.docx and report.en.docx become report.it.docx.
+    link.download = file.name.replace(RegExp(`(\\.${source_lang})?(\\.[^.]*)?$`), `.${target_lang}$2`);
     remove.before(link);
   } catch (error) {
     state.textContent = error.message;

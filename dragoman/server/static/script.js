@@ -13,9 +13,11 @@ const CANDIDATES = 3;  // translations of a sentence
 const REMEMBERED = 20_000;  // parts of texts whose translations are kept, so that only what changes is translated
 const LONG = 600;  // characters of a text that is shown smaller
 const AUTO = "auto";  // the source language is detected
+const SHOWN = [".docx", ".odt", ".pptx", ".xlsx", ".epub", ".html", ".md", ".srt", ".po"];  // of all endings
 
-const [source, target, copy, from, to, swap, glossary, clear, progress, keepText, keepHistory] =
-  ["source", "target", "copy", "from", "to", "swap", "glossary", "clear", "progress", "keep-text", "keep-history"].map(byId);
+const [source, target, copy, from, to, swap, glossary, clear, progress] =
+  ["source", "target", "copy", "from", "to", "swap", "glossary", "clear", "progress"].map(byId);
+const [keepText, keepHistory] = ["keep-text", "keep-history"].map(byId);
 
 function setStatus(message, isError = false) {
   byId("status").textContent = message;
@@ -62,8 +64,10 @@ async function loadInfo() {
   showLanguages(target_lang);
   const endings = info.documents ?? [];
   byId("choose").hidden = byId("documents-hint").hidden = !endings.length;
-  byId("file").accept = endings.map(ending => `.${ending.replace(/^\./, "")}`).join();
-  byId("documents-hint").textContent = `Or drop a document here: ${byId("file").accept.replaceAll(",", " ")}`;
+  byId("file").accept = endings.join();
+  const shown = SHOWN.filter(ending => endings.includes(ending));
+  byId("documents-hint").textContent = ["Or drop a document here:", ...shown, "and more"].join(" ");
+  byId("choose").title = endings.join(" ");
 }
 
 // The direction that is selected: with a detected language, that of the text.
@@ -386,7 +390,8 @@ function listenForKeeping() {
   keepHistory.checked = load("keep-history", false);
   keepText.addEventListener("change", () => {
     save("keep-text", keepText.checked);
-    for (const [name, { value }] of [["text", source], ["glossary", glossary]]) save(name, keepText.checked ? value : "");
+    save("text", keepText.checked ? source.value : "");
+    save("glossary", keepText.checked ? glossary.value : "");
   });
   keepHistory.addEventListener("change", () => {
     save("keep-history", keepHistory.checked);

@@ -67,7 +67,9 @@ export function hideReasons() {
 export function explainDoubts(target) {
   for (const event of ["mouseover", "focusin"]) target.addEventListener(event, showReasons);
   target.addEventListener("focusout", hideReasons);
-  for (const each of [target, tooltip]) each.addEventListener("mouseout", () => { hiding = setTimeout(hideReasons, 200); });
+  for (const each of [target, tooltip]) {
+    each.addEventListener("mouseout", () => { hiding = setTimeout(hideReasons, 200); });
+  }
   tooltip.addEventListener("mouseover", () => clearTimeout(hiding));
   document.addEventListener("keydown", event => { if (event.key === "Escape") hideReasons(); });
 }
@@ -87,7 +89,8 @@ function addSentence(each, number, explain, languages, onChoice) {
   const summary = addElement("summary", details, "", each.sentence.source);
   summary.dir = "auto";
   summary.lang = languages[0];
-  details.addEventListener("toggle", () => drawSentence(details, each, number, explain, languages, onChoice), { once: true });
+  const draw = () => drawSentence(details, each, number, explain, languages, onChoice);
+  details.addEventListener("toggle", draw, { once: true });
   details.open = number < OPEN;
   const span = each.part.spans[each.i];
   for (const event of ["mouseenter", "focusin"]) details.addEventListener(event, () => span?.classList.add("on"));
