@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +30,9 @@ from dragoman.evaluation.pairs import read_pairs
 from dragoman.evaluation.per_direction import bleu_by_direction, indices_by_direction
 from dragoman.presets import ENOUGH
 from dragoman.server.application import make_job
+from dragoman.server.batcher import Batcher
+from dragoman.server.limits import Limits
+from dragoman.server.models import Models
 from dragoman.server.schemas import ServerInfo, TranslateRequest
 from dragoman.settings import Config, DataConfig, TokenizerConfig
 from dragoman.text.cleaning import clean
@@ -511,7 +515,8 @@ def test_languages_on_the_command_line(trained: Path, capfdbinary: pytest.Captur
 def test_languages_in_the_api(trained: Path) -> None:
     """Guards the API: languages in a request, and the directions in the description of the server."""
     translator = Translator(trained, "cpu")
-    info = ServerInfo.of(translator)
+    with closing(Batcher(translator)) as batcher:
+        info = ServerInfo.of(translator, Models([batcher]).directions(), Limits())
     assert [(each.source_lang, each.target_lang) for each in info.directions] == [
         ("en", "it"),
         ("en", "fr"),

@@ -6,13 +6,17 @@ import hashlib
 import hmac
 import time
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from fastapi import HTTPException, Request
 
 from dragoman import reading
 from dragoman.errors import DataError
+from dragoman.server.bodies import content_type
+from dragoman.server.security import host_name
 
 REMEMBERED = 10_000  # clients whose requests are counted; of more, the one that has been away longest is forgotten
 
@@ -23,20 +27,32 @@ class Access:
 
     keys: list[bytes] = field(default_factory=list)  # their sha256; none: no key is needed
     rate: int | None = None  # requests a minute, for each key or address
-    is_behind_proxy: bool = False  # whether requests from this computer say whose they are, in X-Forwarded-For
+    names: Sequence[str] = ()  # under which a proxy offers the server; it says whose a request is, in X-Forwarded-For
+    origins: Sequence[str] = ()  # of other pages that may use the API; *: all
     _left: OrderedDict[str, tuple[float, float]] = field(default_factory=OrderedDict)
 
     def admit(self, request: Request, key: str | None = None) -> None:
         """Let a request in. Raises HTTPException: 403 without a valid key, 429 above the rate.
 
+        A form on another page can be sent without asking the server first, unlike JSON; so its origin is checked here.
+
         Args:
             key: of the body; else it is in the header Authorization, after "Bearer ", or is the parameter api_key
         """
+        self._check_origin(request)
         key = key or request.headers.get("authorization", "").removeprefix("Bearer ")
         key = key or request.query_params.get("api_key", "")
         if self.keys:
             self._check(key)
         self._count(_digest(key).hex() if self.keys else self.address(request))
+
+    def _check_origin(self, request: Request) -> None:
+        origin = request.headers.get("origin", "")
+        place = urlsplit(origin).netloc
+        is_own = place == request.headers.get("host") or host_name(place) in self.names
+        is_allowed = is_own or origin in self.origins or "*" in self.origins
+        if origin and not is_allowed and content_type(request) != "application/json":
+            raise HTTPException(403, f"pages of {origin[:100]} may not use this server: --cors allows it")
 
     def _check(self, key: str) -> None:
         digest = _digest(key)
@@ -52,12 +68,12 @@ class Access:
         """The address of a client."""
         address = request.client.host if request.client else ""
         forwarded = request.headers.get("x-forwarded-for", "")
-        return forwarded.rpartition(",")[2].strip() if self.is_behind_proxy and forwarded else address
+        return forwarded.rpartition(",")[2].strip() if self.names and forwarded else address
 
     def scheme(self, request: Request) -> str:
         """http or https, as the client sees it."""
         forwarded = request.headers.get("x-forwarded-proto")
-        return "https" if self.is_behind_proxy and forwarded == "https" else request.url.scheme
+        return "https" if self.names and forwarded == "https" else request.url.scheme
 
     def _count(self, client: str) -> None:
         """Take one of the client's requests, of which it gets `rate` a minute and may save up as many."""

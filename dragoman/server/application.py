@@ -165,16 +165,10 @@ class Api:
             return translator, results
 
 
-def create_application(
-    models: Models, access: Access | None = None, origins: Sequence[str] = (), with_metrics: bool = False
-) -> FastAPI:
-    """Build the application, with the budgets of the models.
-
-    Args:
-        origins: of pages that may use the API, such as https://example.org; * for all
-    """
-    metrics = Metrics(models) if with_metrics else None
-    api = Api(models, access or Access(), metrics)
+def create_application(models: Models, access: Access | None = None, with_metrics: bool = False) -> FastAPI:
+    """Build the application, with the budgets of the models."""
+    access, metrics = access or Access(), Metrics(models) if with_metrics else None
+    api = Api(models, access, metrics)
     # FastAPI's own documentation pages load scripts from other hosts.
     app = FastAPI(title="Dragoman", version="1", summary="A translator of your own", docs_url=None, redoc_url=None)
     body = request_schema(api.info)
@@ -196,8 +190,8 @@ def create_application(
     if metrics:
         app.get("/metrics", include_in_schema=False)(metrics.page)
         app.add_middleware(metrics.middleware([route.path for route in app.router.routes if isinstance(route, Route)]))
-    if origins:
-        allowed = {"allow_origins": origins, "allow_methods": ["*"], "allow_headers": ["*"]}
+    if access.origins:
+        allowed = {"allow_origins": access.origins, "allow_methods": ["*"], "allow_headers": ["*"]}
         app.add_middleware(CORSMiddleware, **allowed, expose_headers=["Retry-After"])
     return app
 

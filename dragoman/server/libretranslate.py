@@ -33,7 +33,8 @@ def read_request(values: dict[str, Any], models: Models) -> tuple[TranslateReque
     for name in ("q", "source", "target"):
         if not values.get(name) and values.get(name) != "":
             ours = next((each for each, theirs in OURS.items() if theirs == name and each in values), None)
-            hint = f": beside q, {ours} is called {name}" if ours else ""
+            beside = "source and target" if name == "q" else "q"
+            hint = f": beside {beside}, {ours} is called {name}" if ours else ""
             raise HTTPException(400, f"Invalid request: missing {name} parameter{hint}")
     try:
         asked = LibreRequest.model_validate(values)

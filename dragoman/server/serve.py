@@ -51,8 +51,8 @@ def main(options: argparse.Namespace) -> None:
             )
         served = ", ".join(filter(None, (_shown(each) for each in models.directions())))
         console.warn(f"http://{host}:{port} translates {served}; press Ctrl-C to stop")
-        access = Access(keys, options.rate, is_behind_proxy=bool(options.public_name))
-        app: ASGIApp = create_application(models, access, options.cors, options.metrics)
+        access = Access(keys, options.rate, options.public_name, options.cors)
+        app: ASGIApp = create_application(models, access, options.metrics)
         if is_loopback(host) or options.public_name:
             app = only_for(app, options.public_name)
         asyncio.run(serve(make_server(app, listener), listener, models.give_up))
