@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from threading import Event, Thread
@@ -93,13 +93,15 @@ class Server:
 
 
 @contextmanager
-def serving(translator: Translator, **budgets: float) -> Iterator[Server]:
-    translator.step = 10
-    translator.path = getattr(translator, "path", Path("echo"))
+def serving(*translators: Translator, **budgets: float) -> Iterator[Server]:
     limited = Limits(**budgets)  # type: ignore[arg-type]
-    with listen("127.0.0.1", 0, limited.max_connections) as listener, closing(Batcher(translator, limited)) as batcher:
-        server = make_server(only_for(create_application(Models([batcher]))), listener)
-        thread = Thread(target=lambda: asyncio.run(connection.serve(server, listener, batcher.give_up)))
+    with listen("127.0.0.1", 0, limited.max_connections) as listener, ExitStack() as stack:
+        for translator in translators:
+            translator.step, translator.path = 10, getattr(translator, "path", Path("echo"))
+        batchers = [stack.enter_context(closing(Batcher(each, limited))) for each in translators]
+        batcher, models = batchers[0], Models(batchers)
+        server = make_server(only_for(create_application(models)), listener)
+        thread = Thread(target=lambda: asyncio.run(connection.serve(server, listener, models.give_up)))
         thread.start()
 
         def stop() -> None:

@@ -12,6 +12,7 @@ const SETTLED = 3000;  // milliseconds without typing before a translation joins
 const CANDIDATES = 3;  // translations of a sentence
 const REMEMBERED = 20_000;  // parts of texts whose translations are kept, so that only what changes is translated
 const LONG = 600;  // characters of a text that is shown smaller
+const EXAMPLES = 4;  // on the empty page
 const AUTO = "auto";  // the source language is detected
 const SHOWN = [".docx", ".odt", ".pptx", ".xlsx", ".epub", ".html", ".md", ".srt", ".po"];  // of all endings
 
@@ -57,17 +58,16 @@ function setOptions(select, codes, chosen) {
 
 async function loadInfo() {
   info = await (await ask("info", { onWait: waitFor })).json();
-  directions = info.directions.length ? info.directions : [info];
+  directions = info.directions;
   const sources = [...new Set(directions.map(each => each.source_lang))];
   const [source_lang, target_lang] = load("languages", [info.source_lang, info.target_lang]);
-  setOptions(from, info.documents && sources.length > 1 ? [AUTO, ...sources] : sources, source_lang);
+  setOptions(from, sources.length > 1 ? [AUTO, ...sources] : sources, source_lang);
   showLanguages(target_lang);
-  const endings = info.documents ?? [];
-  byId("choose").hidden = byId("documents-hint").hidden = !endings.length;
-  byId("file").accept = endings.join();
-  const shown = SHOWN.filter(ending => endings.includes(ending));
+  byId("file").accept = info.documents.join();
+  byId("choose").title = info.documents.join(" ");
+  const shown = SHOWN.filter(ending => info.documents.includes(ending));
   byId("documents-hint").textContent = ["Or drop a document here:", ...shown, "and more"].join(" ");
-  byId("choose").title = endings.join(" ");
+  byId("choose").hidden = false;
 }
 
 // The direction that is selected: with a detected language, that of the text.
@@ -85,7 +85,7 @@ function opposite() {
 function showLanguages(wanted = to.value) {
   const into = directions.filter(each => from.value === AUTO || from.value === String(each.source_lang));
   setOptions(to, [...new Set(into.map(each => each.target_lang))], wanted);
-  const { source_lang, target_lang, run = info.run, step = info.step, examples = [] } = direction();
+  const { source_lang, target_lang, run, step, examples } = direction();
   const [input, output] = [source_lang ?? target_lang, target_lang].map(languageName);
   const name = source_lang ? `${input} to ${output}` : output;
   document.title = `${name} – Dragoman`;
@@ -99,7 +99,7 @@ function showLanguages(wanted = to.value) {
   byId("terms").hidden = !source_lang;
   swap.hidden = !opposite();
   byId("examples").replaceChildren();
-  for (const text of examples.slice(0, 4)) {
+  for (const text of examples.slice(0, EXAMPLES)) {
     const chip = addElement("button", byId("examples"), "", text);
     chip.type = "button";
     chip.lang = source.lang;
@@ -264,15 +264,14 @@ function showText() {
 }
 
 async function openFile(file) {
-  const endings = byId("file").accept.split(",").filter(Boolean);
-  if (endings.some(ending => file.name.toLowerCase().endsWith(ending))) {
+  if (info.documents.some(ending => file.name.toLowerCase().endsWith(ending))) {
     const { source_lang, target_lang } = direction();
     const language = from.value === AUTO ? AUTO : source_lang;
     await translateDocument(file, { source_lang: language, target_lang }, byId("documents"));
   } else if (file.type.startsWith("text/")) {
     setText(await file.text());
   } else {
-    setStatus(`${file.name} cannot be translated here, only ${["text", ...endings].join(" ")}.`, true);
+    setStatus(`${file.name} cannot be translated here, only ${["text", ...info.documents].join(" ")}.`, true);
   }
 }
 

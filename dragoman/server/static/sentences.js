@@ -23,8 +23,8 @@ export function fillPart(part, result) {
     return addElement("span", element, "", best.translation);
   });
   element.append(translation.slice(done));
-  sentences.forEach((sentence, i) => setDoubts(part.spans[i] ?? element, sentence.warnings ?? []));
-  const others = warnings.filter(warning => !sentences.some(sentence => sentence.warnings?.includes(warning)));
+  sentences.forEach((sentence, i) => setDoubts(part.spans[i] ?? element, sentence.warnings));
+  const others = warnings.filter(warning => !sentences.some(sentence => sentence.warnings.includes(warning)));
   if (others.length) setDoubts(part.spans.length === 1 && part.spans[0] || element, others);
 }
 
@@ -118,7 +118,7 @@ async function drawSentence(details, { part, sentence, i }, number, explain, lan
       const span = part.spans[i];
       if (span) {
         span.textContent = candidate.translation;
-        setDoubts(span, k ? [] : sentence.warnings ?? []);
+        setDoubts(span, k ? [] : sentence.warnings);
       }
       onChoice();
       draw(k);
