@@ -54,7 +54,10 @@ PAGE_FILES = {
     "/words.css": (TEMPLATES / "words.css", "text/css"),
     "/style.css": (STATIC / "style.css", "text/css"),
     "/words.js": (TEMPLATES / "words.js", "text/javascript"),
-    "/script.js": (STATIC / "script.js", "text/javascript"),
+    **{
+        f"/{name}.js": (STATIC / f"{name}.js", "text/javascript")
+        for name in ("script", "documents", "requests", "sentences", "storage")
+    },
     "/icon.svg": (STATIC / "icon.svg", "image/svg+xml"),
 }
 THEIRS = {"source": "source_lang", "target": "target_lang", "query": "text", "alternatives": "n_best"}
