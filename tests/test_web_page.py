@@ -318,6 +318,13 @@ def test_languages_can_be_swapped_and_detected(browse: Callable[..., Any], tmp_p
         page.get_by_text("Detected: Italian").wait_for(state="attached")
         settle(page)
         assert languages(page) == ("it", "en")
+        page.locator("#source").fill("I would like to know when the train to Rome leaves, please.")
+        page.get_by_text("Detected: English").wait_for(state="attached")
+        settle(page)
+        assert languages(page) == ("en", "it")
+        page.get_by_label("Translate from").select_option("Italian")
+        settle(page)
+        assert languages(page) == ("it", "en")
 
 
 # --- Doubts ---

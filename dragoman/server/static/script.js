@@ -23,11 +23,12 @@ const [keepText, keepHistory] = ["keep-text", "keep-history"].map(byId);
 function setStatus(message, isError = false) {
   byId("status").textContent = message;
   byId("message").classList.toggle("error", isError);
-  byId("again").hidden = !isError;
+  byId("again").hidden = true;
 }
 
 function showError(error) {
   setStatus(error.message, true);
+  byId("again").hidden = false;
   byId("access").hidden = error.status !== 403;
 }
 
@@ -49,9 +50,7 @@ function languageName(code) {
 
 function setOptions(select, codes, chosen) {
   select.replaceChildren();
-  for (const code of codes) {
-    addElement("option", select, "", code === AUTO ? "Detect language" : languageName(code)).value = code;
-  }
+  for (const code of codes) addElement("option", select, "", languageName(code)).value = code;
   select.value = String(codes.includes(chosen) ? chosen : codes[0]);
   select.hidden = codes.length < 2;
 }
@@ -70,12 +69,14 @@ async function loadInfo() {
   byId("choose").hidden = false;
 }
 
-// The direction that is selected: with a detected language, that of the text.
-function direction() {
+// The directions from the selected or detected language; all, if it is not known yet.
+function possible() {
   const language = from.value === AUTO ? detected.language : from.value;
-  const into = directions.filter(each => each.target_lang === to.value);
-  return into.find(each => each.source_lang === language) ?? into[0] ?? directions[0];
+  const found = directions.filter(each => String(each.source_lang) === language);
+  return found.length ? found : directions;
 }
+
+function direction() { return possible().find(each => each.target_lang === to.value) ?? possible()[0]; }
 
 function opposite() {
   const { source_lang, target_lang } = direction();
@@ -83,8 +84,11 @@ function opposite() {
 }
 
 function showLanguages(wanted = to.value) {
-  const into = directions.filter(each => from.value === AUTO || from.value === String(each.source_lang));
-  setOptions(to, [...new Set(into.map(each => each.target_lang))], wanted);
+  const [first] = from.options;
+  if (first.value === AUTO) {
+    first.textContent = detected.language ? `Detected: ${languageName(detected.language)}` : "Detect language";
+  }
+  setOptions(to, [...new Set(possible().map(each => each.target_lang))], wanted);
   const { source_lang, target_lang, run, step, examples } = direction();
   const [input, output] = [source_lang ?? target_lang, target_lang].map(languageName);
   const name = source_lang ? `${input} to ${output}` : output;
@@ -107,17 +111,18 @@ function showLanguages(wanted = to.value) {
   }
 }
 
-// Ask for the language of a text, if its beginning has changed.
+// Detect the language of a text by its beginning, if that has changed.
 async function detect(text, signal) {
+  if (from.value !== AUTO) return;
   const start = text.trim().slice(0, 300);
-  if (from.value !== AUTO || !start || start === detected.start) return;
-  const [best] = await (await ask("detect", { body: { q: start }, signal, onWait: waitFor })).json();
-  detected = { start, language: best?.language ?? "" };
-  const known = directions.some(each => each.source_lang === detected.language);
-  from.options[0].textContent = known ? `Detected: ${languageName(detected.language)}` : "Detect language";
-  showLanguages();
-  if (!known) {
-    const name = detected.language ? languageName(detected.language) : "an unknown language";
+  if (start !== detected.start) {
+    const body = { q: start };
+    const [best] = start ? await (await ask("detect", { body, signal, onWait: waitFor })).json() : [];
+    detected = { start, language: best?.language ?? "" };
+    showLanguages();
+  }
+  if (start && !directions.some(each => each.source_lang === detected.language)) {
+    const name = languageName(detected.language);
     throw new Error(`This text looks like ${name}, which this server does not translate. Choose its language above.`);
   }
 }
