@@ -3,7 +3,7 @@
 
 import { translateDocument } from "./documents.js";
 import { ask, groups, roomOf, split } from "./requests.js";
-import { explainDoubts, fillPart, hideReasons, listSentences } from "./sentences.js";
+import { explainDoubts, fillPart, hideReasons, listSentences, setAfter } from "./sentences.js";
 import { addToHistory, load, loadHistory, removeFromHistory, save } from "./storage.js";
 import { addElement, byId, percent } from "./words.js";
 
@@ -14,7 +14,6 @@ const REMEMBERED = 20_000;  // parts of texts whose translations are kept, so th
 const LONG = 600;  // characters of a text that is shown smaller
 const EXAMPLES = 4;  // on the empty page
 const AUTO = "auto";  // the source language is detected
-const SHOWN = [".docx", ".odt", ".pptx", ".xlsx", ".epub", ".html", ".md", ".srt", ".po"];  // of all endings
 
 const [source, target, copy, from, to, swap, glossary, clear, progress] =
   ["source", "target", "copy", "from", "to", "swap", "glossary", "clear", "progress"].map(byId);
@@ -64,8 +63,6 @@ async function loadInfo() {
   showLanguages(target_lang);
   byId("file").accept = info.documents.join();
   byId("choose").title = info.documents.join(" ");
-  const shown = SHOWN.filter(ending => info.documents.includes(ending));
-  byId("documents-hint").textContent = ["Or drop a document here:", ...shown, "and more"].join(" ");
   byId("choose").hidden = false;
 }
 
@@ -158,7 +155,7 @@ async function request(texts, { source_lang, target_lang }, options, signal) {
 
 async function translate() {
   const { signal } = running = new AbortController();
-  const text = source.value;
+  const text = source.value.toWellFormed();
   hideReasons();
   try {
     if (!info) await loadInfo();
@@ -196,10 +193,9 @@ function layOut(texts, { source_lang, target_lang }) {
   const settings = JSON.stringify([source_lang, target_lang, glossary.value]);
   const next = texts.map(part => ({ ...part, key: settings + part.text }));
   const shorter = Math.min(parts.length, next.length);
-  const same = (one, other) => one.key === other.key && one.after === other.after;
   let start = 0, end = 0;
-  while (start < shorter && same(parts[start], next[start])) start++;
-  while (end < shorter - start && same(parts.at(-1 - end), next.at(-1 - end))) end++;
+  while (start < shorter && parts[start].key === next[start].key) start++;
+  while (end < shorter - start && parts.at(-1 - end).key === next.at(-1 - end).key) end++;
   const old = parts.slice(start, parts.length - end), kept = parts.slice(parts.length - end);
   const changed = next.slice(start, next.length - end);
   for (const [i, part] of changed.entries()) {
@@ -210,6 +206,7 @@ function layOut(texts, { source_lang, target_lang }) {
   }
   for (const { element } of old.slice(changed.length)) element.remove();
   parts = [...parts.slice(0, start), ...changed, ...kept];
+  parts.forEach((part, i) => setAfter(part, next[i].after));
   return parts.filter(part => !part.result);
 }
 
@@ -322,97 +319,88 @@ function selectLanguages(source_lang, target_lang) {
 
 // ---- Controls
 
-function listen() {
-  source.addEventListener("input", event => {
-    showText();
-    if (!event.isComposing) scheduleTranslation();
-  });
-  source.addEventListener("compositionend", () => scheduleTranslation());
-  glossary.addEventListener("input", () => {
-    if (keepText.checked) save("glossary", glossary.value);
-    scheduleTranslation();
-  });
-  for (const select of [from, to]) select.addEventListener("change", () => {
-    detected = { start: "", language: "" };
-    showLanguages();
-    save("languages", [from.value, to.value]);
-    scheduleTranslation(0);
-  });
-  swap.addEventListener("click", () => {
-    remember();
-    const text = finished ? target.textContent : source.value, { source_lang, target_lang } = opposite();
-    selectLanguages(source_lang, target_lang);
-    setText(text);
-  });
-  clear.addEventListener("click", () => {
-    remember();
-    setText("");
-  });
-  byId("again").addEventListener("click", () => scheduleTranslation(0));
-  byId("doubts").addEventListener("click", () => {
-    const doubts = target.querySelectorAll(".doubt"), { next } = byId("doubts").dataset;
-    doubts[next]?.focus();
-    byId("doubts").dataset.next = (Number(next) + 1) % doubts.length;
-  });
-  byId("how").addEventListener("toggle", () => { if (byId("how").open) showSentences(); });
-  byId("access").addEventListener("submit", event => {
-    event.preventDefault();
-    save("key", byId("key").value.trim());
-    scheduleTranslation(0);
-  });
-  copy.addEventListener("click", async () => {
-    try {
-      await navigator.clipboard.writeText(target.textContent);
-      copy.textContent = "Copied";
-    } catch (error) {  // browsers allow copying only on pages of this computer or over HTTPS
-      setStatus(`The browser does not allow copying: ${error.message}`, true);
-    }
-  });
-}
+source.addEventListener("input", event => {
+  showText();
+  if (!event.isComposing) scheduleTranslation();
+});
+source.addEventListener("compositionend", () => scheduleTranslation());
+glossary.addEventListener("input", () => {
+  if (keepText.checked) save("glossary", glossary.value);
+  scheduleTranslation();
+});
+for (const select of [from, to]) select.addEventListener("change", () => {
+  detected = { start: "", language: "" };
+  showLanguages();
+  save("languages", [from.value, to.value]);
+  scheduleTranslation(0);
+});
+swap.addEventListener("click", () => {
+  remember();
+  const text = finished ? target.textContent : source.value, { source_lang, target_lang } = opposite();
+  selectLanguages(source_lang, target_lang);
+  setText(text);
+});
+clear.addEventListener("click", () => {
+  remember();
+  setText("");
+});
+byId("again").addEventListener("click", () => scheduleTranslation(0));
+byId("doubts").addEventListener("click", () => {
+  const doubts = target.querySelectorAll(".doubt"), { next } = byId("doubts").dataset;
+  doubts[next]?.focus();
+  byId("doubts").dataset.next = (Number(next) + 1) % doubts.length;
+});
+byId("how").addEventListener("toggle", () => { if (byId("how").open) showSentences(); });
+byId("access").addEventListener("submit", event => {
+  event.preventDefault();
+  save("key", byId("key").value.trim());
+  scheduleTranslation(0);
+});
+copy.addEventListener("click", async () => {
+  try {
+    await navigator.clipboard.writeText(target.textContent);
+    copy.textContent = "Copied";
+  } catch (error) {  // browsers allow copying only on pages of this computer or over HTTPS
+    setStatus(`The browser does not allow copying: ${error.message}`, true);
+  }
+});
 
-function listenForFiles() {
-  byId("choose").addEventListener("click", () => byId("file").click());
-  byId("file").addEventListener("change", () => {
-    for (const file of byId("file").files) openFile(file);
-    byId("file").value = "";  // so that the same file can be chosen again
-  });
-  const mark = (event, isOver) => {
-    if (!event.dataTransfer?.types.includes("Files")) return;  // text that is dragged into a box
-    event.preventDefault();
-    byId("card").classList.toggle("dropping", isOver);
-  };
-  document.addEventListener("dragover", event => mark(event, true));
-  document.addEventListener("dragleave", event => mark(event, false));
-  document.addEventListener("drop", event => {
-    mark(event, false);
-    for (const file of event.dataTransfer.files) openFile(file);
-  });
-}
+byId("choose").addEventListener("click", () => byId("file").click());
+byId("file").addEventListener("change", () => {
+  for (const file of byId("file").files) openFile(file);
+  byId("file").value = "";  // so that the same file can be chosen again
+});
+const mark = (event, isOver) => {
+  if (!event.dataTransfer?.types.includes("Files")) return;  // text that is dragged into a box
+  event.preventDefault();
+  byId("card").classList.toggle("dropping", isOver);
+};
+document.addEventListener("dragover", event => mark(event, true));
+document.addEventListener("dragleave", event => mark(event, false));
+document.addEventListener("drop", event => {
+  mark(event, false);
+  for (const file of event.dataTransfer.files) openFile(file);
+});
 
-function listenForKeeping() {
-  keepText.checked = load("keep-text", true);
-  keepHistory.checked = load("keep-history", false);
-  keepText.addEventListener("change", () => {
-    save("keep-text", keepText.checked);
-    save("text", keepText.checked ? source.value : "");
-    save("glossary", keepText.checked ? glossary.value : "");
-  });
-  keepHistory.addEventListener("change", () => {
-    save("keep-history", keepHistory.checked);
-    remember();
-  });
-  byId("forget").addEventListener("click", () => {
-    save("history", []);
-    showHistory();
-  });
-  addEventListener("pagehide", remember);
-}
+keepText.checked = load("keep-text", true);
+keepHistory.checked = load("keep-history", false);
+keepText.addEventListener("change", () => {
+  save("keep-text", keepText.checked);
+  save("text", keepText.checked ? source.value : "");
+  save("glossary", keepText.checked ? glossary.value : "");
+});
+keepHistory.addEventListener("change", () => {
+  save("keep-history", keepHistory.checked);
+  remember();
+});
+byId("forget").addEventListener("click", () => {
+  save("history", []);
+  showHistory();
+});
+addEventListener("pagehide", remember);
 
 // ---- Start
 
-listen();
-listenForFiles();
-listenForKeeping();
 explainDoubts(target);
 showHistory();
 if (keepText.checked) {
