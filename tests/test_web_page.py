@@ -116,6 +116,10 @@ def test_the_page_translates_as_you_type(browse: Callable[..., Any]) -> None:
         other = page.locator(".candidates label span").nth(1).text_content()
         choices.nth(1).check()
         assert target.text_content() == other
+        source.press("Control+End")
+        source.press_sequentially("\nsee")
+        settle(page)
+        assert target.text_content() == f"{other}\nsee"
 
         source.fill(HTML)
         page.locator("#target:has-text('onerror')").wait_for()
@@ -175,6 +179,13 @@ def test_long_texts_are_translated_whole(browse: Callable[..., Any]) -> None:
         assert {text for asked in sent(page)[before:] for text in asked["texts"]} <= {
             "is the end, see"[:i] for i in range(10, 16)
         }
+        page.locator("#source").press("Control+Home")
+        page.locator("#source").press_sequentially("see ")
+        page.locator("#target:has-text('see My name')").wait_for()
+        settle(page)
+        changed = page.locator("#target").text_content().split("\n")
+        assert changed[0] == f"see {found[0]}"
+        assert changed[1:] == [*found[1:-1], "is the end, see"]
         assert page.errors == []
 
 
@@ -316,6 +327,13 @@ def test_languages_can_be_swapped_and_detected(browse: Callable[..., Any], tmp_p
         page.get_by_text("This text looks like French").wait_for()
         page.locator("#source").fill("Mi piacerebbe sapere quando parte il treno per Roma, per favore.")
         page.get_by_text("Detected: Italian").wait_for(state="attached")
+        settle(page)
+        assert languages(page) == ("it", "en")
+        page.locator("#source").fill("I would like to know when the train to Rome leaves, please.")
+        page.get_by_text("Detected: English").wait_for(state="attached")
+        settle(page)
+        assert languages(page) == ("en", "it")
+        page.get_by_label("Translate from").select_option("Italian")
         settle(page)
         assert languages(page) == ("it", "en")
 

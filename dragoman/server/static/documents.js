@@ -1,7 +1,7 @@
 // Documents: each is sent whole, translated by the server, and offered for download.
 
 import { ask } from "./requests.js";
-import { addElement } from "./words.js";
+import { addElement, byId } from "./words.js";
 
 // Translate a file, in a row of its own in the list of documents.
 export async function translateDocument(file, { source_lang, target_lang }, list) {
@@ -35,6 +35,7 @@ export async function translateDocument(file, { source_lang, target_lang }, list
   } catch (error) {
     state.textContent = error.message;
     state.className = "error";
+    byId("access").hidden &&= error.status !== 403;
   }
   progress.remove();
   remove.textContent = "Remove";

@@ -3,7 +3,7 @@
 
 import { translateDocument } from "./documents.js";
 import { ask, groups, roomOf, split } from "./requests.js";
-import { explainDoubts, fillPart, hideReasons, listSentences } from "./sentences.js";
+import { explainDoubts, fillPart, hideReasons, listSentences, setAfter } from "./sentences.js";
 import { addToHistory, load, loadHistory, removeFromHistory, save } from "./storage.js";
 import { addElement, byId, percent } from "./words.js";
 
@@ -14,7 +14,6 @@ const REMEMBERED = 20_000;  // parts of texts whose translations are kept, so th
 const LONG = 600;  // characters of a text that is shown smaller
 const EXAMPLES = 4;  // on the empty page
 const AUTO = "auto";  // the source language is detected
-const SHOWN = [".docx", ".odt", ".pptx", ".xlsx", ".epub", ".html", ".md", ".srt", ".po"];  // of all endings
 
 const [source, target, copy, from, to, swap, glossary, clear, progress] =
   ["source", "target", "copy", "from", "to", "swap", "glossary", "clear", "progress"].map(byId);
@@ -23,11 +22,12 @@ const [keepText, keepHistory] = ["keep-text", "keep-history"].map(byId);
 function setStatus(message, isError = false) {
   byId("status").textContent = message;
   byId("message").classList.toggle("error", isError);
-  byId("again").hidden = !isError;
+  byId("again").hidden = true;
 }
 
 function showError(error) {
   setStatus(error.message, true);
+  byId("again").hidden = false;
   byId("access").hidden = error.status !== 403;
 }
 
@@ -49,9 +49,7 @@ function languageName(code) {
 
 function setOptions(select, codes, chosen) {
   select.replaceChildren();
-  for (const code of codes) {
-    addElement("option", select, "", code === AUTO ? "Detect language" : languageName(code)).value = code;
-  }
+  for (const code of codes) addElement("option", select, "", languageName(code)).value = code;
   select.value = String(codes.includes(chosen) ? chosen : codes[0]);
   select.hidden = codes.length < 2;
 }
@@ -65,17 +63,17 @@ async function loadInfo() {
   showLanguages(target_lang);
   byId("file").accept = info.documents.join();
   byId("choose").title = info.documents.join(" ");
-  const shown = SHOWN.filter(ending => info.documents.includes(ending));
-  byId("documents-hint").textContent = ["Or drop a document here:", ...shown, "and more"].join(" ");
   byId("choose").hidden = false;
 }
 
-// The direction that is selected: with a detected language, that of the text.
-function direction() {
+// The directions from the selected or detected language; all, if it is not known yet.
+function possible() {
   const language = from.value === AUTO ? detected.language : from.value;
-  const into = directions.filter(each => each.target_lang === to.value);
-  return into.find(each => each.source_lang === language) ?? into[0] ?? directions[0];
+  const found = directions.filter(each => String(each.source_lang) === language);
+  return found.length ? found : directions;
 }
+
+function direction() { return possible().find(each => each.target_lang === to.value) ?? possible()[0]; }
 
 function opposite() {
   const { source_lang, target_lang } = direction();
@@ -83,8 +81,11 @@ function opposite() {
 }
 
 function showLanguages(wanted = to.value) {
-  const into = directions.filter(each => from.value === AUTO || from.value === String(each.source_lang));
-  setOptions(to, [...new Set(into.map(each => each.target_lang))], wanted);
+  const [first] = from.options;
+  if (first.value === AUTO) {
+    first.textContent = detected.language ? `Detected: ${languageName(detected.language)}` : "Detect language";
+  }
+  setOptions(to, [...new Set(possible().map(each => each.target_lang))], wanted);
   const { source_lang, target_lang, run, step, examples } = direction();
   const [input, output] = [source_lang ?? target_lang, target_lang].map(languageName);
   const name = source_lang ? `${input} to ${output}` : output;
@@ -107,17 +108,18 @@ function showLanguages(wanted = to.value) {
   }
 }
 
-// Ask for the language of a text, if its beginning has changed.
+// Detect the language of a text by its beginning, if that has changed.
 async function detect(text, signal) {
+  if (from.value !== AUTO) return;
   const start = text.trim().slice(0, 300);
-  if (from.value !== AUTO || !start || start === detected.start) return;
-  const [best] = await (await ask("detect", { body: { q: start }, signal, onWait: waitFor })).json();
-  detected = { start, language: best?.language ?? "" };
-  const known = directions.some(each => each.source_lang === detected.language);
-  from.options[0].textContent = known ? `Detected: ${languageName(detected.language)}` : "Detect language";
-  showLanguages();
-  if (!known) {
-    const name = detected.language ? languageName(detected.language) : "an unknown language";
+  if (start !== detected.start) {
+    const body = { q: start };
+    const [best] = start ? await (await ask("detect", { body, signal, onWait: waitFor })).json() : [];
+    detected = { start, language: best?.language ?? "" };
+    showLanguages();
+  }
+  if (start && !directions.some(each => each.source_lang === detected.language)) {
+    const name = languageName(detected.language);
     throw new Error(`This text looks like ${name}, which this server does not translate. Choose its language above.`);
   }
 }
@@ -153,7 +155,7 @@ async function request(texts, { source_lang, target_lang }, options, signal) {
 
 async function translate() {
   const { signal } = running = new AbortController();
-  const text = source.value;
+  const text = source.value.toWellFormed();
   hideReasons();
   try {
     if (!info) await loadInfo();
@@ -191,10 +193,9 @@ function layOut(texts, { source_lang, target_lang }) {
   const settings = JSON.stringify([source_lang, target_lang, glossary.value]);
   const next = texts.map(part => ({ ...part, key: settings + part.text }));
   const shorter = Math.min(parts.length, next.length);
-  const same = (one, other) => one.key === other.key && one.after === other.after;
   let start = 0, end = 0;
-  while (start < shorter && same(parts[start], next[start])) start++;
-  while (end < shorter - start && same(parts.at(-1 - end), next.at(-1 - end))) end++;
+  while (start < shorter && parts[start].key === next[start].key) start++;
+  while (end < shorter - start && parts.at(-1 - end).key === next.at(-1 - end).key) end++;
   const old = parts.slice(start, parts.length - end), kept = parts.slice(parts.length - end);
   const changed = next.slice(start, next.length - end);
   for (const [i, part] of changed.entries()) {
@@ -205,6 +206,7 @@ function layOut(texts, { source_lang, target_lang }) {
   }
   for (const { element } of old.slice(changed.length)) element.remove();
   parts = [...parts.slice(0, start), ...changed, ...kept];
+  parts.forEach((part, i) => setAfter(part, next[i].after));
   return parts.filter(part => !part.result);
 }
 
@@ -317,97 +319,88 @@ function selectLanguages(source_lang, target_lang) {
 
 // ---- Controls
 
-function listen() {
-  source.addEventListener("input", event => {
-    showText();
-    if (!event.isComposing) scheduleTranslation();
-  });
-  source.addEventListener("compositionend", () => scheduleTranslation());
-  glossary.addEventListener("input", () => {
-    if (keepText.checked) save("glossary", glossary.value);
-    scheduleTranslation();
-  });
-  for (const select of [from, to]) select.addEventListener("change", () => {
-    detected = { start: "", language: "" };
-    showLanguages();
-    save("languages", [from.value, to.value]);
-    scheduleTranslation(0);
-  });
-  swap.addEventListener("click", () => {
-    remember();
-    const text = finished ? target.textContent : source.value, { source_lang, target_lang } = opposite();
-    selectLanguages(source_lang, target_lang);
-    setText(text);
-  });
-  clear.addEventListener("click", () => {
-    remember();
-    setText("");
-  });
-  byId("again").addEventListener("click", () => scheduleTranslation(0));
-  byId("doubts").addEventListener("click", () => {
-    const doubts = target.querySelectorAll(".doubt"), { next } = byId("doubts").dataset;
-    doubts[next]?.focus();
-    byId("doubts").dataset.next = (Number(next) + 1) % doubts.length;
-  });
-  byId("how").addEventListener("toggle", () => { if (byId("how").open) showSentences(); });
-  byId("access").addEventListener("submit", event => {
-    event.preventDefault();
-    save("key", byId("key").value.trim());
-    scheduleTranslation(0);
-  });
-  copy.addEventListener("click", async () => {
-    try {
-      await navigator.clipboard.writeText(target.textContent);
-      copy.textContent = "Copied";
-    } catch (error) {  // browsers allow copying only on pages of this computer or over HTTPS
-      setStatus(`The browser does not allow copying: ${error.message}`, true);
-    }
-  });
-}
+source.addEventListener("input", event => {
+  showText();
+  if (!event.isComposing) scheduleTranslation();
+});
+source.addEventListener("compositionend", () => scheduleTranslation());
+glossary.addEventListener("input", () => {
+  if (keepText.checked) save("glossary", glossary.value);
+  scheduleTranslation();
+});
+for (const select of [from, to]) select.addEventListener("change", () => {
+  detected = { start: "", language: "" };
+  showLanguages();
+  save("languages", [from.value, to.value]);
+  scheduleTranslation(0);
+});
+swap.addEventListener("click", () => {
+  remember();
+  const text = finished ? target.textContent : source.value, { source_lang, target_lang } = opposite();
+  selectLanguages(source_lang, target_lang);
+  setText(text);
+});
+clear.addEventListener("click", () => {
+  remember();
+  setText("");
+});
+byId("again").addEventListener("click", () => scheduleTranslation(0));
+byId("doubts").addEventListener("click", () => {
+  const doubts = target.querySelectorAll(".doubt"), { next } = byId("doubts").dataset;
+  doubts[next]?.focus();
+  byId("doubts").dataset.next = (Number(next) + 1) % doubts.length;
+});
+byId("how").addEventListener("toggle", () => { if (byId("how").open) showSentences(); });
+byId("access").addEventListener("submit", event => {
+  event.preventDefault();
+  save("key", byId("key").value.trim());
+  scheduleTranslation(0);
+});
+copy.addEventListener("click", async () => {
+  try {
+    await navigator.clipboard.writeText(target.textContent);
+    copy.textContent = "Copied";
+  } catch (error) {  // browsers allow copying only on pages of this computer or over HTTPS
+    setStatus(`The browser does not allow copying: ${error.message}`, true);
+  }
+});
 
-function listenForFiles() {
-  byId("choose").addEventListener("click", () => byId("file").click());
-  byId("file").addEventListener("change", () => {
-    for (const file of byId("file").files) openFile(file);
-    byId("file").value = "";  // so that the same file can be chosen again
-  });
-  const mark = (event, isOver) => {
-    if (!event.dataTransfer?.types.includes("Files")) return;  // text that is dragged into a box
-    event.preventDefault();
-    byId("card").classList.toggle("dropping", isOver);
-  };
-  document.addEventListener("dragover", event => mark(event, true));
-  document.addEventListener("dragleave", event => mark(event, false));
-  document.addEventListener("drop", event => {
-    mark(event, false);
-    for (const file of event.dataTransfer.files) openFile(file);
-  });
-}
+byId("choose").addEventListener("click", () => byId("file").click());
+byId("file").addEventListener("change", () => {
+  for (const file of byId("file").files) openFile(file);
+  byId("file").value = "";  // so that the same file can be chosen again
+});
+const mark = (event, isOver) => {
+  if (!event.dataTransfer?.types.includes("Files")) return;  // text that is dragged into a box
+  event.preventDefault();
+  byId("card").classList.toggle("dropping", isOver);
+};
+document.addEventListener("dragover", event => mark(event, true));
+document.addEventListener("dragleave", event => mark(event, false));
+document.addEventListener("drop", event => {
+  mark(event, false);
+  for (const file of event.dataTransfer.files) openFile(file);
+});
 
-function listenForKeeping() {
-  keepText.checked = load("keep-text", true);
-  keepHistory.checked = load("keep-history", false);
-  keepText.addEventListener("change", () => {
-    save("keep-text", keepText.checked);
-    save("text", keepText.checked ? source.value : "");
-    save("glossary", keepText.checked ? glossary.value : "");
-  });
-  keepHistory.addEventListener("change", () => {
-    save("keep-history", keepHistory.checked);
-    remember();
-  });
-  byId("forget").addEventListener("click", () => {
-    save("history", []);
-    showHistory();
-  });
-  addEventListener("pagehide", remember);
-}
+keepText.checked = load("keep-text", true);
+keepHistory.checked = load("keep-history", false);
+keepText.addEventListener("change", () => {
+  save("keep-text", keepText.checked);
+  save("text", keepText.checked ? source.value : "");
+  save("glossary", keepText.checked ? glossary.value : "");
+});
+keepHistory.addEventListener("change", () => {
+  save("keep-history", keepHistory.checked);
+  remember();
+});
+byId("forget").addEventListener("click", () => {
+  save("history", []);
+  showHistory();
+});
+addEventListener("pagehide", remember);
 
 // ---- Start
 
-listen();
-listenForFiles();
-listenForKeeping();
 explainDoubts(target);
 showHistory();
 if (keepText.checked) {

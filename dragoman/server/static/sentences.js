@@ -23,9 +23,15 @@ export function fillPart(part, result) {
     return addElement("span", element, "", best.translation);
   });
   element.append(translation.slice(done));
-  sentences.forEach((sentence, i) => setDoubts(part.spans[i] ?? element, sentence.warnings));
-  const others = warnings.filter(warning => !sentences.some(sentence => sentence.warnings.includes(warning)));
-  if (others.length) setDoubts(part.spans.length === 1 && part.spans[0] || element, others);
+  part.spans.forEach((span, i) => { if (span) setDoubts(span, sentences[i].warnings); });
+  const placed = new Set(sentences.flatMap((sentence, i) => part.spans[i] ? sentence.warnings : []));
+  setDoubts(element, warnings.filter(warning => !placed.has(warning)));
+}
+
+// Change what follows a part: a line has become the last one, or is so no longer.
+export function setAfter(part, after) {
+  if (part.result) part.element.lastChild.data = after;
+  part.after = after;
 }
 
 // ---- Doubts: underlined, with the reasons on hover and focus
