@@ -38,7 +38,7 @@ class TranslateRequest(BaseModel):
     model_config = ConfigDict(
         extra="forbid", strict=True, json_schema_extra={"oneOf": [{"required": ["text"]}, {"required": ["texts"]}]}
     )
-    text: Text = Field(default_factory=str, examples=["Where is the station?"])
+    text: Text = Field(default_factory=str, description="one text", examples=["Where is the station?"])
     texts: list[Text] = Field(
         default_factory=list,
         min_length=1,
