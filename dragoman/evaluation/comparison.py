@@ -112,7 +112,8 @@ def compare_runs(paths: Sequence[Path], name: str = "test") -> RunComparison:
         if run.metric == "perplexity" and run.test is not None and name == "test":
             scores["perplexity"] = run.test
         speed = median(speeds) if speeds else None
-        runs.append(ComparedRun(*vars(run).values(), str(path), _parameters(path, run), speed, scores))
+        more = {"path": str(path), "parameters": _parameters(path, run), "tokens_per_second": speed, "scores": scores}
+        runs.append(ComparedRun(**vars(run), **more))
     differences = [
         RunDifference(b, a, [difference(metric, measured[b][metric], measured[a][metric]) for metric in METRICS])
         for a, b in combinations(measured, 2)
@@ -189,7 +190,7 @@ def comparison_lines(compared: RunComparison) -> list[str]:
                 rows.append([names, each.name, f"{each.difference:+.2f}", interval, f"{each.p:.3f}"])
                 names = ""
         lines += [*table(rows, "<<>>>"), ""]
-    return [*lines, *map(visible, compared.notes)]
+    return [*lines, *map(visible, compared.notes)] if compared.notes else lines[:-1]
 
 
 def _rows(compared: RunComparison, runs: Sequence[ComparedRun], longest: int = WIDTH) -> list[list[str]]:

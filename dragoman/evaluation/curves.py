@@ -32,7 +32,7 @@ SHARED_CHARTS = (
 )
 COLOURS = ("one", "two", "three", "four", "five", "six")  # classes of lines; more runs use them again, dashed
 
-Points = list[tuple[float, float]]
+Points = Sequence[tuple[float, float]]
 
 
 def read_points(run: Path) -> dict[str, Points]:
@@ -40,7 +40,7 @@ def read_points(run: Path) -> dict[str, Points]:
 
     A line that a killed process did not finish is left out.
     """
-    points: defaultdict[str, Points] = defaultdict(list)
+    points: defaultdict[str, list[tuple[int, float]]] = defaultdict(list)
     if (run / METRICS).exists():
         for line in reading.read(run / METRICS, reading.TABLE).decode().split("\n")[1:-1]:
             step, tag, value = line.split(",")
@@ -78,8 +78,11 @@ def _by_minutes(points: Points, of_run: Mapping[str, Points], minutes: float | N
     """The points with the minutes of training in place of the step. A run of version 0.1 has noted only how many."""
     last = max((each[-1][0] for each in of_run.values()), default=0)
     known = of_run.get("speed/minutes") or ([(last, minutes)] if minutes else [])
-    times = np.interp([step for step, _ in points], *zip((0, 0), *known, strict=True)) if known else []
-    return [(round(float(time), 2), value) for time, (_, value) in zip(times, points, strict=False)]
+    if not known:
+        return []
+    steps, times = zip((0, 0), *known, strict=True)
+    passed = np.interp([step for step, _ in points], steps, times)
+    return [(round(float(time), 2), value) for time, (_, value) in zip(passed, points, strict=True)]
 
 
 def _chart(name: str, unit: str, lines: Sequence[tuple[str, str, Points]]) -> dict[str, Any]:
