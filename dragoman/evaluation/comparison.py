@@ -37,7 +37,7 @@ from dragoman.translation.loading import WEIGHTS, last_saved, place_of_runs, sug
 
 BESIDE = 4  # runs in one table on a terminal
 LABEL = 26  # columns of the names of settings there
-LONGEST = 40  # characters of a setting on the page
+LONGEST = 40  # columns of a setting
 METRICS = ("BLEU", "chrF")  # TER takes much longer
 
 Statistics = dict[str, SentenceStatistics]  # by metric
@@ -85,7 +85,7 @@ def print_comparison(options: argparse.Namespace) -> None:
     charts = shared_charts(points, {run.name: run.minutes for run in compared.runs})
     page: Path = options.page or paths[0] / "report" / "runs.html"
     page.parent.mkdir(parents=True, exist_ok=True)
-    text = render_comparison(asdict(compared), _rows(compared, compared.runs, LONGEST), charts)
+    text = render_comparison(asdict(compared), _rows(compared, compared.runs), charts)
     storage.replace_durably(page, text.encode())
     console.warn(f"wrote the page with the curves to {page}")
 
@@ -193,7 +193,7 @@ def comparison_lines(compared: RunComparison) -> list[str]:
     return [*lines, *map(visible, compared.notes)] if compared.notes else lines[:-1]
 
 
-def _rows(compared: RunComparison, runs: Sequence[ComparedRun], longest: int = WIDTH) -> list[list[str]]:
+def _rows(compared: RunComparison, runs: Sequence[ComparedRun]) -> list[list[str]]:
     """The table of some of the runs: a row for each property that one of them has, with a cell for each run."""
     rows = [
         ["", *(run.name for run in runs)],
@@ -212,7 +212,7 @@ def _rows(compared: RunComparison, runs: Sequence[ComparedRun], longest: int = W
     ]
     different = dict.fromkeys(key for run in compared.runs for key in run.settings)
     rows += [[key, *(as_word(run.settings[key]) if key in run.settings else "" for run in runs)] for key in different]
-    return [[shorten(visible(cell), longest) for cell in row] for row in rows if any(row[1:])]
+    return [[shorten(visible(cell), LONGEST) for cell in row] for row in rows if any(row[1:])]
 
 
 def _number(value: float | None, digits: int = 0) -> str:
