@@ -1,6 +1,7 @@
 """Measure how many texts per second `dragoman serve` translates for many clients at once, and for one.
 
     python benchmarks/serving.py --run runs/phrasebook
+    python benchmarks/serving.py --run runs/phrasebook --dialect libretranslate
 
 The server runs on the same computer as its clients, which take processor time from it. Each client keeps its connection
 open, sends a sentence of the run's test set, waits for the answer and sends the next one. Rounds with one client and
@@ -26,6 +27,7 @@ from contextlib import closing, contextmanager
 from itertools import cycle, islice
 from pathlib import Path
 
+import yaml
 from common import ROOT, SET
 
 
@@ -53,26 +55,30 @@ def read_sources(run: Path) -> list[str]:
     return [row.split("\t")[0] for row in rows]
 
 
-def client(port: int, texts: Sequence[str]) -> list[str]:
-    """Translate texts, one request after another. Raises RuntimeError if the server answers with an error."""
+def client(port: int, texts: Sequence[str], languages: dict[str, str]) -> list[str]:
+    """Translate texts, one request after another. Raises RuntimeError if the server answers with an error.
+
+    languages: `source` and `target` for requests as LibreTranslate's clients send them; nothing for our own
+    """
     found = []
     with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=120)) as connection:
         for text in texts:
-            connection.request("POST", "/translate", json.dumps({"text": text}), {"Content-Type": "application/json"})
+            asked = {"q": text, **languages} if languages else {"text": text}
+            connection.request("POST", "/translate", json.dumps(asked), {"Content-Type": "application/json"})
             reply = connection.getresponse()
             body = json.loads(reply.read())
             if reply.status != 200:
                 raise RuntimeError(f"{reply.status}: {body}")
-            found.append(body["translations"][0]["translation"])
+            found.append(body["translatedText"] if languages else body["translations"][0]["translation"])
     return found
 
 
-def translate_with(port: int, count: int, texts: Sequence[str]) -> tuple[float, list[str]]:
+def translate_with(port: int, count: int, texts: Sequence[str], languages: dict[str, str]) -> tuple[float, list[str]]:
     """Share the texts among `count` clients; return texts per second and the translations."""
     found: list[str] = [""] * len(texts)
     with ThreadPoolExecutor(count) as pool:
         started = time.perf_counter()
-        shares = [pool.submit(client, port, texts[i::count]) for i in range(count)]
+        shares = [pool.submit(client, port, texts[i::count], languages) for i in range(count)]
         for i, share in enumerate(shares):
             found[i::count] = share.result()
         return len(texts) / (time.perf_counter() - started), found
@@ -87,15 +93,19 @@ def main() -> None:
         "--texts", type=int, default=500, metavar="N", help="texts in a round of all clients (default: 500)"
     )
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help="rounds of each kind (default: 5)")
+    parser.add_argument("--dialect", choices=("dragoman", "libretranslate"), default="dragoman", help="of the requests")
     options, settings = parser.parse_known_args()
 
     texts = list(islice(cycle(read_sources(options.run)), options.texts))
     few = texts[: max(options.texts // 5, 1)]  # one client is slower
+    data = yaml.safe_load((options.run / "config.yaml").read_text(encoding="utf-8"))["data"]
+    is_ours = options.dialect == "dragoman"
+    languages = {} if is_ours else {"source": data["source_lang"], "target": data["target_lang"]}
     alone, together = [], []
     with serving(options.run, settings) as (_, port, _):
         for number in range(options.rounds + 1):
-            one, expected = translate_with(port, 1, few)
-            many, found = translate_with(port, options.clients, texts)
+            one, expected = translate_with(port, 1, few, languages)
+            many, found = translate_with(port, options.clients, texts, languages)
             other = sum(a != b for a, b in zip(expected, found, strict=False))
             if number:  # the first round fills caches and does not count
                 alone.append(one)

@@ -5,6 +5,7 @@ Options are parsed before torch is imported, so that --help and a mistake are an
 
 from __future__ import annotations
 
+import argparse
 import difflib
 import gc
 import io
@@ -15,7 +16,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from dragoman import command_line, console, processes, resources
+from dragoman import command_line, console, hub, processes, resources
 
 
 class Command(NamedTuple):
@@ -34,6 +35,7 @@ COMMANDS = {
     "check": Command("check a corpus before training", "dragoman.check", "the check"),
     "clean": Command("drop dirty pairs before training", "dragoman.filtering.clean", "the cleaned corpus"),
     "export": Command("write a model for another engine", "dragoman.export.export", "the export"),
+    "push": Command("put a model on the Hugging Face hub", "dragoman.export.push", "the copy to push"),
     "serve": Command("translate over HTTP", "dragoman.server.serve", "the answers"),
     "average": Command("average several checkpoints", "dragoman.averaging", "the average"),
     "summary": Command("show parameters, shapes and operations", "dragoman.architectures.summary", "the summary"),
@@ -48,7 +50,13 @@ def parse(name: str, words: Sequence[str], program: str) -> Any:
 def run(name: str, options: Any) -> int:
     """Run a command with parsed options, and return its exit code."""
     command = COMMANDS[name]
-    return console.run_program(lambda: import_module(command.module).main(options), command.output)
+
+    def work() -> int | None:
+        if isinstance(options, argparse.Namespace):
+            hub.resolve(options)
+        return import_module(command.module).main(options)
+
+    return console.run_program(work, command.output)
 
 
 def main(arguments: Sequence[str] | None = None, program: str = "") -> int:

@@ -247,7 +247,7 @@ def _number(kind: type[int] | type[float], least: float, most: float = math.inf)
 
 # Options of several commands.
 _SHARED: dict[str, dict[str, Any]] = {
-    "--run": {"type": Path, "metavar": "DIR", "help": "folder of a run (default: the one finished last)"},
+    "--run": {"type": Path, "metavar": "DIR", "help": "folder of a run, or hf:OWNER/NAME (default: finished last)"},
     "--checkpoint": {
         "type": Path, "metavar": "DIR", "action": "append",
         "help": "folder of a checkpoint, instead of a run's best; several form an ensemble",
@@ -368,6 +368,24 @@ def parse_export(words: Sequence[str], prog: str = "dragoman export") -> argpars
             parser.error(f"{parsed.output} exists and is not an export: choose another --output")
         if not parsed.replace:
             parser.error(f"{parsed.output} exists: choose another --output, or replace it with --replace")
+    return parsed
+
+
+def parse_push(words: Sequence[str], prog: str = "dragoman push") -> argparse.Namespace:
+    """Parse the options of push."""
+    about = "Put a run on the Hugging Face hub, where others use it as --run hf:OWNER/NAME."
+    parser = Parser(prog, about, f"{prog} OWNER/NAME --run DIR --license ID")
+    add = parser.add_argument
+    add("repository", metavar="OWNER/NAME", help="name of the repository, which is made if it does not exist")
+    add("--run", type=Path, required=True, metavar="DIR", help="folder of a run, as runs/phrasebook")
+    add(
+        "--license", required=True, metavar="ID",
+        help="of the model, as the hub calls it: apache-2.0, mit, cc-by-4.0, other ...; see that of the data",
+    )  # fmt: skip
+    add("--private", action="store_true", help="make the repository visible to you alone")
+    parsed = parser.parse(words, [])
+    if not re.fullmatch(r"[a-z0-9][a-z0-9.-]*", parsed.license):
+        parser.error(f"--license: {parsed.license} is not an id of the hub, such as apache-2.0: see hf.co/docs/hub")
     return parsed
 
 

@@ -122,7 +122,7 @@ def test_a_language_is_detected(server: Server) -> None:
             "missing target parameter: beside q, target_lang is called target",
         ),
         ({"q": TEXT, "source": "en", "target": "xx"}, "xx is not supported"),
-        ({"q": TEXT, "source": "en", "target": "it", "format": "pdf"}, "pdf format is not supported"),
+        ({"q": TEXT, "source": "en", "target": "it", "format": "pdf"}, "format: Input should be 'text' or 'html'"),
         ({"q": "a" * 5001, "source": "en", "target": "it"}, "at most 5000 characters"),
         ({"q": 7, "source": "en", "target": "it"}, "Input should be a valid string"),
         ({"q": [], "source": "en", "target": "it"}, "Invalid request"),

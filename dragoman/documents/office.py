@@ -18,6 +18,7 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
+from dragoman.corpora.formats.xml_stream import local_name
 from dragoman.documents.inline import MAX_RUN, Content, Item, Placed, TaggedDocument
 from dragoman.documents.zipped import Archive, ZippedDocument, parse_tree, serialize
 
@@ -76,7 +77,7 @@ class OfficePart(TaggedDocument):
         self.content, self.root = content, parse_tree(content, name)
         self._paragraphs: list[tuple[Node, Node, list[Any]]] = []  # with its properties, and items or inlines' numbers
         for element in self.root.iter():
-            if _local(element) in PARAGRAPHS and "".join(_texts(element)) not in kept:
+            if local_name(element) in PARAGRAPHS and "".join(_texts(element)) not in kept:
                 self._collect(element)
 
     def items(self, element: Item) -> Sequence[Item]:
@@ -103,13 +104,13 @@ class OfficePart(TaggedDocument):
         """See `zipped.Part`."""
         for paragraph, properties, items in self._paragraphs:
             nodes = _nodes(self._with(items, contents), properties, paragraph)
-            kept = [child for child in paragraph if _local(child) in FIRST | LAST]
-            first = [child for child in kept if _local(child) in FIRST]
+            kept = [child for child in paragraph if local_name(child) in FIRST | LAST]
+            first = [child for child in kept if local_name(child) in FIRST]
             paragraph[:] = first + nodes + [child for child in kept if child not in first]
         return serialize(self.root, self.content)
 
     def _collect(self, paragraph: Node) -> None:
-        children = [child for child in paragraph if _local(child) not in FIRST | LAST]
+        children = [child for child in paragraph if local_name(child) not in FIRST | LAST]
         units, properties = _units(children, paragraph)
         before = len(self.inlines)
         items = self._numbered(units)
@@ -178,7 +179,7 @@ def _parts(children: Sequence[Node], paragraph: Node) -> Iterator[Styled | Unit]
     rest = list(children)
     while rest:
         child = rest.pop(0)
-        name = _local(child)
+        name = local_name(child)
         if name in DROPPED:
             continue
         if _field_mark(child) == "begin":
@@ -201,7 +202,7 @@ def _of_run(run: Node) -> Iterator[Styled | Unit]:
     """The texts of a run, and a run for each other thing in it."""
     properties = next(run.iterchildren(f"{{*}}{PROPERTIES}"), None)
     for child in run:
-        name = _local(child)
+        name = local_name(child)
         if name == TEXT:
             yield Styled(child.text or "", properties)
         elif name in LETTERS:
@@ -262,10 +263,10 @@ def _field(elements: list[Node], paragraph: Node) -> Unit:
 
 def _field_mark(element: Node) -> str | None:
     """begin, separate or end if a run is such a mark of a field, "" if it holds the field's instruction."""
-    for child in element if _local(element) == RUN else ():
-        if _local(child) == "fldChar":
+    for child in element if local_name(element) == RUN else ():
+        if local_name(child) == "fldChar":
             return next(value for name, value in child.attrib.items() if name.endswith("fldCharType"))
-        if _local(child) == "instrText":
+        if local_name(child) == "instrText":
             return ""
     return None
 
@@ -312,7 +313,7 @@ def _run(text: str, properties: Node, paragraph: Node) -> Node:
     node.text = "".join(c for c in text if c >= " " or c in "\t\n")
     if text != text.strip() and not namespace.endswith("/drawingml/main"):  # which has no such attribute
         node.set(SPACE, "preserve")
-    if _local(paragraph) in ("si", "is") and properties is None and paragraph.find("{*}r") is None:
+    if local_name(paragraph) in ("si", "is") and properties is None and paragraph.find("{*}r") is None:
         return node
     run = etree.Element(f"{{{namespace}}}{RUN}")
     if properties is not None:
@@ -328,13 +329,9 @@ def _look(properties: Node) -> bytes:
     seen = copy.deepcopy(properties)
     for name in [name for name in seen.attrib if name in UNSEEN]:
         del seen.attrib[name]
-    seen[:] = [child for child in seen if _local(child) not in UNSEEN]
+    seen[:] = [child for child in seen if local_name(child) not in UNSEEN]
     return etree.tostring(seen, with_tail=False) if len(seen) or seen.attrib else b""
 
 
 def _texts(element: Node) -> Iterator[str]:
     return (node.text or "" for node in element.iter(f"{{*}}{TEXT}"))
-
-
-def _local(element: Node) -> str:
-    return element.tag.rpartition("}")[2] if isinstance(element.tag, str) else ""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from dragoman.corpora.formats.xml_stream import local_name
 from dragoman.documents.trees import TreeDocument
 from dragoman.documents.zipped import Archive, ZippedDocument, parse_tree, serialize
 from dragoman.errors import DataError
@@ -30,11 +31,11 @@ class OdfPart(TreeDocument):
     def __init__(self, content: bytes, name: str) -> None:
         root = parse_tree(content, name)
         paragraphs = [each for each in root.iter(f"{TEXT}p", f"{TEXT}h") if not _is_left_alone(each)]
-        super().__init__(paragraphs, lambda node, _: _local(node) in BREAKS, lambda: serialize(root, content))
+        super().__init__(paragraphs, lambda node, _: local_name(node) in BREAKS, lambda: serialize(root, content))
 
     def is_fixed(self, element: Any) -> bool:
         """Whether an element in a paragraph stays as it is."""
-        return _local(element) not in FLOWING
+        return local_name(element) not in FLOWING
 
     def shown(self, element: Any) -> str:
         """Nothing: such elements are marks, or hold paragraphs of their own."""
@@ -52,13 +53,9 @@ def parse_odf(content: bytes, ending: str, target: str) -> ZippedDocument:
 
 def _is_left_alone(paragraph: Any) -> bool:
     for around in paragraph.iterancestors():
-        if _local(around) in LEFT_ALONE:
+        if local_name(around) in LEFT_ALONE:
             return True
-        if _local(around) in ("table-cell", "covered-table-cell"):
+        if local_name(around) in ("table-cell", "covered-table-cell"):
             is_text = around.get(f"{OFFICE}value-type", "string") == "string"
             return not is_text or around.get(f"{TABLE}formula") is not None
     return False
-
-
-def _local(element: Any) -> str:
-    return element.tag.rpartition("}")[2] if isinstance(element.tag, str) else ""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+from dragoman.corpora.formats.xml_stream import local_name
 from dragoman.documents.document import Document
 from dragoman.documents.trees import TreeDocument
 from dragoman.documents.zipped import parse_tree, serialize
@@ -24,19 +25,19 @@ class XliffDocument(TreeDocument):
 
     def __init__(self, content: bytes, target: str) -> None:
         root = parse_tree(content, "the XML")
-        if _local(root) != "xliff":
-            raise DataError(f"this begins with <{_local(root)}>, not with <xliff>: is this another format?")
+        if local_name(root) != "xliff":
+            raise DataError(f"this begins with <{local_name(root)}>, not with <xliff>: is this another format?")
         targets = [each for unit in root.iter("{*}trans-unit", "{*}segment") for each in _target(unit, target)]
         super().__init__(targets, lambda *_: False, lambda: serialize(root, content))
 
     def is_fixed(self, element: Any) -> bool:
         """Whether an inline element stays as it is."""
         is_protected = element.get("translate") == "no" or element.get("mtype") == "protected"
-        return _local(element) not in FLOWING or is_protected
+        return local_name(element) not in FLOWING or is_protected
 
     def shown(self, element: Any) -> str:
         """The text that is protected; that of codes is none."""
-        return "".join(element.itertext()) if _local(element) in FLOWING else ""
+        return "".join(element.itertext()) if local_name(element) in FLOWING else ""
 
 
 def parse_xliff(content: bytes, ending: str, target: str) -> Document:
@@ -61,15 +62,11 @@ def _target(unit: Any, language: str) -> list[Any]:
         unit.replace(target, new)
     else:
         source.addnext(new)
-    if _local(unit) == "segment":
+    if local_name(unit) == "segment":
         unit.set("state", "translated")
         around[-1].set("trgLang", around[-1].get("trgLang", language))
     else:
         new.set("state", "needs-review-translation")
-        file = next(each for each in around if _local(each) == "file")
+        file = next(each for each in around if local_name(each) == "file")
         file.set("target-language", file.get("target-language", language))
     return [new]
-
-
-def _local(element: Any) -> str:
-    return element.tag.rpartition("}")[2] if isinstance(element.tag, str) else ""

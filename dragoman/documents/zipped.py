@@ -15,6 +15,7 @@ from importlib import import_module
 from typing import Any, Protocol
 
 from dragoman.console import one_line
+from dragoman.corpora.formats.xml_stream import OPTIONS
 from dragoman.documents.inline import Content, Inline
 from dragoman.errors import DataError
 
@@ -23,7 +24,6 @@ UNPACKED = 2**28  # bytes of all members
 PART = 2**26  # bytes of a member with text, whose tree takes several times as much
 ENCRYPTED = b"\xd0\xcf\x11\xe0"  # how Office's old format begins, in which its encrypted files are packed
 DECLARATION = re.compile(rb"\s*<\?xml.*?\?>\s*", re.DOTALL)
-OPTIONS = {"resolve_entities": False, "load_dtd": False, "no_network": True, "huge_tree": False}
 
 
 class Part(Protocol):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoes
 from dragoman import checkpoint
 from dragoman.architectures.portable_weights import position_table
 from dragoman.console import one_line
+from dragoman.corpora.prepared_files import load_head
 from dragoman.directions import split_tag, tag_of
 from dragoman.export import formats
 from dragoman.export.formats import Format
@@ -51,6 +53,47 @@ def card(translator: Translator, run: Path, kind: Format, sample: Sample, cost: 
         packages=formats.READERS[kind],
         usage=usage(kind, translator, sample.sources[0]),
         limitations=limitations(kind, translator),
+    )
+
+
+def hub_card(translator: Translator, run: Path, repository: str, licence: str, kinds: Sequence[Format]) -> str:
+    """Describe a repository on the hub: the README.md with metadata for its search."""
+    from huggingface_hub import EvalResult, ModelCardData
+
+    config, result = translator.config, _scores(run, translator.step)
+    directions = config.data.several or [translator.usual]
+    languages = list(dict.fromkeys(language for direction in directions for language in direction if language))
+    title = ", ".join(" to ".join(filter(None, direction)) for direction in directions)
+    metadata = ModelCardData(
+        language=languages,
+        license=licence,
+        pipeline_tag="translation",
+        tags=["translation", "dragoman"],
+        library_name="transformers" if "huggingface" in kinds else None,
+        model_name=config.run.name,
+        eval_results=[
+            EvalResult("translation", f"{config.run.name}-{split}", f"{split} pairs of the run", metric, scores[metric])
+            for split, scores in result.items()
+            for metric in ("bleu", "chrf")
+            if metric in scores
+        ],
+        ignore_metadata_errors=True,
+    )
+    example = next((split_tag(source)[1] for source, _ in load_head(run / "data" / "validation.tsv", 1)), "Hello!")
+    return _templates.get_template("hub.md.jinja").render(
+        metadata=metadata.to_yaml().strip(),
+        name=config.run.name,
+        title=title,
+        repository=repository,
+        kinds=kinds,
+        parameters=sum(p.numel() for p in translator.model.parameters()),
+        step=translator.step,
+        example=example,
+        usage=usage("huggingface", translator, example) if "huggingface" in kinds else "",
+        pair_counts=pair_counts(translator),
+        downloads=_trained_on(translator).get("downloads", {}),
+        result=result,
+        limitations=limitations("huggingface", translator) if "huggingface" in kinds else [],
     )
 
 

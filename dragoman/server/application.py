@@ -13,6 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import starlette.exceptions
 from fastapi import FastAPI, HTTPException, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import ValidationError
@@ -36,6 +37,7 @@ from dragoman.server.schemas import (
     ERRORS,
     DetectedLanguage,
     FileResponse,
+    LibreResponse,
     ServerInfo,
     TranslateRequest,
     TranslateResponse,
@@ -54,7 +56,10 @@ PAGE_FILES = {
     "/words.css": (TEMPLATES / "words.css", "text/css"),
     "/style.css": (STATIC / "style.css", "text/css"),
     "/words.js": (TEMPLATES / "words.js", "text/javascript"),
-    "/script.js": (STATIC / "script.js", "text/javascript"),
+    **{
+        f"/{name}.js": (STATIC / f"{name}.js", "text/javascript")
+        for name in ("script", "documents", "requests", "sentences", "storage")
+    },
     "/icon.svg": (STATIC / "icon.svg", "image/svg+xml"),
 }
 THEIRS = {"source": "source_lang", "target": "target_lang", "query": "text", "alternatives": "n_best"}
@@ -169,8 +174,9 @@ def create_application(models: Models, access: Access | None = None, with_metric
     # FastAPI's own documentation pages load scripts from other hosts.
     app = FastAPI(title="Dragoman", version="1", summary="A translator of your own", docs_url=None, redoc_url=None)
     body = request_schema(api.info)
-    app.post("/translate", response_model=TranslateResponse, responses=ERRORS, openapi_extra=body)(api.translate)
-    app.post("/translate_file", responses=ERRORS, openapi_extra=FileResponse.request())(api.translate_file)
+    answer = TranslateResponse | LibreResponse
+    app.post("/translate", response_model=answer, responses=ERRORS, openapi_extra=body)(api.translate)
+    app.post("/translate_file", responses=ERRORS, openapi_extra=FileResponse.request(api.info))(api.translate_file)
     app.get("/download_file/{name}", response_class=Response, responses=ERRORS)(api.download_file)
     app.post("/detect", responses=ERRORS, openapi_extra=DetectedLanguage.request())(api.detect)
     app.get("/info")(api.server_info)
@@ -182,7 +188,7 @@ def create_application(models: Models, access: Access | None = None, with_metric
     pages["/docs"] = Response(api_page(app.openapi()), media_type="text/html")
     for path, page in pages.items():
         app.router.routes.append(Route(path, page, methods=["GET"], include_in_schema=False))
-    app.exception_handler(HTTPException)(refused)
+    app.exception_handler(starlette.exceptions.HTTPException)(refused)  # of ours and of the libraries
     app.exception_handler(Exception)(internal_error)
     if metrics:
         app.get("/metrics", include_in_schema=False)(metrics.page)
@@ -195,7 +201,7 @@ def create_application(models: Models, access: Access | None = None, with_metric
 
 async def refused(_: Request, refusal: Exception) -> JSONResponse:
     """Say why, as our own clients expect it and as LibreTranslate's do."""
-    assert isinstance(refusal, HTTPException)
+    assert isinstance(refusal, starlette.exceptions.HTTPException)
     content = {"detail": refusal.detail, "error": refusal.detail}
     return JSONResponse(content, refusal.status_code, headers=refusal.headers)
 

@@ -48,10 +48,8 @@ def read_request(values: dict[str, Any], models: Models) -> tuple[TranslateReque
             raise HTTPException(
                 400, f"the text and its translation are both in {source}: there is nothing to translate"
             )
-        if asked.format not in ("text", "html"):
-            raise HTTPException(400, f"{asked.format} format is not supported")
         request = TranslateRequest(
-            texts=texts, source_lang=source, target_lang=asked.target, format=asked.format,  # type: ignore[arg-type]
+            texts=texts, source_lang=source, target_lang=asked.target, format=asked.format,
             n_best=asked.alternatives + 1 if asked.alternatives else None,
         )  # fmt: skip
     except ValidationError as error:

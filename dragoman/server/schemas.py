@@ -19,6 +19,13 @@ def _to_int(value: object) -> object:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
+def _no_truth(value: object) -> object:
+    """Refuse true and false, which pydantic would turn into numbers."""
+    if isinstance(value, bool):
+        raise ValueError("Input should be a number")
+    return value
+
+
 Text = Annotated[str, Field(max_length=MAX_CHARACTERS)]
 TermText = Annotated[str, Field(max_length=MAX_TERM)]
 Language = Annotated[str, Field(max_length=100)]
@@ -31,7 +38,7 @@ class TranslateRequest(BaseModel):
     model_config = ConfigDict(
         extra="forbid", strict=True, json_schema_extra={"oneOf": [{"required": ["text"]}, {"required": ["texts"]}]}
     )
-    text: Text = Field(default_factory=str, examples=["Where is the station?"])
+    text: Text = Field(default_factory=str, description="one text", examples=["Where is the station?"])
     texts: list[Text] = Field(
         default_factory=list,
         min_length=1,
@@ -90,8 +97,10 @@ class LibreRequest(BaseModel):
     )
     source: Language = Field(description='language of the texts, or "auto"', examples=["auto"])
     target: Language = Field(description="language to translate into")
-    format: str = Field(default="text", max_length=100, description="text or html")
-    alternatives: int = Field(default=0, ge=0, le=MAX_N_BEST - 1, description="other translations to return")
+    format: Literal["text", "html"] = Field(default="text", description="what the texts are")
+    alternatives: Annotated[int, BeforeValidator(_no_truth)] = Field(
+        default=0, ge=0, le=MAX_N_BEST - 1, description="other translations to return"
+    )
     api_key: str = Field(default="", description="if the server needs one")
 
 
@@ -200,18 +209,27 @@ class DetectedLanguage(BaseModel):
         return {"requestBody": {"required": True, "content": {each: {"schema": schema} for each in types}}}
 
 
+class LibreResponse(BaseModel):
+    """The translations as LibreTranslate returns them; each is a list if `q` was one."""
+
+    translatedText: str | list[str]  # noqa: N815
+    detectedLanguage: DetectedLanguage | list[DetectedLanguage] | None = None  # noqa: N815
+    alternatives: list[str] | list[list[str]] | None = None
+
+
 class FileResponse(BaseModel):
     """Where a translated document can be fetched."""
 
     translatedFileUrl: str  # noqa: N815  (as LibreTranslate's clients read it)
 
     @staticmethod
-    def request() -> dict[str, Any]:
+    def request(info: ServerInfo) -> dict[str, Any]:
         """The OpenAPI description of the request."""
-        properties = {
+        sources, targets = languages_of(info).values()
+        properties: dict[str, dict[str, Any]] = {
             "file": {"type": "string", "format": "binary", "description": f"a document: {', '.join(DOCUMENTS)}"},
-            "source": {"type": "string", "description": 'its language; "auto" or nothing: that of the model'},
-            "target": {"type": "string", "description": "language to translate into"},
+            "source": {"enum": [*sources, "auto"], "description": 'its language; "auto" or nothing: that of the model'},
+            "target": {"enum": targets, "description": "language to translate into"},
         }
         schema = {"type": "object", "required": ["file", "target"], "properties": properties}
         return {"requestBody": {"required": True, "content": {"multipart/form-data": {"schema": schema}}}}
@@ -241,13 +259,19 @@ ERRORS: dict[int | str, dict[str, Any]] = {
 }
 
 
+def languages_of(info: ServerInfo) -> dict[str, list[str]]:
+    """The languages that can be translated from and into."""
+    sides = {side: [getattr(each, f"{side}_lang") for each in info.directions] for side in ("source", "target")}
+    return {side: [language for language in dict.fromkeys(of) if language] for side, of in sides.items()}
+
+
 def request_schema(info: ServerInfo) -> dict[str, Any]:
     """The OpenAPI description of a request, with the languages of this model as the only choices."""
     schema = TranslateRequest.model_json_schema()
     theirs = LibreRequest.model_json_schema()
-    for side in ("source_lang", "target_lang"):
-        known = {language: None for direction in info.directions if (language := getattr(direction, side))}
-        schema["properties"][side]["anyOf"] = [{"enum": [*known, None]}]
+    for side, choices in languages_of(info).items():
+        schema["properties"][f"{side}_lang"]["anyOf"] = [{"enum": [*choices, None]}]
+        theirs["properties"][side] |= {"enum": [*choices, "auto"] if side == "source" else choices}
     content = {"application/json": {"schema": {"anyOf": [schema, theirs]}}}
     return {"requestBody": {"required": True, "content": content}}
 

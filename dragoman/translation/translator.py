@@ -25,7 +25,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
-from dragoman import command_line, console
+from dragoman import command_line, console, hub
 from dragoman.checkpoint import Checkpoint
 from dragoman.dataset import Tokenizer
 from dragoman.directions import Direction
@@ -80,7 +80,7 @@ class Translator:
         """Load a checkpoint, or the best checkpoint of a run. Several paths make an ensemble.
 
         Args:
-            path: the folder of a run or of a checkpoint
+            path: the folder of a run or of a checkpoint, or hf:owner/name
             device: auto, cpu, cuda, cuda:1 or mps
             overrides: settings as on the command line, `["--decoding.beam_size", "5"]`
             engine: what searches. ctranslate2 is the fastest, but reports no log-probabilities of single tokens. auto
@@ -90,7 +90,7 @@ class Translator:
         Raises CheckpointError if a checkpoint is unusable or several do not fit together, ConfigError for a bad
         override, and EngineError if ctranslate2 cannot do what is asked for.
         """
-        paths = [Path(path)] if isinstance(path, str | Path) else list(map(Path, path))
+        paths = [hub.local(path)] if isinstance(path, str | Path) else list(map(hub.local, path))
         fast = None
         if engine != "torch":
             trained, opened = open_all(paths, TEXT)
