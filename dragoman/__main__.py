@@ -31,7 +31,7 @@ COMMANDS = {
     "train": Command("train a translator", "dragoman.train", "the run"),
     "translate": Command("translate text", "dragoman.translate", "the translations"),
     "evaluate": Command("score a trained translator", "dragoman.evaluation.evaluate", "the report"),
-    "runs": Command("list the runs and their scores", "dragoman.evaluation.runs", "the list"),
+    "runs": Command("list runs with their scores, or compare some", "dragoman.evaluation.runs", "the list"),
     "check": Command("check a corpus before training", "dragoman.check", "the check"),
     "clean": Command("drop dirty pairs before training", "dragoman.filtering.clean", "the cleaned corpus"),
     "export": Command("write a model for another engine", "dragoman.export.export", "the export"),

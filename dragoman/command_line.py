@@ -325,20 +325,26 @@ def parse_evaluate(words: Sequence[str], prog: str = "dragoman evaluate") -> arg
     add("--split", choices=("test", "validation"), default="test", help="pairs of the run to use")
     add("--data", metavar="NAME", help="other pairs: a file, the common prefix of two file names, or sacrebleu:NAME")
     add(
-        "--against", type=Path, metavar="OTHER",
-        help="compare with a run, a report's JSON, or a TSV like a report's; dragoman runs lists all runs",
+        "--against", type=Path, action="append", default=[], metavar="OTHER",
+        help="compare with a run, a report's JSON, or a TSV like a report's; may be given several times",
     )  # fmt: skip
     add("--output", type=Path, metavar="DIR", help="folder of the report (default: RUN/report)")
     add("--json", action="store_true", help="print the report as JSON instead of tables")
-    if sum(word.split("=")[0] == "--against" for word in words) > 1:
-        parser.error("--against: given twice, but a report compares with one other run")
     return parser.parse(words, ["decoding"])
 
 
 def parse_runs(words: Sequence[str], prog: str = "dragoman runs") -> argparse.Namespace:
     """Parse the options of runs."""
-    parser = Parser(prog, "List the runs of a folder with their scores, the one that saved last first.")
-    parser.add_argument("folder", nargs="?", type=Path, metavar="DIR", help="default: runs, where all commands look")
+    parser = Parser(
+        prog,
+        "List the runs of a folder with their scores, the one that saved last first. Or compare the runs that are "
+        "named: scores, speed, settings that differ, and significance, as a table and a page with their curves.",
+        f"{prog} [DIR | RUN RUN ...] [OPTION ...]",
+    )
+    add = parser.add_argument
+    add("runs", nargs="*", type=Path, metavar="DIR", help="a folder of runs (default: runs), or runs to compare")
+    add("--pairs", default="test", metavar="NAME", help="compare the reports of this name (default: test)")
+    add("--page", type=Path, metavar="FILE", help="where the page goes (default: report/runs.html in the first run)")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     return parser.parse(words, [])
 

@@ -34,7 +34,7 @@ LARGEST = 2**36  # bytes of a run
 
 def resolve(options: argparse.Namespace) -> None:
     """Put folders in the place of the names of runs on the hub. Raises CheckpointError."""
-    for name in ("run", "checkpoint", "against"):
+    for name in ("run", "runs", "checkpoint", "against"):
         value = getattr(options, name, None)
         if value:
             setattr(options, name, list(map(local, value)) if isinstance(value, list) else local(value))

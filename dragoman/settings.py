@@ -197,6 +197,7 @@ class TrainingConfig(Section):
     ranks: int = free(1, at_least=1)
     fsdp: bool = free(False)
     timeout: float = free(30.0, above=0)
+    tracker: Literal["tensorboard", "trackio", "mlflow", "wandb"] = free("tensorboard")
     log_every: int = free(10, at_least=1)
     validate_every: int = free(500, at_least=1)
     save_every: int = free(500, at_least=1)

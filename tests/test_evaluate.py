@@ -92,7 +92,7 @@ def fake_translator(rows: Sequence[tuple[str, str, str]], cut: bool = False, bea
 
 def report_on(
     rows: Sequence[tuple[str, str, str]],
-    earlier: EarlierTranslations | None = None,
+    *earlier: EarlierTranslations,
     cut: bool = False,
     beam_size: int = 1,
 ) -> EvaluationReport:
@@ -157,9 +157,9 @@ def test_figures_equal_sacrebleu_on_real_text(real: Any) -> None:
 def test_p_is_small_only_where_translators_differ(real: Any) -> None:
     """Guards the significance test: a few words more that are missing may be chance, many are not."""
     rows, _, report = real
-    much_worse = report_on(rows, EarlierTranslations("much worse", real_rows(0.35))).against
+    much_worse = report_on(rows, EarlierTranslations("much worse", real_rows(0.35))).against[0]
     assert much_worse
-    for against, significant in (report.against, False), (much_worse, True):
+    for against, significant in (report.against[0], False), (much_worse, True):
         for figure, ours, each in zip(against.figures, report.figures, against.differences, strict=False):
             assert each.difference == pytest.approx(ours.score - figure.score)
             assert each.low < each.difference < each.high
@@ -192,8 +192,7 @@ def test_a_translator_does_not_differ_from_itself(real: Any) -> None:
     """Guards p against the sign of a difference that is 0."""
     rows, _, _ = real
     shuffled = random.Random(1).sample(rows, len(rows))
-    against = report_on(rows, EarlierTranslations("itself", shuffled)).against
-    assert against is not None
+    [against] = report_on(rows, EarlierTranslations("itself", shuffled)).against
     assert [(each.difference, each.low, each.high, each.p) for each in against.differences] == [(0, 0, 0, 1)] * 3
 
 
@@ -202,8 +201,7 @@ def test_differences_have_the_right_sign() -> None:
     rows = [(source, reference, reference) for source, reference in tiny_pairs(40)]
     worse = [(source, reference, "il gatto") for source, reference, _ in rows]
     for ours, theirs, sign in ((rows, worse, 1), (worse, rows, -1)):
-        against = report_on(ours, EarlierTranslations("other", theirs)).against
-        assert against is not None
+        [against] = report_on(ours, EarlierTranslations("other", theirs)).against
         bleu, chrf, ter = against.differences
         assert bleu.difference * sign > 0
         assert chrf.low * sign > 0
@@ -386,13 +384,26 @@ def test_against_takes_a_run_json_or_tsv(
     folder = trained / "report"
     assert sorted(path.name for path in folder.iterdir()) == ["test.html", "test.json", "test.tsv"]
     first = json.loads((folder / "test.json").read_bytes())
-    assert first["against"] is None
+    assert first["against"] == []
     capsysbinary.readouterr()
     for other in (trained, folder / "test.json", folder / "test.tsv"):
         assert call("--run", trained, "--against", other, "--output", tmp_path) == 0
         text = capsysbinary.readouterr().out.decode()
         assert re.search(r"BLEU +[\d.]+ +\+0.00 +\+0.00 to \+0.00 +1.000", text), text
     assert json.loads((tmp_path / "test.json").read_bytes())["sentences"] == first["sentences"]
+    best, rows = (
+        tmp_path / "best.tsv",
+        [(row["source"], row["reference"], row["reference"]) for row in first["sentences"]],
+    )
+    best.write_text("".join("\t".join(row) + "\n" for row in rows), encoding="utf-8")
+    assert call("--run", trained, "--against", trained, "--against", best, "--output", tmp_path) == 0
+    text = capsysbinary.readouterr().out.decode()
+    assert text.count("compared with") == 2
+    values = json.loads((tmp_path / "test.json").read_bytes())
+    assert [other["name"] for other in values["against"]] == [f"tiny, step {first['step']}", str(best)]
+    assert [other["differences"][1]["difference"] < 0 for other in values["against"]] == [False, True]
+    page = (tmp_path / "test.html").read_text(encoding="utf-8")
+    assert page.count("Compared with <bdi>") == 2
     assert call("--run", trained, "--split", "validation", "--decoding.beam_size", "2") == 0
     values = json.loads((folder / "validation.json").read_bytes())
     assert values["decoding"]["beam_size"] == 2
@@ -456,7 +467,7 @@ def test_a_lower_cased_run_is_scored_in_lower_case(tmp_path: Path, capsysbinary:
     other.write_text("".join(f"{a}\t{b}\t{b.title()}\n" for a, b in written[:9]), encoding="utf-8")
     assert call("--run", run, "--data", files[1], "--against", other) == 0
     found = json.loads((run / "report" / "data-low.json").read_bytes())
-    assert found["against"]["figures"][0]["score"] == pytest.approx(100)
+    assert found["against"][0]["figures"][0]["score"] == pytest.approx(100)
     write_tsv(tmp_path / "mixed" / "data" / "test.tsv", written[:9])
     weights = ("--run", tmp_path / "mixed", "--checkpoint", reports[0]["checkpoint"])
     assert call(*weights, "--output", tmp_path / "report") == 0

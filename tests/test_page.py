@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from dragoman.console import visible
-from dragoman.evaluation.curves import ticks
-from dragoman.evaluation.page import render_page
+from dragoman.evaluation.curves import shared_charts, ticks
+from dragoman.evaluation.page import render_comparison, render_page
 
 NASTY = (
     "</dd></title></style><script>alert(1)</script><img src=x onerror=alert(1)>\"'> & &lt; {{ 7 * 7 }} {% x %} \u202e"
 )
 
 
-def report(text: str = "the cat", rows: int = 30, against: bool = True, alarms: bool = True) -> dict[str, Any]:
+def report(text: str = "the cat", rows: int = 30, against: int = 1, alarms: bool = True) -> dict[str, Any]:
     """The contents of a report's JSON file, with one text in all places where text can come from outside."""
     names = ("BLEU", "chrF", "TER", "WER", "CER")
     figures = [
@@ -53,7 +53,7 @@ def report(text: str = "the cat", rows: int = 30, against: bool = True, alarms: 
         "length_ratio": 0.97,
         "figures": figures,
         "copied": figures,
-        "against": {"name": text, "figures": figures, "differences": differences} if against else None,
+        "against": [{"name": text, "figures": figures, "differences": differences}] * against,
         "directions": [bucket],
         "lengths": [bucket],
         "alarms": [{"name": "empty", "text": text, "sentences": list(range(1, 21))}] if alarms else [],
@@ -100,6 +100,25 @@ def test_no_text_changes_the_page(text: str) -> None:
     assert not nasty.open
     assert visible(text) in nasty.text
     assert not {tag for tag, _ in nasty.elements} & {"script", "img", "link", "iframe", "object", "base", "form", "a"}
+
+
+@pytest.mark.parametrize("text", [NASTY, "\x00\x1b[31m\x07", "https://example.org/x.js", "שלום 漢字 🙂"])
+def test_no_name_changes_the_page_of_several_runs(text: str) -> None:
+    """Guards the names of runs, their settings and notes, which are text from folders that anybody may have made."""
+
+    def page(text: str) -> str:
+        difference = {"name": "BLEU", "difference": -1.5, "low": -3.0, "high": 0.2, "p": 0.04}
+        pair = {"run": text, "other": text, "differences": [difference]}
+        compared = {"name": text, "pairs": 9, "differences": [pair], "notes": [text]}
+        charts = shared_charts({text: {"score/bleu": [(10, 1.0)]}}, {text: 2.0})
+        return render_comparison(compared, [["", text], ["data.train", text]], charts)
+
+    plain, nasty = Outline(page("wide")), Outline(page(text))
+    assert nasty.elements == plain.elements
+    assert not nasty.open
+    assert visible(text) in nasty.text
+    assert "default-src 'none'" in page(text)
+    assert {name for _, names in nasty.elements for name in names}.isdisjoint({"src", "href", "style"})
 
 
 def test_a_page_loads_nothing() -> None:

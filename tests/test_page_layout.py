@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from conftest import ROOT, tiny_pairs
-from dragoman.evaluation import curves
+from dragoman.evaluation import comparison, curves, metrics
 from dragoman.evaluation.evaluate import evaluate
-from dragoman.evaluation.page import render_page
+from dragoman.evaluation.page import render_comparison, render_page
 from dragoman.evaluation.pairs import EarlierTranslations
 from dragoman.translation.attention_page import page
 from dragoman.translation.results import Candidate, Sentence
@@ -58,15 +58,32 @@ def test_an_evaluation_is_readable(browser: Any, tmp_path: Path, good: bool, com
     """Guards names of any length in charts, tables and legends, and cards without content."""
     sources = ["My name is number, and I live in: (see)!", *(source for source, _ in tiny_pairs(40))]
     pairs = [(source, source if good else f"{source} {source}"[:-9]) for source in sources]
-    earlier = EarlierTranslations(compared, [(*pair, "name") for pair in pairs]) if compared else None
+    earlier = [EarlierTranslations(compared, [(*pair, "name") for pair in pairs])] if compared else []
     translator = echo()
     translator.step, translator.path = 1200, Path("runs/echo/checkpoints/step-00001200")
-    report = asdict(evaluate(translator, pairs, earlier=earlier))
     write_points(tmp_path)
-    written = tmp_path / "test.html"
-    written.write_text(render_page(report, curves.charts(tmp_path)), encoding="utf-8")
-    assert_readable(browser, written.as_uri())
-    assert (compared or "source copied") in written.read_text(encoding="utf-8")
+    for times, scrolled in (1, ""), (3, ".wide"):
+        report = asdict(evaluate(translator, pairs, earlier=earlier * times))
+        written = tmp_path / "test.html"
+        written.write_text(render_page(report, curves.charts(tmp_path)), encoding="utf-8")
+        assert_readable(browser, written.as_uri(), scrolled=scrolled)
+        assert (compared or "source copied") in written.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("count", [1, 3, 8])
+def test_a_comparison_of_runs_is_readable(browser: Any, tmp_path: Path, count: int) -> None:
+    """Guards the table and the legends of many runs; the rest of a wide table can be scrolled into view."""
+    write_points(tmp_path)
+    names = [f"run-with-a-name-{i}" for i in range(count)]
+    differences = [metrics.Difference("BLEU", -12.34, -15.0, -10.0, 0.002)] * 2
+    pairs = [comparison.RunDifference(name, names[0], differences) for name in names[1:]]
+    compared = comparison.RunComparison(1, "test", 5000, [], pairs, ["a run has no scores: create them with a command"])
+    rows = [["", *names], *([key, *["1,234,567"] * count] for key in ("parameters", "training.learning_rate"))]
+    points = dict.fromkeys(names, curves.read_points(tmp_path))
+    charts = curves.shared_charts(points, dict.fromkeys(names, 70.0))
+    written = tmp_path / "runs.html"
+    written.write_text(render_comparison(asdict(compared), rows, charts), encoding="utf-8")
+    assert_readable(browser, written.as_uri(), scrolled=".wide")
 
 
 def test_attention_is_readable(browser: Any, tmp_path: Path) -> None:

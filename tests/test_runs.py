@@ -9,16 +9,18 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 
 from conftest import tiny_config
 from dragoman import checkpoint, console, serialization
 from dragoman.__main__ import main
 from dragoman.__main__ import run as run_command
 from dragoman.console import display_width
-from dragoman.evaluation.curves import HEAD, METRICS, MOST_POINTS, charts, read_points
+from dragoman.evaluation.curves import HEAD, METRICS, MOST_POINTS, charts, read_points, shared_charts
 from dragoman.evaluation.runs import ListedRun, list_runs, run_lines
 from dragoman.run_lock import lock
 from dragoman.translation.loading import usual_run
+from dragoman.translation.translator import Translator
 
 
 @pytest.fixture(autouse=True)
@@ -154,9 +156,126 @@ def test_curves_of_a_long_or_broken_file(tmp_path: Path) -> None:
     assert chart["lines"] == [("two", "training", [(0, 9.0)])]
 
 
-def test_a_second_other_run_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    """Guards against silently comparing with the last one only."""
-    with pytest.raises(SystemExit) as stopped:
-        main(["evaluate", "--against", "a", "--against=b"])
-    assert stopped.value.code == 2
-    assert "--against: given twice" in capsys.readouterr().err
+# --- Runs beside each other ---
+
+
+def compare(*words: object) -> int:
+    return main(["runs", *map(str, words)])
+
+
+@pytest.fixture
+def several(runs: Path, tmp_path: Path) -> Path:
+    """Three runs: one with the translations of the test set all right, one with its own, one without a report."""
+    copy = Path(shutil.copytree(runs, tmp_path / "runs"))
+    (copy / "stopped").rename(copy / "right")
+    shutil.copytree(copy / "tiny", copy / "without")
+    shutil.rmtree(copy / "without" / "report")
+    file = copy / "right" / "report" / "test.json"
+    report = json.loads(file.read_bytes())
+    for row in report["sentences"]:
+        row["translation"] = row["reference"]
+    file.write_bytes(serialization.json_bytes(report))
+    config = copy / "right" / "config.yaml"
+    config.write_text(config.read_text(encoding="utf-8").replace("dropout: 0.1", "dropout: 0.25", 1), encoding="utf-8")
+    return copy
+
+
+def test_runs_stand_beside_each_other(several: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Guards scores, settings, the sign and significance of a difference, and the command for a missing report."""
+    assert compare(*(several / name for name in ("tiny", "right", "without")), "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    tiny, right, without = found["runs"]
+    report = json.loads((several / "tiny" / "report" / "test.json").read_bytes())
+    assert tiny["scores"]["BLEU"] == pytest.approx(report["figures"][0]["score"])
+    assert right["scores"] == {"BLEU": pytest.approx(100), "chrF": pytest.approx(100)}
+    assert without["scores"] == {}
+    assert (tiny["settings"], right["settings"]) == ({"model.dropout": 0.1}, {"model.dropout": 0.25})
+    model = Translator(several / "tiny", "cpu").model
+    assert isinstance(model, torch.nn.Module)
+    assert {run["parameters"] for run in found["runs"]} == {sum(each.numel() for each in model.parameters())}
+    assert tiny["tokens_per_second"] > 0
+    [difference] = found["differences"]
+    assert (difference["run"], difference["other"]) == ("right", "tiny")
+    bleu = difference["differences"][0]
+    assert bleu["difference"] == pytest.approx(100 - tiny["scores"]["BLEU"])
+    assert bleu["p"] < 0.05
+    [note] = found["notes"]
+    assert f"evaluate --run {several / 'without'} --split test" in note
+    assert compare(several / "right", several / "tiny", several / "right") == 0  # twice the same is once
+    shown = capsys.readouterr().out
+    assert re.search(r"^ +right +tiny$", shown, re.MULTILINE)
+    assert re.search(r"^test BLEU +100.00 +[\d.]+$", shown, re.MULTILINE)
+    assert re.search(r"^model.dropout +0.25 +0.1$", shown, re.MULTILINE)
+    assert re.search(r"^tiny − right +BLEU +-[\d.]+ +-[\d.]+ to -[\d.]+ +0.002$", shown, re.MULTILINE)
+
+
+def test_the_page_of_several_runs_has_the_curves_of_each(several: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Guards the lines of a chart against another run's points, and the axis of minutes."""
+    names = ("tiny", "right")
+    file = several / "right" / METRICS
+    slower = [f"20,speed/minutes,{7}\n", "20,score/bleu,1\n"]
+    file.write_text(HEAD + "".join(["10,speed/minutes,3\n", "10,score/bleu,2\n", *slower]), encoding="utf-8")
+    page = several / "new" / "runs.html"
+    assert compare(*(several / name for name in names), "--page", page) == 0
+    assert str(page) in capsys.readouterr().err
+    points = {name: read_points(several / name) for name in names}
+    drawn = {(each["name"], each["unit"]): each for each in shared_charts(points, dict.fromkeys(names, 1.0))}
+    assert [line for _, line, _ in drawn["training loss", "step"]["lines"]] == ["tiny"]
+    [_, (_, name, shown)] = drawn["validation BLEU", "minutes"]["lines"]
+    assert (name, shown) == ("right", [(3, 2), (7, 1)])
+    text = page.read_text(encoding="utf-8")
+    assert text.count("<polyline") == sum(len(each["lines"]) for each in drawn.values()) == 6
+    for name in names:
+        assert f"<bdi>{name}</bdi>" in text
+    assert not (several / "tiny" / "report" / "runs.html").exists()
+
+
+def test_a_run_that_noted_no_minutes_is_drawn_by_its_share_of_them() -> None:
+    """Guards runs of version 0.1, whose points have only a step."""
+    points = {"loss/train": [(10, 2.0), (40, 1.0)], "score/bleu": [(20, 5.0), (40, 9.0)]}
+    *_, chart = shared_charts({"old": points, "none": {}}, {"old": 8.0, "none": None})
+    assert (chart["unit"], chart["lines"]) == ("minutes", [("one", "old", [(4.0, 5.0), (8.0, 9.0)])])
+
+
+def test_a_damaged_run_is_compared_by_what_is_left(several: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Guards against tracebacks: broken files, other pairs, values of another type, no run at all."""
+    broken = several / "without"
+    shutil.copytree(several / "tiny" / "report", broken / "report")
+    damaged = (METRICS, "config.yaml", "report/test.json")
+    for path in (*(broken / name for name in damaged), *broken.glob("checkpoints/*/model.safetensors")):
+        path.write_bytes(b"\xff{\n,\n")
+    (broken / "result.json").write_text('{"step": 20, "test": 5, "validation": {"bleu": "high"}}', encoding="utf-8")
+    fewer = several / "right" / "report" / "test.json"
+    report = json.loads(fewer.read_bytes())
+    report["sentences"].pop()
+    fewer.write_bytes(serialization.json_bytes(report))
+    assert compare(several / "tiny", broken, several / "right") == 0
+    shown = capsys.readouterr().out
+    assert "without has no scores here" in shown
+    assert "its pairs are different" in shown
+    assert re.search(r"^test BLEU +[\d.]+$", shown, re.MULTILINE)
+    assert compare(broken) == 0
+    assert "best at step" in capsys.readouterr().out
+    assert compare(several / "tiny", several / "nowhere") == 4
+    assert "nowhere holds no checkpoint" in capsys.readouterr().err
+
+
+def test_an_old_report_is_noted(several: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Guards the scores of a run that was trained on since its report."""
+    checkpoint.set_best(several / "tiny" / "checkpoints", 19, bleu=50.0)
+    (several / "tiny" / "result.json").unlink()
+    assert compare(several / "tiny") == 0
+    shown = capsys.readouterr().out
+    assert re.search(r"tiny: the report is of tiny, step [12]0, but the best weights are of step 19", shown)
+
+
+def test_a_comparison_fits_a_terminal(several: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Guards 80 columns for many runs with long names, and two runs of the same name."""
+    names = ["very-long-name-of-a-run-" * 3 + str(i) for i in range(4)] + ["\x1b[31m", "中文" * 20]
+    for name in names:
+        shutil.copytree(several / "tiny", several / name)
+    copy = Path(shutil.copytree(several / "tiny", several / "more" / "tiny"))
+    assert compare(copy, several / "tiny", *(several / name for name in names)) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) > 60
+    assert all(display_width(line) <= 80 and line.isprintable() for line in lines)

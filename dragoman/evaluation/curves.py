@@ -6,10 +6,12 @@ charts(Path("runs/phrasebook"))      # what templates/evaluation.html needs to d
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import isfinite
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from dragoman import reading
 
@@ -21,8 +23,16 @@ CHARTS = (
     ("loss", (("two", "training", "loss/train"), ("one", "validation", "loss/validation"))),
     ("score", (("one", "BLEU", "score/bleu"), ("two", "chrF", "score/chrf"))),
 )
+# The charts of several runs: what they show, its tag, and the unit of the other axis.
+SHARED_CHARTS = (
+    ("training loss", "loss/train", "step"),
+    ("validation loss", "loss/validation", "step"),
+    ("validation BLEU", "score/bleu", "step"),
+    ("validation BLEU", "score/bleu", "minutes"),
+)
+COLOURS = ("one", "two", "three", "four", "five", "six")  # classes of lines; more runs use them again, dashed
 
-Points = list[tuple[int, float]]
+Points = Sequence[tuple[float, float]]
 
 
 def read_points(run: Path) -> dict[str, Points]:
@@ -30,7 +40,7 @@ def read_points(run: Path) -> dict[str, Points]:
 
     A line that a killed process did not finish is left out.
     """
-    points: defaultdict[str, Points] = defaultdict(list)
+    points: defaultdict[str, list[tuple[int, float]]] = defaultdict(list)
     if (run / METRICS).exists():
         for line in reading.read(run / METRICS, reading.TABLE).decode().split("\n")[1:-1]:
             step, tag, value = line.split(",")
@@ -44,16 +54,44 @@ def charts(run: Path) -> list[dict[str, Any]]:
     The scales map steps and values to pixels on a narrow phone.
     """
     points = read_points(run)
+    drawn = [
+        _chart(name, "step", [(kind, line, points.get(tag, [])) for kind, line, tag in lines]) for name, lines in CHARTS
+    ]
+    return [chart for chart in drawn if chart["lines"]]
+
+
+def shared_charts(
+    runs: Mapping[str, Mapping[str, Points]], minutes: Mapping[str, float | None]
+) -> list[dict[str, Any]]:
+    """Like `charts`, with a line for each run; `runs` has their points, `minutes` how long each was trained."""
+    kinds = [f"{COLOURS[i % len(COLOURS)]}{' dashed' * (i >= len(COLOURS))}" for i in range(len(runs))]
     drawn = []
-    for name, lines in CHARTS:
-        finite = {tag: [(step, value) for step, value in points.get(tag, []) if isfinite(value)] for *_, tag in lines}
-        shown = [(kind, line, _thinned(finite[tag])) for kind, line, tag in lines if finite[tag]]
-        if shown:
-            steps = ticks(max(1, *(points[-1][0] for *_, points in shown)))
-            marks = ticks(max(1.0, *(value for *_, points in shown for _, value in points)))
-            scales = {"x": _scale(steps[-1], 30, 350), "y": _scale(marks[-1], 190, 12)}
-            drawn.append({"name": name, "lines": shown, "steps": steps, "marks": marks, **scales})
-    return drawn
+    for name, tag, unit in SHARED_CHARTS:
+        lines = [(kind, run, points.get(tag, [])) for kind, (run, points) in zip(kinds, runs.items(), strict=True)]
+        if unit == "minutes":
+            lines = [(kind, run, _by_minutes(points, runs[run], minutes[run])) for kind, run, points in lines]
+        drawn.append(_chart(name, unit, lines))
+    return [chart for chart in drawn if chart["lines"]]
+
+
+def _by_minutes(points: Points, of_run: Mapping[str, Points], minutes: float | None) -> Points:
+    """The points with the minutes of training in place of the step. A run of version 0.1 has noted only how many."""
+    last = max((each[-1][0] for each in of_run.values()), default=0)
+    known = of_run.get("speed/minutes") or ([(last, minutes)] if minutes else [])
+    if not known:
+        return []
+    steps, times = zip((0, 0), *known, strict=True)
+    passed = np.interp([step for step, _ in points], steps, times)
+    return [(round(float(time), 2), value) for time, (_, value) in zip(passed, points, strict=True)]
+
+
+def _chart(name: str, unit: str, lines: Sequence[tuple[str, str, Points]]) -> dict[str, Any]:
+    finite = [(kind, line, [point for point in points if isfinite(point[1])]) for kind, line, points in lines]
+    shown = [(kind, line, _thinned(points)) for kind, line, points in finite if points]
+    steps = ticks(max([1, *(points[-1][0] for *_, points in shown)]))
+    marks = ticks(max([1.0, *(value for *_, points in shown for _, value in points)]))
+    scales = {"x": _scale(steps[-1], 30, 350), "y": _scale(marks[-1], 190, 12)}
+    return {"name": name, "unit": unit, "lines": shown, "steps": steps, "marks": marks, **scales}
 
 
 def ticks(highest: float) -> Sequence[int]:

@@ -45,7 +45,7 @@ def evaluate(
     translator: Translator,
     pairs: Sequence[Pair],
     name: str = "test",
-    earlier: EarlierTranslations | None = None,
+    earlier: Sequence[EarlierTranslations] = (),
     advance: Callable[[int], object] | None = None,
 ) -> EvaluationReport:
     """Translate the sources of cleaned pairs and measure the translations.
@@ -54,7 +54,7 @@ def evaluate(
 
     Args:
         name: of the pairs, for the report
-        earlier: translations of the same pairs to compare with
+        earlier: translations of the same pairs by other translators, to compare with
         advance: called after each group of sources with their number
 
     Raises DataError if there are no pairs, or if the earlier translations are of other pairs.
@@ -78,7 +78,7 @@ def evaluate(
     alarms = find_alarms(untagged, measured, copied, searches=translator.config.decoding.beam_size > 1)
     words, expected = int(measured.bleu.sums[:, 0].sum()), int(measured.bleu.sums[:, 1].sum())
     return EvaluationReport(
-        format=1,
+        format=2,
         name=name,
         run=translator.config.run.name,
         step=translator.step,
@@ -91,9 +91,10 @@ def evaluate(
         length_ratio=words / max(1, expected),
         figures=measured.figures,
         copied=copied.figures,
-        against=compare(earlier.name, measured, Measurements(earlier_translations, references, tokenize))
-        if earlier
-        else None,
+        against=[
+            compare(other.name, measured, Measurements(translations, references, tokenize))
+            for other, translations in zip(earlier, earlier_translations, strict=True)
+        ],
         directions=[bucket(str(direction), which, measured) for direction, which in directions.items()],
         lengths=length_buckets([each.tokens for each in sentences], measured),
         alarms=judged(alarms, *run_so_far(translator), len(translator.target)),
@@ -110,11 +111,13 @@ def run_so_far(translator: Translator) -> tuple[Config, int]:
     return config_file.loads(newest.files["config.yaml"], newest.path / "config.yaml"), newest.step
 
 
-def earlier_translations_of(pairs: Sequence[Pair], name: str, earlier: EarlierTranslations | None) -> list[str]:
-    """The earlier translations of the pairs, if any. Raises DataError as `evaluate` does."""
+def earlier_translations_of(
+    pairs: Sequence[Pair], name: str, earlier: Sequence[EarlierTranslations]
+) -> list[list[str]]:
+    """The earlier translations of the pairs, by each translator. Raises DataError as `evaluate` does."""
     if not pairs:
         raise DataError(f"there are no {name} pairs: choose others with --split or --data.")
-    return earlier.for_pairs(pairs) if earlier else []
+    return [other.for_pairs(pairs) for other in earlier]
 
 
 def evaluated_sentence(
@@ -166,10 +169,8 @@ def main(options: argparse.Namespace) -> None:
         pairs = select_pairs(pairs, translator, options.to, options.source)
         name += f"-from-{options.source}" if options.source else ""
         name += f"-to-{options.to}" if options.to else ""
-    earlier = None
-    if options.against:
-        chosen = f" --data {shlex.quote(options.data)}" if options.data else f" --split {options.split}"
-        earlier = read_earlier(options.against, name, all_directions, chosen).cleaned(data)
+    chosen = f" --data {shlex.quote(options.data)}" if options.data else f" --split {options.split}"
+    earlier = [read_earlier(other, name, all_directions, chosen).cleaned(data) for other in options.against]
     earlier_translations_of(pairs, name, earlier)  # fails here rather than after the long work
     folder: Path | None = options.output or (run / "report" if run and not options.checkpoint else None)
     if folder:

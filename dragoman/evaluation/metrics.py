@@ -220,11 +220,14 @@ def compare(name: str, ours: Measurements, theirs: Measurements) -> Comparison:
     The bootstrap samples are the same for both, which makes the interval of the difference a paired one. p is twice the
     share of samples in which the difference has the other sign or is 0 (Koehn, 2004), and at most 1.
     """
-    differences = []
-    for metric, our in ours.by_name.items():
-        their = theirs.by_name[metric]
-        samples = our.resampled - their.resampled
-        other_sign = min((samples <= 0).sum(), (samples >= 0).sum())
-        p = min(1.0, 2 * (int(other_sign) + 1) / (RESAMPLES + 1))
-        differences.append(Difference(metric, our.score() - their.score(), *confidence_interval(samples), p))
+    their = theirs.by_name
+    differences = [difference(metric, our, their[metric]) for metric, our in ours.by_name.items()]
     return Comparison(name, theirs.figures, differences)
+
+
+def difference(metric: str, our: SentenceStatistics, their: SentenceStatistics) -> Difference:
+    """The difference of two translators in one metric, see `compare`."""
+    samples = our.resampled - their.resampled
+    other_sign = min((samples <= 0).sum(), (samples >= 0).sum())
+    p = min(1.0, 2 * (int(other_sign) + 1) / (RESAMPLES + 1))
+    return Difference(metric, our.score() - their.score(), *confidence_interval(samples), p)

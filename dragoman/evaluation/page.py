@@ -35,6 +35,13 @@ def render_page(report: Mapping[str, Any], charts: Sequence[Mapping[str, Any]] =
     )
 
 
+def render_comparison(
+    comparison: Mapping[str, Any], rows: Sequence[Sequence[str]], charts: Sequence[Mapping[str, Any]]
+) -> str:
+    """Render a `RunComparison`, given as the contents of its JSON, with the rows of its table and the runs' charts."""
+    return _environment.get_template("runs.html").render(comparison=comparison, rows=rows, charts=charts)
+
+
 def _finalize(value: Any) -> Any:
     """Applied to the value of every template expression before it is escaped."""
     if isinstance(value, Markup):

@@ -59,7 +59,7 @@ class EvaluationReport:
     """How good a translator is on a set of pairs, and where it fails. `asdict` turns it into the JSON file.
 
     Attributes:
-        format: version of this record, for programs that read it
+        format: version of this record, for programs that read it; in 1, `against` was one comparison or null
         name: of the pairs: a split, or data- and the name of a file
         run, step, checkpoint: origin of the weights
         source_lang, target_lang: languages; several are joined by commas
@@ -69,7 +69,7 @@ class EvaluationReport:
         length_ratio: words in the translations per reference word, as BLEU counts them
         figures: BLEU, chrF, TER, WER, CER of all pairs
         copied: the same figures of the sources, taken as translations
-        against: comparison with another translator on the same pairs
+        against: comparisons with other translators on the same pairs
         directions: scores of each direction, for a model of several
         lengths: scores by the number of source tokens, without empty buckets
         alarms: failures to look at before trusting the scores
@@ -90,7 +90,7 @@ class EvaluationReport:
     length_ratio: float
     figures: list[MetricScore]
     copied: list[MetricScore]
-    against: Comparison | None
+    against: list[Comparison]
     directions: list[Bucket]
     lengths: list[Bucket]
     alarms: list[Alarm]
@@ -125,7 +125,7 @@ def report_lines(report: EvaluationReport) -> list[str]:
         f"{report.pairs:,} {report.name} pair{'s' * (report.pairs != 1)}; {settings}"
     )
     signatures = [f"{figure.name:6}{figure.signature}" for figure in report.figures]
-    parts = [_wrapped(title), _score_lines(report), _comparison_lines(report), *_bucket_lines(report)]
+    parts = [_wrapped(title), _score_lines(report), *map(_comparison_lines, report.against), *_bucket_lines(report)]
     parts += [_worst_lines(report), signatures, _alarm_lines(report)]
     lines = [line for part in parts if part for line in [*part, ""]]
     return lines[:-1]
@@ -143,14 +143,12 @@ def _score_lines(report: EvaluationReport) -> list[str]:
     ]
 
 
-def _comparison_lines(report: EvaluationReport) -> list[str]:
-    if not report.against:
-        return []
-    rows = [["", shorten(visible(report.against.name), NAME), "difference", "95 % interval", "p"]]
-    for figure, each in zip(report.against.figures, report.against.differences, strict=False):
+def _comparison_lines(other: Comparison) -> list[str]:
+    rows = [["", shorten(visible(other.name), NAME), "difference", "95 % interval", "p"]]
+    for figure, each in zip(other.figures, other.differences, strict=False):
         interval = f"{each.low:+.2f} to {each.high:+.2f}"
         rows.append([each.name, f"{figure.score:.2f}", f"{each.difference:+.2f}", interval, f"{each.p:.3f}"])
-    return [*_wrapped(f"compared with {report.against.name}:"), *table(rows, "<>>>>")]
+    return [*_wrapped(f"compared with {other.name}:"), *table(rows, "<>>>>")]
 
 
 def _bucket_lines(report: EvaluationReport) -> list[list[str]]:

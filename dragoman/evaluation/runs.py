@@ -2,6 +2,7 @@
 
 dragoman runs                    # of runs/
 dragoman runs other/runs --json
+dragoman runs plain wide         # beside each other, see `comparison`
 
 for each in list_runs(Path("runs")):
     print(each.name, each.test)
@@ -51,8 +52,13 @@ class ListedRun:
 
 
 def main(options: argparse.Namespace) -> None:
-    """Print the runs as a table, or as JSON."""
-    folder = options.folder or place_of_runs()
+    """Print the runs as a table, or as JSON. Compare them if they are named."""
+    if len(options.runs) > 1 or (options.runs and not last_saved(options.runs[0]) and find_run(options.runs[0])):
+        from dragoman.evaluation import comparison  # here, so that the list does not import sacreBLEU
+
+        comparison.print_comparison(options)
+        return
+    folder = options.runs[0] if options.runs else place_of_runs()
     listed = list_runs(folder)
     if not listed:
         raise CheckpointError(f"{folder} holds no runs: name the folder that does.")
@@ -62,10 +68,22 @@ def main(options: argparse.Namespace) -> None:
         print("\n".join(run_lines(listed)))
 
 
+def find_run(name: Path) -> Path | None:
+    """The run in the folder `name`, or of that name in the usual place, if it has a checkpoint."""
+    places = (name, place_of_runs() / name)
+    return next((place for place in places if checkpoint.steps(place / "checkpoints")), None)
+
+
 def list_runs(folder: Path) -> list[ListedRun]:
     """Return the runs of a folder that have saved, the last first. What cannot be read is left empty."""
     saved = last_saved(folder)
-    listed = [_listed(run, saved[run]) for run in sorted(saved, key=lambda run: (-saved[run], run))]
+    return with_different_settings(
+        [listed_run(run, saved[run]) for run in sorted(saved, key=lambda run: (-saved[run], run))]
+    )
+
+
+def with_different_settings(listed: Sequence[ListedRun]) -> list[ListedRun]:
+    """Keep only those settings in which the runs differ."""
     different = [
         key
         for key in SETTINGS
@@ -102,23 +120,23 @@ def _cells(run: ListedRun) -> tuple[str, ...]:
     return name, languages, run.state, best, step, test, minutes
 
 
-def _listed(run: Path, saved: float) -> ListedRun:
-    result, config, root = _result(run), _config(run), run / "checkpoints"
+def listed_run(run: Path, saved: float) -> ListedRun:
+    """Read a run with all its settings. What cannot be read is left empty."""
+    result, config, root = _result(run), read_config(run), run / "checkpoints"
     best = checkpoint.get_best(root) or {}
     last = max(map(checkpoint.step_of, checkpoint.steps(root)), default=0)
     metric = "perplexity" if config and config.is_language_model else "BLEU"
     measure = metric.lower()
     finished = result.get("step") == last  # else it was continued since
-    test = (result.get("test") or {}) if finished else {}
-    validation = (result.get("validation") or {}) if finished else {}
+    test, validation = (_scores(result.get(split)) if finished else {} for split in ("test", "validation"))
     return ListedRun(
         run.name,
         _languages(config),
         _state(run, finished),
         last,
         metric,
-        validation.get(measure, best.get(measure)),
-        validation.get("step", best.get("step")),
+        validation.get(measure, _scores(best).get(measure)),
+        int(validation["step"]) if "step" in validation else best.get("step"),
         test.get(measure),
         _minutes(checkpoint.step_directory(root, last)),
         saved,
@@ -136,12 +154,21 @@ def _minutes(saved: Path) -> float | None:
 
 def _result(run: Path) -> dict[str, Any]:
     try:
-        return load_json(checkpoint.read_plain(run / RESULT))
+        result = load_json(checkpoint.read_plain(run / RESULT))
     except CheckpointError:
         return {}
+    return result if isinstance(result, dict) else {}
 
 
-def _config(run: Path) -> Config | None:
+def _scores(entry: Any) -> dict[str, float]:
+    """The numbers of an entry of result.json, which a person may have changed."""
+    return (
+        {key: value for key, value in entry.items() if type(value) in (int, float)} if isinstance(entry, dict) else {}
+    )
+
+
+def read_config(run: Path) -> Config | None:
+    """The settings of a run; None if they cannot be read."""
     try:
         return config_file.load(run / "config.yaml")
     except (OSError, ConfigError):

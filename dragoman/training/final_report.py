@@ -48,7 +48,7 @@ def score_test_set(config: Config, directory: Path, data: PreparedData, progress
     translator = Translator(directory, config.training.device)
     measured = evaluate(translator, data.test)
     write_report(measured, directory / "report", "test")
-    with tensorboard.reopened(directory) as writer:
+    with tensorboard.reopened(directory, config) as writer:
         for figure in measured.figures:
             writer.add_scalar(f"test/{figure.name.lower()}", figure.score, progress.step)
         for direction in measured.directions:

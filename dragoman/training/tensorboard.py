@@ -19,6 +19,7 @@ from torch.utils.tensorboard import SummaryWriter
 from dragoman import config_file, reading, storage
 from dragoman.evaluation.curves import HEAD, METRICS
 from dragoman.settings import Config
+from dragoman.training.trackers import Tracker
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -32,14 +33,17 @@ DOTS_PER_INCH = 100
 class Board(SummaryWriter):
     """A log for TensorBoard. The points of its curves are also in the run's metrics.csv, for every other program."""
 
-    def __init__(self, run: Path, purge_step: int | None = None) -> None:
+    def __init__(self, run: Path, config: Config, purge_step: int | None = None) -> None:
         super().__init__(str(run), purge_step=purge_step)
+        self._tracker = None if config.training.tracker == "tensorboard" else Tracker(run, config, purge_step == 0)
         self._points = (run / METRICS).open("a", encoding="utf-8", newline="\n")
 
     def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> None:  # type: ignore[override]
         """Add a point to a curve."""
         super().add_scalar(tag, scalar_value, global_step)
         self._points.write(f"{global_step},{tag},{scalar_value:.7g}\n")
+        if self._tracker:
+            self._tracker.add(tag, scalar_value, global_step)
 
     def flush(self) -> None:
         """Write everything to the disk."""
@@ -51,12 +55,14 @@ class Board(SummaryWriter):
         """Write everything to the disk and close the log."""
         super().close()
         self._points.close()
+        if self._tracker:
+            self._tracker.send(end=True)
 
 
 @contextmanager
-def reopened(run: Path) -> Iterator[Board]:
+def reopened(run: Path, config: Config) -> Iterator[Board]:
     """Context manager: add to the log of a finished run."""
-    writer = Board(run)
+    writer = Board(run, config)
     try:
         yield writer
     finally:
@@ -72,7 +78,7 @@ def open_board(run: Path, step: int, config: Config) -> Board:
     # If the disk fails, silence the writer's thread: the next add_scalar raises the same error.
     threading.excepthook = lambda failure: issubclass(failure.exc_type, OSError) or threading.__excepthook__(failure)
     _cut_metrics(run / METRICS, step)
-    writer = Board(run, purge_step=step + 1 if step else 0)
+    writer = Board(run, config, purge_step=step + 1 if step else 0)
     if step == 0:
         writer.add_text("settings", indented(config_file.dump(config)), 0)
     return writer

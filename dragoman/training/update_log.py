@@ -43,6 +43,7 @@ def log_update(state: TrainingState, bar: tqdm) -> None:
         "training/padding": progress.padding / progress.updates,
         "training/epoch": progress.epoch + progress.batches / state.batches_in_epoch,
         "speed/tokens_per_second": speed,
+        "speed/minutes": progress.seconds / 60,  # of training so far, over all resumes
         "speed/data": progress.data_seconds / progress.update_seconds,  # share of the time spent waiting for a batch
     }
     state.train_loss = loss

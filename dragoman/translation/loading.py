@@ -205,7 +205,7 @@ def find_checkpoint(path: Path, names: Sequence[str] = BUNDLE) -> checkpoint.Che
             # Else a training has saved a better one, and pruned this one while it was being read.
     opened = checkpoint.newest(root, quarantine=False, warn=console.warn, only=names, optional=CONVENTIONS)
     if opened is None:
-        raise CheckpointError(f"{path} holds no checkpoint: {_suggest_runs(path)}")
+        raise CheckpointError(f"{path} holds no checkpoint: {suggest_runs(path)}")
     return opened
 
 
@@ -256,7 +256,7 @@ def last_saved(folder: Path) -> dict[Path, float]:
     return times
 
 
-def _suggest_runs(path: Path) -> str:
+def suggest_runs(path: Path) -> str:
     """What to do about a folder without a checkpoint: the runs that it may have been mistaken for."""
     place = path.parent if path.parent.is_dir() else Path("runs")
     names = sorted(str(other) for other in place.glob("*") if (other / "checkpoints").is_dir() or "step-" in other.name)
